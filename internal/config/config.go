@@ -3,6 +3,8 @@
 // after them sees only a valid Config.
 package config
 
+import "time"
+
 // Config is the whole configuration of one node. Load returns it complete: every default is filled in and every value is
 // valid, so readers need no fallbacks of their own. Field documentation is the source of docs/configuration.md.
 type Config struct {
@@ -24,76 +26,108 @@ type Config struct {
 // Azure says which cluster the node joins and how it proves who it is. Exactly one of ServicePrincipal, ManagedIdentity,
 // Arc and BootstrapToken authenticates the node; ServicePrincipal beside Arc onboards Arc.
 type Azure struct {
-	SubscriptionID          string            `json:"subscriptionId,omitempty"`
-	TenantID                string            `json:"tenantId,omitempty"`
-	Cloud                   string            `json:"cloud,omitempty"`
-	ResourceManagerEndpoint string            `json:"resourceManagerEndpoint,omitempty"`
-	AuthorityHost           string            `json:"authorityHost,omitempty"`
-	ServicePrincipal        *ServicePrincipal `json:"servicePrincipal,omitempty"`
-	ManagedIdentity         *ManagedIdentity  `json:"managedIdentity,omitempty"`
-	BootstrapToken          *BootstrapToken   `json:"bootstrapToken,omitempty"`
-	Arc                     *Arc              `json:"arc,omitempty"`
-	TargetCluster           TargetCluster     `json:"targetCluster"`
-	TargetAgentPoolName     string            `json:"targetAgentPoolName,omitempty"`
+	// SubscriptionID is the subscription of the machine's own Azure resources (Arc); default that of the cluster.
+	SubscriptionID string `json:"subscriptionId,omitempty"`
+	// TenantID is the Entra tenant; needed by a service principal and by Arc.
+	TenantID string `json:"tenantId,omitempty"`
+	// Cloud is the Azure cloud; it decides the defaults of the two endpoints below.
+	Cloud string `json:"cloud"`
+	// ResourceManagerEndpoint is the base URL of Azure Resource Manager.
+	ResourceManagerEndpoint string `json:"resourceManagerEndpoint"`
+	// AuthorityHost is the base URL of Entra ID.
+	AuthorityHost string `json:"authorityHost"`
+	// ServicePrincipal authenticates as an Entra application; beside an Arc section it registers the machine with Arc.
+	ServicePrincipal *ServicePrincipal `json:"servicePrincipal,omitempty"`
+	// ManagedIdentity authenticates as the identity of the Azure VM; {} means the system-assigned one.
+	ManagedIdentity *ManagedIdentity `json:"managedIdentity,omitempty"`
+	// BootstrapToken authenticates with a Kubernetes bootstrap token; needs node.kubelet.serverURL and caCertData.
+	BootstrapToken *BootstrapToken `json:"bootstrapToken,omitempty"`
+	// Arc registers the machine with Azure Arc and authenticates as its identity.
+	Arc           *Arc          `json:"arc,omitempty"`
+	TargetCluster TargetCluster `json:"targetCluster"`
+	// TargetAgentPoolName is the agent pool that the node is counted to.
+	TargetAgentPoolName string `json:"targetAgentPoolName,omitempty"`
 }
 
-// ServicePrincipal is an Entra application with a secret or a certificate.
+// ServicePrincipal is an Entra application with exactly one of a secret, a file that holds the secret, or a certificate.
 type ServicePrincipal struct {
-	TenantID         string `json:"tenantId,omitempty"`
-	ClientID         string `json:"clientId"`
-	ClientSecret     Secret `json:"clientSecret,omitempty"`
+	// TenantID is the tenant of the application; default azure.tenantId.
+	TenantID string `json:"tenantId,omitempty"`
+	// ClientID is the application (client) id; required in this section.
+	ClientID string `json:"clientId"`
+	// ClientSecret is the application's secret.
+	ClientSecret Secret `json:"clientSecret,omitempty"`
+	// ClientSecretFile is a file that holds the secret and nothing else.
 	ClientSecretFile string `json:"clientSecretFile,omitempty"`
-	CertificateFile  string `json:"certificateFile,omitempty"`
+	// CertificateFile is a PEM file with the application's certificate and private key.
+	CertificateFile string `json:"certificateFile,omitempty"`
 }
 
 // ManagedIdentity is the identity of an Azure VM; an empty ClientID means the system-assigned one.
 type ManagedIdentity struct {
+	// ClientID selects a user-assigned identity; empty means the system-assigned one.
 	ClientID string `json:"clientId,omitempty"`
 }
 
 // BootstrapToken is a Kubernetes bootstrap token, good for one join.
 type BootstrapToken struct {
+	// Token is the bootstrap token; required in this section.
 	Token Secret `json:"token"`
 }
 
 // Arc registers the machine with Azure Arc, whose managed identity then is the node's.
 type Arc struct {
-	Enabled            *bool             `json:"enabled,omitempty"`
-	MachineName        string            `json:"machineName,omitempty"`
-	Tags               map[string]string `json:"tags,omitempty"`
-	ResourceGroup      string            `json:"resourceGroup,omitempty"`
-	Location           string            `json:"location,omitempty"`
-	AutoRoleAssignment *bool             `json:"autoRoleAssignment,omitempty"`
+	// Enabled says whether this section is used.
+	Enabled *bool `json:"enabled,omitempty"`
+	// MachineName is the name of the Arc machine; default the machine's host name.
+	MachineName string `json:"machineName,omitempty"`
+	// Tags are put on the Arc machine.
+	Tags map[string]string `json:"tags,omitempty"`
+	// ResourceGroup is the one of the Arc machine; default that of the cluster.
+	ResourceGroup string `json:"resourceGroup,omitempty"`
+	// Location of the Arc machine; default azure.targetCluster.location.
+	Location string `json:"location,omitempty"`
+	// AutoRoleAssignment makes the agent give the Arc identity its roles on the cluster; otherwise the operator has.
+	AutoRoleAssignment *bool `json:"autoRoleAssignment,omitempty"`
 }
 
 // TargetCluster names the managed cluster that the node joins.
 type TargetCluster struct {
-	// ResourceID is the ARM id of the cluster; case-insensitive, kept as written.
+	// ResourceID is the ARM id of the cluster; required; case-insensitive, kept as written.
 	ResourceID string `json:"resourceId"`
-	Location   string `json:"location,omitempty"`
+	// Location is the Azure region of the cluster; needed by Arc when azure.arc.location is not set.
+	Location string `json:"location,omitempty"`
 }
 
 // Kubernetes selects the version of kubelet, kubectl and kubeadm.
 type Kubernetes struct {
-	Version     string `json:"version"`
+	// Version of kubelet, kubectl and kubeadm; a leading "v" is accepted.
+	Version string `json:"version"`
+	// URLTemplate is the URL of the directory that holds kubelet, kubectl and kubeadm, when it is not the upstream one.
 	URLTemplate string `json:"urlTemplate,omitempty"`
 }
 
 // Containerd selects and tunes the container runtime.
 type Containerd struct {
-	Version        string `json:"version"`
-	PauseImage     string `json:"pauseImage"`
+	// Version of containerd; a leading "v" is accepted. 1.7 works up to Kubernetes 1.35.
+	Version string `json:"version"`
+	// PauseImage is the image of the container that holds a pod's namespaces.
+	PauseImage string `json:"pauseImage"`
+	// MetricsAddress is where containerd serves its metrics, without authentication.
 	MetricsAddress string `json:"metricsAddress"`
 }
 
 // Runc selects the OCI runtime.
 type Runc struct {
+	// Version of runc; a leading "v" is accepted.
 	Version string `json:"version"`
-	URL     string `json:"url,omitempty"`
+	// URL of the runc binary, when it is not the upstream one; the digest stays that of the release.
+	URL string `json:"url,omitempty"`
 }
 
 // CNI selects the CNI plugins and the pod network of this node.
 type CNI struct {
+	// Version of the reference CNI plugins; a leading "v" is accepted.
 	Version string `json:"version"`
 	// PodCIDR is the node's own pod subnet; empty means the podCIDR that the cluster allocates to the Node.
 	PodCIDR string `json:"podCIDR,omitempty"`
@@ -101,30 +135,42 @@ type CNI struct {
 
 // NPD selects the node-problem-detector.
 type NPD struct {
+	// Version of the node-problem-detector; a leading "v" is accepted.
 	Version string `json:"version"`
 }
 
 // Node is what the Node object and its kubelet shall be like.
 type Node struct {
-	MaxPods int               `json:"maxPods"`
-	Labels  map[string]string `json:"labels,omitempty"`
-	// Taints are "key=value:Effect" or "key:Effect".
+	// MaxPods is the number of pods that the node takes.
+	MaxPods int `json:"maxPods"`
+	// Labels of the Node; kubernetes.azure.com/managed=false is always among them.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Taints are what the Node is registered with: "key=value:Effect" or "key:Effect".
 	Taints  []string `json:"taints,omitempty"`
 	Kubelet Kubelet  `json:"kubelet"`
 }
 
 // Kubelet holds the settings of kubelet and of its way to the API server.
 type Kubelet struct {
-	KubeReserved         map[string]string `json:"kubeReserved,omitempty"`
-	EvictionHard         map[string]string `json:"evictionHard,omitempty"`
-	Verbosity            int               `json:"verbosity"`
-	ImageGCHighThreshold int               `json:"imageGCHighThreshold"`
-	ImageGCLowThreshold  int               `json:"imageGCLowThreshold"`
-	DNSServiceIP         string            `json:"dnsServiceIP"`
-	ServerURL            string            `json:"serverURL,omitempty"`
+	// KubeReserved is what kubelet keeps back for Kubernetes' own daemons.
+	KubeReserved map[string]string `json:"kubeReserved,omitempty"`
+	// EvictionHard are eviction thresholds by signal; a signal that is not set keeps kubelet's default.
+	EvictionHard map[string]string `json:"evictionHard,omitempty"`
+	// Verbosity is kubelet's log level.
+	Verbosity int `json:"verbosity"`
+	// ImageGCHighThreshold is the disk usage in percent above which unused images are removed.
+	ImageGCHighThreshold int `json:"imageGCHighThreshold"`
+	// ImageGCLowThreshold is the disk usage in percent down to which images are removed; lower than the high threshold.
+	ImageGCLowThreshold int `json:"imageGCLowThreshold"`
+	// DNSServiceIP is the address of the cluster's DNS service.
+	DNSServiceIP string `json:"dnsServiceIP"`
+	// ServerURL is the URL of the API server.
+	ServerURL string `json:"serverURL,omitempty"`
 	// CACertData is the cluster's CA: base64 of PEM certificates.
 	CACertData string `json:"caCertData,omitempty"`
-	NodeIP     string `json:"nodeIP,omitempty"`
+	// NodeIP is the address that the node announces, for machines with several; one of each family, separated by a comma,
+	// announces both.
+	NodeIP string `json:"nodeIP,omitempty"`
 }
 
 // Paths are the directories of the documents, for hosts that keep them elsewhere.
@@ -135,47 +181,55 @@ type Paths struct {
 
 // KubernetesPaths are kubelet's directories.
 type KubernetesPaths struct {
-	ConfigDir       string `json:"configDir"`
-	CertsDir        string `json:"certsDir"`
-	ManifestsDir    string `json:"manifestsDir"`
+	// ConfigDir holds kubelet's configuration.
+	ConfigDir string `json:"configDir"`
+	// CertsDir holds the cluster's CA.
+	CertsDir string `json:"certsDir"`
+	// ManifestsDir holds static pods.
+	ManifestsDir string `json:"manifestsDir"`
+	// VolumePluginDir holds volume plugins.
 	VolumePluginDir string `json:"volumePluginDir"`
-	KubeletDir      string `json:"kubeletDir"`
+	// KubeletDir is kubelet's root directory; it is the agent's alone and is removed by unbootstrap.
+	KubeletDir string `json:"kubeletDir"`
 }
 
 // CNIPaths are where plugins and network configurations live.
 type CNIPaths struct {
-	BinDir  string `json:"binDir"`
+	// BinDir holds the CNI plugins.
+	BinDir string `json:"binDir"`
+	// ConfDir holds the network configurations.
 	ConfDir string `json:"confDir"`
 }
 
 // Proxy is the HTTP proxy of agent, containerd and kubelet.
 type Proxy struct {
-	HTTP  string `json:"http,omitempty"`
-	HTTPS string `json:"https,omitempty"`
-	// NoProxy lists hosts, domains and CIDRs that are reached directly, beside those that always are.
+	// HTTP is the URL of the proxy for http requests; it may hold user and password.
+	HTTP Secret `json:"http,omitempty"`
+	// HTTPS is the URL of the proxy for https requests; it may hold user and password.
+	HTTPS Secret `json:"https,omitempty"`
+	// NoProxy are hosts, domains and CIDRs that are reached directly, beside those that always are.
 	NoProxy []string `json:"noProxy,omitempty"`
 }
 
 // Artifacts says where binaries come from.
 type Artifacts struct {
-	// Mirror is an https base URL that serves <Mirror>/<upstream host>/<upstream path>; it is asked before upstream.
+	// Mirror is a base URL that serves <mirror>/<upstream host>/<upstream path>; it is asked before upstream.
 	Mirror string `json:"mirror,omitempty"`
-	// Mirrors are further base URLs, tried in order after Mirror and before upstream.
+	// Mirrors are further base URLs, tried in order after the mirror and before upstream.
 	Mirrors []string `json:"mirrors,omitempty"`
 	// Directory holds the same layout as files, for hosts without a network; nothing is fetched then.
 	Directory string `json:"directory,omitempty"`
-	// Overrides replaces url and digest of an artifact by its name (kubelet, kubectl, kubeadm, containerd, runc, cni-plugins,
-	// node-problem-detector), for private builds.
+	// Overrides replaces url and digest of an artifact by its name, for private builds.
 	Overrides map[string]Override `json:"overrides,omitempty"`
 }
 
 // Override replaces what is known about one artifact.
 type Override struct {
-	// URL replaces the upstream URL; https. Empty keeps it.
+	// URL replaces the upstream URL; empty keeps it.
 	URL string `json:"url,omitempty"`
-	// SHA256 is the digest (hex) of the file as upstream publishes it: a plain binary or a .tar.gz.
+	// SHA256 is the digest of the file as it is published: a plain binary or a .tar.gz; required in this section.
 	SHA256 string `json:"sha256"`
-	// TarSHA256 is the digest (hex) of the uncompressed tar of an archive; with it .tar.zst variants can be used too.
+	// TarSHA256 is the digest of the uncompressed tar of an archive; with it .tar.zst variants can be used too.
 	TarSHA256 string `json:"tarSHA256,omitempty"`
 	// Size is the length of the file in bytes, for progress; 0 when unknown.
 	Size int64 `json:"size,omitempty"`
@@ -183,12 +237,20 @@ type Override struct {
 
 // Agent is about the agent itself.
 type Agent struct {
+	// LogLevel is the least level that is logged; "warn" is accepted for "warning".
 	LogLevel string `json:"logLevel"`
-	LogDir   string `json:"logDir"`
+	// LogDir holds aks-flex-node.log; it is the agent's alone and is removed by unbootstrap.
+	LogDir string `json:"logDir"`
 	// NodeName is the name of the Node object; default the machine's host name in lower case.
 	NodeName string `json:"nodeName"`
-	// DriftPolicy is report, repair or off.
+	// DriftPolicy says what happens when the host is no longer as configured: tell, tell and cure, or do not look.
 	DriftPolicy string `json:"driftPolicy"`
-	// ReadyTimeout bounds the wait for the Node to be Ready, as a Go duration ("5m").
+	// ReadyTimeout bounds the wait for the Node to be Ready, as a Go duration.
 	ReadyTimeout string `json:"readyTimeout"`
+}
+
+// ReadyTimeout is agent.readyTimeout as a duration; Parse has validated it.
+func (c Config) ReadyTimeout() time.Duration {
+	d, _ := time.ParseDuration(c.Agent.ReadyTimeout)
+	return d
 }

@@ -1,16 +1,21 @@
 package config
 
-import "log/slog"
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+)
 
 const redacted = "[redacted]"
 
-// Secret is a string that does not show itself: printing, logging and JSON encoding give "[redacted]". Reveal gives the value.
+// Secret is a string that does not show itself: printing with any verb, logging and JSON encoding give "[redacted]", and "" when
+// it is empty. Reveal gives the value.
 type Secret string
 
 // Reveal returns the secret itself, for the one place that uses it.
 func (s Secret) Reveal() string { return string(s) }
 
-// String hides the secret from fmt.
+// String hides the secret.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -18,16 +23,26 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// GoString hides the secret from %#v.
-func (s Secret) GoString() string { return s.String() }
+// Format hides the secret from every verb of fmt, wrong ones included.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
 
 // LogValue hides the secret from slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalJSON hides the secret from encoders; State files that must keep it use Config.Reveal.
-func (s Secret) MarshalJSON() ([]byte, error) {
-	if s == "" {
-		return []byte(`""`), nil
+// MarshalText hides the secret from encoders, that of JSON among them. State files that must keep it use Config.Reveal.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Format shows the section as redacted JSON. Without it, a verb that does not fit a pointer makes fmt print what it points to, and
+// ask no Secret in it.
+func (t BootstrapToken) Format(f fmt.State, _ rune) { writeRedacted(f, t) }
+
+// Format shows the section as redacted JSON, for the same reason.
+func (p ServicePrincipal) Format(f fmt.State, _ rune) { writeRedacted(f, p) }
+
+func writeRedacted(f fmt.State, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		text = []byte(redacted)
 	}
-	return []byte(`"` + redacted + `"`), nil
+	_, _ = f.Write(text)
 }

@@ -118,3 +118,14 @@ func After(seen Observed, plan Plan) Observed {
 	}
 	return next
 }
+
+// Only returns the changes of the given keys, without undoing anything.
+func (p Plan) Only(keys []Key) Plan {
+	var only Plan
+	for _, c := range p {
+		if !c.Undo && slices.Contains(keys, c.To.Key()) {
+			only = append(only, c)
+		}
+	}
+	return only
+}

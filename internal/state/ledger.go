@@ -78,3 +78,16 @@ func (l Ledger) Forget(keys ...Key) Ledger {
 func (l Ledger) index(key Key) int {
 	return slices.IndexFunc(l.Entries, func(e Entry) bool { return e.Before.Key() == key })
 }
+
+// Settled returns the ledger as it is once plan has been carried out: what was undone is forgotten and nothing is owed.
+func (l Ledger) Settled(plan Plan) Ledger {
+	var undone []Key
+	for _, c := range plan {
+		if c.Undo {
+			undone = append(undone, c.To.Key())
+		}
+	}
+	next := l.Forget(undone...)
+	next.Owed = nil
+	return next
+}

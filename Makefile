@@ -1,0 +1,48 @@
+SHELL := /bin/bash
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+PROGRAMS := aks-flex-node flexlab
+GO ?= go
+
+.DEFAULT_GOAL := help
+.PHONY: help build build-arm64 check unit golden fuzz race lint test e2e demo demo-down clean
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build every program into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
+
+build-arm64: ## Build the agent for arm64 into bin/arm64/
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/aks-flex-node
+
+check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz briefly, generated docs
+
+lint:
+	@test -z "$$(gofmt -l cmd internal lab test | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+race:
+	$(GO) test -race $$($(GO) list ./... | grep -v /test/e2e)
+
+fuzz: ## Run each fuzz target for a few seconds
+	$(GO) test ./internal/config -run '^$$' -fuzz FuzzParse -fuzztime 5s
+	$(GO) test ./internal/artifact -run '^$$' -fuzz FuzzUnpack -fuzztime 5s
+	$(GO) test ./internal/host -run '^$$' -fuzz FuzzMountinfo -fuzztime 5s
+
+golden: ## Rewrite golden files and generated documents; review the diff
+	$(GO) test ./internal/node ./internal/config -update
+
+test: ## Everything: unit tests, stories, and, as root on Linux, end to end in the lab
+	./test/run
+
+demo: build ## A lab with one machine that joins and runs a pod; leaves it up
+	bin/flexlab demo
+
+demo-down: build ## Stop the lab and leave nothing
+	bin/flexlab down
+
+clean: ## Remove what make has built here
+	rm -rf bin

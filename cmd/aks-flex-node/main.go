@@ -1,0 +1,65 @@
+// Command aks-flex-node makes a Linux machine a worker node of an AKS cluster, keeps it as configured, and gives it back as it
+// was.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// Exit codes. They are part of the interface: docs/operations.md.
+const (
+	exitDone    = 0
+	exitFailed  = 1
+	exitChanges = 2 // plan, drift: there is something to do
+	exitConfig  = 3 // the configuration or the command line is wrong; trying again will not help
+)
+
+// errChanges makes plan and drift exit with exitChanges; it is no failure and prints nothing.
+var errChanges = errors.New("there is something to do")
+
+// usageError is a command line that cannot be run.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() + "\nSee `aks-flex-node --help`." }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run runs one command line and returns its exit code.
+func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
+	root := newRoot(streams{out: stdout, err: stderr})
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !errors.Is(err, errChanges) {
+		fmt.Fprintf(stderr, "Error: %v\n", err)
+	}
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	_, usage := errors.AsType[usageError](err)
+	_, invalid := errors.AsType[config.Problems](err)
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errChanges):
+		return exitChanges
+	case usage || invalid:
+		return exitConfig
+	default:
+		return exitFailed
+	}
+}

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// Set by the linker.
+var (
+	version = "dev"
+	commit  = "unknown"
+)
+
+const defaultConfig = "/etc/aks-flex-node/config.json"
+
+// streams are where a command writes: results to out, progress and errors to err.
+type streams struct{ out, err *os.File }
+
+// options are the flags that every command has.
+type options struct {
+	streams
+	config string
+	output string
+}
+
+func (o *options) json() bool { return o.output == "json" }
+
+// load reads the configuration and warns of what is doubtful in it.
+func (o *options) load() (config.Config, error) {
+	c, warnings, err := config.Load(o.config)
+	for _, w := range warnings {
+		fmt.Fprintf(o.err, "warning: %s\n", w)
+	}
+	return c, err
+}
+
+// print writes a result: as text by text, or as JSON.
+func (o *options) print(v any, text func(io.Writer)) error {
+	if !o.json() {
+		text(o.out)
+		return nil
+	}
+	enc := json.NewEncoder(o.out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func newRoot(s streams) *cobra.Command {
+	o := &options{streams: s}
+	root := &cobra.Command{
+		Use:   "aks-flex-node",
+		Short: "Make any Ubuntu machine a node of an AKS cluster",
+		Long: `aks-flex-node makes a Linux machine a worker node of an AKS cluster, keeps it as
+configured, and gives it back as it was.
+
+  aks-flex-node plan         what would be done, without doing it
+  aks-flex-node agent        join the cluster and keep watch over the node
+  aks-flex-node status       how the node is
+  aks-flex-node unbootstrap  leave the cluster and restore the machine
+
+Exit codes: 0 done; 1 failed; 2 (plan, drift) there is something to do;
+3 the configuration or the command line is wrong.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if o.output != "text" && o.output != "json" {
+				return usageError{fmt.Errorf("cannot use --output %s: it is text or json", o.output)}
+			}
+			return nil
+		},
+	}
+	root.PersistentFlags().StringVar(&o.config, "config", defaultConfig, "configuration `file`")
+	root.PersistentFlags().StringVarP(&o.output, "output", "o", "text", "how results are printed: text or json")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(
+		agentCommand(o), bootstrapCommand(o), planCommand(o), driftCommand(o), unbootstrapCommand(o), statusCommand(o),
+		configCommand(o), versionCommand(o),
+	)
+	return root
+}
+
+func agentCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "agent",
+		Short: "Join the cluster, then keep watch over the node",
+		Long: `Makes this machine the node that the configuration describes, as bootstrap does,
+and then stays: every minute it checks the node's health and drift, writes
+/run/aks-flex-node/status.json, and repairs if agent.driftPolicy is repair.
+
+Made to run as a service: systemctl enable --now aks-flex-node-agent`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := o.load()
+			if err != nil {
+				return err
+			}
+			a, done, err := o.agent(&c)
+			if err != nil {
+				return err
+			}
+			defer done()
+			err = a.Daemon(cmd.Context(), c)
+			if errors.Is(err, agent.ErrLeft) {
+				fmt.Fprintf(o.err, "%v; nothing is left to watch over\n", err)
+				return nil
+			}
+			return err
+		},
+	}
+}
+
+func bootstrapCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "bootstrap",
+		Short: "Join the cluster and exit when the Node is Ready",
+		Long: `Makes this machine the node that the configuration describes and exits when the
+Node is Ready and labelled. It can be repeated: what is done is not done again,
+what another run left unfinished is finished, and a changed configuration is
+applied. If a new configuration does not work, the one before comes back.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := o.load()
+			if err != nil {
+				return err
+			}
+			a, done, err := o.agent(&c)
+			if err != nil {
+				return err
+			}
+			result, err := a.Bootstrap(cmd.Context(), c)
+			done()
+			if err != nil {
+				return err
+			}
+			return o.print(result, func(w io.Writer) {
+				fmt.Fprintf(w, "Node %s is Ready (%s, %.1f s)\n", result.NodeName, changes(result.Changes), result.Seconds)
+			})
+		},
+	}
+}
+
+func changes(n int) string {
+	switch n {
+	case 0:
+		return "nothing to do"
+	case 1:
+		return "1 change"
+	default:
+		return fmt.Sprintf("%d changes", n)
+	}
+}
+
+func planCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "plan",
+		Short: "Tell exactly what bootstrap would do, and touch nothing",
+		Long: `Prints every change that bootstrap would make to this machine, what it would
+download and from which hosts. Nothing is written. Exits with 0 when there is
+nothing to do and with 2 when there is.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := o.load()
+			if err != nil {
+				return err
+			}
+			a, done, err := o.agent(nil)
+			if err != nil {
+				return err
+			}
+			defer done()
+			report, err := a.Plan(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			return o.differs(report, report.WriteText, "nothing to do")
+		},
+	}
+}
+
+// differs prints a plan or drift and tells by its error whether there is any.
+func (o *options) differs(r agent.Report, text func(io.Writer), none string) error {
+	if o.json() {
+		if err := r.WriteJSON(o.out); err != nil {
+			return err
+		}
+	} else if text(o.out); len(r.Changes) == 0 {
+		fmt.Fprintln(o.out, none)
+	}
+	if len(r.Changes) > 0 {
+		return errChanges
+	}
+	return nil
+}
+
+func driftCommand(o *options) *cobra.Command {
+	repair := false
+	cmd := &cobra.Command{
+		Use:   "drift",
+		Short: "Compare this machine with the configuration that was applied",
+		Long: `Prints everything on this machine that is no longer as it was applied: what,
+what is expected and what was found. Exits with 2 when there is drift. With
+--repair, exactly that is put right, and the exit code is 0 once it is.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a, done, err := o.agent(nil)
+			if err != nil {
+				return err
+			}
+			defer done()
+			report, err := a.Drift(cmd.Context(), repair)
+			if err != nil {
+				return err
+			}
+			err = o.differs(report, report.WriteDrift, "no drift")
+			if repair && errors.Is(err, errChanges) {
+				return nil
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&repair, "repair", false, "put right what has drifted")
+	return cmd
+}
+
+func unbootstrapCommand(o *options) *cobra.Command {
+	how := agent.Leave{}
+	cmd := &cobra.Command{
+		Use:   "unbootstrap",
+		Short: "Leave the cluster and give the machine back as it was",
+		Long: `Moves this node's pods elsewhere if it can, stops the services, restores
+everything that was there before, deletes the Node object and at last the agent's
+own state. What others have put into shared directories stays. Exits with 1 and
+lists what could not be undone; running it again tries that again.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var given *config.Config
+			if c, _, err := config.Load(o.config); err == nil {
+				given = &c
+			}
+			a, done, err := o.agent(given)
+			if err != nil {
+				return err
+			}
+			result, err := a.Unbootstrap(cmd.Context(), given, how)
+			done()
+			if err != nil {
+				return err
+			}
+			return o.print(result, func(w io.Writer) {
+				fmt.Fprintf(w, "The machine is as it was before (%s undone, %.1f s)\n", changes(result.Changes), result.Seconds)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&how.Force, "force", false, "go on with a lost or damaged ledger: remove only what is as aks-flex-node made it")
+	cmd.Flags().BoolVar(&how.KeepArc, "keep-arc", false, "leave the machine registered with Azure Arc")
+	cmd.Flags().DurationVar(&how.DrainTimeout, "drain-timeout", time.Minute, "how long to wait for pods to move elsewhere; 0 does not drain")
+	return cmd
+}
+
+func statusCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Tell how the node is: Ready, services, drift",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a, done, err := o.agent(nil)
+			if err != nil {
+				return err
+			}
+			defer done()
+			status, err := a.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if o.json() {
+				err = status.WriteJSON(o.out)
+			} else {
+				status.WriteText(o.out)
+			}
+			if err == nil && !status.Healthy() {
+				return errors.New("the node needs a look")
+			}
+			return err
+		},
+	}
+}
+
+func configCommand(o *options) *cobra.Command {
+	parent := &cobra.Command{Use: "config", Short: "Work with the configuration file"}
+	parent.AddCommand(&cobra.Command{
+		Use:   "validate",
+		Short: "Check the configuration file and print every problem",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			c, err := o.load()
+			if err != nil {
+				return err
+			}
+			return o.print(c, func(w io.Writer) { fmt.Fprintf(w, "%s is valid\n", o.config) })
+		},
+	})
+	return parent
+}
+
+func versionCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := map[string]string{"version": version, "commit": commit, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+			return o.print(v, func(w io.Writer) {
+				fmt.Fprintf(w, "aks-flex-node %s (%s, %s, %s)\n", v["version"], v["commit"], v["go"], v["platform"])
+			})
+		},
+	}
+}

@@ -1,0 +1,63 @@
+package flexnode
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/Azure/AKSFlexNode/"
+
+// rules hold the arrows of ARCHITECTURE.md: which packages of ours, and which parts of the standard library, a room may not
+// import.
+var rules = []struct {
+	room   string
+	allows []string // packages of ours
+	bans   []string // of the standard library and others
+}{
+	{"internal/state", nil, []string{"os", "net", "os/exec", "time", "net/http"}},
+	{"internal/config", nil, []string{"os/exec"}},
+	{"internal/node", []string{"internal/config", "internal/state"}, []string{"os", "net", "os/exec", "time", "net/http", "math/rand", "math/rand/v2"}},
+	{"internal/host", []string{"internal/state"}, []string{"net/http"}},
+	{"internal/apply", []string{"internal/state"}, []string{"os", "net", "os/exec", "net/http"}},
+	{"internal/artifact", []string{"internal/config"}, []string{"os/exec"}},
+	{"internal/progress", []string{"internal/state"}, []string{"net", "os/exec"}},
+	{"internal/kube", nil, []string{"os/exec"}},
+	{"internal/agent", []string{"internal/apply", "internal/artifact", "internal/config", "internal/host", "internal/kube", "internal/node", "internal/progress", "internal/state"}, []string{"os/exec"}},
+}
+
+func TestArrows(t *testing.T) {
+	for _, rule := range rules {
+		out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, "./"+rule.room).Output()
+		if err != nil {
+			t.Fatalf("cannot list the imports of %s: %v", rule.room, err)
+		}
+		for _, imported := range strings.Fields(string(out)) {
+			ours, isOurs := strings.CutPrefix(imported, module)
+			if isOurs && !slices.Contains(rule.allows, ours) {
+				t.Errorf("%s imports %s; it may import of ours only %v", rule.room, ours, rule.allows)
+			}
+			if slices.Contains(rule.bans, imported) {
+				t.Errorf("%s imports %s, which it must not", rule.room, imported)
+			}
+		}
+	}
+}
+
+// Only one room runs programs on the machine, and only one speaks to systemd.
+func TestOnlyHostTouchesTheMachine(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/aks-flex-node", "./internal/agent/...", "./internal/apply/...",
+		"./internal/artifact/...", "./internal/config/...", "./internal/kube/...", "./internal/node/...", "./internal/progress/...", "./internal/state/...").Output()
+	if err != nil {
+		t.Fatalf("cannot list packages: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		for _, imported := range fields[1:] {
+			if imported == "os/exec" || strings.HasSuffix(imported, "go-systemd/v22/dbus") {
+				t.Errorf("%s imports %s; only internal/host may", fields[0], imported)
+			}
+		}
+	}
+}

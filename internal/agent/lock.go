@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Holder tells who has the lock.
+type Holder struct {
+	PID   int       `json:"pid"`
+	Verb  string    `json:"verb"`
+	Since time.Time `json:"since"`
+}
+
+// LockedError tells that another verb is at work on this machine.
+type LockedError struct{ Holder Holder }
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("cannot start: `aks-flex-node %s` (pid %d) has been working on this machine since %s; wait for it or end it",
+		e.Holder.Verb, e.Holder.PID, e.Holder.Since.Format(time.TimeOnly))
+}
+
+// lock keeps two verbs from running at once. The kernel lets go of it when the process ends, however it ends.
+type lock struct{ file *os.File }
+
+// acquire takes the lock below dir, which it makes if it is not there. The file names its holder.
+func acquire(dir string, holder Holder) (*lock, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("cannot make %s: %w", dir, err)
+	}
+	path := filepath.Join(dir, "lock")
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the lock: %w", err)
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer file.Close()
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("cannot lock %s: %w", path, err)
+		}
+		return nil, &LockedError{Holder: readHolder(file)}
+	}
+	body, err := json.Marshal(holder)
+	if err != nil {
+		return nil, fmt.Errorf("internal error: %w", err)
+	}
+	if err := errors.Join(file.Truncate(0), writeAt(file, body)); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	return &lock{file: file}, nil
+}
+
+func writeAt(file *os.File, body []byte) error {
+	_, err := file.WriteAt(body, 0)
+	return err
+}
+
+func readHolder(file *os.File) Holder {
+	var h Holder
+	body := make([]byte, 512)
+	n, _ := file.ReadAt(body, 0)     // a short file is read up to its end
+	_ = json.Unmarshal(body[:n], &h) // a holder that is just being written stays unnamed
+	return h
+}
+
+// release lets others have the lock.
+func (l *lock) release() { l.file.Close() }

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/progress"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// steps shows the engine's changes as the eleven steps, one after the other.
+type steps struct {
+	agent   *Agent
+	current state.Step
+	began   time.Time
+	changes int
+	total   int
+	last    string
+	staying bool
+}
+
+// emit receives an event of the engine.
+func (p *steps) emit(e apply.Event) {
+	if e.Change.Step != p.current && !p.staying {
+		p.advance(e.Change.Step)
+	}
+	text := state.Describe(e.Change)
+	switch {
+	case e.Kind == apply.Changing:
+		p.doing(text)
+	case e.Err != nil:
+		p.fail()
+	default:
+		p.changes++
+		p.total++
+		p.last = text
+		p.agent.Log.Info("changed", "step", e.Change.Step, "change", text)
+		p.agent.show(progress.Event{Kind: progress.Change, Step: p.current, Text: text})
+	}
+}
+
+// advance ends the current step, passes over those that have nothing to do, and begins next. Undoing goes backwards and
+// passes over nothing.
+func (p *steps) advance(next state.Step) {
+	if p.current != "" {
+		p.done("")
+	}
+	passed := p.current == ""
+	for _, step := range state.Steps() {
+		if step == next {
+			break
+		}
+		if passed {
+			p.agent.show(progress.Event{Kind: progress.StepDone, Step: step, Text: "nothing to do"})
+		}
+		passed = passed || step == p.current
+	}
+	p.current, p.began, p.changes = next, p.agent.now(), 0
+	p.agent.show(progress.Event{Kind: progress.StepBegan, Step: next})
+}
+
+// stay shows all that follows as part of the last step: the node's services run and it is being joined.
+func (p *steps) stay() {
+	if p.current != state.Start {
+		p.advance(state.Start)
+	}
+	p.staying = true
+}
+
+// doing shows what the current step is at.
+func (p *steps) doing(text string) {
+	p.agent.show(progress.Event{Kind: progress.Doing, Step: p.current, Text: text})
+}
+
+// fail ends the current step as failed.
+func (p *steps) fail() {
+	p.agent.show(progress.Event{Kind: progress.StepFailed, Step: p.current})
+}
+
+// done ends the current step. Without a text it says what was changed.
+func (p *steps) done(text string) {
+	if text == "" {
+		text = plural(p.changes, "change")
+		if p.changes == 1 {
+			text = p.last
+		}
+	}
+	p.agent.show(progress.Event{Kind: progress.StepDone, Step: p.current, Text: text, Took: p.agent.now().Sub(p.began)})
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

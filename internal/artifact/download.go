@@ -1,0 +1,276 @@
+package artifact
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// minProgress is how many new bytes an attempt must bring to count as progress.
+const minProgress = 64 << 10
+
+// download is the way of one artifact into the store, over all its attempts.
+type download struct {
+	f      *Fetcher
+	a      Artifact
+	client Source
+	// high is the most bytes ever kept.
+	high int64
+	// from is the URL that all kept bytes came from, or "" when they are from several or from an earlier run.
+	from string
+	// etags are the entity tags under which a URL was last seen.
+	etags map[string]string
+}
+
+// attempt gets the artifact from one place into the store.
+func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err error) {
+	if c.zst && !c.file && d.f.withoutZst(c.via) {
+		return false, &Error{Cause: NotFound, what: "this mirror has no zstd variants"}
+	}
+	d.f.event(Event{Kind: Started, Artifact: d.a, URL: c.String()})
+	if c.file {
+		return false, d.local(c)
+	}
+	kept, err := openKept(d.keptPath(c.zst))
+	if err != nil {
+		return false, diskError(err)
+	}
+	defer kept.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err = d.remote(ctx, newWatch(d.f.Policy, cancel), c, kept)
+	if c.zst {
+		d.f.learnZst(c.via, err)
+	}
+	if err == nil {
+		return true, nil
+	}
+	n, serr := kept.Seek(0, io.SeekEnd)
+	if serr == nil && n >= d.high+minProgress {
+		d.high, gained = n, true
+	}
+	if e := new(Error); n == 0 || errors.As(err, &e) && (e.Cause == Digest || e.Cause == Archive || e.Cause == TooLarge) {
+		if rerr := os.Remove(kept.Name()); rerr != nil {
+			return gained, diskError(rerr)
+		}
+	}
+	return gained, err
+}
+
+func (d *download) keptPath(zst bool) string {
+	name := keptPrefix + d.a.ID
+	if zst {
+		name += ".zst"
+	}
+	return filepath.Join(d.f.Store, name)
+}
+
+// openKept opens what is kept of a file, empty at first. It follows no link.
+func openKept(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("cannot use %s: it is not a regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// remote gets the artifact from a server, going on behind what is kept.
+func (d *download) remote(ctx context.Context, w *watch, c candidate, kept *os.File) error {
+	have, err := kept.Seek(0, io.SeekEnd)
+	if err != nil {
+		return diskError(err)
+	}
+	if have == 0 {
+		d.from = c.url
+	}
+	w.arm()
+	resp, err := d.request(ctx, c, have)
+	w.timer.Stop()
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	offset, total, err := d.accept(resp, c, have)
+	if err != nil {
+		return err
+	}
+	if offset < have {
+		if err := kept.Truncate(offset); err != nil {
+			return diskError(err)
+		}
+		if _, err := kept.Seek(offset, io.SeekStart); err != nil {
+			return diskError(err)
+		}
+	}
+	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, w: w}, chunk)
+	if offset == 0 {
+		if head, _ := body.Peek(512); strings.HasPrefix(http.DetectContentType(head), "text/html") {
+			return captivePortal()
+		}
+	}
+	src := &stream{total: total, seen: d.progress(c, total)}
+	src.r = io.MultiReader(io.NewSectionReader(kept, 0, offset), &keeper{body: body, kept: kept})
+	return d.receive(src, c, kept)
+}
+
+// request asks for the bytes from have on, under the condition that the file is still the one it was.
+func (d *download) request(ctx context.Context, c candidate, have int64) (*http.Response, error) {
+	header := http.Header{}
+	if have > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
+		if tag := d.etags[c.url]; tag != "" {
+			header.Set("If-Range", tag)
+		}
+	}
+	return d.client.get(ctx, http.MethodGet, c.url, header)
+}
+
+// accept judges the head of an answer: from which byte on it continues, and how long the whole file is (-1 when not told).
+func (d *download) accept(resp *http.Response, c candidate, have int64) (offset, total int64, err error) {
+	first, total := int64(-1), int64(-1)
+	switch resp.StatusCode {
+	case http.StatusOK:
+		first, total = 0, resp.ContentLength
+		d.from = c.url
+	case http.StatusPartialContent:
+		var last int64
+		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last, &total); n < 2 || first != have {
+			return 0, 0, &Error{Cause: Status, what: "the server answers another range than the one it was asked for"}
+		}
+	case http.StatusRequestedRangeNotSatisfiable:
+		n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes */%d", &total)
+		switch {
+		case have == 0:
+			return 0, 0, statusError(resp.StatusCode)
+		case n != 1 || total != have:
+			return 0, 0, &Error{Cause: Digest, mixed: true, what: "what is kept of the file does not fit it"}
+		}
+		resp.Body = http.NoBody
+		first = have
+	default:
+		return 0, 0, statusError(resp.StatusCode)
+	}
+	if total > maxDownload {
+		return 0, 0, &Error{Cause: TooLarge, what: fmt.Sprintf("it has %d bytes, more than %d", total, maxDownload)}
+	}
+	if d.from != c.url {
+		d.from = ""
+	}
+	d.etags[c.url] = ""
+	if tag := resp.Header.Get("ETag"); !strings.HasPrefix(tag, "W/") {
+		d.etags[c.url] = tag
+	}
+	return first, total, nil
+}
+
+// progress gives the function that turns bytes read into events, at most one in each interval.
+func (d *download) progress(c candidate, total int64) func(int64) {
+	var last time.Time
+	return func(n int64) {
+		if now := time.Now(); now.Sub(last) >= d.f.interval() || n == total {
+			last = now
+			d.f.event(Event{Kind: Progress, Artifact: d.a, URL: c.String(), Bytes: n, Total: max(total, 0)})
+		}
+	}
+}
+
+// receive reads the whole file, verifies it and puts it into the store. A plain binary is the kept file itself; everything
+// else is unpacked while it arrives, into a directory that only the verified digest makes an entry.
+func (d *download) receive(src *stream, c candidate, kept *os.File) error {
+	if d.a.Format == Binary && !c.zst {
+		sum := newDigest(d.a.ID)
+		_, err := io.CopyBuffer(sum, struct{ io.Reader }{src}, make([]byte, chunk))
+		if err := d.verdict(src, c, sum, err); err != nil {
+			return err
+		}
+		return d.f.adopt(d.a, kept)
+	}
+	return d.unpack(src, c)
+}
+
+// tidy removes what is kept of a file that has reached the store.
+func (d *download) tidy() error {
+	for _, zst := range []bool{false, true} {
+		if err := os.Remove(d.keptPath(zst)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cannot tidy up after %s: %w", d.a, err)
+		}
+	}
+	return nil
+}
+
+// local gets the artifact from a file of Source.Directory.
+func (d *download) local(c candidate) error {
+	f, err := os.Open(c.url)
+	if err != nil {
+		return fileError(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return &Error{Cause: NotFound, what: "it is not a regular file"}
+	}
+	d.from = c.url
+	return d.unpack(&stream{r: f, total: info.Size(), seen: d.progress(c, info.Size())}, c)
+}
+
+func (d *download) unpack(src *stream, c candidate) error {
+	dir, err := d.f.stage(d.a)
+	if err != nil {
+		return diskError(err)
+	}
+	defer removeTree(d.f.Store, filepath.Base(dir))
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return diskError(err)
+	}
+	defer root.Close()
+	sum := newDigest(d.a.ID)
+	if c.zst && d.a.Format == TarGz {
+		sum = newDigest(d.a.TarSHA256)
+	}
+	err = unpack(root, d.a, c.zst, src, sum)
+	if err := d.verdict(src, c, sum, err); err != nil {
+		return err
+	}
+	return d.f.commit(dir, d.a.ID)
+}
+
+// verdict tells what reading a whole file came to. A decoder's complaint counts only when the bytes were the published ones;
+// before that the digest explains it.
+func (d *download) verdict(src *stream, c candidate, sum *digest, err error) error {
+	known, typed := errors.AsType[*Error](err)
+	switch {
+	case src.err != nil:
+		return src.err
+	case typed && (known.local() || c.zst):
+		return known
+	case err != nil && c.zst:
+		return &Error{Cause: Digest, Err: fmt.Errorf("cannot unpack the zstd variant: %w", err)}
+	case !sum.ok():
+		e := sum.mismatch()
+		e.mixed = d.from != c.url
+		return e
+	case typed:
+		return known
+	case err != nil:
+		return &Error{Cause: Archive, Err: fmt.Errorf("the digest is right, but the archive cannot be unpacked: %w", err)}
+	}
+	return nil
+}

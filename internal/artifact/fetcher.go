@@ -1,0 +1,249 @@
+package artifact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Fetcher brings artifacts into the store. It serves one Run; while that goes on, others Wait for single artifacts. Only one
+// process may fetch into a store at a time.
+type Fetcher struct {
+	// Store is the absolute path of the store. It must exist: whoever made it answers for removing it.
+	Store  string
+	Source Source
+	Policy Policy
+	// Log hears of retries and of what was brought; nil means silence.
+	Log *slog.Logger
+	// Events, when set, gets the progress; calls do not overlap and must return soon.
+	Events func(Event)
+	// Interval is the least time between two Progress events of one artifact: 200 ms when zero.
+	Interval time.Duration
+
+	mu      sync.Mutex
+	ran     bool
+	ended   bool
+	entries map[string]*entry
+	// zst tells of each mirror that was asked whether it has zstd variants.
+	zst map[string]bool
+
+	eventMu sync.Mutex
+}
+
+// entry is one artifact on its way; err is valid once done is closed.
+type entry struct {
+	done chan struct{}
+	err  error
+}
+
+// Kind is what an Event tells.
+type Kind string
+
+// An artifact's events: Started (with a URL, again for each attempt), Progress, Retrying (with the error and the pause), and at the
+// end Done or Failed.
+const (
+	Started  Kind = "started"
+	Progress Kind = "progress"
+	Retrying Kind = "retrying"
+	Done     Kind = "done"
+	Failed   Kind = "failed"
+)
+
+// Event is one piece of news about one artifact.
+type Event struct {
+	Kind     Kind
+	Artifact Artifact
+	// URL is the place in question, without secrets.
+	URL string
+	// Bytes of the file that are here, of Total; Total is 0 when the server does not tell.
+	Bytes, Total int64
+	// Err is why an attempt or the artifact failed, Pause how long it is until the next attempt.
+	Err   error
+	Pause time.Duration
+	// Took is the time since the artifact's start, for Done and Failed; Cached tells that it was in the store already.
+	Took   time.Duration
+	Cached bool
+}
+
+// Run brings all artifacts into the store and returns when it is done with each: first, at once, those that a node needs to be
+// Ready, then the Late ones. The error joins that of every artifact that could not be brought, each a *Failure or the
+// context's error.
+func (f *Fetcher) Run(ctx context.Context, arts []Artifact) error {
+	if err := f.begin(); err != nil {
+		return err
+	}
+	defer f.end()
+	arts = distinct(arts)
+	for _, late := range []bool{false, true} {
+		var wg sync.WaitGroup
+		for _, a := range arts {
+			if a.Late == late {
+				wg.Go(func() { f.bring(ctx, a) })
+			}
+		}
+		wg.Wait()
+	}
+	var errs []error
+	for _, a := range arts {
+		errs = append(errs, f.entry(a.ID).err)
+	}
+	return errors.Join(errs...)
+}
+
+func distinct(arts []Artifact) []Artifact {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(arts), func(a Artifact) bool {
+		again := seen[a.ID]
+		seen[a.ID] = true
+		return again
+	})
+}
+
+// Wait returns once the artifact with this id is in the store, or with the reason why it will not be. It may be called before
+// Run.
+func (f *Fetcher) Wait(ctx context.Context, id string) error {
+	e := f.entry(id)
+	select {
+	case <-e.done:
+		return e.err
+	case <-ctx.Done():
+		return fmt.Errorf("cannot wait for artifact %.12s: %w", id, ctx.Err())
+	}
+}
+
+func (f *Fetcher) begin() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ran {
+		return errors.New("internal error: a Fetcher runs once")
+	}
+	f.ran = true
+	f.Source.HTTP = f.Source.client()
+	f.Policy = f.Policy.filled()
+	if f.Log == nil {
+		f.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// end releases whoever waits for an artifact that this run was not asked for.
+func (f *Fetcher) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = true
+	for id, e := range f.entries {
+		e.abandon(id)
+	}
+}
+
+func (f *Fetcher) entry(id string) *entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.entries == nil {
+		f.entries = map[string]*entry{}
+	}
+	e, ok := f.entries[id]
+	if !ok {
+		e = &entry{done: make(chan struct{})}
+		f.entries[id] = e
+		if f.ended {
+			e.abandon(id)
+		}
+	}
+	return e
+}
+
+func (e *entry) abandon(id string) {
+	select {
+	case <-e.done:
+	default:
+		e.err = fmt.Errorf("internal error: artifact %.12s was not asked for", id)
+		close(e.done)
+	}
+}
+
+// bring settles one artifact.
+func (f *Fetcher) bring(ctx context.Context, a Artifact) {
+	begin, e := time.Now(), f.entry(a.ID)
+	cached := isDigest(a.ID) && present(f.Store, a.ID)
+	if !cached {
+		e.err = f.fetch(ctx, a)
+	}
+	ev := Event{Kind: Done, Artifact: a, Err: e.err, Cached: cached, Took: time.Since(begin)}
+	if e.err != nil {
+		ev.Kind = Failed
+	} else if !cached {
+		f.Log.Info("artifact fetched", "artifact", a.Name, "version", a.Version, "id", a.ID, "took", ev.Took)
+	}
+	f.event(ev)
+	close(e.done)
+}
+
+func (f *Fetcher) fetch(ctx context.Context, a Artifact) error {
+	if !isDigest(a.ID) {
+		return fmt.Errorf("internal error: %s has no digest", a)
+	}
+	if info, err := os.Stat(f.Store); err != nil || !info.IsDir() {
+		return fmt.Errorf("cannot get %s: there is no artifact store at %s", a, f.Store)
+	}
+	list, err := f.Source.candidates(a)
+	if err != nil {
+		return err
+	}
+	d := &download{f: f, a: a, client: f.Source, etags: map[string]string{}}
+	err = f.Policy.try(ctx, a, list, d.attempt, func(e *Error, pause time.Duration) {
+		f.Log.Warn("download failed, trying on", "artifact", a.Name, "url", e.URL, "cause", e.Cause, "error", e, "pause", pause)
+		f.event(Event{Kind: Retrying, Artifact: a, URL: e.URL, Err: e, Pause: pause})
+	})
+	if err != nil {
+		return err
+	}
+	return d.tidy()
+}
+
+func (f *Fetcher) event(e Event) {
+	if f.Events == nil {
+		return
+	}
+	f.eventMu.Lock()
+	defer f.eventMu.Unlock()
+	f.Events(e)
+}
+
+func (f *Fetcher) interval() time.Duration {
+	if f.Interval == 0 {
+		return 200 * time.Millisecond
+	}
+	return f.Interval
+}
+
+// withoutZst tells whether a mirror is known to have no zstd variants.
+func (f *Fetcher) withoutZst(mirror string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	has, known := f.zst[mirror]
+	return known && !has
+}
+
+// learnZst remembers from an attempt whether a mirror has zstd variants; a single one proves it.
+func (f *Fetcher) learnZst(mirror string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.zst == nil {
+		f.zst = map[string]bool{}
+	}
+	e, failed := errors.AsType[*Error](err)
+	switch {
+	case !failed:
+		f.zst[mirror] = true
+	case e.Cause == NotFound:
+		if !f.zst[mirror] {
+			f.zst[mirror] = false
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package artifact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// Resolve finds the digest of every wanted artifact: from overrides (keyed by Name), else from the digests known by heart, else
+// from the checksum file that upstream publishes, asked for at the same places as the artifact itself and only over https
+// or from Source.Directory. Artifacts come back in the order of specs. Every artifact that cannot be resolved is in the error.
+func Resolve(ctx context.Context, s Source, specs []Spec, overrides map[string]config.Override) ([]Artifact, error) {
+	s.HTTP = s.client()
+	arts, errs := make([]Artifact, len(specs)), make([]error, len(specs))
+	var wg sync.WaitGroup
+	for i, spec := range specs {
+		wg.Go(func() { arts[i], errs[i] = resolve(ctx, s, spec, overrides[string(spec.Name)]) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	seen := map[string]Artifact{}
+	for _, a := range arts {
+		if b, ok := seen[a.ID]; ok && b.Name != a.Name {
+			return nil, fmt.Errorf("cannot use one digest for %s and %s: correct artifacts.overrides", b, a)
+		}
+		seen[a.ID] = a
+	}
+	return arts, nil
+}
+
+func resolve(ctx context.Context, s Source, spec Spec, o config.Override) (Artifact, error) {
+	if err := spec.check(); err != nil {
+		return Artifact{}, err
+	}
+	version := strings.TrimPrefix(spec.Version, "v")
+	a := Artifact{
+		Name: spec.Name, Version: version, Arch: spec.Arch, Format: spec.Name.format(), Late: spec.Name.late(),
+		URL: upstream(spec.Name, version, spec.Arch),
+	}
+	if spec.URL != "" {
+		a.URL = spec.URL
+	}
+	if o.URL != "" {
+		a.URL = o.URL
+	}
+	if o.SHA256 != "" {
+		return a.override(o)
+	}
+	if a.ID = pinned(a.Name, version, a.Arch); a.ID != "" {
+		return a, nil
+	}
+	return a.published(ctx, s)
+}
+
+func (a Artifact) override(o config.Override) (Artifact, error) {
+	a.ID, a.TarSHA256, a.Size = strings.ToLower(o.SHA256), strings.ToLower(o.TarSHA256), o.Size
+	if !isSHA256(a.ID) || (a.TarSHA256 != "" && !isSHA256(a.TarSHA256)) {
+		return Artifact{}, fmt.Errorf("cannot use artifacts.overrides.%s: a SHA-256 is 64 hex digits", a.Name)
+	}
+	return a, nil
+}
+
+// published fills in the digest from upstream's checksum file.
+func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
+	sums := checksumURL(a.Name, a.URL)
+	if sums == "" {
+		return Artifact{}, fmt.Errorf("cannot verify %s: upstream publishes no checksum for it; use a version that is known here (%s) or set artifacts.overrides.%s.sha256",
+			a, strings.Join(Pinned(a.Name), ", "), a.Name)
+	}
+	list, err := s.places(sums)
+	if err != nil {
+		return Artifact{}, err
+	}
+	read := func(ctx context.Context, c candidate) (bool, error) {
+		text, err := s.checksumText(ctx, c)
+		if err != nil {
+			return false, err
+		}
+		if a.ID, err = parseChecksum(text, baseName(a.URL)); err != nil {
+			return false, &Error{Cause: Digest, Err: fmt.Errorf("cannot use this checksum file: %w", err)}
+		}
+		return false, nil
+	}
+	if err := (Policy{}).try(ctx, a, list, read, func(*Error, time.Duration) {}); err != nil {
+		return Artifact{}, fmt.Errorf("cannot learn the published checksum: %w", err)
+	}
+	return a, nil
+}
+
+// checksumText reads one checksum file. Without https nothing would stand behind the digest, so plain http is refused.
+func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
+	const limit = 64 << 10
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var body io.ReadCloser
+	if c.file {
+		f, err := os.Open(c.url)
+		if err != nil {
+			return "", fileError(err)
+		}
+		body = f
+	} else {
+		if u, err := url.Parse(c.url); err != nil || u.Scheme != "https" {
+			return "", &Error{Cause: Forbidden, what: "a checksum is taken over https only"}
+		}
+		resp, err := s.get(ctx, http.MethodGet, c.url, nil)
+		if err != nil {
+			return "", err
+		}
+		body = resp.Body
+		if resp.StatusCode != http.StatusOK {
+			body.Close()
+			return "", statusError(resp.StatusCode)
+		}
+	}
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, limit))
+	if err != nil {
+		return "", netError(err)
+	}
+	return string(text), nil
+}
+
+// get sends one request. An answer in HTML comes from something else than a file server.
+func (s Source) get(ctx context.Context, method, raw string, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, raw, nil)
+	if err != nil {
+		return nil, &Error{Cause: Status, Err: errors.New("cannot parse this URL")}
+	}
+	if header != nil {
+		req.Header = header
+	}
+	req.Header.Set("User-Agent", "aks-flex-node")
+	req.Header.Set("Accept-Encoding", "identity")
+	resp, err := s.client().Do(req)
+	if err != nil {
+		if cause, ok := context.Cause(ctx).(*Error); ok {
+			return nil, cause
+		}
+		return nil, netError(err)
+	}
+	if resp.StatusCode < 300 && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+		resp.Body.Close()
+		return nil, captivePortal()
+	}
+	return resp, nil
+}
+
+func captivePortal() *Error {
+	return &Error{Cause: CaptivePortal, what: "a web page came instead of the file"}
+}
+
+// Measure asks the places of each artifact of unknown size how long the file is, so that a plan can tell the bytes. It is best
+// effort: what cannot be learnt within ten seconds stays 0.
+func Measure(ctx context.Context, s Source, arts []Artifact) []Artifact {
+	s.HTTP = s.client()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	measured := append([]Artifact(nil), arts...)
+	var wg sync.WaitGroup
+	for i := range measured {
+		if measured[i].Size == 0 {
+			wg.Go(func() { measured[i].Size = s.size(ctx, measured[i]) })
+		}
+	}
+	wg.Wait()
+	return measured
+}
+
+func (s Source) size(ctx context.Context, a Artifact) int64 {
+	places, err := s.places(a.URL)
+	if err != nil {
+		return 0
+	}
+	for _, c := range places {
+		if c.file {
+			if info, err := os.Stat(c.url); err == nil {
+				return info.Size()
+			}
+			continue
+		}
+		resp, err := s.get(ctx, http.MethodHead, c.url, nil)
+		if err != nil {
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK && resp.ContentLength > 0 {
+			return resp.ContentLength
+		}
+	}
+	return 0
+}

@@ -1,0 +1,294 @@
+package artifact
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestUpstream(t *testing.T) {
+	want := map[Name][2]string{
+		Kubelet:    {"https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubelet", "https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubelet.sha256"},
+		Kubectl:    {"https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubectl", "https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubectl.sha256"},
+		Kubeadm:    {"https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubeadm", "https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubeadm.sha256"},
+		Containerd: {"https://github.com/containerd/containerd/releases/download/v1.2.3/containerd-1.2.3-linux-arm64.tar.gz", "https://github.com/containerd/containerd/releases/download/v1.2.3/containerd-1.2.3-linux-arm64.tar.gz.sha256sum"},
+		Runc:       {"https://github.com/opencontainers/runc/releases/download/v1.2.3/runc.arm64", "https://github.com/opencontainers/runc/releases/download/v1.2.3/runc.sha256sum"},
+		CNIPlugins: {"https://github.com/containernetworking/plugins/releases/download/v1.2.3/cni-plugins-linux-arm64-v1.2.3.tgz", "https://github.com/containernetworking/plugins/releases/download/v1.2.3/cni-plugins-linux-arm64-v1.2.3.tgz.sha256"},
+		NPD:        {"https://github.com/kubernetes/node-problem-detector/releases/download/v1.2.3/node-problem-detector-v1.2.3-linux_arm64.tar.gz", ""},
+	}
+	got := map[Name][2]string{}
+	for _, n := range Names() {
+		u := upstream(n, "1.2.3", "arm64")
+		got[n] = [2]string{u, checksumURL(n, u)}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPins(t *testing.T) {
+	seen := map[string]pin{}
+	for _, p := range pinTable() {
+		if err := (Spec{Name: p.name, Version: p.version, Arch: p.arch}).check(); err != nil {
+			t.Error(err)
+		}
+		if !isDigest(p.digest) || (len(p.digest) == 128) != (p.name == NPD) {
+			t.Errorf("%v is not a digest of the expected kind", p)
+		}
+		if other, ok := seen[p.digest]; ok {
+			t.Errorf("%v and %v share a digest", p, other)
+		}
+		seen[p.digest] = p
+	}
+	for _, n := range Names() {
+		if len(Pinned(n)) == 0 {
+			t.Errorf("no version of %s is pinned on both architectures", n)
+		}
+	}
+}
+
+func TestParseChecksum(t *testing.T) {
+	one, two := sha([]byte("one")), sha([]byte("two"))
+	tests := []struct {
+		name, text, want, err string
+	}{
+		{"bare", one, one, ""},
+		{"bare in capitals, with newline", strings.ToUpper(one) + "\n", one, ""},
+		{"one line", one + "  kubelet\n", one, ""},
+		{"binary mark", one + " *kubelet", one, ""},
+		{"dot", one + "  ./kubelet\r\n", one, ""},
+		{"one of several", two + "  kubelet.exe\n\n" + one + "  kubelet\n", one, ""},
+		{"empty", "", "", "does not name"},
+		{"another file", one + "  kubectl\n", "", "does not name"},
+		{"a file of that name elsewhere", one + "  other/kubelet\n", "", "does not name"},
+		{"twice", one + "  kubelet\n" + two + "  kubelet\n", "", "twice"},
+		{"too short", one[1:] + "  kubelet\n", "", "not a list"},
+		{"no hex", "z" + one[1:] + "  kubelet\n", "", "not a list"},
+		{"one space", one + " kubelet\n", "", "not a list"},
+		{"html", "<html>" + one + "  kubelet</html>", "", "not a list"},
+		{"signed", "-----BEGIN PGP SIGNED MESSAGE-----\n" + one + "  kubelet\n", "", "not a list"},
+		{"sha512", one + one, "", "not a list"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseChecksum(tt.text, "kubelet")
+			if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestResolve(t *testing.T) {
+	sum := sha([]byte("file"))
+	hosts := map[string]http.HandlerFunc{
+		"dl.k8s.io": sequence(status(503), paths(map[string]http.HandlerFunc{"kubelet.sha256": serve([]byte(sum), "")})),
+		"github.com": paths(map[string]http.HandlerFunc{
+			"runc.sha256sum": serve([]byte(sum+"  runc.amd64\n"+sha([]byte("arm"))+"  runc.arm64\n"), ""),
+		}),
+		"mirror": paths(map[string]http.HandlerFunc{
+			"cni-plugins-linux-amd64-v9.9.9.tgz.sha256": page("text/html"),
+			"containerd-9.9.9-linux-amd64.tar.gz.sha256sum": serve(
+				[]byte(sum+"  containerd-9.9.9-linux-amd64.tar.gz\n"), ""),
+		}),
+	}
+	tests := []struct {
+		name     string
+		spec     Spec
+		override config.Override
+		id, url  string
+		err      string
+	}{
+		{name: "pinned", spec: Spec{Name: Kubelet, Version: "v1.34.4"}, id: pinned(Kubelet, "1.34.4", "amd64"), url: upstream(Kubelet, "1.34.4", "amd64")},
+		{name: "pinned elsewhere", spec: Spec{Name: Runc, Version: "1.3.4", URL: "https://own/runc"}, id: pinned(Runc, "1.3.4", "amd64"), url: "https://own/runc"},
+		{name: "published, second try", spec: Spec{Name: Kubelet, Version: "1.99.0"}, id: sum, url: upstream(Kubelet, "1.99.0", "amd64")},
+		{name: "published for all architectures", spec: Spec{Name: Runc, Version: "9.9.9"}, id: sum, url: upstream(Runc, "9.9.9", "amd64")},
+		{name: "published, on the mirror", spec: Spec{Name: Containerd, Version: "9.9.9"}, id: sum, url: upstream(Containerd, "9.9.9", "amd64")},
+		{name: "published nowhere", spec: Spec{Name: CNIPlugins, Version: "9.9.9"}, err: "no such file"},
+		{name: "published over http only", spec: Spec{Name: Runc, Version: "9.9.9", URL: "http://github.com/runc.amd64"}, err: "over https only"},
+		{name: "never published", spec: Spec{Name: NPD, Version: "9.9.9"}, err: "use a version that is known here (1.34.0) or set artifacts.overrides.node-problem-detector.sha256"},
+		{name: "override", spec: Spec{Name: NPD, Version: "9.9.9"}, override: config.Override{SHA256: strings.ToUpper(sum), URL: "https://own/npd.tgz"}, id: sum, url: "https://own/npd.tgz"},
+		{name: "override without url", spec: Spec{Name: Kubelet, Version: "1.34.4"}, override: config.Override{SHA256: sum}, id: sum, url: upstream(Kubelet, "1.34.4", "amd64")},
+		{name: "bad override", spec: Spec{Name: Kubelet, Version: "1.34.4"}, override: config.Override{SHA256: sum[1:]}, err: "64 hex digits"},
+		{name: "bad version", spec: Spec{Name: Kubelet, Version: "1.34.4/../../x"}, err: "not of the form"},
+		{name: "bad architecture", spec: Spec{Name: Kubelet, Version: "1.34.4", Arch: "s390x"}, err: "only amd64 and arm64"},
+		{name: "unknown name", spec: Spec{Name: "etcd", Version: "1.34.4"}, err: "unknown artifact"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNetwork(t, hosts)
+				s := Source{Mirrors: []string{"https://mirror"}, HTTP: n.client(t)}
+				if tt.spec.Arch == "" {
+					tt.spec.Arch = "amd64"
+				}
+				overrides := map[string]config.Override{string(tt.spec.Name): tt.override}
+				arts, err := Resolve(t.Context(), s, []Spec{tt.spec}, overrides)
+				if tt.err != "" {
+					if err == nil || !strings.Contains(err.Error(), tt.err) {
+						t.Errorf("got %v, want %q", err, tt.err)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := Artifact{
+					Name: tt.spec.Name, Version: strings.TrimPrefix(tt.spec.Version, "v"), Arch: "amd64", URL: tt.url, ID: tt.id,
+					Format: tt.spec.Name.format(), Late: tt.spec.Name.late(),
+				}
+				if diff := cmp.Diff([]Artifact{want}, arts); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+func TestResolveFromDirectory(t *testing.T) {
+	dir, sum := t.TempDir(), sha([]byte("file"))
+	at := filepath.Join(dir, "dl.k8s.io", "v1.99.0", "bin", "linux", "amd64")
+	os.MkdirAll(at, 0o700)
+	os.WriteFile(filepath.Join(at, "kubelet.sha256"), []byte(sum), 0o600)
+	spec := Spec{Name: Kubelet, Version: "1.99.0", Arch: "amd64"}
+	arts, err := Resolve(t.Context(), Source{Directory: dir}, []Spec{spec}, nil)
+	if err != nil || arts[0].ID != sum {
+		t.Errorf("got %v, %v", arts, err)
+	}
+	spec.Name = Kubectl
+	_, err = Resolve(t.Context(), Source{Directory: dir}, []Spec{spec}, nil)
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(at, "kubectl.sha256")+": there is no such file in artifacts.directory") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestResolveReportsEveryError(t *testing.T) {
+	_, err := Resolve(t.Context(), Source{}, []Spec{
+		{Name: NPD, Version: "9.9.9", Arch: "amd64"}, {Name: Runc, Version: "latest", Arch: "amd64"},
+	}, nil)
+	if err == nil || !strings.Contains(err.Error(), "node-problem-detector") || !strings.Contains(err.Error(), "runc") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestResolveRefusesOneDigestForTwo(t *testing.T) {
+	o := config.Override{SHA256: sha(nil)}
+	_, err := Resolve(t.Context(), Source{}, []Spec{
+		{Name: Kubelet, Version: "1.2.3", Arch: "amd64"}, {Name: Kubectl, Version: "1.2.3", Arch: "amd64"},
+	}, map[string]config.Override{"kubelet": o, "kubectl": o})
+	if err == nil || !strings.Contains(err.Error(), "one digest for kubelet 1.2.3 and kubectl 1.2.3") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDirectory(t *testing.T) {
+	b := noise(1, 500_000)
+	a := binary(Kubelet, b)
+	arc, targz, plain := archive(t)
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, "upstream", "v1.2.3", name) }
+	tests := []struct {
+		name  string
+		art   Artifact
+		files map[string][]byte
+		cause Cause
+		file  string
+	}{
+		{"binary", a, map[string][]byte{"kubelet": b}, "", "kubelet"},
+		{"binary as zstd only", a, map[string][]byte{"kubelet.zst": zst(b)}, "", "kubelet"},
+		{"archive", arc, map[string][]byte{"containerd.tar.gz": targz}, "", "bin/containerd"},
+		{"archive as zstd only", arc, map[string][]byte{"containerd.tar.zst": zst(plain)}, "", "bin/containerd"},
+		{"nothing", a, nil, NotFound, ""},
+		{"wrong bytes", a, map[string][]byte{"kubelet": noise(2, 500_000)}, Digest, ""},
+		{"wrong archive", arc, map[string][]byte{"containerd.tar.gz": targz[:1000]}, Digest, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			os.RemoveAll(filepath.Join(dir, "upstream"))
+			os.MkdirAll(at(""), 0o700)
+			for name, content := range tt.files {
+				if err := os.WriteFile(at(name), content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, mirrors, map[string]http.HandlerFunc{"upstream": serve(b, ""), "mirror": serve(b, "")})
+				r.Source.Directory = dir
+				err := r.Run(t.Context(), []Artifact{tt.art})
+				if n := len(r.net.requests()); n > 0 {
+					t.Errorf("%d requests in spite of the directory", n)
+				}
+				if tt.cause != "" {
+					if e := new(Error); !errors.As(err, &e) || e.Cause != tt.cause || !strings.HasPrefix(e.URL, dir) {
+						t.Errorf("got %v", err)
+					}
+					if present(r.Store, tt.art.ID) || len(r.leftovers(t)) > 0 {
+						t.Error("something is in the store")
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if files, _ := Files(r.Store, tt.art.ID); len(files) == 0 || files[len(files)-1] != tt.file {
+					t.Errorf("files: %v", files)
+				}
+				if left := r.leftovers(t); len(left) > 0 {
+					t.Errorf("left over: %v", left)
+				}
+			})
+		})
+	}
+}
+
+func TestHostsAndMeasure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, map[string]http.HandlerFunc{
+			"mirror":   paths(map[string]http.HandlerFunc{"kubelet": serve(noise(1, 1234), "")}),
+			"upstream": paths(map[string]http.HandlerFunc{"runc": serve(noise(1, 400), "")}),
+		})
+		s := Source{Mirrors: []string{"https://mirror/x"}, HTTP: n.client(t)}
+		arts := Measure(t.Context(), s, []Artifact{binary(Kubelet, nil), binary(Runc, nil), binary(Kubectl, nil)})
+		hosts, bytes := Hosts(arts, s)
+		if diff := cmp.Diff([]string{"mirror", "upstream"}, hosts); diff != "" || bytes != 1634 {
+			t.Errorf("%d bytes, hosts %s", bytes, diff)
+		}
+		s.Directory = "/media"
+		if hosts, _ := Hosts(arts, s); len(hosts) != 0 {
+			t.Errorf("a directory needs no hosts, got %v", hosts)
+		}
+	})
+}
+
+func TestPlaces(t *testing.T) {
+	s := NewSource(config.Artifacts{Mirror: "https://m1/a/", Mirrors: []string{"https://m2"}}, nil)
+	a := Artifact{Name: Kubelet, Format: Binary, URL: "https://up:8443/../x/./kubelet?sig=secret"}
+	list, err := s.candidates(a)
+	var got []string
+	for _, c := range list {
+		got = append(got, c.url)
+	}
+	want := []string{
+		"https://m1/a/up:8443/x/kubelet.zst", "https://m1/a/up:8443/x/kubelet",
+		"https://m2/up:8443/x/kubelet.zst", "https://m2/up:8443/x/kubelet",
+		"https://up:8443/../x/./kubelet?sig=secret",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if got := list[4].String(); strings.Contains(got, "secret") {
+		t.Errorf("shown as %s", got)
+	}
+	for _, bad := range []string{"kubelet", "file:///etc/shadow", "https://", "https://a\x00b/"} {
+		if _, err := s.places(bad); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package artifact
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// Source says where artifacts may be got from.
+type Source struct {
+	// Mirrors are base URLs, asked in order before upstream; each serves <base>/<upstream host>/<upstream path>.
+	Mirrors []string
+	// Directory, when set, holds the same layout as files and is the only place that is asked.
+	Directory string
+	// HTTP does the requests; nil means NewClient(nil).
+	HTTP *http.Client
+}
+
+// NewSource reads the source from the configuration.
+func NewSource(c config.Artifacts, client *http.Client) Source {
+	s := Source{Directory: c.Directory, HTTP: client}
+	for _, m := range append([]string{c.Mirror}, c.Mirrors...) {
+		if m != "" {
+			s.Mirrors = append(s.Mirrors, m)
+		}
+	}
+	return s
+}
+
+// candidate is one place from which one file may be got.
+type candidate struct {
+	// via groups candidates of one origin: the mirror's base URL, the directory, or "" for upstream.
+	via string
+	// url is a full URL, or a file path when file is set.
+	url  string
+	file bool
+	zst  bool
+}
+
+// String shows the place without secrets.
+func (c candidate) String() string {
+	if c.file {
+		return c.url
+	}
+	return Redact(c.url)
+}
+
+// candidates lists the places of an artifact in the order they are asked. A mirror's zstd variant comes before its plain
+// file; a directory costs no bandwidth, so there the plain file comes first.
+func (s Source) candidates(a Artifact) ([]candidate, error) {
+	plain, err := s.places(a.URL)
+	if err != nil {
+		return nil, err
+	}
+	var list []candidate
+	for _, c := range plain {
+		zst := c
+		zst.url, zst.zst = a.zstURL(c.url), true
+		switch {
+		case zst.url == "" || c.via == "":
+			list = append(list, c)
+		case c.file:
+			list = append(list, c, zst)
+		default:
+			list = append(list, zst, c)
+		}
+	}
+	return list, nil
+}
+
+// places lists where the file that upstream has at raw may be found.
+func (s Source) places(raw string) ([]candidate, error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
+		return nil, fmt.Errorf("cannot use artifact URL %s: it must be an https URL", Redact(raw))
+	}
+	clean := path.Join("/", u.Host, path.Clean("/"+u.Path))
+	if s.Directory != "" {
+		return []candidate{{via: s.Directory, url: filepath.Join(s.Directory, clean), file: true}}, nil
+	}
+	var list []candidate
+	for _, m := range s.Mirrors {
+		base, err := url.Parse(m)
+		if err != nil || base.Host == "" {
+			return nil, fmt.Errorf("cannot use mirror %s: it must be an https URL", Redact(m))
+		}
+		base.Path = strings.TrimSuffix(base.Path, "/") + clean
+		list = append(list, candidate{via: m, url: base.String()})
+	}
+	return append(list, candidate{url: raw}), nil
+}
+
+func (s Source) client() *http.Client {
+	if s.HTTP == nil {
+		return NewClient(nil)
+	}
+	return s.HTTP
+}
+
+// Hosts lists the hosts (with port, if any) that getting these artifacts may contact, in the order they are asked, and the
+// bytes to be transferred as far as sizes are known. A host behind a redirect is not among them.
+func Hosts(arts []Artifact, s Source) (hosts []string, bytes int64) {
+	for _, a := range arts {
+		bytes += a.Size
+		places, err := s.places(a.URL)
+		if err != nil || s.Directory != "" {
+			continue
+		}
+		for _, p := range places {
+			if u, err := url.Parse(p.url); err == nil && !slices.Contains(hosts, u.Host) {
+				hosts = append(hosts, u.Host)
+			}
+		}
+	}
+	return hosts, bytes
+}

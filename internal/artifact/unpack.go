@@ -1,0 +1,203 @@
+package artifact
+
+import (
+	"archive/tar"
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// limits bound what an archive may unpack to.
+type limits struct {
+	file, total int64
+	entries     int
+}
+
+// releaseLimits are ten times those of the largest release known.
+func releaseLimits() limits { return limits{file: 1 << 30, total: 2 << 30, entries: 10_000} }
+
+// maxWindow is the memory a zstd stream may ask for: enough for every level below --ultra 21.
+const maxWindow = 32 << 20
+
+// unpack reads src to its end into root: a binary under the artifact's name, an archive as it is. sum gets the bytes whose
+// digest is known: of a zstd variant what comes out of it, of everything else src itself, all of it even when the archive
+// turns out to be bad, so that the digest can be judged.
+func unpack(root *os.Root, a Artifact, zst bool, src io.Reader, sum io.Writer) error {
+	if !zst {
+		src = io.TeeReader(src, sum)
+	}
+	in := bufio.NewReaderSize(src, chunk)
+	err := decode(root, a, zst, in, sum)
+	if zst && err != nil || isLocal(err) {
+		return err
+	}
+	if _, derr := io.CopyBuffer(io.Discard, struct{ io.Reader }{in}, make([]byte, chunk)); err == nil {
+		err = derr
+	}
+	return err
+}
+
+func decode(root *os.Root, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) error {
+	out := io.Reader(in)
+	switch {
+	case zst:
+		dec, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			return err
+		}
+		defer dec.Close()
+		out = io.TeeReader(dec, sum)
+	case a.Format == TarGz:
+		dec, err := gzip.NewReader(in)
+		if err != nil {
+			return err
+		}
+		out = dec
+	}
+	lim := releaseLimits()
+	if a.Format == Binary {
+		return writeFile(root, string(a.Name), 0o755, &limited{r: out, left: lim.file})
+	}
+	out = &limited{r: out, left: lim.total}
+	if err := untar(root, out, lim); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, out)
+	return err
+}
+
+// limited fails on the first byte too many.
+type limited struct {
+	r    io.Reader
+	left int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return 0, &Error{Cause: TooLarge, what: "it unpacks to too much"}
+	}
+	return n, err
+}
+
+// untar unpacks files and directories; links, devices and everything else are refused, for no published archive has them. Modes
+// become 0755 or 0644, whatever the archive or the umask says.
+func untar(root *os.Root, r io.Reader, lim limits) error {
+	t := tar.NewReader(r)
+	// A sparse file has more bytes than its part of the archive, so the limit of the stream does not cover it.
+	left := lim.total
+	for entries := 0; ; entries++ {
+		h, err := t.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if entries == lim.entries {
+			return fmt.Errorf("it has more than %d entries", lim.entries)
+		}
+		if h.Typeflag == tar.TypeXGlobalHeader {
+			continue
+		}
+		name, err := entryName(h.Name)
+		if err != nil {
+			return err
+		}
+		if left -= h.Size; h.Size > lim.file || left < 0 {
+			return &Error{Cause: TooLarge, what: fmt.Sprintf("it unpacks to too much: %s has %d bytes", name, h.Size)}
+		}
+		switch h.Typeflag {
+		case tar.TypeDir:
+			err = makeDirs(root, name)
+		case tar.TypeReg:
+			err = untarFile(root, name, h.Mode, t)
+		default:
+			err = fmt.Errorf("%q is neither a file nor a directory (type %q)", h.Name, h.Typeflag)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// entryName cleans a name of an archive; it must stay below the root.
+func entryName(name string) (string, error) {
+	if path.IsAbs(name) || strings.ContainsAny(name, "\\\x00") {
+		return "", fmt.Errorf("the name %q leaves the archive", name)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".." {
+			return "", fmt.Errorf("the name %q leaves the archive", name)
+		}
+	}
+	return path.Clean(name), nil
+}
+
+func untarFile(root *os.Root, name string, bits int64, r io.Reader) error {
+	if name == "." {
+		return errors.New("a file in it has no name")
+	}
+	if err := makeDirs(root, path.Dir(name)); err != nil {
+		return err
+	}
+	mode := fs.FileMode(0o644)
+	if bits&0o111 != 0 {
+		mode = 0o755
+	}
+	return writeFile(root, name, mode, r)
+}
+
+// makeDirs makes dir and the directories above it, 0755 in spite of the umask.
+func makeDirs(root *os.Root, dir string) error {
+	if dir == "." {
+		return nil
+	}
+	if err := makeDirs(root, path.Dir(dir)); err != nil {
+		return err
+	}
+	err := root.Mkdir(dir, 0o755)
+	if err == nil {
+		err = root.Chmod(dir, 0o755)
+	} else if info, serr := root.Lstat(dir); serr == nil {
+		if !info.IsDir() {
+			return fmt.Errorf("%q is both a file and a directory", dir)
+		}
+		return nil
+	}
+	if err != nil {
+		return diskError(err)
+	}
+	return nil
+}
+
+// writeFile makes a new file; a file that is there already is refused.
+func writeFile(root *os.Root, name string, mode fs.FileMode, r io.Reader) error {
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if os.IsExist(err) {
+		return fmt.Errorf("%q is there twice", name)
+	}
+	if err != nil {
+		return diskError(err)
+	}
+	defer f.Close()
+	if err := f.Chmod(mode); err != nil {
+		return diskError(err)
+	}
+	w := &diskWriter{f: f}
+	if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, chunk)); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return diskError(err)
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	guid      = `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`
+	clusterID = `(?i)\A/subscriptions/(` + guid + `)/resourceGroups/([^/]+)/providers/Microsoft\.ContainerService` +
+		`/managedClusters/([a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?)\z`
+)
+
+// The Azure clouds.
+const (
+	PublicCloud       = "AzurePublicCloud"
+	USGovernmentCloud = "AzureUSGovernmentCloud"
+	ChinaCloud        = "AzureChinaCloud"
+)
+
+func azureRules() []rule {
+	const aGUID, aFile, aURL = "a GUID", "a clean absolute path", "an https URL of a host, perhaps with a port"
+	return []rule{
+		{"azure.subscriptionId", aGUID, matches(guid)},
+		{"azure.tenantId", aGUID, matches(guid)},
+		{"azure.cloud", "one of " + strings.Join([]string{PublicCloud, USGovernmentCloud, ChinaCloud}, ", "), oneOf(PublicCloud, USGovernmentCloud, ChinaCloud)},
+		{"azure.resourceManagerEndpoint", aURL, isHTTPSHost},
+		{"azure.authorityHost", aURL, isHTTPSHost},
+		{"azure.servicePrincipal.tenantId", aGUID, matches(guid)},
+		{"azure.servicePrincipal.clientId", aGUID, matches(guid)},
+		{"azure.servicePrincipal.clientSecret", "printable ASCII without spaces", matches(`[!-~]+`)},
+		{"azure.servicePrincipal.clientSecretFile", aFile, isAbs},
+		{"azure.servicePrincipal.certificateFile", aFile, isAbs},
+		{"azure.managedIdentity.clientId", aGUID, matches(guid)},
+		{"azure.bootstrapToken.token", "a bootstrap token: 6 characters, a dot, 16 characters, each a-z or 0-9", matches(`[a-z0-9]{6}\.[a-z0-9]{16}`)},
+		{"azure.targetCluster.resourceId", "the id of a managed cluster: /subscriptions/<GUID>/resourceGroups/<name>/providers/Microsoft.ContainerService/managedClusters/<name>", isClusterID},
+		{"azure.targetCluster.location", aLocation, isLocation},
+		{"azure.targetAgentPoolName", "1 to 12 characters a-z and 0-9, a letter first", matches(`[a-z][a-z0-9]{0,11}`)},
+	}
+}
+
+const aLocation = "an Azure region, such as westeurope"
+
+func isLocation(s string) bool { return matches(`[A-Za-z0-9][A-Za-z0-9 ]{0,62}`)(s) }
+
+func arcRules() []rule {
+	return []rule{
+		{"azure.arc.machineName", "1 to 54 letters, digits, '-', '_' and '.', a letter or digit first and last", matches(`[A-Za-z0-9](?:[A-Za-z0-9._-]{0,52}[A-Za-z0-9])?`)},
+		{"azure.arc.resourceGroup", "the name of a resource group: up to 90 letters, digits, '-', '_', '.', '(' and ')', no '.' last", isResourceGroup},
+		{"azure.arc.location", aLocation, isLocation},
+		{"azure.arc.tags", `the name of a tag: 1 to 512 characters, none of < > % & \ ? / = and none that does not print`, func(s string) bool {
+			return matches(`[^<>%&\\?/=\p{C}]+`)(s) && utf8.RuneCountInString(s) <= 512
+		}},
+		{"azure.arc.tags.*", "up to 256 characters that print", func(s string) bool {
+			return matches(`[^\p{C}]*`)(s) && utf8.RuneCountInString(s) <= 256
+		}},
+	}
+}
+
+// isResourceGroup follows ARM's rules for names of resource groups.
+func isResourceGroup(s string) bool {
+	return matches(`[\p{L}\p{N}_.()-]+`)(s) && utf8.RuneCountInString(s) <= 90 && !strings.HasSuffix(s, ".")
+}
+
+func isClusterID(s string) bool {
+	_, _, name := TargetCluster{ResourceID: s}.ID()
+	return name != ""
+}
+
+// ID takes the cluster's resource id apart; all are empty when it is none.
+func (t TargetCluster) ID() (subscription, resourceGroup, name string) {
+	m := regexp.MustCompile(clusterID).FindStringSubmatch(t.ResourceID)
+	if m == nil || !isResourceGroup(m[2]) {
+		return "", "", ""
+	}
+	return m[1], m[2], m[3]
+}
+
+// AuthMode is a way in which a node proves who it is.
+type AuthMode string
+
+// The ways. AzureCLI is reserved: it only ever onboards Arc, and is never configured.
+const (
+	AuthServicePrincipal AuthMode = "servicePrincipal"
+	AuthManagedIdentity  AuthMode = "managedIdentity"
+	AuthArc              AuthMode = "arc"
+	AuthBootstrapToken   AuthMode = "bootstrapToken"
+	AuthAzureCLI         AuthMode = "azureCLI"
+)
+
+// ArcEnabled tells whether the machine is to be registered with Arc: azure.arc is there and enabled is not false.
+func (a Azure) ArcEnabled() bool {
+	return a.Arc != nil && (a.Arc.Enabled == nil || *a.Arc.Enabled)
+}
+
+// AuthMode is how the node authenticates; "" when that is not exactly one way, which no valid Config has.
+func (a Azure) AuthMode() AuthMode {
+	if modes := a.authModes(); len(modes) == 1 {
+		return modes[0]
+	}
+	return ""
+}
+
+// authModes lists the ways that are configured. A service principal beside Arc is Arc's.
+func (a Azure) authModes() []AuthMode {
+	var modes []AuthMode
+	if a.BootstrapToken != nil {
+		modes = append(modes, AuthBootstrapToken)
+	}
+	if a.ManagedIdentity != nil {
+		modes = append(modes, AuthManagedIdentity)
+	}
+	if a.ArcEnabled() {
+		return append(modes, AuthArc)
+	}
+	if a.ServicePrincipal != nil {
+		modes = append(modes, AuthServicePrincipal)
+	}
+	return modes
+}
+
+// checkAuth sees to it that the node authenticates in exactly one way, and that this way has all it needs.
+func checkAuth(c Config, r *report) {
+	const ways = "must hold exactly one of bootstrapToken, servicePrincipal, managedIdentity and arc"
+	modes := c.Azure.authModes()
+	switch {
+	case len(modes) == 0 && !r.spoiledAny("azure.bootstrapToken", "azure.servicePrincipal", "azure.managedIdentity", "azure.arc"):
+		r.add("azure", "", ways+"; it holds none")
+	case len(modes) > 1:
+		found := make([]string, len(modes))
+		for i, m := range modes {
+			found[i] = string(m)
+		}
+		r.add("azure", "", fmt.Sprintf("%s; it holds %s: keep one", ways, strings.Join(found, " and ")))
+	}
+	checkToken(c, r)
+	checkPrincipal(c, r)
+	checkArc(c, r)
+}
+
+func checkToken(c Config, r *report) {
+	token := c.Azure.BootstrapToken
+	if token == nil {
+		return
+	}
+	r.need("azure.bootstrapToken.token", token.Token != "", "must be set in this section")
+	const why = "must be set: a bootstrap token cannot ask Azure for it"
+	r.need("node.kubelet.serverURL", c.Node.Kubelet.ServerURL != "", why)
+	r.need("node.kubelet.caCertData", c.Node.Kubelet.CACertData != "", why)
+}
+
+func checkPrincipal(c Config, r *report) {
+	sp := c.Azure.ServicePrincipal
+	if sp == nil {
+		return
+	}
+	const at = "azure.servicePrincipal"
+	r.need(at+".clientId", sp.ClientID != "", "must be set in this section")
+	r.need("azure.tenantId", c.Azure.TenantID != "" || sp.TenantID != "", "must be set for a service principal (or "+at+".tenantId)")
+	given := 0
+	for _, s := range []string{sp.ClientSecret.Reveal(), sp.ClientSecretFile, sp.CertificateFile} {
+		if s != "" {
+			given++
+		}
+	}
+	if given != 1 && !r.spoiledAny(at+".clientSecret", at+".clientSecretFile", at+".certificateFile") {
+		r.add(at, "", fmt.Sprintf("must hold exactly one of clientSecret, clientSecretFile and certificateFile; it holds %d", given))
+	}
+}
+
+func checkArc(c Config, r *report) {
+	if !c.Azure.ArcEnabled() {
+		return
+	}
+	r.need("azure.tenantId", c.Azure.TenantID != "", "must be set for Arc")
+	r.need("azure.arc.machineName", c.Azure.Arc.MachineName != "", "must be set: this machine has no host name")
+	r.need("azure.arc.location", c.Azure.Arc.Location != "", "must be set for Arc (or azure.targetCluster.location)")
+}

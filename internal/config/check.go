@@ -1,0 +1,103 @@
+package config
+
+import (
+	"net/netip"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// matches makes a check of a regular expression that must match the whole value.
+func matches(pattern string) func(string) bool {
+	return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString
+}
+
+func oneOf(values ...string) func(string) bool {
+	return func(s string) bool { return slices.Contains(values, s) }
+}
+
+// between checks a whole number.
+func between(low, high int64) func(string) bool {
+	return func(s string) bool {
+		n, err := strconv.ParseInt(s, 10, 64)
+		return err == nil && low <= n && n <= high
+	}
+}
+
+func isDuration(low, high time.Duration) func(string) bool {
+	return func(s string) bool {
+		d, err := time.ParseDuration(s)
+		return err == nil && low <= d && d <= high
+	}
+}
+
+// isHost tells whether s is a DNS name or an IP address (in URL form: IPv6 without brackets).
+func isHost(s string) bool {
+	if addr, err := netip.ParseAddr(s); err == nil {
+		return addr.Zone() == ""
+	}
+	return len(validation.IsDNS1123Subdomain(strings.ToLower(s))) == 0
+}
+
+// parseURL parses an absolute URL with a host and nothing that could be a secret or a surprise: no query, no fragment.
+func parseURL(s string) (*url.URL, bool) {
+	u, err := url.Parse(s)
+	if err != nil || u.Opaque != "" || !isHost(u.Hostname()) || strings.ContainsAny(s, "?#") {
+		return nil, false
+	}
+	if port := u.Port(); (port == "" && strings.HasSuffix(u.Host, ":")) || (port != "" && !between(1, 65535)(port)) {
+		return nil, false
+	}
+	return u, regexp.MustCompile(`\A[A-Za-z0-9._~/%+@:=-]*\z`).MatchString(u.EscapedPath())
+}
+
+// isHTTPS tells whether s is an https URL without user.
+func isHTTPS(s string) bool {
+	u, ok := parseURL(s)
+	return ok && u.Scheme == "https" && u.User == nil
+}
+
+// isHTTPSHost tells whether s is an https URL of a host and perhaps a port, without a path.
+func isHTTPSHost(s string) bool {
+	u, ok := parseURL(s)
+	return ok && isHTTPS(s) && strings.Trim(u.Path, "/") == ""
+}
+
+// isProxy tells whether s is the URL of a proxy; it may have user and password.
+func isProxy(s string) bool {
+	u, ok := parseURL(s)
+	return ok && (u.Scheme == "http" || u.Scheme == "https") && strings.Trim(u.Path, "/") == ""
+}
+
+// isAddr tells whether s is the address of a host: unicast, and neither of the host itself nor of the link only.
+func isAddr(s string) bool {
+	addr, err := netip.ParseAddr(s)
+	return err == nil && addr.Zone() == "" && !addr.Is4In6() && addr.IsGlobalUnicast()
+}
+
+// isDNS tells whether s can be the address of the cluster's DNS: a service's, or that of a cache on each node, which is
+// link-local.
+func isDNS(s string) bool {
+	addr, err := netip.ParseAddr(s)
+	return isAddr(s) || (err == nil && addr.Is4() && addr.IsLinkLocalUnicast())
+}
+
+// isNodeIP tells whether s is one address, or one of each family.
+func isNodeIP(s string) bool {
+	first, second, two := strings.Cut(s, ",")
+	if !two {
+		return isAddr(s)
+	}
+	return isAddr(first) && isAddr(second) && strings.Contains(first, ":") != strings.Contains(second, ":")
+}
+
+// isAbs tells whether s is a clean absolute path of characters that need no quoting anywhere.
+func isAbs(s string) bool {
+	return matches(`/[A-Za-z0-9._+@/-]+`)(s) && path.Clean(s) == s
+}

@@ -1,0 +1,122 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// decoder fills a Config from a document. Every member must be one that the Config has, and of its type.
+type decoder struct{ report *report }
+
+// decode sets dst from v. "" means not set and keeps the default that dst holds.
+func (d decoder) decode(v *value, dst reflect.Value, path string) {
+	if dst.Kind() == reflect.Pointer {
+		fresh := reflect.New(dst.Type().Elem())
+		d.decode(v, fresh.Elem(), path)
+		if v.kind == kindOf(dst.Type().Elem()) {
+			dst.Set(fresh)
+		}
+		return
+	}
+	if want := kindOf(dst.Type()); v.kind != want {
+		d.report.add(path, "", fmt.Sprintf("must be %s, not %s", want, v.kind))
+		return
+	}
+	switch dst.Kind() {
+	case reflect.Struct:
+		d.members(v, dst, path)
+	case reflect.Map:
+		d.entries(v, dst, path)
+	case reflect.Slice:
+		d.items(v, dst, path)
+	case reflect.Bool:
+		dst.SetBool(v.text == "true")
+	case reflect.Int, reflect.Int64:
+		d.integer(v, dst, path)
+	case reflect.String:
+		if v.text != "" {
+			dst.SetString(v.text)
+		}
+	}
+}
+
+// kindOf is the JSON type that a field of type t is read from.
+func kindOf(t reflect.Type) kind {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return anObject
+	case reflect.Slice:
+		return aList
+	case reflect.Bool:
+		return aBoolean
+	case reflect.Int, reflect.Int64:
+		return aNumber
+	case reflect.Pointer:
+		return kindOf(t.Elem())
+	}
+	return aString
+}
+
+// members reads an object; a member that is null is not set.
+func (d decoder) members(v *value, dst reflect.Value, path string) {
+	known := fields(dst.Type())
+	for _, m := range v.members {
+		at := member(path, m.name)
+		i := slices.IndexFunc(known, func(f field) bool { return f.name == m.name })
+		if i < 0 {
+			d.report.add(at, "", unknown(path, m.name, known))
+			continue
+		}
+		if m.value.kind != aNull {
+			d.decode(m.value, dst.Field(known[i].index), at)
+		}
+	}
+}
+
+func (d decoder) entries(v *value, dst reflect.Value, path string) {
+	if len(v.members) == 0 {
+		return
+	}
+	dst.Set(reflect.MakeMap(dst.Type()))
+	for _, m := range v.members {
+		elem := reflect.New(dst.Type().Elem()).Elem()
+		d.decode(m.value, elem, member(path, m.name))
+		dst.SetMapIndex(reflect.ValueOf(m.name), elem)
+	}
+}
+
+func (d decoder) items(v *value, dst reflect.Value, path string) {
+	for i, next := range v.items {
+		elem := reflect.New(dst.Type().Elem()).Elem()
+		d.decode(next, elem, item(path, i))
+		dst.Set(reflect.Append(dst, elem))
+	}
+}
+
+func (d decoder) integer(v *value, dst reflect.Value, path string) {
+	n, err := strconv.ParseInt(v.text, 10, dst.Type().Bits())
+	if err != nil {
+		d.report.add(path, cut(v.text), "must be a whole number")
+		return
+	}
+	dst.SetInt(n)
+}
+
+// field is a member that an object of the configuration can have.
+type field struct {
+	name  string
+	index int
+}
+
+// fields lists the members of an object that is read into a struct of type t.
+func fields(t reflect.Type) []field {
+	list := make([]field, t.NumField())
+	for i := range list {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		list[i] = field{name: name, index: i}
+	}
+	return list
+}

@@ -1,0 +1,186 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"unicode/utf8"
+)
+
+// value is one JSON value. It keeps what decoding into Go values loses: the kind, null, and numbers as written.
+type value struct {
+	kind kind
+	// text is the content of a string, or the literal of a number, true or false.
+	text    string
+	members []entry
+	items   []*value
+}
+
+// entry is a member of an object.
+type entry struct {
+	name  string
+	value *value
+}
+
+// kind is the type of a JSON value, as a person calls it.
+type kind string
+
+const (
+	anObject kind = "an object"
+	aList    kind = "a list"
+	aString  kind = "a string"
+	aNumber  kind = "a number"
+	aBoolean kind = "true or false"
+	aNull    kind = "null"
+)
+
+// get returns the member of an object, or nil.
+func (v *value) get(name string) *value {
+	if v == nil || v.kind != anObject {
+		return nil
+	}
+	for _, m := range v.members {
+		if m.name == name {
+			return m.value
+		}
+	}
+	return nil
+}
+
+// remove takes a member away from an object.
+func (v *value) remove(name string) {
+	v.members = slices.DeleteFunc(v.members, func(m entry) bool { return m.name == name })
+}
+
+// readDocument parses one JSON object. Names that are given twice are problems; anything that is no JSON is an error with
+// line and column.
+func readDocument(data []byte, r *report) *value {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	if message := checkSyntax(data); message != "" {
+		r.add("", "", message)
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	doc := (&reader{tokens: d, report: r}).value("")
+	if doc.kind != anObject {
+		r.add("", "", fmt.Sprintf("the configuration must be an object ({...}), not %s", doc.kind))
+		return nil
+	}
+	return doc
+}
+
+// checkSyntax says where and why data is no JSON text, or "".
+func checkSyntax(data []byte) string {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return "the configuration is empty"
+	}
+	if bad := invalidUTF8(data); bad >= 0 {
+		return place(data, bad) + ": this is not UTF-8"
+	}
+	var raw json.RawMessage
+	err := json.Unmarshal(data, &raw)
+	if err == nil {
+		return ""
+	}
+	if errors.Is(json.NewDecoder(bytes.NewReader(data)).Decode(&raw), io.ErrUnexpectedEOF) {
+		return place(data, len(data)) + ": the document ends too early: a bracket or a quote is missing"
+	}
+	at := 0
+	if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
+		at = min(max(0, int(syntax.Offset)-1), len(data)-1)
+	}
+	return place(data, at) + ": " + hint(data, at, err)
+}
+
+func invalidUTF8(data []byte) int {
+	for i := 0; i < len(data); {
+		r, size := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && size == 1 {
+			return i
+		}
+		i += size
+	}
+	return -1
+}
+
+// hint explains the mistakes that people make in JSON most often.
+func hint(data []byte, at int, err error) string {
+	before := bytes.TrimRight(data[:at], " \t\r\n")
+	switch {
+	case data[at] == '/' || data[at] == '#':
+		return "JSON has no comments: remove this one"
+	case bytes.HasSuffix(before, []byte(",")) && (data[at] == '}' || data[at] == ']'):
+		return "the comma before this bracket is one too many"
+	}
+	return err.Error()
+}
+
+// place gives line and column (in characters, from 1) of an offset.
+func place(data []byte, at int) string {
+	head := data[:at]
+	line := 1 + bytes.Count(head, []byte("\n"))
+	column := 1 + utf8.RuneCount(head[bytes.LastIndexByte(head, '\n')+1:])
+	return fmt.Sprintf("line %d, column %d", line, column)
+}
+
+// reader turns the tokens of a well-formed text into values.
+type reader struct {
+	tokens *json.Decoder
+	report *report
+}
+
+func (d *reader) value(path string) *value {
+	token, err := d.tokens.Token()
+	if err != nil {
+		return &value{kind: aNull}
+	}
+	switch t := token.(type) {
+	case json.Delim:
+		if t == '{' {
+			return d.object(path)
+		}
+		return d.list(path)
+	case string:
+		return &value{kind: aString, text: t}
+	case json.Number:
+		return &value{kind: aNumber, text: t.String()}
+	case bool:
+		return &value{kind: aBoolean, text: fmt.Sprint(t)}
+	}
+	return &value{kind: aNull}
+}
+
+func (d *reader) object(path string) *value {
+	v := &value{kind: anObject}
+	seen := map[string]bool{}
+	for d.tokens.More() {
+		token, err := d.tokens.Token()
+		name, ok := token.(string)
+		if err != nil || !ok {
+			return v
+		}
+		at := member(path, name)
+		next := d.value(at)
+		if seen[name] {
+			d.report.add(at, "", "is given twice: keep one")
+			continue
+		}
+		seen[name] = true
+		v.members = append(v.members, entry{name: name, value: next})
+	}
+	_, _ = d.tokens.Token()
+	return v
+}
+
+func (d *reader) list(path string) *value {
+	v := &value{kind: aList}
+	for d.tokens.More() {
+		v.items = append(v.items, d.value(item(path, len(v.items))))
+	}
+	_, _ = d.tokens.Token()
+	return v
+}

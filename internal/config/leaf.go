@@ -1,0 +1,75 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"strconv"
+)
+
+// leaf is one setting of a configuration: a string, number or boolean, or a whole map.
+type leaf struct {
+	// path is the setting's own path, pattern the same with "*" for every name in a map and every index.
+	path, pattern string
+	value         reflect.Value
+}
+
+// leaves lists the settings of a configuration in the order of its fields; sections that are absent have none.
+func leaves(v reflect.Value, path, pattern string) []leaf {
+	var list []leaf
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return leaves(v.Elem(), path, pattern)
+		}
+	case reflect.Struct:
+		for _, f := range fields(v.Type()) {
+			list = append(list, leaves(v.Field(f.index), member(path, f.name), join(pattern, f.name))...)
+		}
+	case reflect.Map:
+		list = append(list, leaf{path, pattern, v})
+		for _, name := range names(v) {
+			list = append(list, leaves(v.MapIndex(reflect.ValueOf(name)), member(path, name), join(pattern, "*"))...)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			list = append(list, leaves(v.Index(i), item(path, i), join(pattern, "*"))...)
+		}
+	default:
+		list = append(list, leaf{path, pattern, v})
+	}
+	return list
+}
+
+func join(pattern, name string) string {
+	if pattern == "" {
+		return name
+	}
+	return pattern + "." + name
+}
+
+// names lists the names in a map, in order.
+func names(v reflect.Value) []string {
+	var list []string
+	for _, key := range v.MapKeys() {
+		list = append(list, key.String())
+	}
+	slices.Sort(list)
+	return list
+}
+
+// text is a setting as its rule reads it, and shown as its problem shows it.
+func (l leaf) text() (text, shown string) {
+	switch l.value.Kind() {
+	case reflect.Int, reflect.Int64:
+		n := strconv.FormatInt(l.value.Int(), 10)
+		return n, n
+	case reflect.Bool:
+		b := strconv.FormatBool(l.value.Bool())
+		return b, b
+	}
+	text = l.value.String()
+	if l.value.Type() == reflect.TypeFor[Secret]() {
+		return text, redacted
+	}
+	return text, show(text)
+}

@@ -1,0 +1,124 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// managedLabel tells AKS that it does not manage the machine; without "false" the cloud controller deletes the Node when it is
+// not ready.
+const (
+	managedLabel = "kubernetes.azure.com/managed"
+	managedValue = "false"
+)
+
+func nodeRules() []rule {
+	return []rule{
+		{"node.maxPods", "a whole number from 1 to 1000", between(1, 1000)},
+		{"node.labels", "a label that a node may give itself: [prefix/]name, name of up to 63 letters, digits, '-', '_', '.'; of the prefixes kubernetes.io and k8s.io only those that kubelet may set", isLabel},
+		{"node.labels.*", "a label value: up to 63 letters, digits, '-', '_' and '.', a letter or digit first and last", isLabelValue},
+		{"node.taints.*", "key=value:Effect or key:Effect, Effect one of NoSchedule, PreferNoSchedule and NoExecute", isTaint},
+	}
+}
+
+func kubeletRules() []rule {
+	return []rule{
+		{"node.kubelet.kubeReserved", "cpu, memory, ephemeral-storage or pid", oneOf("cpu", "memory", "ephemeral-storage", "pid")},
+		{"node.kubelet.kubeReserved.*", "a quantity, such as 100m or 1Gi", isQuantity},
+		{"node.kubelet.evictionHard", "one of " + strings.Join(evictionSignals(), ", "), oneOf(evictionSignals()...)},
+		{"node.kubelet.evictionHard.*", "a quantity, such as 100Mi, or a percentage, such as 10%", isThreshold},
+		{"node.kubelet.verbosity", "a whole number from 0 to 10", between(0, 10)},
+		{"node.kubelet.imageGCHighThreshold", "a whole number from 0 to 100", between(0, 100)},
+		{"node.kubelet.imageGCLowThreshold", "a whole number from 0 to 100", between(0, 100)},
+		{"node.kubelet.dnsServiceIP", "an IP address", isDNS},
+		{"node.kubelet.serverURL", "an https URL of a host, perhaps with a port", isHTTPSHost},
+		{"node.kubelet.caCertData", "base64 of one or more PEM certificates of certificate authorities", nil},
+		{"node.kubelet.nodeIP", "an IP address, or an IPv4 and an IPv6 address separated by a comma", isNodeIP},
+	}
+}
+
+// evictionSignals are those that kubelet knows on Linux (KubeletConfiguration, evictionHard).
+func evictionSignals() []string {
+	return []string{
+		"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
+		"containerfs.available", "containerfs.inodesFree", "allocatableMemory.available", "pid.available",
+	}
+}
+
+// isLabel tells whether kubelet accepts a key in --node-labels and the API server lets a node set it (NodeRestriction).
+func isLabel(key string) bool {
+	if len(validation.IsQualifiedName(key)) > 0 {
+		return false
+	}
+	prefix, _, found := strings.Cut(key, "/")
+	if !found || !(within(prefix, "kubernetes.io") || within(prefix, "k8s.io")) {
+		return true
+	}
+	return within(prefix, "kubelet.kubernetes.io") || within(prefix, "node.kubernetes.io") || slices.Contains([]string{
+		"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+		"beta.kubernetes.io/instance-type", "topology.kubernetes.io/region", "topology.kubernetes.io/zone",
+		"failure-domain.beta.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",
+	}, key)
+}
+
+// within tells whether a DNS name is domain or below it.
+func within(name, domain string) bool {
+	return name == domain || strings.HasSuffix(name, "."+domain)
+}
+
+func isLabelValue(s string) bool { return len(validation.IsValidLabelValue(s)) == 0 }
+
+// cutTaint takes a taint apart.
+func cutTaint(s string) (key, value, effect string) {
+	pair, effect, _ := strings.Cut(s, ":")
+	key, value, _ = strings.Cut(pair, "=")
+	return key, value, effect
+}
+
+func isTaint(s string) bool {
+	key, value, effect := cutTaint(s)
+	return len(validation.IsQualifiedName(key)) == 0 && isLabelValue(value) && oneOf("NoSchedule", "PreferNoSchedule", "NoExecute")(effect)
+}
+
+func isQuantity(s string) bool {
+	if len(s) > 40 {
+		return false
+	}
+	q, err := resource.ParseQuantity(s)
+	return err == nil && q.Sign() >= 0
+}
+
+func isThreshold(s string) bool {
+	if percent, ok := strings.CutSuffix(s, "%"); ok {
+		return matches(`(?:100|[0-9]{1,2}(?:\.[0-9]{1,4})?)`)(percent)
+	}
+	return isQuantity(s)
+}
+
+// checkNode looks at settings of the node that do not go together.
+func checkNode(c Config, r *report) {
+	managed := member("node.labels", managedLabel)
+	if v := c.Node.Labels[managedLabel]; v != managedValue && !r.spoiled(managed) {
+		r.add(managed, show(v), `must be "false" or not set: AKS deletes the Node otherwise`)
+	}
+	seen := map[string]int{}
+	for i, taint := range c.Node.Taints {
+		at := item("node.taints", i)
+		key, _, effect := cutTaint(taint)
+		first, twice := seen[key+":"+effect]
+		if !twice {
+			seen[key+":"+effect] = i
+		} else if !r.spoiled(at) {
+			r.add(at, show(taint), fmt.Sprintf("has the key and effect of %s: keep one", item("node.taints", first)))
+		}
+	}
+	const high, low = "node.kubelet.imageGCHighThreshold", "node.kubelet.imageGCLowThreshold"
+	k := c.Node.Kubelet
+	if k.ImageGCLowThreshold >= k.ImageGCHighThreshold && !r.spoiledAny(high, low) {
+		r.add(low, fmt.Sprint(k.ImageGCLowThreshold), fmt.Sprintf("must be lower than imageGCHighThreshold, which is %d", k.ImageGCHighThreshold))
+	}
+}

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Problem is one thing that is wrong with a configuration.
+type Problem struct {
+	// Path is where, as written by the user: node.labels["a.b/c"], node.taints[0]; "" is the document itself.
+	Path string `json:"path"`
+	// Value is what is there, as JSON would show it, shortened; "[redacted]" for a secret, "" where it would not help.
+	Value string `json:"value,omitempty"`
+	// Message says what is allowed or what to do.
+	Message string `json:"message"`
+}
+
+// String is the problem on one line.
+func (p Problem) String() string {
+	var b strings.Builder
+	if p.Path != "" {
+		b.WriteString(p.Path + ": ")
+	}
+	if p.Value != "" {
+		b.WriteString(p.Value + " is not allowed: ")
+	}
+	b.WriteString(p.Message)
+	return b.String()
+}
+
+// Problems are all the things that are wrong with a configuration, ordered by path.
+type Problems []Problem
+
+// Error lists the problems, one per line.
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i, problem := range p {
+		lines[i] = problem.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Warning is something that works and that someone should look at.
+type Warning struct {
+	Path    string `json:"path"`
+	Message string `json:"message"`
+}
+
+// String is the warning on one line.
+func (w Warning) String() string { return w.Path + ": " + w.Message }
+
+// report collects problems while a document is read.
+type report struct {
+	problems Problems
+	warnings []Warning
+	// written maps the path of a setting to the older or newer name that the user gave it.
+	written map[string]string
+}
+
+func (r *report) add(path, value, message string) {
+	if name, ok := r.written[path]; ok {
+		path = name
+	}
+	r.problems = append(r.problems, Problem{Path: path, Value: value, Message: message})
+}
+
+func (r *report) warn(path, message string) {
+	r.warnings = append(r.warnings, Warning{Path: path, Message: message})
+}
+
+// need adds a problem when what must be set is not.
+func (r *report) need(path string, set bool, message string) {
+	if !set && !r.spoiled(path) {
+		r.add(path, "", message)
+	}
+}
+
+// spoiledAny tells that one of the paths has a problem already.
+func (r *report) spoiledAny(paths ...string) bool { return slices.ContainsFunc(paths, r.spoiled) }
+
+// spoiled tells that path, or something around it, already has a problem, so that what is missing there is known.
+func (r *report) spoiled(path string) bool {
+	if name, ok := r.written[path]; ok {
+		path = name
+	}
+	return slices.ContainsFunc(r.problems, func(p Problem) bool {
+		rest, ok := strings.CutPrefix(path, p.Path)
+		return ok && p.Path != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
+}
+
+// sorted returns the problems by path, with everything that the configuration holds secret taken out of the values.
+func (r *report) sorted(c Config) Problems {
+	for i := range r.problems {
+		for _, secret := range c.Secrets() {
+			if strings.Contains(r.problems[i].Value, secret) {
+				r.problems[i].Value = redacted
+			}
+		}
+	}
+	slices.SortStableFunc(r.problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
+	return slices.Compact(r.problems)
+}
+
+// conceal takes out what people paste into the wrong place: user and query of a URL, and bootstrap tokens.
+func conceal(s string) string {
+	s = regexp.MustCompile(`://.*@`).ReplaceAllString(s, "://"+redacted+"@")
+	s = regexp.MustCompile(`(://[^?]*)\?.*`).ReplaceAllString(s, "$1?"+redacted)
+	return regexp.MustCompile(`[a-z0-9]{6}\.[a-z0-9]{16}`).ReplaceAllString(s, redacted)
+}
+
+// cut shortens what is too long for a line.
+func cut(s string) string {
+	const most = 80
+	if utf8.RuneCountInString(s) > most {
+		return string([]rune(s)[:most]) + "…"
+	}
+	return s
+}
+
+// show quotes a string for a problem, without what looks secret, and cuts it where it gets long.
+func show(s string) string { return strconv.Quote(cut(conceal(s))) }

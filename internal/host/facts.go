@@ -1,0 +1,149 @@
+package host
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// Query says which places Facts looks at.
+type Query struct {
+	// CNIConfDir is where network configurations are.
+	CNIConfDir string
+	// Filesystems are directories whose free space is wanted.
+	Filesystems []string
+}
+
+// Facts is what must be known of a machine before it is touched.
+type Facts struct {
+	UID     int
+	Arch    string
+	Systemd bool
+	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
+	OSID, OSVersion, OSName string
+	// ResolvConf is the resolver configuration with real servers: systemd-resolved's when it runs, else /etc/resolv.conf.
+	ResolvConf string
+	// Swaps are the swap areas in use, SwapUnits the units that systemd would start at boot.
+	Swaps     []state.Swap
+	SwapUnits []string
+	// CNIConfigs are the names of the network configurations, in the order in which a runtime reads them.
+	CNIConfigs []string
+	IPTables   bool
+	// Free is the free space in bytes below each directory asked for.
+	Free map[string]int64
+	// Units are the units of container runtimes and kubelets that are installed.
+	Units []InstalledUnit
+}
+
+// InstalledUnit is a unit with its file.
+type InstalledUnit struct{ Name, Path string }
+
+// rivals are the units that would be in the way of ours.
+var rivals = [...]string{"containerd.service", "kubelet.service", "docker.service", "crio.service", "k3s.service", "k3s-agent.service"}
+
+// Facts finds out about the machine. It changes nothing.
+func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
+	f := Facts{UID: os.Geteuid(), Arch: runtime.GOARCH, Free: make(map[string]int64)}
+	if h.Root != "" {
+		f.UID = 0
+	}
+	if _, err := os.Stat(h.path("/run/systemd/system")); err == nil {
+		f.Systemd = true
+	}
+	release, err := h.osRelease()
+	if err != nil {
+		return f, err
+	}
+	f.OSID, f.OSVersion, f.OSName = release["ID"], release["VERSION_ID"], release["PRETTY_NAME"]
+	f.ResolvConf = "/etc/resolv.conf"
+	if _, err := os.Stat(h.path("/run/systemd/resolve/resolv.conf")); err == nil {
+		f.ResolvConf = "/run/systemd/resolve/resolv.conf"
+	}
+	if f.Swaps, err = h.swaps(); err != nil {
+		return f, err
+	}
+	if f.CNIConfigs, err = h.cniConfigs(q.CNIConfDir); err != nil {
+		return f, err
+	}
+	_, err = exec.LookPath("iptables")
+	f.IPTables = err == nil || h.Root != ""
+	for _, dir := range q.Filesystems {
+		var st unix.Statfs_t
+		if err := unix.Statfs(h.path(dir), &st); err != nil {
+			return f, fmt.Errorf("cannot tell the free space of %s: %w", dir, err)
+		}
+		f.Free[dir] = int64(st.Bavail) * st.Bsize
+	}
+	if !f.Systemd {
+		return f, nil
+	}
+	return f, h.unitFacts(ctx, &f)
+}
+
+func (h *Host) unitFacts(ctx context.Context, f *Facts) error {
+	names, err := h.Systemd.Units(ctx, "*.swap")
+	if err != nil {
+		return fmt.Errorf("cannot list the swap units: %w", err)
+	}
+	f.SwapUnits = names
+	for _, name := range rivals {
+		is, err := h.Systemd.Unit(ctx, name)
+		if err != nil {
+			return fmt.Errorf("cannot look at %s: %w", name, err)
+		}
+		if is.Path != "" {
+			f.Units = append(f.Units, InstalledUnit{Name: name, Path: is.Path})
+		}
+	}
+	return nil
+}
+
+// osRelease reads os-release(5).
+func (h *Host) osRelease() (map[string]string, error) {
+	f, err := os.Open(h.path("/etc/os-release"))
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = os.Open(h.path("/usr/lib/os-release"))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell the operating system: %w", err)
+	}
+	defer f.Close()
+	release := make(map[string]string)
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if key, value, ok := strings.Cut(lines.Text(), "="); ok {
+			release[key] = strings.Trim(value, `"'`)
+		}
+	}
+	return release, lines.Err()
+}
+
+// cniConfigs lists the files that a runtime takes for network configurations.
+func (h *Host) cniConfigs(dir string) ([]string, error) {
+	entries, err := os.ReadDir(h.path(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the CNI configurations: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,111 @@
+// Package host is a real machine: it observes one resource and sets one resource. It is the only package that speaks to systemd
+// and runs programs. It has no policy; package apply decides what is set, in which order, and what must be on disk before.
+package host
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// Host is one machine. All paths are taken below Root, which is "" on a real one.
+type Host struct {
+	Root    string
+	Systemd Systemd
+	Kernel  Kernel
+	// Touch is called before every call that changes something; an error stops there. Tests kill a run with it.
+	Touch func(what string) error
+	Log   *slog.Logger
+}
+
+// New returns the machine that this process runs on.
+func New(root string, log *slog.Logger) *Host {
+	return &Host{Root: root, Systemd: &dbusSystemd{}, Kernel: linux{}, Log: log}
+}
+
+// Close ends the connection to systemd.
+func (h *Host) Close() { h.Systemd.Close() }
+
+// path is where a path of the machine is for this process.
+func (h *Host) path(p string) string { return filepath.Join("/", h.Root, p) }
+
+func (h *Host) touch(format string, args ...any) error {
+	if h.Touch == nil {
+		return nil
+	}
+	return h.Touch(fmt.Sprintf(format, args...))
+}
+
+// Observe returns what is at key. It changes nothing.
+func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
+	kind, name, _ := strings.Cut(string(key), ":")
+	switch kind {
+	case "path":
+		return h.observePath(name)
+	case "unit":
+		return h.observeUnit(ctx, name)
+	case "sysctl":
+		return h.observeSysctl(name)
+	case "module":
+		return h.observeModule(name)
+	case "swap":
+		return h.observeSwap(name)
+	case "residue":
+		kind, match, _ := strings.Cut(name, ":")
+		r := state.Residue{Kind: state.ResidueKind(kind), Match: match}
+		found, err := h.Kernel.Find(ctx, r)
+		r.Found = found
+		return r, err
+	default:
+		return nil, fmt.Errorf("internal error: cannot observe %s", key)
+	}
+}
+
+// Set brings about c.To. A file whose content is not in c.To is read from content, by its digest.
+func (h *Host) Set(ctx context.Context, c state.Change, content func(sha256 string) (io.ReadCloser, error)) error {
+	switch to := c.To.(type) {
+	case state.Absent:
+		return h.setAbsent(c, to)
+	case state.Dir:
+		return h.setDir(c, to)
+	case state.File:
+		return h.setFile(c, to, content)
+	case state.Link:
+		return h.setLink(c, to)
+	case state.Unit:
+		return h.setUnit(ctx, c, to)
+	case state.Sysctl:
+		return h.setSysctl(to)
+	case state.Module:
+		return h.setModule(ctx, to)
+	case state.Swap:
+		return h.setSwap(to)
+	case state.Residue:
+		return h.clear(ctx, c, to)
+	default:
+		return fmt.Errorf("internal error: cannot set a %T", to)
+	}
+}
+
+// Reload makes systemd read its unit files again.
+func (h *Host) Reload(ctx context.Context) error {
+	if err := h.touch("reload systemd"); err != nil {
+		return err
+	}
+	if err := h.Systemd.Reload(ctx); err != nil {
+		return fmt.Errorf("cannot reload systemd: %w", err)
+	}
+	return nil
+}
+
+// ReadFile reads a file of the machine.
+func (h *Host) ReadFile(path string) ([]byte, error) { return os.ReadFile(h.path(path)) }
+
+// Open opens a file of the machine for reading.
+func (h *Host) Open(path string) (io.ReadCloser, error) { return os.Open(h.path(path)) }

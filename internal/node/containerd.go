@@ -1,0 +1,88 @@
+package node
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+	"text/template"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+const (
+	containerdUnit   = "containerd.service"
+	containerdConfig = "/etc/containerd/config.toml"
+	containerdSocket = "/run/containerd/containerd.sock"
+)
+
+//go:embed containerd.service
+var containerdService string
+
+// The configuration format follows containerd's major version: format 2 with the grpc.v1.cri plugin for 1.x, format 3 with the
+// split cri.v1 plugins for 2.x (containerd docs/cri/config.md).
+var (
+	//go:embed containerd-v2.toml
+	configFormat2 string
+	//go:embed containerd-v3.toml
+	configFormat3 string
+)
+
+// runc installs the OCI runtime.
+func runc(p *part) {
+	p.add(p.bin(sbinDir, "runc", "runc"))
+}
+
+// containerd installs the container runtime, its configuration and its unit. Operators' settings belong into
+// /etc/containerd/conf.d, registries into /etc/containerd/certs.d.
+func containerd(p *part) {
+	owes := []string{containerdUnit}
+	for _, file := range containerdFiles(p.config.Containerd.Version) {
+		p.owe(owes, p.bin(binDir, "containerd", "bin/"+file))
+	}
+	p.add(
+		state.Dir{Path: "/var/lib/containerd", Mode: 0o700, Purge: true, Mounts: []string{"tmpmounts"}},
+		state.Dir{Path: "/run/containerd", Mode: 0o711, Purge: true, Mounts: []string{
+			"io.containerd.runtime.v2.task", "io.containerd.grpc.v1.cri", "io.containerd.sandbox.controller.v1.shim",
+		}},
+	)
+	p.owe(owes, state.NewFile(containerdConfig, 0o644, p.containerdConfig()))
+	p.owe([]string{state.DaemonReload, containerdUnit}, state.NewFile(unitDir+"/"+containerdUnit, 0o644, header+containerdService))
+	p.proxyDropIn(containerdUnit)
+}
+
+// containerdFiles lists the programs of a release; 2.x has dropped the shims of 1.x.
+func containerdFiles(version string) []string {
+	files := []string{"containerd", "containerd-shim-runc-v2", "ctr"}
+	if strings.HasPrefix(version, "1.") {
+		files = append(files, "containerd-shim", "containerd-shim-runc-v1", "containerd-stress")
+	}
+	return files
+}
+
+func (p *part) containerdConfig() string {
+	text := configFormat3
+	if strings.HasPrefix(p.config.Containerd.Version, "1.") {
+		text = configFormat2
+	}
+	binDirs := fmt.Sprintf("bin_dirs = [%q]", p.config.Paths.CNI.BinDir)
+	if strings.HasPrefix(p.config.Containerd.Version, "2.0.") { // bin_dirs came with 2.1
+		binDirs = fmt.Sprintf("bin_dir = %q", p.config.Paths.CNI.BinDir)
+	}
+	return execute(text, map[string]string{
+		"CNIBinDirs": binDirs,
+		"Pause":      p.config.Containerd.PauseImage,
+		"Metrics":    p.config.Containerd.MetricsAddress,
+		"CNIBin":     p.config.Paths.CNI.BinDir,
+		"CNIConf":    p.config.Paths.CNI.ConfDir,
+		"Runc":       sbinDir + "/runc",
+	})
+}
+
+// execute fills one of our own embedded templates; that one does not parse is a bug that every test shows.
+func execute(text string, data any) string {
+	var b strings.Builder
+	if err := template.Must(template.New("").Parse(text)).Execute(&b, data); err != nil {
+		panic("internal error: " + err.Error())
+	}
+	return header + b.String()
+}

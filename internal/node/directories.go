@@ -1,0 +1,67 @@
+package node
+
+import "github.com/Azure/AKSFlexNode/internal/state"
+
+// foundation claims the directory that artifacts are kept in.
+func foundation(p *part) {
+	p.add(
+		state.Dir{Path: OptDir, Mode: 0o755, Purge: true},
+		state.Dir{Path: StoreDir, Mode: 0o755, Purge: true},
+	)
+}
+
+// directories makes every directory that a later step writes into. Writing a file never makes its parent: a directory made in
+// passing would escape the ledger.
+func directories(p *part) {
+	foundation(p)
+	paths := p.config.Paths
+	p.add(
+		state.Dir{Path: p.config.Agent.LogDir, Mode: 0o750, Purge: true},
+		shared(unitDir+"/multi-user.target.wants"),
+		shared("/etc/sysctl.d"),
+		shared("/etc/modules-load.d"),
+	)
+	p.add(sharedTree(
+		binDir, sbinDir,
+		paths.Kubernetes.ConfigDir, paths.Kubernetes.CertsDir, paths.Kubernetes.ManifestsDir, paths.Kubernetes.VolumePluginDir,
+		p.kubeletDropIns(),
+		paths.CNI.BinDir, paths.CNI.ConfDir,
+		"/etc/containerd/conf.d", "/etc/containerd/certs.d",
+		npdConfDir,
+	)...)
+	p.add(
+		state.Dir{Path: paths.Kubernetes.KubeletDir, Mode: 0o750, Purge: true, Mounts: []string{".", "pods", "plugins"}},
+		state.Dir{Path: "/var/lib/cni", Mode: 0o755, Purge: true},
+		state.Dir{Path: "/var/log/pods", Mode: 0o755, Purge: true},
+		state.Dir{Path: "/var/log/containers", Mode: 0o755, Purge: true},
+	)
+}
+
+// shared is a directory that others use too.
+func shared(path string) state.Dir { return state.Dir{Path: path, Mode: 0o755} }
+
+// sharedTree declares the given directories and every parent of theirs below the directories that all machines have.
+func sharedTree(paths ...string) []state.Resource {
+	declared := map[string]bool{"/": true, "/etc": true, "/opt": true, "/usr": true, "/usr/local": true, "/var": true, "/var/lib": true, "/var/log": true}
+	var dirs []state.Resource
+	for _, p := range paths {
+		for _, dir := range lineage(p) {
+			if !declared[dir] {
+				declared[dir] = true
+				dirs = append(dirs, shared(dir))
+			}
+		}
+	}
+	return dirs
+}
+
+// lineage returns path and its parents, outermost first.
+func lineage(path string) []string {
+	var dirs []string
+	for i := 1; i < len(path); i++ {
+		if path[i] == '/' {
+			dirs = append(dirs, path[:i])
+		}
+	}
+	return append(dirs, path)
+}

@@ -1,0 +1,57 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+const (
+	modulesFile = "/etc/modules-load.d/aks-flex-node.conf"
+	sysctlFile  = "/etc/sysctl.d/99-aks-flex-node.conf"
+)
+
+// modules are the kernel modules of a container host: overlay for image layers, br_netfilter so that bridged pod traffic
+// passes iptables.
+var modules = [...]string{"overlay", "br_netfilter"}
+
+// sysctls are the kernel parameters of a node. The vm and kernel ones are those that kubelet's protectKernelDefaults demands
+// (pkg/kubelet/cm, setupKernelTunables); with any other value kubelet does not start.
+var sysctls = [...]state.Sysctl{
+	{Name: "net.bridge.bridge-nf-call-iptables", Value: "1"},
+	{Name: "net.bridge.bridge-nf-call-ip6tables", Value: "1"},
+	{Name: "net.ipv4.ip_forward", Value: "1"},
+	{Name: "vm.overcommit_memory", Value: "1"},
+	{Name: "vm.panic_on_oom", Value: "0"},
+	{Name: "kernel.panic", Value: "10"},
+	{Name: "kernel.panic_on_oops", Value: "1"},
+	{Name: "kernel.keys.root_maxkeys", Value: "1000000"},
+	{Name: "kernel.keys.root_maxbytes", Value: "25000000"},
+}
+
+// system configures the kernel, now and at every boot. Swap goes by masking the units that would bring it back, so /etc/fstab
+// stays as its owner wrote it.
+func system(p *part) {
+	p.add(state.NewFile(modulesFile, 0o644, header+strings.Join(modules[:], "\n")+"\n"))
+	for _, name := range modules {
+		p.add(state.Module{Name: name, Loaded: true})
+	}
+	var lines strings.Builder
+	for _, s := range sysctls {
+		fmt.Fprintf(&lines, "%s = %s\n", s.Name, s.Value)
+	}
+	p.add(state.NewFile(sysctlFile, 0o644, header+lines.String()))
+	for _, s := range sysctls {
+		p.add(s)
+	}
+	for _, unit := range p.facts.SwapUnits {
+		p.add(state.Unit{Name: unit, Enabled: state.Masked})
+	}
+	for _, name := range p.facts.Swaps {
+		p.add(state.Swap{Name: name})
+	}
+}
+
+// header is the first line of every file that we write and a person may open.
+const header = "# Written by aks-flex-node; changes are drift. Undone by `aks-flex-node unbootstrap`.\n"
