@@ -51,10 +51,11 @@ func (s *session) bootstrap(ctx context.Context, c config.Config) (changes int, 
 	if done, err := s.nothingToDo(ctx, goal); done || err != nil {
 		return 0, err
 	}
-	if err := s.announce(ctx, goal); err != nil {
+	view := &steps{agent: s.Agent}
+	if err := s.announce(ctx, goal, view); err != nil {
 		return 0, err
 	}
-	changes, err = s.converge(ctx, goal)
+	changes, err = s.converge(ctx, goal, view)
 	if err != nil {
 		return changes, s.goBack(ctx, goal, err)
 	}
@@ -75,19 +76,20 @@ func (s *session) nothingToDo(ctx context.Context, g *goal) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if g.applied == nil || string(g.applied.Config) != string(compact(want.Config)) {
+	if g.applied == nil || string(compact(g.applied.Config)) != string(compact(want.Config)) {
 		return false, nil
 	}
 	return s.readyNow(ctx, g), nil
 }
 
 // announce claims what must be ours before the first download, and puts on disk what is about to happen.
-func (s *session) announce(ctx context.Context, g *goal) error {
+func (s *session) announce(ctx context.Context, g *goal, view *steps) error {
 	plan, err := s.engine.Plan(ctx, node.Render(g.config, g.facts))
 	if err != nil {
 		return err
 	}
-	if err := s.engine.Apply(ctx, plan.Only(node.Foundation().Keys())); err != nil {
+	s.engine.Emit = view.emit
+	if err := s.engine.Apply(ctx, plan.Only(node.Foundation(g.config).Keys())); err != nil {
 		return err
 	}
 	current, err := newGeneration(g.config, g.facts)
@@ -106,7 +108,7 @@ func (s *session) commit(ctx context.Context, g *goal) error {
 	if err != nil {
 		return err
 	}
-	if g.applied != nil && string(g.applied.Config) != string(compact(next.Config)) {
+	if g.applied != nil && string(compact(g.applied.Config)) != string(compact(next.Config)) {
 		if err := s.records.save(ctx, previousFile, g.applied); err != nil {
 			return err
 		}
@@ -132,7 +134,7 @@ func (s *session) goBack(ctx context.Context, failed *goal, cause error) error {
 	s.warn("the new configuration did not work; going back to the one before")
 	back, err := s.lastHealthy(ctx)
 	if err == nil {
-		_, err = s.converge(ctx, back)
+		_, err = s.converge(ctx, back, &steps{agent: s.Agent})
 	}
 	if err == nil {
 		err = s.commit(ctx, back)

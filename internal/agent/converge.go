@@ -22,17 +22,11 @@ type goal struct {
 	applied *Generation
 }
 
-// complete tells whether everything is known that Render needs for the whole node.
-func (g *goal) complete() bool {
-	return g.facts.Joined && (g.facts.PodCIDR != "" || len(g.facts.ForeignCNI) > 0)
-}
-
 // converge brings the node about. Downloads run beside it from the first moment; each change waits only for its own bytes.
 // A node that has pods on it is not touched before all bytes are there.
-func (s *session) converge(ctx context.Context, g *goal) (changes int, err error) {
+func (s *session) converge(ctx context.Context, g *goal, view *steps) (changes int, err error) {
 	fetch := s.startFetch(ctx, g)
 	defer fetch.end()
-	view := &steps{agent: s.Agent}
 	s.engine.Emit, s.engine.Wait = view.emit, fetch.wait
 	if g.facts.Joined {
 		if err := fetch.all(ctx); err != nil {
@@ -166,7 +160,7 @@ func (s *session) downloads(e artifact.Event) {
 		s.show(progress.Event{Kind: progress.Retry, Name: name, Text: fmt.Sprintf("%v; trying on", e.Err)})
 	case artifact.Done:
 		if !e.Cached {
-			s.show(progress.Event{Kind: progress.Fetched, Name: name, Done: e.Bytes, Total: e.Total, Took: e.Took})
+			s.show(progress.Event{Kind: progress.Fetched, Name: name, Total: e.Artifact.Size, Took: e.Took})
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	kube "github.com/Azure/AKSFlexNode/internal/cluster"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 

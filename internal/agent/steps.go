@@ -18,17 +18,20 @@ type steps struct {
 	total   int
 	last    string
 	staying bool
+	undoing bool
+	failed  bool
 }
 
 // emit receives an event of the engine.
 func (p *steps) emit(e apply.Event) {
+	p.undoing = e.Change.Undo
 	if e.Change.Step != p.current && !p.staying {
 		p.advance(e.Change.Step)
 	}
 	text := state.Describe(e.Change)
 	switch {
 	case e.Kind == apply.Changing:
-		p.doing(text)
+		p.agent.show(progress.Event{Kind: progress.Change, Step: p.current, Text: text})
 	case e.Err != nil:
 		p.fail()
 	default:
@@ -36,19 +39,19 @@ func (p *steps) emit(e apply.Event) {
 		p.total++
 		p.last = text
 		p.agent.Log.Info("changed", "step", e.Change.Step, "change", text)
-		p.agent.show(progress.Event{Kind: progress.Change, Step: p.current, Text: text})
 	}
 }
 
 // advance ends the current step, passes over those that have nothing to do, and begins next. Undoing goes backwards and
 // passes over nothing.
 func (p *steps) advance(next state.Step) {
-	if p.current != "" {
+	if p.current != "" && !p.failed {
 		p.done("")
 	}
+	p.failed = false
 	passed := p.current == ""
 	for _, step := range state.Steps() {
-		if step == next {
+		if step == next || p.undoing {
 			break
 		}
 		if passed {
@@ -76,6 +79,7 @@ func (p *steps) doing(text string) {
 // fail ends the current step as failed.
 func (p *steps) fail() {
 	p.agent.show(progress.Event{Kind: progress.StepFailed, Step: p.current})
+	p.failed = true
 }
 
 // done ends the current step. Without a text it says what was changed.

@@ -33,7 +33,8 @@ type Facts struct {
 	Systemd bool
 	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
 	OSID, OSVersion, OSName string
-	// ResolvConf is the resolver configuration with real servers: systemd-resolved's when it runs, else /etc/resolv.conf.
+	// ResolvConf is the resolver configuration with real servers: systemd-resolved's when it runs, else /etc/resolv.conf; ""
+	// when there is neither.
 	ResolvConf string
 	// Swaps are the swap areas in use, SwapUnits the units that systemd would start at boot.
 	Swaps     []state.Swap
@@ -67,9 +68,10 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 		return f, err
 	}
 	f.OSID, f.OSVersion, f.OSName = release["ID"], release["VERSION_ID"], release["PRETTY_NAME"]
-	f.ResolvConf = "/etc/resolv.conf"
-	if _, err := os.Stat(h.path("/run/systemd/resolve/resolv.conf")); err == nil {
-		f.ResolvConf = "/run/systemd/resolve/resolv.conf"
+	for _, path := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
+		if _, err := os.Stat(h.path(path)); err == nil && f.ResolvConf == "" {
+			f.ResolvConf = path
+		}
 	}
 	if f.Swaps, err = h.swaps(); err != nil {
 		return f, err

@@ -1,37 +1,38 @@
 package kube
 
-// Layer is where the way from this machine to a Ready Node is broken.
+// Layer names the part between this machine and a Ready Node that is broken.
 type Layer string
 
-// The layers, from the machine outwards and back.
+// The layers, in the order in which a node needs them.
 const (
-	LayerDNS        Layer = "DNS"
-	LayerTCP        Layer = "TCP"
+	LayerDNS        Layer = "dns"
+	LayerTCP        Layer = "tcp"
 	LayerProxy      Layer = "proxy"
-	LayerTLS        Layer = "TLS"
-	LayerHTTP       Layer = "HTTP"
-	LayerAuth       Layer = "authentication"
-	LayerCSR        Layer = "certificate request"
+	LayerTLS        Layer = "tls"
+	LayerHTTP       Layer = "http"
+	LayerVersion    Layer = "version"
+	LayerAuth       Layer = "auth"
+	LayerAuthz      Layer = "authz"
 	LayerContainerd Layer = "containerd"
 	LayerKubelet    Layer = "kubelet"
-	LayerCNI        Layer = "CNI"
-	LayerNode       Layer = "Node"
+	LayerCSR        Layer = "csr"
+	LayerNode       Layer = "node"
+	LayerCNI        Layer = "cni"
 )
 
-// Fault is one broken layer: what is wrong, and what to do or whom to ask.
+// Fault is a broken layer in words for a terminal. It holds no credential, neither of the cluster nor of a proxy.
 type Fault struct {
-	Layer   Layer
+	Layer Layer
+	// Message says what was seen, Remedy what to do; each is one sentence without a full stop.
 	Message string
 	Remedy  string
-	Err     error
+	// Err is the cause, for errors.Is; it is not part of the text.
+	Err error
 }
 
-// Error tells layer, message, cause and remedy.
+// Error gives layer, message and remedy.
 func (f *Fault) Error() string {
 	text := string(f.Layer) + ": " + f.Message
-	if f.Err != nil {
-		text += ": " + f.Err.Error()
-	}
 	if f.Remedy != "" {
 		text += "; " + f.Remedy
 	}

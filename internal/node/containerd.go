@@ -44,6 +44,8 @@ func containerd(p *part) {
 		state.Dir{Path: "/run/containerd", Mode: 0o711, Purge: true, Mounts: []string{
 			"io.containerd.runtime.v2.task", "io.containerd.grpc.v1.cri", "io.containerd.sandbox.controller.v1.shim",
 		}},
+		state.Dir{Path: "/run/nri", Mode: 0o700, Purge: true},
+		shared("/run/netns"),
 	)
 	p.owe(owes, state.NewFile(containerdConfig, 0o644, p.containerdConfig()))
 	p.owe([]string{state.DaemonReload, containerdUnit}, state.NewFile(unitDir+"/"+containerdUnit, 0o644, header+containerdService))

@@ -13,7 +13,11 @@ import (
 func credentials(p *part) {
 	p.owe([]string{kubeletUnit}, state.NewFile(p.clientCA(), 0o644, p.facts.CA))
 	token := p.config.Azure.BootstrapToken
-	if token == nil || p.facts.Joined {
+	if token == nil {
+		return
+	}
+	if p.facts.Joined { // wanted absent, rather than not wanted: its going is no reason to restart kubelet
+		p.add(state.Absent{Path: p.bootstrapKubeconfig()})
 		return
 	}
 	file := state.NewFile(p.bootstrapKubeconfig(), 0o600, p.tokenKubeconfig(token.Token.Reveal()))

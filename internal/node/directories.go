@@ -2,9 +2,10 @@ package node
 
 import "github.com/Azure/AKSFlexNode/internal/state"
 
-// foundation claims the directory that artifacts are kept in.
+// foundation claims the directories that are used before anything else is there: for the log, and for artifacts.
 func foundation(p *part) {
 	p.add(
+		state.Dir{Path: p.config.Agent.LogDir, Mode: 0o750, Purge: true},
 		state.Dir{Path: OptDir, Mode: 0o755, Purge: true},
 		state.Dir{Path: StoreDir, Mode: 0o755, Purge: true},
 	)
@@ -16,7 +17,6 @@ func directories(p *part) {
 	foundation(p)
 	paths := p.config.Paths
 	p.add(
-		state.Dir{Path: p.config.Agent.LogDir, Mode: 0o750, Purge: true},
 		shared(unitDir+"/multi-user.target.wants"),
 		shared("/etc/sysctl.d"),
 		shared("/etc/modules-load.d"),

@@ -94,9 +94,10 @@ func Render(c config.Config, f Facts) state.Desired {
 	return p.items
 }
 
-// Foundation returns the first part of every node: the directories that must be ours before anything is downloaded into them.
-func Foundation() state.Desired {
-	p := &part{step: state.Directories}
+// Foundation returns the first part of every node: the directories that must be ours before anything is logged or downloaded
+// into them.
+func Foundation(c config.Config) state.Desired {
+	p := &part{config: c, step: state.Directories}
 	foundation(p)
 	return p.items
 }

@@ -17,7 +17,7 @@ const (
 	StepDone               // Step is done; Text sums it up, Took is its time
 	StepFailed             // Step failed with Text
 	Doing                  // within Step, something that takes time: Text
-	Change                 // within Step, the host was changed: Text
+	Change                 // within Step, the host is being changed: Text
 	Bytes                  // Done of Total bytes of Name have arrived (Total 0: unknown)
 	Fetched                // Name has arrived and is verified; Took is its time
 	Retry                  // a download goes on after a fault: Text

@@ -3,6 +3,7 @@ package progress
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 )
@@ -36,7 +37,7 @@ func line(e Event) string {
 	case Doing:
 		return fmt.Sprintf("%-12s %s", e.Step, e.Text)
 	case Fetched:
-		return fmt.Sprintf("%-12s %s %s (%s)", "download", e.Name, size(e.Total), seconds(e.Took))
+		return fmt.Sprintf("%-12s %s (%s)", "download", strings.TrimSpace(e.Name+" "+size(e.Total)), seconds(e.Took))
 	case Retry:
 		return fmt.Sprintf("%-12s %s", "download", e.Text)
 	case Warning:
@@ -59,6 +60,8 @@ func seconds(d time.Duration) string {
 // size is a number of bytes as people read it.
 func size(n int64) string {
 	switch {
+	case n == 0:
+		return ""
 	case n >= 1<<30:
 		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 	case n >= 1e6:

@@ -1,0 +1,63 @@
+package kube
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+)
+
+// CSR is a request of kubelet for its client certificate.
+type CSR struct {
+	Name string
+	// State is pending, approved, denied, failed or issued; Reason is why it was denied or failed.
+	State, Reason string
+}
+
+// CSRs lists the requests for the client certificate of a node, the latest last.
+func (c *Client) CSRs(ctx context.Context, node string) ([]CSR, error) {
+	var list certificatesv1.CertificateSigningRequestList
+	err := c.certificates.Get().Resource("certificatesigningrequests").Do(ctx).Into(&list)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the certificate requests: %w", err)
+	}
+	var found []CSR
+	for _, item := range list.Items {
+		if item.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName && subject(item.Spec.Request) == "system:node:"+node {
+			found = append(found, csr(item))
+		}
+	}
+	return found, nil
+}
+
+func subject(request []byte) string {
+	block, _ := pem.Decode(request)
+	if block == nil {
+		return ""
+	}
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return ""
+	}
+	return parsed.Subject.CommonName
+}
+
+func csr(item certificatesv1.CertificateSigningRequest) CSR {
+	r := CSR{Name: item.Name, State: "pending"}
+	for _, c := range item.Status.Conditions {
+		switch c.Type {
+		case certificatesv1.CertificateApproved:
+			r.State = "approved"
+		case certificatesv1.CertificateDenied:
+			return CSR{item.Name, "denied", c.Message}
+		case certificatesv1.CertificateFailed:
+			return CSR{item.Name, "failed", c.Message}
+		}
+	}
+	if len(item.Status.Certificate) > 0 {
+		r.State = "issued"
+	}
+	return r
+}

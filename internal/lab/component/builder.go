@@ -1,0 +1,161 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Builder builds components into a cache.
+type Builder struct {
+	// Cache is an absolute directory; it is made when it is missing.
+	Cache string
+	// Go is the go command; empty means the one in PATH.
+	Go  string
+	Log *slog.Logger
+	// Progress, when set, is called by Build from the goroutine that called it or from one that Build waits for, one call at a time.
+	Progress func(Event)
+}
+
+// Phase is what Build is doing.
+type Phase string
+
+// The phases of a build. A component that is in the cache has no phase but Cached.
+const (
+	Cached    Phase = "cached"
+	Waiting   Phase = "waiting for another build"
+	Building  Phase = "building"
+	Finished  Phase = "built"
+	Verifying Phase = "verifying"
+)
+
+// Event tells how a build goes on.
+type Event struct {
+	Component Component
+	Phase     Phase
+	// Downloaded and Compiled count modules and packages; what Go's own caches hold is not among them.
+	Downloaded, Compiled int
+	// Elapsed is the time since Build was called.
+	Elapsed time.Duration
+}
+
+// String is one line for people.
+func (e Event) String() string {
+	line := fmt.Sprintf("%s %s %s", e.Component.Name, e.Component.Version, e.Phase)
+	if e.Phase == Building && e.Downloaded+e.Compiled > 0 {
+		line += fmt.Sprintf(": %d modules downloaded, %d packages compiled", e.Downloaded, e.Compiled)
+	}
+	if e.Phase == Finished {
+		line += fmt.Sprintf(" in %s", e.Elapsed.Round(time.Second))
+	}
+	return line
+}
+
+// CacheDir is $FLEXLAB_CACHE, else flexlab in the user's cache directory.
+func CacheDir() (string, error) {
+	if dir := os.Getenv("FLEXLAB_CACHE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("cannot find the cache directory: %w; set FLEXLAB_CACHE", err)
+	}
+	return filepath.Join(dir, "flexlab"), nil
+}
+
+// Build gives the directory with the programs and extras of a component, building it unless the cache has it. A killed build
+// leaves nothing that a later one would take for a result; a second builder of the same component waits for the first.
+func (b Builder) Build(ctx context.Context, c Component) (string, error) {
+	r := &run{builder: b, component: c, start: time.Now()}
+	tool, err := b.toolchain(ctx)
+	if err != nil {
+		return "", err
+	}
+	key, err := c.key(tool)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(b.Cache, c.String()+"-"+key)
+	built := false
+	fill := func(work string) error {
+		built = true
+		return r.fill(ctx, work)
+	}
+	if err := Once(ctx, dir, func() { r.tell(Waiting) }, fill); err != nil {
+		return "", fmt.Errorf("cannot build %s: %w", c, err)
+	}
+	if !built {
+		r.tell(Cached)
+		return dir, nil
+	}
+	r.tell(Finished)
+	b.Log.Info("component built", "component", c.String(), "dir", dir, "elapsed", time.Since(r.start).Round(time.Millisecond))
+	return dir, nil
+}
+
+// run is one build of one component.
+type run struct {
+	builder              Builder
+	component            Component
+	start                time.Time
+	downloaded, compiled int
+}
+
+func (r *run) tell(p Phase) {
+	if r.builder.Progress != nil {
+		r.builder.Progress(Event{
+			Component: r.component, Phase: p, Downloaded: r.downloaded, Compiled: r.compiled, Elapsed: time.Since(r.start),
+		})
+	}
+}
+
+// fill builds everything into out; the sources live below it only until it is done.
+func (r *run) fill(ctx context.Context, out string) error {
+	src := filepath.Join(out, ".src")
+	if err := writeSources(src, r.component.Sources); err != nil {
+		return err
+	}
+	r.tell(Building)
+	for _, b := range r.component.Builds {
+		if err := r.compile(ctx, src, out, b); err != nil {
+			return err
+		}
+	}
+	for _, x := range r.component.Extras {
+		if err := r.copyExtra(ctx, src, out, x); err != nil {
+			return err
+		}
+	}
+	r.tell(Verifying)
+	for _, b := range r.component.Builds {
+		for _, p := range b.Programs {
+			if err := verify(ctx, out, p); err != nil {
+				return err
+			}
+		}
+	}
+	return os.RemoveAll(src)
+}
+
+func writeSources(dir string, sources map[string][]byte) error {
+	if len(sources["go.mod"]) == 0 {
+		return fmt.Errorf("internal error: it has no go.mod")
+	}
+	for name, text := range sources {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if !strings.HasPrefix(path, dir+string(filepath.Separator)) {
+			return fmt.Errorf("internal error: source %q is outside the module", name)
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

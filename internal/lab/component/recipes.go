@@ -1,0 +1,145 @@
+package component
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/lab/components"
+)
+
+// The names of the components.
+const (
+	Etcd                   = "etcd"
+	KubernetesControlPlane = "kubernetes-control-plane"
+	KubernetesNode         = "kubernetes-node"
+	Containerd             = "containerd"
+	Runc                   = "runc"
+	CNIPlugins             = "cni-plugins"
+	NodeProblemDetector    = "node-problem-detector"
+)
+
+// All lists every component of the lab, what the control plane needs first, then what a node of the newest versions needs, then
+// the older versions that upgrades start from.
+func All() ([]Component, error) {
+	list := []Component{
+		etcd("3.6.16"),
+		controlPlane("1.35.4"),
+		node("1.35.4"),
+		containerd("2.2.1"),
+		runc("1.3.4"),
+		cniPlugins("1.9.1"),
+		nodeProblemDetector("1.34.0"),
+		node("1.34.4"),
+		containerd("2.1.6"),
+	}
+	for i, c := range list {
+		module := c.String()
+		if c.Name == KubernetesControlPlane || c.Name == KubernetesNode {
+			module = "kubernetes-" + c.Version
+		}
+		mod, sum, err := components.Module(module)
+		if err != nil {
+			return nil, err
+		}
+		list[i].Sources = map[string][]byte{"go.mod": mod, "go.sum": sum}
+	}
+	return list, nil
+}
+
+func etcd(version string) Component {
+	return Component{Name: Etcd, Version: version, Builds: []Build{{Programs: []Program{
+		{Name: "etcd", Package: "go.etcd.io/etcd/server/v3", Version: []string{"--version"}, Prints: "etcd Version: " + version},
+	}}}}
+}
+
+func controlPlane(version string) Component {
+	return Component{Name: KubernetesControlPlane, Version: version, Builds: []Build{
+		kubernetes(version, "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
+	}}
+}
+
+func node(version string) Component {
+	return Component{Name: KubernetesNode, Version: version, Builds: []Build{
+		kubernetes(version, "kubelet", "kubectl", "kubeadm"),
+	}}
+}
+
+// kubernetes builds with the tags of the project's own hack/lib/golang.sh; without grpcnotrace the linker keeps dead code. The
+// version is set where kubelet's --version and where client-go's user agent read it; the commit would else be a template.
+func kubernetes(version string, programs ...string) Build {
+	b := Build{Tags: []string{"selinux", "notest", "grpcnotrace"}}
+	numbers := strings.Split(version, ".")
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		b.LDFlags = append(b.LDFlags,
+			"-X "+pkg+".gitVersion=v"+version, "-X "+pkg+".gitMajor="+numbers[0], "-X "+pkg+".gitMinor="+numbers[1],
+			"-X "+pkg+".gitTreeState=clean", "-X "+pkg+".gitCommit=")
+	}
+	for _, name := range programs {
+		p := Program{Name: name, Package: "k8s.io/kubernetes/cmd/" + name, Version: []string{"--version"}, Prints: "Kubernetes v" + version}
+		switch name {
+		case "kubectl":
+			p.Version, p.Prints = []string{"version", "--client"}, "Client Version: v"+version
+		case "kubeadm":
+			p.Version, p.Prints = []string{"version"}, fmt.Sprintf("Major:%q, Minor:%q", numbers[0], numbers[1])
+		}
+		b.Programs = append(b.Programs, p)
+	}
+	return b
+}
+
+// containerd builds the shim apart, without gRPC, as the project does; the snapshotters left out need C libraries.
+func containerd(version string) Component {
+	const pkg = "github.com/containerd/containerd/v2"
+	tags := []string{"urfave_cli_no_docs", "static_build", "no_btrfs", "no_zfs", "no_devmapper"}
+	stamp := []string{"-X " + pkg + "/version.Version=v" + version}
+	program := func(name, arg string) Program {
+		return Program{Name: name, Package: pkg + "/cmd/" + name, Version: []string{arg}, Prints: "v" + version}
+	}
+	return Component{Name: Containerd, Version: version, Builds: []Build{
+		{Tags: tags, LDFlags: stamp, Programs: []Program{program("containerd", "--version"), program("ctr", "--version")}},
+		{Tags: append([]string{"no_grpc"}, tags...), LDFlags: stamp, Programs: []Program{program("containerd-shim-runc-v2", "-v")}},
+	}}
+}
+
+// runc enters namespaces in C code; its version is compiled in from a file of its sources.
+func runc(version string) Component {
+	return Component{Name: Runc, Version: version, Builds: []Build{{
+		Tags: []string{"seccomp", "urfave_cli_no_docs", "netgo", "osusergo"}, LDFlags: []string{"-extldflags -static"}, CGO: true,
+		Programs: []Program{
+			{Name: "runc", Package: "github.com/opencontainers/runc", Version: []string{"--version"}, Prints: "runc version " + version},
+		},
+	}}}
+}
+
+func cniPlugins(version string) Component {
+	const module = "github.com/containernetworking/plugins"
+	b := Build{LDFlags: []string{"-X " + module + "/pkg/utils/buildversion.BuildVersion=v" + version}}
+	for _, p := range []string{
+		"main/bridge", "main/dummy", "main/host-device", "main/ipvlan", "main/loopback", "main/macvlan", "main/ptp", "main/tap", "main/vlan",
+		"ipam/dhcp", "ipam/host-local", "ipam/static",
+		"meta/bandwidth", "meta/firewall", "meta/portmap", "meta/sbr", "meta/tuning", "meta/vrf",
+	} {
+		name := path.Base(p)
+		b.Programs = append(b.Programs, Program{
+			Name: name, Package: module + "/plugins/" + p,
+			Version: []string{"--version"}, Prints: "v" + version,
+		})
+	}
+	return Component{Name: CNIPlugins, Version: version, Builds: []Build{b}, Extras: []Extra{{Name: "LICENSE", Module: module, Path: "LICENSE"}}}
+}
+
+// nodeProblemDetector leaves out the journald watcher, which needs C, and the exporter to one cloud; the kernel log watcher stays.
+func nodeProblemDetector(version string) Component {
+	const module = "k8s.io/node-problem-detector"
+	c := Component{Name: NodeProblemDetector, Version: version, Builds: []Build{{
+		Tags: []string{"disable_stackdriver_exporter"}, LDFlags: []string{"-X " + module + "/pkg/version.version=v" + version},
+		Programs: []Program{
+			{Name: "node-problem-detector", Package: module + "/cmd/nodeproblemdetector", Version: []string{"--version"}, Prints: "v" + version},
+		},
+	}}}
+	for _, name := range []string{"kernel-monitor.json", "readonly-monitor.json", "systemd-monitor.json"} {
+		c.Extras = append(c.Extras, Extra{Name: name, Module: module, Path: "config/" + name})
+	}
+	return c
+}

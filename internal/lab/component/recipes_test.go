@@ -1,0 +1,94 @@
+package component
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/modfile"
+)
+
+// TestRecipesAgreeWithModules holds the recipes and the modules of lab/components together: each program is a tool of its
+// module, each tool is built, and the module requires the version that the recipe stamps.
+func TestRecipesAgreeWithModules(t *testing.T) {
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools, built := map[string]bool{}, map[string]bool{}
+	for _, c := range all {
+		mod, err := modfile.Parse(c.String(), c.Sources["go.mod"], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(mod.Tool) == 0 {
+			t.Errorf("module of %s has no tools", c)
+		}
+		var mine []string
+		for _, tool := range mod.Tool {
+			mine = append(mine, tool.Path)
+			tools[mod.Module.Mod.Path+" "+tool.Path] = true
+		}
+		for _, b := range c.Builds {
+			for _, p := range b.Programs {
+				built[mod.Module.Mod.Path+" "+p.Package] = true
+				if !slices.Contains(mine, p.Package) {
+					t.Errorf("%s: %s is not a tool of its module", c, p.Package)
+				}
+				if len(p.Version) == 0 || p.Prints == "" {
+					t.Errorf("%s: the version of %s is not verified", c, p.Name)
+				}
+			}
+		}
+		release := releaseOf(t, mod, mine[0])
+		if release.Version != "v"+c.Version {
+			t.Errorf("%s is built from %s", c, release)
+		}
+		if !strings.Contains(string(c.Sources["go.sum"]), release.Path+" "+release.Version+" h1:") {
+			t.Errorf("go.sum of %s does not know %s", c, release)
+		}
+		for _, x := range c.Extras {
+			if x.Module != release.Path {
+				t.Errorf("%s: %s comes from %s, not from %s", c, x.Name, x.Module, release.Path)
+			}
+		}
+	}
+	for tool := range tools {
+		if !built[tool] {
+			t.Errorf("no recipe builds tool %s", tool)
+		}
+	}
+}
+
+// releaseOf finds the required module that a package is part of.
+func releaseOf(t *testing.T, mod *modfile.File, pkg string) (found struct{ Path, Version string }) {
+	t.Helper()
+	for _, r := range mod.Require {
+		if (pkg == r.Mod.Path || strings.HasPrefix(pkg, r.Mod.Path+"/")) && len(r.Mod.Path) > len(found.Path) {
+			found.Path, found.Version = r.Mod.Path, r.Mod.Version
+		}
+	}
+	return found
+}
+
+func TestComponentsDiffer(t *testing.T) {
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, c := range all {
+		key, err := c.key("go1.26.0 amd64")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := c.key("go1.26.1 amd64")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[key] || key == other {
+			t.Errorf("key %s of %s is not its own, or does not depend on the compiler (%s)", key, c, other)
+		}
+		seen[key] = true
+	}
+}

@@ -1,0 +1,165 @@
+package component
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// toolchain identifies the compiler: its version and what it compiles for.
+func (b Builder) toolchain(ctx context.Context) (string, error) {
+	cmd := exec.CommandContext(ctx, b.goCommand(), "env", "GOVERSION", "GOARCH", "GOAMD64", "GOARM64")
+	cmd.Dir, cmd.Env = os.TempDir(), environment(false)
+	out, err := cmd.Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", errors.New("cannot build the lab's components: there is no go command; install Go and put it in PATH")
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot ask Go for its version: %w%s", err, stderrOf(err))
+	}
+	return strings.Join(strings.Fields(string(out)), " "), nil
+}
+
+func (b Builder) goCommand() string {
+	if b.Go != "" {
+		return b.Go
+	}
+	return "go"
+}
+
+// environment is the caller's, without what would change the result or find another module.
+func environment(cgo bool) []string {
+	enabled := "0"
+	if cgo {
+		enabled = "1"
+	}
+	return append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GO111MODULE=on", "GOOS=linux", "GOARCH="+runtime.GOARCH, "CGO_ENABLED="+enabled)
+}
+
+// compile runs go build once and gives the programs their names.
+func (r *run) compile(ctx context.Context, src, out string, b Build) error {
+	// Go names a program after the last element of its import path, which need not be the name that is wanted.
+	bin := filepath.Join(src, ".bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
+	args := []string{
+		"build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false", "-tags", strings.Join(b.Tags, ","),
+		"-ldflags", strings.Join(append([]string{"-s -w"}, b.LDFlags...), " "), "-o", bin + string(filepath.Separator),
+	}
+	for _, p := range b.Programs {
+		args = append(args, p.Package)
+	}
+	cmd := exec.CommandContext(ctx, r.builder.goCommand(), args...)
+	cmd.Dir, cmd.Env = src, environment(b.CGO)
+	if err := r.watch(cmd); err != nil {
+		return err
+	}
+	for _, p := range b.Programs {
+		if err := os.Rename(filepath.Join(bin, executable(p.Package)), filepath.Join(out, p.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// executable is the name that go build gives to the program of a package: the last element that is not a major version.
+func executable(pkg string) string {
+	parent, name := filepath.Split(pkg)
+	if len(name) > 1 && name[0] == 'v' && strings.Trim(name[1:], "0123456789") == "" && parent != "" {
+		return filepath.Base(parent)
+	}
+	return name
+}
+
+// watch runs a go command in a process group of its own, so that its compilers end with it, and counts what it reports.
+func (r *run) watch(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	said := r.count(pipe)
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args[:2], " "), err, said)
+	}
+	return nil
+}
+
+// count reads the output of go build -v to its end and gives back the last lines that are not progress.
+func (r *run) count(out io.Reader) string {
+	const keep = 40
+	var said []string
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		switch {
+		case strings.HasPrefix(line, "go: downloading "):
+			r.downloaded++
+		case line != "" && !strings.ContainsAny(line, " \t#"):
+			r.compiled++
+		default:
+			if said = append(said, line); len(said) > keep {
+				said = said[1:]
+			}
+			continue
+		}
+		r.tell(Building)
+	}
+	// A line too long to scan must not block the command on a full pipe.
+	_, _ = io.Copy(io.Discard, out)
+	return strings.Join(said, "\n")
+}
+
+func (r *run) copyExtra(ctx context.Context, src, out string, x Extra) error {
+	cmd := exec.CommandContext(ctx, r.builder.goCommand(), "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", x.Module)
+	cmd.Dir, cmd.Env = src, environment(false)
+	dir, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("cannot find module %s: %w%s", x.Module, err, stderrOf(err))
+	}
+	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), filepath.FromSlash(x.Path)))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(out, x.Name), text, 0o644)
+}
+
+// verify runs a program to see that it is the version it should be: a wrong path in a linker flag is not an error to Go.
+func verify(ctx context.Context, dir string, p Program) error {
+	if len(p.Version) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, p.Name), p.Version...)
+	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent"}, dir, time.Second
+	out, err := cmd.CombinedOutput()
+	if !bytes.Contains(out, []byte(p.Prints)) {
+		return fmt.Errorf("%s does not print %q but %q (%v)", p.Name, p.Prints, bytes.TrimSpace(out), err)
+	}
+	return nil
+}
+
+func stderrOf(err error) string {
+	if exit := new(exec.ExitError); errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		return ": " + strings.TrimSpace(string(exit.Stderr))
+	}
+	return ""
+}

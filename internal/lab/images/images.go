@@ -1,0 +1,151 @@
+// Package images makes the two container images that the lab needs - pause and a small HTTP workload - and serves them from a
+// registry in memory, under the names that the real ones have. It does not pull, run or keep images; flexlab serves the
+// registry to the machines and places HostsTOML where containerd looks.
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/Azure/AKSFlexNode/internal/lab/component"
+)
+
+// Hello is the workload image: it serves HTTP on port 8080, logs a line at start and one for each request, and has
+// /hello client URL and /hello hostname for kubectl exec. It has no shell.
+const Hello = "flexlab/hello:1"
+
+//go:embed programs
+var programs embed.FS
+
+// Component is what the images are built from; component.Builder gives the directory that New takes.
+func Component() (component.Component, error) {
+	sources := map[string][]byte{"go.mod": []byte("module images\n\ngo 1.26.0\n")}
+	c := component.Component{Name: "images", Version: "1", Sources: sources, Builds: []component.Build{{}}}
+	for _, program := range []string{"pause", "hello"} {
+		text, err := fs.ReadFile(programs, "programs/"+program+"/main.go")
+		if err != nil {
+			return component.Component{}, fmt.Errorf("internal error: cannot read the source of %s: %w", program, err)
+		}
+		sources[program+"/main.go"] = text
+		c.Builds[0].Programs = append(c.Builds[0].Programs, component.Program{Name: program, Package: "./" + program})
+	}
+	return c, nil
+}
+
+// names lists, for each program, the names under which its image can be pulled, without a registry: the registry answers for
+// all of them. Pause has every name and version that containerd, kubelet or the agent may have as its default.
+func names(program string) []string {
+	if program == "hello" {
+		return []string{Hello, "library/hello:1"}
+	}
+	var list []string
+	for _, repository := range []string{"pause", "oss/kubernetes/pause", "oss/v2/kubernetes/pause"} {
+		for _, tag := range []string{"3.6", "3.8", "3.9", "3.10", "3.10.1"} {
+			list = append(list, repository+":"+tag)
+		}
+	}
+	return list
+}
+
+// New gives a registry that has the images, built from the programs in dir.
+func New(ctx context.Context, dir string) (http.Handler, error) {
+	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	for _, program := range []string{"pause", "hello"} {
+		image, err := build(filepath.Join(dir, program))
+		if err != nil {
+			return nil, fmt.Errorf("cannot make the image of %s: %w", program, err)
+		}
+		for _, n := range names(program) {
+			if err := push(ctx, handler, n, image); err != nil {
+				return nil, fmt.Errorf("cannot store the image %s: %w", n, err)
+			}
+		}
+	}
+	return readOnly(handler), nil
+}
+
+// build makes an image with one layer that holds one static program, the same bytes each time.
+func build(program string) (v1.Image, error) {
+	layer, err := layerOf(program)
+	if err != nil {
+		return nil, err
+	}
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err := mutate.Append(base, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{CreatedBy: "flexlab"}})
+	if err != nil {
+		return nil, err
+	}
+	file, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture, file.Created = "linux", runtime.GOARCH, v1.Time{Time: time.Unix(0, 0).UTC()}
+	file.Config.Entrypoint = []string{"/" + filepath.Base(program)}
+	file.Config.User = "65535:65535"
+	return mutate.ConfigFile(image, file)
+}
+
+func layerOf(program string) (v1.Layer, error) {
+	text, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	t := tar.NewWriter(z)
+	header := &tar.Header{Name: filepath.Base(program), Mode: 0o755, Size: int64(len(text)), ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
+	if err := t.WriteHeader(header); err != nil {
+		return nil, err
+	}
+	if _, err := t.Write(text); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(t.Close(), z.Close()); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer))
+}
+
+// readOnly lets nobody push.
+func readOnly(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(w, "this registry is read-only", http.StatusMethodNotAllowed)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// HostsTOML is the text of containerd's certs.d/_default/hosts.toml that sends the pulls from every registry to url. ca, when
+// set, is the path on the machine of the certificate that the registry's is signed with.
+// Source: docs/hosts.md of containerd.
+func HostsTOML(url, ca string) string {
+	text := fmt.Sprintf("[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", url)
+	if ca != "" {
+		text += fmt.Sprintf("  ca = %q\n", ca)
+	}
+	return text
+}

@@ -1,0 +1,172 @@
+package lab
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/lab/mirror"
+	"github.com/Azure/AKSFlexNode/packaging"
+)
+
+// Versions are what a node is made of.
+type Versions struct {
+	Kubernetes, Containerd string
+}
+
+// The versions that the lab has besides each other: Newest is the control plane's, Oldest is what upgrades start from.
+var (
+	Newest = Versions{Kubernetes: "1.35.4", Containerd: "2.2.1"}
+	Oldest = Versions{Kubernetes: "1.34.4", Containerd: "2.1.6"}
+)
+
+// The components that the lab has in one version only.
+const (
+	runcVersion = "1.3.4"
+	cniVersion  = "1.9.1"
+	npdVersion  = "1.34.0"
+)
+
+// ConfigPath is where the agent's configuration is in a machine.
+const ConfigPath = "/etc/aks-flex-node/config.json"
+
+// object is a JSON object.
+type object = map[string]any
+
+// Token makes a bootstrap token that is good for a day, as an operator does.
+func (l *Lab) Token(ctx context.Context) (string, error) {
+	id, secret := random(6), random(16)
+	manifest := fmt.Sprintf(`apiVersion: v1
+kind: Secret
+metadata: {name: bootstrap-token-%s, namespace: kube-system}
+type: bootstrap.kubernetes.io/token
+stringData:
+  token-id: "%s"
+  token-secret: "%s"
+  expiration: "%s"
+  usage-bootstrap-authentication: "true"
+  auth-extra-groups: system:bootstrappers:aks-flex-node
+`, id, id, secret, time.Now().Add(24*time.Hour).UTC().Format(time.RFC3339))
+	if _, err := l.apply(ctx, manifest); err != nil {
+		return "", fmt.Errorf("cannot make a bootstrap token: %w", err)
+	}
+	return id + "." + secret, nil
+}
+
+func random(n int) string {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	var b strings.Builder
+	for range n {
+		i, err := rand.Int(rand.Reader, big.NewInt(int64(len(letters))))
+		if err != nil {
+			panic("internal error: no randomness: " + err.Error())
+		}
+		b.WriteByte(letters[i.Int64()])
+	}
+	return b.String()
+}
+
+// Config is the agent's configuration of a machine, for a token.
+func (l *Lab) Config(ctx context.Context, m Machine, v Versions, token string) (map[string]any, error) {
+	ca, err := l.CA()
+	if err != nil {
+		return nil, err
+	}
+	artifacts, err := l.Mirror().Artifacts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	overrides, err := mirror.Catalog{Artifacts: artifacts}.Overrides(map[string]string{
+		"kubelet": v.Kubernetes, "kubectl": v.Kubernetes, "kubeadm": v.Kubernetes, "containerd": v.Containerd,
+		"runc": runcVersion, "cni-plugins": cniVersion, "node-problem-detector": npdVersion,
+	})
+	if err != nil {
+		return nil, err
+	}
+	const cluster = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/flexlab/providers/Microsoft.ContainerService/managedClusters/flexlab"
+	return object{
+		"azure": object{
+			"bootstrapToken": object{"token": token},
+			"targetCluster":  object{"resourceId": cluster, "location": "lab"},
+		},
+		"kubernetes": object{"version": v.Kubernetes},
+		"containerd": object{"version": v.Containerd},
+		"runc":       object{"version": runcVersion},
+		"cni":        object{"version": cniVersion},
+		"npd":        object{"version": npdVersion},
+		"node": object{"kubelet": object{
+			"serverURL": APIServer, "caCertData": base64.StdEncoding.EncodeToString(ca), "dnsServiceIP": DNSService,
+		}},
+		"agent":     object{"nodeName": m.Name},
+		"artifacts": object{"mirror": MirrorURL, "overrides": overrides},
+	}, nil
+}
+
+// Prepare puts the agent, its unit and its configuration into a machine, as its owner would.
+func (l *Lab) Prepare(ctx context.Context, m Machine, agent string, config map[string]any) error {
+	program, err := os.ReadFile(agent)
+	if err != nil {
+		return fmt.Errorf("cannot read the agent: %w; run `make build`", err)
+	}
+	text, err := json.MarshalIndent(config, "", "  ")
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	for _, f := range []struct {
+		path string
+		mode os.FileMode
+		data []byte
+	}{
+		{"/usr/local/bin/aks-flex-node", 0o755, program},
+		{"/etc/systemd/system/aks-flex-node-agent.service", 0o644, []byte(packaging.AgentUnit)},
+		{ConfigPath, 0o600, append(text, '\n')},
+	} {
+		if err := l.Write(m, f.path, f.mode, f.data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Write puts a file into a machine.
+func (l *Lab) Write(m Machine, path string, mode os.FileMode, data []byte) error {
+	full := filepath.Join(m.Root, path)
+	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		return fmt.Errorf("cannot write %s in %s: %w", path, m.Name, err)
+	}
+	_ = os.Remove(full) // a running program cannot be written over
+	if err := os.WriteFile(full, data, mode); err != nil {
+		return fmt.Errorf("cannot write %s in %s: %w", path, m.Name, err)
+	}
+	return os.Chmod(full, mode)
+}
+
+// Join makes a machine a node: token, configuration, and `aks-flex-node bootstrap` in the machine, with its progress on out and
+// err.
+func (l *Lab) Join(ctx context.Context, m Machine, agent string, v Versions, out, errOut io.Writer) error {
+	token, err := l.Token(ctx)
+	if err != nil {
+		return err
+	}
+	config, err := l.Config(ctx, m, v, token)
+	if err != nil {
+		return err
+	}
+	if err := l.Prepare(ctx, m, agent, config); err != nil {
+		return err
+	}
+	cmd, err := l.Command(ctx, m, "aks-flex-node", "bootstrap")
+	if err != nil {
+		return err
+	}
+	cmd.Stdout, cmd.Stderr = out, errOut
+	return cmd.Run()
+}

@@ -1,0 +1,197 @@
+// Package lab is the laboratory: a real Kubernetes control plane, real systemd machines and a mirror of the artifacts, on one
+// Linux box. Nothing in it is simulated. flexlab is its command line; the end-to-end tests use it directly.
+//
+// Everything is below one directory. What is started is written down there first, so that Down, whenever and however often it
+// runs, finds all of it.
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/lab/component"
+	"github.com/Azure/AKSFlexNode/internal/lab/mirror"
+)
+
+// The lab's addresses. All are on the bridge; nothing listens elsewhere but on loopback.
+const (
+	Bridge      = "flexlab0"
+	HostIP      = "10.77.0.1"
+	APIServer   = "https://" + HostIP + ":6443"
+	MirrorURL   = "https://" + HostIP + ":8443"
+	RegistryURL = "http://" + HostIP + ":5000"
+	ControlURL  = "http://127.0.0.1:8444"
+	PodCIDR     = "10.244.0.0/16"
+	ServiceCIDR = "10.96.0.0/16"
+	DNSService  = "10.96.0.10"
+)
+
+// Lab is one laboratory; there can be one on a box.
+type Lab struct {
+	// Dir is the lab's directory.
+	Dir string
+	// Cache is where built programs are kept between labs.
+	Cache string
+	// Self is the flexlab program, which serves the mirror in the background and launches machines.
+	Self string
+	Log  *slog.Logger
+	// Say tells people what is being done, one line at a time.
+	Say func(format string, args ...any)
+}
+
+// New returns the lab in $FLEXLAB_DIR, else /var/lib/flexlab.
+func New(self string, say func(string, ...any)) (*Lab, error) {
+	cache, err := component.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	dir := os.Getenv("FLEXLAB_DIR")
+	if dir == "" {
+		dir = "/var/lib/flexlab"
+	}
+	return &Lab{Dir: dir, Cache: cache, Self: self, Log: slog.New(slog.DiscardHandler), Say: say}, nil
+}
+
+func (l *Lab) path(elem ...string) string { return filepath.Join(append([]string{l.Dir}, elem...)...) }
+
+// record is what Down must know.
+type record struct {
+	Processes []process `json:"processes"`
+	Machines  []Machine `json:"machines"`
+	// Parameters are this box's kernel parameters, by file, as they were before the lab.
+	Parameters map[string]string `json:"parameters"`
+}
+
+func (l *Lab) load() (record, error) {
+	var r record
+	data, err := os.ReadFile(l.path("lab.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return r, fmt.Errorf("cannot read the lab's record: %w", err)
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("cannot read %s: %w", l.path("lab.json"), err)
+	}
+	return r, nil
+}
+
+// change loads the record, lets f change it and writes it back.
+func (l *Lab) change(f func(*record)) error {
+	r, err := l.load()
+	if err != nil {
+		return err
+	}
+	f(&r)
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	temp := l.path("lab.json.new")
+	if err := os.WriteFile(temp, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("cannot write the lab's record: %w", err)
+	}
+	return os.Rename(temp, l.path("lab.json"))
+}
+
+// Up starts what is not running yet: packages, builds, network, control plane, mirror.
+func (l *Lab) Up(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return errors.New("cannot start the lab without root: it makes machines and networks")
+	}
+	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make the lab's directory: %w", err)
+	}
+	if err := l.installPackages(ctx); err != nil {
+		return err
+	}
+	programs, err := l.build(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.networkUp(ctx); err != nil {
+		return err
+	}
+	if err := l.makePKI(); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := l.startServe(ctx); err != nil {
+		return err
+	}
+	if err := l.startControlPlane(ctx, programs); err != nil {
+		return err
+	}
+	l.Say("control plane ready in %.1f s", time.Since(began).Seconds())
+	return nil
+}
+
+// Down stops and removes everything. It goes on after an error.
+func (l *Lab) Down(ctx context.Context) error {
+	r, err := l.load()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, m := range r.Machines {
+		errs = append(errs, l.RemoveMachine(ctx, m.Name))
+	}
+	r, err = l.load()
+	errs = append(errs, err)
+	for i := len(r.Processes) - 1; i >= 0; i-- {
+		errs = append(errs, r.Processes[i].stop())
+	}
+	errs = append(errs, l.networkDown(ctx, r))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.RemoveAll(l.Dir)
+}
+
+// programs are the directories of what was built, by component name and version.
+type programs map[string]string
+
+// build builds, or finds in the cache, everything that the lab runs and serves.
+func (l *Lab) build(ctx context.Context) (programs, error) {
+	all, err := component.All()
+	if err != nil {
+		return nil, err
+	}
+	images, err := imagesComponent()
+	if err != nil {
+		return nil, err
+	}
+	b := component.Builder{Cache: l.Cache, Log: l.Log, Progress: func(e component.Event) {
+		if e.Phase != component.Cached {
+			l.Say("%s", e)
+		}
+	}}
+	dirs := programs{}
+	for _, c := range append(all, images) {
+		dir, err := b.Build(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		dirs[c.String()] = dir
+		dirs[c.Name] = first(dirs[c.Name], dir)
+		if _, err := mirror.Pack(ctx, l.Cache, c, dir); err != nil {
+			return nil, err
+		}
+	}
+	return dirs, nil
+}
+
+func first(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,379 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Machine is a Debian system with systemd in a container of its own: own processes, own network, own mounts.
+type Machine struct {
+	Name string `json:"name"`
+	IP   string `json:"ip"`
+	// Root is its root directory on this box.
+	Root string `json:"root"`
+}
+
+// Machines lists the machines of the lab.
+func (l *Lab) Machines() ([]Machine, error) {
+	r, err := l.load()
+	return r.Machines, err
+}
+
+// Machine finds a machine by its name.
+func (l *Lab) Machine(name string) (Machine, error) {
+	all, err := l.Machines()
+	for _, m := range all {
+		if m.Name == name {
+			return m, err
+		}
+	}
+	return Machine{}, errors.Join(err, fmt.Errorf("cannot find machine %s: `flexlab node list` shows them", name))
+}
+
+// AddMachine makes a machine and boots it.
+func (l *Lab) AddMachine(ctx context.Context, name string) (Machine, error) {
+	m, err := l.newMachine(name)
+	if err != nil {
+		return m, err
+	}
+	base, err := l.baseSystem(ctx)
+	if err != nil {
+		return m, err
+	}
+	if err := os.MkdirAll(filepath.Dir(m.Root), 0o700); err != nil {
+		return m, fmt.Errorf("cannot make machine %s: %w", name, err)
+	}
+	if _, err := run(ctx, "cp", "-a", "--reflink=auto", base, m.Root); err != nil {
+		return m, err
+	}
+	if err := l.furnish(m); err != nil {
+		return m, err
+	}
+	return m, l.StartMachine(ctx, m)
+}
+
+// newMachine chooses name and address, and writes them down.
+func (l *Lab) newMachine(name string) (Machine, error) {
+	var m Machine
+	var problem error
+	err := l.change(func(r *record) {
+		used := map[string]bool{}
+		for _, other := range r.Machines {
+			used[other.IP] = true
+			if other.Name == name {
+				problem = fmt.Errorf("cannot make machine %s: there is one already", name)
+				return
+			}
+		}
+		for i := 11; i < 250; i++ {
+			ip := "10.77.0." + strconv.Itoa(i)
+			if !used[ip] {
+				m = Machine{Name: name, IP: ip, Root: l.path("machines", name, "root")}
+				r.Machines = append(r.Machines, m)
+				return
+			}
+		}
+	})
+	return m, errors.Join(problem, err)
+}
+
+// systemPackages are in every machine: what an Ubuntu server has, as far as it matters here.
+const systemPackages = "systemd,systemd-sysv,dbus,iproute2,iptables,ca-certificates,kmod,procps,conntrack,socat,ethtool,mount,udev,curl,zstd"
+
+// baseSystem makes the root directory that machines are copied from, once.
+func (l *Lab) baseSystem(ctx context.Context) (string, error) {
+	dir := filepath.Join(l.Cache, "system-bookworm-2")
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	l.Say("installing a base system for machines")
+	temp := dir + ".new"
+	if err := os.RemoveAll(temp); err != nil {
+		return "", fmt.Errorf("cannot clear %s: %w", temp, err)
+	}
+	if _, err := run(ctx, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+systemPackages, "bookworm", temp); err != nil {
+		return "", err
+	}
+	return dir, os.Rename(temp, dir)
+}
+
+// furnish gives a machine its name, its network, the lab's CA, and the settings that an operator makes by drop-ins: where images
+// come from, and what this box cannot do.
+func (l *Lab) furnish(m Machine) error {
+	ca, err := l.CA()
+	if err != nil {
+		return err
+	}
+	files := map[string]string{
+		"/etc/hostname":                                m.Name + "\n",
+		"/etc/resolv.conf":                             "nameserver " + HostIP + "\n", // nobody listens there: the lab has no DNS
+		"/etc/hosts":                                   "127.0.0.1 localhost\n" + m.IP + " " + m.Name + "\n",
+		"/etc/machine-id":                              "",
+		"/etc/systemd/network/10-host0.network":        "[Match]\nName=host0\n[Network]\nAddress=" + m.IP + "/24\nGateway=" + HostIP + "\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+		"/usr/local/share/ca-certificates/flexlab.crt": string(ca),
+		"/etc/containerd/conf.d/10-flexlab.toml":       containerdDropIn,
+		"/etc/containerd/certs.d/_default/hosts.toml":  hostsTOML(),
+		"/etc/systemd/journald.conf.d/flexlab.conf":    "[Journal]\nStorage=volatile\n",
+	}
+	if cgroupV1() {
+		files["/etc/kubernetes/kubelet.conf.d/10-flexlab.conf"] = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n"
+	}
+	for path, text := range files {
+		full := filepath.Join(m.Root, path)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
+		}
+		if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
+			return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
+		}
+	}
+	links := map[string]string{
+		"/etc/systemd/system/multi-user.target.wants/systemd-networkd.service": "/lib/systemd/system/systemd-networkd.service",
+		"/etc/systemd/system/systemd-networkd-wait-online.service":             "/dev/null",
+	}
+	for path, target := range links {
+		_ = os.Remove(filepath.Join(m.Root, path)) // there when the machine is furnished again
+		if err := os.Symlink(target, filepath.Join(m.Root, path)); err != nil {
+			return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
+		}
+	}
+	bundle, err := os.OpenFile(filepath.Join(m.Root, "etc/ssl/certs/ca-certificates.crt"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
+	}
+	defer bundle.Close()
+	_, err = bundle.Write(ca)
+	return err
+}
+
+// containerdDropIn allows for a box whose kernel does not let it lower oom scores (no CAP_SYS_RESOURCE).
+const containerdDropIn = `version = 3
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+`
+
+// cgroupV1 tells whether the box has the old control groups.
+func cgroupV1() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err != nil
+}
+
+// legacyControllers are the cgroup v1 hierarchies that a machine gets a group of its own in.
+var legacyControllers = []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd", "unified"}
+
+// StartMachine boots a machine and returns when systemd says that it runs.
+func (l *Lab) StartMachine(ctx context.Context, m Machine) error {
+	if err := l.background("machine-"+m.Name, l.Self, "launch", m.Name, m.Root); err != nil {
+		return err
+	}
+	err := until(ctx, time.Minute, "machine "+m.Name+" to boot (see "+l.path("logs", "machine-"+m.Name+".log")+")", func() error {
+		out, err := l.Output(ctx, m, "systemctl", "is-system-running")
+		if s := strings.TrimSpace(out); s == "running" || s == "degraded" {
+			return nil
+		}
+		return errors.Join(err, fmt.Errorf("systemd says %q", strings.TrimSpace(out)))
+	})
+	if err != nil || !cgroupV1() {
+		return err
+	}
+	return l.writableCgroups(ctx, m)
+}
+
+// writableCgroups lets the machine's systemd and kubelet use the cgroup v1 hierarchies, which nspawn mounts read-only.
+func (l *Lab) writableCgroups(ctx context.Context, m Machine) error {
+	for _, dir := range append([]string{"/sys/fs/cgroup"}, prefixed("/sys/fs/cgroup/", legacyControllers)...) {
+		if _, err := os.Lstat(dir); err != nil {
+			continue
+		}
+		if _, err := l.Output(ctx, m, "mount", "-o", "remount,bind,rw", dir); err != nil {
+			return fmt.Errorf("cannot make %s writable: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+func prefixed(prefix string, names []string) []string {
+	var list []string
+	for _, n := range names {
+		list = append(list, prefix+n)
+	}
+	return list
+}
+
+// Launch becomes a machine: the process moves into control groups of the machine's own and is replaced by systemd-nspawn.
+func Launch(name, root string) error {
+	if cgroupV1() {
+		for _, controller := range legacyControllers {
+			if err := enterCgroup(filepath.Join("/sys/fs/cgroup", controller), "flexlab-"+name); err != nil {
+				return err
+			}
+		}
+	}
+	nspawn, err := exec.LookPath("systemd-nspawn")
+	if err != nil {
+		return fmt.Errorf("cannot launch %s: %w", name, err)
+	}
+	args := []string{
+		"systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot", "--directory=" + root, "--machine=" + name, "--network-bridge=" + Bridge,
+		"--capability=all", "--system-call-filter=add_key keyctl bpf perf_event_open", "--bind=/dev/kmsg", "--tmpfs=/tmp", "--link-journal=no", "--console=pipe",
+		"--resolv-conf=off", "--timezone=off",
+	}
+	return syscall.Exec(nspawn, args, append(os.Environ(), "SYSTEMD_NSPAWN_API_VFS_WRITABLE=1"))
+}
+
+func enterCgroup(hierarchy, name string) error {
+	if _, err := os.Stat(hierarchy); err != nil {
+		return nil
+	}
+	dir := filepath.Join(hierarchy, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("cannot make a control group: %w", err)
+	}
+	if filepath.Base(hierarchy) == "cpuset" {
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			value, err := os.ReadFile(filepath.Join(hierarchy, file))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, file), value, 0o644)
+			}
+			if err != nil {
+				return fmt.Errorf("cannot set %s: %w", file, err)
+			}
+		}
+	}
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o644)
+}
+
+// StopMachine shuts a machine down as a power button does.
+func (l *Lab) StopMachine(ctx context.Context, m Machine) error {
+	p, ok := l.running("machine-" + m.Name)
+	if !ok {
+		return nil
+	}
+	if leader, err := leader(p.PID); err == nil {
+		_ = unix.Kill(leader, syscall.Signal(34+4)) // SIGRTMIN+4: power off (systemd(1)); one that has just ended is off
+	}
+	for range 300 {
+		if !p.alive() {
+			return removeCgroups("flexlab-" + m.Name)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return errors.Join(p.stop(), removeCgroups("flexlab-"+m.Name))
+}
+
+// Kill ends a machine as a power cut does.
+func (l *Lab) Kill(m Machine) error {
+	p, ok := l.running("machine-" + m.Name)
+	if !ok {
+		return nil
+	}
+	if leader, err := leader(p.PID); err == nil {
+		_ = unix.Kill(leader, unix.SIGKILL) // the kernel ends all of its processes
+	}
+	return errors.Join(p.stop(), removeCgroups("flexlab-"+m.Name))
+}
+
+// RemoveMachine stops a machine and deletes it.
+func (l *Lab) RemoveMachine(ctx context.Context, name string) error {
+	m, err := l.Machine(name)
+	if err != nil {
+		return err
+	}
+	if err := l.StopMachine(ctx, m); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Dir(m.Root)); err != nil {
+		return fmt.Errorf("cannot delete machine %s: %w", name, err)
+	}
+	return l.change(func(r *record) {
+		r.Machines = slices.DeleteFunc(r.Machines, func(o Machine) bool { return o.Name == name })
+		r.Processes = withoutProcess(r.Processes, "machine-"+name)
+	})
+}
+
+// removeCgroups removes a machine's control groups, from the leaves up.
+func removeCgroups(name string) error {
+	var errs []error
+	dirs, err := filepath.Glob("/sys/fs/cgroup/*/" + name)
+	errs = append(errs, err)
+	for _, dir := range dirs {
+		var all []string
+		err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				all = append(all, p)
+			}
+			return nil
+		})
+		errs = append(errs, err)
+		for _, sub := range slices.Backward(all) {
+			for range 50 {
+				if err = unix.Rmdir(sub); err == nil || errors.Is(err, unix.ENOENT) {
+					break
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			if err != nil && !errors.Is(err, unix.ENOENT) {
+				errs = append(errs, fmt.Errorf("cannot remove %s: %w", sub, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// leader is the machine's init process: the only child of systemd-nspawn.
+func leader(nspawn int) (int, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", nspawn, nspawn))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(data))
+	if len(fields) == 0 {
+		return 0, errors.New("it has not started its init yet")
+	}
+	return strconv.Atoi(fields[0])
+}
+
+// Command prepares a program to run inside a machine.
+func (l *Lab) Command(ctx context.Context, m Machine, argv ...string) (*exec.Cmd, error) {
+	p, ok := l.running("machine-" + m.Name)
+	if !ok {
+		return nil, fmt.Errorf("cannot run %s in %s: the machine is off", argv[0], m.Name)
+	}
+	pid, err := leader(p.PID)
+	if err != nil {
+		return nil, fmt.Errorf("cannot enter %s: %w", m.Name, err)
+	}
+	if ip := net.ParseIP(m.IP); ip == nil {
+		return nil, fmt.Errorf("internal error: machine %s has no address", m.Name)
+	}
+	args := []string{"-t", strconv.Itoa(pid), "-m", "-u", "-i", "-n", "-p", "-C", "--",
+		"env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "TERM=" + os.Getenv("TERM")}
+	return exec.CommandContext(ctx, "nsenter", append(args, argv...)...), nil
+}
+
+// Output runs a program inside a machine and returns what it printed.
+func (l *Lab) Output(ctx context.Context, m Machine, argv ...string) (string, error) {
+	cmd, err := l.Command(ctx, m, argv...)
+	if err != nil {
+		return "", err
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%s in %s: %w: %s", strings.Join(argv, " "), m.Name, err, strings.TrimSpace(stderr.String()))
+	}
+	return string(out), err
+}

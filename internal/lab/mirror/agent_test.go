@@ -1,0 +1,147 @@
+package mirror
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/artifact"
+)
+
+// TestAgentFindsTheArtifacts holds the layout against the agent: from a copy as files, and from the published checksums alone,
+// it finds each file where the mirror has it.
+func TestAgentFindsTheArtifacts(t *testing.T) {
+	c := packed(t, time.Unix(1, 0))
+	dir := filepath.Join(t.TempDir(), "air-gapped")
+	if err := c.Directory(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range resolved(t, c, artifact.Source{Directory: dir}) {
+		want, err := c.Artifact(string(got.Name), version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := url.Parse(got.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if path := "/" + u.Host + u.Path; path != want.Path || got.ID != want.SHA256 {
+			t.Errorf("the agent expects %s with digest %s; the mirror has %s with %s", path, got.ID, want.Path, want.SHA256)
+		}
+		if text := read(t, filepath.Join(dir, filepath.FromSlash(want.Path))); digest(text) != want.SHA256 {
+			t.Errorf("the copy of %s differs", want.Path)
+		}
+	}
+}
+
+// resolved is what the agent makes of the published checksums; node-problem-detector publishes none that it could use.
+func resolved(t *testing.T, c Catalog, s artifact.Source) []artifact.Artifact {
+	t.Helper()
+	overrides, err := c.Overrides(map[string]string{"node-problem-detector": version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var specs []artifact.Spec
+	for _, n := range artifact.Names() {
+		specs = append(specs, artifact.Spec{Name: n, Version: version, Arch: runtime.GOARCH})
+	}
+	list, err := artifact.Resolve(t.Context(), s, specs, overrides)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// TestAgentFetches lets the agent fetch everything from a mirror in each of its bad states, all of which pass.
+func TestAgentFetches(t *testing.T) {
+	c := packed(t, time.Unix(1, 0))
+	tests := map[string][]Fault{
+		"healthy":            nil,
+		"cut":                {{Path: "kubelet*", Kind: Cut, After: 10_000, Times: 3}},
+		"cut without ranges": {{Path: "kubelet*", Kind: Cut, After: 20_000, Times: 1}, {Kind: NoRange}},
+		"corrupt variant":    {{Path: "*.zst", Kind: Corrupt, After: 20_000}},
+		"status":             {{Path: "kubelet*", Kind: Status, Times: 2}, {Kind: Status, Status: 503, Times: 2}},
+		"captive portal":     {{Path: "kubelet*", Kind: HTML, Times: 1}},
+	}
+	for name, faults := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := New(c)
+			arts, f := fetcher(t, m)
+			if err := m.Set(Knobs{Faults: faults}); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Run(t.Context(), arts); err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range arts {
+				if a.Format != artifact.Binary {
+					continue
+				}
+				if text := read(t, filepath.Join(f.Store, a.ID, string(a.Name))); digest(text) != a.ID {
+					t.Errorf("a wrong %s was installed", a.Name)
+				}
+			}
+			if faults == nil {
+				onlyVariants(t, m)
+			}
+		})
+	}
+}
+
+func TestAgentRefusesWrongBytes(t *testing.T) {
+	m := New(packed(t, time.Unix(1, 0)))
+	arts, f := fetcher(t, m)
+	if err := m.Set(Knobs{Faults: []Fault{{Path: "kubelet*", Kind: Corrupt, After: 20_000}}}); err != nil {
+		t.Fatal(err)
+	}
+	err := f.Run(t.Context(), arts)
+	if err == nil || !strings.Contains(err.Error(), "digest") {
+		t.Errorf("error is %v", err)
+	}
+	for _, a := range arts {
+		_, err := os.Stat(filepath.Join(f.Store, a.ID))
+		if wrong := a.Name == artifact.Kubelet; wrong == (err == nil) {
+			t.Errorf("%s is in the store: %v", a.Name, err == nil)
+		}
+	}
+}
+
+// fetcher is an agent's, with an empty store, that knows only this mirror; what it wants has been resolved already.
+func fetcher(t *testing.T, m *Mirror) ([]artifact.Artifact, *artifact.Fetcher) {
+	t.Helper()
+	s := started(t, m)
+	source := artifact.Source{Mirrors: []string{s.URL}, HTTP: &http.Client{Transport: onlyTo{s.Client().Transport, s.URL}}}
+	arts := resolved(t, m.catalog, source)
+	m.Reset()
+	policy := artifact.Policy{Backoff: time.Millisecond, MaxBackoff: time.Millisecond}
+	return arts, &artifact.Fetcher{Store: t.TempDir(), Source: source, Policy: policy}
+}
+
+// onlyVariants checks that the plain files of programs were left alone, as the mirror has something shorter.
+func onlyVariants(t *testing.T, m *Mirror) {
+	t.Helper()
+	for path, count := range m.Counts() {
+		if count.Bytes > 0 && strings.HasPrefix(path, "/dl.k8s.io/") && !strings.HasSuffix(path, ".zst") {
+			t.Errorf("%s was fetched although there is a zstd variant", path)
+		}
+	}
+}
+
+// onlyTo keeps a test off the network.
+type onlyTo struct {
+	http.RoundTripper
+	base string
+}
+
+func (o onlyTo) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasPrefix(r.URL.String(), o.base+"/") {
+		return nil, errors.New("there is no other network")
+	}
+	return o.RoundTripper.RoundTrip(r)
+}

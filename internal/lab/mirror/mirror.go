@@ -1,0 +1,163 @@
+// Package mirror serves what the lab built as the upstream projects would publish it: same paths, same archives, with
+// checksums, ranges and zstd variants, as slowly and as badly as a test wants. It does not build anything and does not
+// listen: flexlab puts Mirror behind TLS for the machines and Control behind a loopback address for tests and people.
+package mirror
+
+import (
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Mirror is the http.Handler that serves a catalog.
+type Mirror struct {
+	catalog Catalog
+	state   atomic.Pointer[state]
+	mu      sync.Mutex
+	counts  map[string]Count
+}
+
+// Count is what was asked of one file.
+type Count struct {
+	// Requests are all of them; Ranges those that asked for a part.
+	Requests int `json:"requests"`
+	Ranges   int `json:"ranges"`
+	// Bytes are those of bodies that were handed to the network.
+	Bytes int64 `json:"bytes"`
+}
+
+// state is what the knobs stand at; each change makes a new one.
+type state struct {
+	knobs   Knobs
+	limiter *rate.Limiter
+	// replaced is closed when another state follows.
+	replaced chan struct{}
+	mu       sync.Mutex
+	used     []int
+}
+
+// New serves a catalog, with all knobs at zero.
+func New(c Catalog) *Mirror {
+	m := &Mirror{catalog: c, counts: map[string]Count{}}
+	m.state.Store(&state{replaced: make(chan struct{})})
+	return m
+}
+
+// Set turns the knobs, at once for the speed and for the next requests for the faults, whose counts begin again. Connections
+// that were stalled are cut.
+func (m *Mirror) Set(k Knobs) error {
+	if err := k.Validate(); err != nil {
+		return err
+	}
+	k.Faults = slices.Clone(k.Faults)
+	next := &state{knobs: k, limiter: newLimiter(k.BytesPerSecond), replaced: make(chan struct{}), used: make([]int, len(k.Faults))}
+	close(m.state.Swap(next).replaced)
+	return nil
+}
+
+// Knobs says what the knobs stand at.
+func (m *Mirror) Knobs() Knobs { return m.state.Load().knobs }
+
+// Counts says what was asked for since the start or the last Reset, by URL path.
+func (m *Mirror) Counts() map[string]Count {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.counts)
+}
+
+// Reset sets all counts to zero.
+func (m *Mirror) Reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.counts)
+}
+
+// ServeHTTP answers GET and HEAD for the files of the catalog.
+func (m *Mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET and HEAD are served", http.StatusMethodNotAllowed)
+		return
+	}
+	m.countRequest(r)
+	now := m.state.Load()
+	fault := now.take(r)
+	switch fault.Kind {
+	case Status:
+		code := fault.Status
+		if code == 0 {
+			code = http.StatusInternalServerError
+		}
+		http.Error(w, "the mirror was told to answer "+strconv.Itoa(code), code)
+		return
+	case HTML:
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write([]byte("<!DOCTYPE html>\n<html><head><title>Welcome</title></head><body><h1>Sign in to this network</h1></body></html>\n"))
+		return
+	case NoRange:
+		r = r.Clone(r.Context())
+		r.Header.Del("Range")
+	}
+	m.serve(&response{
+		ResponseWriter: w, ctx: r.Context(), mirror: m, path: r.URL.Path, fault: fault, replaced: now.replaced,
+		drip: newLimiter(fault.BytesPerSecond),
+	}, r)
+}
+
+func (m *Mirror) serve(w http.ResponseWriter, r *http.Request) {
+	file, ok := m.catalog.Files[r.URL.Path]
+	if !ok {
+		http.Error(w, "the mirror does not have this file", http.StatusNotFound)
+		return
+	}
+	f, err := os.Open(file.Local)
+	if err != nil {
+		http.Error(w, "the mirror has lost this file", http.StatusInternalServerError)
+		return
+	}
+	defer f.Close()
+	w.Header().Set("ETag", `"`+file.SHA256+`"`)
+	w.Header().Set("Content-Type", "application/octet-stream")
+	http.ServeContent(w, r, "", time.Time{}, f)
+}
+
+// take gives the fault that happens to a request, or the zero Fault, and counts it.
+func (s *state) take(r *http.Request) Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, f := range s.knobs.Faults {
+		if f.hits(r.Method) && f.matches(r.URL.Path) && (f.Times == 0 || s.used[i] < f.Times) {
+			s.used[i]++
+			return f
+		}
+	}
+	return Fault{}
+}
+
+func (m *Mirror) limiter() *rate.Limiter { return m.state.Load().limiter }
+
+func (m *Mirror) countRequest(r *http.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.counts[r.URL.Path]
+	c.Requests++
+	if r.Header.Get("Range") != "" {
+		c.Ranges++
+	}
+	m.counts[r.URL.Path] = c
+}
+
+func (m *Mirror) countBytes(path string, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.counts[path]
+	c.Bytes += int64(n)
+	m.counts[path] = c
+}

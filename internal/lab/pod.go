@@ -1,0 +1,59 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/lab/images"
+)
+
+// RunPod runs the workload image on a node and returns the pod's address once it is Running.
+func (l *Lab) RunPod(ctx context.Context, name, node string) (string, error) {
+	manifest := fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 1
+  containers: [{name: hello, image: "%s"}]
+`, name, node, images.Hello)
+	if _, err := l.apply(ctx, manifest); err != nil {
+		return "", err
+	}
+	ip := ""
+	err := until(ctx, time.Minute, "pod "+name, func() error {
+		out, err := l.Kubectl(ctx, "", "get", "pod", name, "-o", "jsonpath={.status.phase} {.status.podIP}")
+		fields := strings.Fields(out)
+		if len(fields) != 2 || fields[0] != "Running" {
+			return errors.Join(err, fmt.Errorf("it is %q", out))
+		}
+		ip = fields[1]
+		return nil
+	})
+	return ip, err
+}
+
+// CheckPod runs a pod and checks that `kubectl logs` and `kubectl exec` work with it. It returns the pod's address.
+func (l *Lab) CheckPod(ctx context.Context, name, node string) (string, error) {
+	ip, err := l.RunPod(ctx, name, node)
+	if err != nil {
+		return "", err
+	}
+	logs, err := l.Kubectl(ctx, "", "logs", name)
+	if err != nil || strings.TrimSpace(logs) == "" {
+		return ip, errors.Join(err, fmt.Errorf("cannot read the logs of pod %s: they say %q", name, logs))
+	}
+	host, err := l.Kubectl(ctx, "", "exec", name, "--", "/hello", "hostname")
+	if err != nil || strings.TrimSpace(host) != name {
+		return ip, errors.Join(err, fmt.Errorf("cannot run a command in pod %s: it said %q", name, host))
+	}
+	return ip, nil
+}
+
+// Fetch lets a pod ask an address and returns what it got.
+func (l *Lab) Fetch(ctx context.Context, pod, url string) (string, error) {
+	return l.Kubectl(ctx, "", "exec", pod, "--", "/hello", "client", url)
+}

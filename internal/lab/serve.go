@@ -1,0 +1,127 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/lab/component"
+	"github.com/Azure/AKSFlexNode/internal/lab/images"
+	"github.com/Azure/AKSFlexNode/internal/lab/mirror"
+)
+
+func imagesComponent() (component.Component, error) { return images.Component() }
+
+func hostsTOML() string { return images.HostsTOML(RegistryURL, "") }
+
+// startServe starts the lab's own servers in the background.
+func (l *Lab) startServe(ctx context.Context) error {
+	if err := l.background("serve", l.Self, "serve"); err != nil {
+		return err
+	}
+	return until(ctx, time.Minute, "the artifact mirror (see "+l.path("logs", "serve.log")+")", func() error {
+		_, err := l.Mirror().Artifacts(ctx)
+		return err
+	})
+}
+
+// Mirror turns and asks the artifact mirror.
+func (l *Lab) Mirror() mirror.Client {
+	return mirror.Client{URL: ControlURL, HTTP: &http.Client{Timeout: 10 * time.Second}}
+}
+
+// Serve runs the artifact mirror, the image registry and the watch over routes until ctx ends.
+func (l *Lab) Serve(ctx context.Context) error {
+	dirs, err := l.build(ctx)
+	if err != nil {
+		return err
+	}
+	catalog, err := l.catalog(ctx, dirs)
+	if err != nil {
+		return err
+	}
+	registry, err := images.New(ctx, dirs["images"])
+	if err != nil {
+		return err
+	}
+	artifacts := mirror.New(catalog)
+	servers := []*http.Server{
+		{Addr: strings.TrimPrefix(MirrorURL, "https://"), Handler: artifacts},
+		{Addr: strings.TrimPrefix(RegistryURL, "http://"), Handler: registry},
+		{Addr: strings.TrimPrefix(ControlURL, "http://"), Handler: artifacts.Control()},
+	}
+	failed := make(chan error, len(servers))
+	for _, s := range servers {
+		listener, err := net.Listen("tcp", s.Addr)
+		if err != nil {
+			return fmt.Errorf("cannot serve: %w", err)
+		}
+		go func() {
+			if s.Handler == artifacts {
+				failed <- s.ServeTLS(listener, l.path("pki", "server.crt"), l.path("pki", "server.key"))
+			} else {
+				failed <- s.Serve(listener)
+			}
+		}()
+	}
+	go l.watchRoutes(ctx)
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	for _, s := range servers {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}
+
+// catalog is all that the mirror has.
+func (l *Lab) catalog(ctx context.Context, dirs programs) (mirror.Catalog, error) {
+	all, err := component.All()
+	if err != nil {
+		return mirror.Catalog{}, err
+	}
+	var parts []mirror.Catalog
+	for _, c := range all {
+		part, err := mirror.Pack(ctx, l.Cache, c, dirs[c.String()])
+		if err != nil {
+			return mirror.Catalog{}, err
+		}
+		parts = append(parts, part)
+	}
+	return mirror.Merge(parts...), nil
+}
+
+// watchRoutes keeps a route on this box to the pod subnet of every Node, so that pods on two machines reach each other.
+func (l *Lab) watchRoutes(ctx context.Context) {
+	known := ""
+	for ctx.Err() == nil {
+		out, err := l.Kubectl(ctx, "", "get", "nodes", "-o", `jsonpath={range .items[*]}{.spec.podCIDR}{" "}{.status.addresses[?(@.type=="InternalIP")].address}{"\n"}{end}`)
+		if err == nil && out != known {
+			if l.setRoutes(ctx, out) == nil {
+				known = out
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (l *Lab) setRoutes(ctx context.Context, nodes string) error {
+	var errs []error
+	for line := range strings.Lines(nodes) {
+		fields := strings.Fields(line)
+		if len(fields) != 2 || !strings.HasPrefix(fields[1], "10.77.0.") {
+			continue
+		}
+		_, err := run(ctx, "ip", "route", "replace", fields[0], "via", fields[1], "dev", Bridge)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,130 @@
+// Package e2e runs the real command on real machines in the laboratory: systemd, containerd, kubelet and API server are the real
+// ones. It needs root on Linux; test/run says so where it is skipped.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/lab"
+)
+
+// bench is the laboratory that all tests share.
+var bench *lab.Lab
+
+// agent is the program under test.
+var agent string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		fmt.Println("SKIP: the laboratory makes machines and networks, so it needs root")
+		return 0
+	}
+	bin, err := filepath.Abs("../../bin")
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	agent = filepath.Join(bin, "aks-flex-node")
+	began := time.Now()
+	bench, err = lab.New(filepath.Join(bin, "flexlab"), func(format string, args ...any) {
+		fmt.Printf("%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	})
+	if err == nil {
+		err = bench.Up(context.Background())
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	} else {
+		fmt.Println("cannot start the laboratory:", err)
+	}
+	if os.Getenv("KEEP_LAB") == "" {
+		if err := bench.Down(context.Background()); err != nil {
+			fmt.Println("cannot stop the laboratory:", err)
+			return 1
+		}
+	}
+	return code
+}
+
+// machine makes a machine for one test, with the agent and a configuration in it.
+func machine(t *testing.T, name string, change ...func(map[string]any)) lab.Machine {
+	t.Helper()
+	ctx := t.Context()
+	m, err := bench.AddMachine(ctx, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := bench.Output(context.Background(), m, "journalctl", "--no-pager", "-n", "60")
+			t.Logf("journal of %s:\n%s", name, out)
+		}
+		if os.Getenv("KEEP_LAB") == "" {
+			if err := bench.RemoveMachine(context.Background(), name); err != nil {
+				t.Error(err)
+			}
+			_, _ = bench.Kubectl(context.Background(), "", "delete", "node", name, "--ignore-not-found")
+		}
+	})
+	configure(t, m, lab.Newest, change...)
+	return m
+}
+
+// configure writes the configuration of a machine, with a token of its own.
+func configure(t *testing.T, m lab.Machine, v lab.Versions, change ...func(map[string]any)) {
+	t.Helper()
+	token, err := bench.Token(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := bench.Config(t.Context(), m, v, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range change {
+		c(config)
+	}
+	if err := bench.Prepare(t.Context(), m, agent, config); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flex runs aks-flex-node in a machine and returns what it printed and its exit code.
+func flex(t *testing.T, m lab.Machine, args ...string) (string, int) {
+	t.Helper()
+	return inside(t, m, append([]string{"aks-flex-node"}, args...)...)
+}
+
+// inside runs a command in a machine.
+func inside(t *testing.T, m lab.Machine, argv ...string) (string, int) {
+	t.Helper()
+	cmd, err := bench.Command(t.Context(), m, argv...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.CombinedOutput()
+	if _, exited := err.(*exec.ExitError); err != nil && !exited {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// must runs aks-flex-node and fails the test unless it exits with 0.
+func must(t *testing.T, m lab.Machine, args ...string) string {
+	t.Helper()
+	out, code := flex(t, m, args...)
+	if code != 0 {
+		t.Fatalf("aks-flex-node %s: exit code %d\n%s", strings.Join(args, " "), code, out)
+	}
+	return out
+}
