@@ -37,6 +37,22 @@ func (o *options) json() bool { return o.output == "json" }
 
 // load reads the configuration and warns of what is doubtful in it.
 func (o *options) load() (config.Config, error) {
+	if err := asRoot(); err != nil {
+		return config.Config{}, err
+	}
+	return o.read()
+}
+
+// asRoot tells whoever is not root.
+func asRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("cannot run without root: start it with sudo")
+	}
+	return nil
+}
+
+// read reads the configuration as whoever runs this.
+func (o *options) read() (config.Config, error) {
 	c, warnings, err := config.Load(o.config)
 	for _, w := range warnings {
 		fmt.Fprintf(o.err, "warning: %s\n", w)
@@ -302,7 +318,7 @@ func configCommand(o *options) *cobra.Command {
 		Short: "Check the configuration file and print every problem",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			c, err := o.load()
+			c, err := o.read()
 			if err != nil {
 				return err
 			}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -23,8 +22,8 @@ import (
 // agent puts together what a verb works with. With a configuration it also writes the log file; a verb that only looks leaves
 // none. The function that it returns ends the progress and closes everything; it may be called twice.
 func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
-	if os.Geteuid() != 0 {
-		return nil, nil, fmt.Errorf("cannot run without root: start it with sudo")
+	if err := asRoot(); err != nil {
+		return nil, nil, err
 	}
 	service := os.Getenv("AKS_FLEX_NODE_SERVICE") != ""
 	log, logFile := o.logger(c, service)

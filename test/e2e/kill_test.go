@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/lab"
+)
+
+// kills is how often the command is killed.
+const kills = 20
+
+// Killed at random moments, the next run of the same command finishes; and at the end the machine is given back as it was.
+func TestKill(t *testing.T) {
+	ctx := t.Context()
+	m := machine(t, "kill-1")
+	before := snapshot(ctx, t, m)
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed = n
+	}
+	t.Logf("SEED=%d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	joined, pods := false, 110
+	hits := map[string]int{}
+	for hits["all"] < kills {
+		verb, what, most := "bootstrap", "bootstrap", 2500
+		switch {
+		case joined && random.IntN(2) == 0:
+			verb, what, most = "unbootstrap", "unbootstrap", 800
+		case joined:
+			pods++
+			configure(t, m, lab.Newest, func(c map[string]any) { c["node"].(map[string]any)["maxPods"] = pods })
+			what, most = "change of the configuration", 700
+		}
+		after := time.Duration(random.IntN(most)) * time.Millisecond
+		killed := killAfter(t, m, after, "aks-flex-node", verb)
+		if killed {
+			hits["all"]++
+			hits[what]++
+		}
+		t.Logf("%s killed after %s: %v", what, after, killed)
+		must(t, m, verb)
+		joined = verb == "bootstrap"
+		if joined {
+			if out, code := flex(t, m, "drift"); code != 0 {
+				t.Errorf("drift after the rerun: exit code %d\n%s", code, out)
+			}
+		}
+	}
+	t.Logf("kills: %v", hits)
+	if joined {
+		must(t, m, "unbootstrap")
+	}
+	// The configuration is the test's own; it has changed since.
+	same(t, without(before, "/etc/aks-flex-node/config.json"), without(snapshot(ctx, t, m), "/etc/aks-flex-node/config.json"))
+}
+
+func without(lines []string, path string) []string {
+	var rest []string
+	for _, l := range lines {
+		if !strings.Contains(l, path) {
+			rest = append(rest, l)
+		}
+	}
+	return rest
+}
+
+// killAfter runs a command in a machine and kills it with SIGKILL after a while; false when it had ended before.
+func killAfter(t *testing.T, m lab.Machine, after time.Duration, argv ...string) bool {
+	t.Helper()
+	cmd, err := bench.Command(t.Context(), m, append([]string{"timeout", "--signal=KILL", strconv.FormatFloat(after.Seconds(), 'f', 3, 64)}, argv...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Run() // how it ended is in the exit code
+	return cmd.ProcessState.ExitCode() == 137 || cmd.ProcessState.ExitCode() == -1
+}
