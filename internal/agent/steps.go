@@ -93,6 +93,13 @@ func (p *steps) done(text string) {
 	p.agent.show(progress.Event{Kind: progress.StepDone, Step: p.current, Text: text, Took: p.agent.now().Sub(p.began)})
 }
 
+// end ends the last step, unless it has failed.
+func (p *steps) end() {
+	if p.current != "" && !p.failed {
+		p.done("")
+	}
+}
+
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -49,15 +49,15 @@ func (a *Agent) Unbootstrap(ctx context.Context, c *config.Config, how Leave) (R
 		defer cluster.Close()
 		s.drain(ctx, cluster, result.NodeName, how.DrainTimeout)
 	}
-	problems := []error{s.stopDaemon(ctx), s.engine.Revert(ctx)}
+	err = errors.Join(s.stopDaemon(ctx), s.engine.Revert(ctx))
 	result.Changes = view.total
+	if err == nil {
+		view.end()
+		err = s.erase(ctx)
+	}
 	if cluster != nil {
-		problems = append(problems, s.deleteNode(ctx, cluster, result.NodeName))
+		err = errors.Join(err, s.deleteNode(ctx, cluster, result.NodeName))
 	}
-	if err := errors.Join(problems...); err != nil {
-		return result, err
-	}
-	err = s.erase(ctx)
 	result.Took = a.now().Sub(began)
 	result.Seconds = result.Took.Seconds()
 	return result, err

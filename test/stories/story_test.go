@@ -1,0 +1,261 @@
+package stories
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+)
+
+func TestJoinAndLeave(t *testing.T) {
+	w := newWorld(t)
+	before := w.tree()
+	result, err := w.bootstrap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !result.Ready || result.Changes == 0 {
+		t.Errorf("result is %+v", result)
+	}
+	if _, err := os.Stat(filepath.Join(w.root, "/var/lib/kubelet/bootstrap-kubeconfig")); err == nil {
+		t.Error("the bootstrap token is still on disk after the join")
+	}
+	joined, touches := w.tree(), w.touches
+	if result, err := w.bootstrap(); err != nil || result.Changes != 0 || w.touches != touches {
+		t.Errorf("the second bootstrap made %d changes and %d touches: %v", result.Changes, w.touches-touches, err)
+	}
+	w.same(joined)
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
+	if w.cluster.has("edge-1") {
+		t.Error("the Node is still in the cluster")
+	}
+}
+
+// Every file that the agent writes and that holds a secret is for root alone, and no secret is in the log.
+func TestSecrets(t *testing.T) {
+	w := newWorld(t)
+	w.config = w.configuration(func(c map[string]any) {
+		c["proxy"] = map[string]any{"https": "http://user:canary-proxy@127.0.0.1:9", "noProxy": []string{"127.0.0.1"}}
+	})
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	secrets := []string{"0123456789abcdef", "canary-proxy"}
+	err := filepath.Walk(w.root, func(path string, info os.FileInfo, err error) error {
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		for _, secret := range secrets {
+			if strings.Contains(string(data), secret) && info.Mode().Perm() != 0o600 {
+				t.Errorf("%s has mode %04o and holds a secret", path, info.Mode().Perm())
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range secrets {
+		if strings.Contains(w.log.String(), secret) {
+			t.Error("a secret is in the log")
+		}
+	}
+}
+
+// A run that is killed leaves a machine that the next run finishes or gives back, wherever it was killed.
+func TestKilledAnywhere(t *testing.T) {
+	tests := []struct {
+		name    string
+		prepare func(*world) error
+		run     func(*world) error
+	}{
+		{"bootstrap", func(*world) error { return nil }, func(w *world) error { _, err := w.bootstrap(); return err }},
+		{"configuration", func(w *world) error {
+			_, err := w.bootstrap()
+			w.config = w.configuration(func(c map[string]any) {
+				c["node"].(map[string]any)["maxPods"] = 42
+				c["node"].(map[string]any)["labels"] = map[string]any{"example.com/site": "south"}
+				c["proxy"] = map[string]any{"http": "http://127.0.0.1:9", "noProxy": []string{"127.0.0.1"}}
+			})
+			return err
+		}, func(w *world) error { _, err := w.bootstrap(); return err }},
+		{"unbootstrap", func(w *world) error { _, err := w.bootstrap(); return err }, (*world).unbootstrap},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			n := 0
+			for ; ; n++ {
+				w := newWorld(t)
+				before := w.tree()
+				if err := tt.prepare(w); err != nil {
+					t.Fatal(err)
+				}
+				w.fuse = n
+				err := tt.run(w)
+				if err == nil {
+					break
+				}
+				if !errors.Is(err, errKilled) {
+					t.Fatalf("killed at touch %d: %v", n, err)
+				}
+				w.fuse = -1
+				w.finish(t, n, tt.run, before)
+				if t.Failed() {
+					return
+				}
+			}
+			if n < 20 {
+				t.Errorf("the run was killed at %d points only", n)
+			}
+			t.Logf("killed at each of %d points", n)
+		})
+	}
+}
+
+// finish runs the same verb again, and then gives the machine back.
+func (w *world) finish(t *testing.T, n int, run func(*world) error, before string) {
+	t.Helper()
+	if n%2 == 0 { // at every other point the machine is given back at once
+		if err := run(w); err != nil {
+			t.Fatalf("killed at touch %d, then run again: %v", n, err)
+		}
+		if report, err := w.agent().Drift(t.Context(), false); err == nil && len(report.Changes) > 0 {
+			t.Errorf("killed at touch %d and run again, there is drift: %+v", n, report.Changes)
+		}
+	}
+	if err := w.unbootstrap(); err != nil {
+		t.Fatalf("killed at touch %d, then unbootstrap: %v", n, err)
+	}
+	if now := w.tree(); now != before {
+		t.Errorf("killed at touch %d:", n)
+		w.same(before)
+	}
+}
+
+// A configuration that does not work goes back to the one before.
+func TestGoesBack(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	healthy := w.systemd.Running("kubelet.service")
+	start := w.systemd.OnStart
+	w.systemd.OnStart = func(unit, text string) error {
+		if unit == "kubelet.service" && text != healthy {
+			return errors.New("this kubelet does not start")
+		}
+		return start(unit, text)
+	}
+	w.config = w.configuration(func(c map[string]any) {
+		c["node"].(map[string]any)["labels"] = map[string]any{"example.com/site": "south"}
+	})
+	_, err := w.bootstrap()
+	if err == nil || !strings.Contains(err.Error(), "this kubelet does not start") {
+		t.Fatalf("the error is %v; want the cause of the failure", err)
+	}
+	if w.systemd.Running("kubelet.service") != healthy {
+		t.Error("kubelet does not run with the configuration before")
+	}
+	if report, err := w.agent().Drift(t.Context(), false); err != nil || len(report.Changes) > 0 {
+		t.Errorf("after going back there is drift: %v %+v", err, report.Changes)
+	}
+}
+
+// Changed labels reach the Node, and removed ones leave it.
+func TestRelabel(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.config = w.configuration(func(c map[string]any) {
+		c["node"].(map[string]any)["labels"] = map[string]any{"example.com/floor": "2"}
+	})
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	labels := w.cluster.nodes["edge-1"].Labels
+	if labels["example.com/floor"] != "2" || labels["example.com/site"] != "" || labels["kubernetes.azure.com/managed"] != "false" {
+		t.Errorf("labels are %v", labels)
+	}
+}
+
+// A cluster that allocates no pod subnet is named as the cause, with what to do.
+func TestNoPodSubnet(t *testing.T) {
+	w := newWorld(t)
+	w.cluster.noCIDR = true
+	w.config.Agent.ReadyTimeout = "300ms"
+	_, err := w.bootstrap()
+	if err == nil || !strings.Contains(err.Error(), "cni.podCIDR") {
+		t.Errorf("the error is %v; want a word on cni.podCIDR", err)
+	}
+}
+
+// A second verb says who is at work.
+func TestLocked(t *testing.T) {
+	w := newWorld(t)
+	ready := w.cluster.ready
+	var second error
+	w.cluster.ready = func(name string) bool {
+		if second == nil {
+			second = w.unbootstrap()
+		}
+		return ready(name)
+	}
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	locked, ok := errors.AsType[*agent.LockedError](second)
+	if !ok || locked.Holder.Verb != "bootstrap" || locked.Holder.PID != os.Getpid() {
+		t.Errorf("the second verb ended with %v", second)
+	}
+}
+
+// A machine that may not delete its Node says who can, gives the machine back all the same, and fails.
+func TestNodeStays(t *testing.T) {
+	w := newWorld(t)
+	before := w.tree()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.cluster.keep = true
+	err := w.unbootstrap()
+	if err == nil || !strings.Contains(err.Error(), "kubectl delete node edge-1") {
+		t.Errorf("the error is %v; want what the operator runs", err)
+	}
+	w.same(before)
+}
+
+// Without its ledger a machine is not touched; forced, only what is as we made it goes.
+func TestLostLedger(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(w.root, "/var/lib/aks-flex-node/ledger.json")); err != nil {
+		t.Fatal(err)
+	}
+	w.write("/etc/kubernetes/kubelet.yaml", "changed by the owner")
+	joined := w.tree()
+	if err := w.unbootstrap(); !errors.Is(err, agent.ErrLedgerLost) || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("the error is %v; want the lost ledger and --force", err)
+	}
+	w.same(joined)
+	if _, err := w.agent().Unbootstrap(t.Context(), &w.config, agent.Leave{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	for path, stays := range map[string]bool{
+		"/etc/kubernetes/kubelet.yaml": true, "/usr/local/bin/kubelet": false, "/etc/systemd/system/kubelet.service": false, "/opt/cni/bin/theirs": true, "/opt/aks-flex-node": false,
+	} {
+		if _, err := os.Lstat(filepath.Join(w.root, path)); (err == nil) != stays {
+			t.Errorf("%s is there: %v, want %v", path, err == nil, stays)
+		}
+	}
+}
