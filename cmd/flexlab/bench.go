@@ -1,7 +1,133 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/lab"
+)
 
 func (c *command) bench() *cobra.Command {
-	return &cobra.Command{Use: "bench", Short: "Measure, side by side in one run"}
+	parent := &cobra.Command{Use: "bench", Short: "Measure, side by side in one run"}
+	runs := 3
+	join := &cobra.Command{
+		Use: "join", Short: "Compare joins: ours, a plain script, and the limit", Args: cobra.NoArgs,
+		Long: `Measures, on fresh machines and with the artifact mirror at 100 Mbit/s, the time
+from the start of a command until the API server says that the Node is Ready:
+
+  ours    aks-flex-node bootstrap
+  serial  a plain script that does the same steps one after the other
+          (internal/lab/serial.sh)
+  limit   the critical bytes at full bandwidth, and the start of containerd and
+          kubelet with everything in place (bare)
+  warm    ours with the artifacts on disk
+
+Rounds are interleaved; the last line gives the medians and their ratios.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.benchJoin(cmd.Context(), runs) },
+	}
+	join.Flags().IntVar(&runs, "runs", 3, "how many rounds")
+	duration := 5 * time.Minute
+	agent := &cobra.Command{
+		Use: "agent", Short: "Measure the daemon: memory, CPU, size of the program", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.benchAgent(cmd.Context(), duration) },
+	}
+	agent.Flags().DurationVar(&duration, "for", duration, "for how long")
+	parent.AddCommand(c.versionFlags(join), c.versionFlags(agent))
+	return parent
+}
+
+func (c *command) benchJoin(ctx context.Context, runs int) error {
+	if err := c.start(ctx, 0); err != nil {
+		return err
+	}
+	var ours, serial, limit, warm, bare []float64
+	for i := range runs {
+		t, err := c.lab.BenchJoin(ctx, c.agent, c.versions)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("round %d: ours %.2f s, serial %.2f s, limit %.2f s (%.1f MB + %.2f s bare), warm %.2f s\n",
+			i+1, t.Ours, t.Serial, t.Limit(), float64(t.Critical)/1e6, t.Bare, t.Warm)
+		ours, serial, limit = append(ours, t.Ours), append(serial, t.Serial), append(limit, t.Limit())
+		warm, bare = append(warm, t.Warm), append(bare, t.Bare)
+	}
+	a, b, l := median(ours), median(serial), median(limit)
+	fmt.Printf("join ours_s=%.2f serial_s=%.2f limit_s=%.2f ours/serial=%.2f ours/limit=%.2f warm/bare=%.2f\n",
+		a, b, l, a/b, a/l, median(warm)/median(bare))
+	return nil
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
+
+// benchAgent runs the daemon as a service on a machine of its own and measures it while it keeps watch.
+func (c *command) benchAgent(ctx context.Context, duration time.Duration) (err error) {
+	if err := c.start(ctx, 0); err != nil {
+		return err
+	}
+	m, err := c.lab.AddMachine(ctx, "bench-agent")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if removeErr := c.lab.RemoveMachine(context.WithoutCancel(ctx), m.Name); err == nil {
+			err = removeErr
+		}
+	}()
+	if err := c.lab.Equip(ctx, m, c.agent, c.versions); err != nil {
+		return err
+	}
+	if _, err := c.lab.Output(ctx, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); err != nil {
+		return err
+	}
+	before, err := c.cpu(ctx, m)
+	if err != nil {
+		return err
+	}
+	c.lab.Say("measuring the daemon for %s", duration)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(duration):
+	}
+	after, err := c.cpu(ctx, m)
+	if err != nil {
+		return err
+	}
+	rss, err := c.lab.Output(ctx, m, "bash", "-c", "awk '/VmRSS/{print $2}' /proc/$(systemctl show -p MainPID --value aks-flex-node-agent)/status")
+	if err != nil {
+		return err
+	}
+	kib, err := strconv.ParseFloat(strings.TrimSpace(rss), 64)
+	if err != nil {
+		return fmt.Errorf("cannot read the daemon's memory: %w", err)
+	}
+	info, err := os.Stat(c.agent)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("agent rss_mib=%.1f cpu_percent=%.3f binary_mib=%.1f\n", kib/1024, 100*(after-before).Seconds()/duration.Seconds(), float64(info.Size())/(1<<20))
+	return nil
+}
+
+// cpu is the time that the daemon has used, user and system.
+func (c *command) cpu(ctx context.Context, m lab.Machine) (time.Duration, error) {
+	out, err := c.lab.Output(ctx, m, "bash", "-c", "awk '{print $14+$15}' /proc/$(systemctl show -p MainPID --value aks-flex-node-agent)/stat")
+	if err != nil {
+		return 0, err
+	}
+	ticks, err := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil {
+		return 0, fmt.Errorf("cannot read the daemon's time: %w", err)
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil // USER_HZ is 100 on Linux
 }

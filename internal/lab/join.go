@@ -84,10 +84,7 @@ func (l *Lab) Config(ctx context.Context, m Machine, v Versions, token string) (
 	if err != nil {
 		return nil, err
 	}
-	overrides, err := mirror.Catalog{Artifacts: artifacts}.Overrides(map[string]string{
-		"kubelet": v.Kubernetes, "kubectl": v.Kubernetes, "kubeadm": v.Kubernetes, "containerd": v.Containerd,
-		"runc": runcVersion, "cni-plugins": cniVersion, "node-problem-detector": npdVersion,
-	})
+	overrides, err := mirror.Catalog{Artifacts: artifacts}.Overrides(v.artifacts())
 	if err != nil {
 		return nil, err
 	}
