@@ -27,7 +27,9 @@ from the start of a command until the API server says that the Node is Ready:
           (internal/lab/serial.sh)
   limit   the critical bytes at full bandwidth, and the start of containerd and
           kubelet with everything in place (bare)
-  warm    ours with the artifacts on disk
+  directory, warm
+          ours with the artifacts on disk: in a directory, still to be verified
+          and unpacked; and in the store, as in an image that has them
 
 Rounds are interleaved; the last line gives the medians and their ratios.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.benchJoin(cmd.Context(), runs) },
@@ -47,18 +49,19 @@ func (c *command) benchJoin(ctx context.Context, runs int) error {
 	if err := c.start(ctx, 0); err != nil {
 		return err
 	}
-	var ours, serial, limit, warm, bare []float64
+	var ours, serial, limit, directory, warm, bare []float64
 	for i := range runs {
 		t, err := c.lab.BenchJoin(ctx, c.agent, c.versions)
 		if err != nil {
 			return err
 		}
-		fmt.Printf("round %d: ours %.2f s, serial %.2f s, limit %.2f s (%.1f MB + %.2f s bare), warm %.2f s\n",
-			i+1, t.Ours, t.Serial, t.Limit(), float64(t.Critical)/1e6, t.Bare, t.Warm)
+		fmt.Printf("round %d: ours %.2f s, serial %.2f s, limit %.2f s (%.1f MB + %.2f s bare), directory %.2f s, warm %.2f s\n",
+			i+1, t.Ours, t.Serial, t.Limit(), float64(t.Critical)/1e6, t.Bare, t.Directory, t.Warm)
 		ours, serial, limit = append(ours, t.Ours), append(serial, t.Serial), append(limit, t.Limit())
-		warm, bare = append(warm, t.Warm), append(bare, t.Bare)
+		directory, warm, bare = append(directory, t.Directory), append(warm, t.Warm), append(bare, t.Bare)
 	}
 	a, b, l := median(ours), median(serial), median(limit)
+	fmt.Printf("directory/bare=%.2f\n", median(directory)/median(bare))
 	fmt.Printf("join ours_s=%.2f serial_s=%.2f limit_s=%.2f ours/serial=%.2f ours/limit=%.2f warm/bare=%.2f\n",
 		a, b, l, a/b, a/l, median(warm)/median(bare))
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/artifact"
@@ -23,9 +24,14 @@ type goal struct {
 }
 
 // converge brings the node about. Downloads run beside it from the first moment; each change waits only for its own bytes.
-// A node that has pods on it is not touched before all bytes are there.
+// What a node does not need to be Ready is fetched once it is: until then neither bandwidth nor processor is spent on it. A node
+// that has pods on it is not touched before all bytes are there.
 func (s *session) converge(ctx context.Context, g *goal, view *steps) (changes int, err error) {
-	fetch := s.startFetch(ctx, g)
+	first := g.artifacts
+	if !g.facts.Joined {
+		first = slices.DeleteFunc(slices.Clone(first), func(a artifact.Artifact) bool { return a.Late })
+	}
+	fetch := s.startFetch(ctx, g, first)
 	defer fetch.end()
 	s.engine.Emit, s.engine.Wait = view.emit, fetch.wait
 	if g.facts.Joined {
@@ -46,6 +52,9 @@ func (s *session) converge(ctx context.Context, g *goal, view *steps) (changes i
 	}
 	if !g.facts.Joined {
 		g.facts.Joined = true
+		late := s.startFetch(ctx, g, g.artifacts)
+		defer late.end()
+		s.engine.Wait = late.wait
 		if err := s.bring(ctx, g); err != nil {
 			return 0, err
 		}
@@ -104,10 +113,10 @@ type fetch struct {
 }
 
 // startFetch begins to download what the store does not have.
-func (s *session) startFetch(ctx context.Context, g *goal) *fetch {
+func (s *session) startFetch(ctx context.Context, g *goal, artifacts []artifact.Artifact) *fetch {
 	ctx, stop := context.WithCancel(ctx)
-	f := &fetch{fetcher: s.fetcher(g.config), artifacts: g.artifacts, stop: stop, ended: make(chan error, 1)}
-	go func() { f.ended <- f.fetcher.Run(ctx, g.artifacts) }()
+	f := &fetch{fetcher: s.fetcher(g.config), artifacts: artifacts, stop: stop, ended: make(chan error, 1)}
+	go func() { f.ended <- f.fetcher.Run(ctx, artifacts) }()
 	return f
 }
 

@@ -75,7 +75,7 @@ func (r records) save(ctx context.Context, name string, v any) error {
 	if state.Equal(is, want) {
 		return nil
 	}
-	return r.host.Set(ctx, state.Change{From: is, To: want}, nil)
+	return errors.Join(r.host.Set(ctx, state.Change{From: is, To: want}, nil), r.host.Flush())
 }
 
 // remove deletes a record.

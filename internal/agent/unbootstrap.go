@@ -158,7 +158,7 @@ func (s *session) erase(ctx context.Context) error {
 		gone := state.Change{From: is, To: state.Absent{Path: dir}, Undo: true, Ours: state.Dir{Path: dir, Purge: true}}
 		errs = append(errs, s.Machine.Set(ctx, gone, nil))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.Machine.Flush())...)
 }
 
 // openForced builds a ledger from what we would have made: everything that is exactly so is ours and goes; everything else

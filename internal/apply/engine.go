@@ -20,6 +20,8 @@ type Host interface {
 	Observe(ctx context.Context, key state.Key) (state.Resource, error)
 	// Set brings about c.To. A file whose content is not in c.To is read from content, by its digest.
 	Set(ctx context.Context, c state.Change, content func(sha256 string) (io.ReadCloser, error)) error
+	// Flush returns when all that Set has changed is on disk.
+	Flush() error
 	// Reload makes systemd read its unit files again.
 	Reload(ctx context.Context) error
 	// Backup copies the content of a file to dir, named by its digest.
@@ -159,8 +161,8 @@ func (e *Engine) touch(ctx context.Context, c state.Change) error {
 		}
 	}
 	unit, isUnit := c.To.(state.Unit)
-	if isUnit {
-		if err := e.reload(ctx); err != nil {
+	if isUnit { // what a service reads must be on disk before it starts
+		if err := errors.Join(e.Host.Flush(), e.reload(ctx)); err != nil {
 			return err
 		}
 	}
@@ -212,9 +214,9 @@ func (e *Engine) pay(ctx context.Context, unit string) error {
 	return e.Journal.Save(ctx, ledger.Paid(unit))
 }
 
-// settle ends a run: systemd's reload is paid and what is as it was before us is forgotten.
+// settle ends a run: all is on disk, systemd's reload is paid and what is as it was before us is forgotten.
 func (e *Engine) settle(ctx context.Context, undone []state.Key) error {
-	if err := e.reload(ctx); err != nil {
+	if err := errors.Join(e.Host.Flush(), e.reload(ctx)); err != nil {
 		return err
 	}
 	if len(undone) == 0 {

@@ -84,6 +84,9 @@ func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 	if err := j.host.Set(ctx, state.Change{To: file}, nil); err != nil {
 		return fmt.Errorf("cannot save the ledger: %w", err)
 	}
+	if err := j.host.Flush(); err != nil {
+		return fmt.Errorf("cannot save the ledger: %w", err)
+	}
 	j.ledger, j.exists = ledger, true
 	return nil
 }

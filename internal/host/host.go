@@ -4,8 +4,10 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -22,6 +24,9 @@ type Host struct {
 	// Touch is called before every call that changes something; an error stops there. Tests kill a run with it.
 	Touch func(what string) error
 	Log   *slog.Logger
+
+	// unsynced are the directories whose entries have changed since the last Flush.
+	unsynced map[string]bool
 }
 
 // New returns the machine that this process runs on.
@@ -102,6 +107,25 @@ func (h *Host) Reload(ctx context.Context) error {
 		return fmt.Errorf("cannot reload systemd: %w", err)
 	}
 	return nil
+}
+
+// Flush returns when every directory entry that Set has changed is on disk.
+func (h *Host) Flush() error {
+	for dir := range h.unsynced {
+		if err := syncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		delete(h.unsynced, dir)
+	}
+	return nil
+}
+
+// changed notes that a directory's entries have changed.
+func (h *Host) changed(dir string) {
+	if h.unsynced == nil {
+		h.unsynced = make(map[string]bool)
+	}
+	h.unsynced[dir] = true
 }
 
 // ReadFile reads a file of the machine.

@@ -106,7 +106,8 @@ func (h *Host) remove(path string, flags int) error {
 	if err := unix.Unlinkat(unix.AT_FDCWD, h.path(path), flags); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("cannot remove %s: %w", path, err)
 	}
-	return syncDir(h.path(filepath.Dir(path)))
+	h.changed(h.path(filepath.Dir(path)))
+	return nil
 }
 
 // setDir makes a directory, or gives one back the mode, owner and emptiness that it had.
@@ -138,7 +139,8 @@ func (h *Host) setDir(c state.Change, to state.Dir) error {
 	if err := os.Chmod(h.path(to.Path), to.Mode); err != nil {
 		return fmt.Errorf("cannot set the mode of %s: %w", to.Path, unwrapPath(err))
 	}
-	return syncDir(h.path(filepath.Dir(to.Path)))
+	h.changed(h.path(filepath.Dir(to.Path)))
+	return nil
 }
 
 // displace makes room for a thing of another kind: a file or link in the way of a directory, or an empty directory in the way of a
@@ -187,7 +189,8 @@ func (h *Host) rename(temp, path string) error {
 	if err := os.Rename(temp, h.path(path)); err != nil {
 		return fmt.Errorf("cannot put %s in place: %w", path, unwrapPath(err))
 	}
-	return syncDir(h.path(filepath.Dir(path)))
+	h.changed(h.path(filepath.Dir(path)))
+	return nil
 }
 
 func (h *Host) chown(path string, uid, gid int) error {

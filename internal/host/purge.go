@@ -48,7 +48,8 @@ func (h *Host) purge(path string, expected []string, keep bool) error {
 	if err := unix.Unlinkat(parent, filepath.Base(root), unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("cannot remove %s: %w", path, err)
 	}
-	return syncDir(filepath.Dir(root))
+	h.changed(filepath.Dir(root))
+	return nil
 }
 
 func (h *Host) unmountBelow(path string, expected []string) error {

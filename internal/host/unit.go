@@ -64,36 +64,34 @@ func unit(name string, is UnitStatus) state.Unit {
 	return u
 }
 
-// setUnit enables or disables a unit and starts or stops it.
+// setUnit starts or stops a unit and enables or disables it. It runs before it is enabled: whoever waits for it need not wait
+// for systemd to read all units again.
 func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error {
 	from, _ := c.From.(state.Unit)
-	if !to.Active && from.Active {
-		if err := h.stop(ctx, to.Name); err != nil {
-			return err
-		}
-	}
-	if err := h.enablement(ctx, from, to); err != nil {
-		return err
-	}
-	switch {
-	case c.Restart:
-		return h.job(ctx, "restart", to.Name, h.Systemd.Restart)
-	case to.Active && !from.Active:
-		return h.job(ctx, "start", to.Name, h.Systemd.Start)
-	}
-	return nil
-}
-
-func (h *Host) enablement(ctx context.Context, from, to state.Unit) error {
-	if from.Enabled == to.Enabled {
-		return nil
-	}
-	if from.Enabled == state.Masked {
+	if from.Enabled == state.Masked && to.Enabled != state.Masked {
 		if err := h.job(ctx, "unmask", to.Name, h.Systemd.Unmask); err != nil {
 			return err
 		}
 	}
+	var err error
 	switch {
+	case c.Restart:
+		err = h.job(ctx, "restart", to.Name, h.Systemd.Restart)
+	case to.Active && !from.Active:
+		err = h.job(ctx, "start", to.Name, h.Systemd.Start)
+	case !to.Active && from.Active:
+		err = h.stop(ctx, to.Name)
+	}
+	if err != nil {
+		return err
+	}
+	return h.enablement(ctx, from, to)
+}
+
+func (h *Host) enablement(ctx context.Context, from, to state.Unit) error {
+	switch {
+	case from.Enabled == to.Enabled:
+		return nil
 	case to.Enabled == state.Masked:
 		return h.job(ctx, "mask", to.Name, h.Systemd.Mask)
 	case to.Enabled == state.Enabled:
