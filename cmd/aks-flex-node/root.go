@@ -273,7 +273,9 @@ lists what could not be undone; running it again tries that again.`,
 				return err
 			}
 			return o.print(result, func(w io.Writer) {
-				fmt.Fprintf(w, "The machine is as it was before (%s undone, %.1f s)\n", changes(result.Changes), result.Seconds)
+				if result.Changes > 0 {
+					fmt.Fprintf(w, "The machine is as it was before (%s undone, %.1f s)\n", changes(result.Changes), result.Seconds)
+				}
 			})
 		},
 	}

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
-	kube "github.com/Azure/AKSFlexNode/internal/cluster"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 )

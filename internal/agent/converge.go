@@ -98,7 +98,7 @@ func (s *session) join(ctx context.Context, g *goal, view *steps) error {
 		}
 	}
 	view.doing("waiting for the Node to be Ready")
-	if _, err := cluster.WaitNode(ctx, g.config.Agent.NodeName, ready); err != nil {
+	if _, err := cluster.WaitNode(ctx, g.config.Agent.NodeName, readySince(view.kubelet)); err != nil {
 		return err
 	}
 	return s.label(ctx, cluster, g)

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	kube "github.com/Azure/AKSFlexNode/internal/cluster"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 

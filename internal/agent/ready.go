@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	kube "github.com/Azure/AKSFlexNode/internal/cluster"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -30,6 +30,14 @@ func allocated(n kube.Node) bool { return n.Spec.PodCIDR != "" }
 
 // ready tells whether the Node is Ready.
 func ready(n kube.Node) bool { return kube.Ready(n).Status == "True" }
+
+// readySince tells whether the Node is Ready as a kubelet says it that started at the given time. What the kubelet before it has
+// said stays in the Node for a while, and must not count. Heartbeats have whole seconds.
+func readySince(started time.Time) func(kube.Node) bool {
+	return func(n kube.Node) bool {
+		return ready(n) && !kube.Ready(n).LastHeartbeatTime.Time.Before(started.Truncate(time.Second))
+	}
+}
 
 // readyNow asks once, and briefly, whether the Node is Ready.
 func (s *session) readyNow(ctx context.Context, g *goal) bool {

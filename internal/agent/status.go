@@ -7,8 +7,8 @@ import (
 	"io"
 	"time"
 
-	kube "github.com/Azure/AKSFlexNode/internal/cluster"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 

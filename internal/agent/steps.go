@@ -20,6 +20,8 @@ type steps struct {
 	staying bool
 	undoing bool
 	failed  bool
+	// kubelet is when kubelet was started or restarted last in this run.
+	kubelet time.Time
 }
 
 // emit receives an event of the engine.
@@ -37,6 +39,9 @@ func (p *steps) emit(e apply.Event) {
 	default:
 		p.changes++
 		p.total++
+		if e.Change.To.Key() == state.UnitKey("kubelet.service") {
+			p.kubelet = p.agent.now()
+		}
 		p.last = text
 		p.agent.Log.Info("changed", "step", e.Change.Step, "change", text)
 	}

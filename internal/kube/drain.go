@@ -2,248 +2,132 @@ package kube
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
-// DrainOptions says which pods may be evicted and how long that may take.
+// DrainOptions says which pods may be moved away.
 type DrainOptions struct {
-	// Timeout bounds the whole drain; 0 leaves that to the context.
-	Timeout time.Duration
-	// GracePeriod is what each pod gets to end; 0 is the pod's own.
-	GracePeriod time.Duration
-	// DeleteEmptyDir also evicts pods whose emptyDir volumes are lost with them.
+	// DeleteEmptyDir moves pods too that keep data on this node in an emptyDir; the data is lost.
 	DeleteEmptyDir bool
-	// Force also evicts pods without a controller, which nothing creates again.
+	// Force moves pods too that no controller will make again elsewhere.
 	Force bool
-	// Progress is called from Drain's goroutine; nil is fine.
-	Progress func(DrainEvent)
+	// Retry is the pause after an eviction that a disruption budget refuses; 0 is 2 s.
+	Retry time.Duration
 }
 
-// DrainEvent is something that happened to a pod.
-type DrainEvent struct {
-	Kind DrainKind
-	// Pod is namespace/name.
-	Pod string
-	// Reason says why a pod is blocked.
-	Reason string
-	// Remaining is how many pods still have to go.
-	Remaining int
-}
+// blocked is a pod that is still there, and why.
+type blocked struct{ pod, reason string }
 
-// DrainKind is what happened to a pod.
-type DrainKind string
-
-// A pod was asked to go, is gone, or may not go yet.
-const (
-	DrainEvicted DrainKind = "evicted"
-	DrainGone    DrainKind = "gone"
-	DrainBlocked DrainKind = "blocked"
-)
-
-// Blocked is a pod that does not go.
-type Blocked struct {
-	// Pod is namespace/name.
-	Pod string
-	// Reason says why; of a disruption budget, what the API server says, which names it.
-	Reason string
-}
-
-// DrainError lists the pods that keep a Node from being drained.
-type DrainError struct {
-	Node    string
-	Blocked []Blocked
-	Remedy  string
-	// Err is what ended the drain; nil when it did not begin.
-	Err error
-}
-
-// Error names every pod with its reason.
-func (e *DrainError) Error() string {
-	var list []string
-	for _, b := range e.Blocked {
-		list = append(list, b.Pod+" ("+b.Reason+")")
-	}
-	text := fmt.Sprintf("cannot drain Node %s", e.Node)
-	if e.Err != nil {
-		text += ": " + e.Err.Error()
-	}
-	return text + ": " + strings.Join(list, ", ") + "; " + e.Remedy
-}
-
-// Unwrap returns what ended the drain.
-func (e *DrainError) Unwrap() error { return e.Err }
-
-// Drain evicts the pods of the Node called name, as disruption budgets allow, and waits until they are gone. The Node should be cordoned before.
-// Pods of DaemonSets and mirror pods stay. When a pod may not be evicted by the options, nothing is evicted. The error is a
-// *DrainError when pods are in the way.
+// Drain evicts the Node's pods and waits until they are gone. Pods of DaemonSets and static pods stay. Disruption budgets are
+// respected: an eviction that they refuse is tried again until ctx ends. The error names the pods that are left.
 func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
-	if o.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
-		defer cancel()
+	if o.Retry == 0 {
+		o.Retry = 2 * time.Second
 	}
-	pods, err := c.Pods(ctx, name)
-	if err != nil {
-		return fmt.Errorf("cannot drain Node %s: %w", name, err)
-	}
-	d := &drain{client: c, node: name, options: o, pods: make(map[types.UID]*leaving)}
-	if err := d.take(pods); err != nil {
-		return err
-	}
-	return d.run(ctx)
-}
-
-// drain is one Drain under way.
-type drain struct {
-	client  *Client
-	node    string
-	options DrainOptions
-	pods    map[types.UID]*leaving
-	order   []types.UID
-}
-
-// leaving is a pod that has to go.
-type leaving struct {
-	Pod
-	asked  bool
-	reason string
-}
-
-func (l *leaving) name() string { return l.Namespace + "/" + l.Name }
-
-// take decides which pods have to go. That one may not is an error.
-func (d *drain) take(pods []Pod) error {
-	refused := &DrainError{Node: d.node}
-	var remedies []string
-	refuse := func(p Pod, reason, remedy string) {
-		refused.Blocked = append(refused.Blocked, Blocked{Pod: p.Namespace + "/" + p.Name, Reason: reason})
-		if len(remedies) == 0 || remedies[len(remedies)-1] != remedy {
-			remedies = append(remedies, remedy)
-		}
-	}
-	for _, p := range pods {
-		switch {
-		case stays(p):
-			continue
-		case over(p) || p.DeletionTimestamp != nil:
-		case metav1.GetControllerOf(&p) == nil && !d.options.Force:
-			refuse(p, "no controller would create it again", "delete these pods, or allow it by force")
-			continue
-		case hasEmptyDir(p) && !d.options.DeleteEmptyDir:
-			refuse(p, "its emptyDir would be lost", "delete these pods, or allow their emptyDir volumes to be lost")
-			continue
-		}
-		d.pods[p.UID] = &leaving{Pod: p, asked: p.DeletionTimestamp != nil}
-		d.order = append(d.order, p.UID)
-	}
-	if len(refused.Blocked) == 0 {
-		return nil
-	}
-	refused.Remedy = strings.Join(remedies, ", ")
-	return refused
-}
-
-// run asks and looks in turns until no pod is left.
-func (d *drain) run(ctx context.Context) error {
-	for round := 0; len(d.pods) > 0; round++ {
-		if err := d.ask(ctx); err != nil {
+	for {
+		pods, err := c.pods(ctx, name)
+		if err != nil {
 			return err
 		}
-		if err := d.look(ctx); err != nil && ctx.Err() == nil {
-			if _, broken := errors.AsType[*Fault](err); !broken {
-				return fmt.Errorf("cannot drain Node %s: %w", d.node, err)
+		left, err := c.evictAll(ctx, pods, o)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return drainError(left)
+		case <-time.After(o.Retry):
+		}
+	}
+}
+
+// evictAll asks for the eviction of every pod that is to go, and returns those that are still there. A pod that may not be
+// moved is an error at once.
+func (c *Client) evictAll(ctx context.Context, pods []corev1.Pod, o DrainOptions) ([]blocked, error) {
+	var left, kept []blocked
+	for _, pod := range pods {
+		full := pod.Namespace + "/" + pod.Name
+		move, reason := movable(pod, o)
+		switch {
+		case !move && reason != "":
+			kept = append(kept, blocked{full, reason})
+		case !move:
+		case pod.DeletionTimestamp != nil:
+			left = append(left, blocked{full, "is ending"})
+		default:
+			if reason := c.evict(ctx, pod); reason != "" {
+				left = append(left, blocked{full, reason})
 			}
 		}
-		if len(d.pods) == 0 {
-			return nil
-		}
-		if !d.client.retry.pause(ctx, round) {
-			return d.stuck(ctx)
-		}
 	}
-	return nil
+	if len(kept) > 0 {
+		return nil, drainError(kept)
+	}
+	return left, nil
 }
 
-// ask evicts what was not accepted yet.
-func (d *drain) ask(ctx context.Context) error {
-	for _, uid := range d.order {
-		p, ok := d.pods[uid]
-		if !ok || p.asked || ctx.Err() != nil {
-			continue
-		}
-		answer, err := d.client.evict(ctx, p.Pod, d.options.GracePeriod)
-		if err != nil && ctx.Err() == nil {
-			return fmt.Errorf("cannot drain Node %s: %w", d.node, err)
-		}
-		d.answered(p, answer)
-	}
-	return nil
-}
-
-func (d *drain) answered(p *leaving, answer eviction) {
+// movable tells whether a pod is to be evicted; if not, and it is in the way, why not.
+func movable(pod corev1.Pod, o DrainOptions) (bool, string) {
+	owner := metav1.GetControllerOf(&pod)
+	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	switch {
-	case answer.gone:
-		d.gone(p)
-	case answer.accepted:
-		p.asked, p.reason = true, ""
-		d.tell(DrainEvicted, p)
-	case answer.blocked != "" && answer.blocked != p.reason:
-		p.reason = answer.blocked
-		d.tell(DrainBlocked, p)
+	case mirror, owner != nil && owner.Kind == "DaemonSet":
+		return false, ""
+	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
+		return true, ""
+	case owner == nil && !o.Force:
+		return false, "has no controller that would make it again elsewhere"
+	case !o.DeleteEmptyDir && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil }):
+		return false, "keeps data in an emptyDir"
+	}
+	return true, ""
+}
+
+// evict asks for one eviction and returns why the pod is still there; "" when it is gone.
+func (c *Client) evict(ctx context.Context, pod corev1.Pod) string {
+	eviction := &policyv1.Eviction{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "Eviction"},
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
+	}
+	body, err := json.Marshal(eviction)
+	if err == nil {
+		err = c.core.Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("eviction").
+			SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+	}
+	switch {
+	case err == nil:
+		return "is ending"
+	case apierrors.IsNotFound(err):
+		return ""
+	case apierrors.IsTooManyRequests(err):
+		return "a PodDisruptionBudget does not let it go now: " + err.Error()
+	default:
+		return err.Error()
 	}
 }
 
-// look takes off the list what is no longer on the Node.
-func (d *drain) look(ctx context.Context) error {
-	pods, err := d.client.Pods(ctx, d.node)
+func drainError(left []blocked) error {
+	var lines []string
+	for _, b := range left {
+		lines = append(lines, b.pod+" "+b.reason)
+	}
+	return fmt.Errorf("cannot move these pods away: %s", strings.Join(lines, "; "))
+}
+
+func (c *Client) pods(ctx context.Context, node string) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	err := c.core.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).Do(ctx).Into(&list)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("cannot list the pods of Node %s: %w", node, err)
 	}
-	here := make(map[types.UID]bool, len(pods))
-	for _, p := range pods {
-		here[p.UID] = true
-	}
-	for _, uid := range d.order {
-		if p, ok := d.pods[uid]; ok && !here[uid] {
-			d.gone(p)
-		}
-	}
-	return nil
-}
-
-func (d *drain) gone(p *leaving) {
-	delete(d.pods, p.UID)
-	d.tell(DrainGone, p)
-}
-
-func (d *drain) tell(kind DrainKind, p *leaving) {
-	if d.options.Progress != nil {
-		d.options.Progress(DrainEvent{Kind: kind, Pod: p.name(), Reason: p.reason, Remaining: len(d.pods)})
-	}
-}
-
-// stuck names what is left when time is up.
-func (d *drain) stuck(ctx context.Context) error {
-	e := &DrainError{Node: d.node, Err: context.Cause(ctx), Remedy: "wait for these pods to end, or delete them"}
-	for _, uid := range d.order {
-		p, ok := d.pods[uid]
-		switch {
-		case !ok:
-			continue
-		case p.asked:
-			p.reason = "it has not ended yet"
-		case p.reason == "":
-			p.reason = "it was not asked yet"
-		default:
-			e.Remedy = "give these workloads more replicas elsewhere or relax their PodDisruptionBudget, then try again"
-		}
-		e.Blocked = append(e.Blocked, Blocked{Pod: p.name(), Reason: p.reason})
-	}
-	return e
+	return list.Items, nil
 }

@@ -1,38 +1,37 @@
 package kube
 
-// Layer names the part between this machine and a Ready Node that is broken.
+// Layer is where the way from this machine to a Ready Node is broken.
 type Layer string
 
-// The layers, in the order in which a node needs them.
+// The layers, from the machine outwards and back.
 const (
-	LayerDNS        Layer = "dns"
-	LayerTCP        Layer = "tcp"
+	LayerDNS        Layer = "DNS"
+	LayerTCP        Layer = "TCP"
 	LayerProxy      Layer = "proxy"
-	LayerTLS        Layer = "tls"
-	LayerHTTP       Layer = "http"
-	LayerVersion    Layer = "version"
-	LayerAuth       Layer = "auth"
-	LayerAuthz      Layer = "authz"
+	LayerTLS        Layer = "TLS"
+	LayerHTTP       Layer = "HTTP"
+	LayerAuth       Layer = "authentication"
+	LayerCSR        Layer = "certificate request"
 	LayerContainerd Layer = "containerd"
 	LayerKubelet    Layer = "kubelet"
-	LayerCSR        Layer = "csr"
-	LayerNode       Layer = "node"
-	LayerCNI        Layer = "cni"
+	LayerCNI        Layer = "CNI"
+	LayerNode       Layer = "Node"
 )
 
-// Fault is a broken layer in words for a terminal. It holds no credential, neither of the cluster nor of a proxy.
+// Fault is one broken layer: what is wrong, and what to do or whom to ask.
 type Fault struct {
-	Layer Layer
-	// Message says what was seen, Remedy what to do; each is one sentence without a full stop.
+	Layer   Layer
 	Message string
 	Remedy  string
-	// Err is the cause, for errors.Is; it is not part of the text.
-	Err error
+	Err     error
 }
 
-// Error gives layer, message and remedy.
+// Error tells layer, message, cause and remedy.
 func (f *Fault) Error() string {
 	text := string(f.Layer) + ": " + f.Message
+	if f.Err != nil {
+		text += ": " + f.Err.Error()
+	}
 	if f.Remedy != "" {
 		text += "; " + f.Remedy
 	}

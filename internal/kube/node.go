@@ -3,8 +3,9 @@ package kube
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,109 +15,104 @@ import (
 // Node is a core/v1 Node.
 type Node = corev1.Node
 
-// Ready returns the Ready condition of a Node; of one that has none yet, Unknown with a message that says so.
+// Ready returns the Node's Ready condition; one without a status when kubelet has not reported yet.
 func Ready(n Node) corev1.NodeCondition {
-	for _, condition := range n.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
 		}
 	}
-	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusNeverUpdated", Message: "kubelet has not reported yet"}
+	return corev1.NodeCondition{Type: corev1.NodeReady, Message: "kubelet has not reported yet"}
 }
 
-// Node returns the Node called name; NotFound tells that there is none.
+// Node returns the Node object.
 func (c *Client) Node(ctx context.Context, name string) (Node, error) {
-	ctx, cancel := brief(ctx)
-	defer cancel()
 	var n Node
-	err := c.rest.Get().Resource("nodes").Name(name).Do(ctx).Into(&n)
+	err := c.core.Get().Resource("nodes").Name(name).Do(ctx).Into(&n)
 	if err != nil {
-		return Node{}, fmt.Errorf("cannot read Node %s: %w", name, plain(err))
+		return n, fmt.Errorf("cannot read Node %s: %w", name, err)
 	}
 	return n, nil
 }
 
-// PatchLabels sets labels of a Node; a nil value removes the label.
+// The pace of waiting: quick at first, when every moment counts, then slower, so that a cluster that is down is not pressed.
+const (
+	firstPause = 50 * time.Millisecond
+	mostPause  = 2 * time.Second
+)
+
+// WaitNode returns the Node as soon as until holds for it. A Node that is not there yet and a server that does not answer are
+// waited for. When ctx ends first, the error says how the Node was last.
+func (c *Client) WaitNode(ctx context.Context, name string, until func(Node) bool) (Node, error) {
+	var last Node
+	var lastErr error
+	for pause := firstPause; ; pause = min(pause*5/4, mostPause) {
+		n, err := c.Node(ctx, name)
+		if err == nil && until(n) {
+			return n, nil
+		}
+		if err == nil {
+			last = n
+		}
+		if ctx.Err() == nil {
+			lastErr = err
+		}
+		select {
+		case <-ctx.Done():
+			return last, waitError(ctx, name, last, lastErr)
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+	}
+}
+
+func waitError(ctx context.Context, name string, last Node, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", cause, err)
+	case last.Name == "":
+		return fmt.Errorf("Node %s did not appear: %w", name, cause)
+	default:
+		return fmt.Errorf("Node %s is not Ready (%s): %w", name, Ready(last).Message, cause)
+	}
+}
+
+// PatchLabels sets labels; a nil value removes one.
 func (c *Client) PatchLabels(ctx context.Context, name string, labels map[string]*string) error {
-	patch := map[string]any{"metadata": map[string]any{"labels": labels}}
-	if err := c.patchNode(ctx, name, patch); err != nil {
-		return fmt.Errorf("cannot label Node %s: %w", name, err)
-	}
-	return nil
+	return c.patch(ctx, name, map[string]any{"metadata": map[string]any{"labels": labels}}, "label")
 }
 
-// Cordon keeps new pods away from a Node.
+// Cordon keeps new pods away from the Node; Uncordon lets them come again.
 func (c *Client) Cordon(ctx context.Context, name string) error {
-	if err := c.patchNode(ctx, name, unschedulable(true)); err != nil {
-		return fmt.Errorf("cannot cordon Node %s: %w", name, err)
-	}
-	return nil
+	return c.patch(ctx, name, map[string]any{"spec": map[string]any{"unschedulable": true}}, "cordon")
 }
 
-// Uncordon lets new pods come again.
+// Uncordon lets new pods come to the Node.
 func (c *Client) Uncordon(ctx context.Context, name string) error {
-	if err := c.patchNode(ctx, name, unschedulable(nil)); err != nil {
-		return fmt.Errorf("cannot uncordon Node %s: %w", name, err)
-	}
-	return nil
+	return c.patch(ctx, name, map[string]any{"spec": map[string]any{"unschedulable": nil}}, "uncordon")
 }
 
-func unschedulable(value any) map[string]any {
-	return map[string]any{"spec": map[string]any{"unschedulable": value}}
-}
-
-// patchNode applies a JSON merge patch (RFC 7396).
-func (c *Client) patchNode(ctx context.Context, name string, patch map[string]any) error {
+func (c *Client) patch(ctx context.Context, name string, patch map[string]any, verb string) error {
 	body, err := json.Marshal(patch)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	ctx, cancel := brief(ctx)
-	defer cancel()
-	err = plain(c.rest.Patch(types.MergePatchType).Resource("nodes").Name(name).Body(body).Do(ctx).Error())
-	if apierrors.IsForbidden(err) {
-		return &Forbidden{Verb: "patch", Node: name, Remedy: "the cluster's admission (NodeRestriction) keeps nodes from changing this; have an administrator do it with kubectl", Err: err}
+	if err := c.core.Patch(types.MergePatchType).Resource("nodes").Name(name).Body(body).Do(ctx).Error(); err != nil {
+		return fmt.Errorf("cannot %s Node %s: %w", verb, name, err)
 	}
-	return err
+	return nil
 }
 
-// DeleteNode deletes the Node called name. That there is none is as good. When the credential may not, the error is a *Forbidden.
+// DeleteNode deletes the Node object; that it is gone already is no error. Kubernetes lets a node delete itself only if its
+// operator has allowed it (packaging/kubernetes/rbac.yaml).
 func (c *Client) DeleteNode(ctx context.Context, name string) error {
-	ctx, cancel := brief(ctx)
-	defer cancel()
-	err := plain(c.rest.Delete().Resource("nodes").Name(name).Do(ctx).Error())
+	err := c.core.Delete().Resource("nodes").Name(name).Do(ctx).Error()
 	switch {
 	case err == nil || apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsForbidden(err):
-		remedy := fmt.Sprintf("have an administrator run `kubectl delete node %s`; with packaging/kubernetes/rbac.yaml applied, nodes delete themselves", name)
-		err = &Forbidden{Verb: "delete", Node: name, Remedy: remedy, Err: err}
+		return fmt.Errorf("cannot delete Node %s: this node may not delete itself; ask the cluster's operator to run `kubectl delete node %s`, and to apply packaging/kubernetes/rbac.yaml for the next time", name, name)
+	default:
+		return fmt.Errorf("cannot delete Node %s: %w; the cluster's operator can run `kubectl delete node %s`", name, err, name)
 	}
-	return fmt.Errorf("cannot delete Node %s: %w", name, err)
 }
-
-// Forbidden is an answer 403: the credential is accepted, but may not do this.
-type Forbidden struct {
-	// Verb is what was asked for, as in RBAC.
-	Verb   string
-	Node   string
-	Remedy string
-	Err    error
-}
-
-// Error says what the operator has to do.
-func (f *Forbidden) Error() string {
-	return fmt.Sprintf("this machine's credential may not %s Node %s%s; %s", f.Verb, f.Node, f.why(), f.Remedy)
-}
-
-// why is what the API server says, unless that is only that RBAC has no rule.
-func (f *Forbidden) why() string {
-	status, ok := errors.AsType[*apierrors.StatusError](f.Err)
-	if !ok || status.ErrStatus.Message == "" || f.Verb == "delete" {
-		return ""
-	}
-	return " (" + status.ErrStatus.Message + ")"
-}
-
-// Unwrap returns the API server's answer.
-func (f *Forbidden) Unwrap() error { return f.Err }

@@ -1,238 +1,235 @@
 package kube
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"mime"
+	"net"
 	"net/http"
-	"regexp"
+	"net/url"
 	"strings"
+	"time"
 
-	"k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/client-go/rest"
+	"golang.org/x/sys/unix"
 )
 
-// Target is what a node is about to join.
+// Target is an API server and the credential to try there.
 type Target struct {
-	// Server is an https URL, CA is PEM; both are taken from Kubeconfig when that is set.
 	Server string
-	CA     []byte
-	// Token is a bearer token. Without it and without Kubeconfig the credential is not checked.
+	// CA holds the PEM certificates that the server is verified with.
+	CA []byte
+	// Token is a bearer token; without one the credential is not tried.
 	Token string
-	// Kubeconfig is the path of a kubeconfig.
-	Kubeconfig string
-	Proxy      Proxy
-	// Version is kubelet's, as 1.35.4, which must not be newer than the API server; "" is not checked.
-	Version string
+	Proxy Proxy
 }
 
-// bootstrapToken is the shape of a bootstrap token (kubernetes.io, "Authenticating with Bootstrap Tokens").
-var bootstrapToken = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`)
+// probeTimeout bounds each layer of a probe.
+const probeTimeout = 10 * time.Second
 
-// Probe finds out whether target can be joined from here, layer by layer: name, connection, proxy, TLS, API, version, credential and, for a
-// bootstrap token, the right to ask for a certificate. It changes nothing. The error is a *Fault when a layer is broken.
-func Probe(ctx context.Context, target Target) error {
-	cfg := tokenConfig(target.Server, target.CA, target.Token)
-	if target.Kubeconfig != "" {
-		var err error
-		if cfg, err = loadKubeconfig(target.Kubeconfig); err != nil {
-			return err
+// Probe goes the way to the API server layer by layer - name, connection, proxy, TLS, HTTP, credential - and returns the
+// first that is broken as a *Fault.
+func Probe(ctx context.Context, t Target) error {
+	u, err := url.Parse(t.Server)
+	if err != nil {
+		return &Fault{Layer: LayerHTTP, Message: "the server's URL cannot be parsed", Remedy: "correct node.kubelet.serverURL"}
+	}
+	conn, err := t.dial(ctx, u)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	secure, err := t.handshake(ctx, conn, u.Hostname())
+	if err != nil {
+		return err
+	}
+	return t.ask(ctx, secure, u)
+}
+
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// dial opens a connection to the server, through the proxy if there is one for it.
+func (t Target) dial(ctx context.Context, server *url.URL) (net.Conn, error) {
+	via := (*url.URL)(nil)
+	if t.Proxy != nil {
+		p, err := t.Proxy(&http.Request{URL: server})
+		if err != nil {
+			return nil, &Fault{Layer: LayerProxy, Message: "the proxy's URL cannot be used", Remedy: "correct proxy.https"}
 		}
+		via = p
 	}
-	c, err := newClient(cfg, target.Proxy)
+	if via == nil {
+		return connect(ctx, hostPort(server), LayerTCP, "the API server", "check node.kubelet.serverURL, the network and the firewall between this machine and the cluster")
+	}
+	conn, err := connect(ctx, hostPort(via), LayerProxy, "the proxy", "check proxy.https and whether the proxy is up")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer c.Close()
-	ctx, cancel := brief(ctx)
+	if via.Scheme == "https" {
+		conn = tls.Client(conn, &tls.Config{ServerName: via.Hostname()})
+	}
+	return conn, tunnel(conn, hostPort(server), via)
+}
+
+func connect(ctx context.Context, address string, layer Layer, what, remedy string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	server, err := c.checkVersion(ctx, cfg)
-	if err != nil {
-		return err
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err == nil {
+		return conn, nil
 	}
-	if err := skew(server, target.Version); err != nil {
-		return err
+	host, _, _ := net.SplitHostPort(address)
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		f := &Fault{Layer: LayerDNS, Message: fmt.Sprintf("the name of %s, %s, does not resolve", what, host), Remedy: "check the name, and the DNS servers of this machine (resolvectl status)"}
+		if !dns.IsNotFound {
+			f.Message = fmt.Sprintf("no DNS server answers for the name of %s, %s", what, host)
+		}
+		return nil, f
 	}
-	if !bootstrapToken.MatchString(cfg.BearerToken) {
-		return nil
-	}
-	return c.checkBootstrapper(ctx)
-}
-
-// checkVersion asks for the version with the credential, which an API server checks on every path.
-func (c *Client) checkVersion(ctx context.Context, cfg *rest.Config) (string, error) {
-	host := strings.TrimRight(cfg.Host, "/")
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, host+"/version", nil)
-	if err != nil {
-		return "", fmt.Errorf("cannot ask %s: %w", cfg.Host, err)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return "", answerFault(host, err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
-	if err != nil {
-		return "", answerFault(host, err)
-	}
-	if fault := statusFault(host, resp, cfg.BearerToken); fault != nil {
-		return "", fault
-	}
-	var info struct {
-		GitVersion string `json:"gitVersion"`
-	}
-	if err := json.Unmarshal(body, &info); err != nil || info.GitVersion == "" {
-		return "", &Fault{Layer: LayerHTTP, Message: host + " is no Kubernetes API server: it does not tell a version", Remedy: "check node.kubelet.serverURL", Err: err}
-	}
-	return info.GitVersion, nil
-}
-
-// answerFault says why a request on a working connection got no answer; a fault of a lower layer stays itself.
-func answerFault(host string, err error) error {
-	if fault, ok := errors.AsType[*Fault](err); ok {
-		return fault
-	}
-	if errors.Is(err, context.Canceled) {
-		return err
-	}
-	return &Fault{Layer: LayerHTTP, Message: fmt.Sprintf("%s gives no answer: %v", host, innermost(err)), Remedy: "check that the API server is healthy, and what is in front of it", Err: err}
-}
-
-// statusFault says what is wrong with an answer to /version.
-func statusFault(host string, resp *http.Response, token string) *Fault {
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	code := resp.StatusCode
+	f := &Fault{Layer: layer, Remedy: remedy, Message: fmt.Sprintf("cannot connect to %s at %s", what, address), Err: plain(err)}
 	switch {
-	case code == http.StatusUnauthorized:
-		return credentialFault(host, token)
-	case media == "text/html":
-		return &Fault{Layer: LayerHTTP, Message: fmt.Sprintf("a web page answers at %s (%d): a login portal or another service", host, code), Remedy: "log in to the network, or check node.kubelet.serverURL"}
-	case code >= 300 && code < 400:
-		return &Fault{Layer: LayerHTTP, Message: fmt.Sprintf("%s redirects to another place (%d)", host, code), Remedy: "log in to the network if it has a portal, or check node.kubelet.serverURL"}
-	case code == http.StatusForbidden:
-		return &Fault{Layer: LayerAuthz, Message: host + " does not let this credential ask for its version (403)", Remedy: "have the ClusterRoleBinding system:public-info-viewer restored"}
-	case code == http.StatusTooManyRequests || code >= 500:
-		return &Fault{Layer: LayerHTTP, Message: fmt.Sprintf("%s answers with an error of its own (%d)", host, code), Remedy: "try again later; if it stays, ask the cluster's operator"}
-	case code != http.StatusOK:
-		return &Fault{Layer: LayerHTTP, Message: fmt.Sprintf("%s is no Kubernetes API server: it answers %d", host, code), Remedy: "check node.kubelet.serverURL"}
+	case errors.Is(err, unix.ECONNREFUSED):
+		f.Message, f.Err = fmt.Sprintf("nothing accepts connections to %s at %s", what, address), nil
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, unix.ETIMEDOUT):
+		f.Message, f.Err = fmt.Sprintf("%s at %s does not answer within %s", what, address, probeTimeout), nil
 	}
-	return nil
+	return nil, f
 }
 
-func credentialFault(host, token string) *Fault {
-	f := &Fault{Layer: LayerAuth, Message: host + " does not accept this machine's credential (401)", Remedy: "check that it has not expired and that it is meant for this cluster"}
-	if bootstrapToken.MatchString(token) {
-		f.Message = fmt.Sprintf("%s does not accept the bootstrap token with the id %s (401): it has expired, was deleted, or belongs to another cluster", host, token[:6])
-		f.Remedy = "get a new token from the cluster's operator"
-	} else if token != "" {
-		f.Message = host + " does not accept the token (401): it has expired or belongs to another cluster"
-		f.Remedy = "get a new token; a bootstrap token has the form abcdef.0123456789abcdef"
+// plain drops the operation and addresses that a network error repeats.
+func plain(err error) error {
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		return e.Err
 	}
+	return err
+}
+
+// tunnel asks a proxy for a connection (RFC 9110, CONNECT).
+func tunnel(conn net.Conn, address string, via *url.URL) error {
+	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
+		return &Fault{Layer: LayerProxy, Message: "the connection broke", Err: err}
+	}
+	request := "CONNECT " + address + " HTTP/1.1\r\nHost: " + address + "\r\n"
+	if via.User != nil {
+		password, _ := via.User.Password()
+		request += "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(via.User.Username()+":"+password)) + "\r\n"
+	}
+	_, err := io.WriteString(conn, request+"\r\n")
+	var response *http.Response
+	if err == nil {
+		response, err = http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect})
+	}
+	if err != nil {
+		return &Fault{Layer: LayerProxy, Message: "the proxy at " + via.Host + " does not answer as a proxy", Err: plain(err), Remedy: "check proxy.https"}
+	}
+	switch response.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusProxyAuthRequired:
+		return &Fault{Layer: LayerProxy, Message: "the proxy at " + via.Host + " wants a user and password (407)", Remedy: "put them into proxy.https: http://user:password@host:port"}
+	default:
+		return &Fault{Layer: LayerProxy, Message: fmt.Sprintf("the proxy at %s does not let us reach %s (%s)", via.Host, address, response.Status), Remedy: "ask who runs the proxy to allow it, or add the host to proxy.noProxy"}
+	}
+}
+
+// handshake makes the connection secure and verifies the server.
+func (t Target) handshake(ctx context.Context, conn net.Conn, name string) (*tls.Conn, error) {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(t.CA)
+	secure := tls.Client(conn, &tls.Config{RootCAs: pool, ServerName: name, NextProtos: []string{"http/1.1"}})
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return nil, &Fault{Layer: LayerTCP, Message: "the connection broke", Err: err}
+	}
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, tlsFault(err, name)
+	}
+	return secure, nil
+}
+
+func tlsFault(err error, name string) *Fault {
+	f := &Fault{Layer: LayerTLS, Message: "the API server's certificate is not accepted", Err: plain(err)}
+	if unknown, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		f.Message, f.Err = "the API server's certificate was not issued by the cluster's CA", nil
+		if unknown.Cert != nil {
+			f.Message += fmt.Sprintf(" (its issuer is %q)", unknown.Cert.Issuer.String())
+		}
+		f.Remedy = "check node.kubelet.caCertData; if the issuer is your proxy, it inspects TLS: exempt the API server from that"
+		return f
+	}
+	if host, ok := errors.AsType[x509.HostnameError](err); ok {
+		f.Message, f.Err = fmt.Sprintf("the server at %s has a certificate for other names: %s", name, strings.Join(host.Certificate.DNSNames, ", ")), nil
+		f.Remedy = "check node.kubelet.serverURL"
+		return f
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+		f.Message, f.Err = "the API server's certificate is not valid at this machine's time, "+time.Now().UTC().Format(time.DateTime)+" UTC", nil
+		f.Remedy = "check this machine's clock (timedatectl)"
+		return f
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		f.Message, f.Err, f.Remedy = "the server at "+name+" does not speak TLS", nil, "check host and port of node.kubelet.serverURL"
+		return f
+	}
+	f.Message = "the TLS handshake with " + name + " failed"
+	f.Remedy = "something between this machine and the cluster may cut TLS connections: check firewall and proxy"
 	return f
 }
 
-// checkBootstrapper asks whether the token may ask for a certificate. A cluster that does not tell is given the benefit of the doubt.
-func (c *Client) checkBootstrapper(ctx context.Context) error {
-	allowed, err := c.mayCreate(ctx, "")
-	if fault, ok := errors.AsType[*Fault](err); ok {
-		return fault
+// ask makes one request with the credential: every authenticated user may ask who it is (SelfSubjectReview), and the version
+// tells that it is an API server.
+func (t Target) ask(ctx context.Context, conn net.Conn, u *url.URL) error {
+	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
+		return &Fault{Layer: LayerTCP, Message: "the connection broke", Err: err}
 	}
-	if allowed || err != nil {
-		return nil
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath("/version").String(), nil)
+	if err != nil {
+		return &Fault{Layer: LayerHTTP, Message: "the server's URL cannot be used", Remedy: "correct node.kubelet.serverURL"}
 	}
-	return &Fault{
-		Layer:   LayerAuthz,
-		Message: "the bootstrap token is accepted, but it may not ask for a node certificate",
-		Remedy:  "have the operator run `kubectl apply -f packaging/kubernetes/rbac.yaml`, and give the token's Secret auth-extra-groups: " + bootstrappers,
+	if t.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+t.Token)
 	}
+	request.Header.Set("User-Agent", "aks-flex-node")
+	if err := request.Write(conn); err != nil {
+		return &Fault{Layer: LayerHTTP, Message: "the connection broke", Err: plain(err)}
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), request)
+	if err != nil {
+		return &Fault{Layer: LayerHTTP, Message: "the API server does not answer", Err: plain(err), Remedy: "check the state of the cluster"}
+	}
+	defer response.Body.Close()
+	return t.judge(response)
 }
 
-// bootstrappers is the group whose tokens our manifest allows to join.
-const bootstrappers = "system:bootstrappers:aks-flex-node"
-
-// Approvable tells whether kube-controller-manager approves the certificate requests made with this credential by itself: the
-// credential must have the right to create the subresource nodeclient (kubernetes.io, "TLS bootstrapping").
-func (c *Client) Approvable(ctx context.Context) (bool, error) {
-	ctx, cancel := brief(ctx)
-	defer cancel()
-	return c.mayCreate(ctx, "nodeclient")
-}
-
-// mayCreate asks the API server whether the credential may create certificate requests or a subresource of them.
-func (c *Client) mayCreate(ctx context.Context, subresource string) (bool, error) {
-	type attributes struct {
-		Verb        string `json:"verb"`
-		Group       string `json:"group"`
-		Resource    string `json:"resource"`
-		Subresource string `json:"subresource,omitempty"`
-	}
-	review := map[string]any{
-		"apiVersion": "authorization.k8s.io/v1",
-		"kind":       "SelfSubjectAccessReview",
-		"spec":       map[string]any{"resourceAttributes": attributes{"create", "certificates.k8s.io", "certificatesigningrequests", subresource}},
-	}
-	body, err := json.Marshal(review)
+func (t Target) judge(response *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	if err != nil {
-		return false, fmt.Errorf("internal error: %w", err)
+		return &Fault{Layer: LayerHTTP, Message: "the API server's answer broke off", Err: plain(err)}
 	}
-	answer, err := c.rest.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").
-		SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
-	if err != nil {
-		return false, fmt.Errorf("cannot ask what the credential is allowed: %w", plain(err))
+	var version struct {
+		Minor string `json:"minor"`
 	}
-	var got struct {
-		Status struct {
-			Allowed bool `json:"allowed"`
-		} `json:"status"`
-	}
-	if err := json.Unmarshal(answer, &got); err != nil {
-		return false, fmt.Errorf("cannot read what the credential is allowed: %w", err)
-	}
-	return got.Status.Allowed, nil
-}
-
-// oldest is the oldest API server that a supported kubelet works with.
-var oldest = version.MajorMinor(1, 29)
-
-// skew compares the API server's version with kubelet's (kubernetes.io, "Version Skew Policy": kubelet must not be newer).
-func skew(server, kubelet string) error {
-	has, err := version.ParseGeneric(server)
-	if err != nil {
-		return &Fault{Layer: LayerHTTP, Message: fmt.Sprintf("the API server tells an unknown version, %q", server), Remedy: "check node.kubelet.serverURL", Err: err}
-	}
-	if has.LessThan(oldest) {
-		return &Fault{Layer: LayerVersion, Message: fmt.Sprintf("the cluster runs Kubernetes %s; %s is the oldest that works", server, oldest), Remedy: "upgrade the cluster"}
-	}
-	want, err := version.ParseGeneric(kubelet)
-	if err != nil {
-		return nil
-	}
-	if version.MajorMinor(has.Major(), has.Minor()).LessThan(version.MajorMinor(want.Major(), want.Minor())) {
-		return &Fault{
-			Layer:   LayerVersion,
-			Message: fmt.Sprintf("kubelet %s is newer than the cluster, which runs %s", kubelet, server),
-			Remedy:  fmt.Sprintf("set kubernetes.version to %d.%d or older", has.Major(), has.Minor()),
-		}
+	switch {
+	case response.StatusCode == http.StatusUnauthorized:
+		return &Fault{Layer: LayerAuth, Message: "the API server does not accept the bootstrap token (401)", Remedy: "it has expired or been revoked: ask the cluster's operator for a new one"}
+	case response.StatusCode == http.StatusForbidden && t.Token == "", response.StatusCode == http.StatusForbidden:
+		return nil // whoever is forbidden something has been recognised
+	case response.StatusCode >= 500:
+		return &Fault{Layer: LayerHTTP, Message: "the API server has a problem of its own (" + response.Status + ")", Remedy: "try again; if it stays, check the state of the cluster"}
+	case response.StatusCode != http.StatusOK, json.Unmarshal(body, &version) != nil, version.Minor == "":
+		return &Fault{Layer: LayerHTTP, Message: "what answers at " + t.Server + " is not a Kubernetes API server (" + response.Status + ")", Remedy: "check node.kubelet.serverURL"}
 	}
 	return nil
-}
-
-// ServerVersion returns the API server's version, as v1.35.4.
-func (c *Client) ServerVersion(ctx context.Context) (string, error) {
-	ctx, cancel := brief(ctx)
-	defer cancel()
-	body, err := c.rest.Get().AbsPath("/version").Do(ctx).Raw()
-	if err != nil {
-		return "", fmt.Errorf("cannot ask for the cluster's version: %w", plain(err))
-	}
-	var info struct {
-		GitVersion string `json:"gitVersion"`
-	}
-	if err := json.Unmarshal(body, &info); err != nil {
-		return "", fmt.Errorf("cannot read the cluster's version: %w", err)
-	}
-	return info.GitVersion, nil
 }

@@ -24,7 +24,7 @@ func Describe(c Change) string {
 		}
 		return "write " + to.Path
 	case Link:
-		return "link " + to.Path + " to " + to.Target
+		return "link " + to.Path
 	case Unit:
 		return describeUnit(c, to)
 	case Sysctl:

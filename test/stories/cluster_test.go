@@ -107,7 +107,7 @@ func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
 		status = corev1.ConditionTrue
 	}
 	shown := n.DeepCopy()
-	shown.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, Message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"}}
+	shown.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastHeartbeatTime: metav1.Now(), Message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"}}
 	reply(w, shown)
 }
 

@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/lab"
+)
+
+// As a service the agent joins, tells systemd, writes status and log, and repairs drift if its policy says so; unbootstrap ends it.
+func TestDaemon(t *testing.T) {
+	ctx := t.Context()
+	m := machine(t, "daemon-1", func(c map[string]any) { c["agent"].(map[string]any)["driftPolicy"] = "repair" })
+	inside(t, m, "sysctl", "-qw", "kernel.panic=5")
+	before := snapshot(ctx, t, m)
+	if out, code := inside(t, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); code != 0 {
+		t.Fatalf("the service does not start: %s", out)
+	}
+	if out, _ := inside(t, m, "systemctl", "is-active", "aks-flex-node-agent"); strings.TrimSpace(out) != "active" {
+		t.Fatalf("the service is %s", out)
+	}
+	var status struct {
+		NodeName, Ready string
+		Drift           []finding
+	}
+	eventually(t, 30*time.Second, "the status file", func() bool {
+		out, code := inside(t, m, "cat", "/run/aks-flex-node/status.json")
+		return code == 0 && json.Unmarshal([]byte(out), &status) == nil && status.Ready == "True" && status.NodeName == m.Name
+	})
+	if out, _ := inside(t, m, "stat", "-c", "%a", "/run/aks-flex-node/status.json"); strings.TrimSpace(out) != "600" {
+		t.Errorf("the status file has mode %s", out)
+	}
+	inside(t, m, "sysctl", "-qw", "kernel.panic=7")
+	eventually(t, 100*time.Second, "the repair", func() bool {
+		out, _ := inside(t, m, "sysctl", "-n", "kernel.panic")
+		return strings.TrimSpace(out) == "10"
+	})
+	journal, _ := inside(t, m, "journalctl", "--no-pager", "-o", "cat", "-u", "aks-flex-node-agent")
+	for _, want := range []string{"msg=drift what=sysctl:kernel.panic", "expected=10 found=7", "drift repaired"} {
+		if !strings.Contains(journal, want) {
+			t.Errorf("the journal does not say %q:\n%s", want, journal)
+		}
+	}
+	must(t, m, "unbootstrap")
+	if out, _ := inside(t, m, "systemctl", "is-enabled", "aks-flex-node-agent"); strings.TrimSpace(out) != "disabled" {
+		t.Errorf("after unbootstrap the service is %s", out)
+	}
+	same(t, before, snapshot(ctx, t, m))
+}
+
+// eventually waits for something that the daemon does by itself.
+func eventually(t *testing.T, most time.Duration, what string, done func() bool) {
+	t.Helper()
+	deadline := time.After(most)
+	for !done() {
+		select {
+		case <-deadline:
+			t.Fatalf("%s did not come within %s", what, most)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// A node changes to newer versions of kubelet and containerd while its pods run on, and keeps what it was before.
+func TestVersions(t *testing.T) {
+	ctx := t.Context()
+	m, err := bench.AddMachine(ctx, "version-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bench.RemoveMachine(ctx, m.Name); err != nil && os.Getenv("KEEP_LAB") == "" {
+			t.Error(err)
+		}
+	})
+	configure(t, m, lab.Oldest)
+	before := snapshot(ctx, t, m)
+	must(t, m, "bootstrap")
+	if _, err := bench.CheckPod(ctx, "old-pod", m.Name); err != nil {
+		t.Fatal(err)
+	}
+	started := podStart(t, "old-pod")
+
+	configure(t, m, lab.Newest)
+	must(t, m, "bootstrap")
+	out, err := bench.Kubectl(ctx, "", "get", "node", m.Name, "-o", "jsonpath={.status.nodeInfo.kubeletVersion} {.status.nodeInfo.containerRuntimeVersion}")
+	if want := "v" + lab.Newest.Kubernetes + " containerd://" + lab.Newest.Containerd; err != nil || out != want {
+		t.Errorf("the Node runs %q, want %q: %v", out, want, err)
+	}
+	if now := podStart(t, "old-pod"); now != started {
+		t.Errorf("the pod has started again: %s, before %s", now, started)
+	}
+	if _, err := os.Stat(filepath.Join(m.Root, "var/lib/aks-flex-node/previous-config.json")); err != nil {
+		t.Errorf("the previous configuration is not kept: %v", err)
+	}
+	must(t, m, "unbootstrap")
+	same(t, without(before, lab.ConfigPath), without(snapshot(ctx, t, m), lab.ConfigPath))
+}
+
+func podStart(t *testing.T, pod string) string {
+	t.Helper()
+	out, err := bench.Kubectl(t.Context(), "", "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].state.running.startedAt} {.status.containerStatuses[0].restartCount}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// During a join no secret is in a command line, an environment, a log, or a file that others can read.
+func TestSecrets(t *testing.T) {
+	m := machine(t, "secret-1")
+	config, err := os.ReadFile(filepath.Join(m.Root, lab.ConfigPath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(config), `"token": "`)
+	token, _, _ := strings.Cut(rest, `"`)
+	_, secret, ok := strings.Cut(token, ".")
+	if !ok {
+		t.Fatalf("no token in the configuration: %s", config)
+	}
+	look := `while :; do grep -lasF -e "$0" /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | grep -v "/proc/\($$\|self\)/" ; sleep 0.05; done`
+	watcher, err := bench.Command(t.Context(), m, "timeout", "30", "bash", "-c", strings.ReplaceAll(look, `"$0"`, `"$(cat /root/pattern)"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bench.Write(m, "/root/pattern", 0o600, []byte(secret)); err != nil {
+		t.Fatal(err)
+	}
+	var seen strings.Builder
+	watcher.Stdout = &seen
+	if err := watcher.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out := must(t, m, "bootstrap")
+	if err := watcher.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = watcher.Wait() // it was killed
+	for line := range strings.Lines(seen.String()) {
+		pid := strings.Split(line, "/")
+		if len(pid) < 3 {
+			continue
+		}
+		if comm, _ := inside(t, m, "cat", "/proc/"+pid[2]+"/comm"); !strings.Contains(comm, "grep") && strings.TrimSpace(comm) != "" && !strings.Contains(comm, "No such") {
+			t.Errorf("the token is in %s of %s", strings.TrimSpace(line), comm)
+		}
+	}
+	journal, _ := inside(t, m, "journalctl", "--no-pager")
+	status, _ := flex(t, m, "status", "--output", "json")
+	for name, text := range map[string]string{"the output": out, "the journal": journal, "the status": status} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the token is in %s", name)
+		}
+	}
+	files, _ := inside(t, m, "bash", "-c", `grep -rlasF -f /root/pattern /etc /var /opt /run /root /usr/local 2>/dev/null | xargs -r stat -c '%a %n'`)
+	for line := range strings.Lines(files) {
+		if !strings.HasPrefix(line, "600 ") {
+			t.Errorf("the token is in a file that others can read: %s", line)
+		}
+		if !strings.Contains(line, lab.ConfigPath) && !strings.Contains(line, "/root/pattern") {
+			t.Errorf("the token is still on disk after the join: %s", line)
+		}
+	}
+}
