@@ -28,8 +28,8 @@ race:
 	$(GO) test -race $$($(GO) list ./... | grep -v /test/e2e)
 
 fuzz: ## Run each fuzz target for a few seconds
-	$(GO) test ./internal/config -run '^$$' -fuzz FuzzParse -fuzztime 5s
-	$(GO) test ./internal/artifact -run '^$$' -fuzz FuzzUnpack -fuzztime 5s
+	$(GO) test ./internal/config -run '^$$' -fuzz FuzzParse -fuzztime 5s -fuzzminimizetime 10x
+	$(GO) test ./internal/artifact -run '^$$' -fuzz FuzzUnpack -fuzztime 5s -fuzzminimizetime 10x
 	$(GO) test ./internal/host -run '^$$' -fuzz FuzzMountinfo -fuzztime 5s
 
 golden: ## Rewrite golden files and generated documents; review the diff

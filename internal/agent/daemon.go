@@ -38,13 +38,13 @@ func (a *Agent) Daemon(ctx context.Context, c config.Config) error {
 	if err := a.bootstrapUntilDone(ctx, c); err != nil {
 		return err
 	}
-	debug.FreeOSMemory() // what the join needed is not needed to keep watch
 	a.notify(daemon.SdNotifyReady)
 	w := &watch{agent: a, policy: c.Agent.DriftPolicy}
 	for {
 		if err := w.check(ctx); err != nil {
 			return err
 		}
+		debug.FreeOSMemory() // a minute of rest follows; the machine has better use for the memory
 		if !sleep(ctx, jitter(checkEvery)) {
 			a.notify(daemon.SdNotifyStopping)
 			return nil

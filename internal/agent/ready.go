@@ -96,7 +96,7 @@ func (s *session) explain(ctx context.Context, g *goal, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	fault := kube.Diagnose(s.evidence(ctx, g))
-	return fmt.Errorf("Node %s did not become Ready within %s: %w", g.config.Agent.NodeName, g.config.ReadyTimeout(), errors.Join(fault, quiet(cause)))
+	return fmt.Errorf("cannot make Node %s Ready within %s: %w", g.config.Agent.NodeName, g.config.ReadyTimeout(), errors.Join(fault, quiet(cause)))
 }
 
 // quiet drops a cause that says no more than that time is up.

@@ -85,8 +85,8 @@ func faults(good []byte) []fault {
 		{name: "not found", upstream: status(404), cause: NotFound, requests: 1},
 		{name: "forbidden", upstream: status(403), cause: Forbidden, requests: 1},
 		{name: "too large", upstream: claim(maxDownload + 1), cause: TooLarge, requests: 1},
-		{name: "redirect to http", upstream: http.RedirectHandler("http://upstream/x", 302).ServeHTTP, cause: Redirect, requests: 1},
-		{name: "redirect without end", upstream: http.RedirectHandler("https://upstream/x", 302).ServeHTTP, cause: Redirect, requests: 10},
+		{name: "redirect to http", upstream: http.RedirectHandler("http://upstream/x", http.StatusFound).ServeHTTP, cause: Redirect, requests: 1},
+		{name: "redirect without end", upstream: http.RedirectHandler("https://upstream/x", http.StatusFound).ServeHTTP, cause: Redirect, requests: 10},
 		{name: "range of other bytes", upstream: sequence(cut(good, 700_000), otherRange), cause: Status, requests: 2},
 
 		{name: "mirror first", mirror: ok, upstream: status(500), requests: 2},

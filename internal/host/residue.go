@@ -211,14 +211,22 @@ func removal(rules string, gone map[string]bool) string {
 			}
 		case strings.HasPrefix(line, "-A "):
 			chain, rest, _ := strings.Cut(line[3:], " ")
-			_, target, _ := strings.Cut(rest, "-j ")
-			target, _, _ = strings.Cut(target, " ")
-			if !gone[table+" "+chain] && gone[table+" "+target] {
+			if !gone[table+" "+chain] && gone[table+" "+target(rest)] {
 				jumps = append(jumps, "-D "+line[3:])
 			}
 		}
 	}
 	return b.String()
+}
+
+// target is the chain that a rule jumps to. It comes last: a comment before it may hold anything.
+func target(rule string) string {
+	i := strings.LastIndex(" "+rule, " -j ")
+	if i < 0 {
+		return ""
+	}
+	name, _, _ := strings.Cut(rule[i+len("-j "):], " ")
+	return name
 }
 
 func restoreRules(ctx context.Context, family, input string) error {

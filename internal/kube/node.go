@@ -71,9 +71,9 @@ func waitError(ctx context.Context, name string, last Node, err error) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", cause, err)
 	case last.Name == "":
-		return fmt.Errorf("Node %s did not appear: %w", name, cause)
+		return fmt.Errorf("cannot find Node %s: %w", name, cause)
 	default:
-		return fmt.Errorf("Node %s is not Ready (%s): %w", name, Ready(last).Message, cause)
+		return fmt.Errorf("cannot see Node %s Ready (%s): %w", name, Ready(last).Message, cause)
 	}
 }
 

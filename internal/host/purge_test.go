@@ -1,0 +1,140 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func testHost(t *testing.T) *Host {
+	t.Helper()
+	return &Host{Root: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+}
+
+// However a tree looks, and wherever its links point, a purge removes all of it and nothing else.
+func TestPurgeStaysInside(t *testing.T) {
+	for seed := range uint64(50) {
+		h := testHost(t)
+		random := rand.New(rand.NewPCG(seed, 1))
+		outside := filepath.Join(h.Root, "outside")
+		for _, dir := range []string{outside, filepath.Join(h.Root, "tree")} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		precious := filepath.Join(outside, "precious")
+		if err := os.WriteFile(precious, []byte("theirs"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		grow(t, random, filepath.Join(h.Root, "tree"), outside, 4)
+		if err := h.purge("/tree", nil, false); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if _, err := os.Lstat(filepath.Join(h.Root, "tree")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("seed %d: the tree is still there: %v", seed, err)
+		}
+		if data, err := os.ReadFile(precious); err != nil || string(data) != "theirs" {
+			t.Errorf("seed %d: what lies outside was touched: %v", seed, err)
+		}
+	}
+}
+
+// grow makes a random tree with files, directories, and links to places outside.
+func grow(t *testing.T, random *rand.Rand, dir, outside string, depth int) {
+	t.Helper()
+	for i := range random.IntN(5) {
+		path := filepath.Join(dir, fmt.Sprintf("n%d", i))
+		var err error
+		switch random.IntN(4) {
+		case 0:
+			err = os.WriteFile(path, []byte("x"), 0o400)
+		case 1:
+			err = os.Symlink(outside, path)
+		case 2:
+			err = os.Symlink("../../outside/precious", path)
+		default:
+			err = os.Mkdir(path, 0o700)
+			if err == nil && depth > 0 {
+				grow(t, random, path, outside, depth-1)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Keeping the directory empties it and leaves it.
+func TestPurgeKeeps(t *testing.T) {
+	h := testHost(t)
+	if err := os.MkdirAll(filepath.Join(h.Root, "tree/a/b"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.purge("/tree", nil, true); err != nil {
+		t.Fatal(err)
+	}
+	if empty, err := isEmpty(filepath.Join(h.Root, "tree")); err != nil || !empty {
+		t.Errorf("the directory is not empty: %v", err)
+	}
+}
+
+// Mounts at expected places are unmounted; any other stops the purge before anything is deleted. It runs itself again in a mount
+// namespace of its own, so that no mount is seen outside.
+func TestPurgeMounts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	if os.Getenv("PURGE_MOUNTS") == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestPurgeMounts$", "-test.v")
+		cmd.Env = append(os.Environ(), "PURGE_MOUNTS=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	h := testHost(t)
+	for _, dir := range []string{"tree/pods/p1/volume", "tree/theirs", "precious"} {
+		if err := os.MkdirAll(filepath.Join(h.Root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data := filepath.Join(h.Root, "precious/data")
+	if err := os.WriteFile(data, []byte("theirs"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{"tree/pods/p1/volume", "tree/theirs"} {
+		if err := unix.Mount(filepath.Join(h.Root, "precious"), filepath.Join(h.Root, at), "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := h.purge("/tree", []string{"pods"}, false)
+	foreign, ok := errors.AsType[*MountError](err)
+	if !ok || !strings.HasSuffix(foreign.Point, "tree/theirs") {
+		t.Fatalf("the error is %v; want the foreign mount", err)
+	}
+	if _, err := os.ReadFile(filepath.Join(h.Root, "tree/pods/p1/volume/data")); err != nil {
+		t.Errorf("something was unmounted or deleted although the purge was stopped: %v", err)
+	}
+	if err := unix.Unmount(filepath.Join(h.Root, "tree/theirs"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.purge("/tree", []string{"pods"}, false); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(data); err != nil || string(text) != "theirs" {
+		t.Errorf("what was mounted is gone: %v", err)
+	}
+}
