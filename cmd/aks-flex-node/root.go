@@ -88,6 +88,8 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift) there is something to do;
 3 the configuration or the command line is wrong.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if o.output != "text" && o.output != "json" {
 				return usageError{fmt.Errorf("cannot use --output %s: it is text or json", o.output)}
@@ -105,6 +107,14 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift) there is something to do;
 	return root
 }
 
+// noArgs refuses arguments, of which no command has any.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("cannot run `%s %s`: there is no such command", cmd.CommandPath(), args[0])}
+	}
+	return nil
+}
+
 func agentCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "agent",
@@ -114,7 +124,7 @@ and then stays: every minute it checks the node's health and drift, writes
 /run/aks-flex-node/status.json, and repairs if agent.driftPolicy is repair.
 
 Made to run as a service: systemctl enable --now aks-flex-node-agent`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.load()
 			if err != nil {
@@ -143,7 +153,7 @@ func bootstrapCommand(o *options) *cobra.Command {
 Node is Ready and labelled. It can be repeated: what is done is not done again,
 what another run left unfinished is finished, and a changed configuration is
 applied. If a new configuration does not work, the one before comes back.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.load()
 			if err != nil {
@@ -183,7 +193,7 @@ func planCommand(o *options) *cobra.Command {
 		Long: `Prints every change that bootstrap would make to this machine, what it would
 download and from which hosts. Nothing is written. Exits with 0 when there is
 nothing to do and with 2 when there is.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.load()
 			if err != nil {
@@ -226,7 +236,7 @@ func driftCommand(o *options) *cobra.Command {
 		Long: `Prints everything on this machine that is no longer as it was applied: what,
 what is expected and what was found. Exits with 2 when there is drift. With
 --repair, exactly that is put right, and the exit code is 0 once it is.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, done, err := o.agent(nil)
 			if err != nil {
@@ -257,7 +267,7 @@ func unbootstrapCommand(o *options) *cobra.Command {
 everything that was there before, deletes the Node object and at last the agent's
 own state. What others have put into shared directories stays. Exits with 1 and
 lists what could not be undone; running it again tries that again.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var given *config.Config
 			if c, _, err := config.Load(o.config); err == nil {
@@ -289,7 +299,7 @@ func statusCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Tell how the node is: Ready, services, drift",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, done, err := o.agent(nil)
 			if err != nil {
@@ -318,7 +328,7 @@ func configCommand(o *options) *cobra.Command {
 	parent.AddCommand(&cobra.Command{
 		Use:   "validate",
 		Short: "Check the configuration file and print every problem",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			c, err := o.read()
 			if err != nil {
@@ -334,7 +344,7 @@ func versionCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := map[string]string{"version": version, "commit": commit, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
 			return o.print(v, func(w io.Writer) {

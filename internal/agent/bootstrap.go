@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -50,6 +51,9 @@ func (s *session) bootstrap(ctx context.Context, c config.Config) (changes int, 
 	}
 	if done, err := s.nothingToDo(ctx, goal); done || err != nil {
 		return 0, err
+	}
+	if foreign := goal.facts.ForeignCNI; len(foreign) > 0 {
+		s.warn("%s has a pod network already (%s); ours stays away", c.Paths.CNI.ConfDir, strings.Join(foreign, ", "))
 	}
 	view := &steps{agent: s.Agent}
 	if err := s.announce(ctx, goal, view); err != nil {

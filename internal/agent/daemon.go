@@ -35,7 +35,7 @@ var ErrLeft = errors.New("this machine has been unbootstrapped")
 func (a *Agent) Daemon(ctx context.Context, c config.Config) error {
 	stop := a.watchdog(ctx)
 	defer stop()
-	if err := a.bootstrapUntilDone(ctx, c); err != nil {
+	if err := a.bootstrapUntilDone(ctx, c); err != nil || ctx.Err() != nil {
 		return err
 	}
 	a.notify(daemon.SdNotifyReady)
@@ -58,13 +58,13 @@ func (a *Agent) bootstrapUntilDone(ctx context.Context, c config.Config) error {
 		a.notify("STATUS=joining " + c.Agent.NodeName)
 		_, err := a.Bootstrap(ctx, c)
 		if err == nil || ctx.Err() != nil {
-			return err
+			return nil // told to stop, it has stopped between two changes; the next start finishes
 		}
 		a.Log.Error("bootstrap failed, trying again", "error", err, "in", pause)
 		a.warn("bootstrap failed, trying again in %s: %v", pause, err)
 		a.notify("STATUS=bootstrap failed, trying again: " + err.Error())
 		if !sleep(ctx, jitter(pause)) {
-			return err
+			return nil
 		}
 	}
 }
@@ -97,6 +97,9 @@ func (w *watch) check(ctx context.Context) error {
 	case err != nil:
 		a.Log.Warn("cannot check the node", "error", err)
 		return nil
+	}
+	if w.policy == config.DriftOff {
+		st.Drift = nil
 	}
 	w.report(st)
 	if err := s.keep(ctx, st); err != nil {
@@ -132,7 +135,7 @@ func (w *watch) report(st Status) {
 // repair puts drift right, unless it comes back every time: then somebody else wants it so.
 func (w *watch) repair(ctx context.Context, s *session) {
 	a := w.agent
-	if w.policy != "repair" || w.repairs > repairBudget {
+	if w.policy != config.DriftRepair || w.repairs > repairBudget {
 		return
 	}
 	w.repairs++

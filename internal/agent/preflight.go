@@ -24,6 +24,9 @@ func (s *session) preflight(ctx context.Context, c config.Config) error {
 	if err := supported(seen); err != nil {
 		return err
 	}
+	if err := joinable(c); err != nil {
+		return err
+	}
 	problems := []error{s.tools(seen), s.room(seen), s.foreignUnits(seen), s.foreignState(ctx, c)}
 	if err := errors.Join(problems...); err != nil {
 		return err
@@ -32,6 +35,14 @@ func (s *session) preflight(ctx context.Context, c config.Config) error {
 		return nil
 	}
 	return s.reach(ctx, c)
+}
+
+// joinable tells whether this version can join with the identity that is configured.
+func joinable(c config.Config) error {
+	if mode := c.Azure.AuthMode(); mode != config.AuthBootstrapToken {
+		return fmt.Errorf("cannot join with azure.%s yet: this version joins with azure.bootstrapToken", mode)
+	}
+	return nil
 }
 
 // supported tells whether this is a system that we know.

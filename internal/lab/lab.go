@@ -169,11 +169,7 @@ func (l *Lab) build(ctx context.Context) (programs, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := component.Builder{Cache: l.Cache, Log: l.Log, Progress: func(e component.Event) {
-		if e.Phase != component.Cached {
-			l.Say("%s", e)
-		}
-	}}
+	b := component.Builder{Cache: l.Cache, Log: l.Log, Progress: l.builds()}
 	dirs := programs{}
 	for _, c := range append(all, images) {
 		dir, err := b.Build(ctx, c)
@@ -187,6 +183,20 @@ func (l *Lab) build(ctx context.Context) (programs, error) {
 		}
 	}
 	return dirs, nil
+}
+
+// builds tells of builds: each phase, and every ten seconds how far it is.
+func (l *Lab) builds() func(component.Event) {
+	var last component.Event
+	var when time.Time
+	return func(e component.Event) {
+		same := e.Phase == last.Phase && e.Component.String() == last.Component.String()
+		if e.Phase == component.Cached || same && time.Since(when) < 10*time.Second {
+			return
+		}
+		last, when = e, time.Now()
+		l.Say("%s", e)
+	}
 }
 
 func first(a, b string) string {
