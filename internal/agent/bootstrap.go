@@ -80,10 +80,7 @@ func (s *session) nothingToDo(ctx context.Context, g *goal) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if g.applied == nil || string(compact(g.applied.Config)) != string(compact(want.Config)) {
-		return false, nil
-	}
-	return s.readyNow(ctx, g), nil
+	return g.applied != nil && g.applied.sameConfig(want) && s.readyNow(ctx, g), nil
 }
 
 // announce claims what must be ours before the first download, and puts on disk what is about to happen.
@@ -112,7 +109,7 @@ func (s *session) commit(ctx context.Context, g *goal) error {
 	if err != nil {
 		return err
 	}
-	if g.applied != nil && string(compact(g.applied.Config)) != string(compact(next.Config)) {
+	if g.applied != nil && !g.applied.sameConfig(next) {
 		if err := s.records.save(ctx, previousFile, g.applied); err != nil {
 			return err
 		}
@@ -132,7 +129,8 @@ func (s *session) commit(ctx context.Context, g *goal) error {
 // goBack returns a machine that was healthy to the configuration that it was healthy with. The cause of the failure stays
 // the error.
 func (s *session) goBack(ctx context.Context, failed *goal, cause error) error {
-	if failed.applied == nil || ctx.Err() != nil {
+	tried, err := newGeneration(failed.config, failed.facts)
+	if err != nil || failed.applied == nil || failed.applied.sameConfig(tried) || ctx.Err() != nil {
 		return cause
 	}
 	s.warn("the new configuration did not work; going back to the one before")

@@ -1,11 +1,9 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -197,12 +195,4 @@ func (s *session) collect(g *goal) error {
 	ids := slices.Sorted(maps.Keys(keep))
 	_, err := artifact.Collect(s.path(node.StoreDir), ids)
 	return err
-}
-
-func compact(raw json.RawMessage) json.RawMessage {
-	var b bytes.Buffer
-	if err := json.Compact(&b, raw); err != nil {
-		return raw
-	}
-	return b.Bytes()
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,7 +41,6 @@ const (
 	currentFile  = "current-config.json"  // latest received
 	appliedFile  = "applied-config.json"  // proved healthy
 	previousFile = "previous-config.json" // the applied one before it
-	versionFile  = "config-version.txt"
 	joinFile     = "join-state.json"
 )
 
@@ -110,6 +110,19 @@ func (g Generation) parse() (config.Config, error) {
 	var c config.Config
 	err := json.Unmarshal(g.Config, &c)
 	return c, err
+}
+
+// sameConfig tells whether two generations have the same configuration, however it is laid out.
+func (g Generation) sameConfig(other Generation) bool {
+	return bytes.Equal(compact(g.Config), compact(other.Config))
+}
+
+func compact(raw json.RawMessage) []byte {
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return raw
+	}
+	return b.Bytes()
 }
 
 // newGeneration remembers a node without its bootstrap token: that one is good for one join, and is not kept.

@@ -24,8 +24,8 @@ type Leave struct {
 	DrainTimeout time.Duration
 }
 
-// Unbootstrap gives the machine back as it was: its pods move elsewhere if they can, what the ledger remembers is restored,
-// the Node object is deleted, and then the agent's own state goes. The error lists all that could not be undone; what is in
+// Unbootstrap gives the machine back as it was: its pods move elsewhere if they can, the Node object is deleted, what the ledger
+// remembers is restored, and then the agent's own state goes. The error lists all that could not be undone; what is in
 // it stays in the ledger, so that running again finishes the work.
 func (a *Agent) Unbootstrap(ctx context.Context, c *config.Config, how Leave) (Result, error) {
 	began := a.now()
@@ -49,15 +49,18 @@ func (a *Agent) Unbootstrap(ctx context.Context, c *config.Config, how Leave) (R
 		defer cluster.Close()
 		s.drain(ctx, cluster, result.NodeName, how.DrainTimeout)
 	}
-	err = errors.Join(s.stopDaemon(ctx), s.engine.Revert(ctx))
+	err = s.stopDaemon(ctx)
+	var stays error
+	if cluster != nil { // while there is a credential: a run that is killed later can no longer do it
+		stays = s.deleteNode(ctx, cluster, result.NodeName)
+	}
+	err = errors.Join(err, s.engine.Revert(ctx))
 	result.Changes = view.total
 	if err == nil {
 		view.end()
 		err = s.erase(ctx)
 	}
-	if cluster != nil {
-		err = errors.Join(err, s.deleteNode(ctx, cluster, result.NodeName))
-	}
+	err = errors.Join(err, stays)
 	result.Took = a.now().Sub(began)
 	result.Seconds = result.Took.Seconds()
 	return result, err

@@ -134,6 +134,9 @@ func (w *world) finish(t *testing.T, n int, run func(*world) error, before strin
 	if err := w.unbootstrap(); err != nil {
 		t.Fatalf("killed at touch %d, then unbootstrap: %v", n, err)
 	}
+	if w.cluster.has("edge-1") {
+		t.Errorf("killed at touch %d: the Node is still in the cluster", n)
+	}
 	if now := w.tree(); now != before {
 		t.Errorf("killed at touch %d:", n)
 		w.same(before)
