@@ -33,12 +33,16 @@ func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 	if o.Retry == 0 {
 		o.Retry = 2 * time.Second
 	}
+	var left []blocked
 	for {
 		pods, err := c.pods(ctx, name)
+		if err != nil && ctx.Err() != nil && len(left) > 0 {
+			return drainError(left) // the pods are what is in the way, not the question that the deadline cut short
+		}
 		if err != nil {
 			return err
 		}
-		left, err := c.evictAll(ctx, pods, o)
+		left, err = c.evictAll(ctx, pods, o, left)
 		if err != nil || len(left) == 0 {
 			return err
 		}
@@ -51,8 +55,8 @@ func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 }
 
 // evictAll asks for the eviction of every pod that is to go, and returns those that are still there. A pod that may not be
-// moved is an error at once.
-func (c *Client) evictAll(ctx context.Context, pods []corev1.Pod, o DrainOptions) ([]blocked, error) {
+// moved is an error at once. before has the reasons of the last round, which stand where ctx ends in the middle of this one.
+func (c *Client) evictAll(ctx context.Context, pods []corev1.Pod, o DrainOptions, before []blocked) ([]blocked, error) {
 	var left, kept []blocked
 	for _, pod := range pods {
 		full := pod.Namespace + "/" + pod.Name
@@ -64,7 +68,11 @@ func (c *Client) evictAll(ctx context.Context, pods []corev1.Pod, o DrainOptions
 		case pod.DeletionTimestamp != nil:
 			left = append(left, blocked{full, "is ending"})
 		default:
-			if reason := c.evict(ctx, pod); reason != "" {
+			reason := c.evict(ctx, pod)
+			if ctx.Err() != nil && len(before) > 0 {
+				return before, nil
+			}
+			if reason != "" {
 				left = append(left, blocked{full, reason})
 			}
 		}

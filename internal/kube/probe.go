@@ -224,7 +224,7 @@ func (t Target) judge(response *http.Response) error {
 	switch {
 	case response.StatusCode == http.StatusUnauthorized:
 		return &Fault{Layer: LayerAuth, Message: "the API server does not accept the bootstrap token (401)", Remedy: "it has expired or been revoked: ask the cluster's operator for a new one"}
-	case response.StatusCode == http.StatusForbidden && t.Token == "", response.StatusCode == http.StatusForbidden:
+	case response.StatusCode == http.StatusForbidden:
 		return nil // whoever is forbidden something has been recognised
 	case response.StatusCode >= 500:
 		return &Fault{Layer: LayerHTTP, Message: "the API server has a problem of its own (" + response.Status + ")", Remedy: "try again; if it stays, check the state of the cluster"}

@@ -2,23 +2,13 @@ package lab
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/mirror"
 )
-
-//go:embed serial.sh
-var serialScript string
 
 // Bandwidth is the mirror's speed while joins are measured: 100 Mbit/s, in bytes a second.
 const Bandwidth = 100_000_000 / 8
@@ -105,84 +95,6 @@ func (l *Lab) dispose(ctx context.Context, m Machine) error {
 	return errors.Join(err, l.RemoveMachine(ctx, m.Name))
 }
 
-// timeReady runs a command in a machine and returns the seconds from its start until the API server says that the Node is Ready.
-func (l *Lab) timeReady(ctx context.Context, m Machine, argv ...string) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	client, err := l.adminClient()
-	if err != nil {
-		return 0, err
-	}
-	defer client.CloseIdleConnections()
-	began := time.Now()
-	failed := make(chan error, 1)
-	go func() {
-		_, err := l.Output(ctx, m, argv...)
-		failed <- err
-	}()
-	took, err := 0.0, error(nil)
-	for took == 0 && err == nil {
-		if nodeReady(ctx, client, m.Name) {
-			took = time.Since(began).Seconds()
-			break
-		}
-		select {
-		case err = <-failed:
-			if err == nil {
-				failed = nil // it has ended well; the Node follows
-			}
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	if failed != nil && err == nil {
-		err = <-failed
-	}
-	return took, err
-}
-
-// adminClient speaks to the API server as its administrator.
-func (l *Lab) adminClient() (*http.Client, error) {
-	pair, err := tls.LoadX509KeyPair(l.path("pki", "admin.crt"), l.path("pki", "admin.key"))
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the PKI: %w", err)
-	}
-	ca, err := l.CA()
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}}}, nil
-}
-
-func nodeReady(ctx context.Context, client *http.Client, name string) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, APIServer+"/api/v1/nodes/"+name, nil)
-	if err != nil {
-		return false
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return false
-	}
-	defer response.Body.Close()
-	var node struct {
-		Status struct {
-			Conditions []struct{ Type, Status string }
-		}
-	}
-	if json.NewDecoder(response.Body).Decode(&node) != nil {
-		return false
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == "Ready" && c.Status == "True" {
-			return true
-		}
-	}
-	return false
-}
-
 // criticalBytes are what the mirror has sent of the files that a node needs to be Ready.
 func (l *Lab) criticalBytes(ctx context.Context) (int64, error) {
 	counts, err := l.Mirror().Counts(ctx)
@@ -199,39 +111,6 @@ func (l *Lab) criticalBytes(ctx context.Context) (int64, error) {
 		sum += c.Bytes
 	}
 	return sum, nil
-}
-
-// filesDir is where the plain script finds the configuration files.
-const filesDir = "/root/files"
-
-// serialFiles keeps what ours has written on a machine for the plain script.
-func (l *Lab) serialFiles(m Machine) error {
-	dir := l.path("serial")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot keep the files: %w", err)
-	}
-	for name, path := range map[string]string{
-		"modules.conf": "/etc/modules-load.d/aks-flex-node.conf", "sysctl.conf": "/etc/sysctl.d/99-aks-flex-node.conf", "config.toml": "/etc/containerd/config.toml",
-		"containerd.service": "/etc/systemd/system/containerd.service", "ca.crt": "/etc/kubernetes/certs/ca.crt", "kubelet.yaml": "/etc/kubernetes/kubelet.yaml",
-		"kubelet.service": "/etc/systemd/system/kubelet.service", "node-problem-detector.service": "/etc/systemd/system/node-problem-detector.service",
-		"conflist": "/etc/cni/net.d/99-aks-flex-node.conflist",
-	} {
-		data, err := os.ReadFile(filepath.Join(m.Root, path))
-		if err != nil {
-			return fmt.Errorf("cannot keep the files: %w", err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			return fmt.Errorf("cannot keep the files: %w", err)
-		}
-	}
-	return nil
-}
-
-// bootstrapKubeconfig is a kubeconfig with a fresh token.
-func (l *Lab) bootstrapKubeconfig(ctx context.Context) (string, error) {
-	token, err := l.Token(ctx)
-	return fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, certificate-authority: /etc/kubernetes/certs/ca.crt}}]\n"+
-		"users: [{name: u, user: {token: %q}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n", APIServer, token), err
 }
 
 // benchBare measures the start of containerd and kubelet on a machine that has everything, as at its first join.
@@ -326,82 +205,4 @@ func (v Versions) artifacts() map[string]string {
 		"kubelet": v.Kubernetes, "kubectl": v.Kubernetes, "kubeadm": v.Kubernetes, "containerd": v.Containerd,
 		"runc": runcVersion, "cni-plugins": cniVersion, "node-problem-detector": npdVersion,
 	}
-}
-
-// benchSerial measures the plain script on a fresh machine, from its start until the Node is Ready.
-func (l *Lab) benchSerial(ctx context.Context, v Versions) (took float64, err error) {
-	m, err := l.AddMachine(ctx, "bench-serial")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, l.dispose(context.WithoutCancel(ctx), m)) }()
-	if err := l.stageSerial(ctx, m); err != nil {
-		return 0, err
-	}
-	env, err := l.serialEnvironment(ctx, m, v)
-	if err != nil {
-		return 0, err
-	}
-	return l.timeReady(ctx, m, append(append([]string{"env"}, env...), "bash", "/root/serial.sh")...)
-}
-
-// stageSerial puts the script and its files into a machine.
-func (l *Lab) stageSerial(ctx context.Context, m Machine) error {
-	entries, err := os.ReadDir(l.path("serial"))
-	if err != nil {
-		return fmt.Errorf("cannot read the files: %w", err)
-	}
-	for _, e := range entries {
-		data, err := os.ReadFile(l.path("serial", e.Name()))
-		if err != nil {
-			return fmt.Errorf("cannot read the files: %w", err)
-		}
-		text := strings.ReplaceAll(string(data), "bench-ours", m.Name)
-		if e.Name() == "conflist" {
-			text = anyCIDR(text)
-		}
-		if err := l.Write(m, filepath.Join(filesDir, e.Name()), 0o600, []byte(text)); err != nil {
-			return err
-		}
-	}
-	kubeconfig, err := l.bootstrapKubeconfig(ctx)
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		l.Write(m, filesDir+"/bootstrap-kubeconfig", 0o600, []byte(kubeconfig)),
-		l.Write(m, "/root/serial.sh", 0o700, []byte(serialScript)),
-	)
-}
-
-// anyCIDR puts the script's placeholder in the place of a pod subnet.
-func anyCIDR(conflist string) string {
-	before, rest, ok := strings.Cut(conflist, `"subnet": "`)
-	_, after, closed := strings.Cut(rest, `"`)
-	if !ok || !closed {
-		return conflist
-	}
-	return before + `"subnet": "POD_CIDR"` + after
-}
-
-// serialEnvironment tells the script where everything is.
-func (l *Lab) serialEnvironment(ctx context.Context, m Machine, v Versions) ([]string, error) {
-	list, err := l.Mirror().Artifacts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	catalog := mirror.Catalog{Artifacts: list}
-	env := []string{"MIRROR=" + MirrorURL, "FILES=" + filesDir, "NODE=" + m.Name}
-	for name, version := range v.artifacts() {
-		a, err := catalog.Artifact(name, version)
-		if err != nil {
-			return nil, err
-		}
-		variable := map[string]string{"cni-plugins": "CNI", "node-problem-detector": "NPD"}[name]
-		if variable == "" {
-			variable = strings.ToUpper(name)
-		}
-		env = append(env, variable+"="+strings.TrimPrefix(a.Path, "/"), variable+"_SHA256="+a.SHA256)
-	}
-	return env, nil
 }
