@@ -1,0 +1,153 @@
+package azuresim
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// Cluster is a managed cluster.
+type Cluster struct {
+	ID       string `json:"id"`
+	Location string `json:"location"`
+	Version  string `json:"version"`
+	// Server is the URL of the API server and CA its certificates, as PEM.
+	Server string `json:"server"`
+	CA     string `json:"ca"`
+	// AdminKubeconfig is what listClusterAdminCredential hands out.
+	AdminKubeconfig string `json:"adminKubeconfig,omitempty"`
+	DNSServiceIP    string `json:"dnsServiceIP,omitempty"`
+	// Entra tells whether the cluster takes Entra's tokens, and AzureRBAC whether Azure's role assignments authorise in it.
+	Entra                 bool `json:"entra"`
+	AzureRBAC             bool `json:"azureRBAC"`
+	LocalAccountsDisabled bool `json:"localAccountsDisabled,omitempty"`
+	Private               bool `json:"private,omitempty"`
+}
+
+// clusters is Microsoft.ContainerService/managedClusters.
+func (s *Sim) clusters(w http.ResponseWriter, c call) *arm.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(s.world.Clusters, func(k Cluster) bool { return arm.Key(k.ID) == arm.Key(c.scope) })
+	switch {
+	case c.id.Name() == "" && c.Method == http.MethodGet:
+		var items []any
+		for _, k := range s.world.Clusters {
+			if within(k.ID, strings.TrimSuffix(c.id.Key(), "/providers/microsoft.containerservice/managedclusters")) {
+				items = append(items, s.cluster(k))
+			}
+		}
+		arm.WriteJSON(w, 200, list(items))
+	case c.Method == http.MethodPut:
+		return s.putCluster(w, c, at)
+	case at < 0 && c.Method == http.MethodDelete:
+		w.WriteHeader(http.StatusNoContent)
+	case at < 0:
+		return notFound(c)
+	case c.Method == http.MethodGet:
+		arm.WriteJSON(w, 200, s.cluster(s.world.Clusters[at]))
+	case c.Method == http.MethodDelete:
+		s.world.Clusters = slices.Delete(s.world.Clusters, at, at+1)
+		w.Header().Set("Azure-AsyncOperation", s.begin(c))
+		w.Header().Set("Location", w.Header().Get("Azure-AsyncOperation"))
+		w.WriteHeader(http.StatusAccepted)
+	case c.Method == http.MethodPost:
+		return s.credential(w, c, s.world.Clusters[at])
+	default:
+		return notAllowed(w, c, "GET, PUT, DELETE, POST")
+	}
+	return nil
+}
+
+func (s *Sim) cluster(k Cluster) map[string]any {
+	id, _ := arm.Parse(k.ID)
+	host := strings.TrimSuffix(strings.TrimPrefix(k.Server, "https://"), ":443")
+	properties := map[string]any{
+		"provisioningState": "Succeeded", "powerState": map[string]any{"code": "Running"}, "kubernetesVersion": k.Version, "currentKubernetesVersion": k.Version,
+		"dnsPrefix": id.Name(), "fqdn": host, "enableRBAC": true, "disableLocalAccounts": k.LocalAccountsDisabled,
+		"nodeResourceGroup": "MC_" + id.ResourceGroup + "_" + id.Name() + "_" + k.Location,
+		"networkProfile":    map[string]any{"networkPlugin": "none", "dnsServiceIP": k.DNSServiceIP},
+	}
+	if k.Private {
+		delete(properties, "fqdn")
+		properties["privateFQDN"] = host
+		properties["apiServerAccessProfile"] = map[string]any{"enablePrivateCluster": true}
+	}
+	if k.Entra {
+		properties["aadProfile"] = map[string]any{"managed": true, "enableAzureRBAC": k.AzureRBAC, "tenantID": s.world.TenantID}
+	}
+	return map[string]any{"id": k.ID, "name": id.Name(), "type": "Microsoft.ContainerService/ManagedClusters", "location": k.Location, "properties": properties}
+}
+
+// putCluster registers a cluster: a long-running operation, as in Azure, that makes no cluster.
+func (s *Sim) putCluster(w http.ResponseWriter, c call, at int) *arm.Error {
+	var body struct {
+		Location   string `json:"location"`
+		Properties struct {
+			KubernetesVersion string `json:"kubernetesVersion"`
+		} `json:"properties"`
+	}
+	if err := decode(c, &body); err != nil {
+		return err
+	}
+	k, status := Cluster{ID: c.id.String()}, 201
+	if at >= 0 {
+		k, status = s.world.Clusters[at], 200
+		s.world.Clusters = slices.Delete(s.world.Clusters, at, at+1)
+	}
+	k.Location, k.Version = body.Location, first(body.Properties.KubernetesVersion, k.Version)
+	s.world.Clusters = append(s.world.Clusters, k)
+	shown := s.cluster(k)
+	shown["properties"].(map[string]any)["provisioningState"] = "Creating"
+	w.Header().Set("Azure-AsyncOperation", s.begin(c))
+	arm.WriteJSON(w, status, shown)
+	return nil
+}
+
+// credential answers listClusterAdminCredential and listClusterUserCredential.
+func (s *Sim) credential(w http.ResponseWriter, c call, k Cluster) *arm.Error {
+	name, text := "clusterUser", userKubeconfig(k)
+	switch strings.ToLower(c.id.Action) {
+	case "listclusteradmincredential":
+		name, text = "clusterAdmin", k.AdminKubeconfig
+		if k.LocalAccountsDisabled {
+			return arm.Errorf(400, "BadRequest", "Getting static credential is not allowed because this cluster is set to disable local accounts.")
+		}
+	case "listclusterusercredential":
+		if !k.Entra { // without Entra both are the same
+			text = k.AdminKubeconfig
+		}
+	default:
+		return arm.Errorf(404, "InvalidResourceType", "The action '%s' does not exist.", c.id.Action)
+	}
+	arm.WriteJSON(w, 200, map[string]any{"kubeconfigs": []any{map[string]any{"name": name, "value": base64.StdEncoding.EncodeToString([]byte(text))}}})
+	return nil
+}
+
+// userKubeconfig is that of a cluster with Entra: it holds no secret, and has kubelogin get a token.
+func userKubeconfig(k Cluster) string {
+	id, _ := arm.Parse(k.ID)
+	return fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters:
+- name: %[1]s
+  cluster:
+    server: %[2]s
+    certificate-authority-data: %[3]s
+contexts:
+- name: %[1]s
+  context: {cluster: %[1]s, user: clusterUser_%[1]s}
+current-context: %[1]s
+users:
+- name: clusterUser_%[1]s
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1beta1
+      command: kubelogin
+      args: [get-token, --server-id, %[4]s]
+`, id.Name(), k.Server, base64.StdEncoding.EncodeToString([]byte(k.CA)), AKSServer)
+}

@@ -1,0 +1,125 @@
+package azuresim
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// machines is Microsoft.HybridCompute/machines: Arc-enabled servers. A PUT makes the machine's managed identity, whose public key
+// the machine sends; with the private key it gets tokens.
+func (s *Sim) machines(w http.ResponseWriter, c call) *arm.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := c.id.Key()
+	known := s.resources[key]
+	switch {
+	case c.id.Name() == "" && c.Method == http.MethodGet:
+		var items []any
+		for _, id := range slices.Sorted(maps.Keys(s.resources)) {
+			if within(id, strings.TrimSuffix(key, "/providers/microsoft.hybridcompute/machines")) {
+				items = append(items, s.resources[id])
+			}
+		}
+		arm.WriteJSON(w, 200, list(items))
+	case c.Method == http.MethodPut:
+		return s.putMachine(w, c, known)
+	case known == nil && c.Method == http.MethodDelete:
+		w.WriteHeader(http.StatusNoContent)
+	case known == nil:
+		return notFound(c)
+	case c.Method == http.MethodGet:
+		arm.WriteJSON(w, 200, known)
+	case c.Method == http.MethodDelete:
+		principal := known["identity"].(map[string]any)["principalId"]
+		s.world.Applications = slices.DeleteFunc(s.world.Applications, func(a Application) bool { return a.ObjectID == principal })
+		delete(s.resources, key)
+		w.WriteHeader(http.StatusOK)
+	default:
+		return notAllowed(w, c, "GET, PUT, DELETE")
+	}
+	return nil
+}
+
+func (s *Sim) putMachine(w http.ResponseWriter, c call, known map[string]any) *arm.Error {
+	var body struct {
+		Location   string            `json:"location"`
+		Tags       map[string]string `json:"tags"`
+		Properties map[string]any    `json:"properties"`
+	}
+	if err := decode(c, &body); err != nil {
+		return err
+	}
+	if body.Location == "" {
+		return arm.Errorf(400, "LocationRequired", "The location property is required for this definition.")
+	}
+	identity := Application{ClientID: uuid.NewString(), ObjectID: uuid.NewString(), Name: c.id.Name(), ResourceID: c.id.String()}
+	if known != nil {
+		principal := known["identity"].(map[string]any)["principalId"]
+		i := slices.IndexFunc(s.world.Applications, func(a Application) bool { return a.ObjectID == principal })
+		identity = s.world.Applications[i]
+	} else {
+		s.made[identity.ObjectID] = s.now()
+	}
+	if text, ok := body.Properties["clientPublicKey"].(string); ok {
+		public, err := publicKey(text)
+		if err != nil {
+			return err
+		}
+		identity.PublicKey = public
+	}
+	s.addApplication(identity)
+	properties := map[string]any{
+		"status": "Connected", "provisioningState": "Succeeded", "agentVersion": "1.62.0-azuresim", "osType": "linux", "vmId": uuid.NewString(),
+		"lastStatusChange": s.now().UTC().Format(time.RFC3339), "displayName": c.id.Name(),
+	}
+	maps.Copy(properties, body.Properties)
+	machine := map[string]any{
+		"id": c.id.String(), "name": c.id.Name(), "type": "Microsoft.HybridCompute/machines", "location": body.Location, "tags": body.Tags,
+		"identity":   map[string]any{"type": "SystemAssigned", "principalId": identity.ObjectID, "tenantId": s.world.TenantID, "clientId": identity.ClientID},
+		"properties": properties,
+	}
+	s.resources[c.id.Key()] = machine
+	arm.WriteJSON(w, 200, machine)
+	return nil
+}
+
+// publicKey turns the base64 of a PKCS #1 key, as machines send it, into PKIX PEM.
+func publicKey(text string) (string, *arm.Error) {
+	bad := arm.Errorf(400, "InvalidParameter", "The property clientPublicKey is not an RSA key.")
+	der, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return "", bad
+	}
+	key, err := x509.ParsePKCS1PublicKey(der)
+	if err != nil {
+		return "", bad
+	}
+	pkix, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return "", bad
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pkix})), nil
+}
+
+// Machines lists the ids of the Arc machines.
+func (s *Sim) Machines() []string {
+	s.start()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := []string{}
+	for _, m := range s.resources {
+		ids = append(ids, m["id"].(string))
+	}
+	slices.Sort(ids)
+	return ids
+}

@@ -1,0 +1,131 @@
+package azuresim
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"math/big"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/uuid"
+)
+
+// AKSServer is the Entra application of every AKS API server: the audience of tokens for Kubernetes.
+const AKSServer = "6dae42f8-4368-4678-94ff-3960e28e3630"
+
+// claims are those of an access token of version 1.0, which ARM and AKS ask for.
+type claims struct {
+	jwt.RegisteredClaims
+	// Aud stands before RegisteredClaims.Audience, which is always a list; Entra writes one string.
+	Aud        string   `json:"aud"`
+	AppID      string   `json:"appid,omitempty"`
+	AppIDACR   string   `json:"appidacr,omitempty"`
+	IDP        string   `json:"idp,omitempty"`
+	IDTyp      string   `json:"idtyp,omitempty"`
+	OID        string   `json:"oid,omitempty"`
+	Name       string   `json:"name,omitempty"`
+	UPN        string   `json:"upn,omitempty"`
+	PreferName string   `json:"preferred_username,omitempty"`
+	Groups     []string `json:"groups,omitempty"`
+	SCP        string   `json:"scp,omitempty"`
+	TID        string   `json:"tid,omitempty"`
+	UTI        string   `json:"uti,omitempty"`
+	Ver        string   `json:"ver,omitempty"`
+	MIRID      string   `json:"xms_mirid,omitempty"`
+}
+
+// issuer is who signs tokens for the tenant, as clients see it; sts.windows.net in Azure.
+func (s *Sim) issuer(r *http.Request) string { return origin(r) + "/" + s.tenant() + "/" }
+
+func (s *Sim) tenant() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.world.TenantID
+}
+
+func (s *Sim) lifetime() (lifetime, skew time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lifetime = s.knobs.TokenLifetime
+	if lifetime == 0 {
+		lifetime = time.Hour
+	}
+	return lifetime, s.knobs.Skew
+}
+
+// audience turns a requested scope or resource into the audience; "" when there is no such resource.
+func audience(r *http.Request, scope string) string {
+	for _, one := range strings.Fields(scope) {
+		if resource, ok := strings.CutSuffix(one, "/.default"); ok {
+			scope = resource
+			break
+		}
+	}
+	bare := strings.TrimRight(scope, "/")
+	switch {
+	case strings.EqualFold(bare, AKSServer), slices.Contains(armAudiences(r), bare):
+		return scope
+	}
+	return ""
+}
+
+// armAudiences are the names that ARM goes by, without their last slash.
+func armAudiences(r *http.Request) []string {
+	return []string{origin(r), "https://management.azure.com", "https://management.core.windows.net"}
+}
+
+// sign makes an access token and returns it with the seconds that it is good for.
+func (s *Sim) sign(r *http.Request, c claims) (string, int, error) {
+	lifetime, skew := s.lifetime()
+	now := s.now().Add(skew)
+	c.Issuer, c.Subject, c.TID, c.IDP = s.issuer(r), c.OID, s.tenant(), s.issuer(r)
+	c.IssuedAt, c.NotBefore, c.ExpiresAt = jwt.NewNumericDate(now), jwt.NewNumericDate(now), jwt.NewNumericDate(now.Add(lifetime))
+	c.UTI, c.Ver = base64.RawURLEncoding.EncodeToString([]byte(uuid.NewString()))[:22], "1.0"
+	token := jwt.NewWithClaims(jwt.SigningMethodRS256, c)
+	token.Header["kid"], token.Header["x5t"] = s.kid(), s.kid()
+	text, err := token.SignedString(s.key)
+	return text, int(lifetime.Seconds()), err
+}
+
+func (a Application) claims(audience string) claims {
+	c := claims{AppID: a.ClientID, AppIDACR: "1", IDTyp: "app", OID: a.ObjectID, MIRID: a.ResourceID}
+	if a.ResourceID != "" {
+		c.AppIDACR = "2"
+	}
+	c.Aud = audience
+	return c
+}
+
+func (s *Sim) kid() string {
+	sum := sha256.Sum256(s.key.N.Bytes())
+	return hex.EncodeToString(sum[:20])
+}
+
+// jwks is the signing key as discovery/keys answers it.
+func (s *Sim) jwks() map[string]any {
+	b64 := base64.RawURLEncoding.EncodeToString
+	return map[string]any{"keys": []any{map[string]any{
+		"kty": "RSA", "use": "sig", "alg": "RS256", "kid": s.kid(), "x5t": s.kid(),
+		"n": b64(s.key.N.Bytes()), "e": b64(big.NewInt(int64(s.key.E)).Bytes()),
+	}}}
+}
+
+// verify accepts a token of our own for one of the audiences.
+func (s *Sim) verify(r *http.Request, text string, audiences []string) (claims, error) {
+	var c claims
+	_, skew := s.lifetime()
+	_, err := jwt.ParseWithClaims(text, &c, func(*jwt.Token) (any, error) { return s.key.Public(), nil },
+		jwt.WithValidMethods([]string{"RS256"}), jwt.WithIssuer(s.issuer(r)), jwt.WithTimeFunc(func() time.Time { return s.now().Add(skew) }), jwt.WithLeeway(5*time.Minute), jwt.WithExpirationRequired())
+	if err != nil {
+		return c, err
+	}
+	if !slices.Contains(audiences, strings.TrimRight(c.Aud, "/")) {
+		return c, fmt.Errorf("the token is for %s: %w", c.Aud, jwt.ErrTokenInvalidAudience)
+	}
+	return c, nil
+}

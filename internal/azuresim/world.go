@@ -1,0 +1,189 @@
+package azuresim
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// DefaultTenant is the tenant of a world that names none.
+const DefaultTenant = "11111111-1111-1111-1111-111111111111"
+
+// World is what there is in Azure.
+type World struct {
+	TenantID       string         `json:"tenantId,omitempty"`
+	Subscriptions  []Subscription `json:"subscriptions"`
+	ResourceGroups []string       `json:"resourceGroups"` // ids
+	Applications   []Application  `json:"applications"`
+	Users          []User         `json:"users"`
+	Clusters       []Cluster      `json:"clusters"`
+	Assignments    []Assignment   `json:"assignments"`
+}
+
+// Subscription is an Azure subscription.
+type Subscription struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// Application is an Entra application with its service principal in the tenant, or a managed identity, which has no secret that
+// anybody sees.
+type Application struct {
+	ClientID string   `json:"clientId"`
+	ObjectID string   `json:"objectId"`
+	Name     string   `json:"name"`
+	Secrets  []Secret `json:"secrets,omitempty"`
+	// Certificates are PEM; their keys sign assertions. PublicKey is a PKIX key in PEM, of a managed identity's machine.
+	Certificates []string `json:"certificates,omitempty"`
+	PublicKey    string   `json:"publicKey,omitempty"`
+	// ResourceID is the Azure resource that a managed identity belongs to.
+	ResourceID string `json:"resourceId,omitempty"`
+	// Consent is still missing: tokens are refused with AADSTS65001.
+	ConsentMissing bool `json:"consentMissing,omitempty"`
+}
+
+// Secret is a client secret; without Expires it does not expire.
+type Secret struct {
+	Value   string    `json:"value"`
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// User can approve a device code.
+type User struct {
+	ObjectID string `json:"objectId"`
+	Name     string `json:"name"` // user principal name
+}
+
+// Assignment gives a role to a principal at a scope and below.
+type Assignment struct {
+	// Name is the assignment's GUID; made up when empty.
+	Name        string `json:"name,omitempty"`
+	Scope       string `json:"scope"`
+	RoleID      string `json:"roleId"` // the GUID of a Role
+	PrincipalID string `json:"principalId"`
+}
+
+// Load puts a world in place of the present one. Everything in it has been there for a long time.
+func (s *Sim) Load(w World) {
+	s.start()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.TenantID == "" {
+		w.TenantID = DefaultTenant
+	}
+	for i := range w.Assignments {
+		w.Assignments[i].complete()
+	}
+	s.world = w
+}
+
+func (a *Assignment) complete() {
+	if a.Name == "" {
+		a.Name = uuid.NewString()
+	}
+}
+
+// AddApplication adds an application, or replaces the one with its client id.
+func (s *Sim) AddApplication(a Application) {
+	s.start()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.addApplication(a)
+}
+
+func (s *Sim) addApplication(a Application) {
+	s.world.Applications = slices.DeleteFunc(s.world.Applications, func(b Application) bool { return b.ClientID == a.ClientID })
+	s.world.Applications = append(s.world.Applications, a)
+}
+
+// Assign gives a role, effective after the propagation delay.
+func (s *Sim) Assign(a Assignment) {
+	s.start()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.complete()
+	s.assign(a)
+}
+
+func (s *Sim) assign(a Assignment) {
+	s.made[a.Name] = s.now()
+	s.world.Assignments = append(s.world.Assignments, a)
+}
+
+// Revoke takes every role from a principal.
+func (s *Sim) Revoke(principal string) {
+	s.start()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.world.Assignments = slices.DeleteFunc(s.world.Assignments, func(a Assignment) bool { return a.PrincipalID == principal })
+}
+
+// Assignments lists the role assignments.
+func (s *Sim) Assignments() []Assignment {
+	s.start()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.world.Assignments)
+}
+
+func (s *Sim) application(match func(Application) bool) (Application, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.world.Applications, match)
+	if i < 0 {
+		return Application{}, false
+	}
+	return s.world.Applications[i], true
+}
+
+func (s *Sim) user(match func(User) bool) (User, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.world.Users, match)
+	if i < 0 {
+		return User{}, false
+	}
+	return s.world.Users[i], true
+}
+
+// keys are the public keys whose assertions the application is trusted with.
+func (a Application) keys() ([]crypto.PublicKey, error) {
+	var keys []crypto.PublicKey
+	for _, text := range a.Certificates {
+		block, _ := pem.Decode([]byte(text))
+		if block == nil {
+			return nil, fmt.Errorf("cannot read a certificate of %s: it is not PEM", a.Name)
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read a certificate of %s: %w", a.Name, err)
+		}
+		keys = append(keys, cert.PublicKey)
+	}
+	if a.PublicKey != "" {
+		block, _ := pem.Decode([]byte(a.PublicKey))
+		if block == nil {
+			return nil, fmt.Errorf("cannot read the public key of %s: it is not PEM", a.Name)
+		}
+		key, err := x509.ParsePKIXPublicKey(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the public key of %s: %w", a.Name, err)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// within tells whether an id is a scope or below it.
+func within(id, scope string) bool {
+	id, scope = arm.Key(id), arm.Key(scope)
+	return id == scope || scope == "/" || strings.HasPrefix(id, scope+"/")
+}
