@@ -2,7 +2,7 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
-PROGRAMS := aks-flex-node flexlab
+PROGRAMS := aks-flex-node azuresim flexlab
 GO ?= go
 
 .DEFAULT_GOAL := help

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+)
+
+// endpointFile tells the stand-in where the simulated Azure is; the real azcmagent has that built in.
+const endpointFile = "/etc/azuresim/endpoint"
+
+const arcVersion = "1.62.0-azuresim"
+
+// newAzcmagent is a stand-in for the Arc agent's command line, with the real one's flags as far as they are used.
+func newAzcmagent() *cobra.Command {
+	root := &cobra.Command{Use: "azcmagent", Short: "A stand-in for the Azure Connected Machine agent", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(connectCommand(), showCommand(), disconnectCommand(), &cobra.Command{
+		Use: "version", Args: cobra.NoArgs,
+		Run: func(*cobra.Command, []string) { fmt.Println("azcmagent version", arcVersion) },
+	})
+	return root
+}
+
+func machine() (azuresim.ConnectedMachine, error) {
+	text, err := os.ReadFile(endpointFile)
+	if err != nil {
+		return azuresim.ConnectedMachine{}, fmt.Errorf("cannot tell where Azure is: %w", err)
+	}
+	return azuresim.ConnectedMachine{Endpoint: strings.TrimSpace(string(text))}, nil
+}
+
+// fromFile sets the flags that a --config file has: a JSON object whose keys are names of flags.
+func fromFile(cmd *cobra.Command, path string) error {
+	if path == "" {
+		return nil
+	}
+	var values map[string]any
+	if err := readJSON(path, &values); err != nil {
+		return err
+	}
+	for name, value := range values {
+		if cmd.Flags().Lookup(name) == nil {
+			return fmt.Errorf("unknown flag in %s: %s", path, name)
+		}
+		if err := cmd.Flags().Set(name, fmt.Sprint(value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func connectCommand() *cobra.Command {
+	var c azuresim.Connection
+	config, tags := "", ""
+	cmd := &cobra.Command{
+		Use: "connect", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromFile(cmd, config); err != nil {
+				return err
+			}
+			if c.AccessToken == "" || c.ResourceName == "" || c.ResourceGroup == "" || c.SubscriptionID == "" || c.Location == "" {
+				return errors.New("AZCM0003: access-token, resource-name, resource-group, subscription-id and location are needed")
+			}
+			for pair := range strings.SplitSeq(tags, ",") {
+				if key, value, ok := strings.Cut(pair, "="); ok {
+					if c.Tags == nil {
+						c.Tags = map[string]string{}
+					}
+					c.Tags[key] = value
+				}
+			}
+			m, err := machine()
+			if err != nil {
+				return err
+			}
+			return m.Connect(cmd.Context(), c)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&c.SubscriptionID, "subscription-id", "s", "", "")
+	f.StringVarP(&c.ResourceGroup, "resource-group", "g", "", "")
+	f.StringVarP(&c.TenantID, "tenant-id", "t", "", "")
+	f.StringVarP(&c.Location, "location", "l", "", "")
+	f.StringVarP(&c.ResourceName, "resource-name", "n", "", "")
+	f.StringVar(&c.AccessToken, "access-token", "", "")
+	f.StringVar(&tags, "tags", "", "")
+	f.StringVar(&config, "config", "", "")
+	f.String("cloud", "AzureCloud", "")
+	return cmd
+}
+
+func showCommand() *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "show", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			m, err := machine()
+			if err != nil {
+				return err
+			}
+			c, ok := m.Show()
+			status := "Disconnected"
+			if ok {
+				status = "Connected"
+			}
+			if asJSON {
+				return json.NewEncoder(os.Stdout).Encode(map[string]any{
+					"status": status, "agentVersion": arcVersion, "resourceName": c.ResourceName, "resourceGroup": c.ResourceGroup,
+					"subscriptionId": c.SubscriptionID, "tenantId": c.TenantID, "location": c.Location,
+				})
+			}
+			fmt.Printf("Resource Name                           : %s\nResource Group Name                     : %s\nSubscription ID                         : %s\nTenant ID                               : %s\nAgent Version                           : %s\nAgent Status                            : %s\n",
+				c.ResourceName, c.ResourceGroup, c.SubscriptionID, c.TenantID, arcVersion, status)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "")
+	return cmd
+}
+
+func disconnectCommand() *cobra.Command {
+	token, config, localOnly := "", "", false
+	cmd := &cobra.Command{
+		Use: "disconnect", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromFile(cmd, config); err != nil {
+				return err
+			}
+			m, err := machine()
+			if err != nil {
+				return err
+			}
+			return m.Disconnect(cmd.Context(), token, localOnly)
+		},
+	}
+	cmd.Flags().StringVar(&token, "access-token", "", "")
+	cmd.Flags().StringVar(&config, "config", "", "")
+	cmd.Flags().BoolVarP(&localOnly, "force-local-only", "f", false, "")
+	return cmd
+}

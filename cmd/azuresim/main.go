@@ -1,0 +1,43 @@
+// Command azuresim is a simulated Azure for those without Azure: Entra ID and Azure Resource Manager for a network, and the
+// metadata services and the Arc agent for a machine. Called by the name azcmagent it is that.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	root := newRoot()
+	if filepath.Base(os.Args[0]) == "azcmagent" {
+		root = newAzcmagent()
+	}
+	err := root.ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "azuresim",
+		Short: "A simulated Azure that speaks the real protocols",
+		Long: `azuresim serves Entra ID and Azure Resource Manager on one origin, so that Azure's
+SDKs, the az CLI and aks-flex-node can be used without a subscription. In a
+machine it serves the metadata services: HIMDS (Arc) and IMDS (Azure VM).
+
+It is a stand-in for development: whoever reaches its control address owns it.`,
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.AddCommand(serveCommand(), himdsCommand(), imdsCommand())
+	return root
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+)
+
+func serveCommand() *cobra.Command {
+	var listen, control, cert, key, world string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve Entra ID and Azure Resource Manager",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sim := &azuresim.Sim{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+			if world != "" {
+				var w azuresim.World
+				if err := readJSON(world, &w); err != nil {
+					return err
+				}
+				sim.Load(w)
+			}
+			return errors.Join(
+				serve(cmd.Context(), server{listen, sim, cert, key}, server{listen: control, handler: sim.Control()}),
+			)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8445", "address to serve on, with TLS")
+	cmd.Flags().StringVar(&control, "control", "127.0.0.1:8446", "address to be steered at, without TLS; keep it on loopback")
+	cmd.Flags().StringVar(&cert, "tls-cert", "", "PEM `file` with the certificate")
+	cmd.Flags().StringVar(&key, "tls-key", "", "PEM `file` with its key")
+	cmd.Flags().StringVar(&world, "world", "", "JSON `file` that says what there is in this Azure")
+	for _, name := range []string{"tls-cert", "tls-key"} {
+		if err := cmd.MarkFlagRequired(name); err != nil {
+			panic("internal error: " + err.Error())
+		}
+	}
+	return cmd
+}
+
+func readJSON(path string, into any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	return nil
+}
+
+func himdsCommand() *cobra.Command {
+	endpoint := ""
+	cmd := &cobra.Command{
+		Use:   "himds",
+		Short: "Serve the metadata service of an Arc machine on 127.0.0.1:40342",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := os.MkdirAll(azuresim.ArcTokens, 0o700); err != nil {
+				return fmt.Errorf("cannot make %s: %w", azuresim.ArcTokens, err)
+			}
+			machine := azuresim.ConnectedMachine{Endpoint: endpoint}
+			return serve(cmd.Context(), server{listen: "127.0.0.1:40342", handler: &azuresim.ArcMetadata{Identity: machine.Identity}})
+		},
+	}
+	cmd.Flags().StringVar(&endpoint, "endpoint", "", "origin of the simulated Azure")
+	return cmd
+}
+
+func imdsCommand() *cobra.Command {
+	identities, listen := "", ""
+	cmd := &cobra.Command{
+		Use:   "imds",
+		Short: "Serve the metadata service of an Azure VM",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			handler := &azuresim.VMMetadata{}
+			if err := readJSON(identities, &handler.Identities); err != nil {
+				return err
+			}
+			return serve(cmd.Context(), server{listen: listen, handler: handler})
+		},
+	}
+	cmd.Flags().StringVar(&identities, "identities", "/etc/azuresim/identities.json", "JSON `file` with the VM's managed identities")
+	cmd.Flags().StringVar(&listen, "listen", "169.254.169.254:80", "address to serve on")
+	return cmd
+}
+
+// server is one address to serve on; with TLS if it has a certificate.
+type server struct {
+	listen    string
+	handler   http.Handler
+	cert, key string
+}
+
+// serve serves until ctx ends or a server fails.
+func serve(ctx context.Context, servers ...server) error {
+	failed := make(chan error, len(servers))
+	for _, s := range servers {
+		listener, err := net.Listen("tcp", s.listen)
+		if err != nil {
+			return fmt.Errorf("cannot serve: %w", err)
+		}
+		h := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
+		go func() {
+			if s.cert != "" {
+				failed <- h.ServeTLS(listener, s.cert, s.key)
+			} else {
+				failed <- h.Serve(listener)
+			}
+		}()
+		defer h.Close()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
