@@ -24,7 +24,12 @@ var rules = []struct {
 	{"internal/artifact", []string{"internal/config"}, []string{"os/exec"}},
 	{"internal/progress", []string{"internal/state"}, []string{"net", "os/exec"}},
 	{"internal/kube", nil, []string{"os/exec"}},
-	{"internal/agent", []string{"internal/apply", "internal/artifact", "internal/config", "internal/host", "internal/kube", "internal/node", "internal/progress", "internal/state"}, []string{"os/exec"}},
+	{"internal/arm", nil, []string{"os", "net", "os/exec"}},
+	{"internal/azuresim", []string{"internal/arm"}, []string{"os/exec"}},
+	{"internal/identity", []string{"internal/config"}, []string{"os/exec"}},
+	{"internal/aks", []string{"internal/config", "internal/identity"}, []string{"os", "os/exec"}},
+	{"internal/arc", []string{"internal/config", "internal/identity"}, []string{"os", "os/exec"}},
+	{"internal/agent", []string{"internal/aks", "internal/arc", "internal/identity", "internal/apply", "internal/artifact", "internal/config", "internal/host", "internal/kube", "internal/node", "internal/progress", "internal/state"}, []string{"os/exec"}},
 }
 
 func TestArrows(t *testing.T) {
@@ -47,7 +52,7 @@ func TestArrows(t *testing.T) {
 
 // Only one room runs programs on the machine, and only one speaks to systemd.
 func TestOnlyHostTouchesTheMachine(t *testing.T) {
-	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/aks-flex-node", "./internal/agent/...", "./internal/apply/...",
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/aks-flex-node", "./internal/agent/...", "./internal/aks/...", "./internal/arc/...", "./internal/identity/...", "./internal/apply/...",
 		"./internal/artifact/...", "./internal/config/...", "./internal/kube/...", "./internal/node/...", "./internal/progress/...", "./internal/state/...").Output()
 	if err != nil {
 		t.Fatalf("cannot list packages: %v", err)

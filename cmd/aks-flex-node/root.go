@@ -13,6 +13,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
 // Set by the linker.
@@ -101,7 +102,7 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift) there is something to do;
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", "text", "how results are printed: text or json")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		agentCommand(o), bootstrapCommand(o), planCommand(o), driftCommand(o), unbootstrapCommand(o), statusCommand(o),
+		agentCommand(o), bootstrapCommand(o), planCommand(o), driftCommand(o), unbootstrapCommand(o), statusCommand(o), tokenCommand(o),
 		configCommand(o), versionCommand(o),
 	)
 	return root
@@ -319,6 +320,30 @@ func statusCommand(o *options) *cobra.Command {
 				return errors.New("the node needs a look")
 			}
 			return err
+		},
+	}
+}
+
+func tokenCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "token",
+		Short: "Print a token of this node's Azure identity, as kubelet asks for it",
+		Long: `Prints an ExecCredential (client.authentication.k8s.io) with a token for the API
+server. kubelet and kubeconfigs call it. Tokens are kept in /run/aks-flex-node,
+which only root reads, renewed early by one process at a time, and handed out as
+long as they are good while the issuer is down.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a, done, err := o.agent(nil)
+			if err != nil {
+				return err
+			}
+			defer done()
+			token, err := a.Token(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return identity.WriteExec(o.out, token, os.Getenv("KUBERNETES_EXEC_INFO"))
 		},
 	}
 }

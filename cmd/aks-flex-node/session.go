@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -26,6 +27,10 @@ func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
 		return nil, nil, err
 	}
 	service := os.Getenv("AKS_FLEX_NODE_SERVICE") != ""
+	program, err := os.Executable()
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot tell where aks-flex-node is: %w", err)
+	}
 	log, logFile := o.logger(c, service)
 	machine := host.New("", log)
 	view := o.view(service)
@@ -35,6 +40,8 @@ func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
 		Show:      view.Show,
 		Client:    func(proxy func(*http.Request) (*url.URL, error)) *http.Client { return artifact.NewClient(proxy) },
 		InService: service,
+		Terminal:  !service && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(o.err.Fd())),
+		Program:   program,
 	}
 	closed := false
 	return a, func() {

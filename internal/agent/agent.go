@@ -14,6 +14,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/aks"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
@@ -36,6 +37,11 @@ type Machine interface {
 	Facts(ctx context.Context, q host.Query) (host.Facts, error)
 	// Journal returns the last lines that a unit has logged.
 	Journal(ctx context.Context, unit string, lines int) []string
+	// Run runs a program of somebody else; a secret is handed over in a file whose path is the last argument.
+	Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error)
+	// RunOnTerminal runs a program that talks to the person at the terminal.
+	RunOnTerminal(ctx context.Context, argv ...string) error
+	RestartUnit(ctx context.Context, name string) error
 }
 
 // Agent runs verbs on one machine.
@@ -52,6 +58,10 @@ type Agent struct {
 	Client func(proxy func(*http.Request) (*url.URL, error)) *http.Client
 	// InService tells that this process is the daemon's own service, which must not stop itself.
 	InService bool
+	// Terminal tells that there is a person to be asked.
+	Terminal bool
+	// Program is the path of aks-flex-node, which kubelet calls for tokens.
+	Program string
 	// Poll is how often kubelet's credential is looked for while kubelet joins.
 	Poll time.Duration
 }
@@ -81,6 +91,8 @@ type session struct {
 	engine  *apply.Engine
 	records records
 	lock    *lock
+	// asked is what Azure has said about the cluster; nil when it was not asked.
+	asked *aks.Cluster
 }
 
 // open starts a verb that may write. It takes the lock, reads the ledger and clears away what a killed run left half written.

@@ -39,6 +39,7 @@ func (a *Agent) Bootstrap(ctx context.Context, c config.Config) (Result, error) 
 		return Result{}, err
 	}
 	defer s.close()
+	s.asked = before.asked
 	changes, err := s.bootstrap(ctx, c)
 	took := a.now().Sub(began)
 	return Result{NodeName: c.Agent.NodeName, Ready: err == nil, Changes: changes, Took: took, Seconds: took.Seconds()}, err
@@ -150,11 +151,15 @@ func (s *session) goBack(ctx context.Context, failed *goal, cause error) error {
 
 // joinState is what join-state.json shall say.
 func (g *goal) joinState(joined bool) JoinState {
-	sum := sha256.Sum256([]byte(g.facts.CA))
 	return JoinState{
 		NodeName: g.config.Agent.NodeName,
 		Server:   g.facts.Server,
-		CASHA256: hex.EncodeToString(sum[:]),
+		CASHA256: digest([]byte(g.facts.CA)),
 		Joined:   joined || g.facts.Joined,
 	}
+}
+
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
 }

@@ -40,6 +40,9 @@ func (s *session) converge(ctx context.Context, g *goal, view *steps) (changes i
 		}
 	}
 	defer func() { changes = view.total }()
+	if err := s.enrol(ctx, g, view); err != nil {
+		return 0, err
+	}
 	if err := s.bring(ctx, g); err != nil {
 		return 0, err
 	}

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -29,10 +28,10 @@ func (s *session) goal(ctx context.Context, c config.Config) (*goal, error) {
 	if ok {
 		g.applied = &previous
 	}
-	if err := s.sameNode(g); err != nil {
+	if err := s.facts(ctx, g); err != nil {
 		return nil, err
 	}
-	if err := s.facts(ctx, g); err != nil {
+	if err := s.sameNode(g); err != nil {
 		return nil, err
 	}
 	return g, s.resolve(ctx, g)
@@ -60,12 +59,11 @@ func (s *session) sameNode(g *goal) error {
 	if err != nil || !ok || !join.Joined {
 		return err
 	}
-	want := g.config
-	switch {
-	case join.NodeName != want.Agent.NodeName:
-		return fmt.Errorf("cannot become Node %s: this machine is Node %s; run `aks-flex-node unbootstrap` first", want.Agent.NodeName, join.NodeName)
-	case join.Server != want.Node.Kubelet.ServerURL:
-		return fmt.Errorf("cannot join %s: this machine is a node of %s; run `aks-flex-node unbootstrap` first", want.Node.Kubelet.ServerURL, join.Server)
+	switch name := g.config.Agent.NodeName; {
+	case join.NodeName != name:
+		return fmt.Errorf("cannot become Node %s: this machine is Node %s; run `aks-flex-node unbootstrap` first", name, join.NodeName)
+	case join.Server != g.facts.Server:
+		return fmt.Errorf("cannot join %s: this machine is a node of %s; run `aks-flex-node unbootstrap` first", g.facts.Server, join.Server)
 	}
 	return nil
 }
@@ -77,14 +75,14 @@ func (s *session) facts(ctx context.Context, g *goal) error {
 	if err != nil {
 		return err
 	}
-	ca, err := base64.StdEncoding.DecodeString(g.config.Node.Kubelet.CACertData)
+	cluster, err := s.cluster(ctx, g.config)
 	if err != nil {
-		return fmt.Errorf("internal error: caCertData was not validated: %w", err)
+		return err
 	}
 	g.facts = node.Facts{
 		Arch:       seen.Arch,
-		Server:     g.config.Node.Kubelet.ServerURL,
-		CA:         string(ca),
+		Server:     cluster.Server,
+		CA:         cluster.CA,
 		ResolvConf: seen.ResolvConf,
 		PodCIDR:    g.config.CNI.PodCIDR,
 		ForeignCNI: slices.DeleteFunc(slices.Clone(seen.CNIConfigs), func(name string) bool { return name == node.ConflistName }),
@@ -97,7 +95,10 @@ func (s *session) facts(ctx context.Context, g *goal) error {
 	if g.applied != nil && g.facts.PodCIDR == "" {
 		g.facts.PodCIDR = g.applied.Facts.PodCIDR
 	}
-	g.facts.Joined = s.credentialed(g.config)
+	if g.config.Azure.BootstrapToken == nil {
+		g.facts.Program = s.Program
+	}
+	g.facts.Joined = s.joined(g.config)
 	return nil
 }
 
@@ -122,11 +123,24 @@ func (s *session) rememberedSwap(f *node.Facts) {
 	f.Swaps, f.SwapUnits = slices.Compact(f.Swaps), slices.Compact(f.SwapUnits)
 }
 
-// credentialed tells whether kubelet has a certificate that is good now, so that it needs no token to join.
+// joined tells whether the cluster has let this node in: kubelet needs nothing more to join.
+func (s *session) joined(c config.Config) bool {
+	if !s.credentialed(c) || !c.Azure.ShowsToken() {
+		return s.credentialed(c)
+	}
+	var join JoinState
+	ok, err := s.records.load(joinFile, &join)
+	return err == nil && ok && join.Joined
+}
+
+// credentialed tells whether kubelet has a credential: a certificate that is good now, or the way to an identity's tokens.
 func (s *session) credentialed(c config.Config) bool {
 	dir := c.Paths.Kubernetes.KubeletDir
 	if _, err := s.Machine.ReadFile(node.KubeconfigPath(dir)); err != nil {
 		return false
+	}
+	if c.Azure.ShowsToken() {
+		return true
 	}
 	data, err := s.Machine.ReadFile(path.Join(dir, "pki", "kubelet-client-current.pem"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -24,25 +24,17 @@ func (s *session) preflight(ctx context.Context, c config.Config) error {
 	if err := supported(seen); err != nil {
 		return err
 	}
-	if err := joinable(c); err != nil {
-		return err
-	}
 	problems := []error{s.tools(seen), s.room(seen), s.foreignUnits(seen), s.foreignState(ctx, c)}
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}
-	if s.credentialed(c) {
+	if s.joined(c) {
 		return nil
 	}
-	return s.reach(ctx, c)
-}
-
-// joinable tells whether this version can join with the identity that is configured.
-func joinable(c config.Config) error {
-	if mode := c.Azure.AuthMode(); mode != config.AuthBootstrapToken {
-		return fmt.Errorf("cannot join with azure.%s yet: this version joins with azure.bootstrapToken", mode)
+	if err := s.identifiable(ctx, c); err != nil {
+		return err
 	}
-	return nil
+	return s.reach(ctx, c)
 }
 
 // supported tells whether this is a system that we know.
@@ -129,15 +121,31 @@ func (s *session) foreignState(ctx context.Context, c config.Config) error {
 	return errors.Join(errs...)
 }
 
-// reach makes sure that the API server can be reached and accepts the token, layer by layer.
+// reach makes sure that the API server can be reached and accepts the credential, layer by layer. An Arc identity may not be there
+// yet: it is tried once the machine is connected.
 func (s *session) reach(ctx context.Context, c config.Config) error {
-	g := &goal{config: c}
-	if err := s.facts(ctx, g); err != nil {
+	where, err := s.cluster(ctx, c)
+	if err != nil {
 		return err
 	}
-	target := kube.Target{Server: g.facts.Server, CA: []byte(g.facts.CA), Proxy: c.ProxyFunc()}
+	target := kube.Target{Server: where.Server, CA: []byte(where.CA), Proxy: c.ProxyFunc()}
 	if token := c.Azure.BootstrapToken; token != nil {
 		target.Token = token.Token.Reveal()
+		return kube.Probe(ctx, target)
 	}
-	return kube.Probe(ctx, target)
+	target.Entra = true
+	if c.Azure.AuthMode() == config.AuthArc {
+		return kube.Probe(ctx, target)
+	}
+	if target.Token, err = s.kubeletToken(ctx, c); err != nil {
+		return err
+	}
+	if err := kube.Probe(ctx, target); err != nil {
+		return err
+	}
+	if ok, err := s.authorised(ctx, c, target.Token); err != nil || ok {
+		return err
+	}
+	_, role := needed(c)
+	return fmt.Errorf("cannot join the cluster: it does not authorise the configured identity, which needs %s; a role assignment takes some minutes to have an effect", role)
 }

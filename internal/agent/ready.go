@@ -116,7 +116,7 @@ func (s *session) evidence(ctx context.Context, g *goal) kube.Evidence {
 		e.CNIConfigs = seen.CNIConfigs
 	}
 	e.Probe = s.reach(ctx, g.config)
-	if cluster := s.asker(g.config); cluster != nil {
+	if cluster := s.asker(ctx, g.config); cluster != nil {
 		defer cluster.Close()
 		if n, err := cluster.Node(ctx, e.NodeName); err == nil {
 			e.Node = &n
@@ -128,19 +128,25 @@ func (s *session) evidence(ctx context.Context, g *goal) kube.Evidence {
 	return e
 }
 
-// asker returns a client with whatever credential there is: kubelet's, else the bootstrap token, which may read the CSRs.
-func (s *session) asker(c config.Config) *kube.Client {
+// asker returns a client with whatever credential there is: kubelet's, else what it joins with, which may
+// read the CSRs.
+func (s *session) asker(ctx context.Context, c config.Config) *kube.Client {
 	if s.credentialed(c) {
 		if cluster, err := s.kubelet(c); err == nil {
 			return cluster
 		}
 	}
-	g := &goal{config: c}
-	token := c.Azure.BootstrapToken
-	if token == nil || s.facts(context.Background(), g) != nil {
+	where, err := s.cluster(ctx, c)
+	token := ""
+	if b := c.Azure.BootstrapToken; b != nil {
+		token = b.Token.Reveal()
+	} else if err == nil {
+		token, err = s.kubeletToken(ctx, c)
+	}
+	if err != nil {
 		return nil
 	}
-	cluster, err := kube.FromToken(g.facts.Server, []byte(g.facts.CA), token.Token.Reveal(), c.ProxyFunc())
+	cluster, err := kube.FromToken(where.Server, []byte(where.CA), token, c.ProxyFunc())
 	if err != nil {
 		return nil
 	}

@@ -19,7 +19,7 @@ type steps struct {
 	last    string
 	staying bool
 	undoing bool
-	failed  bool
+	ended   bool
 	// kubelet is when kubelet was started or restarted last in this run.
 	kubelet time.Time
 }
@@ -50,10 +50,10 @@ func (p *steps) emit(e apply.Event) {
 // advance ends the current step, passes over those that have nothing to do, and begins next. Undoing goes backwards and
 // passes over nothing.
 func (p *steps) advance(next state.Step) {
-	if p.current != "" && !p.failed {
+	if p.current != "" && !p.ended {
 		p.done("")
 	}
-	p.failed = false
+	p.ended = false
 	passed := p.current == ""
 	for _, step := range state.Steps() {
 		if step == next || p.undoing {
@@ -76,6 +76,12 @@ func (p *steps) stay() {
 	p.staying = true
 }
 
+// finish ends the current step with a text.
+func (p *steps) finish(text string) {
+	p.done(text)
+	p.ended = true
+}
+
 // doing shows what the current step is at.
 func (p *steps) doing(text string) {
 	p.agent.show(progress.Event{Kind: progress.Doing, Step: p.current, Text: text})
@@ -84,7 +90,7 @@ func (p *steps) doing(text string) {
 // fail ends the current step as failed.
 func (p *steps) fail() {
 	p.agent.show(progress.Event{Kind: progress.StepFailed, Step: p.current})
-	p.failed = true
+	p.ended = true
 }
 
 // done ends the current step. Without a text it says what was changed.
@@ -100,7 +106,7 @@ func (p *steps) done(text string) {
 
 // end ends the last step, unless it has failed.
 func (p *steps) end() {
-	if p.current != "" && !p.failed {
+	if p.current != "" && !p.ended {
 		p.done("")
 	}
 }

@@ -40,6 +40,9 @@ func (a *Agent) Unbootstrap(ctx context.Context, c *config.Config, how Leave) (R
 	}
 	if !s.engine.Journal.Exists() {
 		s.show(progress.Event{Kind: progress.Note, Text: "this machine is not a node; nothing to undo"})
+		if err := s.leaveArc(ctx, c, how); err != nil {
+			return result, err
+		}
 		return result, s.erase(ctx)
 	}
 	view := &steps{agent: a}
@@ -54,13 +57,19 @@ func (a *Agent) Unbootstrap(ctx context.Context, c *config.Config, how Leave) (R
 	if cluster != nil { // while there is a credential: a run that is killed later can no longer do it
 		stays = s.deleteNode(ctx, cluster, result.NodeName)
 	}
+	arcStays := s.leaveArc(ctx, c, how)
 	err = errors.Join(err, s.engine.Revert(ctx))
 	result.Changes = view.total
-	if err == nil {
+	switch {
+	case err != nil:
+	case arcStays != nil: // the records of it stay too, for the next run; what is left is no node
+		view.end()
+		err = s.records.remove(ctx, joinFile)
+	default:
 		view.end()
 		err = s.erase(ctx)
 	}
-	err = errors.Join(err, stays)
+	err = errors.Join(err, stays, arcStays)
 	result.Took = a.now().Sub(began)
 	result.Seconds = result.Took.Seconds()
 	return result, err

@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -31,12 +33,15 @@ func azureRules() []rule {
 		{"azure.servicePrincipal.tenantId", aGUID, matches(guid)},
 		{"azure.servicePrincipal.clientId", aGUID, matches(guid)},
 		{"azure.servicePrincipal.clientSecret", "printable ASCII without spaces", matches(`[!-~]+`)},
-		{"azure.servicePrincipal.clientSecretFile", aFile, isAbs},
+		{"azure.servicePrincipal.clientSecretFile", aFile + ", or the name of a systemd credential", func(s string) bool {
+			return isAbs(s) || matches(`[A-Za-z0-9._-]+`)(s)
+		}},
 		{"azure.servicePrincipal.certificateFile", aFile, isAbs},
 		{"azure.managedIdentity.clientId", aGUID, matches(guid)},
 		{"azure.bootstrapToken.token", "a bootstrap token: 6 characters, a dot, 16 characters, each a-z or 0-9", matches(`[a-z0-9]{6}\.[a-z0-9]{16}`)},
 		{"azure.targetCluster.resourceId", "the id of a managed cluster: /subscriptions/<GUID>/resourceGroups/<name>/providers/Microsoft.ContainerService/managedClusters/<name>", isClusterID},
 		{"azure.targetCluster.location", aLocation, isLocation},
+		{"azure.kubeletCredential", "token or certificate", oneOf(CredentialToken, CredentialCertificate)},
 		{"azure.targetAgentPoolName", "1 to 12 characters a-z and 0-9, a letter first", matches(`[a-z][a-z0-9]{0,11}`)},
 	}
 }
@@ -50,6 +55,10 @@ func arcRules() []rule {
 		{"azure.arc.machineName", "1 to 54 letters, digits, '-', '_' and '.', a letter or digit first and last", matches(`[A-Za-z0-9](?:[A-Za-z0-9._-]{0,52}[A-Za-z0-9])?`)},
 		{"azure.arc.resourceGroup", "the name of a resource group: up to 90 letters, digits, '-', '_', '.', '(' and ')', no '.' last", isResourceGroup},
 		{"azure.arc.location", aLocation, isLocation},
+		{"azure.arc.roles.*", "a GUID, or one of " + strings.Join(slices.Sorted(maps.Keys(Roles())), ", "), func(s string) bool {
+			_, known := Roles()[s]
+			return known || matches(guid)(s)
+		}},
 		{"azure.arc.tags", `the name of a tag: 1 to 512 characters, none of < > % & \ ? / = and none that does not print`, func(s string) bool {
 			return matches(`[^<>%&\\?/=\p{C}]+`)(s) && utf8.RuneCountInString(s) <= 512
 		}},
@@ -76,6 +85,37 @@ func (t TargetCluster) ID() (subscription, resourceGroup, name string) {
 		return "", "", ""
 	}
 	return m[1], m[2], m[3]
+}
+
+// What kubelet shows to the API server when an Azure identity authenticates the node.
+const (
+	// CredentialToken is the identity's token with each request: Azure's role assignments authorise kubelet.
+	CredentialToken = "token"
+	// CredentialCertificate is a node certificate, for which the identity may only ask: the Node authorizer authorises kubelet.
+	CredentialCertificate = "certificate"
+)
+
+// The roles that kubelet's identity is given on the cluster when it shows its token.
+const (
+	RoleReader           = "Reader"
+	RoleRBACClusterAdmin = "Azure Kubernetes Service RBAC Cluster Admin"
+	RoleClusterAdmin     = "Azure Kubernetes Service Cluster Admin Role"
+	RoleClusterUser      = "Azure Kubernetes Service Cluster User Role"
+)
+
+// Roles are the GUIDs of built-in roles, by name (Azure built-in roles).
+func Roles() map[string]string {
+	return map[string]string{
+		RoleReader:           "acdd72a7-3385-48ef-bd42-f606fba81ae7",
+		RoleRBACClusterAdmin: "b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b",
+		RoleClusterAdmin:     "0ab0b1a8-8aac-4efd-b8c2-3ee1fb270be8",
+		RoleClusterUser:      "4abbcc35-e782-43d8-92c5-2d3f1bd2253f",
+	}
+}
+
+// ShowsToken tells whether kubelet authenticates each request with a token of an Azure identity.
+func (a Azure) ShowsToken() bool {
+	return a.AuthMode() != AuthBootstrapToken && a.KubeletCredential == CredentialToken
 }
 
 // AuthMode is a way in which a node proves who it is.
@@ -146,6 +186,9 @@ func checkToken(c Config, r *report) {
 		return
 	}
 	r.need("azure.bootstrapToken.token", token.Token != "", "must be set in this section")
+	if c.Azure.KubeletCredential == CredentialToken {
+		r.add("azure.kubeletCredential", show(CredentialToken), "must not be token with a bootstrap token, which only asks for a certificate")
+	}
 	const why = "must be set: a bootstrap token cannot ask Azure for it"
 	r.need("node.kubelet.serverURL", c.Node.Kubelet.ServerURL != "", why)
 	r.need("node.kubelet.caCertData", c.Node.Kubelet.CACertData != "", why)

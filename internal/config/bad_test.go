@@ -146,7 +146,7 @@ func badAzureCases() []badCase {
 		{`{"azure": {"servicePrincipal": {"clientSecret": "` + testSecret + `"}}}`, "azure.servicePrincipal.clientId", "must be set"},
 		{`{"azure": {"servicePrincipal": {` + sp + `}}}`, "azure.servicePrincipal", "exactly one of clientSecret"},
 		{`{"azure": {"servicePrincipal": {` + sp + `, "clientSecret": "a", "certificateFile": "/etc/a.pem"}}}`, "azure.servicePrincipal", "it holds 2"},
-		{`{"azure": {"servicePrincipal": {` + sp + `, "clientSecretFile": "secret"}}}`, "azure.servicePrincipal.clientSecretFile", "absolute path"},
+		{`{"azure": {"servicePrincipal": {` + sp + `, "clientSecretFile": "files/secret"}}}`, "azure.servicePrincipal.clientSecretFile", "absolute path"},
 		{`{"azure": {"servicePrincipal": {` + sp + `, "clientSecret": "two words"}}}`, "azure.servicePrincipal.clientSecret", "printable"},
 		{`{"azure": {"servicePrincipal": {` + sp + `, "clientSecret": "a", "clientTenant": "contoso"}}}`, "azure.servicePrincipal.clientTenant", "GUID"},
 		{`{"azure": {"tenantId": null, "servicePrincipal": {` + sp + `, "clientSecret": "a"}}}`, "azure.tenantId", "must be set"},

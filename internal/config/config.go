@@ -45,6 +45,9 @@ type Azure struct {
 	// Arc registers the machine with Azure Arc and authenticates as its identity.
 	Arc           *Arc          `json:"arc,omitempty"`
 	TargetCluster TargetCluster `json:"targetCluster"`
+	// KubeletCredential is what kubelet shows to the API server when an Azure identity authenticates the node: the identity's
+	// token with each request, or a node certificate that the token was only used to ask for.
+	KubeletCredential string `json:"kubeletCredential,omitempty"`
 	// TargetAgentPoolName is the agent pool that the node is counted to.
 	TargetAgentPoolName string `json:"targetAgentPoolName,omitempty"`
 }
@@ -57,7 +60,7 @@ type ServicePrincipal struct {
 	ClientID string `json:"clientId"`
 	// ClientSecret is the application's secret.
 	ClientSecret Secret `json:"clientSecret,omitempty"`
-	// ClientSecretFile is a file that holds the secret and nothing else.
+	// ClientSecretFile is a file that holds the secret and nothing else, or a systemd credential that does.
 	ClientSecretFile string `json:"clientSecretFile,omitempty"`
 	// CertificateFile is a PEM file with the application's certificate and private key.
 	CertificateFile string `json:"certificateFile,omitempty"`
@@ -89,6 +92,9 @@ type Arc struct {
 	Location string `json:"location,omitempty"`
 	// AutoRoleAssignment makes the agent give the Arc identity its roles on the cluster; otherwise the operator has.
 	AutoRoleAssignment *bool `json:"autoRoleAssignment,omitempty"`
+	// Roles are those that the Arc identity is given on the cluster, by name or GUID; default: three when kubelet shows a token, none
+	// when it has a certificate.
+	Roles []string `json:"roles,omitempty"`
 }
 
 // TargetCluster names the managed cluster that the node joins.

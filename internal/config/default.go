@@ -43,6 +43,9 @@ func (c *Config) complete(host Host) {
 	manager, authority := endpoints(c.Azure.Cloud)
 	or(&c.Azure.ResourceManagerEndpoint, manager)
 	or(&c.Azure.AuthorityHost, authority)
+	if c.Azure.BootstrapToken == nil {
+		or(&c.Azure.KubeletCredential, CredentialToken)
+	}
 	if sp := c.Azure.ServicePrincipal; sp != nil {
 		or(&sp.TenantID, c.Azure.TenantID)
 	}
@@ -52,6 +55,9 @@ func (c *Config) complete(host Host) {
 		or(&arc.Location, c.Azure.TargetCluster.Location)
 		arc.Enabled = yes(arc.Enabled)
 		arc.AutoRoleAssignment = yes(arc.AutoRoleAssignment)
+		if arc.Roles == nil && c.Azure.KubeletCredential == CredentialToken {
+			arc.Roles = []string{RoleReader, RoleRBACClusterAdmin, RoleClusterAdmin}
+		}
 	}
 	if _, ok := c.Node.Labels[managedLabel]; !ok {
 		labels := map[string]string{managedLabel: managedValue}

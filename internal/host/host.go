@@ -21,6 +21,8 @@ type Host struct {
 	Root    string
 	Systemd Systemd
 	Kernel  Kernel
+	// Programs runs other people's programs; nil runs them on this machine.
+	Programs Programs
 	// Touch is called before every call that changes something; an error stops there. Tests kill a run with it.
 	Touch func(what string) error
 	Log   *slog.Logger

@@ -205,9 +205,9 @@ func tempName(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".aks-flex-node~")
 }
 
-// Sweep removes unfinished files and links that a killed run has left beside the given things.
+// Sweep removes unfinished files and links that a killed run has left beside the given things, and secrets that it was handing over.
 func (h *Host) Sweep(keys []state.Key) error {
-	var errs []error
+	errs := []error{h.clearSecrets()}
 	for _, key := range keys {
 		name, ok := cutPath(key)
 		if !ok {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -23,8 +24,8 @@ type Proxy = func(*http.Request) (*url.URL, error)
 
 // Client speaks to one API server with one credential.
 type Client struct {
-	core, policy, certificates *rest.RESTClient
-	http                       *http.Client
+	core, policy, certificates, authorization *rest.RESTClient
+	http                                      *http.Client
 }
 
 // requestTimeout bounds each single request.
@@ -55,7 +56,7 @@ func newClient(c *rest.Config, proxy Proxy) (*Client, error) {
 		return nil, fmt.Errorf("cannot make a client for %s: %w", c.Host, err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, policyv1.AddToScheme, certificatesv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, policyv1.AddToScheme, certificatesv1.AddToScheme, authorizationv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("internal error: %w", err)
 		}
@@ -71,10 +72,11 @@ func newClient(c *rest.Config, proxy Proxy) (*Client, error) {
 		return rc
 	}
 	k := &Client{
-		core:         group("/api", corev1.SchemeGroupVersion),
-		policy:       group("/apis", policyv1.SchemeGroupVersion),
-		certificates: group("/apis", certificatesv1.SchemeGroupVersion),
-		http:         client,
+		core:          group("/api", corev1.SchemeGroupVersion),
+		policy:        group("/apis", policyv1.SchemeGroupVersion),
+		certificates:  group("/apis", certificatesv1.SchemeGroupVersion),
+		authorization: group("/apis", authorizationv1.SchemeGroupVersion),
+		http:          client,
 	}
 	return k, err
 }

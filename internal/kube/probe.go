@@ -26,6 +26,8 @@ type Target struct {
 	CA []byte
 	// Token is a bearer token; without one the credential is not tried.
 	Token string
+	// Entra tells that the token is one of Entra ID rather than a bootstrap token.
+	Entra bool
 	Proxy Proxy
 }
 
@@ -222,6 +224,10 @@ func (t Target) judge(response *http.Response) error {
 		Minor string `json:"minor"`
 	}
 	switch {
+	case response.StatusCode == http.StatusUnauthorized && t.Entra && t.Token != "":
+		return &Fault{Layer: LayerAuth, Message: "the API server does not accept the identity's token of Entra ID (401)", Remedy: "the cluster must use Entra ID (az aks update --enable-aad) and belong to the same tenant; check this machine's clock too (timedatectl)"}
+	case response.StatusCode == http.StatusUnauthorized && t.Token == "":
+		return nil // it is an API server, and lets nobody in without a credential
 	case response.StatusCode == http.StatusUnauthorized:
 		return &Fault{Layer: LayerAuth, Message: "the API server does not accept the bootstrap token (401)", Remedy: "it has expired or been revoked: ask the cluster's operator for a new one"}
 	case response.StatusCode == http.StatusForbidden:

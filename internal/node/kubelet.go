@@ -20,7 +20,7 @@ var kubeletService string
 // format, merged by kubelet over ours), into systemd drop-ins and into KUBELET_EXTRA_ARGS of /etc/default/kubelet.
 func kubelet(p *part) {
 	p.owe([]string{kubeletUnit}, state.NewFile(p.kubeletConfigPath(), 0o644, p.kubeletConfiguration()))
-	service := execute(kubeletService, map[string]any{"Flags": p.kubeletFlags()})
+	service := execute(kubeletService, map[string]any{"Flags": p.kubeletFlags(), "Credential": p.systemdCredential()})
 	p.owe([]string{state.DaemonReload, kubeletUnit}, state.NewFile(unitDir+"/"+kubeletUnit, 0o644, service))
 	p.proxyDropIn(kubeletUnit)
 }
@@ -41,9 +41,11 @@ func (p *part) kubeletFlags() []string {
 		"--root-dir=" + dir,
 		"--cert-dir=" + path.Join(dir, "pki"),
 		"--kubeconfig=" + p.kubeconfig(),
-		"--bootstrap-kubeconfig=" + p.bootstrapKubeconfig(),
 		"--hostname-override=" + p.config.Agent.NodeName,
 		"--node-labels=" + labels(p.config.Node.Labels),
+	}
+	if !p.config.Azure.ShowsToken() {
+		flags = append(flags, "--bootstrap-kubeconfig="+p.bootstrapKubeconfig())
 	}
 	if minor(p.config.Kubernetes.Version) >= 30 {
 		flags = append(flags, "--config-dir="+p.kubeletDropIns())
@@ -132,7 +134,7 @@ func (p *part) kubeletConfiguration() string {
 		"protectKernelDefaults":          true,
 		"readOnlyPort":                   0,
 		"resolvConf":                     p.facts.ResolvConf,
-		"rotateCertificates":             p.config.Azure.BootstrapToken != nil,
+		"rotateCertificates":             !p.config.Azure.ShowsToken(), // with it, kubelet would wait for a certificate and show no token
 		"runtimeRequestTimeout":          "15m0s",
 		"staticPodPath":                  paths.ManifestsDir,
 		"streamingConnectionIdleTimeout": "4h0m0s",

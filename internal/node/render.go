@@ -29,6 +29,8 @@ type Facts struct {
 	// Swaps are the swap areas in use and SwapUnits the systemd units that would bring swap back at boot.
 	Swaps     []string `json:"swaps,omitempty"`
 	SwapUnits []string `json:"swapUnits,omitempty"`
+	// Program is the path of aks-flex-node itself, which kubelet calls for tokens.
+	Program string `json:"program,omitempty"`
 	// Store maps the name of an artifact to the directory that holds its files.
 	Store map[string]string `json:"store"`
 }

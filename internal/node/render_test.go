@@ -48,7 +48,7 @@ func facts() Facts {
 	for i, name := range []string{"containerd", "kubelet", "runc", "cni-plugins", "kubectl", "kubeadm", "node-problem-detector"} {
 		store[name] = path.Join(StoreDir, strings.Repeat(fmt.Sprint(i), 8))
 	}
-	return Facts{Arch: "amd64", Server: "https://cluster.example:443", CA: "-----CA-----\n", ResolvConf: "/etc/resolv.conf", Store: store}
+	return Facts{Arch: "amd64", Server: "https://cluster.example:443", CA: "-----CA-----\n", ResolvConf: "/etc/resolv.conf", Program: "/usr/local/bin/aks-flex-node", Store: store}
 }
 
 // text shows a whole node, for golden files.
@@ -78,6 +78,12 @@ func TestRender(t *testing.T) {
 		facts  func(*Facts)
 	}{
 		{name: "before-join"},
+		{name: "identity-token", config: func(c *config.Config) {
+			c.Azure = config.Azure{ServicePrincipal: &config.ServicePrincipal{ClientID: "id", ClientSecretFile: "sp-secret"}, KubeletCredential: config.CredentialToken}
+		}},
+		{name: "identity-certificate", config: func(c *config.Config) {
+			c.Azure = config.Azure{ManagedIdentity: &config.ManagedIdentity{}, KubeletCredential: config.CredentialCertificate}
+		}},
 		{name: "joined", facts: func(f *Facts) { f.Joined, f.PodCIDR = true, "10.244.3.0/24" }},
 		{name: "containerd-1.7", config: func(c *config.Config) { c.Containerd.Version = "1.7.30" }},
 		{name: "foreign-cni", facts: func(f *Facts) { f.PodCIDR, f.ForeignCNI = "10.244.3.0/24", []string{"05-cilium.conflist"} }},

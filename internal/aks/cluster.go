@@ -1,0 +1,95 @@
+// Package aks asks Azure Resource Manager about the managed cluster: where its API server is, how it is verified, and whether Azure's
+// role assignments authorise in it.
+package aks
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/containerservice/armcontainerservice/v6"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+)
+
+// Cluster is what a node must know of its cluster.
+type Cluster struct {
+	// Server is the API server's URL and CA the PEM certificates that it is verified with.
+	Server, CA string
+	// Version is the control plane's, such as 1.34.4.
+	Version string
+	// Entra tells whether the API server accepts Entra's tokens, AzureRBAC whether Azure's role assignments authorise there.
+	Entra, AzureRBAC bool
+}
+
+// Client asks about one cluster.
+type Client struct {
+	Target     config.TargetCluster
+	Credential azcore.TokenCredential
+	Options    *arm.ClientOptions
+}
+
+// Cluster reads the cluster. The API server's address and CA come from a kubeconfig; everything else in that is dropped unread and
+// never written.
+func (c Client) Cluster(ctx context.Context) (Cluster, error) {
+	subscription, group, name := c.Target.ID()
+	clusters, err := armcontainerservice.NewManagedClustersClient(subscription, c.Credential, c.Options)
+	if err != nil {
+		return Cluster{}, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+	}
+	got, err := clusters.Get(ctx, group, name, nil)
+	if err != nil {
+		return Cluster{}, identity.Explain(err, identity.Need{Doing: "read the cluster", Role: config.RoleClusterUser, Scope: c.Target.ResourceID})
+	}
+	var cluster Cluster
+	if p := got.Properties; p != nil {
+		if p.AADProfile != nil {
+			cluster.Entra, cluster.AzureRBAC = true, p.AADProfile.EnableAzureRBAC != nil && *p.AADProfile.EnableAzureRBAC
+		}
+		if p.CurrentKubernetesVersion != nil {
+			cluster.Version = *p.CurrentKubernetesVersion
+		}
+	}
+	user, err := clusters.ListClusterUserCredentials(ctx, group, name, nil)
+	kubeconfigs := user.Kubeconfigs
+	if err != nil { // an identity that may only have the administrator's
+		admin, adminErr := clusters.ListClusterAdminCredentials(ctx, group, name, nil)
+		if adminErr != nil {
+			return Cluster{}, identity.Explain(err, identity.Need{Doing: "read the address of the API server", Role: config.RoleClusterUser, Scope: c.Target.ResourceID})
+		}
+		kubeconfigs = admin.Kubeconfigs
+	}
+	for _, k := range kubeconfigs {
+		if k != nil {
+			return cluster, cluster.address(k.Value)
+		}
+	}
+	return Cluster{}, errors.New("cannot read the address of the API server: Azure has no kubeconfig of the cluster")
+}
+
+// address takes server and CA out of a kubeconfig.
+func (c *Cluster) address(kubeconfig []byte) error {
+	if decoded, err := base64.StdEncoding.DecodeString(string(kubeconfig)); err == nil {
+		kubeconfig = decoded // some API versions encode it twice
+	}
+	parsed, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return errors.New("cannot read the kubeconfig that Azure has sent") // the cause would quote it, and it may hold a secret
+	}
+	current := parsed.Contexts[parsed.CurrentContext]
+	var cluster *clientcmdapi.Cluster
+	if current != nil {
+		cluster = parsed.Clusters[current.Cluster]
+	}
+	if cluster == nil || cluster.Server == "" || len(cluster.CertificateAuthorityData) == 0 {
+		return errors.New("cannot use the kubeconfig that Azure has sent: it names no server, or no CA")
+	}
+	c.Server, c.CA = cluster.Server, string(cluster.CertificateAuthorityData)
+	return nil
+}

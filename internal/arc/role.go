@@ -1,0 +1,110 @@
+package arc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
+	"github.com/google/uuid"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+)
+
+// space is the UUID namespace of our role assignments.
+var space = uuid.MustParse("5f6f2f9e-6a0d-5c1f-8f0f-a1e59b3a7c11")
+
+// AssignmentName is the GUID of a role assignment. The same assignment always has the same one, so that making it again makes no
+// second one. ARM's ids are compared without case.
+func AssignmentName(scope, principal, role string) string {
+	return uuid.NewSHA1(space, []byte(strings.ToLower(scope+"|"+principal+"|"+role))).String()
+}
+
+// roleID is the GUID of a role, given by name or GUID.
+func roleID(role string) string {
+	if id, ok := config.Roles()[role]; ok {
+		return id
+	}
+	return strings.ToLower(role)
+}
+
+// assign gives the identity its roles on the cluster and returns when the newest of them was given.
+func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest time.Time, err error) {
+	scope := a.Config.TargetCluster.ResourceID
+	subscription, _, _ := a.Config.TargetCluster.ID()
+	client, err := armauthorization.NewRoleAssignmentsClient(subscription, a.Credential, a.Options)
+	if err != nil {
+		return newest, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+	}
+	for _, role := range a.Config.Arc.Roles {
+		mine := Assignment{Scope: scope, Name: AssignmentName(scope, principal, roleID(role))}
+		before := slices.Clone(r.Assignments)
+		if !slices.Contains(r.Assignments, mine) {
+			r.Assignments = append(r.Assignments, mine)
+			if err := a.Save(*r); err != nil {
+				return newest, err
+			}
+		}
+		made, err := a.create(ctx, client, mine, principal, roleID(role))
+		if failed, ok := errors.AsType[*azcore.ResponseError](err); ok && failed.ErrorCode == "RoleAssignmentExists" {
+			r.Assignments = before // somebody else has given it, and it stays theirs
+			if err := a.Save(*r); err != nil {
+				return newest, err
+			}
+			continue
+		}
+		if err != nil {
+			return newest, identity.Explain(err, identity.Need{Doing: fmt.Sprintf("give the Arc identity the role %q", role), Role: "User Access Administrator", Scope: scope})
+		}
+		if made.After(newest) {
+			newest = made
+		}
+	}
+	return newest, nil
+}
+
+// create makes one assignment. A principal that is so new that it is not known everywhere is waited for.
+func (a Arc) create(ctx context.Context, client *armauthorization.RoleAssignmentsClient, mine Assignment, principal, role string) (made time.Time, err error) {
+	parameters := armauthorization.RoleAssignmentCreateParameters{Properties: &armauthorization.RoleAssignmentProperties{
+		PrincipalID: to.Ptr(principal), PrincipalType: to.Ptr(armauthorization.PrincipalTypeServicePrincipal),
+		RoleDefinitionID: to.Ptr("/providers/Microsoft.Authorization/roleDefinitions/" + role),
+	}}
+	err = a.retry(ctx, 10*time.Minute, "waiting for Azure to know the identity of the Arc machine", func() (bool, error) {
+		got, err := client.Create(ctx, mine.Scope, mine.Name, parameters, nil)
+		if failed, ok := errors.AsType[*azcore.ResponseError](err); ok && failed.ErrorCode == "PrincipalNotFound" {
+			return false, nil
+		}
+		if err == nil && got.Properties != nil && got.Properties.CreatedOn != nil {
+			made = *got.Properties.CreatedOn
+		}
+		return err == nil, err
+	})
+	return made, err
+}
+
+func (a Arc) unassign(ctx context.Context, mine Assignment) error {
+	client, err := armauthorization.NewRoleAssignmentsClient(a.Config.SubscriptionID, a.Credential, a.Options)
+	if err != nil {
+		return fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+	}
+	if _, err := client.Delete(ctx, mine.Scope, mine.Name, nil); err != nil {
+		return identity.Explain(err, identity.Need{Doing: "remove the role assignment " + mine.Name, Role: "User Access Administrator", Scope: mine.Scope})
+	}
+	return nil
+}
+
+// join writes tags as azcmagent takes them.
+func join(tags map[string]string) string {
+	var pairs []string
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		pairs = append(pairs, key+"="+tags[key])
+	}
+	return strings.Join(pairs, ",")
+}

@@ -1,0 +1,99 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Programs runs a program that somebody else has installed, and returns what it prints. One that is not there is fs.ErrNotExist.
+type Programs func(ctx context.Context, argv []string) ([]byte, error)
+
+// secretDir is where secrets for programs are while they run: in memory, and root's alone.
+const secretDir = "/run/aks-flex-node"
+
+// Run runs a program. A secret is handed over in a file that only root reads, whose path is the last argument, and that is gone when
+// Run returns: arguments and environment can be read by others.
+func (h *Host) Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error) {
+	if secret != nil {
+		path, err := h.secretFile(secret)
+		if err != nil {
+			return nil, err
+		}
+		defer os.Remove(path)
+		argv = append(slices.Clone(argv), path)
+	}
+	if err := h.touch("run %s", strings.Join(argv[:min(2, len(argv))], " ")); err != nil {
+		return nil, err
+	}
+	if h.Programs != nil {
+		return h.Programs(ctx, argv)
+	}
+	return runProgram(ctx, argv)
+}
+
+func (h *Host) secretFile(secret []byte) (path string, err error) {
+	dir := h.path(secretDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("cannot hand over a secret: %w", err)
+	}
+	f, err := os.CreateTemp(dir, ".secret-*.json") // 0600 (os.CreateTemp)
+	if err != nil {
+		return "", fmt.Errorf("cannot hand over a secret: %w", err)
+	}
+	_, err = f.Write(secret)
+	if err = errors.Join(err, f.Close()); err != nil {
+		os.Remove(f.Name())
+		return "", fmt.Errorf("cannot hand over a secret: %w", err)
+	}
+	return f.Name(), nil
+}
+
+func runProgram(ctx context.Context, argv []string) ([]byte, error) {
+	var stdout, stderr strings.Builder
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
+	}
+	if err != nil {
+		words := strings.TrimSpace(stderr.String())
+		if words == "" {
+			words = strings.TrimSpace(stdout.String())
+		}
+		return nil, fmt.Errorf("%s %s: %w: %s", argv[0], argv[1], err, words)
+	}
+	return []byte(stdout.String()), nil
+}
+
+// RunOnTerminal runs a program that talks to the person at the terminal.
+func (h *Host) RunOnTerminal(ctx context.Context, argv ...string) error {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stderr, os.Stderr
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
+	}
+	return err
+}
+
+// RestartUnit restarts a unit that is not one of the node's.
+func (h *Host) RestartUnit(ctx context.Context, name string) error {
+	return h.job(ctx, "restart", name, h.Systemd.Restart)
+}
+
+// clearSecrets removes the secrets that a killed run has left.
+func (h *Host) clearSecrets() error {
+	left, err := filepath.Glob(filepath.Join(h.path(secretDir), ".secret-*"))
+	for _, path := range left {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}

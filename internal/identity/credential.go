@@ -1,0 +1,92 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// Manager is the credential that Resource Manager is asked with: the node's own, or for Arc that of whoever registers the machine,
+// a service principal or the user of the Azure CLI.
+func Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
+	switch {
+	case c.ServicePrincipal != nil:
+		return servicePrincipal(c, proxy)
+	case c.AuthMode() == config.AuthManagedIdentity:
+		return managedIdentity(c.ManagedIdentity.ClientID)
+	case c.ArcEnabled():
+		return azureCLI(c)
+	}
+	return nil, errors.New("cannot ask Azure: the configuration has no identity of Azure")
+}
+
+// Kubelet is the credential that kubelet's tokens come from.
+func Kubelet(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
+	switch c.AuthMode() {
+	case config.AuthArc:
+		return managedIdentity("") // the source is Arc's, because its agent is on the machine
+	case config.AuthManagedIdentity:
+		return managedIdentity(c.ManagedIdentity.ClientID)
+	case config.AuthServicePrincipal:
+		return servicePrincipal(c, proxy)
+	}
+	return nil, errors.New("cannot make tokens for kubelet: it has a certificate, as the configuration asks for")
+}
+
+func managedIdentity(clientID string) (azcore.TokenCredential, error) {
+	o := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: local()}
+	if clientID != "" {
+		o.ID = azidentity.ClientID(clientID)
+	}
+	return azidentity.NewManagedIdentityCredential(o)
+}
+
+func azureCLI(c config.Azure) (azcore.TokenCredential, error) {
+	return azidentity.NewAzureCLICredential(&azidentity.AzureCLICredentialOptions{TenantID: c.TenantID})
+}
+
+func servicePrincipal(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
+	sp := c.ServicePrincipal
+	if sp.CertificateFile != "" {
+		return certificate(c, proxy)
+	}
+	value, err := secret(*sp)
+	if err != nil {
+		return nil, err
+	}
+	return azidentity.NewClientSecretCredential(sp.TenantID, sp.ClientID, value, &azidentity.ClientSecretCredentialOptions{
+		ClientOptions: Options(c, proxy), DisableInstanceDiscovery: custom(c),
+	})
+}
+
+func certificate(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
+	sp := c.ServicePrincipal
+	data, err := os.ReadFile(sp.CertificateFile)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read azure.servicePrincipal.certificateFile: %w", err)
+	}
+	certs, key, err := azidentity.ParseCertificates(data, nil)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use %s: it must hold a certificate and its private key as PEM, unencrypted: %w", sp.CertificateFile, err)
+	}
+	return azidentity.NewClientCertificateCredential(sp.TenantID, sp.ClientID, certs, key, &azidentity.ClientCertificateCredentialOptions{
+		ClientOptions: Options(c, proxy), DisableInstanceDiscovery: custom(c),
+	})
+}
+
+// custom tells whether the authority is one that login.microsoftonline.com does not know, so that it must not be asked about it.
+func custom(c config.Azure) bool {
+	host := strings.TrimPrefix(c.AuthorityHost, "https://")
+	for _, known := range []string{"login.microsoftonline.com", "login.microsoftonline.us", "login.chinacloudapi.cn", "login.partner.microsoftonline.cn"} {
+		if strings.EqualFold(host, known) {
+			return false
+		}
+	}
+	return true
+}
