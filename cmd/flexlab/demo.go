@@ -29,7 +29,7 @@ func (c *command) show(ctx context.Context) error {
 	m := machines[0]
 	c.lab.Say("aks-flex-node bootstrap on %s", m.Name)
 	began := time.Now()
-	if err := c.lab.Join(ctx, m, c.agent, c.versions, os.Stdout, os.Stderr); err != nil {
+	if err := c.lab.Join(ctx, m, c.agent, c.versions, "bootstrapToken", os.Stdout, os.Stderr); err != nil {
 		return err
 	}
 	took := time.Since(began)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -93,6 +94,7 @@ func (c *command) up() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.start(cmd.Context(), nodes) },
 	}
 	cmd.Flags().IntVar(&nodes, "nodes", 1, "how many machines there shall be")
+	cmd.Flags().BoolVar(&c.lab.WithAzure, "azure", false, "start a simulated Azure too: Entra ID, Resource Manager, Arc")
 	return c.versionFlags(cmd)
 }
 
@@ -188,17 +190,14 @@ func (c *command) join() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "join NODE", Short: "Make a machine a node of the lab's cluster", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if auth != "bootstrapToken" {
-				return fmt.Errorf("cannot join with --auth %s: the lab has bootstrapToken", auth)
-			}
 			m, err := c.lab.Machine(args[0])
 			if err != nil {
 				return err
 			}
-			return c.lab.Join(cmd.Context(), m, c.agent, c.versions, os.Stdout, os.Stderr)
+			return c.lab.Join(cmd.Context(), m, c.agent, c.versions, auth, os.Stdout, os.Stderr)
 		},
 	}
-	cmd.Flags().StringVar(&auth, "auth", "bootstrapToken", "how the node proves who it is")
+	cmd.Flags().StringVar(&auth, "auth", "bootstrapToken", "how the node proves who it is: "+strings.Join(lab.Auths, ", ")+"; all but the first need `flexlab up --azure`")
 	return c.versionFlags(cmd)
 }
 
@@ -260,13 +259,28 @@ func (c *command) inside(ctx context.Context, name string, argv ...string) error
 func (c *command) env() *cobra.Command {
 	return &cobra.Command{
 		Use: "env", Short: "Print shell exports for using the lab from outside: eval \"$(flexlab env)\"", Args: cobra.NoArgs,
-		Run: func(*cobra.Command, []string) {
-			for _, v := range [][2]string{
+		RunE: func(*cobra.Command, []string) error {
+			variables := [][2]string{
 				{"KUBECONFIG", c.lab.Kubeconfig()}, {"FLEXLAB_DIR", c.lab.Dir}, {"FLEXLAB_SERVER", lab.APIServer},
-				{"FLEXLAB_CA", filepath.Join(c.lab.Dir, "pki", "ca.crt")}, {"FLEXLAB_MIRROR", lab.MirrorURL}, {"FLEXLAB_CONTROL", lab.ControlURL},
-			} {
+				{"FLEXLAB_CA", c.lab.CAFile()}, {"FLEXLAB_MIRROR", lab.MirrorURL}, {"FLEXLAB_CONTROL", lab.ControlURL},
+			}
+			if c.lab.HasAzure() {
+				who, err := c.lab.Azure()
+				if err != nil {
+					return err
+				}
+				variables = append(variables, [][2]string{
+					{"AZURE_AUTHORITY_HOST", lab.AzureURL}, {"AZURE_TENANT_ID", lab.Tenant}, {"AZURE_SUBSCRIPTION_ID", lab.Subscription},
+					{"AZURE_CLIENT_ID", who.Operator.ClientID}, {"AZURE_CLIENT_SECRET", who.Operator.Secret},
+					{"FLEXLAB_UNPRIVILEGED_CLIENT_ID", who.Unprivileged.ClientID}, {"FLEXLAB_UNPRIVILEGED_CLIENT_SECRET", who.Unprivileged.Secret},
+					{"FLEXLAB_ARM", lab.AzureURL}, {"FLEXLAB_CLUSTER_ID", lab.ClusterID}, {"FLEXLAB_AZURE_CONTROL", lab.AzureControlURL},
+					{"REQUESTS_CA_BUNDLE", c.lab.CAFile()}, {"SSL_CERT_FILE", c.lab.CAFile()},
+				}...)
+			}
+			for _, v := range variables {
 				fmt.Printf("export %s=%q\n", v[0], v[1])
 			}
+			return nil
 		},
 	}
 }

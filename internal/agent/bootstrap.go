@@ -90,7 +90,8 @@ func (s *session) announce(ctx context.Context, g *goal, view *steps) error {
 	if err != nil {
 		return err
 	}
-	s.engine.Emit = view.emit
+	s.engine.Emit, view.quiet = view.emit, true
+	defer func() { view.quiet = false }()
 	if err := s.engine.Apply(ctx, plan.Only(node.Foundation(g.config).Keys())); err != nil {
 		return err
 	}

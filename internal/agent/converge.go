@@ -80,9 +80,11 @@ var errNotReady = errors.New("the Node did not become Ready in time")
 
 // join waits until kubelet has joined: its credential, the Node's pod subnet, the Node Ready and labelled.
 func (s *session) join(ctx context.Context, g *goal, view *steps) error {
-	view.doing("waiting for kubelet to get its certificate")
-	if err := s.waitCredential(ctx, g); err != nil {
-		return err
+	if !g.config.Azure.ShowsToken() {
+		view.doing("waiting for kubelet to get its certificate")
+		if err := s.waitCredential(ctx, g); err != nil {
+			return err
+		}
 	}
 	cluster, err := s.kubelet(g.config)
 	if err != nil {

@@ -77,7 +77,7 @@ func (s *session) waitAuthorised(ctx context.Context, g *goal, view *steps, newe
 		if err != nil {
 			return err
 		}
-		if !restarted && issued(token).Before(newest) {
+		if !restarted && issued(token).Before(newest.Truncate(time.Second)) { // tokens have whole seconds
 			restarted = true
 			view.doing("restarting the Arc agent's metadata service, whose token is older than the role assignment")
 			if err := s.Machine.RestartUnit(ctx, "himdsd.service"); err != nil {

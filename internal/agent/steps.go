@@ -19,6 +19,9 @@ type steps struct {
 	last    string
 	staying bool
 	undoing bool
+	// quiet counts changes without showing their step: it is shown when its turn comes, with the early changes among its own.
+	quiet bool
+	early int
 	ended   bool
 	// kubelet is when kubelet was started or restarted last in this run.
 	kubelet time.Time
@@ -27,11 +30,16 @@ type steps struct {
 // emit receives an event of the engine.
 func (p *steps) emit(e apply.Event) {
 	p.undoing = e.Change.Undo
-	if e.Change.Step != p.current && !p.staying {
+	if e.Change.Step != p.current && !p.staying && !p.quiet {
 		p.advance(e.Change.Step)
 	}
 	text := state.Describe(e.Change)
 	switch {
+	case p.quiet && e.Kind != apply.Changing && e.Err == nil:
+		p.early++
+		p.total++
+		p.agent.Log.Info("changed", "step", e.Change.Step, "change", text)
+	case p.quiet:
 	case e.Kind == apply.Changing:
 		p.agent.show(progress.Event{Kind: progress.Change, Step: p.current, Text: text})
 	case e.Err != nil:
@@ -60,12 +68,24 @@ func (p *steps) advance(next state.Step) {
 			break
 		}
 		if passed {
-			p.agent.show(progress.Event{Kind: progress.StepDone, Step: step, Text: "nothing to do"})
+			p.pass(step)
 		}
 		passed = passed || step == p.current
 	}
 	p.current, p.began, p.changes = next, p.agent.now(), 0
+	if next == state.Directories {
+		p.changes, p.early = p.early, 0
+	}
 	p.agent.show(progress.Event{Kind: progress.StepBegan, Step: next})
+}
+
+// pass shows a step that has nothing to do, or nothing more than what was done early.
+func (p *steps) pass(step state.Step) {
+	text := "nothing to do"
+	if step == state.Directories && p.early > 0 {
+		text, p.early = plural(p.early, "change"), 0
+	}
+	p.agent.show(progress.Event{Kind: progress.StepDone, Step: step, Text: text})
 }
 
 // stay shows all that follows as part of the last step: the node's services run and it is being joined.

@@ -58,9 +58,6 @@ type Arc struct {
 	Poll time.Duration
 }
 
-// service is the unit of Arc's metadata service.
-const service = "himdsd.service"
-
 // ErrNotInstalled tells that the Arc agent is not on this machine.
 var ErrNotInstalled = errors.New("the Azure Connected Machine agent (azcmagent) is not installed; install it from packages.microsoft.com (apt-get install azcmagent), or with the script of the Azure portal (Azure Arc, Machines, Add)")
 

@@ -28,8 +28,11 @@ type review struct {
 	} `json:"status"`
 }
 
+// authorizePath comes before the cluster's id in the path of the webhook.
+const authorizePath = "/kubernetes/authorize"
+
 // authorizeKubernetes is "Azure RBAC for Kubernetes": an authorization webhook that answers from role assignments on the cluster
-// that the query parameter cluster names. It never denies: other authorizers may still allow.
+// whose id follows in the path. It never denies: other authorizers may still allow.
 func (s *Sim) authorizeKubernetes(w http.ResponseWriter, r *http.Request) {
 	var in review
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
@@ -37,7 +40,7 @@ func (s *Sim) authorizeKubernetes(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	action := in.dataAction()
-	in.Status.Allowed = s.Allowed(in.Spec.User, action, r.URL.Query().Get("cluster"), true)
+	in.Status.Allowed = s.Allowed(in.Spec.User, action, r.URL.Path[len(authorizePath):], true)
 	if in.Status.Reason = "no role assignment of Azure allows " + action; in.Status.Allowed {
 		in.Status.Reason = "a role assignment of Azure allows " + action
 	}

@@ -83,7 +83,7 @@ func (s *Sim) route(r *http.Request) (Service, http.HandlerFunc) {
 			return ARM, s.serveARM
 		}
 	}
-	if path == "/kubernetes/authorize" {
+	if strings.HasPrefix(path, authorizePath) {
 		return Webhook, s.authorizeKubernetes
 	}
 	return Entra, s.serveEntra

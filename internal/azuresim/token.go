@@ -3,7 +3,6 @@ package azuresim
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"fmt"
 	"math/big"
 	"net/http"
@@ -103,7 +102,7 @@ func (a Application) claims(audience string) claims {
 
 func (s *Sim) kid() string {
 	sum := sha256.Sum256(s.key.N.Bytes())
-	return hex.EncodeToString(sum[:20])
+	return base64.RawURLEncoding.EncodeToString(sum[:20]) // as long as the thumbprint of a certificate, which it is in Azure
 }
 
 // jwks is the signing key as discovery/keys answers it.

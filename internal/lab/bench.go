@@ -75,11 +75,11 @@ func (l *Lab) benchMachine(ctx context.Context, name, agent string, v Versions) 
 
 // Equip makes a machine ready to join: agent, unit and configuration with a fresh token.
 func (l *Lab) Equip(ctx context.Context, m Machine, agent string, v Versions, change ...func(map[string]any)) error {
-	token, err := l.Token(ctx)
+	azure, err := l.Identify(ctx, m, "bootstrapToken")
 	if err != nil {
 		return err
 	}
-	config, err := l.Config(ctx, m, v, token)
+	config, err := l.Config(ctx, m, v, azure)
 	if err != nil {
 		return err
 	}

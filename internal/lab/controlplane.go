@@ -27,13 +27,14 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 		"--initial-cluster=default=http://127.0.0.1:23800", "--log-level=warn"); err != nil {
 		return err
 	}
-	if err := l.background("kube-apiserver", filepath.Join(kubernetes, "kube-apiserver"),
+	flags := append(l.azureFlags(),
 		"--etcd-servers="+etcd, "--bind-address="+HostIP, "--advertise-address="+HostIP, "--secure-port=6443",
 		"--service-cluster-ip-range="+ServiceCIDR, "--client-ca-file="+pki("ca.crt"), "--tls-cert-file="+pki("server.crt"), "--tls-private-key-file="+pki("server.key"),
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+pki("sa.key"), "--service-account-signing-key-file="+pki("sa.key"),
-		"--authorization-mode=Node,RBAC", "--enable-bootstrap-token-auth", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
+		"--enable-bootstrap-token-auth", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
 		"--kubelet-client-certificate="+pki("kubelet-client.crt"), "--kubelet-client-key="+pki("kubelet-client.key"),
-		"--kubelet-preferred-address-types=InternalIP,Hostname"); err != nil {
+		"--kubelet-preferred-address-types=InternalIP,Hostname")
+	if err := l.background("kube-apiserver", filepath.Join(kubernetes, "kube-apiserver"), flags...); err != nil {
 		return err
 	}
 	if err := l.waitReady(ctx); err != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -74,12 +75,46 @@ func random(n int) string {
 	return b.String()
 }
 
-// Config is the agent's configuration of a machine, for a token.
-func (l *Lab) Config(ctx context.Context, m Machine, v Versions, token string) (map[string]any, error) {
-	ca, err := l.CA()
+// Auths are the ways to join, as --auth names them. All but the first need the lab's Azure.
+var Auths = []string{"bootstrapToken", "servicePrincipal", "managedIdentity", "arc", "azureCLI"}
+
+// Identify gives a machine what it needs to join in one of the ways, and returns the azure section of its configuration.
+func (l *Lab) Identify(ctx context.Context, m Machine, auth string) (map[string]any, error) {
+	section := object{"targetCluster": object{"resourceId": ClusterID, "location": "lab"}}
+	if auth == "bootstrapToken" {
+		token, err := l.Token(ctx)
+		section["bootstrapToken"] = object{"token": token}
+		return section, err
+	}
+	if !l.HasAzure() {
+		return nil, fmt.Errorf("cannot join with %s: the lab has no Azure; start it with `flexlab up --azure`", auth)
+	}
+	who, err := l.Azure()
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(section, object{"tenantId": Tenant, "authorityHost": AzureURL, "resourceManagerEndpoint": AzureURL})
+	switch auth {
+	case "servicePrincipal":
+		section["servicePrincipal"] = object{"clientId": who.Node.ClientID, "clientSecret": who.Node.Secret}
+	case "managedIdentity":
+		section["managedIdentity"] = object{}
+		err = l.AddVMIdentity(ctx, m)
+	case "arc":
+		section["servicePrincipal"] = object{"clientId": who.Operator.ClientID, "clientSecret": who.Operator.Secret}
+		section["arc"] = object{"machineName": m.Name}
+		err = l.AddArc(ctx, m)
+	case "azureCLI":
+		section["arc"] = object{"machineName": m.Name}
+		err = l.AddArc(ctx, m)
+	default:
+		err = fmt.Errorf("cannot join with %q: known are %s", auth, strings.Join(Auths, ", "))
+	}
+	return section, err
+}
+
+// Config is the agent's configuration of a machine, with the given azure section.
+func (l *Lab) Config(ctx context.Context, m Machine, v Versions, azure map[string]any) (map[string]any, error) {
 	artifacts, err := l.Mirror().Artifacts(ctx)
 	if err != nil {
 		return nil, err
@@ -88,22 +123,24 @@ func (l *Lab) Config(ctx context.Context, m Machine, v Versions, token string) (
 	if err != nil {
 		return nil, err
 	}
-	const cluster = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/flexlab/providers/Microsoft.ContainerService/managedClusters/flexlab"
+	kubelet := object{"dnsServiceIP": DNSService}
+	if _, token := azure["bootstrapToken"]; token { // others ask Azure
+		ca, err := l.CA()
+		if err != nil {
+			return nil, err
+		}
+		kubelet["serverURL"], kubelet["caCertData"] = APIServer, base64.StdEncoding.EncodeToString(ca)
+	}
 	return object{
-		"azure": object{
-			"bootstrapToken": object{"token": token},
-			"targetCluster":  object{"resourceId": cluster, "location": "lab"},
-		},
+		"azure":      azure,
 		"kubernetes": object{"version": v.Kubernetes},
 		"containerd": object{"version": v.Containerd},
 		"runc":       object{"version": runcVersion},
 		"cni":        object{"version": cniVersion},
 		"npd":        object{"version": npdVersion},
-		"node": object{"kubelet": object{
-			"serverURL": APIServer, "caCertData": base64.StdEncoding.EncodeToString(ca), "dnsServiceIP": DNSService,
-		}},
-		"agent":     object{"nodeName": m.Name},
-		"artifacts": object{"mirror": MirrorURL, "overrides": overrides},
+		"node":       object{"kubelet": kubelet},
+		"agent":      object{"nodeName": m.Name},
+		"artifacts":  object{"mirror": MirrorURL, "overrides": overrides},
 	}, nil
 }
 
@@ -146,14 +183,14 @@ func (l *Lab) Write(m Machine, path string, mode os.FileMode, data []byte) error
 	return os.Chmod(full, mode)
 }
 
-// Join makes a machine a node: token, configuration, and `aks-flex-node bootstrap` in the machine, with its progress on out and
+// Join makes a machine a node: identity, configuration, and `aks-flex-node bootstrap` in the machine, with its progress on out and
 // err.
-func (l *Lab) Join(ctx context.Context, m Machine, agent string, v Versions, out, errOut io.Writer) error {
-	token, err := l.Token(ctx)
+func (l *Lab) Join(ctx context.Context, m Machine, agent string, v Versions, auth string, out, errOut io.Writer) error {
+	azure, err := l.Identify(ctx, m, auth)
 	if err != nil {
 		return err
 	}
-	config, err := l.Config(ctx, m, v, token)
+	config, err := l.Config(ctx, m, v, azure)
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,8 @@ type Lab struct {
 	Log  *slog.Logger
 	// Say tells people what is being done, one line at a time.
 	Say func(format string, args ...any)
+	// WithAzure makes Up start a simulated Azure too, which the cluster then trusts.
+	WithAzure bool
 }
 
 // New returns the lab in $FLEXLAB_DIR, else /var/lib/flexlab.
@@ -126,6 +128,11 @@ func (l *Lab) Up(ctx context.Context) error {
 	began := time.Now()
 	if err := l.startServe(ctx); err != nil {
 		return err
+	}
+	if l.WithAzure || l.HasAzure() {
+		if err := l.startAzure(ctx); err != nil {
+			return err
+		}
 	}
 	if err := l.startControlPlane(ctx, programs); err != nil {
 		return err

@@ -134,5 +134,8 @@ current-context: flexlab
 // Kubeconfig is the path of the administrator's kubeconfig.
 func (l *Lab) Kubeconfig() string { return l.path("admin.kubeconfig") }
 
-// CA returns the lab's CA, which is the cluster's too, as PEM.
-func (l *Lab) CA() ([]byte, error) { return os.ReadFile(l.path("pki", "ca.crt")) }
+// CAFile is the path of the lab's CA, which is the cluster's too, as PEM.
+func (l *Lab) CAFile() string { return l.path("pki", "ca.crt") }
+
+// CA returns the lab's CA as PEM.
+func (l *Lab) CA() ([]byte, error) { return os.ReadFile(l.CAFile()) }

@@ -39,6 +39,7 @@ func run(m *testing.M) int {
 		fmt.Printf("%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	})
 	if err == nil {
+		bench.WithAzure = true
 		err = bench.Up(context.Background())
 	}
 	code := 1
@@ -83,11 +84,17 @@ func machine(t *testing.T, name string, change ...func(map[string]any)) lab.Mach
 // configure writes the configuration of a machine, with a token of its own.
 func configure(t *testing.T, m lab.Machine, v lab.Versions, change ...func(map[string]any)) {
 	t.Helper()
-	token, err := bench.Token(t.Context())
+	configureAs(t, m, v, "bootstrapToken", change...)
+}
+
+// configureAs writes the configuration of a machine that joins in one of the lab's ways.
+func configureAs(t *testing.T, m lab.Machine, v lab.Versions, auth string, change ...func(map[string]any)) {
+	t.Helper()
+	azure, err := bench.Identify(t.Context(), m, auth)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := bench.Config(t.Context(), m, v, token)
+	config, err := bench.Config(t.Context(), m, v, azure)
 	if err != nil {
 		t.Fatal(err)
 	}
