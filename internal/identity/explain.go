@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
@@ -43,7 +44,7 @@ func Explain(err error, need Need) error {
 	}
 	problem, remedy := diagnose(err, need)
 	if problem == "" {
-		return fmt.Errorf("cannot %s: %w", need.Doing, err)
+		return &explained{text: fmt.Sprintf("cannot %s: %s", need.Doing, strings.Join(strings.Fields(err.Error()), " ")), cause: err}
 	}
 	return &explained{text: fmt.Sprintf("cannot %s: %s; %s", need.Doing, problem, remedy), cause: err}
 }
