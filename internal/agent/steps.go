@@ -22,7 +22,7 @@ type steps struct {
 	// quiet counts changes without showing their step: it is shown when its turn comes, with the early changes among its own.
 	quiet bool
 	early int
-	ended   bool
+	ended bool
 	// kubelet is when kubelet was started or restarted last in this run.
 	kubelet time.Time
 }

@@ -54,8 +54,12 @@ func Parse(path string) (ID, error) {
 	case scope == "" || scope == "/":
 	case len(segments) >= 4 && strings.EqualFold(segments[0], "subscriptions") && strings.EqualFold(segments[2], "resourceGroups"):
 		id.Subscription, id.ResourceGroup = segments[1], segments[3]
-	case len(segments) == 2 && strings.EqualFold(segments[0], "subscriptions"):
+	case len(segments) >= 2 && len(segments) <= 3 && strings.EqualFold(segments[0], "subscriptions"): // and its resourceGroups
+		if len(segments) == 3 && !strings.EqualFold(segments[2], "resourceGroups") {
+			return ID{}, bad
+		}
 		id.Subscription = segments[1]
+	case len(segments) == 1 && (strings.EqualFold(scope, "/subscriptions") || strings.EqualFold(scope, "/tenants")):
 	default:
 		return ID{}, bad
 	}

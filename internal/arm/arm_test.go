@@ -15,6 +15,8 @@ func TestParse(t *testing.T) {
 		path string
 		want ID
 	}{
+		{"/Subscriptions", ID{}},
+		{"/subscriptions/S/resourceGroups", ID{Subscription: "S"}},
 		{"/subscriptions/S", ID{Subscription: "S"}},
 		{"/SUBSCRIPTIONS/S/resourcegroups/G/", ID{Subscription: "S", ResourceGroup: "G"}},
 		{cluster, ID{Subscription: "S", ResourceGroup: "G", Namespace: "Microsoft.ContainerService", Types: []string{"managedClusters"}, Names: []string{"C"}}},

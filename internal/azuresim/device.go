@@ -81,7 +81,7 @@ func (s *Sim) deviceLogin(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Sim) redeemDeviceCode(w http.ResponseWriter, r *http.Request) {
-	code := r.PostFormValue("device_code") + r.PostFormValue("code")
+	code := first(r.PostFormValue("device_code"), r.PostFormValue("code")) // MSAL for Python sends both
 	s.mu.Lock()
 	l, ok := s.logins[code]
 	s.mu.Unlock()

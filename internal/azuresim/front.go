@@ -244,6 +244,16 @@ func (s *Sim) group(w http.ResponseWriter, c call) *arm.Error {
 	if c.Method != http.MethodGet {
 		return arm.Errorf(405, "MethodNotAllowed", "The simulated Azure has resource groups that are only read.")
 	}
+	if strings.HasSuffix(c.id.Key(), "/resourcegroups") {
+		var items []any
+		for _, id := range s.world.ResourceGroups {
+			if within(id, "/subscriptions/"+c.id.Subscription) {
+				items = append(items, resourceGroup(id))
+			}
+		}
+		arm.WriteJSON(w, 200, list(items))
+		return nil
+	}
 	if c.id.ResourceGroup == "" {
 		for _, sub := range s.world.Subscriptions {
 			if strings.EqualFold(sub.ID, c.id.Subscription) {
@@ -252,8 +262,12 @@ func (s *Sim) group(w http.ResponseWriter, c call) *arm.Error {
 		}
 		return nil
 	}
-	arm.WriteJSON(w, 200, map[string]any{"id": c.id.String(), "name": c.id.ResourceGroup, "type": "Microsoft.Resources/resourceGroups", "location": "lab", "properties": map[string]any{"provisioningState": "Succeeded"}})
+	arm.WriteJSON(w, 200, resourceGroup(c.id.String()))
 	return nil
+}
+
+func resourceGroup(id string) map[string]any {
+	return map[string]any{"id": id, "name": id[strings.LastIndex(id, "/")+1:], "type": "Microsoft.Resources/resourceGroups", "location": "lab", "properties": map[string]any{"provisioningState": "Succeeded"}}
 }
 
 // provider is the metadata of a resource provider, and its registration, which has always happened already.

@@ -42,13 +42,13 @@ func (l *Lab) Machine(name string) (Machine, error) {
 	return Machine{}, errors.Join(err, fmt.Errorf("cannot find machine %s: `flexlab node list` shows them", name))
 }
 
-// AddMachine makes a machine and boots it.
-func (l *Lab) AddMachine(ctx context.Context, name string) (Machine, error) {
+// AddMachine makes a machine, with more packages of the distribution if any are named, and boots it.
+func (l *Lab) AddMachine(ctx context.Context, name string, packages ...string) (Machine, error) {
 	m, err := l.newMachine(name)
 	if err != nil {
 		return m, err
 	}
-	base, err := l.baseSystem(ctx)
+	base, err := l.baseSystem(ctx, packages)
 	if err != nil {
 		return m, err
 	}
@@ -92,18 +92,19 @@ func (l *Lab) newMachine(name string) (Machine, error) {
 // systemPackages are in every machine: what an Ubuntu server has, as far as it matters here.
 const systemPackages = "systemd,systemd-sysv,dbus,iproute2,iptables,ca-certificates,kmod,procps,conntrack,socat,ethtool,mount,udev,curl,zstd"
 
-// baseSystem makes the root directory that machines are copied from, once.
-func (l *Lab) baseSystem(ctx context.Context) (string, error) {
-	dir := filepath.Join(l.Cache, "system-bookworm-2")
+// baseSystem makes the root directory that machines are copied from, once for each set of packages.
+func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error) {
+	include := strings.Join(append([]string{systemPackages}, packages...), ",")
+	dir := filepath.Join(l.Cache, strings.Join(append([]string{"system-bookworm-2"}, packages...), "-"))
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	l.Say("installing a base system for machines")
+	l.Say("installing a base system for machines %s", strings.Join(packages, " "))
 	temp := dir + ".new"
 	if err := os.RemoveAll(temp); err != nil {
 		return "", fmt.Errorf("cannot clear %s: %w", temp, err)
 	}
-	if _, err := run(ctx, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+systemPackages, "bookworm", temp); err != nil {
+	if _, err := run(ctx, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+include, "bookworm", temp); err != nil {
 		return "", err
 	}
 	return dir, os.Rename(temp, dir)

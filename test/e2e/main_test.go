@@ -60,8 +60,15 @@ func run(m *testing.M) int {
 // machine makes a machine for one test, with the agent and a configuration in it.
 func machine(t *testing.T, name string, change ...func(map[string]any)) lab.Machine {
 	t.Helper()
-	ctx := t.Context()
-	m, err := bench.AddMachine(ctx, name)
+	m := bareMachine(t, name)
+	configure(t, m, lab.Newest, change...)
+	return m
+}
+
+// bareMachine makes a machine for one test, with nothing of ours in it.
+func bareMachine(t *testing.T, name string, packages ...string) lab.Machine {
+	t.Helper()
+	m, err := bench.AddMachine(t.Context(), name, packages...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +84,6 @@ func machine(t *testing.T, name string, change ...func(map[string]any)) lab.Mach
 			_, _ = bench.Kubectl(context.Background(), "", "delete", "node", name, "--ignore-not-found")
 		}
 	})
-	configure(t, m, lab.Newest, change...)
 	return m
 }
 

@@ -1,0 +1,317 @@
+package arc
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+)
+
+const (
+	subscription = "22222222-2222-2222-2222-222222222222"
+	groupID      = "/subscriptions/" + subscription + "/resourceGroups/edge"
+	clusterID    = groupID + "/providers/Microsoft.ContainerService/managedClusters/prod"
+	operator     = "aaaaaaaa-0000-0000-0000-0000000000f1"
+	canary       = "canary-secret"
+)
+
+// fuse ends a run at one of its touches: a request to Azure, a program, a record.
+type fuse struct {
+	mu   sync.Mutex
+	left int // 0 does not end it
+	n    int
+	kill context.CancelFunc
+}
+
+var errKilled = errors.New("killed")
+
+// touch counts; an error means that the run is dead.
+func (f *fuse) touch() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n++
+	if f.left > 0 && f.n >= f.left {
+		f.kill()
+		return errKilled
+	}
+	return nil
+}
+
+// world is an Azure, a machine with the Arc agent, and a record that outlives runs.
+type world struct {
+	t      *testing.T
+	sim    *azuresim.Sim
+	server *httptest.Server
+	agent  azuresim.ConnectedMachine
+	record Record
+	fuse   *fuse
+	argv   []string
+	absent bool
+}
+
+// The server is one for all tests, because its certificate is trusted by the whole process.
+var (
+	server  *httptest.Server
+	current *world
+)
+
+func TestMain(m *testing.M) {
+	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "/providers/") && r.Method != http.MethodGet && current.fuse.touch() != nil {
+			panic(http.ErrAbortHandler) // dead before the request arrives
+		}
+		current.sim.ServeHTTP(w, r)
+		if strings.Contains(r.URL.Path, "/providers/") && r.Method != http.MethodGet {
+			_ = current.fuse.touch() // dead before the answer arrives
+		}
+	}))
+	ca := filepath.Join(os.TempDir(), fmt.Sprintf("arc-test-%d.pem", os.Getpid()))
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Setenv("SSL_CERT_FILE", ca)
+	code := m.Run()
+	os.Remove(ca)
+	os.Exit(code)
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, sim: &azuresim.Sim{}, fuse: &fuse{}}
+	w.sim.Load(azuresim.World{
+		Subscriptions: []azuresim.Subscription{{ID: subscription}}, ResourceGroups: []string{groupID},
+		Applications: []azuresim.Application{{ClientID: "aaaaaaaa-0000-0000-0000-000000000001", ObjectID: operator, Secrets: []azuresim.Secret{{Value: canary}}}},
+		Clusters:     []azuresim.Cluster{{ID: clusterID, Entra: true, AzureRBAC: true}},
+		Assignments:  []azuresim.Assignment{{Scope: "/subscriptions/" + subscription, RoleID: "8e3af657-a8ff-443c-a75c-2fe8c4bcb635", PrincipalID: operator}},
+	})
+	w.agent = azuresim.ConnectedMachine{Endpoint: server.URL, Dir: t.TempDir(), Client: server.Client()}
+	current = w
+	return w
+}
+
+// Run is azcmagent.
+func (w *world) Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error) {
+	if w.absent {
+		return nil, fmt.Errorf("cannot run azcmagent: %w", fs.ErrNotExist)
+	}
+	w.argv = append(w.argv, strings.Join(argv, " "))
+	if argv[1] == "show" {
+		c, _ := w.agent.Show()
+		return json.Marshal(c)
+	}
+	if err := w.fuse.touch(); err != nil {
+		return nil, err
+	}
+	if argv[1] == "disconnect" {
+		return nil, w.agent.Disconnect(ctx, "", true)
+	}
+	var settings map[string]string
+	if err := json.Unmarshal(secret, &settings); err != nil {
+		w.t.Errorf("the settings of connect: %v", err)
+	}
+	err := w.agent.Connect(ctx, azuresim.Connection{SubscriptionID: settings["subscription-id"], ResourceGroup: settings["resource-group"], TenantID: settings["tenant-id"],
+		Location: settings["location"], ResourceName: settings["resource-name"], AccessToken: settings["access-token"]})
+	return nil, errors.Join(err, w.fuse.touch())
+}
+
+func (w *world) RestartUnit(context.Context, string) error { return nil }
+
+func (w *world) config() config.Azure {
+	yes := true
+	return config.Azure{
+		TenantID: azuresim.DefaultTenant, SubscriptionID: subscription, Cloud: config.PublicCloud, AuthorityHost: server.URL, ResourceManagerEndpoint: server.URL,
+		ServicePrincipal: &config.ServicePrincipal{TenantID: azuresim.DefaultTenant, ClientID: "aaaaaaaa-0000-0000-0000-000000000001", ClientSecret: canary},
+		TargetCluster:    config.TargetCluster{ResourceID: clusterID}, KubeletCredential: config.CredentialToken,
+		Arc: &config.Arc{MachineName: "edge-1", ResourceGroup: "edge", Location: "lab", AutoRoleAssignment: &yes, Roles: []string{config.RoleReader, config.RoleRBACClusterAdmin, "0ab0b1a8-8aac-4efd-b8c2-3ee1fb270be8"}},
+	}
+}
+
+// arc is a run that dies at its n-th touch; 0 lets it live.
+func (w *world) arc(n int) (Arc, context.Context) {
+	w.t.Helper()
+	ctx, kill := context.WithCancel(w.t.Context())
+	w.t.Cleanup(kill)
+	w.fuse = &fuse{left: n, kill: kill}
+	c := w.config()
+	credential, err := identity.Manager(c, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	options := identity.ARM(c, nil)
+	options.Retry = policy.RetryOptions{MaxRetries: 2, RetryDelay: time.Millisecond, MaxRetryDelay: 2 * time.Millisecond}
+	save := func(r Record) error {
+		if err := w.fuse.touch(); err != nil {
+			return err
+		}
+		w.record = r
+		return w.fuse.touch()
+	}
+	return Arc{Config: c, Machine: w, Credential: credential, Options: options, Save: save, Poll: time.Millisecond}, ctx
+}
+
+// given counts the role assignments beside the operator's.
+func (w *world) given() int { return len(w.sim.Assignments()) - 1 }
+
+// Killed at each touch of an enrolment, the next run finishes with one machine and one of each role; killed at each touch of the
+// leaving, the next run leaves nothing.
+func TestKilledAnywhere(t *testing.T) {
+	whole := newWorld(t)
+	a, ctx := whole.arc(0)
+	if _, _, err := a.Enrol(ctx, whole.record); err != nil {
+		t.Fatal(err)
+	}
+	enrol := whole.fuse.n
+	a, ctx = whole.arc(0)
+	if err := a.Leave(ctx, whole.record); err != nil {
+		t.Fatal(err)
+	}
+	leave := whole.fuse.n
+	if enrol < 10 || leave < 5 {
+		t.Fatalf("%d touches to enrol and %d to leave: the fuse sees too little", enrol, leave)
+	}
+	for n := 1; n <= enrol; n++ {
+		w := newWorld(t)
+		a, ctx := w.arc(n)
+		if _, _, err := a.Enrol(ctx, w.record); err == nil && n < enrol {
+			t.Errorf("killed at %d: no error", n)
+		}
+		w.enrolAndLeave(fmt.Sprintf("enrolment killed at %d", n))
+	}
+	for n := 1; n <= leave; n++ {
+		w := newWorld(t)
+		a, ctx := w.arc(0)
+		if _, _, err := a.Enrol(ctx, w.record); err != nil {
+			t.Fatal(err)
+		}
+		a, ctx = w.arc(n)
+		_ = a.Leave(ctx, w.record) // dead
+		a, ctx = w.arc(0)
+		if err := a.Leave(ctx, w.record); err != nil {
+			t.Errorf("leaving killed at %d, again: %v", n, err)
+		}
+		w.gone(fmt.Sprintf("leaving killed at %d", n))
+	}
+	t.Logf("killed at each of %d touches of an enrolment and %d of leaving", enrol, leave)
+}
+
+func (w *world) enrolAndLeave(when string) {
+	w.t.Helper()
+	a, ctx := w.arc(0)
+	if _, _, err := a.Enrol(ctx, w.record); err != nil {
+		w.t.Fatalf("%s, again: %v", when, err)
+	}
+	if machines := w.sim.Machines(); len(machines) != 1 || w.given() != 3 || len(w.record.Assignments) != 3 || !w.record.Connected {
+		w.t.Errorf("%s, again: machines %v, %d assignments, record %+v", when, machines, w.given(), w.record)
+	}
+	a, ctx = w.arc(0)
+	if err := a.Leave(ctx, w.record); err != nil {
+		w.t.Errorf("%s, leave: %v", when, err)
+	}
+	w.gone(when)
+}
+
+func (w *world) gone(when string) {
+	w.t.Helper()
+	if _, connected := w.agent.Show(); connected || len(w.sim.Machines()) != 0 || w.given() != 0 {
+		w.t.Errorf("%s: left are machines %v, %d assignments, connected %v", when, w.sim.Machines(), w.given(), connected)
+	}
+}
+
+// What somebody else has done stays: a machine that is connected, a role that is given.
+func TestTheirsStays(t *testing.T) {
+	w := newWorld(t)
+	a, ctx := w.arc(0)
+	if err := a.connect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	principal, err := a.principal(ctx, shown{ResourceName: "edge-1", ResourceGroup: "edge", SubscriptionID: subscription})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.sim.Assign(azuresim.Assignment{Scope: clusterID, RoleID: roleID(config.RoleReader), PrincipalID: principal})
+	if _, _, err := a.Enrol(ctx, Record{}); err != nil {
+		t.Fatal(err)
+	}
+	if w.record.Connected || len(w.record.Assignments) != 2 {
+		t.Errorf("record %+v, want a foreign machine and two roles of ours", w.record)
+	}
+	if err := a.Leave(ctx, w.record); err != nil {
+		t.Fatal(err)
+	}
+	if _, connected := w.agent.Show(); !connected || len(w.sim.Machines()) != 1 || w.given() != 1 {
+		t.Errorf("machines %v, %d assignments, connected %v: what was there before is gone", w.sim.Machines(), w.given(), connected)
+	}
+}
+
+// A principal that Azure does not know everywhere yet is waited for.
+func TestNewPrincipalIsWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	w.sim.Adjust(func(k *azuresim.Knobs) { k.Replication = 50 * time.Millisecond })
+	a, ctx := w.arc(0)
+	var said []string
+	a.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	if _, _, err := a.Enrol(ctx, w.record); err != nil {
+		t.Fatal(err)
+	}
+	if w.given() != 3 || !strings.Contains(strings.Join(said, "\n"), "waiting for Azure to know the identity") {
+		t.Errorf("%d assignments; said %q", w.given(), said)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*world)
+		want   []string
+	}{
+		{"no Arc agent", func(w *world) { w.absent = true }, []string{"azcmagent) is not installed", "apt-get install azcmagent"}},
+		{"may not register machines", func(w *world) { w.sim.Revoke(operator) }, []string{"Azure Connected Machine Onboarding", "resource group edge"}},
+		{"may not assign roles", func(w *world) {
+			w.sim.Revoke(operator)
+			w.sim.Assign(azuresim.Assignment{Scope: groupID, RoleID: "b64e21ea-ac4e-4cdf-9dc9-5b892992bee7", PrincipalID: operator})
+		}, []string{"User Access Administrator", clusterID}},
+	}
+	for _, tt := range tests {
+		w := newWorld(t)
+		tt.change(w)
+		a, ctx := w.arc(0)
+		_, _, err := a.Enrol(ctx, w.record)
+		if err == nil {
+			t.Errorf("%s: no error", tt.name)
+			continue
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q does not say %q", tt.name, err, want)
+			}
+		}
+	}
+}
+
+// The token never is an argument, which every user of the machine can see.
+func TestNoSecretInArguments(t *testing.T) {
+	w := newWorld(t)
+	w.enrolAndLeave("a run")
+	for _, argv := range w.argv {
+		if strings.Contains(argv, "eyJ") || strings.Contains(argv, canary) {
+			t.Errorf("a secret is in the arguments: %s", argv)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/lab"
+)
+
+// azure asks or steers the lab's Azure.
+func azure(t *testing.T, method, path string, body any) string {
+	t.Helper()
+	out, err := bench.AzureControl(context.Background(), method, path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Every identity makes a real kubelet join; a pod runs, the second bootstrap does nothing, no secret shows, and unbootstrap gives the
+// machine back and leaves nothing in Azure.
+func TestIdentities(t *testing.T) {
+	for _, auth := range []string{"servicePrincipal", "managedIdentity", "arc"} {
+		t.Run(auth, func(t *testing.T) {
+			name := "id-" + strings.ToLower(auth[:3])
+			m := bareMachine(t, name)
+			configureAs(t, m, lab.Newest, auth)
+			before, assignments := snapshot(t.Context(), t, m), azure(t, http.MethodGet, "/assignments", nil)
+			if _, code := flex(t, m, "plan"); code != 2 {
+				t.Errorf("plan: exit code %d, want 2", code)
+			}
+			same(t, before, snapshot(t.Context(), t, m))
+			// Every token of the lab's Azure starts the same way: with its header.
+			stop := watchProcesses(t, m, secretOf(t, m)+"\n"+"eyJhbGciOiJSUzI1NiIsImtpZCI6\n")
+			out := must(t, m, "bootstrap")
+			if _, err := bench.CheckPod(t.Context(), "pod-"+name, name); err != nil {
+				t.Error(err)
+			}
+			stop()
+			quiet(t, m, out)
+			if out := must(t, m, "bootstrap"); !strings.Contains(out, "nothing to do") {
+				t.Errorf("the second bootstrap did something: %s", out)
+			}
+			must(t, m, "unbootstrap")
+			if err := os.Remove(filepath.Join(m.Root, "root/.pattern")); err != nil {
+				t.Error(err)
+			}
+			same(t, before, snapshot(t.Context(), t, m))
+			if now := azure(t, http.MethodGet, "/assignments", nil); now != assignments {
+				t.Errorf("role assignments before and after:\n%s\n%s", assignments, now)
+			}
+			if machines := azure(t, http.MethodGet, "/machines", nil); strings.TrimSpace(machines) != "[]" {
+				t.Errorf("Arc machines are left: %s", machines)
+			}
+			if out, err := bench.Kubectl(t.Context(), "", "get", "node", name); err == nil {
+				t.Errorf("the Node is left: %s", out)
+			}
+		})
+	}
+}
+
+// secretOf is the secret of a machine's configuration; one that nothing contains when it has none.
+func secretOf(t *testing.T, m lab.Machine) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(m.Root, lab.ConfigPath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := regexp.MustCompile(`"clientSecret": "([^"]+)"`).FindSubmatch(data); found != nil {
+		return string(found[1])
+	}
+	return "no-such-secret-anywhere"
+}
+
+// quiet looks for secrets in all that a join has printed, logged and written.
+func quiet(t *testing.T, m lab.Machine, out string) {
+	t.Helper()
+	journal, _ := inside(t, m, "journalctl", "--no-pager")
+	status, _ := flex(t, m, "status", "--output", "json")
+	log, err := os.ReadFile(filepath.Join(m.Root, "var/log/aks-flex-node/aks-flex-node.log"))
+	if err != nil {
+		t.Error(err)
+	}
+	for name, text := range map[string]string{"the output": out, "the journal": journal, "the status": status, "the log": string(log)} {
+		if strings.Contains(text, secretOf(t, m)) || strings.Contains(text, "eyJhbGciOiJSUzI1NiIs") {
+			t.Errorf("a secret is in %s:\n%s", name, text)
+		}
+	}
+	for _, line := range holders(t, m) {
+		if line != "" && !strings.HasPrefix(line, "600 ") {
+			t.Errorf("a secret is in a file that others can read: %s", line)
+		}
+	}
+}
+
+// With kubeletCredential certificate the identity may only ask for a certificate, and kubelet is a node like any other.
+func TestLeastPrivilege(t *testing.T) {
+	m := bareMachine(t, "least-1")
+	configureAs(t, m, lab.Newest, "servicePrincipal", func(c map[string]any) {
+		section := c["azure"].(map[string]any)
+		section["kubeletCredential"] = "certificate"
+		section["servicePrincipal"] = map[string]any{"clientId": "aaaaaaaa-0000-0000-0000-000000000077", "clientSecret": "canary-of-least-privilege"}
+	})
+	const object = "bbbbbbbb-0000-0000-0000-000000000077"
+	azure(t, http.MethodPut, "/applications", azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000077", ObjectID: object, Secrets: []azuresim.Secret{{Value: "canary-of-least-privilege"}}})
+	azure(t, http.MethodPut, "/assignments", azuresim.Assignment{Scope: lab.ClusterID, RoleID: "4abbcc35-e782-43d8-92c5-2d3f1bd2253f", PrincipalID: object})
+	if out, code := flex(t, m, "bootstrap"); code != 1 || !strings.Contains(out, "system:node-bootstrapper") {
+		t.Errorf("before the operator allows it: exit code %d\n%s", code, out)
+	}
+	for _, role := range []string{"system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
+		name := "least-" + role[len(role)-6:]
+		if _, err := bench.Kubectl(t.Context(), "", "create", "clusterrolebinding", name, "--clusterrole="+role, "--user="+object); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = bench.Kubectl(context.Background(), "", "delete", "clusterrolebinding", name) })
+	}
+	must(t, m, "bootstrap")
+	if _, err := bench.CheckPod(t.Context(), "pod-least", "least-1"); err != nil {
+		t.Error(err)
+	}
+	if out, code := inside(t, m, "kubectl", "--kubeconfig=/var/lib/kubelet/kubeconfig", "get", "secrets", "-A"); code == 0 || !strings.Contains(out, "system:node:least-1") {
+		t.Errorf("kubelet's credential reads every secret, or is no node's: %s", out)
+	}
+	must(t, m, "unbootstrap")
+}
+
+// Tokens that are good for a minute are replaced in time, an outage of Entra ID is survived, and a role that is taken away is gone.
+func TestTokensExpireAndRolesGo(t *testing.T) {
+	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{TokenLifetime: time.Minute})
+	t.Cleanup(func() { azure(t, http.MethodPut, "/knobs", azuresim.Knobs{}) })
+	m := bareMachine(t, "expiry-1")
+	configureAs(t, m, lab.Newest, "arc")
+	must(t, m, "bootstrap")
+	get := func() (string, int) {
+		return inside(t, m, "kubectl", "--kubeconfig=/var/lib/kubelet/kubeconfig", "get", "node", "expiry-1", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+	}
+	token := func() string {
+		out, _ := flex(t, m, "token")
+		return out
+	}
+	seen := map[string]bool{}
+	for range 18 { // an hour for tokens of an hour is 18 times 5 s for tokens of a minute
+		time.Sleep(5 * time.Second)
+		seen[token()] = true
+		if out, code := get(); code != 0 || out != "True" {
+			t.Fatalf("with short tokens: %s", out)
+		}
+	}
+	if len(seen) < 3 {
+		t.Errorf("%d tokens in 90 s, want at least 3", len(seen))
+	}
+	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{TokenLifetime: time.Minute, Faults: map[azuresim.Service]azuresim.Fault{azuresim.Entra: {Outage: true, Match: "token"}}})
+	if out, code := get(); code != 0 {
+		t.Errorf("during an outage: %s", out)
+	}
+	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{})
+	var assignments []azuresim.Assignment
+	if err := json.Unmarshal([]byte(azure(t, http.MethodGet, "/assignments", nil)), &assignments); err != nil {
+		t.Fatal(err)
+	}
+	azure(t, http.MethodDelete, "/assignments?principal="+assignments[len(assignments)-1].PrincipalID, nil)
+	eventually(t, 30*time.Second, "the API server to refuse the node", func() bool {
+		out, code := get()
+		return code != 0 && strings.Contains(out, "Forbidden")
+	})
+	must(t, m, "unbootstrap", "--drain-timeout=0")
+}
+
+// azureCLI is a shell that has the lab's Azure as its cloud.
+const azureCLI = `set -e
+export REQUESTS_CA_BUNDLE=$FLEXLAB_CA AZURE_CORE_COLLECT_TELEMETRY=0 AZURE_CORE_ONLY_SHOW_ERRORS=1
+B=$FLEXLAB_ARM
+az cloud register -n flexlab --endpoint-resource-manager $B --endpoint-active-directory $B/adfs --endpoint-active-directory-resource-id $B/ --endpoint-active-directory-graph-resource-id $B/ --endpoint-management $B/
+az cloud set -n flexlab
+`
+
+// The real az CLI logs in, reads the cluster, and its login onboards a machine; at a terminal the agent has it log in first.
+func TestAzureCLI(t *testing.T) {
+	who, err := bench.Azure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := bareMachine(t, "cli-1", "azure-cli")
+	configureAs(t, m, lab.Newest, "azureCLI")
+	shell := func(script string) (string, int) {
+		return inside(t, m, "env", "HOME=/root", "REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt", "FLEXLAB_CA=/etc/ssl/certs/ca-certificates.crt", "FLEXLAB_ARM="+lab.AzureURL,
+			"CLUSTER="+lab.ClusterID, "TENANT="+lab.Tenant, "bash", "-c", script)
+	}
+	if out, code := shell(azureCLI + "az login --service-principal -u " + who.Operator.ClientID + " -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
+		`az account list --query '[].name' -o tsv
+az rest --method get --url "$CLUSTER?api-version=2024-02-01" --query properties.aadProfile.enableAzureRBAC
+az resource show --ids $CLUSTER --query name -o tsv
+az logout`); code != 0 || strings.TrimSpace(out) != "flexlab\ntrue\nflexlab" {
+		t.Fatalf("az: exit code %d\n%s", code, out)
+	}
+	if out, code := shell("aks-flex-node bootstrap < /dev/null"); code != 1 || !strings.Contains(out, "no terminal to make one at") || !strings.Contains(out, "az login --use-device-code") {
+		t.Errorf("without a login and without a terminal: exit code %d\n%s", code, out)
+	}
+	cmd, err := bench.Command(t.Context(), m, "env", "HOME=/root", "TERM=xterm", "REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt", "script", "-qefc", "aks-flex-node bootstrap", "/root/typescript")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Run() }()
+	code := regexp.MustCompile(`enter the code (\S+) to`)
+	eventually(t, time.Minute, "the prompt with the device code", func() bool {
+		screen, _ := os.ReadFile(filepath.Join(m.Root, "root/typescript"))
+		found := code.FindSubmatch(screen)
+		if found == nil {
+			return false
+		}
+		azure(t, http.MethodPost, "/approve?code="+string(found[1])+"&user="+lab.User, nil)
+		return true
+	})
+	if err := <-ended; err != nil {
+		screen, _ := os.ReadFile(filepath.Join(m.Root, "root/typescript"))
+		if _, exited := err.(*exec.ExitError); exited {
+			t.Fatalf("bootstrap: %v\n%s", err, screen)
+		}
+		t.Fatal(err)
+	}
+	if _, err := bench.CheckPod(t.Context(), "pod-cli", "cli-1"); err != nil {
+		t.Error(err)
+	}
+	if out, code := shell("aks-flex-node unbootstrap"); code != 0 {
+		t.Errorf("unbootstrap: %s", out)
+	}
+}
