@@ -4,6 +4,7 @@
 package identity
 
 import (
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -52,10 +53,15 @@ func transport(proxy Proxy) *http.Client {
 	return &http.Client{Transport: t}
 }
 
+// localTimeout is how long a service on this machine may take to accept a connection.
+const localTimeout = 2 * time.Second
+
 // local are the options for metadata services, which are on this machine and are never asked through a proxy.
 func local() policy.ClientOptions {
-	o := policy.ClientOptions{Transport: transport(nil), PerRetryPolicies: []policy.Policy{azureAnswers{}}}
-	o.Retry = policy.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, TryTimeout: 10 * time.Second, StatusCodes: []int{404, 410, 429, 500, 502, 503, 504}}
+	direct := transport(nil)
+	direct.Transport.(*http.Transport).DialContext = (&net.Dialer{Timeout: localTimeout}).DialContext
+	o := policy.ClientOptions{Transport: direct, PerRetryPolicies: []policy.Policy{azureAnswers{}}}
+	o.Retry = policy.RetryOptions{MaxRetries: 2, RetryDelay: 500 * time.Millisecond, TryTimeout: 10 * time.Second, StatusCodes: []int{404, 410, 429, 500, 502, 503, 504}}
 	return o
 }
 

@@ -111,7 +111,7 @@ func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	case err == nil || apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("cannot delete Node %s: this node may not delete itself; ask the cluster's operator to run `kubectl delete node %s`, and to apply packaging/kubernetes/rbac.yaml for the next time", name, name)
+		return fmt.Errorf("cannot delete Node %s: this node may not delete itself; ask the cluster's operator to run `kubectl delete node %s` (packaging/kubernetes/rbac.yaml lets nodes with a certificate do it)", name, name)
 	default:
 		return fmt.Errorf("cannot delete Node %s: %w; the cluster's operator can run `kubectl delete node %s`", name, err, name)
 	}
