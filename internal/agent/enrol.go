@@ -63,6 +63,12 @@ func (s *session) enrol(ctx context.Context, g *goal, view *steps) error {
 	return nil
 }
 
+// enrolled tells whether this machine has been made an Arc machine, or found as one.
+func (s *session) enrolled() (bool, error) {
+	var record arc.Record
+	return s.records.load(arcFile, &record)
+}
+
 // waitAuthorised waits until the cluster lets the Arc identity do what kubelet must. The machine's metadata service keeps tokens: one
 // from before the newest role assignment is thrown away, once, by restarting it.
 func (s *session) waitAuthorised(ctx context.Context, g *goal, view *steps, newest time.Time) error {

@@ -28,9 +28,9 @@ func (s *Sim) serveEntra(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.Method + " " + strings.ToLower(path) {
 	case "GET .well-known/openid-configuration":
-		s.discovery(w, r, tenant, s.issuer(r))
+		s.discovery(w, r, tenant, s.issuer(origin(r)))
 	case "GET v2.0/.well-known/openid-configuration":
-		s.discovery(w, r, tenant, s.issuer(r)+"v2.0")
+		s.discovery(w, r, tenant, s.issuer(origin(r))+"v2.0")
 	case "GET discovery/keys", "GET discovery/v2.0/keys":
 		arm.WriteJSON(w, http.StatusOK, s.jwks())
 	case "POST oauth2/token":

@@ -90,7 +90,7 @@ func (s *Sim) authenticate(w http.ResponseWriter, r *http.Request) (claims, erro
 	if !ok {
 		return claims{}, challenge("AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing.")
 	}
-	c, err := s.verify(r, text, armAudiences(r))
+	c, err := s.verify(origin(r), text, armAudiences(r))
 	if err != nil {
 		return c, challenge("InvalidAuthenticationToken", "The access token is invalid: "+err.Error())
 	}

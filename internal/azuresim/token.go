@@ -39,7 +39,7 @@ type claims struct {
 }
 
 // issuer is who signs tokens for the tenant, as clients see it; sts.windows.net in Azure.
-func (s *Sim) issuer(r *http.Request) string { return origin(r) + "/" + s.tenant() + "/" }
+func (s *Sim) issuer(origin string) string { return origin + "/" + s.tenant() + "/" }
 
 func (s *Sim) tenant() string {
 	s.mu.Lock()
@@ -82,7 +82,7 @@ func armAudiences(r *http.Request) []string {
 func (s *Sim) sign(r *http.Request, c claims) (string, int, error) {
 	lifetime, skew := s.lifetime()
 	now := s.now().Add(skew)
-	c.Issuer, c.Subject, c.TID, c.IDP = s.issuer(r), c.OID, s.tenant(), s.issuer(r)
+	c.Issuer, c.Subject, c.TID, c.IDP = s.issuer(origin(r)), c.OID, s.tenant(), s.issuer(origin(r))
 	c.IssuedAt, c.NotBefore, c.ExpiresAt = jwt.NewNumericDate(now), jwt.NewNumericDate(now), jwt.NewNumericDate(now.Add(lifetime))
 	c.UTI, c.Ver = base64.RawURLEncoding.EncodeToString([]byte(uuid.NewString()))[:22], "1.0"
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, c)
@@ -114,12 +114,19 @@ func (s *Sim) jwks() map[string]any {
 	}}}
 }
 
+// Verify returns the object id of a token's principal, as an API server that trusts this Azure does.
+func (s *Sim) Verify(origin, token, audience string) (oid string, err error) {
+	s.start()
+	c, err := s.verify(origin, token, []string{audience})
+	return c.OID, err
+}
+
 // verify accepts a token of our own for one of the audiences.
-func (s *Sim) verify(r *http.Request, text string, audiences []string) (claims, error) {
+func (s *Sim) verify(origin, text string, audiences []string) (claims, error) {
 	var c claims
 	_, skew := s.lifetime()
 	_, err := jwt.ParseWithClaims(text, &c, func(*jwt.Token) (any, error) { return s.key.Public(), nil },
-		jwt.WithValidMethods([]string{"RS256"}), jwt.WithIssuer(s.issuer(r)), jwt.WithTimeFunc(func() time.Time { return s.now().Add(skew) }), jwt.WithLeeway(5*time.Minute), jwt.WithExpirationRequired())
+		jwt.WithValidMethods([]string{"RS256"}), jwt.WithIssuer(s.issuer(origin)), jwt.WithTimeFunc(func() time.Time { return s.now().Add(skew) }), jwt.WithLeeway(5*time.Minute), jwt.WithExpirationRequired())
 	if err != nil {
 		return c, err
 	}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -73,7 +74,10 @@ func kubeletFault(e Evidence) *Fault {
 }
 
 func probeFault(e Evidence) *Fault {
-	f, _ := e.Probe.(*Fault)
+	f, isFault := errors.AsType[*Fault](e.Probe)
+	if e.Probe != nil && !isFault { // before the API server: no token was to be had, or its identity may do nothing
+		return &Fault{Layer: LayerAuth, Message: e.Probe.Error(), Remedy: "run the same command again when that is mended"}
+	}
 	return f
 }
 

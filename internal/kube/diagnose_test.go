@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -31,6 +32,7 @@ func TestDiagnose(t *testing.T) {
 		{"kubelet's port is taken", Evidence{Containerd: up, Kubelet: Service{Active: true, Log: []string{`"Failed to listen and serve" err="listen tcp 0.0.0.0:10250: bind: address already in use"`}}}, LayerKubelet, "10250"},
 		{"kubelet is stopped", Evidence{Containerd: up}, LayerKubelet, "does not run"},
 		{"the network went away", Evidence{Containerd: up, Kubelet: up, Probe: &Fault{Layer: LayerTCP, Message: "cannot connect", Remedy: "check the network"}}, LayerTCP, "cannot connect"},
+		{"no token", Evidence{Containerd: up, Kubelet: up, Probe: errors.New("cannot get a token for kubelet: Entra ID is ill")}, LayerAuth, "Entra ID is ill"},
 		{"nobody approves", Evidence{Containerd: up, Kubelet: up, CSRs: []CSR{{Name: "csr-1", State: "pending"}}}, LayerCSR, "kubectl certificate approve csr-1"},
 		{"denied", Evidence{Containerd: up, Kubelet: up, CSRs: []CSR{{Name: "csr-1", State: "denied", Reason: "not on my watch"}}}, LayerCSR, "not on my watch"},
 		{"no signer", Evidence{Containerd: up, Kubelet: up, CSRs: []CSR{{Name: "csr-1", State: "approved"}}}, LayerCSR, "signer"},

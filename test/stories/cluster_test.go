@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,14 +15,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
 // cluster is a small real API server over TLS: it knows nodes, tokens and client certificates, and no more.
@@ -40,11 +45,17 @@ type cluster struct {
 	noCIDR bool
 	// keep forbids nodes to delete themselves.
 	keep bool
+	// azure, if there is one, says whose a token is and what they may do.
+	azure  *azuresim.Sim
+	issuer string // the origin of azure
+	// kubelets ends those that still try to get in.
+	kubelets context.Context
 }
 
 func newCluster(t testing.TB) *cluster {
 	t.Helper()
 	c := &cluster{token: "abcdef.0123456789abcdef", nodes: map[string]*corev1.Node{}}
+	c.kubelets = t.Context()
 	c.Server = httptest.NewUnstartedServer(c.routes())
 	c.StartTLS()
 	t.Cleanup(c.Close)
@@ -62,6 +73,7 @@ func (c *cluster) routes() http.Handler {
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, map[string]string{"major": "1", "minor": "35", "gitVersion": "v1.35.4"})
 	})
+	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", c.review)
 	mux.HandleFunc("GET /api/v1/nodes/{name}", c.node)
 	mux.HandleFunc("PATCH /api/v1/nodes/{name}", c.patch)
 	mux.HandleFunc("DELETE /api/v1/nodes/{name}", c.delete)
@@ -70,12 +82,40 @@ func (c *cluster) routes() http.Handler {
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A client certificate would need a handshake of its own; whoever sends no token is a node here.
-		if auth := r.Header.Get("Authorization"); auth != "" && auth != "Bearer "+c.token {
+		if auth := r.Header.Get("Authorization"); auth != "" && auth != "Bearer "+c.token && c.identity(r) == "" {
 			fail(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// identity is whose token of Azure a request has; "" when it has none that is good.
+func (c *cluster) identity(r *http.Request) string {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok || c.azure == nil {
+		return ""
+	}
+	oid, err := c.azure.Verify(c.issuer, token, azuresim.AKSServer)
+	if err != nil {
+		return ""
+	}
+	return oid
+}
+
+// may tells what Azure's role assignments let an identity do.
+func (c *cluster) may(oid, action string) bool {
+	return oid != "" && c.azure.Allowed(oid, "Microsoft.ContainerService/managedClusters/"+action, clusterID, true)
+}
+
+func (c *cluster) review(w http.ResponseWriter, r *http.Request) {
+	var review authorizationv1.SelfSubjectAccessReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+		return
+	}
+	review.Status.Allowed = c.may(c.identity(r), review.Spec.ResourceAttributes.Resource+"/write")
+	reply(w, review)
 }
 
 func reply(w http.ResponseWriter, v any) {
@@ -162,6 +202,10 @@ func (c *cluster) has(name string) bool {
 func (c *cluster) register(root, unit string) error {
 	dir := filepath.Join(root, "/var/lib/kubelet")
 	name := flag(unit, "--hostname-override=")
+	if kubeconfig, err := os.ReadFile(filepath.Join(dir, "kubeconfig")); err == nil && strings.Contains(string(kubeconfig), "exec:") {
+		go c.admit(kubeconfig, name, unit)
+		return nil
+	}
 	if _, err := os.Stat(filepath.Join(dir, "kubeconfig")); err != nil {
 		token, err := os.ReadFile(filepath.Join(dir, "bootstrap-kubeconfig"))
 		if err != nil {
@@ -174,6 +218,29 @@ func (c *cluster) register(root, unit string) error {
 			return err
 		}
 	}
+	c.add(name, unit)
+	return nil
+}
+
+// admit is a kubelet that shows tokens: it tries until it is let in.
+func (c *cluster) admit(kubeconfig []byte, name, unit string) {
+	_, rest, _ := strings.Cut(string(kubeconfig), "command: ")
+	command, _, _ := strings.Cut(rest, "\n")
+	for c.kubelets.Err() == nil {
+		out, err := exec.CommandContext(c.kubelets, command, "token").Output()
+		var credential struct{ Status struct{ Token string } }
+		if err == nil && json.Unmarshal(out, &credential) == nil {
+			if oid, err := c.azure.Verify(c.issuer, credential.Status.Token, azuresim.AKSServer); err == nil && c.may(oid, "nodes/write") {
+				c.add(name, unit)
+				return
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// add registers a node.
+func (c *cluster) add(name, unit string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.nodes[name] == nil {
@@ -187,7 +254,6 @@ func (c *cluster) register(root, unit string) error {
 			c.nodes[name].Spec.PodCIDR = "10.244.7.0/24"
 		}
 	}
-	return nil
 }
 
 // flag finds a kubelet flag in its unit.

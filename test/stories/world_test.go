@@ -49,6 +49,8 @@ type world struct {
 	fuse    int
 	touches int
 	log     bytes.Buffer
+	// program is the path of aks-flex-node, which kubelet calls for tokens.
+	program string
 }
 
 var errKilled = errors.New("killed")
@@ -135,7 +137,7 @@ func (w *world) agent() *agent.Agent {
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
 	machine := &host.Host{Root: w.root, Systemd: w.systemd, Kernel: w.kernel, Log: log, Touch: w.touch}
 	return &agent.Agent{
-		Machine: machine, Root: w.root, Log: log, Poll: time.Millisecond,
+		Machine: machine, Root: w.root, Log: log, Poll: time.Millisecond, Program: w.program,
 		Client: func(func(*http.Request) (*url.URL, error)) *http.Client { return artifact.NewClient(nil) },
 	}
 }

@@ -1,0 +1,184 @@
+package stories
+
+import (
+	"context"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+)
+
+const (
+	subscription = "00000000-0000-0000-0000-000000000000"
+	groupID      = "/subscriptions/" + subscription + "/resourceGroups/rg"
+	clusterID    = groupID + "/providers/Microsoft.ContainerService/managedClusters/c"
+	clientID     = "aaaaaaaa-0000-0000-0000-000000000001"
+	objectID     = "aaaaaaaa-0000-0000-0000-0000000000f1"
+	canary       = "canary-of-the-principal"
+)
+
+// tokenRoot, in the environment, makes this program the agent of a story's machine, asked for a token by its kubelet.
+const tokenRoot = "STORY_TOKEN_ROOT"
+
+func TestMain(m *testing.M) {
+	if root := os.Getenv(tokenRoot); root != "" {
+		os.Exit(token(root))
+	}
+	// Every test server has the same certificate; this process and its children trust it.
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	server.Close()
+	ca := filepath.Join(os.TempDir(), fmt.Sprintf("stories-%d.pem", os.Getpid()))
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Setenv("SSL_CERT_FILE", ca)
+	code := m.Run()
+	os.Remove(ca)
+	os.Exit(code)
+}
+
+// token is `aks-flex-node token` on a machine whose root is a directory.
+func token(root string) int {
+	w := &world{root: root, fuse: -1}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	t, err := w.agent().Token(ctx)
+	if err == nil {
+		err = identity.WriteExec(os.Stdout, t, "")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// azureWorld is a machine that is to join with a service principal.
+func azureWorld(t *testing.T) (*world, *azuresim.Sim) {
+	t.Helper()
+	w, sim := newWorld(t), &azuresim.Sim{}
+	sim.Load(azuresim.World{
+		TenantID: azuresim.DefaultTenant, Subscriptions: []azuresim.Subscription{{ID: subscription}}, ResourceGroups: []string{groupID},
+		Applications: []azuresim.Application{{ClientID: clientID, ObjectID: objectID, Secrets: []azuresim.Secret{{Value: canary}}}},
+		Clusters:     []azuresim.Cluster{{ID: clusterID, Server: w.cluster.URL, CA: string(w.cluster.caPEM), Entra: true, AzureRBAC: true}},
+		Assignments: []azuresim.Assignment{
+			{Scope: clusterID, RoleID: "4abbcc35-e782-43d8-92c5-2d3f1bd2253f", PrincipalID: objectID},
+			{Scope: clusterID, RoleID: "b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b", PrincipalID: objectID},
+		},
+	})
+	entra := httptest.NewTLSServer(sim)
+	t.Cleanup(entra.Close)
+	w.cluster.azure, w.cluster.issuer = sim, entra.URL
+	w.config = w.configuration(func(c map[string]any) {
+		c["azure"] = map[string]any{
+			"tenantId": azuresim.DefaultTenant, "authorityHost": entra.URL, "resourceManagerEndpoint": entra.URL,
+			"servicePrincipal": map[string]any{"clientId": clientID, "clientSecret": canary},
+			"targetCluster":    map[string]any{"resourceId": clusterID, "location": "lab"},
+		}
+		delete(c["node"].(map[string]any)["kubelet"].(map[string]any), "serverURL")
+		delete(c["node"].(map[string]any)["kubelet"].(map[string]any), "caCertData")
+	})
+	w.config.Agent.ReadyTimeout = "6s"
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.program = filepath.Join(t.TempDir(), "aks-flex-node")
+	script := fmt.Sprintf("#!/bin/sh\n%s=%s exec %s\n", tokenRoot, w.root, self)
+	if err := os.WriteFile(w.program, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return w, sim
+}
+
+// What a person sees when a part of Azure fails in a phase of a join: it succeeds by itself, or one error says what is wrong and what
+// to do, and the next run finishes.
+func TestAzureFaults(t *testing.T) {
+	knobs := func(f func(*azuresim.Knobs)) func(*azuresim.Sim) {
+		return func(s *azuresim.Sim) { s.Adjust(f) }
+	}
+	fault := func(service azuresim.Service, f azuresim.Fault) func(*azuresim.Sim) {
+		return knobs(func(k *azuresim.Knobs) { k.Faults = map[azuresim.Service]azuresim.Fault{service: f} })
+	}
+	revoke := func(s *azuresim.Sim) { s.Revoke(objectID) }
+	const before, joining = "before anything is touched", "while kubelet joins"
+	tests := []struct {
+		phase, name string
+		fault       func(*azuresim.Sim)
+		want        []string // of the error; none for success
+	}{
+		{before, "Entra ID is slow", fault(azuresim.Entra, azuresim.Fault{Latency: 300 * time.Millisecond}), nil},
+		{before, "Entra ID is ill a while", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token", Times: 2}), nil},
+		{before, "Entra ID is ill", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"}), []string{"cannot read the cluster", "Entra ID has a problem of its own (503", "try again later"}},
+		{before, "Entra ID throttles a while", fault(azuresim.Entra, azuresim.Fault{Status: 429, RetryAfter: 1, Match: "token", Times: 1}), nil},
+		{before, "a page for Entra ID", fault(azuresim.Entra, azuresim.Fault{HTML: true}), []string{"is not Azure: it sent a web page"}},
+		{before, "Resource Manager is slow", fault(azuresim.ARM, azuresim.Fault{Latency: 300 * time.Millisecond}), nil},
+		{before, "Resource Manager hangs up a while", fault(azuresim.ARM, azuresim.Fault{Outage: true, Times: 2}), nil},
+		{before, "Resource Manager is ill a while", fault(azuresim.ARM, azuresim.Fault{Status: 500, Times: 2}), nil},
+		{before, "Resource Manager is ill", fault(azuresim.ARM, azuresim.Fault{Status: 500}), []string{"Resource Manager has a problem of its own (500)", "try again later"}},
+		{before, "Resource Manager throttles a while", fault(azuresim.ARM, azuresim.Fault{Status: 429, RetryAfter: 1, Times: 1}), nil},
+		{before, "a page for Resource Manager", fault(azuresim.ARM, azuresim.Fault{HTML: true}), []string{"is not Azure: it sent a web page", "check the proxy"}},
+		{before, "Azure's clock is ahead", knobs(func(k *azuresim.Knobs) { k.Skew = 4 * time.Minute }), nil},
+		{before, "short tokens", knobs(func(k *azuresim.Knobs) { k.TokenLifetime = 35 * time.Second }), nil},
+		{before, "no role", revoke, []string{"the identity lacks permission on " + clusterID, "az role assignment create"}},
+		{joining, "Entra ID is slow", fault(azuresim.Entra, azuresim.Fault{Latency: 300 * time.Millisecond}), nil},
+		{joining, "Entra ID is ill a while", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token", Times: 2}), nil},
+		{joining, "Entra ID is ill", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"}), []string{"cannot make Node edge-1 Ready", "cannot get a token for kubelet: Entra ID has a problem of its own (503"}},
+		{joining, "Resource Manager is ill", fault(azuresim.ARM, azuresim.Fault{Status: 500}), nil}, // it is no longer asked
+		{joining, "short tokens", knobs(func(k *azuresim.Knobs) { k.TokenLifetime = 35 * time.Second }), nil},
+		{joining, "the role is taken away", revoke, []string{"cannot make Node edge-1 Ready", "needs the role \"Azure Kubernetes Service RBAC Cluster Admin\""}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.phase+"/"+tt.name, func(t *testing.T) {
+			t.Parallel()
+			w, sim := azureWorld(t)
+			tree := w.tree()
+			if tt.phase == before {
+				tt.fault(sim)
+			} else {
+				w.systemd.OnStart = func(unit, text string) error {
+					if unit == "kubelet.service" {
+						tt.fault(sim)
+					}
+					return w.start(unit, text)
+				}
+			}
+			_, err := w.bootstrap()
+			if len(tt.want) == 0 && err != nil {
+				t.Fatalf("it did not succeed by itself: %v", err)
+			}
+			for _, want := range tt.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v does not say %q", err, want)
+				}
+			}
+			if err != nil && tt.phase == before {
+				w.same(tree)
+			}
+			w.systemd.OnStart = w.start
+			sim.Adjust(func(k *azuresim.Knobs) { *k = azuresim.Knobs{} })
+			for _, role := range []string{"4abbcc35-e782-43d8-92c5-2d3f1bd2253f", "b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b"} {
+				sim.Assign(azuresim.Assignment{Scope: clusterID, RoleID: role, PrincipalID: objectID})
+			}
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatalf("the next run: %v", err)
+			}
+			if err := w.unbootstrap(); err != nil {
+				t.Errorf("unbootstrap: %v", err)
+			}
+			w.same(tree)
+			if strings.Contains(w.log.String(), canary) {
+				t.Error("the secret is in the log")
+			}
+		})
+	}
+}
