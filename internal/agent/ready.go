@@ -116,6 +116,9 @@ func (s *session) evidence(ctx context.Context, g *goal) kube.Evidence {
 		e.CNIConfigs = seen.CNIConfigs
 	}
 	e.Probe = s.reach(ctx, g.config)
+	if e.Probe != nil { // who cannot be reached cannot be asked
+		return e
+	}
 	if cluster := s.asker(ctx, g.config); cluster != nil {
 		defer cluster.Close()
 		if n, err := cluster.Node(ctx, e.NodeName); err == nil {
