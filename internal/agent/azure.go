@@ -139,7 +139,7 @@ func (s *session) kubeletToken(ctx context.Context, c config.Config) (string, er
 	}
 	token, err := credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{identity.AKSServer + "/.default"}})
 	if err != nil {
-		return "", identity.Explain(err, identity.Need{Doing: "get a token for kubelet"})
+		return "", identity.Explain(err, identity.KubeletToken(c.Azure))
 	}
 	return token.Token, nil
 }
@@ -174,7 +174,7 @@ func (a *Agent) Token(ctx context.Context) (identity.Token, error) {
 		return identity.Token{}, fmt.Errorf("internal error: %w", err)
 	}
 	cache := identity.Cache{
-		Dir: a.path(RunDir), Key: digest(key), Scope: identity.AKSServer + "/.default", Now: a.Now,
+		Dir: a.path(RunDir), Key: digest(key), Scope: identity.AKSServer + "/.default", Now: a.Now, Need: identity.KubeletToken(c.Azure),
 		Credential: func() (identity.Credential, error) { return identity.Kubelet(c.Azure, c.ProxyFunc()) },
 	}
 	return cache.Token(ctx)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // Need is what a request to Azure takes, so that a refusal can name it.
@@ -20,6 +22,16 @@ type Need struct {
 	Doing string
 	// Role would allow it, at Scope.
 	Role, Scope string
+	// Remedy is what to do when the error itself tells nothing better.
+	Remedy string
+}
+
+// KubeletToken is the need for a token for kubelet.
+func KubeletToken(c config.Azure) Need {
+	return Need{Doing: "get a token for kubelet", Remedy: map[config.AuthMode]string{
+		config.AuthArc:             "look at the Arc agent: azcmagent show, systemctl status himdsd",
+		config.AuthManagedIdentity: "this machine must be an Azure VM, and have the identity that azure.managedIdentity names",
+	}[c.AuthMode()]}
 }
 
 // objections are what Entra ID says by number, and what to do (Microsoft Entra authentication error codes).
@@ -44,7 +56,11 @@ func Explain(err error, need Need) error {
 	}
 	problem, remedy := diagnose(err, need)
 	if problem == "" {
-		return &explained{text: fmt.Sprintf("cannot %s: %s", need.Doing, strings.Join(strings.Fields(err.Error()), " ")), cause: err}
+		text := fmt.Sprintf("cannot %s: %s", need.Doing, strings.Join(strings.Fields(err.Error()), " "))
+		if need.Remedy != "" {
+			text += "; " + need.Remedy
+		}
+		return &explained{text: text, cause: err}
 	}
 	return &explained{text: fmt.Sprintf("cannot %s: %s; %s", need.Doing, problem, remedy), cause: err}
 }

@@ -26,6 +26,8 @@ type Cache struct {
 	Scope string
 	// Credential is asked for only when no good token is kept.
 	Credential func() (Credential, error)
+	// Need explains why there is no token.
+	Need Need
 	// Now is the clock; nil is the real one.
 	Now func() time.Time
 }
@@ -113,7 +115,7 @@ func (c Cache) fetch(ctx context.Context) (Token, error) {
 	}
 	got, err := credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{c.Scope}})
 	if err != nil {
-		return Token{}, Explain(err, Need{Doing: "get a token for kubelet"})
+		return Token{}, Explain(err, c.Need)
 	}
 	now := c.now()
 	t := Token{Value: got.Token, Expires: got.ExpiresOn, Refresh: now.Add(got.ExpiresOn.Sub(now) * 2 / 3), Key: c.Key}

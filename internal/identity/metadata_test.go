@@ -1,0 +1,77 @@
+package identity
+
+import (
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// ask gets a token for kubelet from the metadata service of an Arc machine at a URL.
+func ask(t *testing.T, endpoint string) error {
+	t.Helper()
+	// azidentity takes these for an Arc machine's; on a real one it finds the agent's files.
+	t.Setenv("IDENTITY_ENDPOINT", endpoint+"/metadata/identity/oauth2/token")
+	t.Setenv("IMDS_ENDPOINT", endpoint)
+	c := config.Azure{TenantID: tenant, Arc: &config.Arc{}, KubeletCredential: config.CredentialToken}
+	credential, err := Kubelet(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{AKSServer + "/.default"}})
+	return Explain(err, KubeletToken(c))
+}
+
+// The Arc agent's metadata service is asked by azidentity's own source, which reads its challenge only where it belongs.
+func TestArcMetadataIsConfined(t *testing.T) {
+	azure(t)
+	outside := filepath.Join(t.TempDir(), "stolen.key")
+	if err := os.WriteFile(outside, []byte("the secret of somebody else"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	himds := httptest.NewServer(&azuresim.ArcMetadata{Identity: func() (azuresim.MachineIdentity, error) { return azuresim.MachineIdentity{}, nil }, Tokens: t.TempDir(), Realm: outside})
+	t.Cleanup(himds.Close)
+	err := ask(t, himds.URL)
+	if err == nil || !strings.HasPrefix(err.Error(), "cannot get a token for kubelet: ") || strings.Contains(err.Error(), "somebody else") || !strings.Contains(err.Error(), "azcmagent show") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a challenge outside of the agent's directory: %v", err)
+	}
+}
+
+func TestMetadataServiceIsAbsent(t *testing.T) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	err := ask(t, gone.URL)
+	if err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(gone.URL, "http://")) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("no metadata service: %v", err)
+	}
+}
+
+func TestSecretFromElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"good": "s3cret\n", "empty": "\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", "")
+	tests := []struct{ file, credentials, want, err string }{
+		{filepath.Join(dir, "good"), "", "s3cret", ""},
+		{filepath.Join(dir, "empty"), "", "", "it is empty"},
+		{filepath.Join(dir, "missing"), "", "", "no such file"},
+		{"good", dir, "s3cret", ""},
+		{"good", "", "", "LoadCredential=good"},
+	}
+	for _, tt := range tests {
+		t.Setenv("CREDENTIALS_DIRECTORY", tt.credentials)
+		got, err := secret(config.ServicePrincipal{ClientSecretFile: tt.file})
+		if got != tt.want || (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s with %q: %q, %v", tt.file, tt.credentials, got, err)
+		}
+	}
+}
