@@ -57,7 +57,6 @@ func (f *fuse) touch() error {
 type world struct {
 	t      *testing.T
 	sim    *azuresim.Sim
-	server *httptest.Server
 	agent  azuresim.ConnectedMachine
 	record Record
 	fuse   *fuse
@@ -272,6 +271,42 @@ func TestNewPrincipalIsWaitedFor(t *testing.T) {
 	}
 	if w.given() != 3 || !strings.Contains(strings.Join(said, "\n"), "waiting for Azure to know the identity") {
 		t.Errorf("%d assignments; said %q", w.given(), said)
+	}
+}
+
+// What fails for a while is tried again; what fails for good is one clear error, and the next run finishes.
+func TestFaults(t *testing.T) {
+	tests := []struct {
+		name    string
+		service azuresim.Service
+		fault   azuresim.Fault
+		want    string // of the error; "" for success
+	}{
+		{"slow", azuresim.ARM, azuresim.Fault{Latency: 20 * time.Millisecond}, ""},
+		{"Entra ID is ill a while", azuresim.Entra, azuresim.Fault{Status: 503, Match: "token", Times: 1}, ""},
+		{"Entra ID is ill", azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"}, "Entra ID has a problem of its own"},
+		{"the machine hangs up a while", azuresim.ARM, azuresim.Fault{Outage: true, Match: "roleAssignments", Times: 2}, ""},
+		{"throttled a while", azuresim.ARM, azuresim.Fault{Status: 429, Match: "roleAssignments", Times: 2}, ""},
+		{"throttled", azuresim.ARM, azuresim.Fault{Status: 429, Match: "roleAssignments"}, "Resource Manager is throttling"},
+		{"machines cannot be registered", azuresim.ARM, azuresim.Fault{Status: 500, Match: "machines"}, "cannot connect the machine to Azure Arc"},
+		{"roles cannot be assigned", azuresim.ARM, azuresim.Fault{Status: 500, Match: "roleAssignments"}, "Resource Manager has a problem of its own (500)"},
+		{"a page", azuresim.ARM, azuresim.Fault{HTML: true, Match: "roleAssignments"}, "is not Azure: it sent a web page"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.sim.Adjust(func(k *azuresim.Knobs) { k.Faults = map[azuresim.Service]azuresim.Fault{tt.service: tt.fault} })
+			a, ctx := w.arc(0)
+			_, _, err := a.Enrol(ctx, w.record)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+			if err != nil && strings.Contains(err.Error(), canary) {
+				t.Errorf("a secret is in %q", err)
+			}
+			w.sim.Adjust(func(k *azuresim.Knobs) { k.Faults = nil })
+			w.enrolAndLeave(tt.name)
+		})
 	}
 }
 
