@@ -225,6 +225,7 @@ az logout`); code != 0 || strings.TrimSpace(out) != "flexlab\ntrue\nflexlab" {
 	if out, code := shell("aks-flex-node bootstrap < /dev/null"); code != 1 || !strings.Contains(out, "no terminal to make one at") || !strings.Contains(out, "az login --use-device-code") {
 		t.Errorf("without a login and without a terminal: exit code %d\n%s", code, out)
 	}
+	stop := watchProcesses(t, m, "eyJhbGciOiJSUzI1NiIsImtpZCI6\n")
 	cmd, err := bench.Command(t.Context(), m, "env", "HOME=/root", "TERM=xterm", "REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt", "script", "-qefc", "aks-flex-node bootstrap", "/root/typescript")
 	if err != nil {
 		t.Fatal(err)
@@ -251,6 +252,12 @@ az logout`); code != 0 || strings.TrimSpace(out) != "flexlab\ntrue\nflexlab" {
 	if _, err := bench.CheckPod(t.Context(), "pod-cli", "cli-1"); err != nil {
 		t.Error(err)
 	}
+	stop()
+	screen, err := os.ReadFile(filepath.Join(m.Root, "root/typescript"))
+	if err != nil {
+		t.Error(err)
+	}
+	quiet(t, m, string(screen))
 	if out, code := shell("aks-flex-node unbootstrap"); code != 0 {
 		t.Errorf("unbootstrap: %s", out)
 	}

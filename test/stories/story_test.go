@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/progress"
 )
 
 func TestJoinAndLeave(t *testing.T) {
@@ -261,4 +262,32 @@ func TestLostLedger(t *testing.T) {
 			t.Errorf("%s is there: %v, want %v", path, err == nil, stays)
 		}
 	}
+}
+
+// A pod network that somebody else has configured wins: ours stays away, says so, and theirs is as it was.
+func TestForeignNetworkWins(t *testing.T) {
+	w := newWorld(t)
+	w.write("/etc/cni/net.d/05-cilium.conflist", `{"name": "cilium"}`)
+	before := w.tree()
+	a := w.agent()
+	var warnings []string
+	a.Show = func(e progress.Event) {
+		if e.Kind == progress.Warning {
+			warnings = append(warnings, e.Text)
+		}
+	}
+	if _, err := a.Bootstrap(t.Context(), w.config); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(warnings, "\n"); !strings.Contains(text, "05-cilium.conflist") {
+		t.Errorf("warnings %q do not name the configuration that wins", text)
+	}
+	found, err := filepath.Glob(filepath.Join(w.root, "/etc/cni/net.d/*"))
+	if err != nil || len(found) != 1 {
+		t.Errorf("in /etc/cni/net.d: %v, %v", found, err)
+	}
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
 }
