@@ -1,11 +1,18 @@
 package identity
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
@@ -72,6 +79,45 @@ func TestSecretFromElsewhere(t *testing.T) {
 		got, err := secret(config.ServicePrincipal{ClientSecretFile: tt.file})
 		if got != tt.want || (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s with %q: %q, %v", tt.file, tt.credentials, got, err)
+		}
+	}
+}
+
+// A certificate file holds the certificate and its key; what else it holds is refused in words.
+func TestCertificateFile(t *testing.T) {
+	sim := azure(t)
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sp"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID, Certificates: []string{cert}})
+	dir := t.TempDir()
+	for _, tt := range []struct{ name, text, err string }{
+		{"both", cert + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})), ""},
+		{"no key", cert, "certificate and its private key as PEM"},
+		{"nonsense", "nonsense", "certificate and its private key as PEM"},
+	} {
+		c := principal()
+		c.ServicePrincipal.ClientSecret, c.ServicePrincipal.CertificateFile = "", filepath.Join(dir, tt.name)
+		if err := os.WriteFile(c.ServicePrincipal.CertificateFile, []byte(tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		credential, err := Kubelet(c, nil)
+		if err == nil {
+			_, err = credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{AKSServer + "/.default"}})
+		}
+		if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
 		}
 	}
 }
