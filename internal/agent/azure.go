@@ -175,6 +175,7 @@ func (a *Agent) Token(ctx context.Context) (identity.Token, error) {
 	}
 	cache := identity.Cache{
 		Dir: a.path(RunDir), Key: digest(key), Scope: identity.AKSServer + "/.default", Now: a.Now, Need: identity.KubeletToken(c.Azure),
+		Warn:       func(err error) { a.warn("%v", err) },
 		Credential: func() (identity.Credential, error) { return identity.Kubelet(c.Azure, c.ProxyFunc()) },
 	}
 	return cache.Token(ctx)

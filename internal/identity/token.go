@@ -28,6 +28,8 @@ type Cache struct {
 	Credential func() (Credential, error)
 	// Need explains why there is no token.
 	Need Need
+	// Warn is told why a token could not be kept, which is no reason not to hand it out; nil tells nobody.
+	Warn func(error)
 	// Now is the clock; nil is the real one.
 	Now func() time.Time
 }
@@ -68,16 +70,14 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 	if ok && c.now().Before(kept.Refresh) {
 		return kept, nil
 	}
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return Token{}, fmt.Errorf("cannot keep the token: %w", err)
-	}
 	unlock, err := c.lock(ctx, ok)
 	if errors.Is(err, errBusy) {
 		return kept, nil // it is still good, and somebody fetches the next one
 	}
-	if err != nil {
+	if ctx.Err() != nil {
 		return Token{}, err
 	}
+	c.warn(err)
 	defer unlock()
 	if kept, ok = c.kept(); ok && c.now().Before(kept.Refresh) {
 		return kept, nil
@@ -85,12 +85,20 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 	fresh, err := c.fetch(ctx)
 	if err != nil && ok {
 		kept.Refresh = c.now().Add(retryAfter)
-		return kept, c.keep(kept)
+		c.warn(c.keep(kept))
+		return kept, nil
 	}
 	if err != nil {
 		return Token{}, err
 	}
-	return fresh, c.keep(fresh)
+	c.warn(c.keep(fresh))
+	return fresh, nil
+}
+
+func (c Cache) warn(err error) {
+	if err != nil && c.Warn != nil {
+		c.Warn(err)
+	}
 }
 
 // kept returns the token on file, if it is ours and still good.
@@ -150,11 +158,16 @@ func (c Cache) keep(t Token) error {
 // errBusy tells that another process has the lock.
 var errBusy = errors.New("another process has the lock")
 
-// lock makes this the one process that asks the issuer. With try it does not wait.
+// lock makes this the one process that asks the issuer. With try it does not wait. Where there can be no lock, the error says why,
+// and unlock does nothing.
 func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
+	nothing := func() {}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nothing, fmt.Errorf("cannot keep the token: %w", err)
+	}
 	f, err := os.OpenFile(filepath.Join(c.Dir, "token.lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("cannot lock the token: %w", err)
+		return nothing, fmt.Errorf("cannot lock the token: %w", err)
 	}
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -163,15 +176,15 @@ func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 			return func() { f.Close() }, nil
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
 			f.Close()
-			return nil, fmt.Errorf("cannot lock the token: %w", err)
+			return nothing, fmt.Errorf("cannot lock the token: %w", err)
 		case try:
 			f.Close()
-			return nil, errBusy
+			return nothing, errBusy
 		}
 		select {
 		case <-ctx.Done():
 			f.Close()
-			return nil, fmt.Errorf("cannot wait for the token that another process is getting: %w", ctx.Err())
+			return nothing, fmt.Errorf("cannot wait for the token that another process is getting: %w", ctx.Err())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

@@ -134,6 +134,21 @@ func TestCacheTrustsOnlyItsOwn(t *testing.T) {
 	}
 }
 
+// Where nothing can be kept, a token is handed out all the same.
+func TestNowhereToKeep(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{now: time.Now()}
+	c := i.cache(filepath.Join(file, "below"))
+	warned := 0
+	c.Warn = func(error) { warned++ }
+	if token, err := c.Token(t.Context()); err != nil || token.Value == "" || warned == 0 {
+		t.Errorf("%+v, %v, %d warnings", token, err, warned)
+	}
+}
+
 func TestWriteExec(t *testing.T) {
 	token := Token{Value: "v", Expires: time.Date(2026, 1, 1, 1, 0, 0, 0, time.UTC), Refresh: time.Date(2026, 1, 1, 0, 40, 0, 5, time.UTC)}
 	for _, tt := range []struct{ info, want, err string }{
