@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -16,6 +17,8 @@ import (
 type Status struct {
 	NodeName   string    `json:"nodeName"`
 	Server     string    `json:"server"`
+	Identity   string    `json:"identity"`             // how kubelet proves who it is: a config.AuthMode
+	ArcMachine string    `json:"arcMachine,omitempty"` // the ARM id of the Arc machine
 	Joined     bool      `json:"joined"`
 	Ready      string    `json:"ready"` // True, False, Unknown; "" when the cluster did not answer
 	Reason     string    `json:"reason,omitempty"`
@@ -64,6 +67,7 @@ func (s *session) status(ctx context.Context) (Status, error) {
 	st := Status{
 		NodeName:   g.config.Agent.NodeName,
 		Server:     g.facts.Server,
+		Identity:   string(g.config.Azure.AuthMode()),
 		Joined:     g.facts.Joined,
 		Kubernetes: g.config.Kubernetes.Version,
 		Containerd: g.config.Containerd.Version,
@@ -79,6 +83,11 @@ func (s *session) status(ctx context.Context) (Status, error) {
 		}
 		st.Units = append(st.Units, Running{Name: unit, Active: is.(state.Unit).Active})
 	}
+	var enrolled arc.Record
+	if _, err := s.records.load(arcFile, &enrolled); err != nil {
+		return Status{}, err
+	}
+	st.ArcMachine = enrolled.MachineID
 	st.Ready, st.Reason = s.readiness(ctx, g.config)
 	return st, nil
 }
@@ -111,6 +120,10 @@ func (s Status) WriteText(w io.Writer) {
 	}
 	fmt.Fprintf(w, "Node        %s, %s\n", s.NodeName, ready)
 	fmt.Fprintf(w, "Cluster     %s\n", s.Server)
+	fmt.Fprintf(w, "Identity    %s\n", s.Identity)
+	if s.ArcMachine != "" {
+		fmt.Fprintf(w, "Arc         %s\n", s.ArcMachine)
+	}
 	fmt.Fprintf(w, "Versions    kubernetes %s, containerd %s, runc %s\n", s.Kubernetes, s.Containerd, s.Runc)
 	if s.PodCIDR != "" {
 		fmt.Fprintf(w, "Pods        %s\n", s.PodCIDR)
