@@ -28,6 +28,15 @@ type Cluster struct {
 	Private               bool `json:"private,omitempty"`
 }
 
+// AddCluster adds a cluster, or replaces the one with its id.
+func (s *Sim) AddCluster(k Cluster) {
+	s.start()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.world.Clusters = slices.DeleteFunc(s.world.Clusters, func(other Cluster) bool { return arm.Key(other.ID) == arm.Key(k.ID) })
+	s.world.Clusters = append(s.world.Clusters, k)
+}
+
 // clusters is Microsoft.ContainerService/managedClusters.
 func (s *Sim) clusters(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package stories
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"net/http"
@@ -181,4 +182,71 @@ func TestAzureFaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What the cluster is like is found out before anything is touched; and who says where the API server is asks Azure nothing.
+func TestClusters(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*azuresim.Cluster)
+		config func(*world)
+		want   string // of the error; "" for success
+		asks   bool   // of Resource Manager
+	}{
+		{"without local accounts", func(c *azuresim.Cluster) { c.LocalAccountsDisabled = true }, nil, "", true},
+		{"private", func(c *azuresim.Cluster) { c.Private = true }, nil, "", true},
+		{"without Entra ID", func(c *azuresim.Cluster) { c.Entra = false }, nil, "does not accept identities of Entra ID; enable that", true},
+		{"without Azure RBAC", func(c *azuresim.Cluster) { c.AzureRBAC = false }, nil, "Azure's role assignments do not authorise there; enable that", true},
+		{"named in the configuration", func(*azuresim.Cluster) {}, func(w *world) {
+			w.config.Node.Kubelet.ServerURL, w.config.Node.Kubelet.CACertData = w.cluster.URL, base64.StdEncoding.EncodeToString(w.cluster.caPEM)
+		}, "", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w, sim := azureWorld(t)
+			k := azuresim.Cluster{ID: clusterID, Server: w.cluster.URL, CA: string(w.cluster.caPEM), Entra: true, AzureRBAC: true}
+			k.AdminKubeconfig = fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n",
+				k.Server, base64.StdEncoding.EncodeToString(w.cluster.caPEM))
+			tt.change(&k)
+			sim.AddCluster(k)
+			if tt.config != nil {
+				tt.config(w)
+			}
+			before := w.tree()
+			_, err := w.bootstrap()
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+			if err != nil {
+				w.same(before)
+			}
+			if asked := sim.Requests(azuresim.ARM) > 0; asked != tt.asks {
+				t.Errorf("Resource Manager was asked: %v, want %v", asked, tt.asks)
+			}
+		})
+	}
+}
+
+// The certificate of a node needs Azure only until it is there.
+func TestCertificateOfAnIdentity(t *testing.T) {
+	w, sim := azureWorld(t)
+	before := w.tree()
+	w.config.Azure.KubeletCredential = "certificate"
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := os.ReadFile(filepath.Join(w.root, "/var/lib/kubelet/kubeconfig"))
+	if err != nil || strings.Contains(string(kubeconfig), "exec:") {
+		t.Errorf("kubelet's kubeconfig: %v\n%s", err, kubeconfig)
+	}
+	sim.Adjust(func(k *azuresim.Knobs) {
+		k.Faults = map[azuresim.Service]azuresim.Fault{azuresim.Entra: {Outage: true}, azuresim.ARM: {Outage: true}}
+	})
+	if result, err := w.bootstrap(); err != nil || result.Changes != 0 {
+		t.Errorf("again, with Azure down: %d changes, %v", result.Changes, err)
+	}
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
 }
