@@ -3,14 +3,12 @@ package arc
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/azuresim/azuresimtest"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
@@ -64,7 +63,7 @@ type world struct {
 	absent bool
 }
 
-// The server is one for all tests, because its certificate is trusted by the whole process.
+// The server is one for all tests; each has its own world behind it.
 var (
 	server  *httptest.Server
 	current *world
@@ -80,15 +79,7 @@ func TestMain(m *testing.M) {
 			_ = current.fuse.touch() // dead before the answer arrives
 		}
 	}))
-	ca := filepath.Join(os.TempDir(), fmt.Sprintf("arc-test-%d.pem", os.Getpid()))
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	os.Setenv("SSL_CERT_FILE", ca)
-	code := m.Run()
-	os.Remove(ca)
-	os.Exit(code)
+	os.Exit(azuresimtest.Main(m))
 }
 
 func newWorld(t *testing.T) *world {

@@ -1,20 +1,18 @@
 package identity
 
 import (
-	"encoding/pem"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/azuresim/azuresimtest"
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// server is one TLS server for all tests, whose certificate this process trusts; each test puts its own Azure behind it.
+// server is one for all tests; each puts its own Azure behind it.
 var (
 	server *httptest.Server
 	behind atomic.Pointer[azuresim.Sim]
@@ -22,19 +20,8 @@ var (
 
 func TestMain(m *testing.M) {
 	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { behind.Load().ServeHTTP(w, r) }))
-	dir, err := os.MkdirTemp("", "identity")
-	if err == nil {
-		ca := filepath.Join(dir, "ca.pem")
-		err = os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600)
-		os.Setenv("SSL_CERT_FILE", ca)
-	}
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	code := m.Run()
+	code := azuresimtest.Main(m)
 	server.Close()
-	os.RemoveAll(dir)
 	os.Exit(code)
 }
 

@@ -3,9 +3,7 @@ package stories
 import (
 	"context"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/azuresim/azuresimtest"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
@@ -33,18 +32,7 @@ func TestMain(m *testing.M) {
 	if root := os.Getenv(tokenRoot); root != "" {
 		os.Exit(token(root))
 	}
-	// Every test server has the same certificate; this process and its children trust it.
-	server := httptest.NewTLSServer(http.NotFoundHandler())
-	server.Close()
-	ca := filepath.Join(os.TempDir(), fmt.Sprintf("stories-%d.pem", os.Getpid()))
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	os.Setenv("SSL_CERT_FILE", ca)
-	code := m.Run()
-	os.Remove(ca)
-	os.Exit(code)
+	os.Exit(azuresimtest.Main(m))
 }
 
 // token is `aks-flex-node token` on a machine whose root is a directory.
