@@ -10,4 +10,8 @@ var (
 	// RBAC is what the operator of a cluster applies once, so that machines can join with bootstrap tokens.
 	//go:embed kubernetes/rbac.yaml
 	RBAC string
+	// IdentityRBAC is what the operator applies so that the members of an Entra group, in the place of GROUP-OBJECT-ID, may ask for a
+	// node's certificate.
+	//go:embed kubernetes/rbac-identity.yaml
+	IdentityRBAC string
 )

@@ -92,7 +92,7 @@ func (s *Sim) sign(r *http.Request, c claims) (string, int, error) {
 }
 
 func (a Application) claims(audience string) claims {
-	c := claims{AppID: a.ClientID, AppIDACR: "1", IDTyp: "app", OID: a.ObjectID, MIRID: a.ResourceID}
+	c := claims{AppID: a.ClientID, AppIDACR: "1", IDTyp: "app", OID: a.ObjectID, MIRID: a.ResourceID, Groups: a.Groups}
 	if a.ResourceID != "" {
 		c.AppIDACR = "2"
 	}

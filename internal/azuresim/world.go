@@ -46,7 +46,9 @@ type Application struct {
 	PublicKey    string   `json:"publicKey,omitempty"`
 	// ResourceID is the Azure resource that a managed identity belongs to.
 	ResourceID string `json:"resourceId,omitempty"`
-	// Consent is still missing: tokens are refused with AADSTS65001.
+	// Groups are the object ids of the Entra groups that it belongs to.
+	Groups []string `json:"groups,omitempty"`
+	// ConsentMissing has tokens refused with AADSTS65001.
 	ConsentMissing bool `json:"consentMissing,omitempty"`
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/lab"
+	"github.com/Azure/AKSFlexNode/packaging"
 )
 
 // azure asks or steers the lab's Azure.
@@ -121,19 +122,17 @@ func TestLeastPrivilege(t *testing.T) {
 		section["kubeletCredential"] = "certificate"
 		section["servicePrincipal"] = map[string]any{"clientId": "aaaaaaaa-0000-0000-0000-000000000077", "clientSecret": "canary-of-least-privilege"}
 	})
-	const object = "bbbbbbbb-0000-0000-0000-000000000077"
-	azure(t, http.MethodPut, "/applications", azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000077", ObjectID: object, Secrets: []azuresim.Secret{{Value: "canary-of-least-privilege"}}})
+	const object, group = "bbbbbbbb-0000-0000-0000-000000000077", "dddddddd-0000-0000-0000-000000000077"
+	azure(t, http.MethodPut, "/applications", azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000077", ObjectID: object, Groups: []string{group}, Secrets: []azuresim.Secret{{Value: "canary-of-least-privilege"}}})
 	azure(t, http.MethodPut, "/assignments", azuresim.Assignment{Scope: lab.ClusterID, RoleID: "4abbcc35-e782-43d8-92c5-2d3f1bd2253f", PrincipalID: object})
 	if out, code := flex(t, m, "bootstrap"); code != 1 || !strings.Contains(out, "system:node-bootstrapper") {
 		t.Errorf("before the operator allows it: exit code %d\n%s", code, out)
 	}
-	for _, role := range []string{"system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
-		name := "least-" + role[len(role)-6:]
-		if _, err := bench.Kubectl(t.Context(), "", "create", "clusterrolebinding", name, "--clusterrole="+role, "--user="+object); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _, _ = bench.Kubectl(context.Background(), "", "delete", "clusterrolebinding", name) })
+	manifest := strings.ReplaceAll(packaging.IdentityRBAC, "GROUP-OBJECT-ID", group)
+	if _, err := bench.Kubectl(t.Context(), manifest, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { _, _ = bench.Kubectl(context.Background(), manifest, "delete", "-f", "-") })
 	must(t, m, "bootstrap")
 	if _, err := bench.CheckPod(t.Context(), "pod-least", "least-1"); err != nil {
 		t.Error(err)
