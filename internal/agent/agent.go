@@ -93,6 +93,8 @@ type session struct {
 	lock    *lock
 	// asked is what Azure has said about the cluster; nil when it was not asked.
 	asked *aks.Cluster
+	// enrolled tells that in this run the machine was found, or made, an Arc machine whose identity the cluster lets in.
+	enrolled bool
 }
 
 // open starts a verb that may write. It takes the lock, reads the ledger and clears away what a killed run left half written.

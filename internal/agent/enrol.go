@@ -43,6 +43,7 @@ func (s *session) enrol(ctx context.Context, g *goal, view *steps) error {
 	}
 	if known && g.applied != nil {
 		if before, err := g.applied.parse(); err == nil && reflect.DeepEqual(before.Azure.Arc, c.Azure.Arc) {
+			s.enrolled = true
 			return nil
 		}
 	}
@@ -59,14 +60,9 @@ func (s *session) enrol(ctx context.Context, g *goal, view *steps) error {
 		view.fail()
 		return err
 	}
+	s.enrolled = true
 	view.finish(c.Azure.Arc.MachineName + " is connected and authorised")
 	return nil
-}
-
-// enrolled tells whether this machine has been made an Arc machine, or found as one.
-func (s *session) enrolled() (bool, error) {
-	var record arc.Record
-	return s.records.load(arcFile, &record)
 }
 
 // waitAuthorised waits until the cluster lets the Arc identity do what kubelet must. The machine's metadata service keeps tokens: one

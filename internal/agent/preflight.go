@@ -134,8 +134,8 @@ func (s *session) reach(ctx context.Context, c config.Config) error {
 		return kube.Probe(ctx, target)
 	}
 	target.Entra = true
-	if enrolled, err := s.enrolled(); c.Azure.AuthMode() == config.AuthArc && (err != nil || !enrolled) {
-		return errors.Join(err, kube.Probe(ctx, target))
+	if c.Azure.AuthMode() == config.AuthArc && !s.enrolled {
+		return kube.Probe(ctx, target)
 	}
 	if target.Token, err = s.kubeletToken(ctx, c); err != nil {
 		return err

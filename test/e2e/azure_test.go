@@ -42,6 +42,9 @@ func TestIdentities(t *testing.T) {
 				azure(t, http.MethodPut, "/knobs", azuresim.Knobs{Replication: 3 * time.Second, Propagation: 4 * time.Second, Skew: -10 * time.Second})
 				t.Cleanup(func() { azure(t, http.MethodPut, "/knobs", azuresim.Knobs{}) })
 			}
+			for _, after := range arcKills[auth] {
+				killAfter(t, m, after, "aks-flex-node", "bootstrap")
+			}
 			out := must(t, m, "bootstrap")
 			for _, wait := range waits[auth] {
 				if !strings.Contains(out, wait) {
@@ -74,9 +77,12 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
+// arcKills are when a join is killed before it is let through: while the machine is being connected to Arc.
+var arcKills = map[string][]time.Duration{"arc": {60 * time.Millisecond, 120 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond}}
+
 // waits are what a join must say that it waits for.
 var waits = map[string][]string{"arc": {
-	"connecting the machine to Azure Arc", "waiting for Azure to know the identity of the Arc machine", "restarting the Arc agent's metadata service",
+	"waiting for Azure to know the identity of the Arc machine", "restarting the Arc agent's metadata service",
 	"waiting for the role assignments to have an effect", "is connected and authorised",
 }}
 
