@@ -129,6 +129,9 @@ func (s *session) reach(ctx context.Context, c config.Config) error {
 		return err
 	}
 	target := kube.Target{Server: where.Server, CA: []byte(where.CA), Proxy: c.ProxyFunc()}
+	if s.credentialed(c) && !c.Azure.ShowsToken() { // with its certificate, kubelet needs no longer what it joined with
+		return kube.Probe(ctx, target)
+	}
 	if token := c.Azure.BootstrapToken; token != nil {
 		target.Token = token.Token.Reveal()
 		return kube.Probe(ctx, target)

@@ -291,3 +291,19 @@ func TestForeignNetworkWins(t *testing.T) {
 	}
 	w.same(before)
 }
+
+// A bootstrap token that has expired since the join is not what is wrong with a node that has its certificate.
+func TestOldTokenIsNotBlamed(t *testing.T) {
+	w := newWorld(t)
+	w.config.Agent.ReadyTimeout = "2s"
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.cluster.token = "expired.long-ago"
+	w.cluster.ready = func(string) bool { return false }
+	w.config.Node.MaxPods = 42
+	_, err := w.bootstrap()
+	if err == nil || strings.Contains(err.Error(), "401") || !strings.Contains(err.Error(), "CNI") {
+		t.Errorf("the error is %v; want the pod network named, which is what the Node says, and no token", err)
+	}
+}
