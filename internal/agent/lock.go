@@ -31,30 +31,57 @@ type lock struct{ file *os.File }
 
 // acquire takes the lock below dir, which it makes if it is not there. The file names its holder.
 func acquire(dir string, holder Holder) (*lock, error) {
+	path := filepath.Join(dir, "lock")
+	for deadline := time.Now().Add(ending); ; time.Sleep(20 * time.Millisecond) {
+		file, err := try(dir, path)
+		if _, locked := errors.AsType[*LockedError](err); locked && time.Now().Before(deadline) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if file == nil {
+			continue
+		}
+		body, err := json.Marshal(holder)
+		if err != nil {
+			return nil, fmt.Errorf("internal error: %w", err)
+		}
+		if err := errors.Join(file.Truncate(0), writeAt(file, body)); err != nil {
+			file.Close()
+			return nil, fmt.Errorf("cannot write %s: %w", path, err)
+		}
+		return &lock{file: file}, nil
+	}
+}
+
+// ending is how long a process that was killed may hold the lock yet: until the kernel has taken it apart.
+const ending = time.Second
+
+// try takes the lock if nobody has it. It returns no file when its holder has just removed it: there is another one to try.
+func try(dir, path string) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("cannot make %s: %w", dir, err)
 	}
-	path := filepath.Join(dir, "lock")
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the lock: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer file.Close()
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("cannot lock %s: %w", path, err)
+	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	var st unix.Stat_t
+	if err == nil {
+		if err = unix.Fstat(int(file.Fd()), &st); err == nil && st.Nlink > 0 {
+			return file, nil
 		}
+	}
+	defer file.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, &LockedError{Holder: readHolder(file)}
 	}
-	body, err := json.Marshal(holder)
 	if err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
+		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 	}
-	if err := errors.Join(file.Truncate(0), writeAt(file, body)); err != nil {
-		file.Close()
-		return nil, fmt.Errorf("cannot write %s: %w", path, err)
-	}
-	return &lock{file: file}, nil
+	return nil, nil
 }
 
 func writeAt(file *os.File, body []byte) error {
