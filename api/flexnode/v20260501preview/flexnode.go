@@ -1,0 +1,201 @@
+// Package v20260501preview is flexNodeConfig as it is on the wire with api-version 2026-05-01-preview: what a caller of the resource provider
+// writes and reads, and what a node is handed out. It uses the standard library only, so that every program can speak it.
+//
+// The contract itself is api/typespec/main.tsp; docs/api has the OpenAPI document that it yields.
+package v20260501preview
+
+import "time"
+
+// The resource type and its only version.
+const (
+	APIVersion   = "2026-05-01-preview"
+	ResourceType = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
+)
+
+// FlexNodeConfig is the configuration of one node: an ARM proxy resource below its managed cluster.
+type FlexNodeConfig struct {
+	ID         string      `json:"id,omitempty"`
+	Name       string      `json:"name,omitempty"`
+	Type       string      `json:"type,omitempty"`
+	ETag       string      `json:"eTag,omitempty"`
+	SystemData *SystemData `json:"systemData,omitempty"`
+	Properties Properties  `json:"properties"`
+}
+
+// SystemData tells who made and last changed a resource (ARM common types, systemData).
+type SystemData struct {
+	CreatedBy          string    `json:"createdBy,omitempty"`
+	CreatedByType      string    `json:"createdByType,omitempty"` // User, Application, ManagedIdentity or Key
+	CreatedAt          time.Time `json:"createdAt,omitzero"`
+	LastModifiedBy     string    `json:"lastModifiedBy,omitempty"`
+	LastModifiedByType string    `json:"lastModifiedByType,omitempty"`
+	LastModifiedAt     time.Time `json:"lastModifiedAt,omitzero"`
+}
+
+// Properties are what the caller wants (Desired) and what the provider says.
+type Properties struct {
+	Desired
+	ProvisioningState string         `json:"provisioningState,omitempty"`
+	ConfigVersion     string         `json:"configVersion,omitempty"` // decimal; compare for inequality only
+	ConfigURL         string         `json:"configUrl,omitempty"`     // in the answer to a PUT that asks for it, and nowhere else
+	ConfigURLExpires  *time.Time     `json:"configUrlExpires,omitempty"`
+	Config            map[string]any `json:"config,omitempty"` // the agent's configuration, without secrets
+	Status            *Status        `json:"status,omitempty"`
+}
+
+// The values of provisioningState.
+const (
+	Succeeded = "Succeeded"
+	Creating  = "Creating"
+	Updating  = "Updating"
+	Deleting  = "Deleting"
+	Failed    = "Failed"
+	Canceled  = "Canceled"
+)
+
+// Desired is the part of the properties that the caller writes. A PUT replaces all of it.
+type Desired struct {
+	// ContinuousMonitoring has the node follow this resource after it has joined; it needs an identity in Azure.
+	ContinuousMonitoring bool           `json:"continuousMonitoring,omitempty"`
+	AzureAuth            AzureAuth      `json:"azureAuth,omitzero"`
+	KubernetesAuth       KubernetesAuth `json:"kubernetesAuth,omitzero"`
+	Versions             Versions       `json:"versions,omitzero"`
+	NodeConfig           NodeConfig     `json:"nodeConfig,omitzero"`
+}
+
+// The values of azureAuth.method.
+const (
+	BootstrapToken   = "bootstrapToken" // no identity in Azure
+	ServicePrincipal = "servicePrincipal"
+	ManagedIdentity  = "managedIdentity"
+	Arc              = "arc"
+)
+
+// AzureAuth is who the node is to Azure.
+type AzureAuth struct {
+	Method           string                `json:"method,omitempty"`
+	ServicePrincipal *ServicePrincipalAuth `json:"servicePrincipal,omitempty"`
+	ManagedIdentity  *ManagedIdentityAuth  `json:"managedIdentity,omitempty"`
+	Arc              *ArcAuth              `json:"arc,omitempty"`
+}
+
+// ServicePrincipalAuth is an Entra application.
+type ServicePrincipalAuth struct {
+	ClientID string `json:"clientId"`
+	// ClientSecret is written only; a PUT without it keeps the one that is stored for the same ClientID.
+	ClientSecret string `json:"clientSecret,omitempty"`
+	ClientTenant string `json:"clientTenant,omitempty"`
+}
+
+// ManagedIdentityAuth is the identity of an Azure VM; without a ClientID it is the system-assigned one.
+type ManagedIdentityAuth struct {
+	ClientID string `json:"clientId,omitempty"`
+	// PrincipalID is the object id of a system-assigned identity, by which its node is known when it polls.
+	PrincipalID string `json:"principalId,omitempty"`
+}
+
+// ArcAuth is the identity of an Azure Arc machine.
+type ArcAuth struct {
+	// MachineResourceID is the id of the machine; default: the machine of the node's name in the cluster's resource group.
+	MachineResourceID string `json:"machineResourceId,omitempty"`
+}
+
+// KubernetesAuth is how kubelet joins: with the identity in Azure, else with a bootstrap token that the provider makes.
+type KubernetesAuth struct {
+	UseAzureAuth bool `json:"useAzureAuth,omitempty"`
+}
+
+// Versions are those that the node shall run; empty ones are the provider's choice.
+type Versions struct {
+	Kubernetes string `json:"kubernetes,omitempty"`
+	Containerd string `json:"containerd,omitempty"`
+	Runc       string `json:"runc,omitempty"`
+	CNI        string `json:"cni,omitempty"`
+	NPD        string `json:"npd,omitempty"`
+}
+
+// NodeConfig is what the Node and its kubelet shall be like.
+type NodeConfig struct {
+	MaxPods int               `json:"maxPods,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Taints  []string          `json:"taints,omitempty"` // key=value:Effect or key:Effect
+	Kubelet Kubelet           `json:"kubelet,omitzero"`
+}
+
+// Kubelet are settings of kubelet.
+type Kubelet struct {
+	KubeReserved         map[string]string `json:"kubeReserved,omitempty"`
+	EvictionHard         map[string]string `json:"evictionHard,omitempty"`
+	ImageGCHighThreshold int               `json:"imageGCHighThreshold,omitempty"` // percent
+	ImageGCLowThreshold  int               `json:"imageGCLowThreshold,omitempty"`  // percent
+	Verbosity            int               `json:"verbosity,omitempty"`
+	NodeIP               string            `json:"nodeIP,omitempty"`
+}
+
+// Status is what the node and its cluster say of it.
+type Status struct {
+	Conditions           []Condition `json:"conditions,omitempty"`
+	LastConfigApplied    *time.Time  `json:"lastConfigApplied,omitempty"`
+	AppliedConfigVersion string      `json:"appliedConfigVersion,omitempty"`
+	AgentVersion         string      `json:"agentVersion,omitempty"`
+	LastSeen             *time.Time  `json:"lastSeen,omitempty"`
+}
+
+// Condition is one thing that is true, false or unknown of a node, as in Kubernetes.
+type Condition struct {
+	Type               string    `json:"type"`
+	Status             string    `json:"status"` // True, False or Unknown
+	LastTransitionTime time.Time `json:"lastTransitionTime,omitzero"`
+	Reason             string    `json:"reason,omitempty"`
+	Message            string    `json:"message,omitempty"`
+}
+
+// Report is the body of reportStatus.
+type Report struct {
+	AppliedConfigVersion string      `json:"appliedConfigVersion,omitempty"`
+	LastConfigApplied    *time.Time  `json:"lastConfigApplied,omitempty"`
+	AgentVersion         string      `json:"agentVersion,omitempty"`
+	Conditions           []Condition `json:"conditions,omitempty"`
+}
+
+// ConfigURL is the answer of regenerateToken and listConfigUrl.
+type ConfigURL struct {
+	ConfigVersion    string    `json:"configVersion"`
+	ConfigURL        string    `json:"configUrl"`
+	ConfigURLExpires time.Time `json:"configUrlExpires"`
+}
+
+// List is a page of a collection.
+type List[T any] struct {
+	Value    []T    `json:"value"`
+	NextLink string `json:"nextLink,omitempty"`
+}
+
+// ManagedCluster is a target cluster as the provider knows it.
+type ManagedCluster struct {
+	ID         string            `json:"id,omitempty"`
+	Name       string            `json:"name,omitempty"`
+	Type       string            `json:"type,omitempty"`
+	Location   string            `json:"location"`
+	ETag       string            `json:"eTag,omitempty"`
+	Tags       map[string]string `json:"tags,omitempty"`
+	SystemData *SystemData       `json:"systemData,omitempty"`
+	Properties ClusterProperties `json:"properties"`
+}
+
+// ClusterProperties say how the provider reaches a cluster, and what nodes are told of it.
+type ClusterProperties struct {
+	ProvisioningState string `json:"provisioningState,omitempty"`
+	// Kubeconfig names a file in the provider's directory of kubeconfigs; empty: the provider asks Resource Manager for one.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// ServerURL and DNSServiceIP are what nodes use; default: what the kubeconfig and the cluster say.
+	ServerURL    string `json:"serverURL,omitempty"`
+	DNSServiceIP string `json:"dnsServiceIP,omitempty"`
+	// PodCIDR is the network out of which each node gets a subnet of NodeCIDRMask bits; empty: nodes take the one of their Node object.
+	PodCIDR      string `json:"podCIDR,omitempty"`
+	NodeCIDRMask int    `json:"nodeCIDRMask,omitempty"`
+	// KubernetesVersion is that of the API server, as it said itself.
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	// Reachable tells whether the provider got an answer when it last tried.
+	Reachable bool `json:"reachable,omitempty"`
+}

@@ -1,0 +1,204 @@
+// Package seal is envelope encryption for what the provider stores: each box has a data key of its own, which is wrapped by a key of a
+// ring that lies in a file outside the store. A copy of the store alone gives no secret away, and a key is replaced without
+// touching the data under it.
+package seal
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Key is a key-encryption key: 32 bytes with a name that boxes refer to.
+type Key struct {
+	ID    string `json:"id"`
+	Bytes []byte `json:"key"`
+}
+
+// Ring are the keys that open boxes. The first also closes them.
+type Ring struct {
+	Keys []Key `json:"keys"`
+}
+
+// Box is something sealed.
+type Box struct {
+	Key     string `json:"key"`     // id of the key that wraps
+	Wrapped []byte `json:"wrapped"` // nonce and data key
+	Data    []byte `json:"data"`    // nonce and content
+}
+
+// NewKey makes a key.
+func NewKey() (Key, error) {
+	bytes := make([]byte, 32+4)
+	if _, err := rand.Read(bytes); err != nil {
+		return Key{}, fmt.Errorf("cannot make a key: %w", err)
+	}
+	return Key{ID: fmt.Sprintf("%x", bytes[32:]), Bytes: bytes[:32]}, nil
+}
+
+// Load reads a ring from a file that only its owner may read.
+func Load(path string) (Ring, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Ring{}, fmt.Errorf("cannot read the keys: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return Ring{}, fmt.Errorf("cannot use the keys in %s: others may read them; chmod 600 %s", path, path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Ring{}, fmt.Errorf("cannot read the keys: %w", err)
+	}
+	var r Ring
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Ring{}, fmt.Errorf("cannot read the keys in %s: %w", path, err)
+	}
+	return r, r.check(path)
+}
+
+func (r Ring) check(path string) error {
+	if len(r.Keys) == 0 {
+		return fmt.Errorf("cannot use the keys in %s: there is none", path)
+	}
+	for _, k := range r.Keys {
+		if k.ID == "" || len(k.Bytes) != 32 {
+			return fmt.Errorf("cannot use the key %q in %s: a key has an id and 32 bytes", k.ID, path)
+		}
+	}
+	return nil
+}
+
+// Rotate puts a new key in front of the ring in a file, which is made if it is not there.
+func Rotate(path string) (Ring, error) {
+	r, err := Load(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Ring{}, err
+	}
+	key, err := NewKey()
+	if err != nil {
+		return Ring{}, err
+	}
+	r.Keys = append([]Key{key}, r.Keys...)
+	return r, r.save(path)
+}
+
+// Drop takes every key but the first from the ring in a file.
+func Drop(path string) error {
+	r, err := Load(path)
+	if err != nil {
+		return err
+	}
+	r.Keys = r.Keys[:1]
+	return r.save(path)
+}
+
+func (r Ring) save(path string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".keys-*") // 0600
+	if err != nil {
+		return fmt.Errorf("cannot write the keys: %w", err)
+	}
+	_, err = f.Write(append(data, '\n'))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("cannot write the keys: %w", err), os.Remove(f.Name()))
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("cannot write the keys: %w", err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("cannot write the keys: %w", err)
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Current tells whether a box is closed with the first key.
+func (r Ring) Current(b Box) bool { return len(r.Keys) > 0 && b.Key == r.Keys[0].ID }
+
+// Seal closes a box. about is what it belongs to; it opens only as that.
+func (r Ring) Seal(about string, content []byte) (Box, error) {
+	if len(r.Keys) == 0 {
+		return Box{}, errors.New("internal error: no key to seal with")
+	}
+	dataKey := make([]byte, 32)
+	if _, err := rand.Read(dataKey); err != nil {
+		return Box{}, fmt.Errorf("cannot seal: %w", err)
+	}
+	wrapped, err := encrypt(r.Keys[0].Bytes, dataKey, about)
+	if err != nil {
+		return Box{}, err
+	}
+	data, err := encrypt(dataKey, content, about)
+	return Box{Key: r.Keys[0].ID, Wrapped: wrapped, Data: data}, err
+}
+
+// Open opens a box.
+func (r Ring) Open(about string, b Box) ([]byte, error) {
+	for _, k := range r.Keys {
+		if k.ID != b.Key {
+			continue
+		}
+		dataKey, err := decrypt(k.Bytes, b.Wrapped, about)
+		if err != nil {
+			return nil, err
+		}
+		return decrypt(dataKey, b.Data, about)
+	}
+	return nil, fmt.Errorf("cannot open what was sealed with the key %q: it is not in the ring", b.Key)
+}
+
+// Derive makes keys for another purpose, one for each key of the ring.
+func (r Ring) Derive(purpose string) ([][]byte, error) {
+	var keys [][]byte
+	for _, k := range r.Keys {
+		derived, err := hkdf.Key(sha256.New, k.Bytes, nil, purpose, 32)
+		if err != nil {
+			return nil, fmt.Errorf("cannot derive a key: %w", err)
+		}
+		keys = append(keys, derived)
+	}
+	return keys, nil
+}
+
+func aead(key []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("internal error: %w", err)
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+func encrypt(key, content []byte, about string) ([]byte, error) {
+	gcm, err := aead(key)
+	if err != nil {
+		return nil, err
+	}
+	return gcm.Seal(nil, nil, content, []byte(about)), nil
+}
+
+func decrypt(key, data []byte, about string) ([]byte, error) {
+	gcm, err := aead(key)
+	if err != nil {
+		return nil, err
+	}
+	content, err := gcm.Open(nil, nil, data, []byte(about))
+	if err != nil {
+		return nil, fmt.Errorf("cannot open what is sealed for %s: %w", about, err)
+	}
+	return content, nil
+}

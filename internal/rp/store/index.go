@@ -1,0 +1,234 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/btree"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Index is a replica's copy of the indexed tables, kept by a watch. Polls and lists are answered from it, so they cost the store
+// nothing; it is a little behind the store.
+type Index struct {
+	client *clientv3.Client
+	mu     sync.RWMutex
+	tree   *btree.BTreeG[entry]
+	// heard is when the store was last heard of, in Unix nanoseconds.
+	heard    atomic.Int64
+	revision atomic.Int64
+}
+
+// entry is a row as it is stored, with what a poll needs of a node.
+type entry struct {
+	key            string
+	data           []byte
+	revision       int64
+	version, agent string
+}
+
+// NewIndex returns an empty index; Load fills it.
+func (s *Store) NewIndex() *Index {
+	return &Index{client: s.client, tree: newTree()}
+}
+
+func newTree() *btree.BTreeG[entry] {
+	return btree.NewG(64, func(a, b entry) bool { return a.key < b.key })
+}
+
+// Load reads all indexed rows.
+func (x *Index) Load(ctx context.Context) error {
+	tree := newTree()
+	from, end, revision := indexed, clientv3.GetPrefixRangeEnd(indexed), int64(0)
+	for {
+		got, err := x.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(10*page), clientv3.WithRev(revision))
+		if err != nil {
+			return fmt.Errorf("cannot load the index: %w", err)
+		}
+		if revision == 0 {
+			revision = got.Header.Revision
+		}
+		for _, kv := range got.Kvs {
+			tree.ReplaceOrInsert(newEntry(string(kv.Key), kv.Value, kv.ModRevision))
+		}
+		if !got.More {
+			break
+		}
+		from = string(got.Kvs[len(got.Kvs)-1].Key) + "\x00"
+	}
+	x.mu.Lock()
+	x.tree = tree
+	x.mu.Unlock()
+	x.revision.Store(revision)
+	x.heard.Store(time.Now().UnixNano())
+	return nil
+}
+
+func newEntry(key string, data []byte, revision int64) entry {
+	e := entry{key: key, data: append(make([]byte, 0, len(data)), data...), revision: revision}
+	if name, ok := strings.CutPrefix(key, nodePrefix); ok {
+		if r, err := decode[Node](name, data, revision); err == nil {
+			e.version, e.agent = r.Value.Version, r.Value.Agent()
+		}
+	}
+	return e
+}
+
+// Follow keeps the index up to date until ctx ends. What it cannot follow any more it loads again.
+func (x *Index) Follow(ctx context.Context, say func(error)) {
+	for ctx.Err() == nil {
+		if err := x.watch(ctx); err != nil && ctx.Err() == nil {
+			say(err)
+		}
+		for ctx.Err() == nil {
+			err := x.Load(ctx)
+			if err == nil {
+				break
+			}
+			say(err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}
+
+// watch applies changes until the watch breaks.
+func (x *Index) watch(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	events := x.client.Watch(ctx, indexed, clientv3.WithPrefix(), clientv3.WithRev(x.revision.Load()+1), clientv3.WithProgressNotify())
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C: // has the store say that it is there, and how far it is
+			if err := x.client.RequestProgress(ctx); err != nil {
+				return fmt.Errorf("cannot follow the store: %w", err)
+			}
+		case got, ok := <-events:
+			if !ok {
+				return errors.New("cannot follow the store: the watch has ended")
+			}
+			if err := got.Err(); err != nil {
+				return fmt.Errorf("cannot follow the store: %w", err)
+			}
+			x.apply(got)
+		}
+	}
+}
+
+func (x *Index) apply(got clientv3.WatchResponse) {
+	x.mu.Lock()
+	for _, e := range got.Events {
+		key := string(e.Kv.Key)
+		if e.Type == clientv3.EventTypeDelete {
+			x.tree.Delete(entry{key: key})
+		} else {
+			x.tree.ReplaceOrInsert(newEntry(key, e.Kv.Value, e.Kv.ModRevision))
+		}
+	}
+	x.mu.Unlock()
+	x.revision.Store(got.Header.Revision)
+	x.heard.Store(time.Now().UnixNano())
+}
+
+// Age is how long ago the store was last heard of.
+func (x *Index) Age() time.Duration { return time.Since(time.Unix(0, x.heard.Load())) }
+
+// Revision is how far the index is.
+func (x *Index) Revision() int64 { return x.revision.Load() }
+
+// Poll is what a conditional GET of a node needs.
+type Poll struct {
+	Version string // configVersion
+	Agent   string // Node.Agent
+}
+
+// Poll looks a node up by its key.
+func (x *Index) Poll(key string) (Poll, bool) {
+	e, ok := x.get(nodePrefix + key)
+	return Poll{Version: e.version, Agent: e.agent}, ok
+}
+
+func (x *Index) get(key string) (entry, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.tree.Get(entry{key: key})
+}
+
+// Cluster looks a cluster up by its key.
+func (x *Index) Cluster(key string) (Row[Cluster], error) {
+	return lookup[Cluster](x, clusterPrefix, key)
+}
+
+// Subscription looks a subscription up by its id in lower case.
+func (x *Index) Subscription(id string) (Row[Subscription], error) {
+	return lookup[Subscription](x, subscriptionPrefix, id)
+}
+
+// Status looks up what is said of a node.
+func (x *Index) Status(key string) (Row[Status], error) { return lookup[Status](x, statusPrefix, key) }
+
+func lookup[T any](x *Index, prefix, key string) (Row[T], error) {
+	e, ok := x.get(prefix + key)
+	if !ok {
+		return Row[T]{Key: key}, nil
+	}
+	return decode[T](key, e.data, e.revision)
+}
+
+// Nodes returns up to limit nodes after a key among those that begin with a prefix, and whether there are more.
+func (x *Index) Nodes(prefix, after string, limit int) ([]Row[Node], bool, error) {
+	return list[Node](x, nodePrefix, prefix, after, limit)
+}
+
+// Clusters returns up to limit clusters after a key among those that begin with a prefix, and whether there are more.
+func (x *Index) Clusters(prefix, after string, limit int) ([]Row[Cluster], bool, error) {
+	return list[Cluster](x, clusterPrefix, prefix, after, limit)
+}
+
+func list[T any](x *Index, table, prefix, after string, limit int) ([]Row[T], bool, error) {
+	from := table + prefix
+	if after != "" {
+		from = max(from, table+after+"\x00")
+	}
+	var found []entry
+	x.mu.RLock()
+	x.tree.AscendGreaterOrEqual(entry{key: from}, func(e entry) bool {
+		if !strings.HasPrefix(e.key, table+prefix) {
+			return false
+		}
+		found = append(found, e)
+		return len(found) <= limit
+	})
+	x.mu.RUnlock()
+	more := len(found) > limit
+	rows := make([]Row[T], 0, len(found))
+	for _, e := range found[:min(limit, len(found))] {
+		r, err := decode[T](strings.TrimPrefix(e.key, table), e.data, e.revision)
+		if err != nil {
+			return nil, false, err
+		}
+		rows = append(rows, r)
+	}
+	return rows, more, nil
+}
+
+// Count returns how many nodes there are.
+func (x *Index) Count() int {
+	n := 0
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	x.tree.AscendRange(entry{key: nodePrefix}, entry{key: clientv3.GetPrefixRangeEnd(nodePrefix)}, func(entry) bool {
+		n++
+		return true
+	})
+	return n
+}
