@@ -135,9 +135,11 @@ func (a Azure) ArcEnabled() bool {
 	return a.Arc != nil && (a.Arc.Enabled == nil || *a.Arc.Enabled)
 }
 
-// AuthMode is how the node authenticates; "" when that is not exactly one way, which no valid Config has.
+// AuthMode is how the node authenticates to the cluster; "" when that is not exactly one way, which no valid Config has. An identity
+// beside a bootstrap token is who the machine is to Azure, when it follows its flexNodeConfig.
 func (a Azure) AuthMode() AuthMode {
-	if modes := a.authModes(); len(modes) == 1 {
+	modes := a.authModes()
+	if len(modes) == 1 || len(modes) == 2 && modes[0] == AuthBootstrapToken {
 		return modes[0]
 	}
 	return ""
@@ -168,6 +170,7 @@ func checkAuth(c Config, r *report) {
 	switch {
 	case len(modes) == 0 && !r.spoiledAny("azure.bootstrapToken", "azure.servicePrincipal", "azure.managedIdentity", "azure.arc"):
 		r.add("azure", "", ways+"; it holds none")
+	case len(modes) == 2 && modes[0] == AuthBootstrapToken && c.ContinuousMonitoring:
 	case len(modes) > 1:
 		found := make([]string, len(modes))
 		for i, m := range modes {

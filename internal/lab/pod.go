@@ -42,9 +42,15 @@ func (l *Lab) CheckPod(ctx context.Context, name, node string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	logs, err := l.Kubectl(ctx, "", "logs", name)
-	if err != nil || strings.TrimSpace(logs) == "" {
-		return ip, errors.Join(err, fmt.Errorf("cannot read the logs of pod %s: they say %q", name, logs))
+	err = until(ctx, 15*time.Second, "the logs of pod "+name, func() error { // it may run before it has said anything
+		logs, err := l.Kubectl(ctx, "", "logs", name)
+		if err == nil && strings.TrimSpace(logs) == "" {
+			err = errors.New("they are empty")
+		}
+		return err
+	})
+	if err != nil {
+		return ip, err
 	}
 	host, err := l.Kubectl(ctx, "", "exec", name, "--", "/hello", "hostname")
 	if err != nil || strings.TrimSpace(host) != name {
@@ -53,7 +59,12 @@ func (l *Lab) CheckPod(ctx context.Context, name, node string) (string, error) {
 	return ip, nil
 }
 
-// Fetch lets a pod ask an address and returns what it got.
+// Fetch lets a pod ask an address and returns what it got. A machine that has just joined is reached when watchRoutes has seen it.
 func (l *Lab) Fetch(ctx context.Context, pod, url string) (string, error) {
-	return l.Kubectl(ctx, "", "exec", pod, "--", "/hello", "client", url)
+	got := ""
+	err := until(ctx, 20*time.Second, "an answer to pod "+pod+" from "+url, func() (err error) {
+		got, err = l.Kubectl(ctx, "", "exec", pod, "--", "/hello", "client", url)
+		return err
+	})
+	return got, err
 }
