@@ -93,6 +93,14 @@ type Error struct {
 	Message string  `json:"message"`
 	Target  string  `json:"target,omitempty"`
 	Details []Error `json:"details,omitempty"`
+	// AdditionalInfo is for programs.
+	AdditionalInfo []Info `json:"additionalInfo,omitempty"`
+}
+
+// Info is something about an error that programs read, with a type that says what.
+type Info struct {
+	Type string `json:"type"`
+	Info any    `json:"info"`
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }

@@ -184,6 +184,9 @@ func lookup[T any](x *Index, prefix, key string) (Row[T], error) {
 	return decode[T](key, e.data, e.revision)
 }
 
+// Node looks a node up by its key.
+func (x *Index) Node(key string) (Row[Node], error) { return lookup[Node](x, nodePrefix, key) }
+
 // Nodes returns up to limit nodes after a key among those that begin with a prefix, and whether there are more.
 func (x *Index) Nodes(prefix, after string, limit int) ([]Row[Node], bool, error) {
 	return list[Node](x, nodePrefix, prefix, after, limit)

@@ -42,10 +42,23 @@ func (n Node) Agent() string {
 		return "app:" + strings.ToLower(auth.ManagedIdentity.ClientID)
 	case auth.ManagedIdentity != nil && auth.ManagedIdentity.PrincipalID != "":
 		return "oid:" + strings.ToLower(auth.ManagedIdentity.PrincipalID)
-	case auth.Arc != nil && auth.Arc.MachineResourceID != "":
-		return "mirid:" + strings.ToLower(auth.Arc.MachineResourceID)
+	case auth.Method == api.Arc:
+		return "mirid:" + strings.ToLower(n.Machine())
 	}
 	return ""
+}
+
+// Machine is the id of the node's Arc machine: the one that the caller names, else that of the node's name in the cluster's resource
+// group.
+func (n Node) Machine() string {
+	if arc := n.Desired.AzureAuth.Arc; arc != nil && arc.MachineResourceID != "" {
+		return arc.MachineResourceID
+	}
+	at := strings.Index(strings.ToLower(n.ID), "/providers/")
+	if at < 0 {
+		return ""
+	}
+	return n.ID[:at] + "/providers/Microsoft.HybridCompute/machines/" + n.ID[strings.LastIndex(n.ID, "/")+1:]
 }
 
 // Status is what is said of a node.
@@ -105,7 +118,6 @@ type Credential struct {
 	KeyHash string     `json:"keyHash,omitempty"` // of the public key that consumed it
 	CSR     string     `json:"csr,omitempty"`     // by name
 	Issued  *time.Time `json:"issued,omitempty"`  // when its certificate was there
-	Reads   int        `json:"reads,omitempty"`   // of the URL
 }
 
 // Sealed is something only the holder of the keys can read.
@@ -117,6 +129,7 @@ type Sealed struct {
 // Tombstone is a committed delete.
 type Tombstone struct {
 	ID      string    `json:"id"`
-	Version string    `json:"version"` // of the configuration that was deleted
+	Version string    `json:"version"`         // of the configuration that was deleted
+	Agent   string    `json:"agent,omitempty"` // Node.Agent: who may know of it
 	Deleted time.Time `json:"deleted"`
 }

@@ -27,8 +27,9 @@ type Store struct {
 	Subscriptions Table[Subscription]
 	// Not indexed.
 	Secrets     Table[Sealed]     // client secrets, by key of the node
-	Credentials Table[Credential] // by id
-	Bundles     Table[Sealed]     // by id of the credential
+	Credentials Table[Credential] // by cluster and id
+	Tokens      Table[string]     // which credential a bootstrap token belongs to, by cluster and id of the token
+	Bundles     Table[Sealed]     // by key of the credential
 	Facts       Table[Facts]      // by Facts.ID; never changed
 	PodCIDRs    Table[string]     // by cluster and number: which node has the subnet
 	Tombstones  Table[Tombstone]  // by key of the node
@@ -47,7 +48,7 @@ func New(client *clientv3.Client) *Store {
 		Nodes:  Table[Node]{client, nodePrefix}, Status: Table[Status]{client, statusPrefix},
 		Clusters: Table[Cluster]{client, clusterPrefix}, Subscriptions: Table[Subscription]{client, subscriptionPrefix},
 		Secrets: Table[Sealed]{client, other + "secrets/"}, Credentials: Table[Credential]{client, other + "credentials/"},
-		Bundles: Table[Sealed]{client, other + "bundles/"}, Facts: Table[Facts]{client, other + "facts/"},
+		Tokens: Table[string]{client, other + "tokens/"}, Bundles: Table[Sealed]{client, other + "bundles/"}, Facts: Table[Facts]{client, other + "facts/"},
 		PodCIDRs: Table[string]{client, other + "podcidrs/"}, Tombstones: Table[Tombstone]{client, other + "tombstones/"},
 	}
 }
@@ -181,4 +182,44 @@ func (t *Txn) Commit(ctx context.Context) (int64, error) {
 		return 0, ErrConflict
 	}
 	return got.Header.Revision, nil
+}
+
+// Watch calls a function with each row below a prefix that is written from now on, until ctx ends or the watch breaks.
+func (t Table[T]) Watch(ctx context.Context, prefix string, see func(Row[T])) error {
+	for got := range t.client.Watch(clientv3.WithRequireLeader(ctx), t.prefix+prefix, clientv3.WithPrefix(), clientv3.WithFilterDelete()) {
+		if err := got.Err(); err != nil {
+			return fmt.Errorf("cannot follow %s: %w", t.prefix+prefix, err)
+		}
+		for _, e := range got.Events {
+			if r, err := decode[T](strings.TrimPrefix(string(e.Kv.Key), t.prefix), e.Kv.Value, e.Kv.ModRevision); err == nil {
+				see(r)
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// Size is how large the store is, in bytes, as its largest member says.
+func (s *Store) Size(ctx context.Context) (int64, error) {
+	var size int64
+	for _, endpoint := range s.client.Endpoints() {
+		status, err := s.client.Status(ctx, endpoint)
+		if err != nil {
+			return 0, fmt.Errorf("cannot ask the store how large it is: %w", err)
+		}
+		size = max(size, status.DbSize)
+	}
+	return size, nil
+}
+
+// Alarm returns an error while the store refuses writes because it is full.
+func (s *Store) Alarm(ctx context.Context) error {
+	alarms, err := s.client.AlarmList(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot ask the store for alarms: %w", err)
+	}
+	for _, a := range alarms.Alarms {
+		return fmt.Errorf("the store refuses writes: etcd raises %s; compact and defragment it, or give it a larger quota", a.Alarm)
+	}
+	return nil
 }
