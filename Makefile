@@ -2,7 +2,7 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
-PROGRAMS := aks-flex-node azuresim flexlab
+PROGRAMS := aks-flex-node flexnode-rp azuresim flexlab
 GO ?= go
 
 .DEFAULT_GOAL := help
@@ -20,7 +20,7 @@ build-arm64: ## Build the agent for arm64 into bin/arm64/
 check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz briefly, generated docs
 
 lint:
-	@test -z "$$(gofmt -l cmd internal lab test | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
+	@test -z "$$(gofmt -l api cmd docs internal lab test | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 

@@ -14,4 +14,7 @@ var (
 	// node's certificate.
 	//go:embed kubernetes/rbac-identity.yaml
 	IdentityRBAC string
+	// ProviderRBAC is what the operator applies so that the resource provider can make bootstrap tokens and decide on what is asked with them.
+	//go:embed kubernetes/rbac-provider.yaml
+	ProviderRBAC string
 )

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +20,7 @@ import (
 
 func serveCommand() *cobra.Command {
 	var listen, control, cert, key, world string
+	var provider providerFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve Entra ID and Azure Resource Manager",
@@ -31,6 +34,10 @@ func serveCommand() *cobra.Command {
 				}
 				sim.Load(w)
 			}
+			var err error
+			if sim.Provider, err = provider.provider(); err != nil {
+				return err
+			}
 			return errors.Join(
 				serve(cmd.Context(), server{listen, sim, cert, key}, server{listen: control, handler: sim.Control()}),
 			)
@@ -41,12 +48,42 @@ func serveCommand() *cobra.Command {
 	cmd.Flags().StringVar(&cert, "tls-cert", "", "PEM `file` with the certificate")
 	cmd.Flags().StringVar(&key, "tls-key", "", "PEM `file` with its key")
 	cmd.Flags().StringVar(&world, "world", "", "JSON `file` that says what there is in this Azure")
+	cmd.Flags().StringSliceVar(&provider.urls, "provider", nil, "`URL` of a replica of the resource provider that flexNodeConfig is passed on to; may be repeated")
+	cmd.Flags().StringVar(&provider.ca, "provider-ca", "", "PEM `file` with the CA of the provider's certificate")
+	cmd.Flags().StringVar(&provider.cert, "provider-cert", "", "PEM `file` with the certificate that is shown to the provider")
+	cmd.Flags().StringVar(&provider.key, "provider-key", "", "PEM `file` with its key")
 	for _, name := range []string{"tls-cert", "tls-key"} {
 		if err := cmd.MarkFlagRequired(name); err != nil {
 			panic("internal error: " + err.Error())
 		}
 	}
 	return cmd
+}
+
+// providerFlags say how a resource provider is reached.
+type providerFlags struct {
+	urls          []string
+	ca, cert, key string
+}
+
+func (p providerFlags) provider() (*azuresim.Provider, error) {
+	if len(p.urls) == 0 {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(p.cert, p.key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the provider's client certificate: %w", err)
+	}
+	text, err := os.ReadFile(p.ca)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the provider's CA: %w", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return &azuresim.Provider{URLs: p.urls, Client: &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 32,
+		DialContext: (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
+	}}}, nil
 }
 
 func readJSON(path string, into any) error {

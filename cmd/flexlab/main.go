@@ -88,13 +88,21 @@ func (c *command) versionFlags(cmd *cobra.Command) *cobra.Command {
 }
 
 func (c *command) up() *cobra.Command {
-	nodes := 1
+	nodes, rp := 1, false
 	cmd := &cobra.Command{
 		Use: "up", Short: "Start the lab; what runs already stays", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.start(cmd.Context(), nodes) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if rp {
+				c.lab.Replicas = max(c.lab.Replicas, 1)
+			}
+			return c.start(cmd.Context(), nodes)
+		},
 	}
 	cmd.Flags().IntVar(&nodes, "nodes", 1, "how many machines there shall be")
 	cmd.Flags().BoolVar(&c.lab.WithAzure, "azure", false, "start a simulated Azure too: Entra ID, Resource Manager, Arc")
+	cmd.Flags().BoolVar(&rp, "rp", false, "start the resource provider too, with the Azure that it needs")
+	cmd.Flags().IntVar(&c.lab.Replicas, "replicas", 0, "how many replicas of the resource provider; more than one need --etcd")
+	cmd.Flags().IntVar(&c.lab.Members, "etcd", 0, "have the replicas share an etcd of so many `members`, instead of one inside the provider")
 	return c.versionFlags(cmd)
 }
 
@@ -273,7 +281,7 @@ func (c *command) env() *cobra.Command {
 					{"AZURE_AUTHORITY_HOST", lab.AzureURL}, {"AZURE_TENANT_ID", lab.Tenant}, {"AZURE_SUBSCRIPTION_ID", lab.Subscription},
 					{"AZURE_CLIENT_ID", who.Operator.ClientID}, {"AZURE_CLIENT_SECRET", who.Operator.Secret},
 					{"FLEXLAB_UNPRIVILEGED_CLIENT_ID", who.Unprivileged.ClientID}, {"FLEXLAB_UNPRIVILEGED_CLIENT_SECRET", who.Unprivileged.Secret},
-					{"FLEXLAB_ARM", lab.AzureURL}, {"FLEXLAB_CLUSTER_ID", lab.ClusterID}, {"FLEXLAB_AZURE_CONTROL", lab.AzureControlURL},
+					{"FLEXLAB_ARM", lab.AzureURL}, {"FLEXLAB_CLUSTER_ID", lab.ClusterID}, {"FLEXLAB_AZURE_CONTROL", lab.AzureControlURL}, {"FLEXLAB_RP", lab.ProviderURL(0)},
 					{"REQUESTS_CA_BUNDLE", c.lab.CAFile()}, {"SSL_CERT_FILE", c.lab.CAFile()},
 				}...)
 			}

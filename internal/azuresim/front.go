@@ -157,6 +157,9 @@ func (s *Sim) dispatch(w http.ResponseWriter, c call) *arm.Error {
 		"microsoft.containerservice/locations/operationresults": s.operation,
 	}
 	path := strings.ToLower(strings.Trim(c.URL.Path, "/"))
+	if rest, ok := strings.CutSuffix(path, "/providers/microsoft.containerservice/register"); ok && c.Method == http.MethodPost {
+		return s.register(w, c, rest[strings.LastIndex(rest, "/")+1:])
+	}
 	switch {
 	case path == "subscriptions":
 		return s.subscriptions(w, c)
@@ -168,6 +171,12 @@ func (s *Sim) dispatch(w http.ResponseWriter, c call) *arm.Error {
 		return s.group(w, c)
 	case len(c.id.Types) == 0:
 		return s.provider(w, c)
+	}
+	if s.forwards(c) {
+		if err := s.may(c); err != nil {
+			return err
+		}
+		return s.forward(w, c)
 	}
 	if h := handlers[strings.ToLower(c.id.Type())]; h != nil {
 		if err := s.may(c); err != nil && !anyone(c) {
@@ -270,7 +279,8 @@ func resourceGroup(id string) map[string]any {
 	return map[string]any{"id": id, "name": id[strings.LastIndex(id, "/")+1:], "type": "Microsoft.Resources/resourceGroups", "location": "lab", "properties": map[string]any{"provisioningState": "Succeeded"}}
 }
 
-// provider is the metadata of a resource provider, and its registration, which has always happened already.
+// provider is the metadata of a resource provider, and its registration, which has always happened already, but for the one that requests
+// are passed on to.
 func (s *Sim) provider(w http.ResponseWriter, c call) *arm.Error {
 	types := map[string][]string{
 		"microsoft.containerservice": {"managedClusters"}, "microsoft.hybridcompute": {"machines"}, "microsoft.authorization": {"roleAssignments", "roleDefinitions"},
@@ -282,7 +292,23 @@ func (s *Sim) provider(w http.ResponseWriter, c call) *arm.Error {
 	for _, t := range types {
 		items = append(items, map[string]any{"resourceType": t, "locations": []string{"lab"}, "apiVersions": []string{"2024-02-01", "2022-04-01"}, "capabilities": "None"})
 	}
+	if s.Provider != nil && strings.EqualFold(c.id.Namespace, "Microsoft.ContainerService") {
+		items = append(items, map[string]any{"resourceType": "managedClusters/flexNodeConfig", "locations": []string{"lab"}, "apiVersions": []string{"2026-05-01-preview"}, "capabilities": "None"})
+	}
 	arm.WriteJSON(w, 200, map[string]any{"id": c.id.String(), "namespace": c.id.Namespace, "registrationState": "Registered", "registrationPolicy": "RegistrationRequired", "resourceTypes": items})
+	return nil
+}
+
+// register registers a subscription with Microsoft.ContainerService.
+func (s *Sim) register(w http.ResponseWriter, c call, subscription string) *arm.Error {
+	c.action, c.scope = "Microsoft.ContainerService/register/action", "/subscriptions/"+subscription
+	if err := s.may(c); err != nil {
+		return err
+	}
+	if err := s.registerAt(c.Context(), subscription); err != nil {
+		return err
+	}
+	arm.WriteJSON(w, 200, map[string]any{"id": "/subscriptions/" + subscription + "/providers/Microsoft.ContainerService", "namespace": "Microsoft.ContainerService", "registrationState": "Registered"})
 	return nil
 }
 

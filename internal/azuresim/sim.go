@@ -22,6 +22,8 @@ type Sim struct {
 	Now func() time.Time
 	// Log is told every request; nil tells nobody. Secrets are never in it.
 	Log *slog.Logger
+	// Provider serves the resource types that Azure's own providers do not; nil for none.
+	Provider *Provider
 
 	once  sync.Once
 	mu    sync.Mutex
@@ -35,6 +37,7 @@ type Sim struct {
 	operations map[string]operation
 	logins     map[string]*login
 	sessions   map[string]string // refresh token -> object id of the user
+	turn       int               // of the provider's replicas
 }
 
 func (s *Sim) start() {

@@ -30,6 +30,7 @@ const (
 	// User can log in by device code and owns the subscription.
 	User = "operator@flexlab.example"
 
+	roleReader           = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 	roleOwner            = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 	roleClusterUser      = "4abbcc35-e782-43d8-92c5-2d3f1bd2253f"
 	roleRBACClusterAdmin = "b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b"
@@ -46,6 +47,8 @@ type Principal struct {
 type Azure struct {
 	// Operator owns the subscription, Unprivileged may do nothing, Node may join the cluster.
 	Operator, Unprivileged, Node Principal
+	// Provider is the resource provider's own identity: it reads role assignments.
+	Provider Principal
 	// VM is the managed identity of every machine that has one.
 	VM azuresim.MachineIdentity
 }
@@ -60,7 +63,7 @@ func (l *Lab) Azure() (Azure, error) {
 	principal := func(n int) Principal {
 		return Principal{ClientID: fmt.Sprintf("aaaaaaaa-0000-0000-0000-%012d", n), ObjectID: fmt.Sprintf("bbbbbbbb-0000-0000-0000-%012d", n), Secret: random(32)}
 	}
-	a.Operator, a.Unprivileged, a.Node = principal(1), principal(2), principal(3)
+	a.Operator, a.Unprivileged, a.Node, a.Provider = principal(1), principal(2), principal(3), principal(5)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return a, fmt.Errorf("cannot make a key: %w", err)
@@ -104,7 +107,7 @@ func (l *Lab) world() (azuresim.World, error) {
 	return azuresim.World{
 		TenantID: Tenant, Subscriptions: []azuresim.Subscription{{ID: Subscription, Name: "flexlab"}}, ResourceGroups: []string{groupID},
 		Applications: []azuresim.Application{
-			app("operator", a.Operator), app("unprivileged", a.Unprivileged), app("node", a.Node),
+			app("operator", a.Operator), app("unprivileged", a.Unprivileged), app("node", a.Node), app("flexnode-rp", a.Provider),
 			{ClientID: a.VM.ClientID, ObjectID: vmObjectID, Name: "vm", PublicKey: public, ResourceID: groupID + "/providers/Microsoft.Compute/virtualMachines/vm"},
 		},
 		Users: []azuresim.User{{ObjectID: user, Name: User}},
@@ -113,6 +116,7 @@ func (l *Lab) world() (azuresim.World, error) {
 		Assignments: []azuresim.Assignment{
 			give(a.Operator.ObjectID, roleOwner, "/subscriptions/"+Subscription), give(user, roleOwner, "/subscriptions/"+Subscription),
 			give(a.Node.ObjectID, roleClusterUser, ClusterID), give(a.Node.ObjectID, roleRBACClusterAdmin, ClusterID),
+			give(a.Provider.ObjectID, roleReader, "/subscriptions/"+Subscription),
 			give(vmObjectID, roleClusterUser, ClusterID), give(vmObjectID, roleRBACClusterAdmin, ClusterID),
 		},
 	}, nil
@@ -160,8 +164,8 @@ func (l *Lab) startAzure(ctx context.Context) error {
 			return fmt.Errorf("cannot write the lab's Azure: %w", err)
 		}
 	}
-	if err := l.background("azuresim", l.azuresim(), "serve", "--listen="+strings.TrimPrefix(AzureURL, "https://"), "--control="+strings.TrimPrefix(AzureControlURL, "http://"),
-		"--tls-cert="+l.path("pki", "server.crt"), "--tls-key="+l.path("pki", "server.key"), "--world="+l.path("world.json")); err != nil {
+	if err := l.background("azuresim", l.azuresim(), append(l.providerFlags(), "serve", "--listen="+strings.TrimPrefix(AzureURL, "https://"), "--control="+strings.TrimPrefix(AzureControlURL, "http://"),
+		"--tls-cert="+l.path("pki", "server.crt"), "--tls-key="+l.path("pki", "server.key"), "--world="+l.path("world.json"))...); err != nil {
 		return err
 	}
 	return until(ctx, time.Minute, "azuresim (see "+l.path("logs", "azuresim.log")+")", func() error {

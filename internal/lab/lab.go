@@ -46,6 +46,9 @@ type Lab struct {
 	Say func(format string, args ...any)
 	// WithAzure makes Up start a simulated Azure too, which the cluster then trusts.
 	WithAzure bool
+	// Replicas makes Up start so many replicas of the resource provider, with its Azure; 0 for none. With Members they share an etcd of so
+	// many members, else the one replica has its own inside.
+	Replicas, Members int
 }
 
 // New returns the lab in $FLEXLAB_DIR, else /var/lib/flexlab.
@@ -129,13 +132,18 @@ func (l *Lab) Up(ctx context.Context) error {
 	if err := l.startServe(ctx); err != nil {
 		return err
 	}
-	if l.WithAzure || l.HasAzure() {
+	if l.WithAzure || l.Replicas > 0 || l.HasAzure() {
 		if err := l.startAzure(ctx); err != nil {
 			return err
 		}
 	}
 	if err := l.startControlPlane(ctx, programs); err != nil {
 		return err
+	}
+	if l.Replicas > 0 {
+		if err := l.startProvider(ctx, programs); err != nil {
+			return err
+		}
 	}
 	l.Say("control plane ready in %.1f s", time.Since(began).Seconds())
 	return nil

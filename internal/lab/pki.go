@@ -54,6 +54,8 @@ func (l *Lab) makePKI() error {
 		"kubelet-client":          {CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}},
 		"kube-controller-manager": {CommonName: "system:kube-controller-manager"},
 		"kube-scheduler":          {CommonName: "system:kube-scheduler"},
+		"flexnode-rp":             {CommonName: "flexnode-rp"},
+		"resource-manager":        {CommonName: "resource-manager.azuresim"},
 	} {
 		client := &x509.Certificate{Subject: subject, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 		if err := l.issueTo(name, ca, client); err != nil {

@@ -60,7 +60,7 @@ func due(c store.Credential, wanted bool, now time.Time) string {
 func (s *Server) plan(txn *store.Txn, nodeKey string, cluster store.Row[store.Cluster], n store.Node) (string, error) {
 	id := uuid.NewString()
 	key := cluster.Key + "/" + id
-	now := s.Now().UTC()
+	now := s.Now().UTC().Truncate(time.Second) // as precise as its URL says
 	c := store.Credential{Node: nodeKey, Cluster: cluster.Key, State: store.Pending, Created: now, Since: now, Expires: now.Add(lifetime)}
 	if !n.Desired.KubernetesAuth.UseAzureAuth {
 		token, err := tokens.GenerateBootstrapToken()

@@ -227,3 +227,15 @@ func place(path string) string {
 	}
 	return "properties"
 }
+
+// CheckDefaults looks whether a node's configuration would be valid with what an operator gives every node.
+func CheckDefaults(defaults map[string]any) []string {
+	const id = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/" + clusterType + "/c/flexNodeConfig/n"
+	n := store.Node{ID: id, Resolved: store.Resolved{Versions: components()}}
+	complete(&n.Desired)
+	var problems []string
+	for _, p := range checkNode(n, store.Facts{Location: "x"}, defaults, grants{}) {
+		problems = append(problems, p.message)
+	}
+	return problems
+}

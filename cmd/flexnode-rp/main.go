@@ -1,0 +1,179 @@
+// Command flexnode-rp is the resource provider: flexNodeConfig as an ARM resource.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/rp"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/service"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// version and commit are set by the linker.
+var version, commit = "dev", "unknown"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newRoot().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func newRoot() *cobra.Command {
+	settings := ""
+	root := &cobra.Command{
+		Use:   "flexnode-rp",
+		Short: "The resource provider of AKS Flex Node",
+		Long: `flexnode-rp serves flexNodeConfig as an ARM resource: it generates complete node
+configurations, hands each out once through an expiring URL, and answers polling
+agents. It stores what it knows in an etcd inside the process, or in a cluster of
+etcds, which several replicas share.
+
+  flexnode-rp keys rotate /etc/flexnode-rp/keys.json     once, before the first start
+  flexnode-rp check --settings /etc/flexnode-rp/settings.json
+  flexnode-rp serve --settings /etc/flexnode-rp/settings.json
+
+docs/provider.md describes the settings.`,
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.PersistentFlags().StringVar(&settings, "settings", "/etc/flexnode-rp/settings.json", "JSON `file` with the settings")
+	root.AddCommand(serve(&settings), check(&settings), backup(&settings), restore(&settings), keys(&settings), &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Run: func(*cobra.Command, []string) {
+			fmt.Printf("flexnode-rp %s (commit %s, %s)\n", version, commit, runtime.Version())
+		},
+	})
+	return root
+}
+
+func serve(settings *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "serve", Short: "Serve until SIGTERM, then drain", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := service.Load(*settings)
+			if err != nil {
+				return err
+			}
+			return service.Run(cmd.Context(), s, os.Stdout)
+		},
+	}
+}
+
+func check(settings *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "check", Short: "Check the settings and start nothing", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if _, err := service.Load(*settings); err != nil {
+				return err
+			}
+			fmt.Println("the settings are valid")
+			return nil
+		},
+	}
+}
+
+func backup(settings *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "backup FILE", Short: "Write a snapshot of the store of a running provider", Args: cobra.ExactArgs(1),
+		Long: `Write a snapshot of the store of a running provider to a new file. Secrets in it
+are sealed: without the keys file, which belongs in another place, it gives none
+away and cannot be restored.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := service.Load(*settings)
+			if err != nil {
+				return err
+			}
+			from := store.LocalEndpoint(s.DataDir)
+			if e := s.Etcd; e != nil {
+				from = store.External{Endpoints: e.Endpoints[:1], CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile}
+			}
+			if err := store.Backup(cmd.Context(), from, args[0]); err != nil {
+				return err
+			}
+			fmt.Println("backup written to", args[0])
+			return nil
+		},
+	}
+}
+
+func restore(settings *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "restore FILE", Short: "Make a data directory of a snapshot; the provider must not run", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := service.Load(*settings)
+			if err != nil {
+				return err
+			}
+			if s.DataDir == "" {
+				return fmt.Errorf("cannot restore an etcd outside the process: use `etcdutl snapshot restore` on its members")
+			}
+			if err := store.Restore(args[0], s.DataDir); err != nil {
+				return err
+			}
+			fmt.Println("restored to", s.DataDir)
+			return nil
+		},
+	}
+}
+
+func keys(settings *string) *cobra.Command {
+	parent := &cobra.Command{Use: "keys", Short: "Replace the keys that secrets are sealed with",
+		Long: `Replace the keys that secrets are sealed with: rotate, restart every replica,
+rewrap, drop, restart again. Nothing is unreadable at any time in between.`}
+	parent.AddCommand(&cobra.Command{
+		Use: "rotate FILE", Short: "Put a new key in front; makes the file if it is not there", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			ring, err := seal.Rotate(args[0])
+			if err == nil {
+				fmt.Printf("key %s is the first of %d\n", ring.Keys[0].ID, len(ring.Keys))
+			}
+			return err
+		},
+	}, &cobra.Command{
+		Use: "rewrap", Short: "Seal again what is sealed under an older key; the provider may run", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := service.Load(*settings)
+			if err != nil {
+				return err
+			}
+			return rewrap(cmd.Context(), s)
+		},
+	}, &cobra.Command{
+		Use: "drop FILE", Short: "Take away every key but the first, after rewrap", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return seal.Drop(args[0]) },
+	})
+	return parent
+}
+
+// rewrap works beside a running provider: an embedded store is reached through the socket in its directory.
+func rewrap(ctx context.Context, s service.Settings) error {
+	ring, err := seal.Load(s.KeysFile)
+	if err != nil {
+		return err
+	}
+	at := store.LocalEndpoint(s.DataDir)
+	if e := s.Etcd; e != nil {
+		at = store.External{Endpoints: e.Endpoints, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile}
+	}
+	client, err := at.Dial()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	n, err := (&rp.Server{Store: store.New(client), Keys: ring}).Rewrap(ctx)
+	if err == nil {
+		fmt.Printf("%d boxes are sealed again\n", n)
+	}
+	return err
+}

@@ -1,0 +1,143 @@
+package azuresim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// Provider is a resource provider that Resource Manager passes requests on to (RPC, "Common API details"): it has authenticated and
+// authorized the caller, says who it is in headers, and proves itself with a client certificate.
+type Provider struct {
+	// URLs are the provider's replicas; they are asked in turn, the next when one does not answer.
+	URLs []string
+	// Client has the certificate.
+	Client *http.Client
+}
+
+// The limits of Resource Manager.
+const (
+	forwardTimeout = 60 * time.Second
+	forwardLimit   = 8 << 20
+)
+
+// forwarded are the types that a provider serves, in lower case.
+var forwarded = []string{"microsoft.containerservice/managedclusters/flexnodeconfig"}
+
+// forwards tells whether a request is for the provider.
+func (s *Sim) forwards(c call) bool {
+	return s.Provider != nil && slices.Contains(forwarded, strings.ToLower(c.id.Type()))
+}
+
+// forward passes a request on and its answer back.
+func (s *Sim) forward(w http.ResponseWriter, c call) *arm.Error {
+	ctx, cancel := context.WithTimeout(c.Context(), forwardTimeout)
+	defer cancel()
+	response, err := s.ask(ctx, c.Method, c.URL.RequestURI(), c.body, s.forwardHeaders(c, w.Header().Get("x-ms-correlation-request-id")))
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return arm.Errorf(504, "GatewayTimeout", "The gateway did not receive a response from 'Microsoft.ContainerService' within the specified time period.")
+	case err != nil:
+		return arm.Errorf(502, "BadGateway", "The resource provider 'Microsoft.ContainerService' cannot be reached.")
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, forwardLimit+1))
+	if err != nil || len(body) > forwardLimit {
+		return arm.Errorf(500, "ResponseTooLarge", "The response of the resource provider is too large.")
+	}
+	for name, values := range response.Header {
+		if name != "Content-Length" && name != "Date" && name != "X-Ms-Request-Id" {
+			w.Header()[name] = values
+		}
+	}
+	w.WriteHeader(response.StatusCode)
+	_, _ = w.Write(body)
+	return nil
+}
+
+// forwardHeaders are the caller's headers without those that only Resource Manager sends, and those.
+func (s *Sim) forwardHeaders(c call, correlation string) http.Header {
+	h := http.Header{}
+	for name, values := range c.Header {
+		if !strings.HasPrefix(name, "X-Ms-Client-") || name == "X-Ms-Client-Request-Id" {
+			h[name] = values
+		}
+	}
+	for _, name := range []string{"Authorization", "Connection", "Accept-Encoding", "Content-Length"} {
+		h.Del(name)
+	}
+	public := url.URL{Scheme: "https", Host: c.Host, Path: c.URL.Path, RawQuery: c.URL.RawQuery}
+	h.Set("Referer", public.String())
+	h.Set("x-ms-correlation-request-id", correlation)
+	h.Set("x-ms-client-object-id", c.caller.OID)
+	h.Set("x-ms-client-principal-id", c.caller.OID)
+	h.Set("x-ms-client-app-id", c.caller.AppID)
+	h.Set("x-ms-client-tenant-id", c.caller.TID)
+	h.Set("x-ms-client-principal-name", c.caller.UPN)
+	h.Set("x-ms-client-issuer", c.caller.Issuer)
+	h.Set("x-ms-client-audience", c.caller.Aud)
+	if host, _, err := net.SplitHostPort(c.RemoteAddr); err == nil {
+		h.Set("x-ms-client-ip-address", host)
+	}
+	if c.Method == http.MethodPut {
+		by, kind := c.caller.AppID, "Application"
+		if c.caller.UPN != "" {
+			by, kind = c.caller.UPN, "User"
+		}
+		now := s.now().UTC().Format(time.RFC3339)
+		data, _ := json.Marshal(map[string]string{"lastModifiedBy": by, "lastModifiedByType": kind, "lastModifiedAt": now}) // strings always encode
+		h.Set("x-ms-arm-resource-system-data", string(data))
+	}
+	return h
+}
+
+// ask sends a request to the first replica that answers.
+func (s *Sim) ask(ctx context.Context, method, uri string, body []byte, h http.Header) (*http.Response, error) {
+	var errs []error
+	s.mu.Lock()
+	s.turn++
+	turn := s.turn
+	s.mu.Unlock()
+	for i := range s.Provider.URLs {
+		base := s.Provider.URLs[(turn+i)%len(s.Provider.URLs)]
+		r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+uri, bytes.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		r.Header = h.Clone()
+		response, err := s.Provider.Client.Do(r)
+		if err == nil {
+			return response, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// registerAt tells the provider that a subscription is registered (RPC, subscription lifecycle).
+func (s *Sim) registerAt(ctx context.Context, subscription string) *arm.Error {
+	if s.Provider == nil {
+		return nil
+	}
+	body, _ := json.Marshal(map[string]any{"state": "Registered", "registrationDate": s.now().UTC().Format(time.RFC1123), "properties": map[string]string{"tenantId": s.tenant()}}) // strings always encode
+	response, err := s.ask(ctx, http.MethodPut, fmt.Sprintf("/subscriptions/%s?api-version=2.0", subscription), body, http.Header{"Content-Type": {"application/json"}})
+	if err != nil {
+		return arm.Errorf(502, "BadGateway", "The resource provider 'Microsoft.ContainerService' cannot be reached.")
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return arm.Errorf(502, "BadGateway", "The resource provider 'Microsoft.ContainerService' did not take the subscription: %s.", response.Status)
+	}
+	return nil
+}

@@ -1,0 +1,288 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/lab/component"
+	"github.com/Azure/AKSFlexNode/internal/lab/mirror"
+	"github.com/Azure/AKSFlexNode/packaging"
+)
+
+// ProviderAPI is the api-version of flexNodeConfig.
+const ProviderAPI = "2026-05-01-preview"
+
+// maxReplicas bounds the replicas of the provider: azuresim knows the addresses of as many from its start.
+const maxReplicas = 3
+
+// ProviderURL is where callers with tokens reach a replica; the first is 0.
+func ProviderURL(replica int) string { return fmt.Sprintf("https://%s:%d", HostIP, 8451+10*replica) }
+
+// armURL is where Resource Manager reaches a replica.
+func armURL(replica int) string { return fmt.Sprintf("https://%s:%d", HostIP, 8452+10*replica) }
+
+// ProviderMetrics is where a replica tells its metrics and health.
+func ProviderMetrics(replica int) string { return fmt.Sprintf("http://127.0.0.1:%d", 8453+10*replica) }
+
+// providerFlags have azuresim pass flexNodeConfig on.
+func (l *Lab) providerFlags() []string {
+	flags := []string{"--provider-ca=" + l.CAFile(), "--provider-cert=" + l.path("pki", "resource-manager.crt"), "--provider-key=" + l.path("pki", "resource-manager.key")}
+	for i := range maxReplicas {
+		flags = append(flags, "--provider="+armURL(i))
+	}
+	return flags
+}
+
+// startProvider starts the resource provider, gives it its rights in the cluster, and registers subscription and cluster.
+func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
+	if l.Replicas > maxReplicas || l.Replicas > 1 && l.Members == 0 {
+		return fmt.Errorf("cannot start %d replicas: at most %d, and more than one need an etcd outside (--etcd 3)", l.Replicas, maxReplicas)
+	}
+	if _, err := l.apply(ctx, packaging.ProviderRBAC); err != nil {
+		return err
+	}
+	for i := range l.Members {
+		if err := l.background(fmt.Sprintf("rp-etcd-%d", i), filepath.Join(dirs[component.Etcd], "etcd"), l.memberFlags(i)...); err != nil {
+			return err
+		}
+	}
+	for i := range l.Replicas {
+		if err := l.writeSettings(ctx, i); err != nil {
+			return err
+		}
+		if err := l.StartReplica(ctx, i); err != nil {
+			return err
+		}
+	}
+	return l.registerCluster(ctx)
+}
+
+// StartReplica starts a replica and waits until it is ready.
+func (l *Lab) StartReplica(ctx context.Context, i int) error {
+	name := fmt.Sprintf("flexnode-rp-%d", i)
+	if err := l.background(name, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "serve", "--settings", l.replicaPath(i, "settings.json")); err != nil {
+		return err
+	}
+	return until(ctx, time.Minute, name+" (see "+l.path("logs", name+".log")+")", func() error {
+		response, err := http.Get(ProviderMetrics(i) + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if text, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK {
+			return errors.New(string(text))
+		}
+		return nil
+	})
+}
+
+// ProcessID is the process of a part of the lab; 0 when it does not run.
+func (l *Lab) ProcessID(name string) int {
+	p, ok := l.running(name)
+	if !ok {
+		return 0
+	}
+	return p.PID
+}
+
+func (l *Lab) replicaPath(i int, elem ...string) string {
+	return l.path(append([]string{"rp", fmt.Sprint(i)}, elem...)...)
+}
+
+func clientPort(member int) int { return 23810 + 10*member }
+
+// memberFlags are those of a member of the provider's etcd.
+func (l *Lab) memberFlags(i int) []string {
+	client, peer := fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)), fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)+1)
+	var initial []string
+	for j := range l.Members {
+		initial = append(initial, fmt.Sprintf("rp-%d=http://127.0.0.1:%d", j, clientPort(j)+1))
+	}
+	return []string{
+		fmt.Sprintf("--name=rp-%d", i), "--data-dir=" + l.path("rp", fmt.Sprintf("etcd-%d", i)), "--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=" + strings.Join(initial, ","), "--log-level=error",
+	}
+}
+
+// writeSettings writes what an operator would: settings, keys, the provider's secret and its kubeconfig.
+func (l *Lab) writeSettings(ctx context.Context, i int) error {
+	if _, err := os.Stat(l.replicaPath(i, "settings.json")); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(l.replicaPath(i, "kubeconfigs"), 0o700); err != nil {
+		return fmt.Errorf("cannot make the provider's directory: %w", err)
+	}
+	who, err := l.Azure()
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := os.ReadFile(l.path("flexnode-rp.kubeconfig"))
+	if err != nil {
+		return fmt.Errorf("cannot read the PKI: %w", err)
+	}
+	settings, err := l.settings(ctx, i, who)
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(settings, "", "  ")
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	for path, content := range map[string][]byte{
+		l.replicaPath(i, "kubeconfigs", "flexlab"): kubeconfig, l.replicaPath(i, "secret"): []byte(who.Provider.Secret), l.replicaPath(i, "settings.json"): text,
+	} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return fmt.Errorf("cannot write the provider's settings: %w", err)
+		}
+	}
+	if _, err := os.Stat(l.path("rp", "keys.json")); err == nil {
+		return nil
+	}
+	_, err = run(ctx, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "keys", "rotate", l.path("rp", "keys.json"))
+	return err
+}
+
+func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
+	artifacts, err := l.Mirror().Artifacts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	overrides, err := mirror.Catalog{Artifacts: artifacts}.Overrides(Newest.artifacts())
+	if err != nil {
+		return nil, err
+	}
+	host := func(url string) string { return strings.TrimPrefix(strings.TrimPrefix(url, "https://"), "http://") }
+	listen := func(url string) object {
+		return object{"address": host(url), "certFile": l.path("pki", "server.crt"), "keyFile": l.path("pki", "server.key")}
+	}
+	behind := listen(armURL(i))
+	behind["clientCAFile"], behind["clientNames"] = l.CAFile(), []string{"resource-manager.azuresim"}
+	settings := object{
+		"listen": listen(ProviderURL(i)), "armListen": behind, "metricsAddress": host(ProviderMetrics(i)), "publicURL": ProviderURL(i),
+		"keysFile": l.path("rp", "keys.json"), "kubeconfigDir": l.replicaPath(i, "kubeconfigs"), "tenantId": Tenant, "caFile": l.CAFile(), "auditFile": l.replicaPath(i, "audit.log"),
+		"authentication": object{
+			"issuers":   []object{{"url": AzureURL + "/" + Tenant + "/", "tenantId": Tenant, "keysURL": AzureURL + "/" + Tenant + "/discovery/v2.0/keys"}},
+			"audiences": []string{AzureURL, "https://management.azure.com"},
+		},
+		"azure":        object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL, "tenantId": Tenant, "clientId": who.Provider.ClientID, "clientSecretFile": l.replicaPath(i, "secret")},
+		"nodeDefaults": object{"artifacts": object{"mirror": MirrorURL, "overrides": overrides}, "azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL}},
+	}
+	if l.Members == 0 {
+		settings["dataDir"] = l.path("rp", "data")
+		return settings, nil
+	}
+	var endpoints []string
+	for j := range l.Members {
+		endpoints = append(endpoints, fmt.Sprintf("http://127.0.0.1:%d", clientPort(j)))
+	}
+	settings["etcd"] = object{"endpoints": endpoints}
+	return settings, nil
+}
+
+// registerCluster does what an operator does once: register the subscription with Resource Manager, and the cluster with the provider.
+func (l *Lab) registerCluster(ctx context.Context) error {
+	if status, text, err := l.ARM(ctx, http.MethodPost, AzureURL, "/subscriptions/"+Subscription+"/providers/Microsoft.ContainerService/register", "2021-04-01", nil); err != nil || status != http.StatusOK {
+		return errors.Join(err, fmt.Errorf("cannot register the subscription: %d %s", status, text))
+	}
+	body := object{"location": "lab", "properties": object{"kubeconfig": "flexlab", "dnsServiceIP": DNSService}}
+	if status, text, err := l.ARM(ctx, http.MethodPut, ProviderURL(0), ClusterID, ProviderAPI, body); err != nil || status/100 != 2 {
+		return errors.Join(err, fmt.Errorf("cannot register the cluster: %d %s", status, text))
+	}
+	return nil
+}
+
+// HTTPClient trusts the lab's CA.
+func (l *Lab) HTTPClient() (*http.Client, error) {
+	ca, err := l.CA()
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the PKI: %w", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return &http.Client{Timeout: 70 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}, nil
+}
+
+// AccessToken is a token for Resource Manager.
+func (l *Lab) AccessToken(ctx context.Context, p Principal) (string, error) {
+	client, err := l.HTTPClient()
+	if err != nil {
+		return "", err
+	}
+	defer client.CloseIdleConnections()
+	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {p.ClientID}, "client_secret": {p.Secret}, "scope": {AzureURL + "/.default"}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, AzureURL+"/"+Tenant+"/oauth2/v2.0/token", strings.NewReader(form.Encode()))
+	if err != nil {
+		return "", err
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := client.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	var answer struct {
+		Token       string `json:"access_token"`
+		Description string `json:"error_description"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return "", fmt.Errorf("cannot read the token: %w", err)
+	}
+	if answer.Token == "" {
+		return "", fmt.Errorf("cannot get a token: %s", answer.Description)
+	}
+	return answer.Token, nil
+}
+
+// ARM sends a request of the lab's operator to Resource Manager, or to the provider itself, and returns status and body.
+func (l *Lab) ARM(ctx context.Context, method, base, path, version string, body any) (int, string, error) {
+	who, err := l.Azure()
+	if err != nil {
+		return 0, "", err
+	}
+	token, err := l.AccessToken(ctx, who.Operator)
+	if err != nil {
+		return 0, "", err
+	}
+	client, err := l.HTTPClient()
+	if err != nil {
+		return 0, "", err
+	}
+	defer client.CloseIdleConnections()
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return 0, "", fmt.Errorf("internal error: %w", err)
+		}
+		content = bytes.NewReader(text)
+	}
+	mark := "?"
+	if strings.Contains(path, "?") {
+		mark = "&"
+	}
+	r, err := http.NewRequestWithContext(ctx, method, base+path+mark+"api-version="+version, content)
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(text), err
+}

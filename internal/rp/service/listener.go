@@ -1,0 +1,103 @@
+package service
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// certificate is a pair of files that may be replaced while the program runs.
+type certificate struct {
+	certFile, keyFile string
+
+	mu      sync.Mutex
+	pair    *tls.Certificate
+	changed time.Time
+	looked  time.Time
+}
+
+// recheck is how often the files are looked at.
+const recheck = 10 * time.Second
+
+// get returns the certificate, read again if its file has changed. A new one that cannot be read leaves the old in use.
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pair != nil && time.Since(c.looked) < recheck {
+		return c.pair, nil
+	}
+	c.looked = time.Now()
+	info, err := os.Stat(c.certFile)
+	if err == nil && c.pair != nil && info.ModTime().Equal(c.changed) {
+		return c.pair, nil
+	}
+	var pair tls.Certificate
+	if err == nil {
+		pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	}
+	if err != nil {
+		if c.pair != nil {
+			return c.pair, nil
+		}
+		return nil, fmt.Errorf("cannot read the certificate: %w", err)
+	}
+	c.pair, c.changed = &pair, info.ModTime()
+	return c.pair, nil
+}
+
+// tlsConfig is what a listener shows, and, with a CA, whom it demands a certificate of.
+func tlsConfig(l Listen, clientCA string) (*tls.Config, error) {
+	c := &certificate{certFile: l.CertFile, keyFile: l.KeyFile}
+	if _, err := c.get(nil); err != nil {
+		return nil, err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: c.get}
+	if clientCA != "" {
+		pool, err := readPool(clientCA)
+		if err != nil {
+			return nil, err
+		}
+		config.ClientCAs, config.ClientAuth = pool, tls.RequireAndVerifyClientCert
+	}
+	return config, nil
+}
+
+// readPool reads CA certificates.
+func readPool(path string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the CAs: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("cannot use %s: it has no certificate", path)
+	}
+	return pool, nil
+}
+
+// newServer is an http.Server that slow and large clients cannot hold up. Idle connections outlive the interval between two polls.
+func newServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// listen opens an address, with TLS if there is a configuration for it.
+func listen(address string, config *tls.Config) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen: %w", err)
+	}
+	if config == nil {
+		return l, nil
+	}
+	config.NextProtos = []string{"h2", "http/1.1"}
+	return tls.NewListener(l, config), nil
+}

@@ -1,0 +1,127 @@
+package service
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/containerservice/armcontainerservice/v6"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/Azure/AKSFlexNode/internal/rp"
+)
+
+// outgoing is how the provider reaches Azure.
+type outgoing struct {
+	client     *http.Client
+	cloud      cloud.Configuration
+	credential azcore.TokenCredential // nil without an identity
+}
+
+func newClient(s Settings) (*http.Client, error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if s.CAFile != "" {
+		pool, err := readPool(s.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil
+}
+
+func newOutgoing(s Settings) (outgoing, error) {
+	client, err := newClient(s)
+	o := outgoing{client: client, cloud: cloud.AzurePublic}
+	if err != nil || s.Azure == nil {
+		return o, err
+	}
+	if s.Azure.ResourceManagerEndpoint != "" || s.Azure.AuthorityHost != "" {
+		o.cloud = cloud.Configuration{ActiveDirectoryAuthorityHost: s.Azure.AuthorityHost, Services: map[cloud.ServiceName]cloud.ServiceConfiguration{
+			cloud.ResourceManager: {Endpoint: s.Azure.ResourceManagerEndpoint, Audience: s.Azure.ResourceManagerEndpoint},
+		}}
+	}
+	secret, err := readSecret(s.Azure.ClientSecretFile)
+	if err != nil {
+		return o, err
+	}
+	o.credential, err = azidentity.NewClientSecretCredential(s.Azure.TenantID, s.Azure.ClientID, secret, &azidentity.ClientSecretCredentialOptions{
+		ClientOptions: o.options(), DisableInstanceDiscovery: s.Azure.AuthorityHost != "",
+	})
+	if err != nil {
+		return o, fmt.Errorf("cannot use the provider's identity: %w", err)
+	}
+	return o, nil
+}
+
+func (o outgoing) options() policy.ClientOptions {
+	return policy.ClientOptions{Cloud: o.cloud, Transport: o.client, Retry: policy.RetryOptions{MaxRetries: 2, TryTimeout: 10 * time.Second}}
+}
+
+// authorizer asks the settings, and Resource Manager if there is an identity to ask with.
+func (o outgoing) authorizer(s Settings) (rp.Authorizer, error) {
+	if o.credential == nil {
+		return s.RoleAssignments, nil
+	}
+	factory, err := armauthorization.NewClientFactory("", o.credential, &arm.ClientOptions{ClientOptions: o.options(), DisableRPRegistration: true})
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask Resource Manager for role assignments: %w", err)
+	}
+	return either{s.RoleAssignments, &rp.ManagerRoles{Factory: factory, Now: time.Now}}, nil
+}
+
+// either allows what one of them allows; the second is asked only where the first says no.
+type either [2]rp.Authorizer
+
+// Allowed implements rp.Authorizer.
+func (e either) Allowed(ctx context.Context, c rp.Caller, action, scope string) (bool, error) {
+	if ok, err := e[0].Allowed(ctx, c, action, scope); ok && err == nil {
+		return true, nil
+	}
+	return e[1].Allowed(ctx, c, action, scope)
+}
+
+func (o outgoing) clusters(s Settings) (rp.Clusters, error) {
+	k := &rp.Kubeconfigs{Dir: s.KubeconfigDir}
+	if o.credential != nil {
+		k.Manager = func(subscription string) (*armcontainerservice.ManagedClustersClient, error) {
+			return armcontainerservice.NewManagedClustersClient(subscription, o.credential, &arm.ClientOptions{ClientOptions: o.options(), DisableRPRegistration: true})
+		}
+	}
+	return k, nil
+}
+
+func newEntra(ctx context.Context, s Settings) (*rp.Entra, error) {
+	client, err := newClient(s)
+	if err != nil {
+		return nil, err
+	}
+	return rp.NewEntra(ctx, s.Authentication.Issuers, s.Authentication.Audiences, client, time.Now)
+}
+
+// trace sends spans to the endpoint of the settings, if there is one.
+func (s *service) trace(ctx context.Context) (func(), error) {
+	if s.settings.OTLPEndpoint == "" {
+		return func() {}, nil
+	}
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(s.settings.OTLPEndpoint))
+	if err != nil {
+		return nil, fmt.Errorf("cannot send traces: %w", err)
+	}
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter))
+	s.server.Tracer = provider.Tracer("flexnode-rp")
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = provider.Shutdown(ctx) // what cannot be sent now is lost; traces are no records
+	}, nil
+}
