@@ -146,13 +146,18 @@ func (l *Lab) Config(ctx context.Context, m Machine, v Versions, azure map[strin
 
 // Prepare puts the agent, its unit and its configuration into a machine, as its owner would.
 func (l *Lab) Prepare(ctx context.Context, m Machine, agent string, config map[string]any) error {
-	program, err := os.ReadFile(agent)
-	if err != nil {
-		return fmt.Errorf("cannot read the agent: %w; run `make build`", err)
-	}
 	text, err := json.MarshalIndent(config, "", "  ")
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
+	}
+	return l.PrepareText(m, agent, append(text, '\n'))
+}
+
+// PrepareText is Prepare with a configuration as it is written.
+func (l *Lab) PrepareText(m Machine, agent string, config []byte) error {
+	program, err := os.ReadFile(agent)
+	if err != nil {
+		return fmt.Errorf("cannot read the agent: %w; run `make build`", err)
 	}
 	for _, f := range []struct {
 		path string
@@ -161,7 +166,7 @@ func (l *Lab) Prepare(ctx context.Context, m Machine, agent string, config map[s
 	}{
 		{"/usr/local/bin/aks-flex-node", 0o755, program},
 		{"/etc/systemd/system/aks-flex-node-agent.service", 0o644, []byte(packaging.AgentUnit)},
-		{ConfigPath, 0o600, append(text, '\n')},
+		{ConfigPath, 0o600, config},
 	} {
 		if err := l.Write(m, f.path, f.mode, f.data); err != nil {
 			return err

@@ -143,7 +143,7 @@ func checkCluster(c api.ManagedCluster, old store.Row[store.Cluster]) []problem 
 		add("properties.kubeconfig", "This names a file in the provider's directory of kubeconfigs: letters, digits, '.', '_' and '-'.")
 	}
 	if p.ServerURL != "" && !matches(`https://[A-Za-z0-9.:\[\]-]+/?`, p.ServerURL) {
-		add("properties.serverURL", "This is not an https URL of a host, perhaps with a port.")
+		add("properties.serverUrl", "This is not an https URL of a host, perhaps with a port.")
 	}
 	if _, err := netip.ParseAddr(p.DNSServiceIP); p.DNSServiceIP != "" && err != nil {
 		add("properties.dnsServiceIP", "This is not an IP address.")
@@ -152,13 +152,13 @@ func checkCluster(c api.ManagedCluster, old store.Row[store.Cluster]) []problem 
 		network, err := netip.ParsePrefix(p.PodCIDR)
 		switch {
 		case err != nil || network != network.Masked():
-			add("properties.podCIDR", "This is not a network in CIDR notation, such as 10.244.0.0/16.")
+			add("properties.podCidr", "This is not a network in CIDR notation, such as 10.244.0.0/16.")
 		case p.NodeCIDRMask < network.Bits() || p.NodeCIDRMask > network.Addr().BitLen()-2 || p.NodeCIDRMask-network.Bits() > 24:
-			add("properties.nodeCIDRMask", "The mask of a node's subnet is between %d, that of podCIDR, and %d.", network.Bits(), min(network.Addr().BitLen()-2, network.Bits()+24))
+			add("properties.nodeCidrMask", "The mask of a node's subnet is between %d, that of podCidr, and %d.", network.Bits(), min(network.Addr().BitLen()-2, network.Bits()+24))
 		}
 	}
 	if was := old.Value.Properties; was.PodCIDR != "" && (was.PodCIDR != p.PodCIDR || was.NodeCIDRMask != p.NodeCIDRMask) {
-		problems = append(problems, problem{"properties.podCIDR", "The pod network cannot be changed: nodes have subnets of it. (PropertyChangeNotAllowed)"})
+		problems = append(problems, problem{"properties.podCidr", "The pod network cannot be changed: nodes have subnets of it. (PropertyChangeNotAllowed)"})
 	}
 	return problems
 }

@@ -23,7 +23,7 @@ const (
 	// lifetime is how long a credential is good for (document 004).
 	lifetime = 24 * time.Hour
 	// grace is how long a token stays after its certificate is there: kubelet still watches its request with it.
-	grace = time.Minute
+	grace = 30 * time.Second
 	// joining is how long a machine may take from its request to its certificate.
 	joining = 10 * time.Minute
 

@@ -300,7 +300,7 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 	w.register("")
 	_, text := w.must(201, "PUT", nodeURL("n"), withToken)
 	before := node1(t, text)
-	w.must(200, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":{"serverURL":"https://moved.example"}}`)
+	w.must(200, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":{"serverUrl":"https://moved.example"}}`)
 	w.sweep()
 	_, text = w.must(200, "GET", nodeURL("n"), "")
 	after := node1(t, text)

@@ -313,7 +313,7 @@ func TestSubscriptionStates(t *testing.T) {
 
 func TestPodSubnets(t *testing.T) {
 	w := newWorld(t)
-	w.register(`"podCIDR":"10.200.0.0/22","nodeCIDRMask":24`)
+	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
 	taken := map[string]bool{}
 	subnet := func(name string) string {
 		_, text := w.must(201, "PUT", nodeURL(name), `{"properties":{}}`)
@@ -336,7 +336,7 @@ func TestPodSubnets(t *testing.T) {
 	if s := subnet("n5"); !taken[s] {
 		t.Errorf("n5 got %q, which nobody gave back", s)
 	}
-	w.must(400, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":{"podCIDR":"10.201.0.0/22","nodeCIDRMask":24}}`)
+	w.must(400, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":{"podCidr":"10.201.0.0/22","nodeCidrMask":24}}`)
 }
 
 // Each route is in the list of operations.

@@ -53,7 +53,7 @@ func (s *Server) allocateAnywhere(ctx context.Context, txn *store.Txn, cluster, 
 			return subnet(prefix, mask, number), nil
 		}
 	}
-	return "", arm.Errorf(409, "PodCIDRExhausted", "All %d pod subnets of the cluster are in use. Give the cluster a larger podCIDR or delete flexNodeConfigs that are not needed.", count)
+	return "", arm.Errorf(409, "PodCIDRExhausted", "All %d pod subnets of the cluster are in use. Give the cluster a larger podCidr or delete flexNodeConfigs that are not needed.", count)
 }
 
 func slot(cluster string, number uint64) string { return fmt.Sprintf("%s/%08x", cluster, number) }

@@ -189,11 +189,11 @@ type ClusterProperties struct {
 	// Kubeconfig names a file in the provider's directory of kubeconfigs; empty: the provider asks Resource Manager for one.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	// ServerURL and DNSServiceIP are what nodes use; default: what the kubeconfig and the cluster say.
-	ServerURL    string `json:"serverURL,omitempty"`
+	ServerURL    string `json:"serverUrl,omitempty"`
 	DNSServiceIP string `json:"dnsServiceIP,omitempty"`
 	// PodCIDR is the network out of which each node gets a subnet of NodeCIDRMask bits; empty: nodes take the one of their Node object.
-	PodCIDR      string `json:"podCIDR,omitempty"`
-	NodeCIDRMask int    `json:"nodeCIDRMask,omitempty"`
+	PodCIDR      string `json:"podCidr,omitempty"`
+	NodeCIDRMask int    `json:"nodeCidrMask,omitempty"`
 	// KubernetesVersion is that of the API server, as it said itself.
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Reachable tells whether the provider got an answer when it last tried.
