@@ -6,7 +6,7 @@ PROGRAMS := aks-flex-node flexnode-rp azuresim flexlab
 GO ?= go
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-arm64 check unit golden fuzz race lint test e2e demo demo-down clean
+.PHONY: help build build-arm64 check openapi contract golden fuzz race lint test e2e demo demo-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,12 @@ fuzz: ## Run each fuzz target for a few seconds
 
 golden: ## Rewrite golden files and generated documents; review the diff
 	$(GO) test ./internal/node ./internal/config -update
+
+openapi: ## Rewrite docs/api/openapi.json from api/typespec
+	cd api/typespec && npm ci --no-progress --silent && node build.mjs
+
+contract: ## Check the API: TypeSpec, Microsoft's ARM rules, and the provider's own traffic through oav
+	./test/contract
 
 test: ## Everything: unit tests, stories, and, as root on Linux, end to end in the lab
 	./test/run

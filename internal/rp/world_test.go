@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -173,6 +175,7 @@ func (w *world) do(method, url, body string, headers ...string) *http.Response {
 		handler = w.bundles
 	}
 	handler.ServeHTTP(recorder, r)
+	record(w.t, r, body, recorder)
 	return recorder.Result()
 }
 
@@ -257,4 +260,42 @@ func readAll(t *testing.T, r io.Reader) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// record writes an exchange to $FLEXNODE_RECORD, where `make contract` replays it from through a third party's validator.
+func record(t *testing.T, r *http.Request, sent string, recorder *httptest.ResponseRecorder) {
+	t.Helper()
+	dir := os.Getenv("FLEXNODE_RECORD")
+	if dir == "" || strings.HasPrefix(r.URL.Path, bundlePath) {
+		return
+	}
+	flat := func(h http.Header) map[string]string {
+		flat := map[string]string{}
+		for name, values := range h {
+			flat[strings.ToLower(name)] = values[0]
+		}
+		return flat
+	}
+	body := func(text string) any {
+		var v any
+		if json.Unmarshal([]byte(text), &v) != nil {
+			return nil
+		}
+		return v
+	}
+	line, err := json.Marshal(map[string]any{
+		"request":  map[string]any{"method": r.Method, "url": r.URL.RequestURI(), "headers": flat(r.Header), "body": body(sent)},
+		"response": map[string]any{"status": recorder.Code, "headers": flat(recorder.Header()), "body": body(recorder.Body.String())},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+".jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(append(line, '\n')); err != nil {
+		t.Fatal(err)
+	}
 }
