@@ -16,6 +16,7 @@ const withPrincipal = `{"properties":{"continuousMonitoring":true,"azureAuth":{"
 
 // The life of a node with an identity in Azure, as document 004 tells it.
 func TestLifeOfANode(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.register("")
 	r, text := w.must(201, "PUT", nodeURL("Edge-1")+"&configUrl=true", withPrincipal)
@@ -118,6 +119,7 @@ func must[T any](v T, err error) T {
 
 // ETags in requests (RPC, ETags; facts of a table there).
 func TestPreconditions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.register("")
 	url := nodeURL("n")
@@ -137,6 +139,7 @@ func TestPreconditions(t *testing.T) {
 }
 
 func TestPages(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.register("")
 	for i := range 7 {
@@ -173,6 +176,7 @@ func TestPages(t *testing.T) {
 
 // Every problem of a request is told, with its place in the resource.
 func TestProblems(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.register("")
 	tests := []struct{ body, want string }{
@@ -223,6 +227,7 @@ func TestProblems(t *testing.T) {
 
 // The manners of ARM, whatever the operation.
 func TestManners(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.register("")
 	tests := []struct {
@@ -285,6 +290,7 @@ func TestManners(t *testing.T) {
 
 // What is not registered or suspended can be read and left, not changed.
 func TestSubscriptionStates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.register("")
 	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
@@ -312,6 +318,7 @@ func TestSubscriptionStates(t *testing.T) {
 }
 
 func TestPodSubnets(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
 	taken := map[string]bool{}
@@ -341,6 +348,7 @@ func TestPodSubnets(t *testing.T) {
 
 // Each route is in the list of operations.
 func TestOperations(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	_, text := w.must(200, "GET", "/providers/Microsoft.ContainerService/operations"+versionQuery, "")
 	for _, r := range w.server.routes() {
