@@ -13,6 +13,7 @@ import (
 	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
 	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
@@ -29,6 +30,10 @@ type Issuer struct {
 
 // leeway is how far clocks may be apart.
 const leeway = 5 * time.Minute
+
+// unknownKey is how often the keys are fetched again because a token is signed with an unknown one. Anybody can send such a token, so
+// neither the issuer nor the finding of its next key may suffer from it.
+const unknownKey = 10 * time.Second
 
 // verified is how many tokens' verifications are remembered: a fleet polls with the same token for an hour.
 const verified = 200_000
@@ -57,7 +62,7 @@ func NewEntra(ctx context.Context, issuers []Issuer, audiences []string, client 
 	}
 	e := &Entra{issuers: issuers, keys: map[string]keyfunc.Keyfunc{}, audiences: audiences, now: now, known: known}
 	for _, issuer := range issuers {
-		keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{issuer.KeysURL}, keyfunc.Override{Client: client, HTTPTimeout: 10 * time.Second, RefreshInterval: time.Hour})
+		keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{issuer.KeysURL}, keyfunc.Override{Client: client, HTTPTimeout: 10 * time.Second, RefreshInterval: time.Hour, RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKey), 3)})
 		if err != nil {
 			return nil, fmt.Errorf("cannot fetch the keys of %s: %w", issuer.URL, err)
 		}

@@ -68,8 +68,12 @@ func (s *Server) look(ctx context.Context, c store.Cluster) (store.Facts, string
 	if err != nil {
 		return store.Facts{}, "", err
 	}
+	tenant, err := s.tenantOf(ctx, id.Subscription)
+	if err != nil {
+		return store.Facts{}, "", err
+	}
 	version, _, _ := strings.Cut(strings.TrimPrefix(info.GitVersion, "v"), "+")
-	return target.facts(c, dns, s.tenantOf(id.Subscription)), version, nil
+	return target.facts(c, dns, tenant), version, nil
 }
 
 // factsID names facts by their content.

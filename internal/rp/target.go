@@ -176,13 +176,16 @@ func (t Target) facts(c store.Cluster, dns, tenant string) store.Facts {
 }
 
 // tenantOf is the tenant of a subscription as ARM told it.
-func (s *Server) tenantOf(subscription string) string {
-	row, err := s.Index.Subscription(strings.ToLower(subscription))
+func (s *Server) tenantOf(ctx context.Context, subscription string) (string, error) {
+	row, err := s.Store.Subscriptions.Get(ctx, strings.ToLower(subscription))
+	if err != nil {
+		return "", err
+	}
 	var properties struct {
 		TenantID string `json:"tenantId"`
 	}
-	if err == nil && json.Unmarshal(row.Value.Properties, &properties) == nil && properties.TenantID != "" {
-		return properties.TenantID
+	if json.Unmarshal(row.Value.Properties, &properties) == nil && properties.TenantID != "" {
+		return properties.TenantID, nil
 	}
-	return s.TenantID
+	return s.TenantID, nil
 }

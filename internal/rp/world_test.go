@@ -46,7 +46,7 @@ func nodeURL(name string, more ...string) string {
 
 // world is a provider with a cluster, both in process.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	server  *Server
 	cluster *fakeCluster
 	clock   *clock
@@ -90,7 +90,7 @@ func (c *fakeCluster) Target(context.Context, store.Cluster) (Target, error) {
 }
 
 // secrets lists the bootstrap tokens in the cluster.
-func (c *fakeCluster) secrets(t *testing.T) []corev1.Secret {
+func (c *fakeCluster) secrets(t testing.TB) []corev1.Secret {
 	t.Helper()
 	list, err := c.CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -99,9 +99,9 @@ func (c *fakeCluster) secrets(t *testing.T) []corev1.Secret {
 	return list.Items
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
-	e, err := store.Open(t.Context(), t.TempDir())
+	e, err := store.Open(context.Background(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,13 +111,12 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{t: t, cluster: newFakeCluster(), clock: &clock{}, caller: Caller{ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: "t"}}
 	w.clock.nanos.Store(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixNano())
-	s := store.New(e.Client())
-	w.start(s, seal.Ring{Keys: []seal.Key{key}})
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
 	})
+	w.start(store.New(e.Client()), seal.Ring{Keys: []seal.Key{key}})
 	w.must(200, "PUT", "/subscriptions/"+subscription+"?api-version=2.0", `{"state":"Registered","properties":{"tenantId":"99999999-0000-0000-0000-000000000000"}}`)
 	return w
 }
@@ -194,7 +193,7 @@ func (w *world) must(status int, method, url, body string, headers ...string) (*
 }
 
 // node reads a node out of an answer.
-func node1(t *testing.T, text string) api.FlexNodeConfig {
+func node1(t testing.TB, text string) api.FlexNodeConfig {
 	t.Helper()
 	var n api.FlexNodeConfig
 	if err := json.Unmarshal([]byte(text), &n); err != nil {
@@ -247,7 +246,7 @@ func code(text string) string {
 	return body.Error.Code
 }
 
-func readAll(t *testing.T, r io.Reader) string {
+func readAll(t testing.TB, r io.Reader) string {
 	t.Helper()
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -257,7 +256,7 @@ func readAll(t *testing.T, r io.Reader) string {
 }
 
 // record writes an exchange to $FLEXNODE_RECORD, where `make contract` replays it from through a third party's validator.
-func record(t *testing.T, r *http.Request, sent string, recorder *httptest.ResponseRecorder) {
+func record(t testing.TB, r *http.Request, sent string, recorder *httptest.ResponseRecorder) {
 	t.Helper()
 	dir := os.Getenv("FLEXNODE_RECORD")
 	if dir == "" || strings.HasPrefix(r.URL.Path, bundlePath) {
