@@ -75,7 +75,7 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
   flexlab down             stop and remove everything`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(), c.down(), c.demo(), c.bench(), c.serve(), c.launch())
+	root.AddCommand(c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(), c.down(), c.demo(), c.bench(), c.serve(), c.bare(), c.launch())
 	return root
 }
 
@@ -304,6 +304,13 @@ func (c *command) serve() *cobra.Command {
 	return &cobra.Command{
 		Use: "serve", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.lab.Serve(cmd.Context()) },
+	}
+}
+
+func (c *command) bare() *cobra.Command {
+	return &cobra.Command{
+		Use: "bare", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.lab.ServeBare(cmd.Context()) },
 	}
 }
 

@@ -216,12 +216,17 @@ func (l *Lab) HTTPClient() (*http.Client, error) {
 
 // AccessToken is a token for Resource Manager.
 func (l *Lab) AccessToken(ctx context.Context, p Principal) (string, error) {
+	return l.tokenFor(ctx, p, AzureURL)
+}
+
+// tokenFor is an access token of a service principal for a resource.
+func (l *Lab) tokenFor(ctx context.Context, p Principal, resource string) (string, error) {
 	client, err := l.HTTPClient()
 	if err != nil {
 		return "", err
 	}
 	defer client.CloseIdleConnections()
-	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {p.ClientID}, "client_secret": {p.Secret}, "scope": {AzureURL + "/.default"}}
+	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {p.ClientID}, "client_secret": {p.Secret}, "scope": {resource + "/.default"}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, AzureURL+"/"+Tenant+"/oauth2/v2.0/token", strings.NewReader(form.Encode()))
 	if err != nil {
 		return "", err

@@ -1,0 +1,309 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/lab/load"
+)
+
+// ProviderBench measures the provider with so many nodes stored.
+type ProviderBench struct {
+	lab    *Lab
+	tls    *tls.Config
+	tokens []string
+	kube   []string
+	// stored is how many nodes there are, etags what their polls show.
+	stored int
+	etags  []string
+}
+
+// The polls of a fleet: so many connections, and the rate of 100,000 nodes.
+const (
+	pollers   = 64
+	fleetRate = 3400
+	callers   = 50
+)
+
+// bareURL is where the handler that only answers 304 is; a process of its own, as the others are.
+const bareURL = "https://" + HostIP + ":8499"
+
+// NewProviderBench prepares the comparison: tokens, the ConfigMap, the bare handler.
+func (l *Lab) NewProviderBench(ctx context.Context) (*ProviderBench, error) {
+	ca, err := l.CA()
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	b := &ProviderBench{lab: l, tls: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}}
+	who, err := l.Azure()
+	if err != nil {
+		return nil, err
+	}
+	for range callers {
+		token, err := l.AccessToken(ctx, who.Node)
+		if err != nil {
+			return nil, err
+		}
+		kube, err := l.tokenFor(ctx, who.Node, azuresim.AKSServer)
+		if err != nil {
+			return nil, err
+		}
+		b.tokens, b.kube = append(b.tokens, token), append(b.kube, kube)
+	}
+	if err := l.background("bare", l.Self, "bare"); err != nil {
+		return nil, err
+	}
+	return b, b.allowConfigMap(ctx, who.Node.ObjectID)
+}
+
+// allowConfigMap lets the callers read one ConfigMap without the webhook being asked.
+func (b *ProviderBench) allowConfigMap(ctx context.Context, user string) error {
+	_, err := b.lab.apply(ctx, fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: bench}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: bench}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: bench}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %s}]
+`, user))
+	return err
+}
+
+func benchNode(n int) string { return ClusterID + "/flexNodeConfig/bench-" + fmt.Sprintf("%06d", n) }
+
+// Fill stores nodes through the API until there are so many.
+func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
+	who, err := b.lab.Azure()
+	if err != nil {
+		return err
+	}
+	token, err := b.lab.AccessToken(ctx, who.Operator)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(object{"properties": object{
+		"continuousMonitoring": true, "azureAuth": object{"method": "managedIdentity", "managedIdentity": object{"clientId": who.Node.ClientID}},
+		"kubernetesAuth": object{"useAzureAuth": true}, "nodeConfig": object{"maxPods": 50, "labels": object{"environment": "prod", "site": "factory-7"}},
+	}})
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	b.etags = append(b.etags, make([]string, nodes-b.stored)...)
+	var next atomic.Int64
+	next.Store(int64(b.stored))
+	var wg sync.WaitGroup
+	errs := make([]error, pollers)
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: b.tls, MaxIdleConnsPerHost: pollers}}
+	defer client.CloseIdleConnections()
+	for worker := range pollers {
+		wg.Go(func() {
+			for errs[worker] == nil {
+				n := int(next.Add(1)) - 1
+				if n >= nodes {
+					return
+				}
+				b.etags[n], errs[worker] = put(ctx, client, ProviderURL(0)+benchNode(n)+"?api-version="+ProviderAPI, token, body)
+			}
+		})
+	}
+	wg.Wait()
+	b.stored = nodes
+	return errors.Join(errs...)
+}
+
+func put(ctx context.Context, client *http.Client, url, token string, body []byte) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode/100 != 2 {
+		err = fmt.Errorf("cannot store a node: %s: %s", response.Status, text)
+	}
+	return response.Header.Get("ETag"), err
+}
+
+// polls are those of the stored nodes, unchanged.
+func (b *ProviderBench) polls() load.Target {
+	return load.Target{TLS: b.tls, Status: http.StatusNotModified, Request: func(ctx context.Context, n int) (*http.Request, error) {
+		n = n * 7919 % b.stored // not in the order they are stored in
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, ProviderURL(0)+benchNode(n)+"?api-version="+ProviderAPI, nil)
+		if err == nil {
+			r.Header.Set("If-None-Match", b.etags[n])
+			r.Header.Set("Authorization", "Bearer "+b.tokens[n%callers])
+		}
+		return r, err
+	}}
+}
+
+// configMaps are reads of a ConfigMap that holds what a node is told.
+func (b *ProviderBench) configMaps(ctx context.Context) (load.Target, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, ProviderURL(0)+benchNode(0)+"?api-version="+ProviderAPI, nil)
+	if err != nil {
+		return load.Target{}, err
+	}
+	r.Header.Set("Authorization", "Bearer "+b.tokens[0])
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: b.tls}}
+	defer client.CloseIdleConnections()
+	response, err := client.Do(r)
+	if err != nil {
+		return load.Target{}, err
+	}
+	defer response.Body.Close()
+	shown, err := io.ReadAll(response.Body)
+	if err != nil {
+		return load.Target{}, err
+	}
+	manifest, err := json.Marshal(object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "bench", "namespace": "default"}, "data": object{"config": string(shown)}})
+	if err != nil {
+		return load.Target{}, fmt.Errorf("internal error: %w", err)
+	}
+	if _, err := b.lab.apply(ctx, string(manifest)); err != nil {
+		return load.Target{}, err
+	}
+	return load.Target{TLS: b.tls, Status: http.StatusOK, Request: func(ctx context.Context, n int) (*http.Request, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, APIServer+"/api/v1/namespaces/default/configmaps/bench?resourceVersion=0", nil)
+		if err == nil {
+			r.Header.Set("If-None-Match", `"1"`) // which it does not know
+			r.Header.Set("Authorization", "Bearer "+b.kube[n%callers])
+		}
+		return r, err
+	}}, nil
+}
+
+// bare asks a handler that does nothing but answer.
+func (b *ProviderBench) bare() load.Target {
+	return load.Target{TLS: b.tls, Status: http.StatusNotModified, Request: func(ctx context.Context, n int) (*http.Request, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, bareURL+benchNode(n%b.stored)+"?api-version="+ProviderAPI, nil)
+		if err == nil {
+			r.Header.Set("If-None-Match", `"1"`)
+			r.Header.Set("Authorization", "Bearer "+b.tokens[n%callers])
+		}
+		return r, err
+	}}
+}
+
+// ServeBare is the bare handler, until ctx ends.
+func (l *Lab) ServeBare(ctx context.Context) error {
+	server := &http.Server{Addr: strings.TrimPrefix(bareURL, "https://"), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", r.Header.Get("If-None-Match"))
+		w.WriteHeader(http.StatusNotModified)
+	})}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	err := server.ListenAndServeTLS(l.path("pki", "server.crt"), l.path("pki", "server.key"))
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Rates are answers in a second.
+type Rates struct{ Provider, APIServer, Bare float64 }
+
+// Compare floods provider, API server and bare handler in turn, and returns the medians of the rounds.
+func (b *ProviderBench) Compare(ctx context.Context, rounds int) (Rates, error) {
+	const during = 3 * time.Second
+	configMaps, err := b.configMaps(ctx)
+	if err != nil {
+		return Rates{}, err
+	}
+	var got [3][]float64
+	for range rounds {
+		for i, target := range []load.Target{b.polls(), configMaps, b.bare()} {
+			rate, err := target.Flood(ctx, pollers, during)
+			if err != nil {
+				return Rates{}, err
+			}
+			got[i] = append(got[i], rate)
+		}
+	}
+	return Rates{middle(got[0]), middle(got[1]), middle(got[2])}, nil
+}
+
+func middle(values []float64) float64 {
+	return slices.Sorted(slices.Values(values))[len(values)/2]
+}
+
+// Latency is the 99th percentile at the rate of 100,000 nodes.
+func (b *ProviderBench) Latency(ctx context.Context) (time.Duration, error) {
+	return b.polls().Pace(ctx, pollers, fleetRate, 15*time.Second)
+}
+
+// Stampede has 10,000 agents come at once for their whole configuration.
+func (b *ProviderBench) Stampede(ctx context.Context) (int, time.Duration, error) {
+	whole := b.polls()
+	conditional := whole.Request
+	whole.Status = http.StatusOK
+	whole.Request = func(ctx context.Context, n int) (*http.Request, error) {
+		r, err := conditional(ctx, n)
+		if err == nil {
+			r.Header.Del("If-None-Match")
+		}
+		return r, err
+	}
+	return whole.Stampede(ctx, min(10_000, b.stored))
+}
+
+// Memory is what the provider has of its own, in bytes: neither its program nor the pages of the store's file.
+func (b *ProviderBench) Memory() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.lab.ProcessID("flexnode-rp-0")))
+	if err != nil {
+		return 0, fmt.Errorf("cannot read the provider's memory: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("cannot read the provider's memory: /proc does not tell")
+}
+
+// Restart stops the provider and returns how long it takes from its start until it is ready.
+func (b *ProviderBench) Restart(ctx context.Context) (time.Duration, error) {
+	pid := b.lab.ProcessID("flexnode-rp-0")
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		return 0, fmt.Errorf("cannot stop the provider: %w", err)
+	}
+	err := until(ctx, time.Minute, "the provider's end", func() error {
+		if b.lab.ProcessID("flexnode-rp-0") != 0 {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	err = b.lab.StartReplica(ctx, 0)
+	return time.Since(began), err
+}

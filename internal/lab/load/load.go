@@ -1,0 +1,138 @@
+// Package load sends many equal requests to a server and measures how it answers. Each worker has a connection of its own, as agents have.
+package load
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Target is what is asked.
+type Target struct {
+	TLS *tls.Config
+	// Request makes the n-th request.
+	Request func(ctx context.Context, n int) (*http.Request, error)
+	// Status is what the answer must have.
+	Status int
+}
+
+// client has one connection, HTTP/1.1.
+func (t Target) client() *http.Client {
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: t.TLS.Clone(), MaxConnsPerHost: 1, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
+}
+
+func (t Target) ask(ctx context.Context, c *http.Client, n int) error {
+	r, err := t.Request(ctx, n)
+	if err != nil {
+		return err
+	}
+	response, err := c.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return err
+	}
+	if response.StatusCode != t.Status {
+		return fmt.Errorf("%s: %s, want %d", r.URL.Path, response.Status, t.Status)
+	}
+	return nil
+}
+
+// Flood sends as many requests as the server answers over so many connections, and returns how many it answered in a second. The first
+// quarter of the time is not counted.
+func (t Target) Flood(ctx context.Context, connections int, during time.Duration) (float64, error) {
+	warm := time.Now().Add(during / 4)
+	end := warm.Add(during)
+	counts := make([]int, connections)
+	err := each(connections, func(worker int) error {
+		c := t.client()
+		defer c.CloseIdleConnections()
+		for n := worker; ; n += connections {
+			if err := t.ask(ctx, c, n); err != nil {
+				return err
+			}
+			now := time.Now()
+			if now.After(end) {
+				return nil
+			}
+			if now.After(warm) {
+				counts[worker]++
+			}
+		}
+	})
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	return float64(total) / during.Seconds(), err
+}
+
+// Pace sends so many requests in a second, whether the server keeps up or not, and returns the 99th percentile of the time from when a
+// request should have been sent to its answer.
+func (t Target) Pace(ctx context.Context, connections int, perSecond float64, during time.Duration) (time.Duration, error) {
+	began := time.Now().Add(100 * time.Millisecond)
+	interval := time.Duration(float64(connections) / perSecond * float64(time.Second))
+	took := make([][]time.Duration, connections)
+	err := each(connections, func(worker int) error {
+		c := t.client()
+		defer c.CloseIdleConnections()
+		if err := t.ask(ctx, c, worker); err != nil { // the handshake is not what is measured
+			return err
+		}
+		for n := 0; ; n++ {
+			due := began.Add(interval*time.Duration(n) + interval*time.Duration(worker)/time.Duration(connections))
+			if due.After(began.Add(during)) {
+				return nil
+			}
+			time.Sleep(time.Until(due))
+			if err := t.ask(ctx, c, worker+n*connections); err != nil {
+				return err
+			}
+			took[worker] = append(took[worker], time.Since(due))
+		}
+	})
+	all := slices.Concat(took...)
+	if len(all) == 0 {
+		return 0, errors.Join(err, errors.New("nothing was measured"))
+	}
+	slices.Sort(all)
+	return all[len(all)*99/100], err
+}
+
+// Stampede has so many agents come at once, each over a new connection, and returns how many were not answered, and how long all of it
+// took.
+func (t Target) Stampede(ctx context.Context, agents int) (failed int, took time.Duration, last error) {
+	began := time.Now()
+	var mu sync.Mutex
+	err := each(agents, func(n int) error {
+		c := t.client()
+		defer c.CloseIdleConnections()
+		if err := t.ask(ctx, c, n); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			failed++
+			last = err
+		}
+		return nil
+	})
+	return failed, time.Since(began), errors.Join(err, last)
+}
+
+// each runs workers and waits for them.
+func each(workers int, work func(int) error) error {
+	var wg sync.WaitGroup
+	errs := make([]error, workers)
+	for i := range workers {
+		wg.Go(func() { errs[i] = work(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
