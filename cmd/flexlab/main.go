@@ -75,7 +75,7 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
   flexlab down             stop and remove everything`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(), c.down(), c.demo(), c.bench(), c.serve(), c.bare(), c.launch())
+	root.AddCommand(c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(), c.down(), c.demo(), c.bench(), c.chaos(), c.serve(), c.bare(), c.launch())
 	return root
 }
 

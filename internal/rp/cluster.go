@@ -210,7 +210,7 @@ func (s *Server) emptyCluster(ctx context.Context, key string) error {
 		return err
 	}
 	for _, node := range nodes {
-		if _, err := s.remove(ctx, node); err != nil && !errors.Is(err, store.ErrConflict) {
+		if _, _, err := s.remove(ctx, node); err != nil && !errors.Is(err, store.ErrConflict) {
 			return err
 		}
 	}

@@ -27,60 +27,70 @@ type cleanup struct {
 // deleteNode deletes a node: first its credentials, then the node, in whose place stays a tombstone. A cluster that cannot be reached does
 // not keep it: the token's Secret is taken away later, and expires.
 func (s *Server) deleteNode(w http.ResponseWriter, r *request) error {
-	ctx := r.Context()
+	ctx, marked := r.Context(), false
 	for range tries {
 		node, err := s.Store.Nodes.Get(ctx, r.nodeKey())
 		if err != nil {
 			return err
 		}
-		if !node.Exists() {
+		switch {
+		case !node.Exists() && !marked:
 			w.WriteHeader(http.StatusNoContent)
 			return nil
+		case marked && node.Value.State != api.Deleting: // somebody else has finished what we began, and it may be there again
+			answerDelete(w, true)
+			return nil
 		}
-		if err := r.preconditions(node.Value.ETag()); err != nil {
+		if err := r.preconditions(node.Value.ETag()); err != nil && !marked {
 			return err
 		}
 		r.before = node.Value.Version
-		revoked, err := s.remove(ctx, node)
+		revoked, did, err := s.remove(ctx, node)
+		marked = marked || did
 		if errors.Is(err, store.ErrConflict) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		arm.WriteJSON(w, http.StatusOK, deletion{
-			Status:  "Deleted",
-			Cleanup: cleanup{ConfigURLRevoked: true, BootstrapTokenRevoked: revoked, MonitoringDisabled: true},
-			Note:    "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed separately.",
-		})
+		answerDelete(w, revoked)
 		return nil
 	}
 	return busy()
 }
 
+func answerDelete(w http.ResponseWriter, revoked bool) {
+	arm.WriteJSON(w, http.StatusOK, deletion{
+		Status:  "Deleted",
+		Cleanup: cleanup{ConfigURLRevoked: true, BootstrapTokenRevoked: revoked, MonitoringDisabled: true},
+		Note:    "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed separately.",
+	})
+}
+
 // remove marks a node as being deleted, revokes its credential, and puts a tombstone in its place. It tells whether the token's Secret
-// is gone already.
-func (s *Server) remove(ctx context.Context, node store.Row[store.Node]) (bool, error) {
+// is gone already, and whether it has marked the node.
+func (s *Server) remove(ctx context.Context, node store.Row[store.Node]) (revoked, marked bool, err error) {
 	if node.Value.State != api.Deleting {
 		next := node.Value
 		next.State = api.Deleting
 		txn := s.Store.Txn()
 		s.Store.Nodes.Put(txn, node, next)
 		if err := s.revokeAny(ctx, txn, node.Value.Credential); err != nil {
-			return false, err
+			return false, false, err
 		}
 		revision, err := s.commit(ctx, "node marked", txn)
 		if err != nil {
-			return false, err
+			return false, false, err
 		}
+		marked = true
 		node = store.Row[store.Node]{Key: node.Key, Value: next, Revision: revision}
 	}
 	s.revokeNow(ctx, node.Value.Credential)
 	left, err := s.Store.Credentials.Get(ctx, node.Value.Credential)
 	if err != nil {
-		return false, err
+		return false, marked, err
 	}
-	return !left.Exists(), s.finishDelete(ctx, node)
+	return !left.Exists(), marked, s.finishDelete(ctx, node)
 }
 
 // finishDelete puts the tombstone in the place of a node that is marked as being deleted.

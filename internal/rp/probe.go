@@ -95,7 +95,7 @@ func (s *Server) settle(ctx context.Context, cluster store.Row[store.Cluster], k
 	}
 	next := node.Value
 	if next.State == api.Deleting {
-		_, err := s.remove(ctx, node)
+		_, _, err := s.remove(ctx, node)
 		return err
 	}
 	if cluster.Value.Facts == "" || next.Resolved.Facts == cluster.Value.Facts {

@@ -45,12 +45,8 @@ func (s *Server) listOperations(w http.ResponseWriter, r *request) error {
 
 // getProvider answers the metadata of the provider, which clients read api-versions from.
 func (s *Server) getProvider(w http.ResponseWriter, r *request) error {
-	sub, err := s.Index.Subscription(strings.ToLower(r.names["subscription"]))
-	if err != nil {
-		return err
-	}
 	state := "NotRegistered"
-	if sub.Exists() && sub.Value.State != "Unregistered" {
+	if known := s.Index.SubscriptionState(strings.ToLower(r.names["subscription"])); known != "" && known != "Unregistered" {
 		state = "Registered"
 	}
 	kinds := []object{}
@@ -124,25 +120,24 @@ func (s *Server) checkSubscription(r *request) error {
 	if !there || r.route.kind == "" {
 		return nil
 	}
-	row, err := s.Index.Subscription(strings.ToLower(id))
-	if err == nil && !row.Exists() { // the index may be behind
-		row, err = s.Store.Subscriptions.Get(r.Context(), strings.ToLower(id))
+	state := s.Index.SubscriptionState(strings.ToLower(id))
+	if state == "" { // the index may be behind
+		row, err := s.Store.Subscriptions.Get(r.Context(), strings.ToLower(id))
+		if err != nil {
+			return err
+		}
+		state = row.Value.State
 	}
-	if err != nil {
-		return err
-	}
-	switch {
-	case !row.Exists() && r.route.change:
-		return arm.Errorf(409, "MissingSubscriptionRegistration", "The subscription is not registered to use namespace '%s'. See https://aka.ms/rps-not-found for how to register subscriptions.", namespace)
-	case !row.Exists():
-		return nil
-	}
-	switch row.Value.State {
+	switch state {
+	case "":
+		if r.route.change {
+			return arm.Errorf(409, "MissingSubscriptionRegistration", "The subscription is not registered to use namespace '%s'. See https://aka.ms/rps-not-found for how to register subscriptions.", namespace)
+		}
 	case "Deleted":
 		return arm.Errorf(404, "SubscriptionNotFound", "The subscription '%s' could not be found.", id)
 	case "Warned", "Suspended":
 		if r.route.change {
-			return arm.Errorf(409, "InvalidSubscriptionState", "The subscription '%s' is %s: its resources can be read and deleted only.", id, row.Value.State)
+			return arm.Errorf(409, "InvalidSubscriptionState", "The subscription '%s' is %s: its resources can be read and deleted only.", id, state)
 		}
 	case "Unregistered":
 		if r.Method != http.MethodGet {

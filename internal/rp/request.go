@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -152,20 +154,75 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s, "?")
 }
 
-// checkNames checks the variable segments of the path.
+// checkNames checks the variable segments of the path. It is on the way of every poll, so it uses no regular expressions.
 func (r *request) checkNames() error {
-	for _, rule := range []struct{ name, pattern, code, what string }{
-		{"subscription", guid, "InvalidSubscriptionId", "The provided subscription identifier '%s' is malformed or invalid."},
-		{"group", `[\p{L}\p{N}_().-]{0,89}[\p{L}\p{N}_()-]`, "InvalidResourceGroupName", "The resource group name '%s' is invalid."},
-		{"cluster", `[a-zA-Z0-9]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9])?`, "InvalidResourceName", "The cluster name '%s' is invalid: 1 to 63 letters, digits, '-' and '_', a letter or digit first and last."},
-		{"node", `[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*`, "InvalidResourceName", "The node name '%s' is invalid: in lower case it must be the name of a Kubernetes node (DNS-1123: letters, digits, '-' and '.', at most 253)."},
+	for _, rule := range []struct {
+		name string
+		good func(string) bool
+		code string
+		what string
+	}{
+		{"subscription", isGUID, "InvalidSubscriptionId", "The provided subscription identifier '%s' is malformed or invalid."},
+		{"group", isGroup, "InvalidResourceGroupName", "The resource group name '%s' is invalid."},
+		{"cluster", isCluster, "InvalidResourceName", "The cluster name '%s' is invalid: 1 to 63 letters, digits, '-' and '_', a letter or digit first and last."},
+		{"node", isNode, "InvalidResourceName", "The node name '%s' is invalid: in lower case it must be the name of a Kubernetes node (DNS-1123: letters, digits, '-' and '.', at most 253)."},
 	} {
-		value, there := r.names[rule.name]
-		if there && (!matches(rule.pattern, value) || len(value) > 253) {
+		if value, there := r.names[rule.name]; there && !rule.good(value) {
 			return arm.Errorf(400, rule.code, rule.what, shorten(value))
 		}
 	}
 	return nil
+}
+
+func isGUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i := range len(s) {
+		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (s[i] == '-') || !dash && !isHex(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
+
+func isAlphanumeric(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+// isGroup follows ARM's rules for names of resource groups.
+func isGroup(s string) bool {
+	for _, c := range s {
+		if !unicode.IsLetter(c) && !unicode.IsNumber(c) && !strings.ContainsRune("_().-", c) {
+			return false
+		}
+	}
+	return s != "" && utf8.RuneCountInString(s) <= 90 && !strings.HasSuffix(s, ".")
+}
+
+func isCluster(s string) bool { return isWord(s, "-_") }
+
+// isNode tells whether a name is, in lower case, a DNS-1123 subdomain.
+func isNode(s string) bool {
+	for label := range strings.SplitSeq(s, ".") {
+		if !isWord(label, "-") {
+			return false
+		}
+	}
+	return len(s) <= 253
+}
+
+// isWord is 1 to 63 letters and digits, with others of a few in between.
+func isWord(s, between string) bool {
+	if len(s) == 0 || len(s) > 63 || !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
+		return false
+	}
+	for i := range len(s) {
+		if !isAlphanumeric(s[i]) && strings.IndexByte(between, s[i]) < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // scope is what permission is asked for.

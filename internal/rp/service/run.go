@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"strings"
 	"sync"
@@ -222,6 +223,8 @@ func (s *service) open(ctx context.Context) ([]*http.Server, error) {
 	if s.settings.MetricsAddress != "" {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 		s.health(mux)
 		if err := start(mux, s.settings.MetricsAddress, nil, ""); err != nil {
 			return nil, err

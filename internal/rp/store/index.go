@@ -24,7 +24,7 @@ type Index struct {
 	revision atomic.Int64
 }
 
-// entry is a row as it is stored, with what a poll needs of a node.
+// entry is a row as it is stored, with what a poll needs of it: version and identity of a node, the state of a subscription.
 type entry struct {
 	key            string
 	data           []byte
@@ -74,6 +74,11 @@ func newEntry(key string, data []byte, revision int64) entry {
 	if name, ok := strings.CutPrefix(key, nodePrefix); ok {
 		if r, err := decode[Node](name, data, revision); err == nil {
 			e.version, e.agent = r.Value.Version, r.Value.Agent()
+		}
+	}
+	if name, ok := strings.CutPrefix(key, subscriptionPrefix); ok {
+		if r, err := decode[Subscription](name, data, revision); err == nil {
+			e.version = r.Value.State
 		}
 	}
 	return e
@@ -168,9 +173,10 @@ func (x *Index) Cluster(key string) (Row[Cluster], error) {
 	return lookup[Cluster](x, clusterPrefix, key)
 }
 
-// Subscription looks a subscription up by its id in lower case.
-func (x *Index) Subscription(id string) (Row[Subscription], error) {
-	return lookup[Subscription](x, subscriptionPrefix, id)
+// SubscriptionState looks up the state of a subscription by its id in lower case; "" for one that is not known.
+func (x *Index) SubscriptionState(id string) string {
+	e, _ := x.get(subscriptionPrefix + id)
+	return e.version
 }
 
 // Status looks up what is said of a node.
