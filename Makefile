@@ -6,7 +6,7 @@ PROGRAMS := aks-flex-node flexnode-rp azuresim flexlab
 GO ?= go
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-arm64 check openapi contract golden fuzz race lint test e2e demo demo-down clean
+.PHONY: help build build-arm64 check openapi contract azurite golden fuzz race lint test e2e demo demo-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ openapi: ## Rewrite docs/api/openapi.json from api/typespec
 
 contract: ## Check the API: TypeSpec, Microsoft's ARM rules, and the provider's own traffic through oav
 	./test/contract
+
+azurite: ## Check the delivery through blob storage against Azure's own emulator
+	./test/azurite/run
 
 test: ## Everything: unit tests, stories, and, as root on Linux, end to end in the lab
 	./test/run
