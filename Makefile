@@ -33,6 +33,7 @@ fuzz: ## Run each fuzz target for a few seconds
 	$(GO) test ./internal/host -run '^$$' -fuzz FuzzMountinfo -fuzztime 5s
 
 golden: ## Rewrite golden files and generated documents; review the diff
+	$(GO) test ./internal/rp -run TestBundles -update
 	$(GO) test ./internal/node ./internal/config -update
 
 openapi: ## Rewrite docs/api/openapi.json from api/typespec

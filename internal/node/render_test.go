@@ -71,6 +71,45 @@ func text(d state.Desired) string {
 	return b.String()
 }
 
+// What the resource provider hands out becomes a node: its golden bundles are parsed and rendered here.
+func TestBundlesOfTheProvider(t *testing.T) {
+	bundles, err := filepath.Glob("../../api/flexnode/v20260501preview/testdata/*.json")
+	if err != nil || len(bundles) < 5 {
+		t.Fatalf("%d bundles, %v", len(bundles), err)
+	}
+	for _, path := range bundles {
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, warnings, err := config.Parse(data, config.Host{HostName: "host", Arch: "amd64"})
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%s: %v %v", name, err, warnings)
+			continue
+		}
+		golden(t, "bundle-"+name, text(Render(c, facts())))
+	}
+}
+
+// golden compares a node with the one that is kept.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("node differs from %s (-want +got):\n%s", path, diff)
+	}
+}
+
 func TestRender(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -109,19 +148,7 @@ func TestRender(t *testing.T) {
 				tt.facts(&f)
 			}
 			got := text(Render(c, f))
-			golden := filepath.Join("testdata", tt.name+".golden")
-			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("node differs from %s (-want +got):\n%s", golden, diff)
-			}
+			golden(t, tt.name, got)
 			if again := text(Render(c, f)); again != got {
 				t.Error("rendering twice gave two different nodes")
 			}
