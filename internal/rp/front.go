@@ -126,17 +126,15 @@ func lowerKeys(raw string) url.Values {
 
 // correlate sets the headers by which one request is found in several logs.
 func (f *Front) correlate(w http.ResponseWriter, r *request) {
-	h := w.Header()
-	h.Set("x-ms-request-id", r.id)
-	correlation := r.Header.Get("x-ms-correlation-request-id")
+	correlation := r.Header.Get("X-Ms-Correlation-Request-Id")
 	if correlation == "" || len(correlation) > 64 {
 		correlation = r.id
 	}
-	h.Set("x-ms-correlation-request-id", correlation)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	client := r.Header.Get("x-ms-client-request-id")
-	if strings.EqualFold(r.Header.Get("x-ms-return-client-request-id"), "true") && client != "" && len(client) <= 64 {
+	h := w.Header()
+	h["X-Ms-Request-Id"], h["X-Ms-Correlation-Request-Id"] = []string{r.id}, []string{correlation}
+	h["X-Content-Type-Options"], h["Cache-Control"] = []string{"nosniff"}, []string{"no-store"}
+	client := r.Header.Get("X-Ms-Client-Request-Id")
+	if strings.EqualFold(r.Header.Get("X-Ms-Return-Client-Request-Id"), "true") && client != "" && len(client) <= 64 {
 		h.Set("x-ms-client-request-id", client)
 	}
 }

@@ -26,6 +26,7 @@ type request struct {
 	// front is where the request came in.
 	front *Front
 	id    string // x-ms-request-id
+	key   string // nodeKey, once it was asked for
 	// before and after are what the audit log tells of a change: versions.
 	before, after string
 }
@@ -54,7 +55,12 @@ func (r *request) clusterKey() string {
 }
 
 // nodeKey is how the request's node is stored.
-func (r *request) nodeKey() string { return r.clusterKey() + "/" + strings.ToLower(r.names["node"]) }
+func (r *request) nodeKey() string {
+	if r.key == "" {
+		r.key = r.clusterKey() + "/" + strings.ToLower(r.names["node"])
+	}
+	return r.key
+}
 
 // resourceID is the id of the resource that the request is about, as the caller wrote it, without the name of an action.
 func (r *request) resourceID() string {

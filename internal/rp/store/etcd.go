@@ -103,6 +103,7 @@ func Open(ctx context.Context, dir string) (*Embedded, error) {
 	c.AdvertiseClientUrls, c.AdvertisePeerUrls = []url.URL{nowhere}, []url.URL{nowhere}
 	c.InitialCluster = member + "=" + nowhere.String()
 	c.QuotaBackendBytes = quota
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 5000, 500 // what is kept in memory for members that are behind, of whom there are none
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "1h"
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	c.LogLevel = "error"

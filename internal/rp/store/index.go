@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unique"
 
 	"github.com/google/btree"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,6 +18,7 @@ import (
 // nothing; it is a little behind the store.
 type Index struct {
 	client *clientv3.Client
+	packer packer
 	mu     sync.RWMutex
 	tree   *btree.BTreeG[entry]
 	// heard is when the store was last heard of, in Unix nanoseconds.
@@ -24,17 +26,17 @@ type Index struct {
 	revision atomic.Int64
 }
 
-// entry is a row as it is stored, with what a poll needs of it: version and identity of a node, the state of a subscription.
+// entry is a row, packed, with what a poll needs of it: version and identity of a node, the state of a subscription.
 type entry struct {
 	key            string
-	data           []byte
+	packed         []byte
 	revision       int64
 	version, agent string
 }
 
 // NewIndex returns an empty index; Load fills it.
 func (s *Store) NewIndex() *Index {
-	return &Index{client: s.client, tree: newTree()}
+	return &Index{client: s.client, packer: newPacker(), tree: newTree()}
 }
 
 func newTree() *btree.BTreeG[entry] {
@@ -46,7 +48,7 @@ func (x *Index) Load(ctx context.Context) error {
 	tree := newTree()
 	from, end, revision := indexed, clientv3.GetPrefixRangeEnd(indexed), int64(0)
 	for {
-		got, err := x.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(10*page), clientv3.WithRev(revision))
+		got, err := x.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision))
 		if err != nil {
 			return fmt.Errorf("cannot load the index: %w", err)
 		}
@@ -54,7 +56,7 @@ func (x *Index) Load(ctx context.Context) error {
 			revision = got.Header.Revision
 		}
 		for _, kv := range got.Kvs {
-			tree.ReplaceOrInsert(newEntry(string(kv.Key), kv.Value, kv.ModRevision))
+			tree.ReplaceOrInsert(x.newEntry(string(kv.Key), kv.Value, kv.ModRevision))
 		}
 		if !got.More {
 			break
@@ -69,11 +71,11 @@ func (x *Index) Load(ctx context.Context) error {
 	return nil
 }
 
-func newEntry(key string, data []byte, revision int64) entry {
-	e := entry{key: key, data: append(make([]byte, 0, len(data)), data...), revision: revision}
+func (x *Index) newEntry(key string, data []byte, revision int64) entry {
+	e := entry{key: key, packed: x.packer.pack(data), revision: revision}
 	if name, ok := strings.CutPrefix(key, nodePrefix); ok {
 		if r, err := decode[Node](name, data, revision); err == nil {
-			e.version, e.agent = r.Value.Version, r.Value.Agent()
+			e.version, e.agent = r.Value.Version, unique.Make(r.Value.Agent()).Value() // a fleet shares few identities
 		}
 	}
 	if name, ok := strings.CutPrefix(key, subscriptionPrefix); ok {
@@ -136,7 +138,7 @@ func (x *Index) apply(got clientv3.WatchResponse) {
 		if e.Type == clientv3.EventTypeDelete {
 			x.tree.Delete(entry{key: key})
 		} else {
-			x.tree.ReplaceOrInsert(newEntry(key, e.Kv.Value, e.Kv.ModRevision))
+			x.tree.ReplaceOrInsert(x.newEntry(key, e.Kv.Value, e.Kv.ModRevision))
 		}
 	}
 	x.mu.Unlock()
@@ -187,7 +189,15 @@ func lookup[T any](x *Index, prefix, key string) (Row[T], error) {
 	if !ok {
 		return Row[T]{Key: key}, nil
 	}
-	return decode[T](key, e.data, e.revision)
+	return read[T](x, key, e)
+}
+
+func read[T any](x *Index, key string, e entry) (Row[T], error) {
+	data, err := x.packer.unpack(e.packed)
+	if err != nil {
+		return Row[T]{}, err
+	}
+	return decode[T](key, data, e.revision)
 }
 
 // Node looks a node up by its key.
@@ -221,7 +231,7 @@ func list[T any](x *Index, table, prefix, after string, limit int) ([]Row[T], bo
 	more := len(found) > limit
 	rows := make([]Row[T], 0, len(found))
 	for _, e := range found[:min(limit, len(found))] {
-		r, err := decode[T](strings.TrimPrefix(e.key, table), e.data, e.revision)
+		r, err := read[T](x, strings.TrimPrefix(e.key, table), e)
 		if err != nil {
 			return nil, false, err
 		}
