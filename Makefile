@@ -31,6 +31,7 @@ fuzz: ## Run each fuzz target for a few seconds
 	$(GO) test ./internal/config -run '^$$' -fuzz FuzzParse -fuzztime 5s -fuzzminimizetime 10x
 	$(GO) test ./internal/artifact -run '^$$' -fuzz FuzzUnpack -fuzztime 5s -fuzzminimizetime 10x
 	$(GO) test ./internal/host -run '^$$' -fuzz FuzzMountinfo -fuzztime 5s
+	$(GO) test ./internal/rp -run '^$$' -fuzz FuzzRequest -fuzztime 10s -fuzzminimizetime 10x
 
 golden: ## Rewrite golden files and generated documents; review the diff
 	$(GO) test ./internal/rp -run TestBundles -update
