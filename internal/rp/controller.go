@@ -27,6 +27,8 @@ const (
 	leaderTTL = 10 * time.Second
 	// sweepInterval is how soon what time alone brings about is done.
 	sweepInterval = 2 * time.Second
+	// sweepBatch is how many nodes one sweep changes: new facts reach a large cluster in a while, and not all of its agents at once.
+	sweepBatch = 500
 	// probeInterval is how old what is known of a cluster may be; one that cannot be reached is asked more often.
 	probeInterval, retryInterval = 5 * time.Minute, 5 * time.Second
 	// orphanInterval is how often a cluster is searched for Secrets without a credential, which only a restored backup leaves.
@@ -149,20 +151,8 @@ func (s *Server) Sweep(ctx context.Context, cluster string) error {
 		return err
 	}
 	var errs []error
-	for after := ""; ; {
-		nodes, more, err := s.Index.Nodes(cluster+"/", after, 1000)
-		if err != nil {
-			return err
-		}
-		for _, n := range nodes {
-			if n.Value.State == api.Deleting || row.Value.Facts != "" && n.Value.Resolved.Facts != row.Value.Facts && n.Value.State != api.Failed {
-				errs = append(errs, ignoreConflict(s.settle(ctx, row, n.Key)))
-			}
-			after = n.Key
-		}
-		if !more {
-			break
-		}
+	for _, key := range s.Index.Unsettled(cluster+"/", row.Value.Facts, api.Deleting, api.Failed, sweepBatch) {
+		errs = append(errs, ignoreConflict(s.settle(ctx, row, key)))
 	}
 	credentials, err := s.Store.Credentials.List(ctx, cluster+"/")
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // Metrics are the provider's, in Prometheus' form.
@@ -69,20 +71,12 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(g.age, prometheus.GaugeValue, x.Age().Seconds())
 	ch <- prometheus.MustNewConstMetric(g.revision, prometheus.GaugeValue, float64(x.Revision()))
 	count := map[[2]string]int{}
-	for after, more := "", true; more; {
-		rows, rest, err := x.Nodes("", after, 1000)
-		if err != nil {
-			return
+	for key, n := range x.Count() {
+		ready := key[1]
+		if ready == "" {
+			ready = "Unknown"
 		}
-		for _, row := range rows {
-			ready := "Unknown"
-			if st, err := x.Status(row.Key); err == nil && st.Value.Ready != nil {
-				ready = st.Value.Ready.Status
-			}
-			count[[2]string{state(row.Value), ready}]++
-			after = row.Key
-		}
-		more = rest
+		count[[2]string{state(store.Node{State: key[0]}), ready}] += n
 	}
 	for key, n := range count {
 		ch <- prometheus.MustNewConstMetric(g.nodes, prometheus.GaugeValue, float64(n), key[0], key[1])

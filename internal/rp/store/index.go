@@ -26,12 +26,15 @@ type Index struct {
 	revision atomic.Int64
 }
 
-// entry is a row, packed, with what a poll needs of it: version and identity of a node, the state of a subscription.
+// entry is a row, packed, with what is asked for without unpacking it. Most of that is the same in many rows, and kept once.
 type entry struct {
-	key            string
-	packed         []byte
-	revision       int64
-	version, agent string
+	key      string
+	packed   []byte
+	revision int64
+	version  string                // of a node
+	agent    unique.Handle[string] // of a node: Node.Agent
+	state    unique.Handle[string] // of a node or subscription; of a status: that of the Ready condition
+	facts    unique.Handle[string] // of a node: Resolved.Facts
 }
 
 // NewIndex returns an empty index; Load fills it.
@@ -73,14 +76,21 @@ func (x *Index) Load(ctx context.Context) error {
 
 func (x *Index) newEntry(key string, data []byte, revision int64) entry {
 	e := entry{key: key, packed: x.packer.pack(data), revision: revision}
-	if name, ok := strings.CutPrefix(key, nodePrefix); ok {
-		if r, err := decode[Node](name, data, revision); err == nil {
-			e.version, e.agent = r.Value.Version, unique.Make(r.Value.Agent()).Value() // a fleet shares few identities
+	none := unique.Make("")
+	e.agent, e.state, e.facts = none, none, none
+	switch {
+	case strings.HasPrefix(key, nodePrefix):
+		if r, err := decode[Node](key, data, revision); err == nil {
+			e.version, e.agent = r.Value.Version, unique.Make(r.Value.Agent())
+			e.state, e.facts = unique.Make(r.Value.State), unique.Make(r.Value.Resolved.Facts)
 		}
-	}
-	if name, ok := strings.CutPrefix(key, subscriptionPrefix); ok {
-		if r, err := decode[Subscription](name, data, revision); err == nil {
-			e.version = r.Value.State
+	case strings.HasPrefix(key, statusPrefix):
+		if r, err := decode[Status](key, data, revision); err == nil && r.Value.Ready != nil {
+			e.state = unique.Make(r.Value.Ready.Status)
+		}
+	case strings.HasPrefix(key, subscriptionPrefix):
+		if r, err := decode[Subscription](key, data, revision); err == nil {
+			e.state = unique.Make(r.Value.State)
 		}
 	}
 	return e
@@ -161,7 +171,10 @@ type Poll struct {
 // Poll looks a node up by its key.
 func (x *Index) Poll(key string) (Poll, bool) {
 	e, ok := x.get(nodePrefix + key)
-	return Poll{Version: e.version, Agent: e.agent}, ok
+	if !ok {
+		return Poll{}, false
+	}
+	return Poll{Version: e.version, Agent: e.agent.Value()}, true
 }
 
 func (x *Index) get(key string) (entry, bool) {
@@ -177,8 +190,11 @@ func (x *Index) Cluster(key string) (Row[Cluster], error) {
 
 // SubscriptionState looks up the state of a subscription by its id in lower case; "" for one that is not known.
 func (x *Index) SubscriptionState(id string) string {
-	e, _ := x.get(subscriptionPrefix + id)
-	return e.version
+	e, ok := x.get(subscriptionPrefix + id)
+	if !ok {
+		return ""
+	}
+	return e.state.Value()
 }
 
 // Status looks up what is said of a node.
@@ -240,14 +256,37 @@ func list[T any](x *Index, table, prefix, after string, limit int) ([]Row[T], bo
 	return rows, more, nil
 }
 
-// Count returns how many nodes there are.
-func (x *Index) Count() int {
-	n := 0
+// Unsettled returns nodes below a prefix that are being deleted, or, when facts is not "", were not made with these facts and did not fail; at
+// most limit.
+func (x *Index) Unsettled(prefix, facts string, deleting, failed string, limit int) []string {
+	now, gone, bad := unique.Make(facts), unique.Make(deleting), unique.Make(failed)
+	var keys []string
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	x.tree.AscendRange(entry{key: nodePrefix}, entry{key: clientv3.GetPrefixRangeEnd(nodePrefix)}, func(entry) bool {
-		n++
+	x.tree.AscendGreaterOrEqual(entry{key: nodePrefix + prefix}, func(e entry) bool {
+		if !strings.HasPrefix(e.key, nodePrefix+prefix) {
+			return false
+		}
+		if e.state == gone || facts != "" && e.facts != now && e.state != bad {
+			keys = append(keys, e.key[len(nodePrefix):])
+		}
+		return len(keys) < limit
+	})
+	return keys
+}
+
+// Count counts the nodes by their state and by that of their Ready condition.
+func (x *Index) Count() map[[2]string]int {
+	count := map[[2]string]int{}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	x.tree.AscendRange(entry{key: nodePrefix}, entry{key: clientv3.GetPrefixRangeEnd(nodePrefix)}, func(e entry) bool {
+		ready := ""
+		if status, ok := x.tree.Get(entry{key: statusPrefix + e.key[len(nodePrefix):]}); ok {
+			ready = status.state.Value()
+		}
+		count[[2]string{e.state.Value(), ready}]++
 		return true
 	})
-	return n
+	return count
 }
