@@ -111,8 +111,8 @@ that no acknowledged write is lost.`,
 				return err
 			}
 			fmt.Printf("chaos operations=%d unknown=%d faults=%d linearizable=%v\n", got.Operations, got.Unknown, got.Faults, got.Linearizable)
-			if !got.Linearizable || len(got.Lost) > 0 {
-				return fmt.Errorf("the history is not as it must be: %s", strings.Join(got.Lost, "; "))
+			if !got.Linearizable || len(got.Wrong) > 0 {
+				return fmt.Errorf("the history is not as it must be: %s", strings.Join(got.Wrong, "; "))
 			}
 			return nil
 		},

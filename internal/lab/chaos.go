@@ -24,9 +24,9 @@ import (
 // Chaos is what came of working on a provider whose replicas and store members are killed and paused.
 type Chaos struct {
 	Operations, Unknown, Faults int
-	// Linearizable tells whether the history has an order that explains every answer; Lost are acknowledged writes that are not there.
+	// Linearizable tells whether the history has an order that explains every answer; Wrong says where it has not.
 	Linearizable bool
-	Lost         []string
+	Wrong        []string
 }
 
 // The names of the nodes that are worked on, and by how many at once.
@@ -274,15 +274,18 @@ func (c *chaosRun) judge(ctx context.Context) Chaos {
 		called := time.Since(c.began)
 		out := c.do(ctx, i%c.lab.Replicas, s)
 		if !out.known {
-			result.Lost = append(result.Lost, s.node+" cannot be read")
+			result.Wrong = append(result.Wrong, s.node+" cannot be read")
 			continue
 		}
 		c.history = append(c.history, porcupine.Operation{ClientId: chaosClients, Input: s, Call: called.Nanoseconds(), Output: out, Return: time.Since(c.began).Nanoseconds()})
 	}
-	verdict := porcupine.CheckOperationsTimeout(chaosModel(), c.history, 2*time.Minute)
-	result.Linearizable = verdict == porcupine.Ok
-	if verdict == porcupine.Unknown {
-		result.Lost = append(result.Lost, "the history could not be judged in time")
+	model := chaosModel()
+	result.Linearizable = true
+	for _, part := range model.Partition(c.history) {
+		if verdict := porcupine.CheckOperationsTimeout(model, part, time.Minute); verdict != porcupine.Ok {
+			result.Linearizable = false
+			result.Wrong = append(result.Wrong, fmt.Sprintf("the history of %s (%d operations) is judged %s", part[0].Input.(step).node, len(part), verdict))
+		}
 	}
 	return result
 }

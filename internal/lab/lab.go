@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
 	"github.com/Azure/AKSFlexNode/internal/lab/mirror"
 )
@@ -89,8 +91,16 @@ func (l *Lab) load() (record, error) {
 	return r, nil
 }
 
-// change loads the record, lets f change it and writes it back.
+// change loads the record, lets f change it and writes it back. One at a time: two commands may be at work on one lab.
 func (l *Lab) change(f func(*record)) error {
+	lock, err := os.OpenFile(l.path("lab.lock"), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot open the lab's lock: %w", err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("cannot take the lab's lock: %w", err)
+	}
 	r, err := l.load()
 	if err != nil {
 		return err

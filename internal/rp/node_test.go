@@ -357,3 +357,34 @@ func TestOperations(t *testing.T) {
 		}
 	}
 }
+
+// Of two deletes of one node one has deleted it, whatever their steps.
+func TestTwoDeletes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
+	inner := 0
+	w.server.Did = func(what string) {
+		if what == "node marked" {
+			inner = w.do("DELETE", nodeURL("n"), "").StatusCode
+		}
+	}
+	w.must(200, "DELETE", nodeURL("n"), "")
+	if inner != 204 {
+		t.Errorf("the other delete says %d", inner)
+	}
+	// And one that comes between mark and end of a delete may be followed by a new node, which stays.
+	w.server.Did = nil
+	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
+	w.server.Did = func(what string) {
+		if what == "node marked" {
+			inner = w.do("PUT", nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":9}}}`).StatusCode
+		}
+	}
+	w.must(200, "DELETE", nodeURL("n"), "")
+	if inner != 201 {
+		t.Errorf("a PUT during a delete says %d", inner)
+	}
+	w.must(200, "GET", nodeURL("n"), "")
+}
