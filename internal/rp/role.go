@@ -2,6 +2,7 @@ package rp
 
 import (
 	"context"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -127,7 +128,8 @@ func (m *ManagerRoles) permissions(ctx context.Context, principal, scope string)
 
 func (m *ManagerRoles) ask(ctx context.Context, principal, scope string) ([]permission, error) {
 	var permissions []permission
-	pager := m.Factory.NewRoleAssignmentsClient().NewListForScopePager(scope, &armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: to.Ptr("atScope() and assignedTo('" + principal + "')")})
+	// The SDK sends the filter as it is given.
+	pager := m.Factory.NewRoleAssignmentsClient().NewListForScopePager(scope, &armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: to.Ptr(url.PathEscape("atScope() and assignedTo('" + principal + "')"))})
 	for pager.More() {
 		page, err := pager.NextPage(ctx)
 		if err != nil {
