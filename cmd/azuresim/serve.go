@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -49,6 +50,7 @@ func serveCommand() *cobra.Command {
 	cmd.Flags().StringVar(&key, "tls-key", "", "PEM `file` with its key")
 	cmd.Flags().StringVar(&world, "world", "", "JSON `file` that says what there is in this Azure")
 	cmd.Flags().StringSliceVar(&provider.urls, "provider", nil, "`URL` of a replica of the resource provider that flexNodeConfig is passed on to; may be repeated")
+	cmd.Flags().StringVar(&provider.record, "record", "", "`file` that takes every exchange with the provider, as lines of JSON; configuration URLs are in it")
 	cmd.Flags().StringVar(&provider.ca, "provider-ca", "", "PEM `file` with the CA of the provider's certificate")
 	cmd.Flags().StringVar(&provider.cert, "provider-cert", "", "PEM `file` with the certificate that is shown to the provider")
 	cmd.Flags().StringVar(&provider.key, "provider-key", "", "PEM `file` with its key")
@@ -62,8 +64,8 @@ func serveCommand() *cobra.Command {
 
 // providerFlags say how a resource provider is reached.
 type providerFlags struct {
-	urls          []string
-	ca, cert, key string
+	urls                  []string
+	ca, cert, key, record string
 }
 
 func (p providerFlags) provider() (*azuresim.Provider, error) {
@@ -80,7 +82,13 @@ func (p providerFlags) provider() (*azuresim.Provider, error) {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(text)
-	return &azuresim.Provider{URLs: p.urls, Client: &http.Client{Transport: &http.Transport{
+	var record io.Writer
+	if p.record != "" {
+		if record, err = os.OpenFile(p.record, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
+			return nil, fmt.Errorf("cannot open the record: %w", err)
+		}
+	}
+	return &azuresim.Provider{Record: record, URLs: p.urls, Client: &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 32,
 		DialContext: (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
 	}}}, nil

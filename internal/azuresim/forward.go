@@ -24,6 +24,9 @@ type Provider struct {
 	URLs []string
 	// Client has the certificate.
 	Client *http.Client
+	// Record takes every exchange, as a line of JSON: {"request": {method, url, headers, body}, "response": {status, headers, body}}. Configuration
+	// URLs are in it. Nil for none.
+	Record io.Writer
 }
 
 // The limits of Resource Manager.
@@ -56,6 +59,7 @@ func (s *Sim) forward(w http.ResponseWriter, c call) *arm.Error {
 	if err != nil || len(body) > forwardLimit {
 		return arm.Errorf(500, "ResponseTooLarge", "The response of the resource provider is too large.")
 	}
+	s.record(c, response, body)
 	for name, values := range response.Header {
 		if name != "Content-Length" && name != "Date" && name != "X-Ms-Request-Id" {
 			w.Header()[name] = values
@@ -64,6 +68,38 @@ func (s *Sim) forward(w http.ResponseWriter, c call) *arm.Error {
 	w.WriteHeader(response.StatusCode)
 	_, _ = w.Write(body)
 	return nil
+}
+
+// record writes an exchange down.
+func (s *Sim) record(c call, response *http.Response, body []byte) {
+	if s.Provider.Record == nil {
+		return
+	}
+	flat := func(h http.Header) map[string]string {
+		flat := map[string]string{}
+		for name, values := range h {
+			if name != "Authorization" {
+				flat[strings.ToLower(name)] = values[0]
+			}
+		}
+		return flat
+	}
+	raw := func(text []byte) json.RawMessage {
+		if !json.Valid(text) {
+			return json.RawMessage("null")
+		}
+		return text
+	}
+	line, err := json.Marshal(map[string]any{
+		"request":  map[string]any{"method": c.Method, "url": c.URL.RequestURI(), "headers": flat(c.Header), "body": raw(c.body)},
+		"response": map[string]any{"status": response.StatusCode, "headers": flat(response.Header), "body": raw(body)},
+	})
+	if err != nil {
+		panic("internal error: " + err.Error())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.Provider.Record.Write(append(line, '\n')) // what cannot be written is missed by who reads it
 }
 
 // forwardHeaders are the caller's headers without those that only Resource Manager sends, and those.

@@ -15,7 +15,8 @@ import (
 
 // matches makes a check of a regular expression that must match the whole value.
 func matches(pattern string) func(string) bool {
-	return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString
+	// Compiled when it is used: most settings of a configuration are not set.
+	return func(s string) bool { return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString(s) }
 }
 
 func oneOf(values ...string) func(string) bool {

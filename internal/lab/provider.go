@@ -38,12 +38,15 @@ func ProviderMetrics(replica int) string { return fmt.Sprintf("http://127.0.0.1:
 
 // providerFlags have azuresim pass flexNodeConfig on.
 func (l *Lab) providerFlags() []string {
-	flags := []string{"--provider-ca=" + l.CAFile(), "--provider-cert=" + l.path("pki", "resource-manager.crt"), "--provider-key=" + l.path("pki", "resource-manager.key")}
+	flags := []string{"--record=" + l.Exchanges(), "--provider-ca=" + l.CAFile(), "--provider-cert=" + l.path("pki", "resource-manager.crt"), "--provider-key=" + l.path("pki", "resource-manager.key")}
 	for i := range maxReplicas {
 		flags = append(flags, "--provider="+armURL(i))
 	}
 	return flags
 }
+
+// Exchanges is the file that has every exchange between the lab's Resource Manager and the provider.
+func (l *Lab) Exchanges() string { return l.path("exchanges.jsonl") }
 
 // startProvider starts the resource provider, gives it its rights in the cluster, and registers subscription and cluster.
 func (l *Lab) startProvider(ctx context.Context, dirs programs) error {

@@ -48,6 +48,16 @@ func run(m *testing.M) int {
 	} else {
 		fmt.Println("cannot start the laboratory:", err)
 	}
+	if dir := os.Getenv("FLEXNODE_RECORD"); dir != "" { // test/run replays it
+		text, err := os.ReadFile(bench.Exchanges())
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "e2e.jsonl"), text, 0o600)
+		}
+		if err != nil {
+			fmt.Println("cannot keep what the resource provider was asked:", err)
+			code = 1
+		}
+	}
 	if os.Getenv("KEEP_LAB") == "" {
 		if err := bench.Down(context.Background()); err != nil {
 			fmt.Println("cannot stop the laboratory:", err)

@@ -122,13 +122,9 @@ func (s *service) assemble(ctx context.Context, st *store.Store, audit *slog.Log
 	if err := s.server.Index.Load(ctx); err != nil {
 		return nil, err
 	}
-	debug.SetGCPercent(gcPercent)
 	debug.FreeOSMemory() // what loading has needed
 	return stop, nil
 }
-
-// gcPercent trades a little CPU for memory: most of the heap is the index, which lives as long as the process.
-const gcPercent = 50
 
 func (s *service) bundles(st *store.Store, keys seal.Ring, outgoing outgoing, audit *slog.Logger) (rp.Bundles, error) {
 	if b := s.settings.Blob; b != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,16 +27,22 @@ type Index struct {
 	revision atomic.Int64
 }
 
-// entry is a row, packed, with what is asked for without unpacking it. Most of that is the same in many rows, and kept once.
+// entry is a row, packed, with what is asked for without unpacking it. There are as many as rows in every replica, and the garbage collector
+// looks at each: so key and row are one string, and what is the same in many rows is kept once.
 type entry struct {
-	key      string
-	packed   []byte
+	blob     string // key and packed row
+	keyLen   int
 	revision int64
-	version  string                // of a node
+	version  int64                 // configVersion of a node
 	agent    unique.Handle[string] // of a node: Node.Agent
 	state    unique.Handle[string] // of a node or subscription; of a status: that of the Ready condition
 	facts    unique.Handle[string] // of a node: Resolved.Facts
 }
+
+func (e entry) key() string { return e.blob[:e.keyLen] }
+
+// at is an entry that is only compared.
+func at(key string) entry { return entry{blob: key, keyLen: len(key)} }
 
 // NewIndex returns an empty index; Load fills it.
 func (s *Store) NewIndex() *Index {
@@ -43,7 +50,7 @@ func (s *Store) NewIndex() *Index {
 }
 
 func newTree() *btree.BTreeG[entry] {
-	return btree.NewG(64, func(a, b entry) bool { return a.key < b.key })
+	return btree.NewG(64, func(a, b entry) bool { return a.key() < b.key() })
 }
 
 // Load reads all indexed rows.
@@ -75,13 +82,14 @@ func (x *Index) Load(ctx context.Context) error {
 }
 
 func (x *Index) newEntry(key string, data []byte, revision int64) entry {
-	e := entry{key: key, packed: x.packer.pack(data), revision: revision}
+	e := entry{blob: key + string(x.packer.pack(data)), keyLen: len(key), revision: revision}
 	none := unique.Make("")
 	e.agent, e.state, e.facts = none, none, none
 	switch {
 	case strings.HasPrefix(key, nodePrefix):
 		if r, err := decode[Node](key, data, revision); err == nil {
-			e.version, e.agent = r.Value.Version, unique.Make(r.Value.Agent())
+			e.version, _ = strconv.ParseInt(r.Value.Version, 10, 64) // we have written it
+			e.agent = unique.Make(r.Value.Agent())
 			e.state, e.facts = unique.Make(r.Value.State), unique.Make(r.Value.Resolved.Facts)
 		}
 	case strings.HasPrefix(key, statusPrefix):
@@ -146,7 +154,7 @@ func (x *Index) apply(got clientv3.WatchResponse) {
 	for _, e := range got.Events {
 		key := string(e.Kv.Key)
 		if e.Type == clientv3.EventTypeDelete {
-			x.tree.Delete(entry{key: key})
+			x.tree.Delete(at(key))
 		} else {
 			x.tree.ReplaceOrInsert(x.newEntry(key, e.Kv.Value, e.Kv.ModRevision))
 		}
@@ -174,13 +182,13 @@ func (x *Index) Poll(key string) (Poll, bool) {
 	if !ok {
 		return Poll{}, false
 	}
-	return Poll{Version: e.version, Agent: e.agent.Value()}, true
+	return Poll{Version: strconv.FormatInt(e.version, 10), Agent: e.agent.Value()}, true
 }
 
 func (x *Index) get(key string) (entry, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.tree.Get(entry{key: key})
+	return x.tree.Get(at(key))
 }
 
 // Cluster looks a cluster up by its key.
@@ -209,7 +217,7 @@ func lookup[T any](x *Index, prefix, key string) (Row[T], error) {
 }
 
 func read[T any](x *Index, key string, e entry) (Row[T], error) {
-	data, err := x.packer.unpack(e.packed)
+	data, err := x.packer.unpack([]byte(e.blob[e.keyLen:]))
 	if err != nil {
 		return Row[T]{}, err
 	}
@@ -236,8 +244,8 @@ func list[T any](x *Index, table, prefix, after string, limit int) ([]Row[T], bo
 	}
 	var found []entry
 	x.mu.RLock()
-	x.tree.AscendGreaterOrEqual(entry{key: from}, func(e entry) bool {
-		if !strings.HasPrefix(e.key, table+prefix) {
+	x.tree.AscendGreaterOrEqual(at(from), func(e entry) bool {
+		if !strings.HasPrefix(e.key(), table+prefix) {
 			return false
 		}
 		found = append(found, e)
@@ -247,7 +255,7 @@ func list[T any](x *Index, table, prefix, after string, limit int) ([]Row[T], bo
 	more := len(found) > limit
 	rows := make([]Row[T], 0, len(found))
 	for _, e := range found[:min(limit, len(found))] {
-		r, err := read[T](x, strings.TrimPrefix(e.key, table), e)
+		r, err := read[T](x, strings.TrimPrefix(e.key(), table), e)
 		if err != nil {
 			return nil, false, err
 		}
@@ -263,12 +271,12 @@ func (x *Index) Unsettled(prefix, facts string, deleting, failed string, limit i
 	var keys []string
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	x.tree.AscendGreaterOrEqual(entry{key: nodePrefix + prefix}, func(e entry) bool {
-		if !strings.HasPrefix(e.key, nodePrefix+prefix) {
+	x.tree.AscendGreaterOrEqual(at(nodePrefix+prefix), func(e entry) bool {
+		if !strings.HasPrefix(e.key(), nodePrefix+prefix) {
 			return false
 		}
 		if e.state == gone || facts != "" && e.facts != now && e.state != bad {
-			keys = append(keys, e.key[len(nodePrefix):])
+			keys = append(keys, e.key()[len(nodePrefix):])
 		}
 		return len(keys) < limit
 	})
@@ -280,9 +288,9 @@ func (x *Index) Count() map[[2]string]int {
 	count := map[[2]string]int{}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	x.tree.AscendRange(entry{key: nodePrefix}, entry{key: clientv3.GetPrefixRangeEnd(nodePrefix)}, func(e entry) bool {
+	x.tree.AscendRange(at(nodePrefix), at(clientv3.GetPrefixRangeEnd(nodePrefix)), func(e entry) bool {
 		ready := ""
-		if status, ok := x.tree.Get(entry{key: statusPrefix + e.key[len(nodePrefix):]}); ok {
+		if status, ok := x.tree.Get(at(statusPrefix + e.key()[len(nodePrefix):])); ok {
 			ready = status.state.Value()
 		}
 		count[[2]string{e.state.Value(), ready}]++

@@ -35,8 +35,7 @@ func newPacker() packer {
 }
 
 func (p packer) pack(row []byte) []byte {
-	packed := p.encoder.EncodeAll(row, make([]byte, 0, len(row)))
-	return append(make([]byte, 0, len(packed)), packed...)
+	return p.encoder.EncodeAll(row, make([]byte, 0, len(row)))
 }
 
 func (p packer) unpack(packed []byte) ([]byte, error) {
