@@ -24,7 +24,8 @@ type Config struct {
 }
 
 // Azure says which cluster the node joins and how it proves who it is. Exactly one of ServicePrincipal, ManagedIdentity,
-// Arc and BootstrapToken authenticates the node; ServicePrincipal beside Arc onboards Arc.
+// Arc and BootstrapToken authenticates the node; ServicePrincipal beside Arc onboards Arc, and with continuousMonitoring an identity
+// beside BootstrapToken is who the machine is to Azure.
 type Azure struct {
 	// SubscriptionID is the subscription of the machine's own Azure resources (Arc); default that of the cluster.
 	SubscriptionID string `json:"subscriptionId,omitempty"`

@@ -13,6 +13,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/containerservice/armcontainerservice/v6"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
@@ -151,5 +153,20 @@ func TestAskingResourceManager(t *testing.T) {
 	now = now.Add(remembered)
 	if allowed("contributor", write) {
 		t.Error("a role that was taken away works on")
+	}
+}
+
+// A request is a span below its caller's.
+func TestTraces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spans := tracetest.NewSpanRecorder()
+	w.server.Tracer = trace.NewTracerProvider(trace.WithSpanProcessor(spans)).Tracer("test")
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`, "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	ended := spans.Ended()
+	last := ended[len(ended)-1]
+	if !strings.HasPrefix(last.Name(), "PUT /subscriptions/{subscription}") || last.Parent().TraceID().String() != "0af7651916cd43dd8448eb211c80319c" {
+		t.Errorf("the span %s below %s", last.Name(), last.Parent().TraceID())
 	}
 }

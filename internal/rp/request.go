@@ -1,7 +1,6 @@
 package rp
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -233,5 +232,3 @@ func isWord(s, between string) bool {
 
 // scope is what permission is asked for.
 func (r *request) scope() string { return "/" + strings.Trim(r.resourceID(), "/") }
-
-func (r *request) String() string { return fmt.Sprintf("%s %s", r.Method, r.URL.Path) }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 )
 
 // The same suite on an etcd in the process and on a cluster of three.
@@ -48,6 +49,12 @@ func embedded(t *testing.T) *Store {
 // members starts an etcd of three members on loopback and returns their endpoints.
 func members(t *testing.T) []string {
 	t.Helper()
+	return start(t, 3, 0)
+}
+
+// start starts an etcd of so many members, each with a quota in bytes, or etcd's own for 0.
+func start(t *testing.T, size int, quota int64) []string {
+	t.Helper()
 	port := func() url.URL {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -58,8 +65,9 @@ func members(t *testing.T) []string {
 	}
 	var configs []*embed.Config
 	var initial, endpoints []string
-	for i := range 3 {
+	for i := range size {
 		c := embed.NewConfig()
+		c.QuotaBackendBytes = quota
 		c.Name, c.Dir = fmt.Sprintf("m%d", i), filepath.Join(t.TempDir(), "etcd")
 		peer, client := port(), port()
 		c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
@@ -272,5 +280,33 @@ func TestBackupAndRestore(t *testing.T) {
 	defer e.Close()
 	if got, err := New(e.Client()).Nodes.Get(ctx, "s/g/c/a"); err != nil || got.Value.Version != "42" {
 		t.Errorf("after a restore: %+v, %v", got, err)
+	}
+}
+
+// A store that is full says so.
+func TestFull(t *testing.T) {
+	client, err := External{Endpoints: start(t, 1, 2<<20)}.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	s := New(client)
+	if err := s.Alarm(t.Context()); err != nil {
+		t.Errorf("an empty store: %v", err)
+	}
+	err = nil
+	for i := 0; err == nil && i < 200; i++ {
+		txn := s.Txn()
+		s.Bundles.Set(txn, fmt.Sprint(i), Sealed{Box: seal.Box{Data: make([]byte, 64<<10)}})
+		_, err = txn.Commit(t.Context())
+	}
+	if err == nil || errors.Is(err, ErrConflict) {
+		t.Fatalf("a full store takes writes: %v", err)
+	}
+	if err := s.Alarm(t.Context()); err == nil || !strings.Contains(err.Error(), "NOSPACE") {
+		t.Errorf("a full store: %v", err)
+	}
+	if size, err := s.Size(t.Context()); err != nil || size < 1<<20 {
+		t.Errorf("its size is %d, %v", size, err)
 	}
 }
