@@ -117,6 +117,16 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// az sends a location with every resource; a proxy resource has none.
+func TestLocationIsIgnored(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	if _, text := w.must(201, "PUT", nodeURL("n"), `{"location":"mars","properties":{}}`, "User-Agent: AZURECLI/2.45.0"); strings.Contains(text, "mars") {
+		t.Errorf("the location is kept: %s", text)
+	}
+}
+
 // ETags in requests (RPC, ETags; facts of a table there).
 func TestPreconditions(t *testing.T) {
 	t.Parallel()

@@ -53,7 +53,11 @@ type put struct {
 
 // readNode reads the body of a PUT, which may hold what a GET has shown: what the provider says is not listened to.
 func readNode(r *request) (api.Desired, string, error) {
-	var body api.FlexNodeConfig
+	var body struct {
+		api.FlexNodeConfig
+		// Location is ignored: a proxy resource has none, and `az resource create` sends one with every resource.
+		Location string `json:"location"`
+	}
 	if err := decode(r.body, &body); err != nil {
 		return api.Desired{}, "", err
 	}

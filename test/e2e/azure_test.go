@@ -243,7 +243,7 @@ az logout`); code != 0 || strings.TrimSpace(out) != "flexlab\ntrue\nflexlab" {
 		t.Fatalf("az: exit code %d\n%s", code, out)
 	}
 	// The resource provider, with the same client and through the same Resource Manager.
-	if out, code := shell(azureCLI + "az login --service-principal -u " + who.Operator.ClientID + " -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
+	if out, code := shell("set -eo pipefail\naz login --service-principal -u " + who.Operator.ClientID + " -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
 		`N=$CLUSTER/flexNodeConfig; V=2026-05-01-preview
 az rest --method put --url "$N/az-1?api-version=$V&configUrl=true" --body '{"properties":{"nodeConfig":{"maxPods":20}}}' --query properties.provisioningState -o tsv
 az resource create --id $N/az-2 --api-version $V --properties '{"nodeConfig":{"maxPods":21}}' --query properties.nodeConfig.maxPods -o tsv
@@ -251,7 +251,7 @@ az resource show --ids $N/az-1 --api-version $V --query name -o tsv
 az rest --method get --url "$N?api-version=$V" --query 'length(value)' -o tsv
 az resource invoke-action --ids $N/az-2 --api-version $V --action regenerateToken | grep -c configUrlExpires
 az resource delete --ids $N/az-1 --api-version $V -o none && az resource delete --ids $N/az-2 --api-version $V -o none
-az resource show --ids $N/az-1 --api-version $V 2>&1 | grep -o ResourceNotFound | head -1
+(az resource show --ids $N/az-1 --api-version $V 2>&1 || true) | grep -o ResourceNotFound | head -1
 az logout`); code != 0 || strings.TrimSpace(out) != "Succeeded\n21\naz-1\n2\n1\nResourceNotFound" {
 		t.Errorf("az with the resource provider: exit code %d\n%s", code, out)
 	}
