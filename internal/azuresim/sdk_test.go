@@ -5,11 +5,9 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -30,6 +28,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/hybridcompute/armhybridcompute"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/azuresim/azuresimtest"
 )
 
 // These tests use nothing of ours on the client's side: what passes here is what Azure's own SDK accepts.
@@ -145,19 +144,7 @@ func TestClientSecret(t *testing.T) {
 
 func TestClientCertificate(t *testing.T) {
 	a := start(t)
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sp"}, NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert, key := azuresimtest.Certificate(t)
 	get := func() error {
 		c, err := azidentity.NewClientCertificateCredential(azuresim.DefaultTenant, "aaaaaaaa-0000-0000-0000-000000000003", []*x509.Certificate{cert}, key,
 			&azidentity.ClientCertificateCredentialOptions{ClientOptions: a.options(), DisableInstanceDiscovery: true})
@@ -172,7 +159,7 @@ func TestClientCertificate(t *testing.T) {
 	if err := get(); err == nil || !strings.Contains(err.Error(), "AADSTS700027") {
 		t.Errorf("with a certificate that is not registered: %v", err)
 	}
-	app.Certificates = []string{string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
+	app.Certificates = []string{string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}))}
 	a.AddApplication(app)
 	if err := get(); err != nil {
 		t.Errorf("with the registered certificate: %v", err)

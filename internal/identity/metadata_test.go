@@ -1,22 +1,18 @@
 package identity
 
 import (
-	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/azuresim/azuresimtest"
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
@@ -86,20 +82,12 @@ func TestSecretFromElsewhere(t *testing.T) {
 // A certificate file holds the certificate and its key; what else it holds is refused in words.
 func TestCertificateFile(t *testing.T) {
 	sim := azure(t)
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sp"}, NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	leaf, key := azuresimtest.Certificate(t)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	cert := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw}))
 	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID, Certificates: []string{cert}})
 	dir := t.TempDir()
 	for _, tt := range []struct{ name, text, err string }{
