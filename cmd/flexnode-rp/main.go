@@ -94,10 +94,8 @@ away and cannot be restored.`,
 			if err != nil {
 				return err
 			}
-			from := store.LocalEndpoint(s.DataDir)
-			if e := s.Etcd; e != nil {
-				from = store.External{Endpoints: e.Endpoints[:1], CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile}
-			}
+			from := s.Endpoints()
+			from.Endpoints = from.Endpoints[:1] // a snapshot is one member's
 			if err := store.Backup(cmd.Context(), from, args[0]); err != nil {
 				return err
 			}
@@ -162,11 +160,7 @@ func rewrap(ctx context.Context, s service.Settings) error {
 	if err != nil {
 		return err
 	}
-	at := store.LocalEndpoint(s.DataDir)
-	if e := s.Etcd; e != nil {
-		at = store.External{Endpoints: e.Endpoints, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile}
-	}
-	client, err := at.Dial()
+	client, err := s.Endpoints().Dial()
 	if err != nil {
 		return err
 	}

@@ -66,8 +66,8 @@ func Run(ctx context.Context, settings Settings, out io.Writer) error {
 
 // OpenStore opens the store that the settings name.
 func OpenStore(ctx context.Context, settings Settings) (*store.Store, func(), error) {
-	if e := settings.Etcd; e != nil {
-		client, err := store.External{Endpoints: e.Endpoints, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile}.Dial()
+	if settings.Etcd != nil {
+		client, err := settings.Endpoints().Dial()
 		if err != nil {
 			return nil, nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/rp"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // Settings are what the operator of a provider writes, as JSON. Paths are absolute or relative to where the program is started.
@@ -98,6 +99,14 @@ type Blob struct {
 	ContainerURL   string `json:"containerURL"`
 	Account        string `json:"account"`
 	AccountKeyFile string `json:"accountKeyFile"`
+}
+
+// Endpoints is where the store of a running provider is reached: the etcd cluster, or the socket of the embedded one.
+func (s Settings) Endpoints() store.External {
+	if e := s.Etcd; e != nil {
+		return store.External{Endpoints: e.Endpoints, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile}
+	}
+	return store.LocalEndpoint(s.DataDir)
 }
 
 // Load reads settings and checks them; the error has every problem.
