@@ -22,6 +22,7 @@ check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz 
 lint:
 	@test -z "$$(gofmt -l api cmd docs internal lab test | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
 	$(GO) vet ./...
+	$(GO) vet -tags azurite ./internal/rp
 	$(GO) tool staticcheck ./...
 
 race:
