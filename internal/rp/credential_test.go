@@ -37,7 +37,7 @@ func token(t *testing.T, bundle string) string {
 	return c.Azure.BootstrapToken.Token.Reveal()
 }
 
-// key is a machine's private key.
+// newKey is a machine's private key.
 func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
@@ -101,7 +101,7 @@ func TestATokenIsGoodForOneMachine(t *testing.T) {
 	w := newWorld(t)
 	w.register("")
 	_, text := w.must(201, "PUT", nodeURL("Edge-1")+"&configUrl=true", withToken)
-	n := node1(t, text)
+	n := shownNode(t, text)
 	if n.Properties.ProvisioningState != api.Succeeded || n.Properties.ConfigURL == "" {
 		t.Fatalf("%s", text)
 	}
@@ -186,7 +186,7 @@ func TestDeadURLs(t *testing.T) {
 	w := newWorld(t)
 	w.register("")
 	_, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
-	url := path(node1(t, text).Properties.ConfigURL)
+	url := path(shownNode(t, text).Properties.ConfigURL)
 	_, alive := w.must(200, "GET", url, "")
 	_, dead := w.must(403, "GET", bundlePath+"x.json", "")
 	bare, query, _ := strings.Cut(url, "?")
@@ -226,7 +226,7 @@ func TestDeadURLs(t *testing.T) {
 		t.Errorf("an expired token is still there: %v", left)
 	}
 	_, text = w.must(200, "PUT", nodeURL("n")+"&configUrl=true", withToken)
-	url = path(node1(t, text).Properties.ConfigURL)
+	url = path(shownNode(t, text).Properties.ConfigURL)
 	w.must(200, "PUT", nodeURL("n"), withToken)
 	if _, got := w.must(403, "GET", url, ""); got != dead {
 		t.Errorf("a replaced URL: %s", got)
@@ -241,7 +241,7 @@ func TestClusterIsDown(t *testing.T) {
 	w.cluster.down.Store(true)
 	w.register("")
 	_, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
-	if p := node1(t, text).Properties; p.ProvisioningState != api.Creating || p.ConfigURL != "" || p.Config != nil {
+	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Creating || p.ConfigURL != "" || p.Config != nil {
 		t.Errorf("with a cluster that was never reached: %s", text)
 	}
 	_, text = w.must(409, "POST", nodeURL("n", "/listConfigUrl"), "")
@@ -256,7 +256,7 @@ func TestClusterIsDown(t *testing.T) {
 	w.sweep()
 	w.sweep()
 	_, text = w.must(200, "GET", nodeURL("n"), "")
-	if p := node1(t, text).Properties; p.ProvisioningState != api.Succeeded || p.Config == nil {
+	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Succeeded || p.Config == nil {
 		t.Errorf("after the cluster is back: %s", text)
 	}
 	_, text = w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "")
@@ -293,7 +293,7 @@ func TestVersionTooNewIsFoundLater(t *testing.T) {
 	w.sweep()
 	w.settled()
 	_, text := w.must(200, "GET", nodeURL("n"), "")
-	if p := node1(t, text).Properties; p.ProvisioningState != api.Failed || !strings.Contains(text, "newer than the cluster") {
+	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Failed || !strings.Contains(text, "newer than the cluster") {
 		t.Errorf("%s", text)
 	}
 }
@@ -304,11 +304,11 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 	w := newWorld(t)
 	w.register("")
 	_, text := w.must(201, "PUT", nodeURL("n"), withToken)
-	before := node1(t, text)
+	before := shownNode(t, text)
 	w.must(200, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":{"serverUrl":"https://moved.example"}}`)
 	w.sweep()
 	_, text = w.must(200, "GET", nodeURL("n"), "")
-	after := node1(t, text)
+	after := shownNode(t, text)
 	if after.Properties.ConfigVersion <= before.Properties.ConfigVersion || !strings.Contains(text, "https://moved.example") {
 		t.Errorf("%s", text)
 	}
@@ -397,7 +397,7 @@ func killedAt(t *testing.T, n int, before, during func(*world) *http.Response, e
 		t.Errorf("after an acknowledged story GET says %d", response.StatusCode)
 	}
 	if response.StatusCode == 200 {
-		if p := node1(t, readAll(t, response.Body)).Properties; p.ProvisioningState != api.Succeeded {
+		if p := shownNode(t, readAll(t, response.Body)).Properties; p.ProvisioningState != api.Succeeded {
 			t.Errorf("the node stays %s", p.ProvisioningState)
 		}
 	}

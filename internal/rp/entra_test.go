@@ -227,7 +227,7 @@ func TestBehindResourceManager(t *testing.T) {
 	headers := []string{"x-ms-client-object-id: o", "x-ms-client-app-id: app-of-a-pipeline"}
 	public := "https://management.example" + strings.Replace(cluster, "resourceGroups/Edge", "resourcegroups/EDGE", 1) + "/flexNodeConfig/N"
 	_, text := w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`, append(headers, "Referer: "+public+versionQuery)...)
-	n := node1(t, text)
+	n := shownNode(t, text)
 	if n.Name != "N" || !strings.Contains(n.ID, "EDGE") || n.SystemData.CreatedBy != "app-of-a-pipeline" || n.SystemData.CreatedByType != "Application" {
 		t.Errorf("%+v %+v", n, n.SystemData)
 	}

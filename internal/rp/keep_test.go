@@ -27,7 +27,7 @@ func TestRewrap(t *testing.T) {
 	w := newWorld(t)
 	w.register("")
 	_, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", strings.ReplaceAll(withPrincipal, `"kubernetesAuth":{"useAzureAuth":true},`, ""))
-	url := path(node1(t, text).Properties.ConfigURL)
+	url := path(shownNode(t, text).Properties.ConfigURL)
 	_, before := w.must(200, "GET", url, "")
 	fresh := must(seal.NewKey())
 	both := seal.Ring{Keys: []seal.Key{fresh, w.server.Keys.Keys[0]}}
@@ -82,7 +82,7 @@ func TestLastSeen(t *testing.T) {
 	}
 	w.start(w.server.Store, w.server.Keys)
 	_, text := w.must(200, "GET", nodeURL("a"), "")
-	if s := node1(t, text).Properties.Status; s == nil || s.LastSeen.Unix() != seen {
+	if s := shownNode(t, text).Properties.Status; s == nil || s.LastSeen.Unix() != seen {
 		t.Errorf("after a restart: %s", text)
 	}
 }

@@ -20,7 +20,7 @@ func TestLifeOfANode(t *testing.T) {
 	w := newWorld(t)
 	w.register("")
 	r, text := w.must(201, "PUT", nodeURL("Edge-1")+"&configUrl=true", withPrincipal)
-	n := node1(t, text)
+	n := shownNode(t, text)
 	p := n.Properties
 	if n.ID != cluster+"/flexNodeConfig/Edge-1" || n.Name != "Edge-1" || n.Type != api.ResourceType || n.ETag != r.Header.Get("ETag") || n.ETag != `"`+p.ConfigVersion+`"` {
 		t.Errorf("envelope: %+v, header ETag %s", n, r.Header.Get("ETag"))
@@ -50,7 +50,7 @@ func TestLifeOfANode(t *testing.T) {
 	shouted := strings.ReplaceAll(nodeURL("EDGE-1"), "resourceGroups", "RESOURCEGROUPS")
 	w.clock.pass(1e12)
 	_, text = w.must(200, "PUT", shouted, strings.ReplaceAll(withPrincipal, `"clientSecret":"hush-hush",`, ""))
-	again := node1(t, text)
+	again := shownNode(t, text)
 	if again.Properties.ConfigVersion != p.ConfigVersion || again.ETag != n.ETag || again.SystemData.LastModifiedAt != n.SystemData.LastModifiedAt {
 		t.Errorf("an equal PUT changed the version from %s to %s", p.ConfigVersion, again.Properties.ConfigVersion)
 	}
@@ -61,7 +61,7 @@ func TestLifeOfANode(t *testing.T) {
 	w.settled()
 
 	_, text = w.must(200, "GET", nodeURL("edge-1"), "")
-	shown := node1(t, text)
+	shown := shownNode(t, text)
 	if strings.Contains(text, "hush") || strings.Contains(text, "configUrl") {
 		t.Errorf("GET shows a secret: %s", text)
 	}
@@ -77,7 +77,7 @@ func TestLifeOfANode(t *testing.T) {
 	w.must(204, "POST", nodeURL("edge-1", "/reportStatus"), `{"appliedConfigVersion":"`+p.ConfigVersion+`","conditions":[{"type":"Applied","status":"True"}]}`)
 	w.settled()
 	r, text = w.must(200, "GET", nodeURL("edge-1"), "")
-	if s := node1(t, text).Properties.Status; s == nil || s.AppliedConfigVersion != p.ConfigVersion || len(s.Conditions) != 1 || s.LastSeen == nil {
+	if s := shownNode(t, text).Properties.Status; s == nil || s.AppliedConfigVersion != p.ConfigVersion || len(s.Conditions) != 1 || s.LastSeen == nil {
 		t.Errorf("status: %s", text)
 	}
 	if r.Header.Get("ETag") != n.ETag {
@@ -85,7 +85,7 @@ func TestLifeOfANode(t *testing.T) {
 	}
 
 	_, text = w.must(200, "PUT", nodeURL("edge-1"), strings.ReplaceAll(strings.ReplaceAll(withPrincipal, `"clientSecret":"hush-hush",`, ""), "1.34.4", "1.35.0"))
-	if changed := node1(t, text); changed.Properties.ConfigVersion <= p.ConfigVersion {
+	if changed := shownNode(t, text); changed.Properties.ConfigVersion <= p.ConfigVersion {
 		t.Errorf("a change left the version at %s", changed.Properties.ConfigVersion)
 	}
 
@@ -101,7 +101,7 @@ func TestLifeOfANode(t *testing.T) {
 		t.Errorf("a tombstone for a node that never was: %s", text)
 	}
 	_, text = w.must(201, "PUT", nodeURL("edge-1"), withPrincipal)
-	if reborn := node1(t, text); reborn.Properties.ConfigVersion <= p.ConfigVersion {
+	if reborn := shownNode(t, text); reborn.Properties.ConfigVersion <= p.ConfigVersion {
 		t.Errorf("a node that was made again goes back to version %s", reborn.Properties.ConfigVersion)
 	}
 	w.must(404, "GET", strings.Replace(nodeURL("edge-1"), "Factory", "Unknown", 1), "")
@@ -334,7 +334,7 @@ func TestPodSubnets(t *testing.T) {
 	taken := map[string]bool{}
 	subnet := func(name string) string {
 		_, text := w.must(201, "PUT", nodeURL(name), `{"properties":{}}`)
-		cni, _ := node1(t, text).Properties.Config["cni"].(map[string]any)
+		cni, _ := shownNode(t, text).Properties.Config["cni"].(map[string]any)
 		s, _ := cni["podCIDR"].(string)
 		return s
 	}

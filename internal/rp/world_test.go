@@ -192,8 +192,8 @@ func (w *world) must(status int, method, url, body string, headers ...string) (*
 	return response, string(text)
 }
 
-// node reads a node out of an answer.
-func node1(t testing.TB, text string) api.FlexNodeConfig {
+// shownNode reads a node out of an answer.
+func shownNode(t testing.TB, text string) api.FlexNodeConfig {
 	t.Helper()
 	var n api.FlexNodeConfig
 	if err := json.Unmarshal([]byte(text), &n); err != nil {
@@ -233,7 +233,7 @@ func (w *world) sweep() {
 	}
 }
 
-// url is the path and query of a configuration URL.
+// path is the path and query of a URL of the provider.
 func path(url string) string { return strings.TrimPrefix(url, "https://provider.example") }
 
 func code(text string) string {
