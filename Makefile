@@ -6,7 +6,8 @@ PROGRAMS := aks-flex-node flexnode-rp azuresim flexlab
 GO ?= go
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-arm64 check openapi contract azurite golden fuzz race lint test e2e demo demo-down clean
+.PHONY: help build build-arm64 check lint race fuzz coverage golden openapi contract azurite \
+	test test-long demo demo-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +21,8 @@ build-arm64: ## Build the agent for arm64 into bin/arm64/
 check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz briefly, generated docs
 
 lint:
-	@test -z "$$(gofmt -l api cmd docs internal lab test | tee /dev/stderr)" || { echo "run gofmt -w on the files above"; exit 1; }
+	@test -z "$$(gofmt -l api cmd docs internal lab packaging test | tee /dev/stderr)" || \
+		{ echo "run gofmt -w on the files above"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags azurite ./internal/rp
 	$(GO) tool staticcheck ./...
@@ -29,10 +31,10 @@ race:
 	$(GO) test -race $$($(GO) list ./... | grep -v /test/e2e)
 
 fuzz: ## Run each fuzz target for a few seconds
-	$(GO) test ./internal/config -run '^$$' -fuzz FuzzParse -fuzztime 5s -fuzzminimizetime 10x
-	$(GO) test ./internal/artifact -run '^$$' -fuzz FuzzUnpack -fuzztime 5s -fuzzminimizetime 10x
-	$(GO) test ./internal/host -run '^$$' -fuzz FuzzMountinfo -fuzztime 5s
-	$(GO) test ./internal/rp -run '^$$' -fuzz FuzzRequest -fuzztime 10s -fuzzminimizetime 10x
+	./test/fuzz 5s
+
+coverage: ## Statement coverage of the agent by unit tests and stories; at least 85 % of each package
+	./test/coverage
 
 golden: ## Rewrite golden files and generated documents; review the diff
 	$(GO) test ./internal/rp -run TestBundles -update
@@ -49,6 +51,9 @@ azurite: ## Check the delivery through blob storage against Azure's own emulator
 
 test: ## Everything: unit tests, stories, and, as root on Linux, end to end in the lab
 	./test/run
+
+test-long: build ## The long campaigns: every kill point, 40 kills on real machines, a minute of fuzzing
+	./test/long
 
 demo: build ## A lab with one machine that joins and runs a pod; leaves it up
 	bin/flexlab demo

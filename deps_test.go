@@ -9,8 +9,8 @@ import (
 
 const module = "github.com/Azure/AKSFlexNode/"
 
-// rules hold the arrows of ARCHITECTURE.md: which packages of ours, and which parts of the standard library, a room may not
-// import.
+// rules hold the arrows of ARCHITECTURE.md: which packages of ours a room may import, and which parts of
+// the standard library it may not.
 var rules = []struct {
 	room   string
 	allows []string // packages of ours
@@ -18,23 +18,43 @@ var rules = []struct {
 }{
 	{"internal/state", nil, []string{"os", "net", "os/exec", "time", "net/http"}},
 	{"internal/config", nil, []string{"os/exec"}},
-	{"internal/node", []string{"internal/config", "internal/state"}, []string{"os", "net", "os/exec", "time", "net/http", "math/rand", "math/rand/v2"}},
+	{"internal/node", []string{"internal/config", "internal/state"},
+		[]string{"os", "net", "os/exec", "time", "net/http", "math/rand", "math/rand/v2"}},
 	{"internal/host", []string{"internal/state"}, []string{"net/http"}},
 	{"internal/apply", []string{"internal/state"}, []string{"os", "net", "os/exec", "net/http"}},
+	{"internal/generation",
+		[]string{"internal/apply", "internal/config", "internal/node", "internal/state"},
+		[]string{"os", "net", "os/exec", "net/http", "time"}},
+	{"internal/transition", nil, []string{"os", "net", "os/exec", "net/http"}},
+	{"internal/daemon", nil, []string{"os", "net", "os/exec", "net/http"}},
 	{"internal/artifact", []string{"internal/config"}, []string{"os/exec"}},
 	{"internal/progress", []string{"internal/state"}, []string{"net", "os/exec"}},
 	{"internal/kube", nil, []string{"os/exec"}},
+	{"internal/health", []string{"internal/kube"}, []string{"os", "net", "os/exec", "net/http"}},
+	{"internal/nodeobject", []string{"internal/kube", "internal/state"},
+		[]string{"os", "net", "os/exec", "net/http"}},
 	{"internal/arm", nil, []string{"os", "net", "os/exec"}},
 	{"api/flexnode/v20260501preview", nil, []string{"os", "net", "net/http", "os/exec"}},
-	{"internal/rp", []string{"api/flexnode/v20260501preview", "internal/arm", "internal/config", "internal/rp/seal", "internal/rp/store"}, []string{"os/exec"}},
-	{"internal/rp/store", []string{"api/flexnode/v20260501preview", "internal/rp/seal"}, []string{"os/exec", "net/http"}},
+	{"internal/rp", []string{
+		"api/flexnode/v20260501preview", "internal/arm", "internal/config", "internal/rp/seal",
+		"internal/rp/store",
+	}, []string{"os/exec"}},
+	{"internal/rp/store", []string{"api/flexnode/v20260501preview", "internal/rp/seal"},
+		[]string{"os/exec", "net/http"}},
 	{"internal/rp/seal", nil, []string{"os/exec", "net", "net/http"}},
-	{"internal/rp/service", []string{"docs/api", "internal/rp", "internal/rp/seal", "internal/rp/store"}, []string{"os/exec"}},
+	{"internal/rp/service", []string{
+		"docs/api", "internal/rp", "internal/rp/seal", "internal/rp/store",
+	}, []string{"os/exec"}},
 	{"internal/azuresim", []string{"internal/arm"}, []string{"os/exec"}},
 	{"internal/identity", []string{"internal/config"}, []string{"os/exec"}},
 	{"internal/aks", []string{"internal/config", "internal/identity"}, []string{"os", "os/exec"}},
 	{"internal/arc", []string{"internal/config", "internal/identity"}, []string{"os", "os/exec"}},
-	{"internal/agent", []string{"internal/aks", "internal/arc", "internal/identity", "internal/apply", "internal/artifact", "internal/config", "internal/host", "internal/kube", "internal/node", "internal/progress", "internal/state"}, []string{"os/exec"}},
+	{"internal/agent", []string{
+		"internal/aks", "internal/apply", "internal/arc", "internal/artifact", "internal/config",
+		"internal/daemon", "internal/generation", "internal/health", "internal/host",
+		"internal/identity", "internal/kube", "internal/node", "internal/nodeobject",
+		"internal/progress", "internal/state", "internal/transition",
+	}, []string{"os/exec"}},
 }
 
 func TestArrows(t *testing.T) {
@@ -57,7 +77,10 @@ func TestArrows(t *testing.T) {
 
 // Only one room runs programs on the machine, and only one speaks to systemd.
 func TestOnlyHostTouchesTheMachine(t *testing.T) {
-	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/aks-flex-node", "./internal/agent/...", "./internal/aks/...", "./internal/arc/...", "./internal/identity/...", "./internal/apply/...",
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/aks-flex-node",
+		"./internal/agent/...", "./internal/aks/...", "./internal/arc/...", "./internal/identity/...",
+		"./internal/apply/...", "./internal/generation/...", "./internal/transition/...",
+		"./internal/daemon/...", "./internal/health/...", "./internal/nodeobject/...",
 		"./internal/artifact/...", "./internal/config/...", "./internal/kube/...", "./internal/node/...", "./internal/progress/...", "./internal/state/...").Output()
 	if err != nil {
 		t.Fatalf("cannot list packages: %v", err)

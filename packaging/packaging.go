@@ -1,4 +1,5 @@
-// Package packaging holds the files that go with the programs: systemd units, and manifests for the cluster's operator.
+// Package packaging holds the files that go with the programs: systemd units, and manifests for the
+// cluster's operator.
 package packaging
 
 import _ "embed"
@@ -10,11 +11,12 @@ var (
 	// RBAC is what the operator of a cluster applies once, so that machines can join with bootstrap tokens.
 	//go:embed kubernetes/rbac.yaml
 	RBAC string
-	// IdentityRBAC is what the operator applies so that the members of an Entra group, in the place of GROUP-OBJECT-ID, may ask for a
-	// node's certificate.
+	// IdentityRBAC is what the operator applies so that the members of an Entra group, in the place
+	// of GROUP-OBJECT-ID, may ask for a node's certificate.
 	//go:embed kubernetes/rbac-identity.yaml
 	IdentityRBAC string
-	// ProviderRBAC is what the operator applies so that the resource provider can make bootstrap tokens and decide on what is asked with them.
+	// ProviderRBAC is what the operator applies so that the resource provider can make bootstrap
+	// tokens and decide on what is asked with them.
 	//go:embed kubernetes/rbac-provider.yaml
 	ProviderRBAC string
 )

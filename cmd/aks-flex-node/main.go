@@ -1,5 +1,5 @@
-// Command aks-flex-node makes a Linux machine a worker node of an AKS cluster, keeps it as configured, and gives it back as it
-// was.
+// Command aks-flex-node makes a Linux machine a worker node of an AKS cluster, keeps it as
+// configured, and gives it back as it was.
 package main
 
 import (

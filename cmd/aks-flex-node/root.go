@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"log/slog"
 	"os"
 	"runtime"
 	"time"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
@@ -36,12 +40,25 @@ type options struct {
 
 func (o *options) json() bool { return o.output == "json" }
 
-// load reads the configuration and warns of what is doubtful in it.
-func (o *options) load() (config.Config, error) {
+// input reads the configuration as it is now. What it leaves open remains as it was resolved for
+// the node that this machine is.
+func (o *options) input(ctx context.Context) (agent.Input, error) {
 	if err := asRoot(); err != nil {
-		return config.Config{}, err
+		return agent.Input{}, err
 	}
-	return o.read()
+	c, document, err := o.read(o.applied(ctx))
+	return agent.Input{Config: c, Document: document, Origin: "file"}, err
+}
+
+// applied is the configuration of the node that this machine is; nil when it is none, or when
+// whoever runs this may not read it.
+func (o *options) applied(ctx context.Context) *config.Config {
+	a := agent.Agent{Machine: host.New("", slog.New(slog.DiscardHandler))}
+	c, err := a.Applied(ctx)
+	if err != nil {
+		return nil
+	}
+	return c
 }
 
 // asRoot tells whoever is not root.
@@ -52,13 +69,22 @@ func asRoot() error {
 	return nil
 }
 
-// read reads the configuration as whoever runs this.
-func (o *options) read() (config.Config, error) {
-	c, warnings, err := config.Load(o.config)
+// read reads the configuration as whoever runs this, and the document in its canonical form. It
+// warns of what is doubtful.
+func (o *options) read(before *config.Config) (config.Config, []byte, error) {
+	c, warnings, err := config.Load(o.config, before)
 	for _, w := range warnings {
 		fmt.Fprintf(o.err, "warning: %s\n", w)
 	}
-	return c, err
+	if err != nil {
+		return c, nil, err
+	}
+	data, err := os.ReadFile(o.config)
+	if err != nil {
+		return c, nil, fmt.Errorf("cannot read the configuration: %w", err)
+	}
+	document, err := config.Canonical(data)
+	return c, document, err
 }
 
 // print writes a result: as text by text, or as JSON.
@@ -99,11 +125,12 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift) there is something to do;
 		},
 	}
 	root.PersistentFlags().StringVar(&o.config, "config", defaultConfig, "configuration `file`")
-	root.PersistentFlags().StringVarP(&o.output, "output", "o", "text", "how results are printed: text or json")
+	root.PersistentFlags().StringVarP(&o.output, "output", "o", "text",
+		"how results are printed: text or json")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		agentCommand(o), bootstrapCommand(o), planCommand(o), driftCommand(o), unbootstrapCommand(o), statusCommand(o), tokenCommand(o),
-		configCommand(o), versionCommand(o),
+		agentCommand(o), bootstrapCommand(o), planCommand(o), driftCommand(o), unbootstrapCommand(o),
+		statusCommand(o), tokenCommand(o), configCommand(o), versionCommand(o),
 	)
 	return root
 }
@@ -111,39 +138,10 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift) there is something to do;
 // noArgs refuses arguments, of which no command has any.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("cannot run `%s %s`: there is no such command", cmd.CommandPath(), args[0])}
+		return usageError{fmt.Errorf("cannot run `%s %s`: there is no such command",
+			cmd.CommandPath(), args[0])}
 	}
 	return nil
-}
-
-func agentCommand(o *options) *cobra.Command {
-	return &cobra.Command{
-		Use:   "agent",
-		Short: "Join the cluster, then keep watch over the node",
-		Long: `Makes this machine the node that the configuration describes, as bootstrap does,
-and then stays: every minute it checks the node's health and drift, writes
-/run/aks-flex-node/status.json, and repairs if agent.driftPolicy is repair.
-
-Made to run as a service: systemctl enable --now aks-flex-node-agent`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := o.load()
-			if err != nil {
-				return err
-			}
-			a, done, err := o.agent(&c)
-			if err != nil {
-				return err
-			}
-			defer done()
-			err = a.Daemon(cmd.Context(), c)
-			if errors.Is(err, agent.ErrLeft) {
-				fmt.Fprintf(o.err, "%v; nothing is left to watch over\n", err)
-				return nil
-			}
-			return err
-		},
-	}
 }
 
 func bootstrapCommand(o *options) *cobra.Command {
@@ -151,26 +149,27 @@ func bootstrapCommand(o *options) *cobra.Command {
 		Use:   "bootstrap",
 		Short: "Join the cluster and exit when the Node is Ready",
 		Long: `Makes this machine the node that the configuration describes and exits when the
-Node is Ready and labelled. It can be repeated: what is done is not done again,
-what another run left unfinished is finished, and a changed configuration is
-applied. If a new configuration does not work, the one before comes back.`,
+node has proved to be healthy. It is idempotent: on a node that is as configured
+it is a no-op, what another run left unfinished is finished, and a changed
+configuration is applied. A new configuration that does not work is rolled back.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := o.load()
+			in, err := o.input(cmd.Context())
 			if err != nil {
 				return err
 			}
-			a, done, err := o.agent(&c)
+			a, done, err := o.agent(&in.Config)
 			if err != nil {
 				return err
 			}
-			result, err := a.Bootstrap(cmd.Context(), c)
+			result, err := a.Bootstrap(cmd.Context(), in)
 			done()
 			if err != nil {
 				return err
 			}
 			return o.print(result, func(w io.Writer) {
-				fmt.Fprintf(w, "Node %s is Ready (%s, %.1f s)\n", result.NodeName, changes(result.Changes), result.Seconds)
+				fmt.Fprintf(w, "Node %s is Ready (%s, %.1f s)\n",
+					result.NodeName, changes(result.Changes), result.Seconds)
 			})
 		},
 	}
@@ -196,7 +195,7 @@ download and from which hosts. Nothing is written. Exits with 0 when there is
 nothing to do and with 2 when there is.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := o.load()
+			in, err := o.input(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -205,28 +204,29 @@ nothing to do and with 2 when there is.`,
 				return err
 			}
 			defer done()
-			report, err := a.Plan(cmd.Context(), c)
+			report, err := a.Plan(cmd.Context(), in)
 			if err != nil {
 				return err
 			}
-			return o.differs(report, report.WriteText, "nothing to do")
+			return o.differs(report, writePlan, "nothing to do")
 		},
 	}
 }
 
 // differs prints a plan or drift and tells by its error whether there is any.
-func (o *options) differs(r agent.Report, text func(io.Writer), none string) error {
-	if o.json() {
-		if err := r.WriteJSON(o.out); err != nil {
-			return err
+func (o *options) differs(r agent.Report, text func(io.Writer, agent.Report), none string) error {
+	if r.Changes == nil {
+		r.Changes = []agent.Entry{}
+	}
+	err := o.print(r, func(w io.Writer) {
+		if text(w, r); len(r.Changes) == 0 {
+			fmt.Fprintln(w, none)
 		}
-	} else if text(o.out); len(r.Changes) == 0 {
-		fmt.Fprintln(o.out, none)
+	})
+	if err == nil && len(r.Changes) > 0 {
+		err = errChanges
 	}
-	if len(r.Changes) > 0 {
-		return errChanges
-	}
-	return nil
+	return err
 }
 
 func driftCommand(o *options) *cobra.Command {
@@ -235,8 +235,9 @@ func driftCommand(o *options) *cobra.Command {
 		Use:   "drift",
 		Short: "Compare this machine with the configuration that was applied",
 		Long: `Prints everything on this machine that is no longer as it was applied: what,
-what is expected and what was found. Exits with 2 when there is drift. With
---repair, exactly that is put right, and the exit code is 0 once it is.`,
+what is expected and what was found, the Node object included as far as the API
+server answers. Exits with 2 when there is drift. With --repair, exactly that is put
+right, and the exit code is 0 once it is.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, done, err := o.agent(nil)
@@ -248,7 +249,7 @@ what is expected and what was found. Exits with 2 when there is drift. With
 			if err != nil {
 				return err
 			}
-			err = o.differs(report, report.WriteDrift, "no drift")
+			err = o.differs(report, writeDrift, "no drift")
 			if repair && errors.Is(err, errChanges) {
 				return nil
 			}
@@ -259,20 +260,38 @@ what is expected and what was found. Exits with 2 when there is drift. With
 	return cmd
 }
 
+// given is the configuration that decides who speaks to Azure. One that was named and cannot be
+// read is an error; without the usual one the node's own serves.
+func (o *options) given(cmd *cobra.Command) (*config.Config, error) {
+	c, _, err := o.read(o.applied(cmd.Context()))
+	if err == nil {
+		return &c, nil
+	}
+	if cmd.Flags().Changed("config") {
+		return nil, err
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(o.err, "warning: the configuration is not used: %v\n", err)
+	}
+	return nil, nil
+}
+
 func unbootstrapCommand(o *options) *cobra.Command {
 	how := agent.Leave{}
 	cmd := &cobra.Command{
 		Use:   "unbootstrap",
 		Short: "Leave the cluster and give the machine back as it was",
-		Long: `Moves this node's pods elsewhere if it can, stops the services, restores
-everything that was there before, deletes the Node object and at last the agent's
-own state. What others have put into shared directories stays. Exits with 1 and
-lists what could not be undone; running it again tries that again.`,
+		Long: `Moves this node's pods to other nodes if it can, deletes the Node object, stops the
+services, restores everything as it was before, and removes the agent's own records
+last. What others have put into shared directories is left; of what somebody else has
+changed since, a copy is kept beside it (.aks-flex-node-kept). A configuration given
+with --config decides who speaks to Azure. Exits with 1 and lists what could not be
+undone; running it again tries that again.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var given *config.Config
-			if c, _, err := config.Load(o.config); err == nil {
-				given = &c
+			given, err := o.given(cmd)
+			if err != nil {
+				return err
 			}
 			a, done, err := o.agent(given)
 			if err != nil {
@@ -285,14 +304,21 @@ lists what could not be undone; running it again tries that again.`,
 			}
 			return o.print(result, func(w io.Writer) {
 				if result.Changes > 0 {
-					fmt.Fprintf(w, "The machine is as it was before (%s undone, %.1f s)\n", changes(result.Changes), result.Seconds)
+					fmt.Fprintf(w, "The machine is as it was before (%s undone, %.1f s)\n",
+						changes(result.Changes), result.Seconds)
 				}
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&how.Force, "force", false, "go on with a lost or damaged ledger: remove only what is as aks-flex-node made it")
+	cmd.Flags().BoolVar(&how.Force, "force", false,
+		"go on with a lost or damaged ledger: remove only what is as aks-flex-node made it")
 	cmd.Flags().BoolVar(&how.KeepArc, "keep-arc", false, "leave the machine registered with Azure Arc")
-	cmd.Flags().DurationVar(&how.DrainTimeout, "drain-timeout", time.Minute, "how long to wait for pods to move elsewhere; 0 does not drain")
+	cmd.Flags().DurationVar(&how.DrainTimeout, "drain-timeout", time.Minute,
+		"how long to wait for pods to move to other nodes; 0 does not drain")
+	cmd.Flags().BoolVar(&how.KeepUnmanaged, "keep-unmanaged-pods", false,
+		"do not evict pods that no controller replaces")
+	cmd.Flags().BoolVar(&how.KeepEmptyDir, "keep-emptydir-pods", false,
+		"do not evict pods that have data in an emptyDir volume")
 	return cmd
 }
 
@@ -311,13 +337,9 @@ func statusCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.json() {
-				err = status.WriteJSON(o.out)
-			} else {
-				status.WriteText(o.out)
-			}
+			err = o.print(status, func(w io.Writer) { writeStatus(w, status) })
 			if err == nil && !status.Healthy() {
-				return errors.New("the node needs a look")
+				return errors.New("the node is not healthy")
 			}
 			return err
 		},
@@ -330,8 +352,8 @@ func tokenCommand(o *options) *cobra.Command {
 		Short: "Print a token of this node's Azure identity, as kubelet asks for it",
 		Long: `Prints an ExecCredential (client.authentication.k8s.io) with a token for the API
 server. kubelet and kubeconfigs call it. Tokens are kept in /run/aks-flex-node,
-which only root reads, renewed early by one process at a time, and handed out as
-long as they are good while the issuer is down.`,
+which only root reads, renewed early by one process at a time, and handed out
+until they expire while the issuer is down.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, done, err := o.agent(nil)
@@ -354,15 +376,38 @@ func configCommand(o *options) *cobra.Command {
 		Use:   "validate",
 		Short: "Check the configuration file and print every problem",
 		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			c, err := o.read()
-			if err != nil {
-				return err
-			}
-			return o.print(c, func(w io.Writer) { fmt.Fprintf(w, "%s is valid\n", o.config) })
-		},
+		RunE:  func(*cobra.Command, []string) error { return o.validate() },
 	})
 	return parent
+}
+
+// validation is what `config validate` prints as JSON.
+type validation struct {
+	Valid    bool             `json:"valid"`
+	Problems config.Problems  `json:"problems"`
+	Warnings []config.Warning `json:"warnings,omitempty"`
+	Config   *config.Config   `json:"config,omitempty"`
+}
+
+func (o *options) validate() error {
+	c, warnings, err := config.Load(o.config, nil)
+	if !o.json() {
+		for _, w := range warnings {
+			fmt.Fprintf(o.err, "warning: %s\n", w)
+		}
+		if err == nil {
+			fmt.Fprintf(o.out, "%s is valid\n", o.config)
+		}
+		return err
+	}
+	v := validation{Valid: err == nil, Problems: config.AsProblems(err), Warnings: warnings}
+	if err == nil {
+		v.Config = &c
+	}
+	if printErr := o.print(v, nil); printErr != nil {
+		return printErr
+	}
+	return err
 }
 
 func versionCommand(o *options) *cobra.Command {
@@ -371,9 +416,13 @@ func versionCommand(o *options) *cobra.Command {
 		Short: "Print the version",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			v := map[string]string{"version": version, "commit": commit, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+			v := map[string]string{
+				"version": version, "commit": commit, "go": runtime.Version(),
+				"platform": runtime.GOOS + "/" + runtime.GOARCH,
+			}
 			return o.print(v, func(w io.Writer) {
-				fmt.Fprintf(w, "aks-flex-node %s (%s, %s, %s)\n", v["version"], v["commit"], v["go"], v["platform"])
+				fmt.Fprintf(w, "aks-flex-node %s (%s, %s, %s)\n",
+					v["version"], v["commit"], v["go"], v["platform"])
 			})
 		},
 	}

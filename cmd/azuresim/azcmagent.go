@@ -12,18 +12,23 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
-// endpointFile tells the stand-in where the simulated Azure is; the real azcmagent has that built in.
+// endpointFile tells the stand-in where the simulated Azure is; the real azcmagent has that built
+// in.
 const endpointFile = "/etc/azuresim/endpoint"
 
 const arcVersion = "1.62.0-azuresim"
 
-// newAzcmagent is a stand-in for the Arc agent's command line, with the real one's flags as far as they are used.
+// newAzcmagent is a stand-in for the Arc agent's command line, with the real one's flags as far as
+// they are used.
 func newAzcmagent() *cobra.Command {
-	root := &cobra.Command{Use: "azcmagent", Short: "A stand-in for the Azure Connected Machine agent", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(connectCommand(), showCommand(), disconnectCommand(), &cobra.Command{
-		Use: "version", Args: cobra.NoArgs,
-		Run: func(*cobra.Command, []string) { fmt.Println("azcmagent version", arcVersion) },
-	})
+	root := &cobra.Command{Use: "azcmagent",
+		Short: "A stand-in for the Azure Connected Machine agent", SilenceUsage: true,
+		SilenceErrors: true}
+	root.AddCommand(connectCommand(), showCommand(), disconnectCommand(), configCommand(),
+		&cobra.Command{
+			Use: "version", Args: cobra.NoArgs,
+			Run: func(*cobra.Command, []string) { fmt.Println("azcmagent version", arcVersion) },
+		})
 	return root
 }
 
@@ -64,8 +69,10 @@ func connectCommand() *cobra.Command {
 			if err := fromFile(cmd, config); err != nil {
 				return err
 			}
-			if c.AccessToken == "" || c.ResourceName == "" || c.ResourceGroup == "" || c.SubscriptionID == "" || c.Location == "" {
-				return errors.New("AZCM0003: access-token, resource-name, resource-group, subscription-id and location are needed")
+			if c.AccessToken == "" || c.ResourceName == "" || c.ResourceGroup == "" ||
+				c.SubscriptionID == "" || c.Location == "" {
+				return errors.New("AZCM0003: access-token, resource-name, resource-group, " +
+					"subscription-id and location are needed")
 			}
 			for pair := range strings.SplitSeq(tags, ",") {
 				if key, value, ok := strings.Cut(pair, "="); ok {
@@ -99,23 +106,25 @@ func showCommand() *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use: "show", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, err := machine()
 			if err != nil {
 				return err
 			}
-			c, ok := m.Show()
-			status := "Disconnected"
-			if ok {
-				status = "Connected"
-			}
+			c, _ := m.Show()
+			status := m.Status(cmd.Context())
 			if asJSON {
 				return json.NewEncoder(os.Stdout).Encode(map[string]any{
-					"status": status, "agentVersion": arcVersion, "resourceName": c.ResourceName, "resourceGroup": c.ResourceGroup,
-					"subscriptionId": c.SubscriptionID, "tenantId": c.TenantID, "location": c.Location,
+					"status": status, "agentVersion": arcVersion, "resourceName": c.ResourceName,
+					"resourceGroup":  c.ResourceGroup,
+					"subscriptionId": c.SubscriptionID, "tenantId": c.TenantID,
+					"location": c.Location,
 				})
 			}
-			fmt.Printf("Resource Name                           : %s\nResource Group Name                     : %s\nSubscription ID                         : %s\nTenant ID                               : %s\nAgent Version                           : %s\nAgent Status                            : %s\n",
+			fmt.Printf("Resource Name                           : %s\nResource Group Name       "+
+				"              : %s\nSubscription ID                         : %s\nTenant ID    "+
+				"                           : %s\nAgent Version                           : "+
+				"%s\nAgent Status                            : %s\n",
 				c.ResourceName, c.ResourceGroup, c.SubscriptionID, c.TenantID, arcVersion, status)
 			return nil
 		},
@@ -143,4 +152,38 @@ func disconnectCommand() *cobra.Command {
 	cmd.Flags().StringVar(&config, "config", "", "")
 	cmd.Flags().BoolVarP(&localOnly, "force-local-only", "f", false, "")
 	return cmd
+}
+
+// configCommand is azcmagent config, with the one setting that is used.
+func configCommand() *cobra.Command {
+	change := func(use string, args int, do func(m azuresim.ConnectedMachine,
+		args []string) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use, Args: cobra.ExactArgs(args),
+			RunE: func(_ *cobra.Command, args []string) error {
+				m, err := machine()
+				if err != nil {
+					return err
+				}
+				return do(m, args)
+			},
+		}
+	}
+	root := &cobra.Command{Use: "config"}
+	root.AddCommand(
+		change("get NAME", 1, func(m azuresim.ConnectedMachine, args []string) error {
+			value, err := m.Setting(args[0])
+			if err == nil {
+				fmt.Println(value)
+			}
+			return err
+		}),
+		change("set NAME VALUE", 2, func(m azuresim.ConnectedMachine, args []string) error {
+			return m.Set(args[0], args[1])
+		}),
+		change("clear NAME", 1, func(m azuresim.ConnectedMachine, args []string) error {
+			return m.Set(args[0], "")
+		}),
+	)
+	return root
 }

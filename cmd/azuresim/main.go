@@ -1,5 +1,6 @@
-// Command azuresim is a simulated Azure for those without Azure: Entra ID and Azure Resource Manager for a network, and the
-// metadata services and the Arc agent for a machine. Called by the name azcmagent it is that.
+// Command azuresim is a simulated Azure for those without Azure: Entra ID and Azure Resource
+// Manager for a network, and the metadata services and the Arc agent for a machine. Called by the
+// name azcmagent it is that.
 package main
 
 import (

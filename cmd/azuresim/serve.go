@@ -40,19 +40,27 @@ func serveCommand() *cobra.Command {
 				return err
 			}
 			return errors.Join(
-				serve(cmd.Context(), server{listen, sim, cert, key}, server{listen: control, handler: sim.Control()}),
+				serve(cmd.Context(), server{listen, sim, cert, key},
+					server{listen: control, handler: sim.Control()}),
 			)
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8445", "address to serve on, with TLS")
-	cmd.Flags().StringVar(&control, "control", "127.0.0.1:8446", "address to be steered at, without TLS; keep it on loopback")
+	cmd.Flags().StringVar(&control, "control", "127.0.0.1:8446",
+		"address to be steered at, without TLS; keep it on loopback")
 	cmd.Flags().StringVar(&cert, "tls-cert", "", "PEM `file` with the certificate")
 	cmd.Flags().StringVar(&key, "tls-key", "", "PEM `file` with its key")
 	cmd.Flags().StringVar(&world, "world", "", "JSON `file` that says what there is in this Azure")
-	cmd.Flags().StringSliceVar(&provider.urls, "provider", nil, "`URL` of a replica of the resource provider that flexNodeConfig is passed on to; may be repeated")
-	cmd.Flags().StringVar(&provider.record, "record", "", "`file` that takes every exchange with the provider, as lines of JSON; configuration URLs are in it")
-	cmd.Flags().StringVar(&provider.ca, "provider-ca", "", "PEM `file` with the CA of the provider's certificate")
-	cmd.Flags().StringVar(&provider.cert, "provider-cert", "", "PEM `file` with the certificate that is shown to the provider")
+	cmd.Flags().StringSliceVar(&provider.urls, "provider", nil,
+		"`URL` of a replica of the resource provider that flexNodeConfig is passed on to; may "+
+			"be repeated")
+	cmd.Flags().StringVar(&provider.record, "record", "",
+		"`file` that takes every exchange with the provider, as lines of JSON; configuration "+
+			"URLs are in it")
+	cmd.Flags().StringVar(&provider.ca, "provider-ca", "",
+		"PEM `file` with the CA of the provider's certificate")
+	cmd.Flags().StringVar(&provider.cert, "provider-cert", "",
+		"PEM `file` with the certificate that is shown to the provider")
 	cmd.Flags().StringVar(&provider.key, "provider-key", "", "PEM `file` with its key")
 	for _, name := range []string{"tls-cert", "tls-key"} {
 		if err := cmd.MarkFlagRequired(name); err != nil {
@@ -84,14 +92,17 @@ func (p providerFlags) provider() (*azuresim.Provider, error) {
 	pool.AppendCertsFromPEM(text)
 	var record io.Writer
 	if p.record != "" {
-		if record, err = os.OpenFile(p.record, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
+		if record, err = os.OpenFile(p.record, os.O_WRONLY|os.O_APPEND|os.O_CREATE,
+			0o600); err != nil {
 			return nil, fmt.Errorf("cannot open the record: %w", err)
 		}
 	}
-	return &azuresim.Provider{Record: record, URLs: p.urls, Client: &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 32,
-		DialContext: (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
-	}}}, nil
+	return &azuresim.Provider{Record: record, URLs: p.urls,
+		Client: &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool,
+				MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 32,
+			DialContext: (&net.Dialer{Timeout: 3 * time.Second}).DialContext,
+		}}}, nil
 }
 
 func readJSON(path string, into any) error {
@@ -116,7 +127,8 @@ func himdsCommand() *cobra.Command {
 				return fmt.Errorf("cannot make %s: %w", azuresim.ArcTokens, err)
 			}
 			machine := azuresim.ConnectedMachine{Endpoint: endpoint}
-			return serve(cmd.Context(), server{listen: "127.0.0.1:40342", handler: &azuresim.ArcMetadata{Identity: machine.Identity}})
+			return serve(cmd.Context(), server{listen: "127.0.0.1:40342",
+				handler: &azuresim.ArcMetadata{Identity: machine.Identity}})
 		},
 	}
 	cmd.Flags().StringVar(&endpoint, "endpoint", "", "origin of the simulated Azure")
@@ -137,7 +149,8 @@ func imdsCommand() *cobra.Command {
 			return serve(cmd.Context(), server{listen: listen, handler: handler})
 		},
 	}
-	cmd.Flags().StringVar(&identities, "identities", "/etc/azuresim/identities.json", "JSON `file` with the VM's managed identities")
+	cmd.Flags().StringVar(&identities, "identities", "/etc/azuresim/identities.json",
+		"JSON `file` with the VM's managed identities")
 	cmd.Flags().StringVar(&listen, "listen", "169.254.169.254:80", "address to serve on")
 	return cmd
 }
@@ -157,7 +170,8 @@ func serve(ctx context.Context, servers ...server) error {
 		if err != nil {
 			return fmt.Errorf("cannot serve: %w", err)
 		}
-		h := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
+		h := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second,
+			ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
 		go func() {
 			if s.cert != "" {
 				failed <- h.ServeTLS(listener, s.cert, s.key)

@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +29,11 @@ from the start of a command until the API server says that the Node is Ready:
           ours with the artifacts on disk: in a directory, still to be verified
           and unpacked; and in the store, as in an image that has them
 
-Rounds are interleaved; the last line gives the medians and their ratios.`,
+and, inside the machine, second_ms: a bootstrap that has nothing to do, and
+leave_s: unbootstrap --drain-timeout=0.
+
+Rounds are interleaved, with another program's if --against names one; the last
+line gives the medians and their ratios.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.benchJoin(cmd.Context(), runs) },
 	}
 	join.Flags().IntVar(&runs, "runs", 3, "how many rounds")
@@ -43,8 +44,19 @@ Rounds are interleaved; the last line gives the medians and their ratios.`,
 	}
 	agent.Flags().DurationVar(&duration, "for", duration, "for how long")
 	token := &cobra.Command{
-		Use: "token NODE", Short: "Measure aks-flex-node token on a node that joined with an Azure identity", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return c.benchToken(cmd.Context(), args[0]) },
+		Use: "token [NODE]", Short: "Measure aks-flex-node token, with the token kept already",
+		Args: cobra.MaximumNArgs(1),
+		Long: `Measures whole processes, as kubelet starts them, on a node that joined with an
+Azure identity and kubeletCredential token; without NODE, on one of its own.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.benchToken(cmd.Context(), append(args, "")[0])
+		},
+	}
+	token.Flags().StringVar(&c.beside, "beside", "", "another node, measured beside NODE")
+	_ = token.Flags().MarkHidden("beside") // the flag is there
+	for _, measured := range []*cobra.Command{join, agent, token} {
+		measured.Flags().StringVar(&c.against, "against", "",
+			"another aks-flex-node `program`, measured beside this one")
 	}
 	sizes, rounds := []int{1_000, 10_000, 100_000}, 3
 	rp := &cobra.Command{
@@ -65,7 +77,7 @@ Rounds are interleaved; the last line is for the largest number.`,
 	}
 	rp.Flags().IntSliceVar(&sizes, "nodes", sizes, "how many nodes are stored, one after the other, growing")
 	rp.Flags().IntVar(&rounds, "rounds", rounds, "how many rounds")
-	parent.AddCommand(rp, c.versionFlags(join), c.versionFlags(agent), token)
+	parent.AddCommand(rp, c.versionFlags(join), c.versionFlags(agent), c.versionFlags(token))
 	return parent
 }
 
@@ -73,22 +85,55 @@ func (c *command) benchJoin(ctx context.Context, runs int) error {
 	if err := c.start(ctx, 0); err != nil {
 		return err
 	}
-	var ours, serial, limit, directory, warm, bare []float64
+	var ours, against samples
+	var serial, limit, directory, warm, bare []float64
 	for i := range runs {
 		t, err := c.lab.BenchJoin(ctx, c.agent, c.versions)
 		if err != nil {
 			return err
 		}
-		fmt.Printf("round %d: ours %.2f s, serial %.2f s, limit %.2f s (%.1f MB + %.2f s bare), directory %.2f s, warm %.2f s\n",
-			i+1, t.Ours, t.Serial, t.Limit(), float64(t.Critical)/1e6, t.Bare, t.Directory, t.Warm)
-		ours, serial, limit = append(ours, t.Ours), append(serial, t.Serial), append(limit, t.Limit())
+		fmt.Printf("round %d: ours %.2f s, serial %.2f s, limit %.2f s (%.1f MB + %.2f s bare), "+
+			"directory %.2f s, warm %.2f s, second %.1f ms, leave %.2f s\n",
+			i+1, t.Ours.Ready, t.Serial, t.Limit(), float64(t.Critical)/1e6, t.Bare,
+			t.Directory, t.Warm, t.Ours.Second, t.Ours.Leave)
+		ours.add(t.Ours)
+		serial, limit = append(serial, t.Serial), append(limit, t.Limit())
 		directory, warm, bare = append(directory, t.Directory), append(warm, t.Warm), append(bare, t.Bare)
+		if c.against == "" {
+			continue
+		}
+		other, err := c.lab.BenchProgram(ctx, "bench-against", c.against, c.versions)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.against, err)
+		}
+		fmt.Printf("round %d: against %.2f s, second %.1f ms, leave %.2f s\n",
+			i+1, other.Ready, other.Second, other.Leave)
+		against.add(other)
 	}
-	a, b, l := median(ours), median(serial), median(limit)
+	a, b, l := median(ours.ready), median(serial), median(limit)
 	fmt.Printf("directory/bare=%.2f\n", median(directory)/median(bare))
-	fmt.Printf("join ours_s=%.2f serial_s=%.2f limit_s=%.2f ours/serial=%.2f ours/limit=%.2f warm/bare=%.2f\n",
-		a, b, l, a/b, a/l, median(warm)/median(bare))
+	fmt.Printf("join ours_s=%.2f serial_s=%.2f limit_s=%.2f ours/serial=%.2f ours/limit=%.2f "+
+		"warm/bare=%.2f second_ms=%.1f leave_s=%.2f%s\n", a, b, l, a/b, a/l,
+		median(warm)/median(bare), median(ours.second), median(ours.leave), ours.ratios(against))
 	return nil
+}
+
+// samples are the rounds of one program.
+type samples struct{ ready, second, leave []float64 }
+
+func (s *samples) add(t lab.ProgramTimes) {
+	s.ready, s.second = append(s.ready, t.Ready), append(s.second, t.Second)
+	s.leave = append(s.leave, t.Leave)
+}
+
+// ratios are the end of the line: ours by the other program's, if there is one.
+func (s *samples) ratios(against samples) string {
+	if len(against.ready) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" ours/against=%.2f second/against=%.2f leave/against=%.2f",
+		median(s.ready)/median(against.ready), median(s.second)/median(against.second),
+		median(s.leave)/median(against.leave))
 }
 
 // chaos works on a provider of several replicas while they and their store are harmed.
@@ -179,108 +224,4 @@ func (c *command) benchProvider(ctx context.Context, sizes []int, rounds int) er
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
-}
-
-// benchAgent runs the daemon as a service on a machine of its own and measures it while it keeps watch.
-func (c *command) benchAgent(ctx context.Context, duration time.Duration) (err error) {
-	if err := c.start(ctx, 0); err != nil {
-		return err
-	}
-	m, err := c.lab.AddMachine(ctx, "bench-agent")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if removeErr := c.lab.RemoveMachine(context.WithoutCancel(ctx), m.Name); err == nil {
-			err = removeErr
-		}
-	}()
-	if err := c.lab.Equip(ctx, m, c.agent, c.versions); err != nil {
-		return err
-	}
-	if _, err := c.lab.Output(ctx, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); err != nil {
-		return err
-	}
-	before, err := c.cpu(ctx, m)
-	if err != nil {
-		return err
-	}
-	c.lab.Say("measuring the daemon for %s", duration)
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(duration):
-	}
-	after, err := c.cpu(ctx, m)
-	if err != nil {
-		return err
-	}
-	rss, err := c.lab.Output(ctx, m, "bash", "-c", "awk '/VmRSS/{print $2}' /proc/$(systemctl show -p MainPID --value aks-flex-node-agent)/status")
-	if err != nil {
-		return err
-	}
-	kib, err := strconv.ParseFloat(strings.TrimSpace(rss), 64)
-	if err != nil {
-		return fmt.Errorf("cannot read the daemon's memory: %w", err)
-	}
-	info, err := os.Stat(c.agent)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("agent rss_mib=%.1f cpu_percent=%.3f binary_mib=%.1f\n", kib/1024, 100*(after-before).Seconds()/duration.Seconds(), float64(info.Size())/(1<<20))
-	return nil
-}
-
-// tokenRuns is how often the token is asked for.
-const tokenRuns = 50
-
-// benchToken measures whole processes, as kubelet starts them, with the token kept already. The time includes that of entering the
-// machine, which `true` is measured for.
-func (c *command) benchToken(ctx context.Context, name string) error {
-	m, err := c.lab.Machine(name)
-	if err != nil {
-		return err
-	}
-	measure := func(argv ...string) (ms, mib float64, err error) {
-		var times []float64
-		for range tokenRuns {
-			cmd, err := c.lab.Command(ctx, m, argv...)
-			if err != nil {
-				return 0, 0, err
-			}
-			began := time.Now()
-			if err := cmd.Run(); err != nil {
-				return 0, 0, fmt.Errorf("cannot run %s in %s: %w", argv[0], name, err)
-			}
-			times = append(times, float64(time.Since(began).Microseconds())/1000)
-			usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-			if ok {
-				mib = max(mib, float64(usage.Maxrss)/1024)
-			}
-		}
-		return median(times), mib, nil
-	}
-	enter, _, err := measure("true")
-	if err != nil {
-		return err
-	}
-	ms, mib, err := measure("aks-flex-node", "token")
-	if err != nil {
-		return err
-	}
-	fmt.Printf("token wall_ms=%.1f entering_ms=%.1f rss_mib=%.1f\n", ms, enter, mib)
-	return nil
-}
-
-// cpu is the time that the daemon has used, user and system.
-func (c *command) cpu(ctx context.Context, m lab.Machine) (time.Duration, error) {
-	out, err := c.lab.Output(ctx, m, "bash", "-c", "awk '{print $14+$15}' /proc/$(systemctl show -p MainPID --value aks-flex-node-agent)/stat")
-	if err != nil {
-		return 0, err
-	}
-	ticks, err := strconv.Atoi(strings.TrimSpace(out))
-	if err != nil {
-		return 0, fmt.Errorf("cannot read the daemon's time: %w", err)
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond, nil // USER_HZ is 100 on Linux
 }

@@ -30,7 +30,7 @@ func (c *command) show(ctx context.Context) error {
 	c.lab.Say("aks-flex-node bootstrap on %s", m.Name)
 	began := time.Now()
 	if err := c.lab.Join(ctx, m, c.agent, c.versions, "bootstrapToken", os.Stdout, os.Stderr); err != nil {
-		return err
+		return handOn(err)
 	}
 	took := time.Since(began)
 	pod, err := c.lab.CheckPod(ctx, "hello-"+m.Name, m.Name)

@@ -24,13 +24,45 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
 	stop()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		os.Exit(max(exit.ExitCode(), 1))
-	}
-	if err != nil {
+	code, silent := exitCode(err)
+	if err != nil && !silent {
 		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(1)
 	}
+	os.Exit(code)
+}
+
+// passed is the end of a program that was run for the user with his terminal: the program has said
+// what there is to say, and its exit code is ours.
+type passed struct{ *exec.ExitError }
+
+// exitCode is the program's exit code, and whether nothing needs to be said any more.
+func exitCode(err error) (code int, silent bool) {
+	if err == nil {
+		return 0, true
+	}
+	end, ok := errors.AsType[passed](err)
+	if !ok {
+		return 1, false
+	}
+	if status, ok := end.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal()), true // as shells say it
+	}
+	return end.ExitCode(), true
+}
+
+// pass runs a program with this terminal.
+func pass(cmd *exec.Cmd) error {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return handOn(cmd.Run())
+}
+
+// handOn marks the end of a program that was run for the user. Programs that the lab runs for itself
+// are named in their errors, so those are no bare exit errors.
+func handOn(err error) error {
+	if end, bare := err.(*exec.ExitError); bare {
+		return passed{end}
+	}
+	return err
 }
 
 func run(ctx context.Context, args []string) error {
@@ -54,7 +86,11 @@ func run(ctx context.Context, args []string) error {
 type command struct {
 	lab *lab.Lab
 	// agent is the aks-flex-node that is put into machines.
-	agent    string
+	agent string
+	// against is another one, which is measured beside it.
+	against string
+	// beside is the machine that it is in already.
+	beside   string
 	output   string
 	versions lab.Versions
 }
@@ -72,10 +108,12 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
   flexlab join node-1      make a machine a node
   flexlab kubectl get node
   flexlab shell node-1     look around in a machine
+  flexlab status           what runs
   flexlab down             stop and remove everything`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(), c.down(), c.demo(), c.bench(), c.chaos(), c.serve(), c.bare(), c.launch())
+	root.AddCommand(c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(), c.down(), c.status(), c.demo(), c.bench(), c.chaos(),
+		c.apiserver(), c.rotateCA(), c.serve(), c.bare(), c.launch())
 	return root
 }
 
@@ -108,6 +146,11 @@ func (c *command) up() *cobra.Command {
 
 // start brings the lab up with at least the given number of machines.
 func (c *command) start(ctx context.Context, nodes int) error {
+	if nodes > 0 { // else what machines need is built when one is configured
+		if err := c.lab.Build(ctx, c.versions); err != nil {
+			return err
+		}
+	}
 	if err := c.lab.Up(ctx); err != nil {
 		return err
 	}
@@ -131,7 +174,15 @@ func (c *command) start(ctx context.Context, nodes int) error {
 }
 
 // addMachine adds a machine; without a name it is called after the first number that is free.
-func (c *command) addMachine(ctx context.Context, name string) (lab.Machine, error) {
+func (c *command) addMachine(ctx context.Context, name string, disks ...string) (lab.Machine, error) {
+	var list []lab.Disk
+	for _, text := range disks {
+		d, err := lab.ParseDisk(text)
+		if err != nil {
+			return lab.Machine{}, err
+		}
+		list = append(list, d)
+	}
 	machines, err := c.lab.Machines()
 	if err != nil {
 		return lab.Machine{}, err
@@ -145,7 +196,7 @@ func (c *command) addMachine(ctx context.Context, name string) (lab.Machine, err
 		}
 	}
 	began := time.Now()
-	m, err := c.lab.AddMachine(ctx, name)
+	m, err := c.lab.AddMachineWithDisks(ctx, name, list...)
 	if err == nil {
 		c.lab.Say("machine %s at %s is up in %.1f s", m.Name, m.IP, time.Since(began).Seconds())
 	}
@@ -171,13 +222,16 @@ func (c *command) node() *cobra.Command {
 		},
 	}
 	list.Flags().StringVarP(&c.output, "output", "o", "text", "text or json")
-	parent.AddCommand(list, &cobra.Command{
+	var disks []string
+	add := &cobra.Command{
 		Use: "add [NAME]", Short: "Add a machine and boot it", Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, err := c.addMachine(cmd.Context(), append(args, "")[0])
+			_, err := c.addMachine(cmd.Context(), append(args, "")[0], disks...)
 			return err
 		},
-	}, &cobra.Command{
+	}
+	add.Flags().StringArrayVar(&disks, "disk", nil, "a data disk, such as `ext4:/var/lib/containerd` or xfs:/data; may be given again")
+	parent.AddCommand(list, add, &cobra.Command{
 		Use: "rm NAME", Short: "Stop a machine and delete it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.lab.RemoveMachine(cmd.Context(), args[0]) },
 	}, &cobra.Command{
@@ -202,7 +256,7 @@ func (c *command) join() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.lab.Join(cmd.Context(), m, c.agent, c.versions, auth, os.Stdout, os.Stderr)
+			return handOn(c.lab.Join(cmd.Context(), m, c.agent, c.versions, auth, os.Stdout, os.Stderr))
 		},
 	}
 	cmd.Flags().StringVar(&auth, "auth", "bootstrapToken", "how the node proves who it is: "+strings.Join(lab.Auths, ", ")+"; all but the first need `flexlab up --azure`")
@@ -214,8 +268,7 @@ func (c *command) kubectl() *cobra.Command {
 		Use: "kubectl ARGS...", Short: "Run kubectl as the cluster's administrator", DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k := exec.CommandContext(cmd.Context(), filepath.Join(c.lab.Dir, "kubectl"), append([]string{"--kubeconfig=" + c.lab.Kubeconfig()}, args...)...)
-			k.Stdin, k.Stdout, k.Stderr = os.Stdin, os.Stdout, os.Stderr
-			return k.Run()
+			return pass(k)
 		},
 	}
 }
@@ -260,8 +313,7 @@ func (c *command) inside(ctx context.Context, name string, argv ...string) error
 	if err != nil {
 		return err
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	return cmd.Run()
+	return pass(cmd)
 }
 
 func (c *command) env() *cobra.Command {

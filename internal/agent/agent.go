@@ -1,25 +1,23 @@
-// Package agent holds the verbs: bootstrap, plan, drift, repair, unbootstrap, status, and the daemon that repeats some of them.
-// Each verb renders a node, has package apply bring it about, and keeps what must outlast it in the state directory. What
-// stays imperative here is conversation with strangers: mirrors, the API server, kubelet.
+// Package agent holds the verbs: bootstrap, plan, drift, repair, status, unbootstrap, token, and
+// what the daemon does with them. A verb that changes something makes a transition and carries it
+// out: package transition has the order of its phases, and each phase is one function (work.phases,
+// leaving.run). What is not a resource of the machine or of the Node object - mirrors, Azure, the
+// waits for kubelet - is ordinary code in the phases.
 package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/aks"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
-	"github.com/Azure/AKSFlexNode/internal/kube"
-	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 )
 
@@ -33,15 +31,22 @@ const (
 
 // Machine is the host with what only the agent asks of it.
 type Machine interface {
-	apply.Host
+	apply.Disk
 	Facts(ctx context.Context, q host.Query) (host.Facts, error)
+	// UnitStatus tells how a unit runs: its process, since when, and how often it was restarted.
+	UnitStatus(ctx context.Context, name string) (host.UnitStatus, error)
 	// Journal returns the last lines that a unit has logged.
 	Journal(ctx context.Context, unit string, lines int) []string
-	// Run runs a program of somebody else; a secret is handed over in a file whose path is the last argument.
+	// Run runs a program of somebody else; a secret is handed over in a file whose path is the last
+	// argument.
 	Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error)
 	// RunOnTerminal runs a program that talks to the person at the terminal.
 	RunOnTerminal(ctx context.Context, argv ...string) error
 	RestartUnit(ctx context.Context, name string) error
+	// List names the entries of a directory.
+	List(dir string) ([]string, error)
+	// Touch is told what is about to be changed by somebody else than the engine.
+	Touched(what string) error
 }
 
 // Agent runs verbs on one machine.
@@ -52,104 +57,81 @@ type Agent struct {
 	Log  *slog.Logger
 	// Show receives progress; nil shows nothing.
 	Show func(progress.Event)
-	// Now is the clock; nil is the real one.
-	Now func() time.Time
+	// Beat is told that work goes on; nil tells nobody.
+	Beat func()
 	// Client makes the HTTP client that artifacts are fetched with, over the configured proxy.
 	Client func(proxy func(*http.Request) (*url.URL, error)) *http.Client
+	// Dial opens connections to the API server; nil is the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// InService tells that this process is the daemon's own service, which must not stop itself.
 	InService bool
 	// Terminal tells that there is a person to be asked.
 	Terminal bool
-	// Program is the path of aks-flex-node, which kubelet calls for tokens.
-	Program string
-	// Poll is how often kubelet's credential is looked for while kubelet joins.
+	// Program is the path of aks-flex-node, which kubelet calls for tokens; Version is its own.
+	Program, Version string
+	// Poll is the first pause of a wait for kubelet or Azure; 0 is that of each wait.
 	Poll time.Duration
+	// Settling is how long kubelet must have been one and the same process before a change is
+	// committed; 0 is defaultSettling.
+	Settling time.Duration
+	// Healthz asks kubelet's health endpoint; nil asks the one on this machine.
+	Healthz func(context.Context) error
+
+	// claimed is this process' claim to be the machine's one daemon.
+	claimed *lock
 }
 
-func (a *Agent) now() time.Time {
-	if a.Now == nil {
-		return time.Now()
-	}
-	return a.Now()
+// Input is a configuration as it was received.
+type Input struct {
+	Config config.Config
+	// Document is the canonical form of what the configuration was read from (config.Canonical);
+	// without it the configuration stands for itself.
+	Document []byte
+	// Origin tells where it came from: "file".
+	Origin string
 }
 
 func (a *Agent) show(e progress.Event) {
+	a.beat()
 	if a.Show != nil {
 		a.Show(e)
 	}
 }
 
+func (a *Agent) beat() {
+	if a.Beat != nil {
+		a.Beat()
+	}
+}
+
+// warn tells of what somebody should know.
 func (a *Agent) warn(format string, args ...any) {
 	a.show(progress.Event{Kind: progress.Warning, Text: fmt.Sprintf(format, args...)})
 }
 
+// note tells of what is worth knowing.
+func (a *Agent) note(format string, args ...any) {
+	a.show(progress.Event{Kind: progress.Note, Text: fmt.Sprintf(format, args...)})
+}
+
 func (a *Agent) path(p string) string { return path.Join("/", a.Root, p) }
 
-// session is one verb at work: it holds the lock and the open ledger.
-type session struct {
-	*Agent
-	engine  *apply.Engine
-	records records
-	lock    *lock
-	// asked is what Azure has said about the cluster; nil when it was not asked.
-	asked *aks.Cluster
-	// enrolled tells that in this run the machine was found, or made, an Arc machine whose identity the cluster lets in.
-	enrolled bool
+// every is the pause of a wait.
+func (a *Agent) every(usual time.Duration) time.Duration {
+	if a.Poll != 0 {
+		return a.Poll
+	}
+	return usual
 }
 
-// open starts a verb that may write. It takes the lock, reads the ledger and clears away what a killed run left half written.
-func (a *Agent) open(verb string) (*session, error) {
-	l, err := acquire(a.path(RunDir), Holder{PID: os.Getpid(), Verb: verb, Since: a.now()})
-	if err != nil {
-		return nil, err
+// sleep waits; false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
 	}
-	s, err := a.look()
-	if err == nil {
-		s.lock = l
-		err = a.Machine.Sweep(s.engine.Journal.Ledger().Keys())
-	}
-	if err != nil {
-		l.release()
-		return nil, err
-	}
-	return s, nil
-}
-
-// look starts a verb that only reads: no lock, no write.
-func (a *Agent) look() (*session, error) {
-	journal, err := apply.OpenJournal(a.Machine, StateDir)
-	if err != nil {
-		return nil, err
-	}
-	s := &session{Agent: a, records: records{host: a.Machine, dir: StateDir}}
-	s.engine = &apply.Engine{Host: a.Machine, Journal: journal, Log: a.Log}
-	if err := s.lost(); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// ErrLedgerLost tells that the machine is a node but that nothing says how it was before.
-var ErrLedgerLost = errors.New("the ledger is gone, so what the machine was before is not known")
-
-// lost tells a machine without a ledger from a machine that has lost it.
-func (s *session) lost() error {
-	var join JoinState
-	if s.engine.Journal.Exists() {
-		return nil
-	}
-	if ok, err := s.records.load(joinFile, &join); err != nil || !ok {
-		return err
-	}
-	return fmt.Errorf("cannot read %s: %w", s.records.path("ledger.json"), ErrLedgerLost)
-}
-
-func (s *session) close() { s.lock.release() }
-
-// proxy returns the proxy function of a configuration; nil when there is none.
-func proxy(c config.Config) func(*http.Request) (*url.URL, error) { return c.ProxyFunc() }
-
-// kubelet returns a client with the credential that kubelet has on this machine.
-func (s *session) kubelet(c config.Config) (*kube.Client, error) {
-	return kube.FromKubeconfig(s.path(node.KubeconfigPath(c.Paths.Kubernetes.KubeletDir)), proxy(c))
 }

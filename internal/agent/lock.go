@@ -11,7 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Holder tells who has the lock.
+// The locks: one verb works at a time, and one daemon watches.
+const (
+	lockFile   = "lock"
+	daemonLock = "daemon.lock"
+)
+
+// Holder tells who has a lock.
 type Holder struct {
 	PID   int       `json:"pid"`
 	Verb  string    `json:"verb"`
@@ -22,16 +28,23 @@ type Holder struct {
 type LockedError struct{ Holder Holder }
 
 func (e *LockedError) Error() string {
-	return fmt.Sprintf("cannot start: `aks-flex-node %s` (pid %d) has been working on this machine since %s; wait for it or end it",
+	return fmt.Sprintf("cannot start: `aks-flex-node %s` (pid %d) has been working on this machine "+
+		"since %s; wait for it or end it",
 		e.Holder.Verb, e.Holder.PID, e.Holder.Since.Format(time.TimeOnly))
 }
 
-// lock keeps two verbs from running at once. The kernel lets go of it when the process ends, however it ends.
+// lock keeps two verbs from running at once. The kernel lets go of it when the process ends,
+// however it ends.
 type lock struct{ file *os.File }
 
-// acquire takes the lock below dir, which it makes if it is not there. The file names its holder.
-func acquire(dir string, holder Holder) (*lock, error) {
-	path := filepath.Join(dir, "lock")
+// acquire takes one of the locks for a verb of this process.
+func (a *Agent) acquire(name, verb string) (*lock, error) {
+	return acquire(a.path(RunDir), name, Holder{PID: os.Getpid(), Verb: verb, Since: now()})
+}
+
+// acquire takes a lock below dir, which it makes if it is not there. The file names its holder.
+func acquire(dir, name string, holder Holder) (*lock, error) {
+	path := filepath.Join(dir, name)
 	for deadline := time.Now().Add(ending); ; time.Sleep(20 * time.Millisecond) {
 		file, err := try(dir, path)
 		if _, locked := errors.AsType[*LockedError](err); locked && time.Now().Before(deadline) {
@@ -55,10 +68,12 @@ func acquire(dir string, holder Holder) (*lock, error) {
 	}
 }
 
-// ending is how long a process that was killed may hold the lock yet: until the kernel has taken it apart.
+// ending is how long a process that was killed may still hold the lock: until the kernel has taken
+// it apart.
 const ending = time.Second
 
-// try takes the lock if nobody has it. It returns no file when its holder has just removed it: there is another one to try.
+// try takes the lock if nobody has it. It returns no file when its holder has just removed it: then
+// there is another one to try.
 func try(dir, path string) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("cannot make %s: %w", dir, err)
@@ -93,7 +108,7 @@ func readHolder(file *os.File) Holder {
 	var h Holder
 	body := make([]byte, 512)
 	n, _ := file.ReadAt(body, 0)     // a short file is read up to its end
-	_ = json.Unmarshal(body[:n], &h) // a holder that is just being written stays unnamed
+	_ = json.Unmarshal(body[:n], &h) // a holder that is just being written has no name
 	return h
 }
 

@@ -4,151 +4,200 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"strconv"
-	"strings"
+	"io/fs"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/kube"
-	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
-// preflight finds out, before anything is touched, whether this machine can become the node: all that stands against it is in
-// the error. What is ours already does not count as foreign.
-func (s *session) preflight(ctx context.Context, c config.Config) error {
-	seen, err := s.Machine.Facts(ctx, query(c))
+// preflight finds out, before anything is touched, whether this machine can become the node: all
+// that stands against it is in the error. The network is asked only for what is new.
+func (h *home) preflight(ctx context.Context, t *target) error {
+	c := t.input.Config
+	e := health.Evidence{Now: now(), Wanted: h.wanted(c), Trust: health.Tried(h.trusted())}
+	var err error
+	if e.Machine, err = h.machineEvidence(ctx, c, t.seen); err != nil {
+		return err
+	}
+	if err := health.Problem(health.Evaluate(health.Preflight(), e)); err != nil {
+		return err
+	}
+	if err := h.sameNode(c); err != nil {
+		return err
+	}
+	if err := h.follow(ctx, t); err != nil || t.unchanged && h.credentialed(c) {
+		return err
+	}
+	if err := h.identifiable(ctx, t); err != nil {
+		return err
+	}
+	if t.at, err = t.locator.locate(ctx, c); err != nil {
+		return err
+	}
+	if err := h.sameCluster(ctx, c, t.at); err != nil {
+		return err
+	}
+	return h.reach(ctx, t, &e)
+}
+
+// reach makes sure that the API server can be reached, accepts the credential, and goes together
+// with the configured version. The credential of a node that has joined is proved later, past every
+// cache.
+func (h *home) reach(ctx context.Context, t *target, e *health.Evidence) error {
+	c := t.input.Config
+	if !h.joined() || !h.credentialed(c) {
+		h.probeEvidence(ctx, c, t.at, e)
+		if err := health.Problem(health.Evaluate(health.Preflight(), *e)); err != nil {
+			return err
+		}
+		if err := h.allowed(ctx, c, t.at); err != nil {
+			return err
+		}
+	}
+	if server, err := h.serverVersion(ctx, t); err == nil {
+		e.ServerVersion = health.Answered(server, nil)
+	}
+	if c.Kubernetes.Version == "" {
+		return nil
+	}
+	return health.Problem(health.Evaluate(health.Preflight(), *e))
+}
+
+// allowed makes sure that the cluster authorises the configured identity to join.
+func (h *home) allowed(ctx context.Context, c config.Config, at where) error {
+	arc := c.Azure.AuthMode() == config.AuthArc && !h.enrolledBefore()
+	if c.Azure.BootstrapToken != nil || arc || h.credentialed(c) && !c.Azure.ShowsToken() {
+		return nil
+	}
+	token, err := h.joinToken(ctx, c)
 	if err != nil {
 		return err
 	}
-	if err := supported(seen); err != nil {
+	ok, err := h.authorised(ctx, c, at, token)
+	if err != nil || ok {
 		return err
 	}
-	problems := []error{s.tools(seen), s.room(seen), s.foreignUnits(seen), s.foreignState(ctx, c)}
-	if err := errors.Join(problems...); err != nil {
-		return err
-	}
-	if s.joined(c) {
-		return nil
-	}
-	if err := s.identifiable(ctx, c); err != nil {
-		return err
-	}
-	return s.reach(ctx, c)
+	_, role := requiredAccess(c)
+	return fmt.Errorf("cannot join the cluster: it does not authorise the configured identity, which "+
+		"needs %s; a role assignment takes some minutes to have an effect", role)
 }
 
-// supported tells whether this is a system that we know.
-func supported(seen host.Facts) error {
+// authorised tells whether the cluster lets the identity of a token do what kubelet must.
+func (h *home) authorised(
+	ctx context.Context, c config.Config, at where, token string,
+) (bool, error) {
+	client, err := kube.FromToken(at.Server, []byte(at.CA), token, h.options(c))
+	if err != nil {
+		return false, err
+	}
+	defer client.Close()
+	access, _ := requiredAccess(c)
+	ok, _, err := client.May(ctx, access)
+	return ok, err
+}
+
+// requiredAccess is what kubelet's identity must be allowed in the cluster, and the role that
+// allows it.
+func requiredAccess(c config.Config) (kube.Access, string) {
+	if c.Azure.ShowsToken() {
+		role := fmt.Sprintf("the role %q on %s",
+			config.RoleRBACClusterAdmin, c.Azure.TargetCluster.ResourceID)
+		return kube.Access{Verb: "create", Resource: "nodes"}, role
+	}
+	return kube.Access{
+			Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests",
+		}, "the ClusterRole system:node-bootstrapper in the cluster (docs/security.md has the " +
+			"manifest), or azure.kubeletCredential token with roles of Azure"
+}
+
+// trusted makes sure that nobody but root can change the program that root and kubelet run.
+func (h *home) trusted() error {
+	if h.Program == "" || h.Root != "" {
+		return nil
+	}
+	return config.Trusted(h.Program)
+}
+
+// identifiable makes sure, before anything is touched, that Azure knows who asks, and that the
+// cluster takes such a node.
+func (h *home) identifiable(ctx context.Context, t *target) error {
+	c := t.input.Config
+	mode := c.Azure.AuthMode()
+	if mode == config.AuthBootstrapToken {
+		return nil
+	}
+	if mode == config.AuthArc {
+		if err := h.arc(c, nil).Check(ctx); err != nil {
+			return err
+		}
+	}
+	if err := h.loggedIn(ctx, c); err != nil {
+		return err
+	}
+	if _, err := t.locator.locate(ctx, c); err != nil {
+		return err
+	}
+	cluster := t.locator.asked
+	if cluster == nil {
+		return nil
+	}
+	name := c.Azure.TargetCluster.ResourceID
 	switch {
-	case seen.UID != 0:
-		return errors.New("cannot run without root: start it with sudo")
-	case seen.Arch != "amd64" && seen.Arch != "arm64":
-		return fmt.Errorf("cannot use this machine: its architecture is %s; amd64 and arm64 are supported", seen.Arch)
-	case !systems[seen.OSID].includes(seen.OSVersion):
-		return fmt.Errorf("cannot use this system, %s: Ubuntu 22.04 or later and Debian 12 or later are supported", seen.OSName)
-	case !seen.Systemd:
-		return errors.New("cannot use this machine: systemd is not running as its init")
+	case !cluster.Entra:
+		return fmt.Errorf("cannot join %s: it does not accept identities of Entra ID; enable that "+
+			"(az aks update --enable-aad), or join with azure.bootstrapToken", name)
+	case c.Azure.ShowsToken() && !cluster.AzureRBAC:
+		return fmt.Errorf("cannot join %s with azure.kubeletCredential token: Azure's role assignments "+
+			"do not authorise there; enable that (az aks update --enable-azure-rbac), or set "+
+			"azure.kubeletCredential to certificate", name)
 	}
 	return nil
 }
 
-// systems are the oldest versions that we know, by their ID in os-release(5).
-var systems = map[string]version{"ubuntu": {22, 4}, "debian": {12, 0}}
-
-type version [2]int
-
-// includes tells whether text is this version or a later one.
-func (v version) includes(text string) bool {
-	major, minor, _ := strings.Cut(text, ".")
-	m, err := strconv.Atoi(major)
-	if err != nil || v[0] == 0 {
-		return false
-	}
-	n, _ := strconv.Atoi(minor) // Debian has no minor version
-	return m > v[0] || m == v[0] && n >= v[1]
-}
-
-// tools tells what the system lacks that a node's programs call.
-func (s *session) tools(seen host.Facts) error {
-	if seen.IPTables {
+// loggedIn makes sure that the Azure CLI, where it is what onboards, has a valid login. At a
+// terminal a person is asked to log in.
+func (h *home) loggedIn(ctx context.Context, c config.Config) error {
+	if c.Azure.AuthMode() != config.AuthArc || c.Azure.ServicePrincipal != nil || h.enrolledBefore() {
 		return nil
 	}
-	return errors.New("iptables is not installed, and the pod network needs it: apt-get install iptables")
-}
-
-// leastRoom is the free space that the artifacts and the first images need, in bytes.
-const leastRoom = 2 << 30
-
-func (s *session) room(seen host.Facts) error {
-	var errs []error
-	for dir, free := range seen.Free {
-		if free < leastRoom && !s.engine.Journal.Exists() {
-			errs = append(errs, fmt.Errorf("only %d MB are free below %s; a node needs at least %d MB", free>>20, dir, leastRoom>>20))
+	ask := func() error {
+		credential, err := identity.Manager(c.Azure, c.ProxyFunc())
+		if err == nil {
+			scopes := []string{c.Azure.ResourceManagerEndpoint + "/.default"}
+			_, err = credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: scopes})
 		}
+		return err
 	}
-	return errors.Join(errs...)
-}
-
-// foreignUnits finds a container runtime or kubelet that somebody else has installed. Two of them on one machine break each
-// other, so it is theirs or ours.
-func (s *session) foreignUnits(seen host.Facts) error {
-	var errs []error
-	for _, unit := range seen.Units {
-		if _, ours := s.engine.Journal.Ledger().Entry(state.UnitKey(unit.Name)); ours {
-			continue
-		}
-		errs = append(errs, fmt.Errorf("%s is installed already (%s); remove what it belongs to, or use another machine", unit.Name, unit.Path))
+	if ask() == nil {
+		return nil
 	}
-	return errors.Join(errs...)
-}
-
-// foreignState finds what an earlier node has left in the directories that will be ours.
-func (s *session) foreignState(ctx context.Context, c config.Config) error {
-	var errs []error
-	for _, dir := range []string{c.Paths.Kubernetes.KubeletDir, "/var/lib/containerd"} {
-		key := state.PathKey(dir)
-		if _, ours := s.engine.Journal.Ledger().Entry(key); ours {
-			continue
-		}
-		is, err := s.Machine.Observe(ctx, key)
-		if err != nil {
-			return err
-		}
-		if d, ok := is.(state.Dir); ok && !d.Empty {
-			errs = append(errs, fmt.Errorf("%s is not empty: it holds the state of an earlier node; move it away or remove it", path.Clean(dir)))
-		}
+	const how = "log in with `az login --use-device-code --tenant %s` as root, or configure " +
+		"azure.servicePrincipal"
+	if !h.Terminal {
+		return fmt.Errorf("cannot register the machine with Azure Arc: there is no valid login of the "+
+			"Azure CLI, and no terminal to make one at; "+how, c.Azure.TenantID)
 	}
-	return errors.Join(errs...)
-}
-
-// reach makes sure that the API server can be reached and accepts the credential, layer by layer. An Arc identity may not be there
-// yet: it is tried once the machine is connected.
-func (s *session) reach(ctx context.Context, c config.Config) error {
-	where, err := s.cluster(ctx, c)
+	h.note("there is no valid login of the Azure CLI; logging in")
+	err := h.Machine.RunOnTerminal(ctx, "az", "login", "--use-device-code",
+		"--tenant", c.Azure.TenantID, "--output", "none")
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("cannot register the machine with Azure Arc: the Azure CLI (az) is not " +
+			"installed; install it, or configure azure.servicePrincipal")
+	}
+	if err == nil {
+		err = ask()
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot register the machine with Azure Arc: the login did not succeed; "+how,
+			c.Azure.TenantID)
 	}
-	target := kube.Target{Server: where.Server, CA: []byte(where.CA), Proxy: c.ProxyFunc()}
-	if s.credentialed(c) && !c.Azure.ShowsToken() { // with its certificate, kubelet needs no longer what it joined with
-		return kube.Probe(ctx, target)
-	}
-	if token := c.Azure.BootstrapToken; token != nil {
-		target.Token = token.Token.Reveal()
-		return kube.Probe(ctx, target)
-	}
-	target.Entra = true
-	if c.Azure.AuthMode() == config.AuthArc && !s.enrolled {
-		return kube.Probe(ctx, target)
-	}
-	if target.Token, err = s.kubeletToken(ctx, c); err != nil {
-		return err
-	}
-	if err := kube.Probe(ctx, target); err != nil {
-		return err
-	}
-	if ok, err := s.authorised(ctx, c, target.Token); err != nil || ok {
-		return err
-	}
-	_, role := needed(c)
-	return fmt.Errorf("cannot join the cluster: it does not authorise the configured identity, which needs %s; a role assignment takes some minutes to have an effect", role)
+	return nil
 }
+
+// units are those of the node, in the order in which they start.
+func units() []string { return []string{node.ContainerdUnit, node.KubeletUnit, node.NPDUnit} }

@@ -4,31 +4,37 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Status is how the node is: what it was made as, whether it runs, and what has drifted.
+// Status is how the node is: what it was made as, its conditions, and what has drifted.
 type Status struct {
-	NodeName   string    `json:"nodeName"`
-	Server     string    `json:"server"`
-	Identity   string    `json:"identity"`             // how kubelet proves who it is: a config.AuthMode
-	ArcMachine string    `json:"arcMachine,omitempty"` // the ARM id of the Arc machine
-	Joined     bool      `json:"joined"`
-	Ready      string    `json:"ready"` // True, False, Unknown; "" when the cluster did not answer
-	Reason     string    `json:"reason,omitempty"`
-	Kubernetes string    `json:"kubernetes"`
-	Containerd string    `json:"containerd"`
-	Runc       string    `json:"runc"`
-	PodCIDR    string    `json:"podCIDR,omitempty"`
-	Units      []Running `json:"units"`
-	Drift      []Entry   `json:"drift"`
-	CheckedAt  time.Time `json:"checkedAt"`
+	NodeName   string `json:"nodeName"`
+	Server     string `json:"server"`
+	Identity   string `json:"identity"`             // how kubelet proves who it is: a config.AuthMode
+	ArcMachine string `json:"arcMachine,omitempty"` // the ARM id of the Arc machine
+	Joined     bool   `json:"joined"`
+	// Ready is True, False or Unknown: the condition NodeReady, and its message.
+	Ready      string   `json:"ready"`
+	Reason     string   `json:"reason,omitempty"`
+	Generation string   `json:"generation"`
+	Kubernetes string   `json:"kubernetes"`
+	Containerd string   `json:"containerd"`
+	Runc       string   `json:"runc"`
+	PodCIDRs   []string `json:"podCIDRs,omitempty"`
+	// Conditions are all that is known of the node's health, in the order of the layers.
+	Conditions []health.Condition     `json:"conditions"`
+	Drift      []Entry                `json:"drift"`
+	Transition *transition.Transition `json:"transition,omitempty"`
+	Rejected   []Rejection            `json:"rejected,omitempty"`
+	Units      []Running              `json:"units"`
+	CheckedAt  time.Time              `json:"checkedAt"`
 }
 
 // Running is a service of the node.
@@ -37,115 +43,113 @@ type Running struct {
 	Active bool   `json:"active"`
 }
 
-// Healthy tells whether nothing needs a look.
+// Healthy tells whether nothing needs attention.
 func (s Status) Healthy() bool {
 	for _, u := range s.Units {
 		if !u.Active {
 			return false
 		}
 	}
-	return s.Ready == "True" && len(s.Drift) == 0
+	return health.Problem(s.Conditions) == nil && s.Ready == "True" && len(s.Drift) == 0
 }
 
-// StatusFile is where the daemon keeps the status it saw last.
+// StatusFile is where the daemon keeps the status that it found last.
 const StatusFile = RunDir + "/status.json"
 
-// Status looks at the node now. It changes nothing.
+// Status checks the node now. It changes nothing.
 func (a *Agent) Status(ctx context.Context) (Status, error) {
-	s, err := a.look()
+	h, err := a.openReadOnly(ctx)
 	if err != nil {
 		return Status{}, err
 	}
-	return s.status(ctx)
+	switch {
+	case h.live == nil && h.transition != nil:
+		return Status{}, fmt.Errorf("this machine is not a node yet: a %s is under way (phase %s); run "+
+			"`aks-flex-node bootstrap`", h.transition.Kind, h.transition.Phase)
+	case h.live == nil:
+		return Status{}, errNoNode
+	}
+	return h.status(ctx, watching{})
 }
 
-func (s *session) status(ctx context.Context) (Status, error) {
-	plan, g, err := s.drift(ctx)
+// watching is what only the daemon knows: the things that it no longer repairs, and why the
+// configuration is not in force.
+type watching struct {
+	exhausted []string
+	refused   *health.Rejection
+}
+
+// status gathers the status of the applied node, or of the one that is joining.
+func (h *home) status(ctx context.Context, known watching) (Status, error) {
+	g := h.applied
+	if g == nil {
+		g = h.live
+	}
+	c := g.Config
+	plan, err := h.statusDrift(ctx)
 	if err != nil {
 		return Status{}, err
 	}
-	st := Status{
-		NodeName:   g.config.Agent.NodeName,
-		Server:     g.facts.Server,
-		Identity:   string(g.config.Azure.AuthMode()),
-		Joined:     g.facts.Joined,
-		Kubernetes: g.config.Kubernetes.Version,
-		Containerd: g.config.Containerd.Version,
-		Runc:       g.config.Runc.Version,
-		PodCIDR:    g.facts.PodCIDR,
-		Drift:      entries(plan),
-		CheckedAt:  s.now().UTC().Truncate(time.Second),
+	drift := entries(plan)
+	if h.comparable() {
+		drift = append(drift, h.storeDrift()...)
 	}
-	for _, unit := range []string{"containerd.service", "kubelet.service", "node-problem-detector.service"} {
-		is, err := s.Machine.Observe(ctx, state.UnitKey(unit))
+	s := Status{
+		NodeName: c.Agent.NodeName, Server: h.bindings.Server, Identity: string(c.Azure.AuthMode()),
+		Joined: h.joined(), Generation: g.ID,
+		Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version, Runc: c.Runc.Version,
+		PodCIDRs: h.bindings.PodCIDRs, Drift: drift, Transition: h.transition,
+		Rejected: h.rejected, CheckedAt: now().UTC().Truncate(time.Second),
+	}
+	for _, unit := range units() {
+		is, err := h.Machine.Observe(ctx, state.UnitKey(unit))
 		if err != nil {
 			return Status{}, err
 		}
-		st.Units = append(st.Units, Running{Name: unit, Active: is.(state.Unit).Active})
+		s.Units = append(s.Units, Running{Name: unit, Active: is.(state.Unit).Active})
 	}
 	var enrolled arc.Record
-	if _, err := s.records.load(arcFile, &enrolled); err != nil {
+	if _, err := h.records.load(arcFile, &enrolled); err != nil {
 		return Status{}, err
 	}
-	st.ArcMachine = enrolled.MachineID
-	st.Ready, st.Reason = s.readiness(ctx, g.config)
-	return st, nil
-}
-
-// readiness asks the cluster how it sees the Node. That it cannot be asked is an answer too.
-func (s *session) readiness(ctx context.Context, c config.Config) (ready, reason string) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	cluster, err := s.kubelet(c)
-	if err != nil {
-		return "", err.Error()
-	}
-	defer cluster.Close()
-	n, err := cluster.Node(ctx, c.Agent.NodeName)
-	if err != nil {
-		return "", err.Error()
-	}
-	condition := kube.Ready(n)
-	if condition.Status == "True" {
-		return "True", ""
-	}
-	return string(condition.Status), condition.Message
-}
-
-// WriteText writes the status for people.
-func (s Status) WriteText(w io.Writer) {
-	ready := "Ready"
-	if s.Ready != "True" {
-		ready = "NOT Ready: " + s.Reason
-	}
-	fmt.Fprintf(w, "Node        %s, %s\n", s.NodeName, ready)
-	fmt.Fprintf(w, "Cluster     %s\n", s.Server)
-	fmt.Fprintf(w, "Identity    %s\n", s.Identity)
-	if s.ArcMachine != "" {
-		fmt.Fprintf(w, "Arc         %s\n", s.ArcMachine)
-	}
-	fmt.Fprintf(w, "Versions    kubernetes %s, containerd %s, runc %s\n", s.Kubernetes, s.Containerd, s.Runc)
-	if s.PodCIDR != "" {
-		fmt.Fprintf(w, "Pods        %s\n", s.PodCIDR)
-	}
-	for _, u := range s.Units {
-		state := "running"
-		if !u.Active {
-			state = "STOPPED"
+	s.ArcMachine = enrolled.MachineID
+	s.Conditions = h.conditionsOf(ctx, g, plan, known)
+	for _, condition := range s.Conditions {
+		if condition.Type == health.NodeReady {
+			s.Ready, s.Reason = string(condition.Status), condition.Message
 		}
-		fmt.Fprintf(w, "Service     %s %s\n", u.Name, state)
 	}
-	if len(s.Drift) == 0 {
-		fmt.Fprintln(w, "Drift       none")
-	}
-	for _, d := range s.Drift {
-		fmt.Fprintf(w, "Drift       %s: expected %s, found %s\n", d.Key, d.Expected, d.Found)
-	}
+	return s, nil
 }
 
-// WriteJSON writes the status as one JSON object.
-func (s Status) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(s)
+// comparable tells whether the machine is compared with what was applied: while a join is under way
+// there is nothing to compare with.
+func (h *home) comparable() bool {
+	return h.applied != nil && h.applied.Config.Agent.DriftPolicy != config.DriftOff
+}
+
+// statusDrift is what differs from the applied node.
+func (h *home) statusDrift(ctx context.Context) (state.Plan, error) {
+	if !h.comparable() {
+		return nil, nil
+	}
+	plan, err := h.drift(ctx, h.applied)
+	return append(plan, h.nodeDrift(ctx, h.applied.Config)...), err
+}
+
+// keepStatus writes the status file, in which a condition is as old as its status and reason.
+func (h *home) keepStatus(ctx context.Context, s *Status) error {
+	var before Status
+	if data, err := h.Machine.ReadFile(StatusFile); err == nil {
+		if err := json.Unmarshal(data, &before); err != nil {
+			h.Log.Debug("cannot read the status of before", "error", err)
+		}
+	}
+	s.Conditions = health.Merge(before.Conditions, s.Conditions)
+	body, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	file := state.NewFile(StatusFile, 0o600, string(body)+"\n")
+	return h.Machine.Set(ctx, state.Change{To: file}, nil)
 }

@@ -17,20 +17,21 @@ type steps struct {
 	changes int
 	total   int
 	last    string
-	staying bool
-	undoing bool
-	// quiet counts changes without showing their step: it is shown when its turn comes, with the early changes among its own.
+	// did is what the step was shown to be at.
+	did       string
+	remaining bool
+	undoing   bool
+	// quiet counts changes without showing their step: it is shown when its turn comes, with the
+	// early changes among its own.
 	quiet bool
 	early int
 	ended bool
-	// kubelet is when kubelet was started or restarted last in this run.
-	kubelet time.Time
 }
 
 // emit receives an event of the engine.
 func (p *steps) emit(e apply.Event) {
 	p.undoing = e.Change.Undo
-	if e.Change.Step != p.current && !p.staying && !p.quiet {
+	if e.Change.Step != p.current && !p.remaining && !p.quiet {
 		p.advance(e.Change.Step)
 	}
 	text := state.Describe(e.Change)
@@ -47,16 +48,13 @@ func (p *steps) emit(e apply.Event) {
 	default:
 		p.changes++
 		p.total++
-		if e.Change.To.Key() == state.UnitKey("kubelet.service") {
-			p.kubelet = p.agent.now()
-		}
 		p.last = text
 		p.agent.Log.Info("changed", "step", e.Change.Step, "change", text)
 	}
 }
 
-// advance ends the current step, passes over those that have nothing to do, and begins next. Undoing goes backwards and
-// passes over nothing.
+// advance ends the current step, passes over those that have nothing to do, and begins next.
+// Undoing goes backwards and passes over nothing.
 func (p *steps) advance(next state.Step) {
 	if p.current != "" && !p.ended {
 		p.done("")
@@ -72,7 +70,7 @@ func (p *steps) advance(next state.Step) {
 		}
 		passed = passed || step == p.current
 	}
-	p.current, p.began, p.changes = next, p.agent.now(), 0
+	p.current, p.began, p.changes = next, now(), 0
 	if next == state.Directories {
 		p.changes, p.early = p.early, 0
 	}
@@ -88,12 +86,13 @@ func (p *steps) pass(step state.Step) {
 	p.agent.show(progress.Event{Kind: progress.StepDone, Step: step, Text: text})
 }
 
-// stay shows all that follows as part of the last step: the node's services run and it is being joined.
-func (p *steps) stay() {
+// remain shows all that follows as part of the last step: the node's services run and it is being
+// joined.
+func (p *steps) remain() {
 	if p.current != state.Start {
 		p.advance(state.Start)
 	}
-	p.staying = true
+	p.remaining = true
 }
 
 // finish ends the current step with a text.
@@ -104,6 +103,11 @@ func (p *steps) finish(text string) {
 
 // doing shows what the current step is at.
 func (p *steps) doing(text string) {
+	if text == p.did {
+		p.agent.beat()
+		return
+	}
+	p.did = text
 	p.agent.show(progress.Event{Kind: progress.Doing, Step: p.current, Text: text})
 }
 
@@ -121,7 +125,9 @@ func (p *steps) done(text string) {
 			text = p.last
 		}
 	}
-	p.agent.show(progress.Event{Kind: progress.StepDone, Step: p.current, Text: text, Took: p.agent.now().Sub(p.began)})
+	p.agent.show(progress.Event{
+		Kind: progress.StepDone, Step: p.current, Text: text, Took: time.Since(p.began),
+	})
 }
 
 // end ends the last step, unless it has failed.

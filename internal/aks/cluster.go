@@ -1,5 +1,5 @@
-// Package aks asks Azure Resource Manager about the managed cluster: where its API server is, how it is verified, and whether Azure's
-// role assignments authorise in it.
+// Package aks asks Azure Resource Manager about the managed cluster: where its API server is, how
+// it is verified, and whether Azure's role assignments authorise in it.
 package aks
 
 import (
@@ -24,7 +24,8 @@ type Cluster struct {
 	Server, CA string
 	// Version is the control plane's, such as 1.34.4.
 	Version string
-	// Entra tells whether the API server accepts Entra's tokens, AzureRBAC whether Azure's role assignments authorise there.
+	// Entra tells whether the API server accepts Entra's tokens, AzureRBAC whether Azure's role
+	// assignments authorise there.
 	Entra, AzureRBAC bool
 }
 
@@ -35,22 +36,26 @@ type Client struct {
 	Options    *arm.ClientOptions
 }
 
-// Cluster reads the cluster. The API server's address and CA come from a kubeconfig; everything else in that is dropped unread and
-// never written.
+// Cluster reads the cluster. The API server's address and CA come from a kubeconfig; everything
+// else in that is dropped unread and never written.
 func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 	subscription, group, name := c.Target.ID()
-	clusters, err := armcontainerservice.NewManagedClustersClient(subscription, c.Credential, c.Options)
+	clusters, err := armcontainerservice.NewManagedClustersClient(subscription, c.Credential,
+		c.Options)
 	if err != nil {
 		return Cluster{}, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
 	}
 	got, err := clusters.Get(ctx, group, name, nil)
 	if err != nil {
-		return Cluster{}, identity.Explain(err, identity.Need{Doing: "read the cluster", Role: config.RoleClusterUser, Scope: c.Target.ResourceID})
+		return Cluster{}, identity.Explain(err,
+			identity.Need{Doing: "read the cluster", Role: config.RoleClusterUser,
+				Scope: c.Target.ResourceID})
 	}
 	var cluster Cluster
 	if p := got.Properties; p != nil {
 		if p.AADProfile != nil {
-			cluster.Entra, cluster.AzureRBAC = true, p.AADProfile.EnableAzureRBAC != nil && *p.AADProfile.EnableAzureRBAC
+			cluster.Entra, cluster.AzureRBAC = true, p.AADProfile.EnableAzureRBAC != nil &&
+				*p.AADProfile.EnableAzureRBAC
 		}
 		if p.CurrentKubernetesVersion != nil {
 			cluster.Version = *p.CurrentKubernetesVersion
@@ -61,7 +66,9 @@ func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 	if err != nil { // an identity that may only have the administrator's
 		admin, adminErr := clusters.ListClusterAdminCredentials(ctx, group, name, nil)
 		if adminErr != nil {
-			return Cluster{}, identity.Explain(err, identity.Need{Doing: "read the address of the API server", Role: config.RoleClusterUser, Scope: c.Target.ResourceID})
+			return Cluster{}, identity.Explain(err,
+				identity.Need{Doing: "read the address of the API server",
+					Role: config.RoleClusterUser, Scope: c.Target.ResourceID})
 		}
 		kubeconfigs = admin.Kubeconfigs
 	}
@@ -70,7 +77,8 @@ func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 			return cluster, cluster.address(k.Value)
 		}
 	}
-	return Cluster{}, errors.New("cannot read the address of the API server: Azure has no kubeconfig of the cluster")
+	return Cluster{}, errors.New("cannot read the address of the API server: Azure has no " +
+		"kubeconfig of the cluster")
 }
 
 // address takes server and CA out of a kubeconfig.
@@ -80,7 +88,8 @@ func (c *Cluster) address(kubeconfig []byte) error {
 	}
 	parsed, err := clientcmd.Load(kubeconfig)
 	if err != nil {
-		return errors.New("cannot read the kubeconfig that Azure has sent") // the cause would quote it, and it may hold a secret
+		// the cause would quote it, and it may hold a secret
+		return errors.New("cannot read the kubeconfig that Azure has sent")
 	}
 	current := parsed.Contexts[parsed.CurrentContext]
 	var cluster *clientcmdapi.Cluster
@@ -88,7 +97,8 @@ func (c *Cluster) address(kubeconfig []byte) error {
 		cluster = parsed.Clusters[current.Cluster]
 	}
 	if cluster == nil || cluster.Server == "" || len(cluster.CertificateAuthorityData) == 0 {
-		return errors.New("cannot use the kubeconfig that Azure has sent: it names no server, or no CA")
+		return errors.New("cannot use the kubeconfig that Azure has sent: it names no server, " +
+			"or no CA")
 	}
 	c.Server, c.CA = cluster.Server, string(cluster.CertificateAuthorityData)
 	return nil

@@ -1,6 +1,7 @@
-// Package apply is the engine: it observes a host, lets package state compare, and carries out the resulting plan. It is the
-// only code that has a host changed. Before the first touch of a plan, what it will change is in the ledger on disk; so a run
-// that is killed anywhere can be finished or undone by the next.
+// Package apply is the engine: it observes a host, lets package state compare, and carries out the
+// resulting plan. It is the only code that has a host changed. Before the first touch of a plan,
+// what it will change is in the ledger on disk; so a run that is killed anywhere can be finished or
+// undone by the next.
 package apply
 
 import (
@@ -14,18 +15,30 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Host is a machine, as far as the engine needs it.
+// Host is what an engine observes and changes: a machine, or the Node object of one.
 type Host interface {
-	// Observe returns what is at key. It changes nothing.
+	// Observe returns what is at key; state.Unknown when that cannot be found out now. It changes
+	// nothing.
 	Observe(ctx context.Context, key state.Key) (state.Resource, error)
-	// Set brings about c.To. A file whose content is not in c.To is read from content, by its digest.
-	Set(ctx context.Context, c state.Change, content func(sha256 string) (io.ReadCloser, error)) error
+	// Set makes the thing be c.To. A file whose content is not in c.To is read from content, by its
+	// digest.
+	Set(ctx context.Context, c state.Change, content Contents) error
+}
+
+// Contents opens the content of a file by its digest.
+type Contents = func(sha256 string) (io.ReadCloser, error)
+
+// Disk is the machine that keeps the ledger.
+type Disk interface {
+	Host
 	// Flush returns when all that Set has changed is on disk.
 	Flush() error
 	// Reload makes systemd read its unit files again.
 	Reload(ctx context.Context) error
 	// Backup copies the content of a file to dir, named by its digest.
 	Backup(ctx context.Context, file state.File, dir string) error
+	// Keep copies a file or link to a free name beside it, and returns that.
+	Keep(ctx context.Context, from state.Resource) (kept string, err error)
 	// Sweep removes temporary files that a killed run has left beside the given things.
 	Sweep(keys []state.Key) error
 	// ReadFile and Open read a file.
@@ -35,14 +48,28 @@ type Host interface {
 
 // Engine applies plans to one host. It is used by one goroutine at a time.
 type Engine struct {
-	Host    Host
+	Host Host
+	// Disk is where files, units and the ledger are; the same as Host unless Host is a Node object.
+	Disk    Disk
 	Journal *Journal
-	// Wait blocks until what the resource refers to is there (a link's artifact); nil waits for nothing.
+	// Wait blocks until what the resource refers to is there (a link's artifact); nil waits for
+	// nothing.
 	Wait func(ctx context.Context, to state.Resource) error
 	// Emit receives every event; nil drops them.
 	Emit func(Event)
 	Log  *slog.Logger
+
+	// Kept are the copies that were made of what somebody else had changed, and Left is what was
+	// left to them, since the engine was made.
+	Kept []Kept
+	Left []state.Change
+
+	// stale is what the last Plan found in the ledger that is undone already.
+	stale []state.Key
 }
+
+// Kept is a copy of a thing that was undone although somebody else had changed it.
+type Kept struct{ Path, Copy string }
 
 // Error is a change that could not be made.
 type Error struct {
@@ -55,10 +82,25 @@ func (e *Error) Error() string { return fmt.Sprintf("step %s: %v", e.Change.Step
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Observe returns what is there of everything that want names or the ledger remembers.
-func (e *Engine) Observe(ctx context.Context, want state.Desired) (state.Observed, error) {
+// Observe returns what is there of everything that now names or the ledger remembers. A residue
+// that is wanted counts as not found: to find it may mean to run a program, and only its undo needs
+// it.
+func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.Observed, error) {
 	seen := make(state.Observed)
-	for _, key := range slices.Concat(want.Keys(), e.Journal.Ledger().Keys()) {
+	for _, item := range slices.Concat(now, later) {
+		switch r := item.Resource.(type) {
+		case state.Residue:
+			seen[r.Key()] = state.Residue{Kind: r.Kind, Match: r.Match}
+		case state.Opaque:
+			seen[r.Key()] = written(r)
+		}
+	}
+	for _, entry := range e.Journal.Ledger().Entries {
+		if r, ok := entry.Before.Resource.(state.Opaque); ok {
+			seen[r.Key()] = written(r)
+		}
+	}
+	for _, key := range slices.Concat(now.Keys(), e.Journal.Ledger().Keys()) {
 		if _, ok := seen[key]; ok {
 			continue
 		}
@@ -71,76 +113,108 @@ func (e *Engine) Observe(ctx context.Context, want state.Desired) (state.Observe
 	return seen, nil
 }
 
-// Plan returns the changes that make the host what want says.
-func (e *Engine) Plan(ctx context.Context, want state.Desired) (state.Plan, error) {
-	seen, err := e.Observe(ctx, want)
+// written is the observation of what only a newer release can observe.
+func written(r state.Opaque) state.Unknown {
+	const why = "this release does not know a %s; a newer aks-flex-node wrote it"
+	return state.Unknown{Of: r.Key(), Why: fmt.Sprintf(why, r.Kind)}
+}
+
+// Plan returns the changes that make the host what now says, and what could not be observed. What
+// later wants is not changed yet, and not undone either.
+func (e *Engine) Plan(
+	ctx context.Context, now, later state.Desired,
+) (state.Plan, []state.Unknown, error) {
+	seen, err := e.Observe(ctx, now, later)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return state.Diff(want, seen, e.Journal.Ledger()), nil
+	ledger := e.Journal.Ledger()
+	e.stale = state.Stale(now, later, seen, ledger)
+	return state.Diff(now, later, seen, ledger), seen.Unknown(), nil
 }
 
 // Apply carries out plan and stops at the first error. Applying again continues where it stopped.
+// In the end the ledger has forgotten what is as it was before, and what the plan never touched.
 func (e *Engine) Apply(ctx context.Context, plan state.Plan) error {
-	if len(plan) == 0 {
+	if len(plan) == 0 && len(e.stale) == 0 {
 		return nil
 	}
-	if err := e.remember(ctx, plan); err != nil {
-		return err
-	}
-	var undone []state.Key
-	for _, c := range plan {
-		if err := e.change(ctx, c); err != nil {
-			return &Error{Change: c, Err: err}
-		}
-		if c.Undo {
-			undone = append(undone, c.To.Key())
-		}
-	}
-	return e.settle(ctx, undone)
-}
-
-// Revert brings everything in the ledger back to what it was before us, latest first. It goes on after an error, except when a
-// service does not stop: what that service uses must not be taken away under it. What could not be undone stays in the ledger,
-// and a later Revert tries again.
-func (e *Engine) Revert(ctx context.Context) error {
-	plan, err := e.Plan(ctx, nil)
+	was := e.Journal.Ledger()
+	plan, err := e.remember(ctx, plan)
 	if err != nil {
 		return err
 	}
-	if err := e.remember(ctx, plan); err != nil {
+	for i, c := range plan {
+		if err := e.change(ctx, c); err != nil {
+			ledger := e.Journal.Ledger().Touched(plan[:i+1], was).Done(plan[:i])
+			saved := e.Journal.Save(context.WithoutCancel(ctx), ledger)
+			return errors.Join(&Error{Change: c, Err: err}, saved)
+		}
+	}
+	return e.finish(ctx, plan)
+}
+
+// Revert undoes everything in the ledger, latest first. It goes on after an error, except when a
+// service does not stop: what that service uses must not be removed under it. What could not be
+// undone or observed remains in the ledger, and a later Revert tries again.
+func (e *Engine) Revert(ctx context.Context) error {
+	plan, unknown, err := e.Plan(ctx, nil, nil)
+	if err != nil {
 		return err
 	}
-	failed := make(map[state.Key]bool)
+	if plan, err = e.remember(ctx, plan); err != nil {
+		return err
+	}
+	var done state.Plan
 	var problems []error
+	for _, u := range unknown {
+		err := fmt.Errorf("cannot undo %s: it cannot be observed: %s", u.Of.Name(), u.Why)
+		problems = append(problems, err)
+	}
 	for _, c := range plan {
 		err := e.change(ctx, c)
 		if err == nil {
+			done = append(done, c)
 			continue
 		}
-		failed[c.To.Key()] = true
 		problems = append(problems, &Error{Change: c, Err: err})
 		if _, ok := c.To.(state.Unit); ok || ctx.Err() != nil {
-			return errors.Join(append(problems, errors.New("what was left is unchanged; run unbootstrap again"))...)
+			rest := errors.New("what was left is unchanged; run unbootstrap again")
+			saved := e.Journal.Save(context.WithoutCancel(ctx), e.Journal.Ledger().Done(done))
+			return errors.Join(append(problems, rest, saved)...)
 		}
 	}
-	undone := slices.DeleteFunc(e.Journal.Ledger().Keys(), func(k state.Key) bool { return failed[k] })
-	return errors.Join(errors.Join(problems...), e.settle(ctx, undone))
+	return errors.Join(errors.Join(problems...), e.finish(ctx, done))
 }
 
-// remember puts on disk all that the plan needs for its undoing: contents that it replaces first, then the ledger.
-func (e *Engine) remember(ctx context.Context, plan state.Plan) error {
+// Owe writes down that units must restart, because of a change on another host.
+func (e *Engine) Owe(ctx context.Context, units ...string) error {
+	return e.Journal.Save(ctx, e.Journal.Ledger().Owe(units...))
+}
+
+// remember puts on disk all that the plan needs for its undo: contents that it replaces first, then
+// the ledger. It returns the plan with the residues that it has found, which Plan does not observe.
+func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, error) {
 	ledger := e.Journal.Ledger()
-	for _, c := range plan {
+	plan = slices.Clone(plan)
+	for i, c := range plan {
+		if _, ok := c.To.(state.Residue); ok && !c.Undo {
+			found, err := e.Host.Observe(ctx, c.To.Key())
+			if err != nil {
+				return nil, err
+			}
+			plan[i].From, plan[i].To = found, found
+		}
 		file, ok := c.From.(state.File)
-		if _, known := ledger.Entry(c.To.Key()); !ok || known || c.Undo || state.Equal(c.From, c.To) {
+		_, known := ledger.Entry(c.To.Key())
+		if !ok || known || c.Undo || state.Equal(c.From, c.To) {
 			continue
 		}
 		if err := e.Journal.Backup(ctx, file); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return e.Journal.Save(ctx, ledger.Record(plan))
+	return plan, e.Journal.Save(ctx, ledger.Record(plan))
 }
 
 // change makes one change and checks that it took.
@@ -155,6 +229,10 @@ func (e *Engine) change(ctx context.Context, c state.Change) error {
 }
 
 func (e *Engine) touch(ctx context.Context, c state.Change) error {
+	if c.Leave {
+		e.Left = append(e.Left, c)
+		return nil
+	}
 	if e.Wait != nil {
 		if err := e.Wait(ctx, c.To); err != nil {
 			return err
@@ -162,9 +240,12 @@ func (e *Engine) touch(ctx context.Context, c state.Change) error {
 	}
 	unit, isUnit := c.To.(state.Unit)
 	if isUnit { // what a service reads must be on disk before it starts
-		if err := errors.Join(e.Host.Flush(), e.reload(ctx)); err != nil {
+		if err := errors.Join(e.Disk.Flush(), e.reload(ctx)); err != nil {
 			return err
 		}
+	}
+	if err := e.keep(ctx, c); err != nil {
+		return err
 	}
 	if err := e.Host.Set(ctx, c, e.Journal.Content); err != nil {
 		return err
@@ -180,6 +261,19 @@ func (e *Engine) touch(ctx context.Context, c state.Change) error {
 	return nil
 }
 
+// keep makes a copy of what somebody else has put at the place of the change.
+func (e *Engine) keep(ctx context.Context, c state.Change) error {
+	if !c.Keep {
+		return nil
+	}
+	kept, err := e.Disk.Keep(ctx, c.From)
+	if err != nil {
+		return err
+	}
+	e.Kept = append(e.Kept, Kept{Path: c.From.Key().Name(), Copy: kept})
+	return nil
+}
+
 // check makes sure that a change took: that the host now is what was wanted.
 func (e *Engine) check(ctx context.Context, to state.Resource) error {
 	if _, ok := to.(state.Residue); ok {
@@ -189,8 +283,9 @@ func (e *Engine) check(ctx context.Context, to state.Resource) error {
 	if err != nil {
 		return err
 	}
-	if !state.Equal(is, to) {
-		return fmt.Errorf("cannot %s: afterwards it is %s", state.Describe(state.Change{To: to}), state.Show(is))
+	if !state.Satisfies(is, to) {
+		change := state.Describe(state.Change{To: to})
+		return fmt.Errorf("cannot %s: afterwards it is %s", change, state.Show(is))
 	}
 	return nil
 }
@@ -200,7 +295,7 @@ func (e *Engine) reload(ctx context.Context) error {
 	if !e.Journal.Ledger().Owes(state.DaemonReload) {
 		return nil
 	}
-	if err := e.Host.Reload(ctx); err != nil {
+	if err := e.Disk.Reload(ctx); err != nil {
 		return err
 	}
 	return e.pay(ctx, state.DaemonReload)
@@ -214,15 +309,18 @@ func (e *Engine) pay(ctx context.Context, unit string) error {
 	return e.Journal.Save(ctx, ledger.Paid(unit))
 }
 
-// settle ends a run: all is on disk, systemd's reload is paid and what is as it was before us is forgotten.
-func (e *Engine) settle(ctx context.Context, undone []state.Key) error {
-	if err := errors.Join(e.Host.Flush(), e.reload(ctx)); err != nil {
+// finish ends a run: all is on disk, systemd's reload is paid, and what was undone is forgotten,
+// also by a run that ended before it could forget.
+func (e *Engine) finish(ctx context.Context, done state.Plan) error {
+	if err := errors.Join(e.Disk.Flush(), e.reload(ctx)); err != nil {
 		return err
 	}
-	if len(undone) == 0 {
-		return nil
-	}
-	return e.Journal.Save(ctx, e.Journal.Ledger().Forget(undone...))
+	touched := done.Keys()
+	stale := slices.DeleteFunc(e.stale, func(key state.Key) bool {
+		return slices.Contains(touched, key) // it was changed since it was observed
+	})
+	e.stale = nil
+	return e.Journal.Save(ctx, e.Journal.Ledger().Done(done).Forget(stale...))
 }
 
 func (e *Engine) emit(event Event) {

@@ -2,110 +2,23 @@ package apply
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
-	"io/fs"
-	"log/slog"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// machine is a host in memory. It keeps a list of what was done to it, in order.
-type machine struct {
-	things map[state.Key]state.Resource
-	files  map[string]string
-	done   []string
-	// broken makes the Set of a key fail; deaf makes it have no effect.
-	broken map[state.Key]error
-	deaf   map[state.Key]bool
-}
-
-func newMachine(resources ...state.Resource) *machine {
-	m := &machine{things: map[state.Key]state.Resource{}, files: map[string]string{}, broken: map[state.Key]error{}, deaf: map[state.Key]bool{}}
-	for _, r := range resources {
-		m.things[r.Key()] = r
-	}
-	return m
-}
-
-func (m *machine) Observe(_ context.Context, key state.Key) (state.Resource, error) {
-	if r, ok := m.things[key]; ok {
-		return r, nil
-	}
-	kind, name, _ := strings.Cut(string(key), ":")
-	if kind == "unit" {
-		return state.Unit{Name: name, Enabled: state.NoUnit}, nil
-	}
-	return state.Absent{Path: name}, nil
-}
-
-func (m *machine) Set(_ context.Context, c state.Change, _ func(string) (io.ReadCloser, error)) error {
-	key := c.To.Key()
-	m.done = append(m.done, "set "+string(key))
-	if err := m.broken[key]; err != nil {
-		return err
-	}
-	if f, ok := c.To.(state.File); ok {
-		m.files[f.Path] = f.Content
-	}
-	if !m.deaf[key] {
-		m.things[key] = c.To
-	}
-	return nil
-}
-
-func (m *machine) Flush() error { return nil }
-
-func (m *machine) Reload(context.Context) error {
-	m.done = append(m.done, "reload")
-	return nil
-}
-
-func (m *machine) Backup(_ context.Context, f state.File, _ string) error {
-	m.done = append(m.done, "backup "+f.Path)
-	return nil
-}
-
-func (m *machine) Sweep([]state.Key) error { return nil }
-
-func (m *machine) ReadFile(path string) ([]byte, error) {
-	text, ok := m.files[path]
-	if !ok {
-		return nil, fs.ErrNotExist
-	}
-	return []byte(text), nil
-}
-
-func (m *machine) Open(string) (io.ReadCloser, error) { return nil, fs.ErrNotExist }
-
-func engine(t *testing.T, m *machine) *Engine {
-	t.Helper()
-	j, err := OpenJournal(m, "/state")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &Engine{Host: m, Journal: j, Log: slog.New(slog.DiscardHandler)}
-}
-
 var (
-	file = state.NewFile("/etc/x", 0o644, "new")
-	old  = state.File{Path: "/etc/x", Mode: 0o644, SHA256: state.Digest("old")}
-	unit = state.Unit{Name: "x.service", Enabled: state.Enabled, Active: true}
-	want = state.Desired{{Resource: file, Owes: []string{state.DaemonReload, "x.service"}}, {Resource: unit}}
-)
-
-func apply(t *testing.T, e *Engine, want state.Desired) error {
-	t.Helper()
-	plan, err := e.Plan(t.Context(), want)
-	if err != nil {
-		t.Fatal(err)
+	file    = state.NewFile("/etc/x", 0o644, "new")
+	old     = state.File{Path: "/etc/x", Mode: 0o644, SHA256: state.Digest("old")}
+	foreign = state.File{Path: "/etc/x", Mode: 0o644, SHA256: state.Digest("an admin's")}
+	unit    = state.Unit{Name: "x.service", Enabled: state.Enabled, Active: true}
+	want    = state.Desired{
+		{Resource: file, Owes: []string{state.DaemonReload, "x.service"}}, {Resource: unit},
 	}
-	return e.Apply(t.Context(), plan)
-}
+	errBroken = errors.New("broken")
+)
 
 // What a thing was is on disk, contents and ledger, before anything is touched.
 func TestWritesDownFirst(t *testing.T) {
@@ -113,13 +26,21 @@ func TestWritesDownFirst(t *testing.T) {
 	if err := apply(t, engine(t, m), want); err != nil {
 		t.Fatal(err)
 	}
-	at := func(what string) int { return slices.Index(m.done, what) }
-	if !(at("backup /etc/x") >= 0 && at("backup /etc/x") < at("set path:/state/ledger.json") && at("set path:/state/ledger.json") < at("set path:/etc/x") && at("reload") < at("set unit:x.service")) {
-		t.Errorf("the order is %v", m.done)
+	last := -1
+	for _, what := range []string{
+		"backup /etc/x", "set path:/state/ledger.json", "set path:/etc/x", "reload",
+		"set unit:x.service",
+	} {
+		at := slices.Index(m.done, what)
+		if at <= last {
+			t.Errorf("%s comes at the wrong place in %v", what, m.done)
+		}
+		last = at
 	}
 }
 
-// A run that dies between a file and the restart of its unit leaves the restart owed: the next run, a new process, pays it.
+// A run that dies between a file and the restart of its unit leaves the restart owed: the next run,
+// a new process, pays it.
 func TestOwedRestart(t *testing.T) {
 	m := newMachine(old, unit)
 	m.broken[unit.Key()] = errors.New("killed")
@@ -134,19 +55,150 @@ func TestOwedRestart(t *testing.T) {
 	if !slices.Contains(m.done, "set unit:x.service") {
 		t.Errorf("the unit was not restarted: %v", m.done)
 	}
-	if plan, err := engine(t, m).Plan(t.Context(), want); err != nil || len(plan) > 0 {
+	if plan, _, err := engine(t, m).Plan(t.Context(), want, nil); err != nil || len(plan) > 0 {
 		t.Errorf("afterwards there is still something to do: %v %v", plan, err)
 	}
 }
 
-// A change that the machine takes without an error and without an effect is an error.
+// A restart can be owed for a change that another engine makes.
+func TestOwe(t *testing.T) {
+	m := newMachine(file, unit)
+	if err := engine(t, m).Owe(t.Context(), "x.service"); err != nil {
+		t.Fatal(err)
+	}
+	if err := apply(t, engine(t, m), want); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(m.done, "set unit:x.service") {
+		t.Errorf("the unit was not restarted: %v", m.done)
+	}
+}
+
+// A second run of the same target is a no-op that writes nothing.
+func TestNoOp(t *testing.T) {
+	m := newMachine(old)
+	if err := apply(t, engine(t, m), want); err != nil {
+		t.Fatal(err)
+	}
+	m.done = nil
+	if err := apply(t, engine(t, m), want); err != nil || len(m.done) > 0 {
+		t.Errorf("it did %v, %v", m.done, err)
+	}
+}
+
+// A change that the machine accepts without an error and without an effect is an error.
 func TestChecksThatItTook(t *testing.T) {
 	m := newMachine()
 	m.deaf[file.Key()] = true
 	err := apply(t, engine(t, m), want)
 	failed, ok := errors.AsType[*Error](err)
-	if !ok || failed.Change.To.Key() != file.Key() {
+	if !ok || failed.Change.To.Key() != file.Key() || errors.Unwrap(failed) == nil {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// After a failed run the ledger remembers nothing that was never touched (M1).
+func TestForgetsWhatItNeverTouched(t *testing.T) {
+	m := newMachine(old)
+	m.broken[file.Key()] = errBroken
+	if err := apply(t, engine(t, m), want); !errors.Is(err, errBroken) {
+		t.Fatalf("the error is %v", err)
+	}
+	if got := engine(t, m).Journal.Ledger().Keys(); !slices.Equal(got, []state.Key{file.Key()}) {
+		t.Errorf("the ledger remembers %v", got)
+	}
+}
+
+// What an earlier run undid before it died is forgotten by the next, so that what an admin puts
+// there later is not undone (M1).
+func TestForgetsWhatIsUndone(t *testing.T) {
+	m := newMachine(old)
+	if err := apply(t, engine(t, m), want); err != nil {
+		t.Fatal(err)
+	}
+	m.things[file.Key()] = old
+	rest := want[1:]
+	if err := apply(t, engine(t, m), rest); err != nil {
+		t.Fatal(err)
+	}
+	m.things[file.Key()] = foreign
+	if plan, _, err := engine(t, m).Plan(t.Context(), rest, nil); err != nil || len(plan) > 0 {
+		t.Errorf("the admin's file is drift: %v, %v", plan, err)
+	}
+}
+
+// What the same plan undid before it failed is forgotten too.
+func TestForgetsBeforeItFails(t *testing.T) {
+	m := newMachine(old)
+	if err := apply(t, engine(t, m), want[:1]); err != nil {
+		t.Fatal(err)
+	}
+	m.broken[unit.Key()] = errBroken
+	if err := apply(t, engine(t, m), want[1:]); !errors.Is(err, errBroken) {
+		t.Fatalf("the error is %v", err)
+	}
+	if got := engine(t, m).Journal.Ledger().Keys(); !slices.Equal(got, []state.Key{unit.Key()}) {
+		t.Errorf("the ledger remembers %v", got)
+	}
+}
+
+// A thing that a plan for another target found undone, and that this one changes, is remembered.
+func TestStaleThatIsChanged(t *testing.T) {
+	m := newMachine(old)
+	e := engine(t, m)
+	if err := apply(t, e, want); err != nil {
+		t.Fatal(err)
+	}
+	m.things[file.Key()] = old
+	plan, _, err := e.Plan(t.Context(), want, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := e.Plan(t.Context(), want[1:], nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Apply(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := e.Journal.Ledger().Entry(file.Key()); !ok {
+		t.Error("a file that was written is not in the ledger")
+	}
+}
+
+// What somebody else has changed is undone with a copy, or left, and both are reported (M1).
+func TestKeepsAndLeaves(t *testing.T) {
+	forward := state.Sysctl{Name: "ip_forward", Value: "1"}
+	m := newMachine(old, state.Sysctl{Name: forward.Name, Value: "0"})
+	wanted := state.Desired{{Resource: file}, {Resource: forward}}
+	if err := apply(t, engine(t, m), wanted); err != nil {
+		t.Fatal(err)
+	}
+	m.things[file.Key()] = foreign
+	m.things[forward.Key()] = state.Sysctl{Name: forward.Name, Value: "2"}
+	m.broken["keep"] = errBroken
+	e := engine(t, m)
+	if err := e.Revert(t.Context()); !errors.Is(err, errBroken) {
+		t.Fatalf("the error is %v", err)
+	}
+	if is := m.things[file.Key()]; !state.Equal(is, foreign) {
+		t.Errorf("without a copy the file became %s", state.Show(is))
+	}
+	if len(e.Left) != 1 || !state.Equal(e.Left[0].From, m.things[forward.Key()]) {
+		t.Errorf("left are %v", e.Left)
+	}
+	delete(m.broken, "keep")
+	e = engine(t, m)
+	if err := e.Revert(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(e.Kept, []Kept{{"/etc/x", "/etc/x.kept"}}) {
+		t.Errorf("kept are %v", e.Kept)
+	}
+	if is := m.things[file.Key()]; !state.Equal(is, old) {
+		t.Errorf("the file is %s", state.Show(is))
+	}
+	if got := e.Journal.Ledger().Keys(); len(got) > 0 {
+		t.Errorf("the ledger still remembers %v", got)
 	}
 }
 
@@ -155,7 +207,7 @@ func TestRevert(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		broken state.Key
-		stays  []state.Key
+		left   []state.Key
 	}{
 		{"a file that cannot be restored", file.Key(), []state.Key{file.Key()}},
 		{"a service that does not stop", unit.Key(), []state.Key{file.Key(), unit.Key()}},
@@ -165,13 +217,13 @@ func TestRevert(t *testing.T) {
 			if err := apply(t, engine(t, m), want); err != nil {
 				t.Fatal(err)
 			}
-			m.broken[tt.broken] = errors.New("broken")
+			m.broken[tt.broken] = errBroken
 			e := engine(t, m)
 			if err := e.Revert(t.Context()); err == nil {
 				t.Fatal("no error")
 			}
-			if got := e.Journal.Ledger().Keys(); !slices.Equal(got, tt.stays) {
-				t.Errorf("the ledger still has %v, want %v", got, tt.stays)
+			if got := e.Journal.Ledger().Keys(); !slices.Equal(got, tt.left) {
+				t.Errorf("the ledger still has %v, want %v", got, tt.left)
 			}
 			delete(m.broken, tt.broken)
 			if err := engine(t, m).Revert(t.Context()); err != nil {
@@ -184,21 +236,136 @@ func TestRevert(t *testing.T) {
 	}
 }
 
-// A ledger that was changed by anyone else is not trusted.
-func TestDamagedLedger(t *testing.T) {
-	m := newMachine(old)
-	if err := apply(t, engine(t, m), want); err != nil {
+// A plan observes no residue that is wanted, since that runs programs (m15); Apply does before it
+// writes the ledger, and undo does.
+func TestResidueIsObservedLate(t *testing.T) {
+	chains := state.Residue{Kind: state.Chains, Match: "CNI-"}
+	there := state.Residue{Kind: state.Chains, Match: "CNI-", Found: []string{"podman's"}}
+	m := newMachine(there)
+	wanted := state.Desired{{Resource: chains}}
+	e := engine(t, m)
+	plan, _, err := e.Plan(t.Context(), wanted, nil)
+	if err != nil || slices.Contains(m.looked, chains.Key()) {
+		t.Fatalf("the plan observed %v, %v", m.looked, err)
+	}
+	if err := e.Apply(t.Context(), plan); err != nil {
 		t.Fatal(err)
 	}
-	good := m.files["/state/ledger.json"]
-	for name, text := range map[string]string{"cut": good[:len(good)/2], "edited": strings.Replace(good, "/etc/x", "/etc/y", 1), "empty": ""} {
-		m.files["/state/ledger.json"] = text
-		if _, err := OpenJournal(m, "/state"); !errors.Is(err, ErrDamaged) {
-			t.Errorf("%s: the error is %v", name, err)
+	entry, _ := e.Journal.Ledger().Entry(chains.Key())
+	if !state.Equal(entry.Before.Resource, there) {
+		t.Errorf("before is %s", state.Show(entry.Before.Resource))
+	}
+	m.looked = nil
+	for _, later := range []state.Desired{nil, wanted} {
+		now := wanted[len(later):]
+		if _, _, err := engine(t, m).Plan(t.Context(), now, later); err != nil {
+			t.Fatal(err)
 		}
 	}
-	var p page
-	if err := json.Unmarshal([]byte(good), &p); err != nil || p.Version != 1 {
-		t.Errorf("the ledger's form is %+v: %v", p, err)
+	if slices.Contains(m.looked, chains.Key()) {
+		t.Error("a plan observed what it only remembers")
+	}
+	if _, _, err := engine(t, m).Plan(t.Context(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(m.looked, chains.Key()) {
+		t.Error("undo did not observe the residue")
+	}
+}
+
+// What cannot be observed is not changed, not forgotten, and reported.
+func TestUnknown(t *testing.T) {
+	cordon := state.Cordon{On: true}
+	m := newMachine(state.Cordon{})
+	wanted := state.Desired{{Resource: cordon}, {Resource: state.Opaque{Kind: "fifo"}}}
+	if err := apply(t, engine(t, m), wanted); err != nil {
+		t.Fatal(err)
+	}
+	m.things[cordon.Key()] = state.Unknown{Of: cordon.Key(), Why: "no answer"}
+	plan, unknown, err := engine(t, m).Plan(t.Context(), wanted, nil)
+	if err != nil || len(plan) > 0 || len(unknown) != 2 {
+		t.Errorf("the plan is %v, unknown %v, %v", plan, unknown, err)
+	}
+	e := engine(t, m)
+	if err := e.Revert(t.Context()); err == nil {
+		t.Error("reverting what is unknown is no error")
+	}
+	if _, ok := e.Journal.Ledger().Entry(cordon.Key()); !ok {
+		t.Error("it was forgotten")
+	}
+}
+
+// Everything is told as it happens, and a run stops between changes when it is cancelled.
+func TestEvents(t *testing.T) {
+	m := newMachine()
+	e := engine(t, m)
+	ctx, cancel := context.WithCancel(t.Context())
+	var kinds []EventKind
+	e.Emit = func(event Event) {
+		kinds = append(kinds, event.Kind)
+		cancel()
+	}
+	plan, _, err := e.Plan(ctx, want, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Apply(ctx, plan); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+	if !slices.Equal(kinds, []EventKind{Changing, Changed}) {
+		t.Errorf("the events are %v", kinds)
+	}
+	if got := engine(t, m).Journal.Ledger().Keys(); len(got) != 2 {
+		t.Errorf("the ledger remembers %v", got)
+	}
+}
+
+// Whatever fails before the first touch leaves the machine as it is.
+func TestErrorsBeforeTheFirstTouch(t *testing.T) {
+	for name, breakIt := range map[string]func(*machine){
+		"backup":    func(m *machine) { m.broken["backup"] = errBroken },
+		"ledger":    func(m *machine) { m.broken["path:/state/ledger.json"] = errBroken },
+		"directory": func(m *machine) { m.broken["path:/state"] = errBroken },
+		"residue":   func(m *machine) { m.blind["residue:chain:X"] = errBroken },
+		"state":     func(m *machine) { m.blind["path:/state/before"] = errBroken },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(old)
+			e := engine(t, m)
+			chains := state.Residue{Kind: state.Chains, Match: "X"}
+			plan, _, err := e.Plan(t.Context(), append(want, state.Item{Resource: chains}), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			breakIt(m)
+			if err := e.Apply(t.Context(), plan); !errors.Is(err, errBroken) {
+				t.Errorf("the error is %v", err)
+			}
+			if is := m.things[file.Key()]; !state.Equal(is, old) {
+				t.Errorf("the file is %s", state.Show(is))
+			}
+		})
+	}
+}
+
+// Errors of the host come back, whenever they happen.
+func TestErrorsOfTheHost(t *testing.T) {
+	m := newMachine(old)
+	m.broken["reload"] = errBroken
+	if err := apply(t, engine(t, m), want); !errors.Is(err, errBroken) {
+		t.Errorf("a reload that fails: %v", err)
+	}
+	m.blind[unit.Key()] = errBroken
+	e := engine(t, m)
+	if _, _, err := e.Plan(t.Context(), want, nil); !errors.Is(err, errBroken) {
+		t.Errorf("an observation that fails: %v", err)
+	}
+	if err := e.Revert(t.Context()); !errors.Is(err, errBroken) {
+		t.Errorf("an observation that fails: %v", err)
+	}
+	e = engine(t, newMachine(old))
+	e.Wait = func(context.Context, state.Resource) error { return errBroken }
+	if err := apply(t, e, want); !errors.Is(err, errBroken) {
+		t.Errorf("a wait that fails: %v", err)
 	}
 }

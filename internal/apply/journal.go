@@ -15,32 +15,43 @@ import (
 // ErrDamaged tells that the ledger on disk cannot be trusted.
 var ErrDamaged = errors.New("the ledger is damaged")
 
-// Journal keeps the ledger and the contents of replaced files on disk, below one directory of mode 0700:
+// Journal keeps a ledger and the contents of replaced files on disk, below one directory of mode
+// 0700, which several journals may share:
 //
 //	ledger.json       the ledger with its own digest
-//	before/<sha256>   a file's content before us
+//	before/<sha256>   a file's content before it was changed
 type Journal struct {
-	host   Host
-	dir    string
-	ledger state.Ledger
-	exists bool
+	disk      Disk
+	dir, name string
+	ledger    state.Ledger
+	// written is the ledger's form on disk; "" when there is none.
+	written string
 }
 
 // page is the form of ledger.json.
 type page struct {
-	Version int             `json:"version"`
-	SHA256  string          `json:"sha256"`
-	Ledger  json.RawMessage `json:"ledger"`
+	// Version is the form's own; releases that write no reader accept only version 1.
+	Version int `json:"version"`
+	// Reader is the oldest version of a reader that understands the page, so that a release can
+	// read what the next one writes; 0 stands for Version.
+	Reader int             `json:"reader,omitempty"`
+	SHA256 string          `json:"sha256"`
+	Ledger json.RawMessage `json:"ledger"`
 }
 
-// NewJournal is an empty journal in dir, whatever is there; the first Save replaces it.
-func NewJournal(host Host, dir string) *Journal { return &Journal{host: host, dir: dir} }
+// pageVersion is the version of the pages that this release writes and reads.
+const pageVersion = 1
 
-// OpenJournal reads the ledger in dir; where there is none it is empty. It writes nothing. A ledger that does not match its
-// own digest gives ErrDamaged.
-func OpenJournal(host Host, dir string) (*Journal, error) {
-	j := NewJournal(host, dir)
-	data, err := host.ReadFile(j.path())
+// NewJournal is an empty journal in dir, whatever is there; the first Save replaces the file name.
+func NewJournal(disk Disk, dir, name string) *Journal {
+	return &Journal{disk: disk, dir: dir, name: name}
+}
+
+// OpenJournal reads the ledger in the file name in dir; where there is none it is empty. It writes
+// nothing. A ledger that does not match its own digest gives ErrDamaged.
+func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
+	j := NewJournal(disk, dir, name)
+	data, err := disk.ReadFile(j.path())
 	if errors.Is(err, fs.ErrNotExist) {
 		return j, nil
 	}
@@ -51,13 +62,18 @@ func OpenJournal(host Host, dir string) (*Journal, error) {
 	if err := json.Unmarshal(data, &p); err != nil || p.SHA256 != state.Digest(string(p.Ledger)) {
 		return nil, fmt.Errorf("cannot read %s: %w", j.path(), ErrDamaged)
 	}
-	if p.Version != 1 {
-		return nil, fmt.Errorf("cannot read %s: it is of version %d, written by a newer aks-flex-node", j.path(), p.Version)
+	reader := p.Reader
+	if reader == 0 {
+		reader = p.Version
+	}
+	if reader > pageVersion {
+		const newer = "cannot read %s: a newer aks-flex-node wrote it, for readers of version %d"
+		return nil, fmt.Errorf(newer, j.path(), reader)
 	}
 	if err := json.Unmarshal(p.Ledger, &j.ledger); err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w: %w", j.path(), ErrDamaged, err)
 	}
-	j.exists = true
+	j.written = string(p.Ledger)
 	return j, nil
 }
 
@@ -65,15 +81,20 @@ func OpenJournal(host Host, dir string) (*Journal, error) {
 func (j *Journal) Ledger() state.Ledger { return j.ledger }
 
 // Exists tells whether a ledger has been written.
-func (j *Journal) Exists() bool { return j.exists }
+func (j *Journal) Exists() bool { return j.written != "" }
 
-// Save writes the ledger and returns when it is on disk.
+// Save writes the ledger and returns when it is on disk. One that is on disk already is not written
+// again.
 func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 	body, err := json.Marshal(ledger)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	data, err := json.Marshal(page{Version: 1, SHA256: state.Digest(string(body)), Ledger: body})
+	if string(body) == j.written {
+		return nil
+	}
+	sum := state.Digest(string(body))
+	data, err := json.Marshal(page{pageVersion, pageVersion, sum, body})
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
@@ -81,46 +102,46 @@ func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 		return err
 	}
 	file := state.NewFile(j.path(), 0o600, string(data)+"\n")
-	if err := j.host.Set(ctx, state.Change{To: file}, nil); err != nil {
+	if err := j.disk.Set(ctx, state.Change{To: file}, nil); err != nil {
 		return fmt.Errorf("cannot save the ledger: %w", err)
 	}
-	if err := j.host.Flush(); err != nil {
+	if err := j.disk.Flush(); err != nil {
 		return fmt.Errorf("cannot save the ledger: %w", err)
 	}
-	j.ledger, j.exists = ledger, true
+	j.ledger, j.written = ledger, string(body)
 	return nil
 }
 
-// Backup keeps the content of file, as it is before us.
+// Backup keeps the content of file as it is before it is changed.
 func (j *Journal) Backup(ctx context.Context, file state.File) error {
 	if err := j.makeDirs(ctx); err != nil {
 		return err
 	}
-	return j.host.Backup(ctx, file, j.before())
+	return j.disk.Backup(ctx, file, j.before())
 }
 
 // Content opens the content that Backup kept.
 func (j *Journal) Content(sha256 string) (io.ReadCloser, error) {
-	return j.host.Open(path.Join(j.before(), sha256))
+	return j.disk.Open(path.Join(j.before(), sha256))
 }
 
 // makeDirs makes the journal's own directories, which no ledger remembers: they go with the ledger.
 func (j *Journal) makeDirs(ctx context.Context) error {
 	for _, dir := range []string{j.dir, j.before()} {
 		want := state.Dir{Path: dir, Mode: 0o700, Purge: true}
-		is, err := j.host.Observe(ctx, want.Key())
+		is, err := j.disk.Observe(ctx, want.Key())
 		if err != nil {
 			return err
 		}
-		if state.Equal(is, want) {
+		if state.Satisfies(is, want) {
 			continue
 		}
-		if err := j.host.Set(ctx, state.Change{From: is, To: want}, nil); err != nil {
+		if err := j.disk.Set(ctx, state.Change{From: is, To: want}, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (j *Journal) path() string   { return path.Join(j.dir, "ledger.json") }
+func (j *Journal) path() string   { return path.Join(j.dir, j.name) }
 func (j *Journal) before() string { return path.Join(j.dir, "before") }

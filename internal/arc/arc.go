@@ -1,6 +1,7 @@
-// Package arc makes a machine known to Azure Arc and gives its identity the roles that it needs on the cluster. It is a conversation
-// with strangers - azcmagent on this machine, Resource Manager, the cluster - and so is ordinary code, not resources: what it is
-// about to do is recorded first, so that a run that was killed is finished by the next, and all of it can be taken back.
+// Package arc makes a machine known to Azure Arc and gives its identity the roles that it needs on
+// the cluster. It is a conversation with strangers - azcmagent on this machine, Resource Manager,
+// the cluster - and so is ordinary code, not resources: what it is about to do is recorded first,
+// so that a run that was killed is finished by the next, and all of it can be taken back.
 package arc
 
 import (
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -22,18 +24,22 @@ import (
 
 // Machine runs programs on this machine and restarts its services.
 type Machine interface {
-	// Run runs a program; secret, if not nil, is the content of a file that only root reads while it runs, whose path is the last
-	// argument.
+	// Run runs a program; secret, if not nil, is the content of a file that only root reads while
+	// it runs, whose path is the last argument.
 	Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error)
 	RestartUnit(ctx context.Context, name string) error
 }
 
-// Record is what has been done, or is being done, to this machine and in Azure: all that is to be taken back.
+// Record is what has been done, or is being done, to this machine and in Azure: all that is to be
+// taken back.
 type Record struct {
 	// MachineID is the ARM id of the Arc machine.
 	MachineID string `json:"machineId"`
-	// Connected tells that we have connected the machine; one that somebody else has stays connected.
+	// Connected tells that we have connected the machine; one that somebody else has connected is
+	// left alone.
 	Connected bool `json:"connected"`
+	// Proxy is the proxy that we have given the Arc agent.
+	Proxy string `json:"proxy,omitempty"`
 	// Assignments are the role assignments that we have made.
 	Assignments []Assignment `json:"assignments,omitempty"`
 }
@@ -50,31 +56,37 @@ type Arc struct {
 	Machine    Machine
 	Credential azcore.TokenCredential
 	Options    *arm.ClientOptions
+	// Proxy is the configured proxy for https, which the Arc agent is to use too; "" is none.
+	Proxy config.Secret
 	// Save writes the record down; it is called before every touch.
 	Save func(Record) error
 	// Say tells what is being waited for.
 	Say func(format string, args ...any)
-	// Poll is the first pause between two looks; 0 is 2 s.
+	// Warn tells what the owner of the machine should know; nil tells nobody.
+	Warn func(format string, args ...any)
+	// Poll is the first pause before a question is asked again; 0 is 2 s.
 	Poll time.Duration
 }
 
 // ErrNotInstalled tells that the Arc agent is not on this machine.
-var ErrNotInstalled = errors.New("the Azure Connected Machine agent (azcmagent) is not installed; install it from packages.microsoft.com (apt-get install azcmagent), or with the script of the Azure portal (Azure Arc, Machines, Add)")
+var ErrNotInstalled = errors.New("the Azure Connected Machine agent (azcmagent) is not " +
+	"installed; install it from packages.microsoft.com (apt-get install azcmagent), or with the " +
+	"script of the Azure portal (Azure Arc, Machines, Add)")
 
 // shown is what `azcmagent show --json` says.
 type shown struct {
 	ResourceName   string `json:"resourceName"`
 	ResourceGroup  string `json:"resourceGroup"`
 	SubscriptionID string `json:"subscriptionId"`
+	AgentVersion   string `json:"agentVersion"`
+	Status         string `json:"status"`
+	AgentStatus    string `json:"agentStatus"`
 }
 
 // show asks the Arc agent how it is.
 func (a Arc) show(ctx context.Context) (shown, error) {
 	var s shown
-	out, err := a.Machine.Run(ctx, nil, "azcmagent", "show", "--json")
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, ErrNotInstalled
-	}
+	out, err := a.azcmagent(ctx, "show", "--json")
 	if err != nil {
 		return s, err
 	}
@@ -84,13 +96,24 @@ func (a Arc) show(ctx context.Context) (shown, error) {
 	return s, nil
 }
 
-// registered tells whether the machine belongs to Arc. One that is, but has lost its way to Azure, shows as Disconnected.
+// azcmagent runs the Arc agent's program.
+func (a Arc) azcmagent(ctx context.Context, args ...string) ([]byte, error) {
+	out, err := a.Machine.Run(ctx, nil, append([]string{"azcmagent"}, args...)...)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNotInstalled
+	}
+	return out, err
+}
+
+// registered tells whether the machine belongs to Arc. One that is, but has lost its way to Azure,
+// shows as Disconnected.
 func (s shown) registered() bool { return s.ResourceName != "" }
 
 func (s shown) id() string { return machineID(s.SubscriptionID, s.ResourceGroup, s.ResourceName) }
 
 func machineID(subscription, group, name string) string {
-	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.HybridCompute/machines/%s", subscription, group, name)
+	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/%s/%s", subscription, group,
+		"Microsoft.HybridCompute/machines", name)
 }
 
 // Check finds out, without touching anything, whether the machine can be enrolled.
@@ -99,36 +122,80 @@ func (a Arc) Check(ctx context.Context) error {
 	return err
 }
 
-// Enrol connects the machine, unless it is connected, and gives its identity its roles on the cluster. It returns the identity's
-// object id and when its newest role was assigned.
+// Enrol connects the machine, unless it is connected, and gives its identity its roles on the
+// cluster. A machine that we have connected and that Azure no longer knows, or whose identity has
+// expired, is connected anew. It returns the identity's object id and when its newest role was
+// assigned.
 func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time.Time, err error) {
 	is, err := a.show(ctx)
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	want := a.Config.Arc
+	if is.registered() {
+		if is, err = a.check(ctx, is, &r); err != nil {
+			return "", time.Time{}, err
+		}
+	}
 	if !is.registered() {
-		is = shown{ResourceName: want.MachineName, ResourceGroup: want.ResourceGroup, SubscriptionID: a.Config.SubscriptionID}
-		r.MachineID, r.Connected = is.id(), true
-		if err := a.Save(r); err != nil {
-			return "", time.Time{}, err
-		}
-		a.say("connecting the machine to Azure Arc as %s", want.MachineName)
-		if err := a.connect(ctx); err != nil {
-			return "", time.Time{}, err
-		}
-	} else if r.MachineID != is.id() {
-		r.MachineID, r.Connected = is.id(), false
-		if err := a.Save(r); err != nil {
+		if is, err = a.join(ctx, &r); err != nil {
 			return "", time.Time{}, err
 		}
 	}
 	principal, err = a.principal(ctx, is)
-	if err != nil || want.AutoRoleAssignment == nil || !*want.AutoRoleAssignment {
+	if err != nil || !a.assigns() {
 		return principal, time.Time{}, err
 	}
 	newest, err = a.assign(ctx, &r, principal)
 	return principal, newest, err
+}
+
+// check compares a registered machine with the record. It returns an unregistered one when ours is
+// to be connected anew.
+func (a Arc) check(ctx context.Context, is shown, r *Record) (shown, error) {
+	_, found, err := a.find(ctx, is)
+	if err != nil {
+		return is, err
+	}
+	lost := !found || is.agent() == Expired
+	switch ours := r.names(is) && r.Connected; {
+	case ours && lost:
+		a.say("leaving Azure Arc, which no longer accepts the machine, to connect it anew")
+		err := a.Leave(ctx, *r)
+		*r = Record{}
+		return shown{}, err
+	case ours:
+		return is, a.setProxy(ctx, r)
+	case lost:
+		return is, fmt.Errorf("cannot use the Arc machine %s: Azure Arc no longer accepts it; "+
+			"disconnect it (azcmagent disconnect --force-local-only) and run the command again",
+			is.ResourceName)
+	case r.names(is):
+		return is, nil
+	}
+	r.MachineID, r.Connected = is.id(), false
+	return is, a.Save(*r)
+}
+
+// join connects the machine as configured.
+func (a Arc) join(ctx context.Context, r *Record) (shown, error) {
+	want := a.Config.Arc
+	is := shown{ResourceName: want.MachineName, ResourceGroup: want.ResourceGroup,
+		SubscriptionID: a.Config.SubscriptionID}
+	r.MachineID, r.Connected = is.id(), true
+	if err := a.Save(*r); err != nil {
+		return is, err
+	}
+	if err := a.setProxy(ctx, r); err != nil {
+		return is, err
+	}
+	a.say("connecting the machine to Azure Arc as %s", want.MachineName)
+	return is, a.connect(ctx)
+}
+
+func (a Arc) warn(format string, args ...any) {
+	if a.Warn != nil {
+		a.Warn(format, args...)
+	}
 }
 
 func (a Arc) say(format string, args ...any) {
@@ -137,18 +204,22 @@ func (a Arc) say(format string, args ...any) {
 	}
 }
 
-// connect runs azcmagent connect. The token is in a file that only root reads, never among the arguments, which every user of the
-// machine can see.
+// connect runs azcmagent connect. The token is in a file that only root reads, never among the
+// arguments, which every user of the machine can see.
 func (a Arc) connect(ctx context.Context) error {
-	token, err := a.Credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{a.Config.ResourceManagerEndpoint + "/.default"}})
+	token, err := a.Credential.GetToken(ctx,
+		policy.TokenRequestOptions{Scopes: []string{a.Config.ResourceManagerEndpoint +
+			"/.default"}})
 	if err != nil {
 		return identity.Explain(err, identity.Need{Doing: "get a token for connecting the machine"})
 	}
 	settings := map[string]any{
-		"access-token": token.Token, "subscription-id": a.Config.SubscriptionID, "resource-group": a.Config.Arc.ResourceGroup, "tenant-id": a.Config.TenantID,
-		"location": a.Config.Arc.Location, "resource-name": a.Config.Arc.MachineName, "cloud": clouds[a.Config.Cloud],
+		"access-token": token.Token, "subscription-id": a.Config.SubscriptionID,
+		"resource-group": a.Config.Arc.ResourceGroup, "tenant-id": a.Config.TenantID,
+		"location": a.Config.Arc.Location, "resource-name": a.Config.Arc.MachineName,
+		"cloud": clouds[a.Config.Cloud],
 	}
-	if tags := join(a.Config.Arc.Tags); tags != "" {
+	if tags := pairs(a.Config.Arc.Tags); tags != "" {
 		settings["tags"] = tags
 	}
 	file, err := json.Marshal(settings)
@@ -156,40 +227,65 @@ func (a Arc) connect(ctx context.Context) error {
 		return fmt.Errorf("internal error: %w", err)
 	}
 	if _, err := a.Machine.Run(ctx, file, "azcmagent", "connect", "--config"); err != nil {
-		return fmt.Errorf("cannot connect the machine to Azure Arc: %w; the identity needs the role %q on the resource group %s", err, "Azure Connected Machine Onboarding", a.Config.Arc.ResourceGroup)
+		return fmt.Errorf("cannot connect the machine to Azure Arc: %w; the identity needs the "+
+			"role %q on the resource group %s", err, onboarding, a.Config.Arc.ResourceGroup)
 	}
 	return nil
 }
 
 // clouds are the names that azcmagent has for the clouds.
-var clouds = map[string]string{config.PublicCloud: "AzureCloud", config.USGovernmentCloud: "AzureUSGovernment", config.ChinaCloud: "AzureChinaCloud"}
+var clouds = map[string]string{config.PublicCloud: "AzureCloud",
+	config.USGovernmentCloud: "AzureUSGovernment", config.ChinaCloud: "AzureChinaCloud"}
 
-// principal waits until Resource Manager knows the machine and its identity, and returns the identity's object id.
-func (a Arc) principal(ctx context.Context, is shown) (string, error) {
-	machines, err := armhybridcompute.NewMachinesClient(is.SubscriptionID, a.Credential, a.Options)
-	if err != nil {
-		return "", fmt.Errorf("cannot make a client of Resource Manager: %w", err)
-	}
-	principal := ""
-	err = a.retry(ctx, 5*time.Minute, "waiting for Azure to know the Arc machine", func() (bool, error) {
-		got, err := machines.Get(ctx, is.ResourceGroup, is.ResourceName, nil)
-		if failed, ok := errors.AsType[*azcore.ResponseError](err); ok && failed.ErrorCode == "ResourceNotFound" {
-			return false, nil
-		}
-		if err != nil {
-			return false, identity.Explain(err, identity.Need{Doing: "read the Arc machine", Role: "Azure Connected Machine Onboarding", Scope: is.id()})
-		}
-		if got.Identity == nil || got.Identity.PrincipalID == nil || *got.Identity.PrincipalID == "" {
-			return false, nil
-		}
-		principal = *got.Identity.PrincipalID
-		return true, nil
-	})
+// principal waits until Resource Manager knows the machine and its identity, and returns the
+// identity's object id.
+func (a Arc) principal(ctx context.Context, is shown) (principal string, err error) {
+	err = a.retry(ctx, 5*time.Minute, "waiting for Azure to know the Arc machine",
+		func() (bool, error) {
+			principal, _, err = a.find(ctx, is)
+			return principal != "", err
+		})
 	return principal, err
 }
 
+// find asks Resource Manager whether it knows the machine, and for its identity's object id, which
+// it may learn later.
+func (a Arc) find(ctx context.Context, is shown) (principal string, found bool, err error) {
+	machines, err := a.machines(is.SubscriptionID)
+	if err != nil {
+		return "", false, err
+	}
+	got, err := machines.Get(ctx, is.ResourceGroup, is.ResourceName, nil)
+	if isMissing(err) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, identity.Explain(err, is.need())
+	}
+	if got.Identity != nil && got.Identity.PrincipalID != nil {
+		principal = *got.Identity.PrincipalID
+	}
+	return principal, true, nil
+}
+
+// isMissing tells that Resource Manager does not know what it was asked about.
+func isMissing(err error) bool {
+	failed, ok := errors.AsType[*azcore.ResponseError](err)
+	return ok && failed.StatusCode == http.StatusNotFound &&
+		(failed.ErrorCode == "ResourceNotFound" || failed.ErrorCode == "ResourceGroupNotFound")
+}
+
+func (a Arc) machines(subscription string) (*armhybridcompute.MachinesClient, error) {
+	client, err := armhybridcompute.NewMachinesClient(subscription, a.Credential, a.Options)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+	}
+	return client, nil
+}
+
 // retry asks again, later each time, until it is done, fails, or too long has passed.
-func (a Arc) retry(ctx context.Context, most time.Duration, waiting string, ask func() (bool, error)) error {
+func (a Arc) retry(ctx context.Context, most time.Duration, waiting string,
+	ask func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	pause := a.Poll
@@ -204,14 +300,16 @@ func (a Arc) retry(ctx context.Context, most time.Duration, waiting string, ask 
 		a.say("%s (%s)", waiting, time.Since(began).Truncate(time.Second))
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("gave up %s after %s: %w", waiting, time.Since(began).Truncate(time.Second), ctx.Err())
+			return fmt.Errorf("gave up %s after %s: %w", waiting,
+				time.Since(began).Truncate(time.Second), ctx.Err())
 		case <-time.After(pause):
 		}
 	}
 }
 
-// Leave takes back what the record says: role assignments, the machine's resource, and its connection. It goes on after an error
-// and returns all of them; what could not be taken back is saved as still to do.
+// Leave takes back what the record says: role assignments, the machine's resource, its connection,
+// and the agent's proxy. It goes on after an error and returns all of them; what could not be taken
+// back is saved as still to do.
 func (a Arc) Leave(ctx context.Context, r Record) error {
 	var errs []error
 	var left []Assignment
@@ -228,28 +326,37 @@ func (a Arc) Leave(ctx context.Context, r Record) error {
 			r.Connected = false
 		}
 	}
-	return errors.Join(append(errs, a.Save(r))...)
+	errs = append(errs, a.Save(r), a.clearProxy(ctx, &r))
+	return errors.Join(errs...)
 }
 
-// disconnect deletes the machine's resource, and then has azcmagent forget it.
+// disconnect deletes the machine's resource, if there still is one, and then has azcmagent forget
+// it.
 func (a Arc) disconnect(ctx context.Context, r Record) error {
 	id, err := arm.ParseResourceID(r.MachineID)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	machines, err := armhybridcompute.NewMachinesClient(id.SubscriptionID, a.Credential, a.Options)
+	machines, err := a.machines(id.SubscriptionID)
 	if err != nil {
-		return fmt.Errorf("cannot make a client of Resource Manager: %w", err)
-	}
-	a.say("removing the machine from Azure Arc")
-	if _, err := machines.Delete(ctx, id.ResourceGroupName, id.Name, nil); err != nil {
-		return identity.Explain(err, identity.Need{Doing: "delete the Arc machine " + id.Name, Role: "Azure Connected Machine Resource Administrator", Scope: r.MachineID})
-	}
-	is, err := a.show(ctx)
-	if err != nil || !is.registered() {
 		return err
 	}
-	if _, err := a.Machine.Run(ctx, nil, "azcmagent", "disconnect", "--force-local-only"); err != nil {
+	a.say("removing the machine from Azure Arc")
+	// Deleting takes a role that connecting does not, so it is not asked for without need.
+	if _, err := machines.Get(ctx, id.ResourceGroupName, id.Name, nil); !isMissing(err) {
+		if _, err := machines.Delete(ctx, id.ResourceGroupName, id.Name, nil); err != nil {
+			return identity.Explain(err, identity.Need{Doing: "delete the Arc machine " + id.Name,
+				Role: "Azure Connected Machine Resource Administrator", Scope: r.MachineID})
+		}
+	}
+	is, err := a.show(ctx)
+	if errors.Is(err, ErrNotInstalled) || err == nil && !is.registered() {
+		return nil
+	}
+	if err == nil {
+		_, err = a.azcmagent(ctx, "disconnect", "--force-local-only")
+	}
+	if err != nil {
 		return fmt.Errorf("cannot disconnect the machine from Azure Arc: %w", err)
 	}
 	return nil

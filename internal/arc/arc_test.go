@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,17 +62,22 @@ type world struct {
 	fuse   *fuse
 	argv   []string
 	absent bool
+	// proxy is the configured one; warned is what the owner of the machine was told.
+	proxy  config.Secret
+	warned []string
 }
 
 // The server is one for all tests; each has its own world behind it.
 var (
 	server  *httptest.Server
+	tunnel  *azuresimtest.Tunnel
 	current *world
 )
 
 func TestMain(m *testing.M) {
 	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.Contains(r.URL.Path, "/providers/") && r.Method != http.MethodGet && current.fuse.touch() != nil {
+		if strings.Contains(r.URL.Path, "/providers/") && r.Method != http.MethodGet &&
+			current.fuse.touch() != nil {
 			panic(http.ErrAbortHandler) // dead before the request arrives
 		}
 		current.sim.ServeHTTP(w, r)
@@ -79,19 +85,24 @@ func TestMain(m *testing.M) {
 			_ = current.fuse.touch() // dead before the answer arrives
 		}
 	}))
+	tunnel = azuresimtest.NewTunnel()
 	os.Exit(azuresimtest.Main(m))
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, sim: &azuresim.Sim{}, fuse: &fuse{}}
+	w := &world{t: t, sim: &azuresim.Sim{}, fuse: &fuse{}, proxy: config.Secret(tunnel.URL)}
 	w.sim.Load(azuresim.World{
-		Subscriptions: []azuresim.Subscription{{ID: subscription}}, ResourceGroups: []string{groupID},
-		Applications: []azuresim.Application{{ClientID: "aaaaaaaa-0000-0000-0000-000000000001", ObjectID: operator, Secrets: []azuresim.Secret{{Value: canary}}}},
-		Clusters:     []azuresim.Cluster{{ID: clusterID, Entra: true, AzureRBAC: true}},
-		Assignments:  []azuresim.Assignment{{Scope: "/subscriptions/" + subscription, RoleID: "8e3af657-a8ff-443c-a75c-2fe8c4bcb635", PrincipalID: operator}},
+		Subscriptions:  []azuresim.Subscription{{ID: subscription}},
+		ResourceGroups: []string{groupID},
+		Applications: []azuresim.Application{{ClientID: "aaaaaaaa-0000-0000-0000-000000000001",
+			ObjectID: operator, Secrets: []azuresim.Secret{{Value: canary}}}},
+		Clusters: []azuresim.Cluster{{ID: clusterID, Entra: true, AzureRBAC: true}},
+		Assignments: []azuresim.Assignment{{Scope: "/subscriptions/" + subscription,
+			RoleID: "8e3af657-a8ff-443c-a75c-2fe8c4bcb635", PrincipalID: operator}},
 	})
-	w.agent = azuresim.ConnectedMachine{Endpoint: server.URL, Dir: t.TempDir(), Client: server.Client()}
+	w.agent = azuresim.ConnectedMachine{Endpoint: server.URL, Dir: t.TempDir(),
+		Client: server.Client()}
 	current = w
 	return w
 }
@@ -102,9 +113,16 @@ func (w *world) Run(ctx context.Context, secret []byte, argv ...string) ([]byte,
 		return nil, fmt.Errorf("cannot run azcmagent: %w", fs.ErrNotExist)
 	}
 	w.argv = append(w.argv, strings.Join(argv, " "))
-	if argv[1] == "show" {
+	switch argv[1] {
+	case "show":
 		c, _ := w.agent.Show()
-		return json.Marshal(c)
+		return json.Marshal(struct {
+			azuresim.Connection
+			Status       string `json:"status"`
+			AgentVersion string `json:"agentVersion"`
+		}{c, w.agent.Status(ctx), "1.62.0"})
+	case "config":
+		return w.setting(argv)
 	}
 	if err := w.fuse.touch(); err != nil {
 		return nil, err
@@ -116,8 +134,23 @@ func (w *world) Run(ctx context.Context, secret []byte, argv ...string) ([]byte,
 	if err := json.Unmarshal(secret, &settings); err != nil {
 		w.t.Errorf("the settings of connect: %v", err)
 	}
-	err := w.agent.Connect(ctx, azuresim.Connection{SubscriptionID: settings["subscription-id"], ResourceGroup: settings["resource-group"], TenantID: settings["tenant-id"],
-		Location: settings["location"], ResourceName: settings["resource-name"], AccessToken: settings["access-token"]})
+	err := w.agent.Connect(ctx, azuresim.Connection{SubscriptionID: settings["subscription-id"],
+		ResourceGroup: settings["resource-group"], TenantID: settings["tenant-id"],
+		Location: settings["location"], ResourceName: settings["resource-name"],
+		AccessToken: settings["access-token"]})
+	return nil, errors.Join(err, w.fuse.touch())
+}
+
+// setting is azcmagent config.
+func (w *world) setting(argv []string) ([]byte, error) {
+	if argv[2] == "get" {
+		value, err := w.agent.Setting(argv[3])
+		return []byte(value + "\n"), err
+	}
+	if err := w.fuse.touch(); err != nil {
+		return nil, err
+	}
+	err := w.agent.Set(argv[3], strings.Join(argv[4:], ""))
 	return nil, errors.Join(err, w.fuse.touch())
 }
 
@@ -126,10 +159,15 @@ func (w *world) RestartUnit(context.Context, string) error { return nil }
 func (w *world) config() config.Azure {
 	yes := true
 	return config.Azure{
-		TenantID: azuresim.DefaultTenant, SubscriptionID: subscription, Cloud: config.PublicCloud, AuthorityHost: server.URL, ResourceManagerEndpoint: server.URL,
-		ServicePrincipal: &config.ServicePrincipal{TenantID: azuresim.DefaultTenant, ClientID: "aaaaaaaa-0000-0000-0000-000000000001", ClientSecret: canary},
-		TargetCluster:    config.TargetCluster{ResourceID: clusterID}, KubeletCredential: config.CredentialToken,
-		Arc: &config.Arc{MachineName: "edge-1", ResourceGroup: "edge", Location: "lab", AutoRoleAssignment: &yes, Roles: []string{config.RoleReader, config.RoleRBACClusterAdmin, "0ab0b1a8-8aac-4efd-b8c2-3ee1fb270be8"}},
+		TenantID: azuresim.DefaultTenant, SubscriptionID: subscription, Cloud: config.PublicCloud,
+		AuthorityHost: server.URL, ResourceManagerEndpoint: server.URL,
+		ServicePrincipal: &config.ServicePrincipal{TenantID: azuresim.DefaultTenant,
+			ClientID: "aaaaaaaa-0000-0000-0000-000000000001", ClientSecret: canary},
+		TargetCluster:     config.TargetCluster{ResourceID: clusterID},
+		KubeletCredential: config.CredentialToken,
+		Arc: &config.Arc{MachineName: "edge-1", ResourceGroup: "edge", Location: "lab",
+			AutoRoleAssignment: &yes, Roles: []string{config.RoleReader,
+				config.RoleRBACClusterAdmin, "0ab0b1a8-8aac-4efd-b8c2-3ee1fb270be8"}},
 	}
 }
 
@@ -145,7 +183,8 @@ func (w *world) arc(n int) (Arc, context.Context) {
 		w.t.Fatal(err)
 	}
 	options := identity.ARM(c, nil)
-	options.Retry = policy.RetryOptions{MaxRetries: 2, RetryDelay: time.Millisecond, MaxRetryDelay: 2 * time.Millisecond}
+	options.Retry = policy.RetryOptions{MaxRetries: 2, RetryDelay: time.Millisecond,
+		MaxRetryDelay: 2 * time.Millisecond}
 	save := func(r Record) error {
 		if err := w.fuse.touch(); err != nil {
 			return err
@@ -153,14 +192,18 @@ func (w *world) arc(n int) (Arc, context.Context) {
 		w.record = r
 		return w.fuse.touch()
 	}
-	return Arc{Config: c, Machine: w, Credential: credential, Options: options, Save: save, Poll: time.Millisecond}, ctx
+	warn := func(format string, args ...any) {
+		w.warned = append(w.warned, fmt.Sprintf(format, args...))
+	}
+	return Arc{Config: c, Machine: w, Credential: credential, Options: options, Save: save,
+		Proxy: w.proxy, Warn: warn, Poll: time.Millisecond}, ctx
 }
 
 // given counts the role assignments beside the operator's.
 func (w *world) given() int { return len(w.sim.Assignments()) - 1 }
 
-// Killed at each touch of an enrolment, the next run finishes with one machine and one of each role; killed at each touch of the
-// leaving, the next run leaves nothing.
+// Killed at each touch of an enrolment, the next run finishes with one machine and one of each
+// role; killed at each touch of the leaving, the next run leaves nothing.
 func TestKilledAnywhere(t *testing.T) {
 	whole := newWorld(t)
 	a, ctx := whole.arc(0)
@@ -207,8 +250,10 @@ func (w *world) enrolAndLeave(when string) {
 	if _, _, err := a.Enrol(ctx, w.record); err != nil {
 		w.t.Fatalf("%s, again: %v", when, err)
 	}
-	if machines := w.sim.Machines(); len(machines) != 1 || w.given() != 3 || len(w.record.Assignments) != 3 || !w.record.Connected {
-		w.t.Errorf("%s, again: machines %v, %d assignments, record %+v", when, machines, w.given(), w.record)
+	if machines := w.sim.Machines(); len(machines) != 1 || w.given() != 3 ||
+		len(w.record.Assignments) != 3 || !w.record.Connected {
+		w.t.Errorf("%s, again: machines %v, %d assignments, record %+v", when, machines, w.given(),
+			w.record)
 	}
 	a, ctx = w.arc(0)
 	if err := a.Leave(ctx, w.record); err != nil {
@@ -219,23 +264,30 @@ func (w *world) enrolAndLeave(when string) {
 
 func (w *world) gone(when string) {
 	w.t.Helper()
+	if proxy, err := w.agent.Setting(azuresim.ProxyURL); err != nil || proxy != "" ||
+		w.record.Proxy != "" {
+		w.t.Errorf("%s: left is the proxy %q (recorded %q), %v", when, proxy, w.record.Proxy, err)
+	}
 	if _, connected := w.agent.Show(); connected || len(w.sim.Machines()) != 0 || w.given() != 0 {
-		w.t.Errorf("%s: left are machines %v, %d assignments, connected %v", when, w.sim.Machines(), w.given(), connected)
+		w.t.Errorf("%s: left are machines %v, %d assignments, connected %v", when, w.sim.Machines(),
+			w.given(), connected)
 	}
 }
 
-// What somebody else has done stays: a machine that is connected, a role that is given.
-func TestTheirsStays(t *testing.T) {
+// What somebody else has done is left alone: a machine that is connected, a role that is given.
+func TestForeignEnrolmentRemains(t *testing.T) {
 	w := newWorld(t)
 	a, ctx := w.arc(0)
 	if err := a.connect(ctx); err != nil {
 		t.Fatal(err)
 	}
-	principal, err := a.principal(ctx, shown{ResourceName: "edge-1", ResourceGroup: "edge", SubscriptionID: subscription})
+	principal, err := a.principal(ctx,
+		shown{ResourceName: "edge-1", ResourceGroup: "edge", SubscriptionID: subscription})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.sim.Assign(azuresim.Assignment{Scope: clusterID, RoleID: roleID(config.RoleReader), PrincipalID: principal})
+	w.sim.Assign(azuresim.Assignment{Scope: clusterID, RoleID: roleID(config.RoleReader),
+		PrincipalID: principal})
 	if _, _, err := a.Enrol(ctx, Record{}); err != nil {
 		t.Fatal(err)
 	}
@@ -246,26 +298,34 @@ func TestTheirsStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, connected := w.agent.Show(); !connected || len(w.sim.Machines()) != 1 || w.given() != 1 {
-		t.Errorf("machines %v, %d assignments, connected %v: what was there before is gone", w.sim.Machines(), w.given(), connected)
+		t.Errorf("machines %v, %d assignments, connected %v: somebody else's is gone",
+			w.sim.Machines(), w.given(), connected)
 	}
 }
 
 // A principal that Azure does not know everywhere yet is waited for.
 func TestNewPrincipalIsWaitedFor(t *testing.T) {
 	w := newWorld(t)
-	w.sim.Adjust(func(k *azuresim.Knobs) { k.Replication = 50 * time.Millisecond })
+	var late atomic.Int64 // by how much Azure's clock has moved on
+	w.sim.Now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
+	w.sim.Adjust(func(k *azuresim.Knobs) { k.Replication = 10 * time.Minute })
 	a, ctx := w.arc(0)
 	var said []string
-	a.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	a.Say = func(format string, args ...any) {
+		said = append(said, fmt.Sprintf(format, args...))
+		late.Add(int64(3 * time.Minute))
+	}
 	if _, _, err := a.Enrol(ctx, w.record); err != nil {
 		t.Fatal(err)
 	}
-	if w.given() != 3 || !strings.Contains(strings.Join(said, "\n"), "waiting for Azure to know the identity") {
+	if w.given() != 3 || !strings.Contains(strings.Join(said, "\n"),
+		"waiting for Azure to know the identity") {
 		t.Errorf("%d assignments; said %q", w.given(), said)
 	}
 }
 
-// What fails for a while is tried again; what fails for good is one clear error, and the next run finishes.
+// What fails for a while is tried again; what fails for good is one clear error, and the next run
+// finishes.
 func TestFaults(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -274,22 +334,35 @@ func TestFaults(t *testing.T) {
 		want    string // of the error; "" for success
 	}{
 		{"slow", azuresim.ARM, azuresim.Fault{Latency: 20 * time.Millisecond}, ""},
-		{"Entra ID is ill a while", azuresim.Entra, azuresim.Fault{Status: 503, Match: "token", Times: 1}, ""},
-		{"Entra ID is ill", azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"}, "Entra ID has a problem of its own"},
-		{"the machine hangs up a while", azuresim.ARM, azuresim.Fault{Outage: true, Match: "roleAssignments", Times: 2}, ""},
-		{"throttled a while", azuresim.ARM, azuresim.Fault{Status: 429, Match: "roleAssignments", Times: 2}, ""},
-		{"throttled", azuresim.ARM, azuresim.Fault{Status: 429, Match: "roleAssignments"}, "Resource Manager is throttling"},
-		{"machines cannot be registered", azuresim.ARM, azuresim.Fault{Status: 500, Match: "machines"}, "cannot connect the machine to Azure Arc"},
-		{"roles cannot be assigned", azuresim.ARM, azuresim.Fault{Status: 500, Match: "roleAssignments"}, "Resource Manager has a problem of its own (500)"},
-		{"a page", azuresim.ARM, azuresim.Fault{HTML: true, Match: "roleAssignments"}, "is not Azure: it sent a web page"},
+		{"Entra ID is ill a while", azuresim.Entra,
+			azuresim.Fault{Status: 503, Match: "token", Times: 1}, ""},
+		{"Entra ID is ill", azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"},
+			"Entra ID has a problem of its own"},
+		{"the machine hangs up a while", azuresim.ARM,
+			azuresim.Fault{Outage: true, Match: "roleAssignments", Times: 2}, ""},
+		{"throttled a while", azuresim.ARM,
+			azuresim.Fault{Status: 429, Match: "roleAssignments", Times: 2}, ""},
+		{"throttled", azuresim.ARM, azuresim.Fault{Status: 429, Match: "roleAssignments"},
+			"Resource Manager is throttling"},
+		{"machines cannot be registered", azuresim.ARM,
+			azuresim.Fault{Status: 500, Match: "machines"},
+			"cannot connect the machine to Azure Arc"},
+		{"roles cannot be assigned", azuresim.ARM,
+			azuresim.Fault{Status: 500, Match: "roleAssignments"},
+			"Resource Manager has a problem of its own (500)"},
+		{"a page", azuresim.ARM, azuresim.Fault{HTML: true, Match: "roleAssignments"},
+			"is not Azure: it sent a web page"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.sim.Adjust(func(k *azuresim.Knobs) { k.Faults = map[azuresim.Service]azuresim.Fault{tt.service: tt.fault} })
+			w.sim.Adjust(func(k *azuresim.Knobs) {
+				k.Faults = map[azuresim.Service]azuresim.Fault{tt.service: tt.fault}
+			})
 			a, ctx := w.arc(0)
 			_, _, err := a.Enrol(ctx, w.record)
-			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			if (err == nil) != (tt.want == "") || err != nil &&
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 			if err != nil && strings.Contains(err.Error(), canary) {
@@ -307,11 +380,14 @@ func TestRefusals(t *testing.T) {
 		change func(*world)
 		want   []string
 	}{
-		{"no Arc agent", func(w *world) { w.absent = true }, []string{"azcmagent) is not installed", "apt-get install azcmagent"}},
-		{"may not register machines", func(w *world) { w.sim.Revoke(operator) }, []string{"Azure Connected Machine Onboarding", "resource group edge"}},
+		{"no Arc agent", func(w *world) { w.absent = true },
+			[]string{"azcmagent) is not installed", "apt-get install azcmagent"}},
+		{"may not register machines", func(w *world) { w.sim.Revoke(operator) },
+			[]string{"Azure Connected Machine Onboarding", "resource group edge"}},
 		{"may not assign roles", func(w *world) {
 			w.sim.Revoke(operator)
-			w.sim.Assign(azuresim.Assignment{Scope: groupID, RoleID: "b64e21ea-ac4e-4cdf-9dc9-5b892992bee7", PrincipalID: operator})
+			w.sim.Assign(azuresim.Assignment{Scope: groupID,
+				RoleID: "b64e21ea-ac4e-4cdf-9dc9-5b892992bee7", PrincipalID: operator})
 		}, []string{"User Access Administrator", clusterID}},
 	}
 	for _, tt := range tests {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -21,8 +23,8 @@ import (
 // space is the UUID namespace of our role assignments.
 var space = uuid.MustParse("5f6f2f9e-6a0d-5c1f-8f0f-a1e59b3a7c11")
 
-// AssignmentName is the GUID of a role assignment. The same assignment always has the same one, so that making it again makes no
-// second one. ARM's ids are compared without case.
+// AssignmentName is the GUID of a role assignment. The same assignment always has the same one, so
+// that making it again makes no second one. ARM's ids are compared without case.
 func AssignmentName(scope, principal, role string) string {
 	return uuid.NewSHA1(space, []byte(strings.ToLower(scope+"|"+principal+"|"+role))).String()
 }
@@ -36,7 +38,8 @@ func roleID(role string) string {
 }
 
 // assign gives the identity its roles on the cluster and returns when the newest of them was given.
-func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest time.Time, err error) {
+func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest time.Time,
+	err error) {
 	scope := a.Config.TargetCluster.ResourceID
 	subscription, _, _ := a.Config.TargetCluster.ID()
 	client, err := armauthorization.NewRoleAssignmentsClient(subscription, a.Credential, a.Options)
@@ -46,22 +49,25 @@ func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest ti
 	for _, role := range a.Config.Arc.Roles {
 		mine := Assignment{Scope: scope, Name: AssignmentName(scope, principal, roleID(role))}
 		before := slices.Clone(r.Assignments)
-		if !slices.Contains(r.Assignments, mine) {
+		if !slices.ContainsFunc(r.Assignments, mine.is) {
 			r.Assignments = append(r.Assignments, mine)
 			if err := a.Save(*r); err != nil {
 				return newest, err
 			}
 		}
 		made, err := a.create(ctx, client, mine, principal, roleID(role))
-		if failed, ok := errors.AsType[*azcore.ResponseError](err); ok && failed.ErrorCode == "RoleAssignmentExists" {
-			r.Assignments = before // somebody else has given it, and it stays theirs
+		if failed, ok := errors.AsType[*azcore.ResponseError](err); ok &&
+			failed.ErrorCode == "RoleAssignmentExists" {
+			r.Assignments = before // somebody else has given it, and it is not ours to take
 			if err := a.Save(*r); err != nil {
 				return newest, err
 			}
 			continue
 		}
 		if err != nil {
-			return newest, identity.Explain(err, identity.Need{Doing: fmt.Sprintf("give the Arc identity the role %q", role), Role: "User Access Administrator", Scope: scope})
+			return newest, identity.Explain(err,
+				identity.Need{Doing: fmt.Sprintf("give the Arc identity the role %q", role),
+					Role: "User Access Administrator", Scope: scope})
 		}
 		if made.After(newest) {
 			newest = made
@@ -70,41 +76,93 @@ func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest ti
 	return newest, nil
 }
 
-// create makes one assignment. A principal that is so new that it is not known everywhere is waited for.
-func (a Arc) create(ctx context.Context, client *armauthorization.RoleAssignmentsClient, mine Assignment, principal, role string) (made time.Time, err error) {
-	parameters := armauthorization.RoleAssignmentCreateParameters{Properties: &armauthorization.RoleAssignmentProperties{
-		PrincipalID: to.Ptr(principal), PrincipalType: to.Ptr(armauthorization.PrincipalTypeServicePrincipal),
+// is compares as ARM does, without case.
+func (a Assignment) is(b Assignment) bool {
+	return strings.EqualFold(a.Scope, b.Scope) && strings.EqualFold(a.Name, b.Name)
+}
+
+// create makes one assignment. A principal that is so new that it is not known everywhere is waited
+// for.
+func (a Arc) create(ctx context.Context, client *armauthorization.RoleAssignmentsClient,
+	mine Assignment, principal, role string) (made time.Time, err error) {
+	properties := &armauthorization.RoleAssignmentProperties{
+		PrincipalID:      to.Ptr(principal),
+		PrincipalType:    to.Ptr(armauthorization.PrincipalTypeServicePrincipal),
 		RoleDefinitionID: to.Ptr("/providers/Microsoft.Authorization/roleDefinitions/" + role),
-	}}
-	err = a.retry(ctx, 10*time.Minute, "waiting for Azure to know the identity of the Arc machine", func() (bool, error) {
-		got, err := client.Create(ctx, mine.Scope, mine.Name, parameters, nil)
-		if failed, ok := errors.AsType[*azcore.ResponseError](err); ok && failed.ErrorCode == "PrincipalNotFound" {
-			return false, nil
-		}
-		if err == nil && got.Properties != nil && got.Properties.CreatedOn != nil {
-			made = *got.Properties.CreatedOn
-		}
-		return err == nil, err
-	})
+	}
+	parameters := armauthorization.RoleAssignmentCreateParameters{Properties: properties}
+	err = a.retry(ctx, 10*time.Minute, "waiting for Azure to know the identity of the Arc machine",
+		func() (bool, error) {
+			got, err := client.Create(ctx, mine.Scope, mine.Name, parameters, nil)
+			if failed, ok := errors.AsType[*azcore.ResponseError](err); ok &&
+				failed.ErrorCode == "PrincipalNotFound" {
+				return false, nil
+			}
+			if err == nil && got.Properties != nil && got.Properties.CreatedOn != nil {
+				made = *got.Properties.CreatedOn
+			}
+			return err == nil, err
+		})
 	return made, err
 }
 
 func (a Arc) unassign(ctx context.Context, mine Assignment) error {
-	client, err := armauthorization.NewRoleAssignmentsClient(a.Config.SubscriptionID, a.Credential, a.Options)
+	client, err := armauthorization.NewRoleAssignmentsClient(a.Config.SubscriptionID, a.Credential,
+		a.Options)
 	if err != nil {
 		return fmt.Errorf("cannot make a client of Resource Manager: %w", err)
 	}
 	if _, err := client.Delete(ctx, mine.Scope, mine.Name, nil); err != nil {
-		return identity.Explain(err, identity.Need{Doing: "remove the role assignment " + mine.Name, Role: "User Access Administrator", Scope: mine.Scope})
+		return identity.Explain(err, identity.Need{Doing: "remove the role assignment " + mine.Name,
+			Role: "User Access Administrator", Scope: mine.Scope})
 	}
 	return nil
 }
 
-// join writes tags as azcmagent takes them.
-func join(tags map[string]string) string {
-	var pairs []string
-	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		pairs = append(pairs, key+"="+tags[key])
+// assigned tells whether the identity has all its roles on the cluster, whoever has given them and
+// whether there or above.
+func (a Arc) assigned(ctx context.Context, principal string) (bool, error) {
+	scope := a.Config.TargetCluster.ResourceID
+	subscription, _, _ := a.Config.TargetCluster.ID()
+	client, err := armauthorization.NewRoleAssignmentsClient(subscription, a.Credential, a.Options)
+	if err != nil {
+		return false, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
 	}
-	return strings.Join(pairs, ",")
+	missing := map[string]bool{}
+	for _, role := range a.Config.Arc.Roles {
+		missing[roleID(role)] = true
+	}
+	// The client puts the filter into the URL as it is.
+	filter := url.PathEscape(fmt.Sprintf("principalId eq '%s'", principal))
+	pages := client.NewListForScopePager(scope,
+		&armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: &filter})
+	for pages.More() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return false, identity.Explain(err, identity.Need{
+				Doing: "read the roles of the Arc identity", Role: config.RoleReader, Scope: scope})
+		}
+		for _, got := range page.Value {
+			if p := got.Properties; p != nil && p.Scope != nil && p.RoleDefinitionID != nil &&
+				covers(*p.Scope, scope) {
+				delete(missing, strings.ToLower(path.Base(*p.RoleDefinitionID)))
+			}
+		}
+	}
+	return len(missing) == 0, nil
+}
+
+// covers tells whether a role that is assigned at one scope holds at another.
+func covers(at, scope string) bool {
+	at, scope = strings.ToLower(strings.TrimRight(at, "/")), strings.ToLower(scope)
+	return at == scope || strings.HasPrefix(scope, at+"/")
+}
+
+// pairs writes tags as azcmagent takes them.
+func pairs(tags map[string]string) string {
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		list = append(list, key+"="+tags[key])
+	}
+	return strings.Join(list, ",")
 }

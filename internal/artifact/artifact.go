@@ -1,7 +1,8 @@
-// Package artifact gets the binaries that a node is made of: it knows where each is published and what its digest is,
-// downloads it from mirrors or upstream, verifies it while it arrives, and unpacks it into a content-addressed store. It does
-// not install anything: a store entry becomes visible on the host through links that others make. The agent's verbs call
-// Resolve, then Fetcher.Run beside their other work, and Collect at the end.
+// Package artifact gets the binaries that a node is made of: it knows where each is published and
+// what its digest is, downloads it from mirrors or upstream, verifies it while it arrives, and
+// unpacks it into a content-addressed store. It does not install anything: a store entry becomes
+// visible on the host through links that others make. The agent's verbs call Resolve, then
+// Fetcher.Run beside their other work, and Collect at the end.
 package artifact
 
 import (
@@ -39,7 +40,8 @@ type Spec struct {
 	Version string
 	// Arch is amd64 or arm64.
 	Arch string
-	// URL, when set, replaces the upstream URL (runc.url, kubernetes.urlTemplate); the digest stays that of the release.
+	// URL, when set, replaces the upstream URL (runc.url, kubernetes.urlTemplate); the digest
+	// remains that of the release.
 	URL string
 }
 
@@ -52,7 +54,8 @@ const (
 	TarGz  Format = "tar.gz"
 )
 
-// Artifact is one published file, resolved: everything that is needed to get it and to know that it is the right one.
+// Artifact is one published file, resolved: everything that is needed to get it and to know that it
+// is the right one.
 type Artifact struct {
 	Name    Name
 	Version string
@@ -60,12 +63,15 @@ type Artifact struct {
 	// URL is where upstream publishes the file. It may carry credentials: show Redact(URL).
 	URL    string
 	Format Format
-	// ID is the digest of the published file in lower-case hex, and the name of its directory in the store: SHA-256 (64
-	// digits), or SHA-512 (128 digits) for releases that publish nothing else.
+	// ID is the digest of the published file in lower-case hex, and the name of its directory in
+	// the store: SHA-256 (64 digits), or SHA-512 (128 digits) for releases that publish nothing
+	// else.
 	ID string
-	// TarSHA256 is the digest of the uncompressed tar of an archive, or empty; with it a .tar.zst variant can be used.
+	// TarSHA256 is the digest of the uncompressed tar of an archive, or empty; with it a .tar.zst
+	// variant can be used.
 	TarSHA256 string
-	// Size is the length of the published file in bytes, 0 when unknown. It serves progress, never verification.
+	// Size is the length of the published file in bytes, 0 when unknown. It serves progress, never
+	// verification.
 	Size int64
 	// Late artifacts are not needed for a node to be Ready and leave the bandwidth to the others.
 	Late bool
@@ -86,18 +92,20 @@ func (n Name) late() bool { return n == Kubectl || n == Kubeadm || n == NPD }
 
 // upstream is where the project behind an artifact publishes a release; version has no leading "v".
 func upstream(n Name, version, arch string) string {
-	const github = "https://github.com/"
+	const github = "https://github.com/%s/releases/download/v%s/%s"
+	of := func(project, file string) string { return fmt.Sprintf(github, project, version, file) }
 	switch n {
 	case Kubelet, Kubectl, Kubeadm:
 		return fmt.Sprintf("https://dl.k8s.io/v%s/bin/linux/%s/%s", version, arch, n)
 	case Containerd:
-		return fmt.Sprintf(github+"containerd/containerd/releases/download/v%[1]s/containerd-%[1]s-linux-%[2]s.tar.gz", version, arch)
+		return of("containerd/containerd", "containerd-"+version+"-linux-"+arch+".tar.gz")
 	case Runc:
-		return fmt.Sprintf(github+"opencontainers/runc/releases/download/v%s/runc.%s", version, arch)
+		return of("opencontainers/runc", "runc."+arch)
 	case CNIPlugins:
-		return fmt.Sprintf(github+"containernetworking/plugins/releases/download/v%[1]s/cni-plugins-linux-%[2]s-v%[1]s.tgz", version, arch)
+		return of("containernetworking/plugins", "cni-plugins-linux-"+arch+"-v"+version+".tgz")
 	case NPD:
-		return fmt.Sprintf(github+"kubernetes/node-problem-detector/releases/download/v%[1]s/node-problem-detector-v%[1]s-linux_%[2]s.tar.gz", version, arch)
+		return of("kubernetes/node-problem-detector",
+			"node-problem-detector-v"+version+"-linux_"+arch+".tar.gz")
 	}
 	return ""
 }
@@ -107,10 +115,13 @@ func (s Spec) check() error {
 	switch {
 	case !slices.Contains(Names(), s.Name):
 		return fmt.Errorf("internal error: unknown artifact %q", s.Name)
-	case !regexp.MustCompile(`^v?[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.-]+)?$`).MatchString(s.Version):
-		return fmt.Errorf("cannot use version %q of %s: it is not of the form 1.2.3", s.Version, s.Name)
+	case !regexp.MustCompile(`^v?[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.-]+)?$`).MatchString(
+		s.Version):
+		return fmt.Errorf("cannot use version %q of %s: it is not of the form 1.2.3", s.Version,
+			s.Name)
 	case s.Arch != "amd64" && s.Arch != "arm64":
-		return fmt.Errorf("cannot use architecture %q for %s: only amd64 and arm64 are supported", s.Arch, s.Name)
+		return fmt.Errorf("cannot use architecture %q for %s: only amd64 and arm64 are supported",
+			s.Arch, s.Name)
 	}
 	return nil
 }

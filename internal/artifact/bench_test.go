@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// BenchmarkFetch measures the whole way of an artifact - download over loopback, digest, decompression, files, fsync - against
-// nothing but the SHA-256 of the same bytes.
+// BenchmarkFetch measures the whole way of an artifact - download over loopback, digest,
+// decompression, files, fsync - against nothing but the SHA-256 of the same bytes.
 func BenchmarkFetch(b *testing.B) {
 	const size = 32 << 20
 	half := append(noise(1, size/2), make([]byte, size/2)...)

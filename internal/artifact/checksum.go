@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// checksumURL names the checksum file that upstream publishes beside the file at raw, or "" where it publishes none. The
-// conventions are those of dl.k8s.io (<binary>.sha256) and of the release pages of containerd (<tarball>.sha256sum), runc
-// (runc.sha256sum for all architectures) and the CNI plugins (<tarball>.sha256).
+// checksumURL names the checksum file that upstream publishes beside the file at raw, or "" where
+// it publishes none. The conventions are those of dl.k8s.io (<binary>.sha256) and of the release
+// pages of containerd (<tarball>.sha256sum), runc (runc.sha256sum for all architectures) and the
+// CNI plugins (<tarball>.sha256).
 func checksumURL(n Name, raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -28,8 +29,9 @@ func checksumURL(n Name, raw string) string {
 	return u.String()
 }
 
-// parseChecksum reads the digest of file from a published checksum file: either one bare SHA-256, or the lines of sha256sum(1),
-// of which exactly one names the file. Anything else in it makes the whole file untrusted.
+// parseChecksum reads the digest of file from a published checksum file: either one bare SHA-256,
+// or the lines of sha256sum(1), of which exactly one names the file. Anything else in it makes the
+// whole file untrusted.
 func parseChecksum(text, file string) (string, error) {
 	text = strings.TrimSpace(text)
 	if isSHA256(text) {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// NewClient makes the HTTP client for downloads. The proxy is chosen by the given function alone, never by the environment;
-// nil means no proxy. Redirects never leave https. HTTP/2 is off: one stalled connection then stalls one artifact only.
+// NewClient makes the HTTP client for downloads. The proxy is chosen by the given function alone,
+// never by the environment; nil means no proxy. Redirects never leave https. HTTP/2 is off: one
+// stalled connection then stalls one artifact only.
 func NewClient(proxy func(*http.Request) (*url.URL, error)) *http.Client {
 	dialer := net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
 	var protocols http.Protocols
@@ -42,7 +43,8 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// checkProxy reports a proxy's refusal with its status, which the transport itself would only put into a text.
+// checkProxy reports a proxy's refusal with its status, which the transport itself would only put
+// into a text.
 func checkProxy(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK {
 		return nil

@@ -38,13 +38,15 @@ func TestClient(t *testing.T) {
 	defer secure.Close()
 	plain := quiet(ok, (*httptest.Server).Start)
 	defer plain.Close()
-	down := quiet(http.RedirectHandler(plain.URL+"/secret?sig=hidden", http.StatusFound).ServeHTTP, (*httptest.Server).StartTLS)
+	down := quiet(http.RedirectHandler(plain.URL+"/secret?sig=hidden", http.StatusFound).ServeHTTP,
+		(*httptest.Server).StartTLS)
 	defer down.Close()
 	denying := quiet(status(http.StatusProxyAuthRequired), (*httptest.Server).Start)
 	defer denying.Close()
 	trusting := func(s *httptest.Server) *http.Client {
 		c := NewClient(nil)
-		c.Transport.(*http.Transport).TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+		trusting := s.Client().Transport.(*http.Transport)
+		c.Transport.(*http.Transport).TLSClientConfig = trusting.TLSClientConfig.Clone()
 		return c
 	}
 	through := func(proxy string) *http.Client {
@@ -65,11 +67,16 @@ func TestClient(t *testing.T) {
 	}{
 		{"trusted", secure.URL, trusting(secure), "", ""},
 		{"plain http for a pinned digest", plain.URL, NewClient(nil), "", ""},
-		{"unknown authority", secure.URL, NewClient(nil), TLS, "unknown authority; check the machine's clock"},
-		{"plain http on an https port", strings.Replace(plain.URL, "http:", "https:", 1), NewClient(nil), TLS, "server gave HTTP response to HTTPS client"},
+		{"unknown authority", secure.URL, NewClient(nil), TLS,
+			"unknown authority; check the machine's clock"},
+		{"plain http on an https port", strings.Replace(plain.URL, "http:", "https:", 1),
+			NewClient(nil), TLS, "server gave HTTP response to HTTPS client"},
 		{"redirect to http", down.URL, trusting(down), Redirect, "it redirects from https to http"},
-		{"refused", "http://" + closed.Addr().String(), NewClient(nil), Refused, "nothing accepts connections there"},
-		{"proxy wants a password", secure.URL, through(denying.URL), ProxyAuth, "refuses the connection: HTTP status 407 Proxy Authentication Required; put the proxy's user"},
+		{"refused", "http://" + closed.Addr().String(), NewClient(nil), Refused,
+			"nothing accepts connections there"},
+		{"proxy wants a password", secure.URL, through(denying.URL), ProxyAuth,
+			"refuses the connection: HTTP status 407 Proxy Authentication Required; put the " +
+				"proxy's user"},
 		{"proxy is down", secure.URL, through("http://" + closed.Addr().String()), Refused, ""},
 	}
 	for _, tt := range tests {
@@ -82,7 +89,8 @@ func TestClient(t *testing.T) {
 				return
 			}
 			e := new(Error)
-			if !errors.As(err, &e) || e.Cause != tt.cause || !strings.Contains(err.Error(), tt.says) {
+			if !errors.As(err, &e) || e.Cause != tt.cause ||
+				!strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v", err)
 			}
 			if strings.Contains(err.Error(), "hidden") {

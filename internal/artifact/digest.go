@@ -8,7 +8,8 @@ import (
 	"hash"
 )
 
-// digest is a running hash and the value it must come to; the number of hex digits tells the algorithm.
+// digest is a running hash and the value it must come to; the number of hex digits tells the
+// algorithm.
 type digest struct {
 	hash.Hash
 	want string
@@ -26,10 +27,12 @@ func (d *digest) ok() bool { return d.got() == d.want }
 func (d *digest) got() string { return hex.EncodeToString(d.Sum(nil)) }
 
 func (d *digest) mismatch() *Error {
-	return &Error{Cause: Digest, what: fmt.Sprintf("its digest is %s, expected %s", d.got(), d.want)}
+	return &Error{Cause: Digest, what: fmt.Sprintf("its digest is %s, expected %s", d.got(),
+		d.want)}
 }
 
-// isDigest tells whether s is lower-case hex of SHA-256 or SHA-512; only such a name is ever an entry of the store.
+// isDigest tells whether s is lower-case hex of SHA-256 or SHA-512; only such a name is ever an
+// entry of the store.
 func isDigest(s string) bool {
 	if len(s) != 2*sha256.Size && len(s) != 2*sha512.Size {
 		return false

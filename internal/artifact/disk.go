@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeback is how much may be written before the kernel is asked to begin moving it to the disk, so that the fsync at the
-// end finds little left to do.
+// writeback is how much may be written before the kernel is asked to begin moving it to the disk,
+// so that the fsync at the end finds little left to do.
 const writeback = 8 << 20
 
 // diskWriter writes a file whose write errors tell that they are this machine's own.
@@ -33,7 +33,7 @@ func (w *diskWriter) Write(p []byte) (int, error) {
 // isLocal tells whether err is a fault of this machine's own disk.
 func isLocal(err error) bool {
 	e, ok := errors.AsType[*Error](err)
-	return ok && e.local()
+	return ok && e.Local()
 }
 
 func syncPath(path string) error {

@@ -25,7 +25,8 @@ type download struct {
 	client Source
 	// high is the most bytes ever kept.
 	high int64
-	// from is the URL that all kept bytes came from, or "" when they are from several or from an earlier run.
+	// from is the URL that all kept bytes came from, or "" when they are from several or from an
+	// earlier run.
 	from string
 	// etags are the entity tags under which a URL was last seen.
 	etags map[string]string
@@ -39,6 +40,9 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	d.f.event(Event{Kind: Started, Artifact: d.a, URL: c.String()})
 	if c.file {
 		return false, d.local(c)
+	}
+	if err := d.f.Touch.before("open %s", d.keptPath(c.zst)); err != nil {
+		return false, err
 	}
 	kept, err := openKept(d.keptPath(c.zst))
 	if err != nil {
@@ -58,9 +62,10 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	if serr == nil && n >= d.high+minProgress {
 		d.high, gained = n, true
 	}
-	if e := new(Error); n == 0 || errors.As(err, &e) && (e.Cause == Digest || e.Cause == Archive || e.Cause == TooLarge) {
-		if rerr := os.Remove(kept.Name()); rerr != nil {
-			return gained, diskError(rerr)
+	if e := new(Error); n == 0 || errors.As(err, &e) &&
+		(e.Cause == Digest || e.Cause == Archive || e.Cause == TooLarge) {
+		if rerr := d.discard(kept.Name()); rerr != nil {
+			return gained, rerr
 		}
 	}
 	return gained, err
@@ -112,6 +117,9 @@ func (d *download) remote(ctx context.Context, w *watch, c candidate, kept *os.F
 		return err
 	}
 	if offset < have {
+		if err := d.f.Touch.before("truncate %s", kept.Name()); err != nil {
+			return err
+		}
 		if err := kept.Truncate(offset); err != nil {
 			return diskError(err)
 		}
@@ -130,7 +138,8 @@ func (d *download) remote(ctx context.Context, w *watch, c candidate, kept *os.F
 	return d.receive(src, c, kept)
 }
 
-// request asks for the bytes from have on, under the condition that the file is still the one it was.
+// request asks for the bytes from have on, under the condition that the file is still the one it
+// was.
 func (d *download) request(ctx context.Context, c candidate, have int64) (*http.Response, error) {
 	header := http.Header{}
 	if have > 0 {
@@ -142,8 +151,10 @@ func (d *download) request(ctx context.Context, c candidate, have int64) (*http.
 	return d.client.get(ctx, http.MethodGet, c.url, header)
 }
 
-// accept judges the head of an answer: from which byte on it continues, and how long the whole file is (-1 when not told).
-func (d *download) accept(resp *http.Response, c candidate, have int64) (offset, total int64, err error) {
+// accept judges the head of an answer: from which byte on it continues, and how long the whole file
+// is (-1 when not told).
+func (d *download) accept(resp *http.Response, c candidate, have int64) (offset, total int64,
+	err error) {
 	first, total := int64(-1), int64(-1)
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -151,8 +162,10 @@ func (d *download) accept(resp *http.Response, c candidate, have int64) (offset,
 		d.from = c.url
 	case http.StatusPartialContent:
 		var last int64
-		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last, &total); n < 2 || first != have {
-			return 0, 0, &Error{Cause: Status, what: "the server answers another range than the one it was asked for"}
+		if n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last,
+			&total); n < 2 || first != have {
+			return 0, 0, &Error{Cause: Status,
+				what: "the server answers another range than the one it was asked for"}
 		}
 	case http.StatusRequestedRangeNotSatisfiable:
 		n, _ := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes */%d", &total)
@@ -160,7 +173,8 @@ func (d *download) accept(resp *http.Response, c candidate, have int64) (offset,
 		case have == 0:
 			return 0, 0, statusError(resp.StatusCode)
 		case n != 1 || total != have:
-			return 0, 0, &Error{Cause: Digest, mixed: true, what: "what is kept of the file does not fit it"}
+			return 0, 0, &Error{Cause: Digest, mixed: true,
+				what: "what is kept of the file does not fit it"}
 		}
 		resp.Body = http.NoBody
 		first = have
@@ -168,7 +182,8 @@ func (d *download) accept(resp *http.Response, c candidate, have int64) (offset,
 		return 0, 0, statusError(resp.StatusCode)
 	}
 	if total > maxDownload {
-		return 0, 0, &Error{Cause: TooLarge, what: fmt.Sprintf("it has %d bytes, more than %d", total, maxDownload)}
+		return 0, 0, &Error{Cause: TooLarge,
+			what: fmt.Sprintf("it has %d bytes, more than %d", total, maxDownload)}
 	}
 	if d.from != c.url {
 		d.from = ""
@@ -186,13 +201,15 @@ func (d *download) progress(c candidate, total int64) func(int64) {
 	return func(n int64) {
 		if now := time.Now(); now.Sub(last) >= d.f.interval() || n == total {
 			last = now
-			d.f.event(Event{Kind: Progress, Artifact: d.a, URL: c.String(), Bytes: n, Total: max(total, 0)})
+			d.f.event(Event{Kind: Progress, Artifact: d.a, URL: c.String(), Bytes: n,
+				Total: max(total, 0)})
 		}
 	}
 }
 
-// receive reads the whole file, verifies it and puts it into the store. A plain binary is the kept file itself; everything
-// else is unpacked while it arrives, into a directory that only the verified digest makes an entry.
+// receive reads the whole file, verifies it and puts it into the store. A plain binary is the kept
+// file itself; everything else is unpacked while it arrives, into a directory that only the
+// verified digest makes an entry.
 func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 	if d.a.Format == Binary && !c.zst {
 		sum := newDigest(d.a.ID)
@@ -208,9 +225,23 @@ func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 // tidy removes what is kept of a file that has reached the store.
 func (d *download) tidy() error {
 	for _, zst := range []bool{false, true} {
-		if err := os.Remove(d.keptPath(zst)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := d.discard(d.keptPath(zst)); err != nil {
 			return fmt.Errorf("cannot tidy up after %s: %w", d.a, err)
 		}
+	}
+	return nil
+}
+
+// discard removes what is kept of a file, if anything is.
+func (d *download) discard(path string) error {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := d.f.Touch.before("remove %s", path); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil {
+		return diskError(err)
 	}
 	return nil
 }
@@ -233,9 +264,9 @@ func (d *download) local(c candidate) error {
 func (d *download) unpack(src *stream, c candidate) error {
 	dir, err := d.f.stage(d.a)
 	if err != nil {
-		return diskError(err)
+		return err
 	}
-	defer removeTree(d.f.Store, filepath.Base(dir))
+	defer d.f.unstage(dir)
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return diskError(err)
@@ -245,21 +276,21 @@ func (d *download) unpack(src *stream, c candidate) error {
 	if c.zst && d.a.Format == TarGz {
 		sum = newDigest(d.a.TarSHA256)
 	}
-	err = unpack(root, d.a, c.zst, src, sum)
+	err = unpack(tree{root, d.f.Touch}, d.a, c.zst, src, sum)
 	if err := d.verdict(src, c, sum, err); err != nil {
 		return err
 	}
 	return d.f.commit(dir, d.a.ID)
 }
 
-// verdict tells what reading a whole file came to. A decoder's complaint counts only when the bytes were the published ones;
-// before that the digest explains it.
+// verdict tells what reading a whole file came to. A decoder's complaint counts only when the bytes
+// were the published ones; before that the digest explains it.
 func (d *download) verdict(src *stream, c candidate, sum *digest, err error) error {
 	known, typed := errors.AsType[*Error](err)
 	switch {
 	case src.err != nil:
 		return src.err
-	case typed && (known.local() || c.zst):
+	case typed && (known.Local() || c.zst):
 		return known
 	case err != nil && c.zst:
 		return &Error{Cause: Digest, Err: fmt.Errorf("cannot unpack the zstd variant: %w", err)}
@@ -270,7 +301,8 @@ func (d *download) verdict(src *stream, c candidate, sum *digest, err error) err
 	case typed:
 		return known
 	case err != nil:
-		return &Error{Cause: Archive, Err: fmt.Errorf("the digest is right, but the archive cannot be unpacked: %w", err)}
+		return &Error{Cause: Archive,
+			Err: fmt.Errorf("the digest is right, but the archive cannot be unpacked: %w", err)}
 	}
 	return nil
 }

@@ -52,7 +52,8 @@ type Error struct {
 	// Err is the underlying error, nil where the cause says it all.
 	Err  error
 	what string
-	// mixed marks a wrong digest over bytes from several places, for which none of them can be blamed.
+	// mixed marks a wrong digest over bytes from several places, for which none of them can be
+	// blamed.
 	mixed bool
 }
 
@@ -88,7 +89,8 @@ func (e *Error) Advice() string {
 	case ProxyAuth:
 		return "put the proxy's user and password into proxy.https"
 	case CaptivePortal:
-		return "a login page or filter answers in its place: log in to the network, or set artifacts.mirror or proxy"
+		return "a login page or filter answers in its place: log in to the network, or set " +
+			"artifacts.mirror or proxy"
 	case DNS:
 		return "check the machine's DNS servers (resolvectl status)"
 	case Refused, Unreachable, Stalled, Cut:
@@ -96,11 +98,13 @@ func (e *Error) Advice() string {
 	case Overloaded:
 		return "try again later, or add a mirror to artifacts.mirrors"
 	case TLS:
-		return "check the machine's clock and, behind an inspecting proxy, that its CA is in the system's trust store"
+		return "check the machine's clock and, behind an inspecting proxy, that its CA is in " +
+			"the system's trust store"
 	case Redirect:
 		return "set artifacts.mirror to a server that has the file itself"
 	case Digest:
-		return "the file is not the one that was released: for a private build set its digest in artifacts.overrides, else clear the mirror's or proxy's cache"
+		return "the file is not the one that was released: for a private build set its digest " +
+			"in artifacts.overrides, else clear the mirror's or proxy's cache"
 	case DiskFull:
 		return "free some space and run the command again: it goes on where it stopped"
 	case ReadOnly:
@@ -137,8 +141,8 @@ func (f *Failure) Unwrap() []error {
 	return list
 }
 
-// local tells whether the fault is this machine's own, which no other place can cure.
-func (e *Error) local() bool {
+// Local tells whether the fault is this machine's own, which no other place can cure.
+func (e *Error) Local() bool {
 	return e.Cause == DiskFull || e.Cause == ReadOnly || e.Cause == Disk
 }
 
@@ -159,7 +163,8 @@ func (e *Error) strikes(tries int) int {
 }
 
 func statusError(status int) *Error {
-	e := &Error{Cause: Status, what: fmt.Sprintf("HTTP status %d %s", status, http.StatusText(status))}
+	e := &Error{Cause: Status, what: fmt.Sprintf("HTTP status %d %s", status,
+		http.StatusText(status))}
 	switch {
 	case status == http.StatusNotFound || status == http.StatusGone:
 		e.Cause, e.what = NotFound, fmt.Sprintf("there is no such file (HTTP %d)", status)
@@ -169,7 +174,8 @@ func statusError(status int) *Error {
 		e.Cause = ProxyAuth
 	case status == http.StatusNetworkAuthenticationRequired:
 		e.Cause = CaptivePortal
-	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status >= 500:
+	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout ||
+		status >= 500:
 		e.Cause = Overloaded
 	}
 	return e
@@ -177,6 +183,9 @@ func statusError(status int) *Error {
 
 // diskError classifies a failed operation on this machine's own files.
 func diskError(err error) *Error {
+	if known, ok := errors.AsType[*Error](err); ok {
+		return known
+	}
 	e := &Error{Cause: Disk, Err: err}
 	switch {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
@@ -187,8 +196,8 @@ func diskError(err error) *Error {
 	return e
 }
 
-// netError classifies what a request or the reading of its body returned. It drops *url.Error, whose text repeats the URL
-// with the signature that a redirect may have put into it.
+// netError classifies what a request or the reading of its body returned. It drops *url.Error,
+// whose text repeats the URL with the signature that a redirect may have put into it.
 func netError(err error) *Error {
 	var known *Error
 	if errors.As(err, &known) {
@@ -206,7 +215,8 @@ func netError(err error) *Error {
 		e.Cause = TLS
 	case errors.Is(err, syscall.ECONNREFUSED):
 		e.Cause, e.what = Refused, "nothing accepts connections there"
-	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
 		e.Cause, e.what = Cut, "the connection was cut"
 	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
 		e.what = "no answer in time"
@@ -229,7 +239,8 @@ func isTLS(err error) bool {
 		invalid x509.CertificateInvalidError
 	)
 	return errors.As(err, &verify) || errors.As(err, &header) || errors.As(err, &alert) ||
-		errors.As(err, &ca) || errors.As(err, &host) || errors.As(err, &invalid) || errors.Is(err, http.ErrSchemeMismatch)
+		errors.As(err, &ca) || errors.As(err, &host) || errors.As(err, &invalid) ||
+		errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // fileError classifies the failure to open a file of Source.Directory.

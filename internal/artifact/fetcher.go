@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// Fetcher brings artifacts into the store. It serves one Run; while that goes on, others Wait for single artifacts. Only one
-// process may fetch into a store at a time.
+// Fetcher brings artifacts into the store. It serves one Run; while that goes on, others Wait for
+// single artifacts. Only one process may fetch into a store at a time.
 type Fetcher struct {
-	// Store is the absolute path of the store. It must exist: whoever made it answers for removing it.
+	// Store is the absolute path of the store. It must exist: whoever made it answers for removing
+	// it.
 	Store  string
 	Source Source
 	Policy Policy
@@ -22,6 +23,11 @@ type Fetcher struct {
 	Log *slog.Logger
 	// Events, when set, gets the progress; calls do not overlap and must return soon.
 	Events func(Event)
+	// Heal are ids of entries that are fetched again although they are in the store, because their
+	// content is no longer what it was (Damaged). The old entry goes when the new one is there.
+	Heal []string
+	// Touch is told of each change of the store before it is made; nil tells nobody.
+	Touch Touch
 	// Interval is the least time between two Progress events of one artifact: 200 ms when zero.
 	Interval time.Duration
 
@@ -44,8 +50,8 @@ type entry struct {
 // Kind is what an Event tells.
 type Kind string
 
-// An artifact's events: Started (with a URL, again for each attempt), Progress, Retrying (with the error and the pause), and at the
-// end Done or Failed.
+// An artifact's events: Started (with a URL, again for each attempt), Progress, Retrying (with the
+// error and the pause), and at the end Done or Failed.
 const (
 	Started  Kind = "started"
 	Progress Kind = "progress"
@@ -65,14 +71,15 @@ type Event struct {
 	// Err is why an attempt or the artifact failed, Pause how long it is until the next attempt.
 	Err   error
 	Pause time.Duration
-	// Took is the time since the artifact's start, for Done and Failed; Cached tells that it was in the store already.
+	// Took is the time since the artifact's start, for Done and Failed; Cached tells that it was in
+	// the store already.
 	Took   time.Duration
 	Cached bool
 }
 
-// Run brings all artifacts into the store and returns when it is done with each: first, at once, those that a node needs to be
-// Ready, then the Late ones. The error joins that of every artifact that could not be brought, each a *Failure or the
-// context's error.
+// Run brings all artifacts into the store and returns when it is done with each: first, at once,
+// those that a node needs to be Ready, then the Late ones. The error joins that of every artifact
+// that could not be brought, each a *Failure or the context's error.
 func (f *Fetcher) Run(ctx context.Context, arts []Artifact) error {
 	if err := f.begin(); err != nil {
 		return err
@@ -104,8 +111,8 @@ func distinct(arts []Artifact) []Artifact {
 	})
 }
 
-// Wait returns once the artifact with this id is in the store, or with the reason why it will not be. It may be called before
-// Run.
+// Wait returns once the artifact with this id is in the store, or with the reason why it will not
+// be. It may be called before Run.
 func (f *Fetcher) Wait(ctx context.Context, id string) error {
 	e := f.entry(id)
 	select {
@@ -167,10 +174,10 @@ func (e *entry) abandon(id string) {
 	}
 }
 
-// bring settles one artifact.
+// bring brings one artifact into the store.
 func (f *Fetcher) bring(ctx context.Context, a Artifact) {
 	begin, e := time.Now(), f.entry(a.ID)
-	cached := isDigest(a.ID) && present(f.Store, a.ID)
+	cached := isDigest(a.ID) && present(f.Store, a.ID) && !f.heals(a.ID)
 	if !cached {
 		e.err = f.fetch(ctx, a)
 	}
@@ -178,7 +185,8 @@ func (f *Fetcher) bring(ctx context.Context, a Artifact) {
 	if e.err != nil {
 		ev.Kind = Failed
 	} else if !cached {
-		f.Log.Info("artifact fetched", "artifact", a.Name, "version", a.Version, "id", a.ID, "took", ev.Took)
+		f.Log.Info("artifact fetched", "artifact", a.Name, "version", a.Version, "id", a.ID, "took",
+			ev.Took)
 	}
 	f.event(ev)
 	close(e.done)
@@ -197,7 +205,8 @@ func (f *Fetcher) fetch(ctx context.Context, a Artifact) error {
 	}
 	d := &download{f: f, a: a, client: f.Source, etags: map[string]string{}}
 	err = f.Policy.try(ctx, a, list, d.attempt, func(e *Error, pause time.Duration) {
-		f.Log.Warn("download failed, trying on", "artifact", a.Name, "url", e.URL, "cause", e.Cause, "error", e, "pause", pause)
+		f.Log.Warn("download failed, trying on", "artifact", a.Name, "url", e.URL, "cause", e.Cause,
+			"error", e, "pause", pause)
 		f.event(Event{Kind: Retrying, Artifact: a, URL: e.URL, Err: e, Pause: pause})
 	})
 	if err != nil {

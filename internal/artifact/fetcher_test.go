@@ -18,10 +18,12 @@ import (
 func TestMirrorWithoutZstIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := noise(1, 1000), noise(2, 1000)
-		r := newRig(t, mirrors, map[string]http.HandlerFunc{"mirror": paths(map[string]http.HandlerFunc{
-			"kubelet": serve(one, ""), "kubectl": serve(two, ""),
-		}), "upstream": status(500)})
-		if err := r.Run(t.Context(), []Artifact{binary(Kubelet, one), binary(Kubectl, two)}); err != nil {
+		r := newRig(t, mirrors, map[string]http.HandlerFunc{"mirror": paths(
+			map[string]http.HandlerFunc{
+				"kubelet": serve(one, ""), "kubectl": serve(two, ""),
+			}), "upstream": status(500)})
+		if err := r.Run(t.Context(), []Artifact{binary(Kubelet, one),
+			binary(Kubectl, two)}); err != nil {
 			t.Fatal(err)
 		}
 		want := []string{"mirror kubelet.zst ", "mirror kubelet ", "mirror kubectl "}
@@ -35,7 +37,8 @@ func TestResumeAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := noise(1, 1<<20)
 		a := binary(Kubelet, b)
-		r := newRig(t, nil, map[string]http.HandlerFunc{"upstream": sequence(stall(b), serve(b, ""))})
+		r := newRig(t, nil, map[string]http.HandlerFunc{"upstream": sequence(stall(b),
+			serve(b, ""))})
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		if err := r.Run(ctx, []Artifact{a}); !errors.Is(err, context.Canceled) {
@@ -70,8 +73,10 @@ func TestResumeOfWhatIsKept(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, a := newRig(t, nil, map[string]http.HandlerFunc{"upstream": serve(b, "")}), binary(Runc, b)
-				if err := os.WriteFile(filepath.Join(r.Store, keptPrefix+a.ID), tt.kept, 0o600); err != nil {
+				r, a := newRig(t, nil, map[string]http.HandlerFunc{"upstream": serve(b, "")}),
+					binary(Runc, b)
+				if err := os.WriteFile(filepath.Join(r.Store, keptPrefix+a.ID), tt.kept,
+					0o600); err != nil {
 					t.Fatal(err)
 				}
 				if err := r.Run(t.Context(), []Artifact{a}); err != nil {
@@ -93,7 +98,8 @@ func TestResumeOfWhatIsKept(t *testing.T) {
 func TestKeptFileMayNotBeALink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := noise(1, 1000)
-		r, a := newRig(t, nil, map[string]http.HandlerFunc{"upstream": serve(b, "")}), binary(Runc, b)
+		r, a := newRig(t, nil, map[string]http.HandlerFunc{"upstream": serve(b, "")}),
+			binary(Runc, b)
 		victim := filepath.Join(t.TempDir(), "victim")
 		os.WriteFile(victim, []byte("precious"), 0o600)
 		os.Symlink(victim, filepath.Join(r.Store, keptPrefix+a.ID))
@@ -131,12 +137,15 @@ func TestLateOnesWaitForTheOthers(t *testing.T) {
 		}
 		slices.Sort(order[:4])
 		slices.Sort(order[4:])
-		want := []string{"cni-plugins", "containerd", "kubelet", "runc", "kubeadm", "kubectl", "node-problem-detector"}
+		want := []string{"cni-plugins", "containerd", "kubelet", "runc", "kubeadm", "kubectl",
+			"node-problem-detector"}
 		if diff := cmp.Diff(want, order); diff != "" {
 			t.Errorf("order (-want +got):\n%s", diff)
 		}
-		done := slices.IndexFunc(r.events, func(e Event) bool { return e.Kind == Done && e.Artifact.Name == Runc })
-		late := slices.IndexFunc(r.events, func(e Event) bool { return e.Kind == Started && e.Artifact.Late })
+		done := slices.IndexFunc(r.events,
+			func(e Event) bool { return e.Kind == Done && e.Artifact.Name == Runc })
+		late := slices.IndexFunc(r.events,
+			func(e Event) bool { return e.Kind == Started && e.Artifact.Late })
 		if late < done {
 			t.Error("a late artifact began before runc was there")
 		}
@@ -146,20 +155,22 @@ func TestLateOnesWaitForTheOthers(t *testing.T) {
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fast, slow := noise(1, 1000), noise(2, 1000)
-		r := newRig(t, nil, map[string]http.HandlerFunc{"upstream": paths(map[string]http.HandlerFunc{
-			"runc": serve(fast, ""),
-			"kubelet": func(w http.ResponseWriter, r *http.Request) {
-				time.Sleep(10 * time.Second)
-				serve(slow, "")(w, r)
-			},
-		})})
+		r := newRig(t, nil, map[string]http.HandlerFunc{"upstream": paths(
+			map[string]http.HandlerFunc{
+				"runc": serve(fast, ""),
+				"kubelet": func(w http.ResponseWriter, r *http.Request) {
+					time.Sleep(10 * time.Second)
+					serve(slow, "")(w, r)
+				},
+			})})
 		begin := time.Now()
 		early := make(chan error, 1)
 		go func() { early <- r.Wait(t.Context(), sha(fast)) }()
 		synctest.Wait()
 		all := make(chan error, 1)
 		go func() {
-			all <- r.Run(t.Context(), []Artifact{binary(Kubelet, slow), binary(Runc, fast), binary(Containerd, []byte("gone"))})
+			all <- r.Run(t.Context(), []Artifact{binary(Kubelet, slow), binary(Runc, fast),
+				binary(Containerd, []byte("gone"))})
 		}()
 		if err := <-early; err != nil || time.Since(begin) != 0 {
 			t.Errorf("runc: %v after %v", err, time.Since(begin))
@@ -169,11 +180,13 @@ func TestWait(t *testing.T) {
 		if err := r.Wait(short, sha(slow)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("an impatient wait gave %v", err)
 		}
-		if err := r.Wait(t.Context(), sha(slow)); err != nil || time.Since(begin) != 10*time.Second {
+		if err := r.Wait(t.Context(), sha(slow)); err != nil ||
+			time.Since(begin) != 10*time.Second {
 			t.Errorf("kubelet: %v after %v", err, time.Since(begin))
 		}
 		e := new(Error)
-		if err := r.Wait(t.Context(), sha([]byte("gone"))); !errors.As(err, &e) || e.Cause != NotFound {
+		if err := r.Wait(t.Context(), sha([]byte("gone"))); !errors.As(err, &e) ||
+			e.Cause != NotFound {
 			t.Errorf("containerd: %v", err)
 		}
 		if err := <-all; !errors.As(err, &e) || e.Name != Containerd {
@@ -193,7 +206,8 @@ func TestEvents(t *testing.T) {
 		b := noise(1, 1<<20)
 		a := binary(Kubelet, b)
 		a.URL += "?sig=secret"
-		r := newRig(t, nil, map[string]http.HandlerFunc{"upstream": sequence(cut(b, 700_000), serve(b, ""))})
+		r := newRig(t, nil, map[string]http.HandlerFunc{"upstream": sequence(cut(b, 700_000),
+			serve(b, ""))})
 		if err := r.Run(t.Context(), []Artifact{a, a}); err != nil {
 			t.Fatal(err)
 		}
@@ -201,10 +215,12 @@ func TestEvents(t *testing.T) {
 			t.Errorf("events: %s", got)
 		}
 		for _, e := range r.events {
-			if strings.Contains(e.URL, "secret") || e.Err != nil && strings.Contains(e.Err.Error(), "secret") {
+			if strings.Contains(e.URL, "secret") || e.Err != nil &&
+				strings.Contains(e.Err.Error(), "secret") {
 				t.Errorf("secret in %v", e)
 			}
-			if e.Kind == Progress && e.Bytes > e.Total || e.Kind == Retrying && e.Pause != 500*time.Millisecond {
+			if e.Kind == Progress && e.Bytes > e.Total || e.Kind == Retrying &&
+				e.Pause != 500*time.Millisecond {
 				t.Errorf("strange event %+v", e)
 			}
 		}
@@ -213,7 +229,8 @@ func TestEvents(t *testing.T) {
 			t.Errorf("last progress is %+v", last)
 		}
 		again := r.again()
-		if err := again.Run(t.Context(), []Artifact{a}); err != nil || again.kinds() != "done" || !again.events[0].Cached {
+		if err := again.Run(t.Context(), []Artifact{a}); err != nil || again.kinds() != "done" ||
+			!again.events[0].Cached {
 			t.Errorf("second run: %v, %s", err, again.kinds())
 		}
 		if n := len(r.net.requests()); n != 2 {
@@ -224,15 +241,21 @@ func TestEvents(t *testing.T) {
 
 func TestOneErrorForEachPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, []string{"https://user:hidden@mirror", "https://nowhere"}, map[string]http.HandlerFunc{
-			"mirror": status(503), "upstream": status(404),
-		})
+		r := newRig(t, []string{"https://user:hidden@mirror", "https://nowhere"},
+			map[string]http.HandlerFunc{
+				"mirror": status(503), "upstream": status(404),
+			})
 		a := binary(Kubelet, []byte("x"))
 		err := r.Run(t.Context(), []Artifact{a})
-		want := `cannot get kubelet 1.2.3 from any of 3 places:
-  https://mirror/upstream/v1.2.3/kubelet: HTTP status 503 Service Unavailable; try again later, or add a mirror to artifacts.mirrors
-  https://nowhere/upstream/v1.2.3/kubelet: the name nowhere does not resolve; check the machine's DNS servers (resolvectl status)
-  https://upstream/v1.2.3/kubelet: there is no such file (HTTP 404); check the version, or whether the mirror has this file`
+		want := strings.Join([]string{
+			"cannot get kubelet 1.2.3 from any of 3 places:",
+			"  https://mirror/upstream/v1.2.3/kubelet: HTTP status 503 Service Unavailable; " +
+				"try again later, or add a mirror to artifacts.mirrors",
+			"  https://nowhere/upstream/v1.2.3/kubelet: the name nowhere does not resolve; " +
+				"check the machine's DNS servers (resolvectl status)",
+			"  https://upstream/v1.2.3/kubelet: there is no such file (HTTP 404); " +
+				"check the version, or whether the mirror has this file",
+		}, "\n")
 		if diff := cmp.Diff(want, err.Error()); diff != "" {
 			t.Errorf("error (-want +got):\n%s", diff)
 		}

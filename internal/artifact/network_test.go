@@ -23,8 +23,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// network is a set of hosts in memory, reached without TLS under https URLs. It works inside a synctest bubble, where the clock
-// stands still until everything waits.
+// network is a set of hosts in memory, reached without TLS under https URLs. It works inside a
+// synctest bubble, where the clock stands still until everything waits.
 type network struct {
 	mu    sync.Mutex
 	hosts map[string]*memListener
@@ -127,7 +127,8 @@ func status(code int) http.HandlerFunc {
 func page(contentType string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
-		io.WriteString(w, "\n<!DOCTYPE html><html><body>Welcome, guest. Accept the terms.</body></html>")
+		io.WriteString(w, "\n<!DOCTYPE html><html><body>Welcome, guest. Accept the "+
+			"terms.</body></html>")
 	}
 }
 
@@ -189,7 +190,8 @@ func makeTar(t testing.TB, files []file) []byte {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
 	for _, f := range files {
-		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.body)), Typeflag: tar.TypeReg, Linkname: f.link}
+		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.body)),
+			Typeflag: tar.TypeReg, Linkname: f.link}
 		if f.kind != 0 {
 			h.Typeflag = f.kind
 		}

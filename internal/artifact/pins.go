@@ -2,9 +2,10 @@ package artifact
 
 import "strings"
 
-// pins are the digests of the releases this program knows by heart: name, version, architecture, digest. Each line was read
-// from a list of published release checksums, not computed here; SHA-256 where the project publishes it, SHA-512 for
-// node-problem-detector. A new line is added only from the project's own checksum file of that release.
+// pins are the digests of the releases this program knows by heart: name, version, architecture,
+// digest. Each line was read from a list of published release checksums, not computed here; SHA-256
+// where the project publishes it, SHA-512 for node-problem-detector. A new line is added only from
+// the project's own checksum file of that release.
 const pins = `
 kubelet 1.35.1 amd64 e7343310e03ff0d424df4397bdfa4468947d6d1f0f93dac586c1e8d6e4086d5d
 kubelet 1.35.1 arm64 73475c6db8fd8a9780b1b378fa2f917875e6146166c24603c1abc6eafd4493a8
@@ -66,8 +67,8 @@ func pinned(n Name, version, arch string) string {
 	return ""
 }
 
-// Pinned lists the versions of an artifact whose digests are known by heart on every architecture, newest first: these are
-// the versions that can be a default.
+// Pinned lists the versions of an artifact whose digests are known by heart on every architecture,
+// newest first: these are the versions that can be a default.
 func Pinned(n Name) []string {
 	var versions []string
 	for _, p := range pinTable() {

@@ -10,17 +10,18 @@ import (
 
 // Policy says how stubborn downloads are; zero fields take the values given here.
 type Policy struct {
-	// Tries is how often in a row, without progress, one place may fail before it is given up: 8. Some
-	// causes count for more: what is not there or not allowed is not asked for again.
+	// Tries is how often in a row, without progress, one place may fail before it is given up: 8.
+	// Some causes count for more: what is not there or not allowed is not asked for again.
 	Tries int
 	// Budget is how long one artifact may go without progress: 10 minutes.
 	Budget time.Duration
-	// Backoff is the pause after the first round in which every place failed; it doubles with each further round up to
-	// MaxBackoff and is spread by half in both directions: 500 ms and 30 s.
+	// Backoff is the pause after the first round in which every place failed; it doubles with each
+	// further round up to MaxBackoff and is spread by half in both directions: 500 ms and 30 s.
 	Backoff, MaxBackoff time.Duration
 	// Stall is how long a connection may be silent: 20 s.
 	Stall time.Duration
-	// MinRate is the rate in bytes per second, averaged over Stall, below which a connection counts as silent: 1024.
+	// MinRate is the rate in bytes per second, averaged over Stall, below which a connection counts
+	// as silent: 1024.
 	MinRate int64
 	// Rand gives numbers in [0, 1) for the spread; nil means math/rand.
 	Rand func() float64
@@ -72,9 +73,11 @@ type trial struct {
 // attempt tries one place; it reports whether it came further than any attempt before it.
 type attempt func(ctx context.Context, c candidate) (gained bool, err error)
 
-// try asks the candidates in order and again, until one succeeds, none is worth another try, or the budget is spent. The error
-// is a *Failure with the last error of each place, or the context's. retrying hears of every failure that is not the end.
-func (p Policy) try(ctx context.Context, a Artifact, list []candidate, do attempt, retrying func(*Error, time.Duration)) error {
+// try asks the candidates in order and again, until one succeeds, none is worth another try, or the
+// budget is spent. The error is a *Failure with the last error of each place, or the context's.
+// retrying hears of every failure that is not the end.
+func (p Policy) try(ctx context.Context, a Artifact, list []candidate, do attempt,
+	retrying func(*Error, time.Duration)) error {
 	t := trial{policy: p.filled(), since: time.Now()}
 	for _, c := range list {
 		t.places = append(t.places, &place{candidate: c})
@@ -89,7 +92,7 @@ func (p Policy) try(ctx context.Context, a Artifact, list []candidate, do attemp
 			return fmt.Errorf("cannot get %s: %w", a, ctx.Err())
 		}
 		e := pl.fail(a, err)
-		if e.local() {
+		if e.Local() {
 			return &Failure{Name: a.Name, Version: a.Version, Last: []*Error{e}}
 		}
 		next, wait := t.next(i, e, gained)
@@ -116,8 +119,9 @@ func (pl *place) fail(a Artifact, err error) *Error {
 	return pl.last
 }
 
-// next judges the place that just failed and chooses the one to ask now, and after which pause; -1 means to give up. A place
-// whose connection was cut while bytes came is asked again first: it has the file.
+// next judges the place that just failed and chooses the one to ask now, and after which pause; -1
+// means to give up. A place whose connection was cut while bytes came is asked again first: it has
+// the file.
 func (t *trial) next(i int, e *Error, gained bool) (int, time.Duration) {
 	pl := t.places[i]
 	if gained {

@@ -15,10 +15,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Resolve finds the digest of every wanted artifact: from overrides (keyed by Name), else from the digests known by heart, else
-// from the checksum file that upstream publishes, asked for at the same places as the artifact itself and only over https
-// or from Source.Directory. Artifacts come back in the order of specs. Every artifact that cannot be resolved is in the error.
-func Resolve(ctx context.Context, s Source, specs []Spec, overrides map[string]config.Override) ([]Artifact, error) {
+// Resolve finds the digest of every wanted artifact: from overrides (keyed by Name), else from the
+// digests known by heart, else from the checksum file that upstream publishes, asked for at the
+// same places as the artifact itself and only over https or from Source.Directory. Artifacts come
+// back in the order of specs. Every artifact that cannot be resolved is in the error.
+func Resolve(ctx context.Context, s Source, specs []Spec,
+	overrides map[string]config.Override) ([]Artifact, error) {
 	s.HTTP = s.client()
 	arts, errs := make([]Artifact, len(specs)), make([]error, len(specs))
 	var wg sync.WaitGroup
@@ -32,7 +34,8 @@ func Resolve(ctx context.Context, s Source, specs []Spec, overrides map[string]c
 	seen := map[string]Artifact{}
 	for _, a := range arts {
 		if b, ok := seen[a.ID]; ok && b.Name != a.Name {
-			return nil, fmt.Errorf("cannot use one digest for %s and %s: correct artifacts.overrides", b, a)
+			return nil, fmt.Errorf("cannot use one digest for %s and %s: correct "+
+				"artifacts.overrides", b, a)
 		}
 		seen[a.ID] = a
 	}
@@ -45,8 +48,9 @@ func resolve(ctx context.Context, s Source, spec Spec, o config.Override) (Artif
 	}
 	version := strings.TrimPrefix(spec.Version, "v")
 	a := Artifact{
-		Name: spec.Name, Version: version, Arch: spec.Arch, Format: spec.Name.format(), Late: spec.Name.late(),
-		URL: upstream(spec.Name, version, spec.Arch),
+		Name: spec.Name, Version: version, Arch: spec.Arch, Format: spec.Name.format(),
+		Late: spec.Name.late(),
+		URL:  upstream(spec.Name, version, spec.Arch),
 	}
 	if spec.URL != "" {
 		a.URL = spec.URL
@@ -66,7 +70,8 @@ func resolve(ctx context.Context, s Source, spec Spec, o config.Override) (Artif
 func (a Artifact) override(o config.Override) (Artifact, error) {
 	a.ID, a.TarSHA256, a.Size = strings.ToLower(o.SHA256), strings.ToLower(o.TarSHA256), o.Size
 	if !isSHA256(a.ID) || (a.TarSHA256 != "" && !isSHA256(a.TarSHA256)) {
-		return Artifact{}, fmt.Errorf("cannot use artifacts.overrides.%s: a SHA-256 is 64 hex digits", a.Name)
+		return Artifact{}, fmt.Errorf("cannot use artifacts.overrides.%s: a SHA-256 is 64 hex "+
+			"digits", a.Name)
 	}
 	return a, nil
 }
@@ -75,7 +80,8 @@ func (a Artifact) override(o config.Override) (Artifact, error) {
 func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 	sums := checksumURL(a.Name, a.URL)
 	if sums == "" {
-		return Artifact{}, fmt.Errorf("cannot verify %s: upstream publishes no checksum for it; use a version that is known here (%s) or set artifacts.overrides.%s.sha256",
+		return Artifact{}, fmt.Errorf("cannot verify %s: upstream publishes no checksum for it; "+
+			"use a version that is known here (%s) or set artifacts.overrides.%s.sha256",
 			a, strings.Join(Pinned(a.Name), ", "), a.Name)
 	}
 	list, err := s.places(sums)
@@ -88,7 +94,8 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 			return false, err
 		}
 		if a.ID, err = parseChecksum(text, baseName(a.URL)); err != nil {
-			return false, &Error{Cause: Digest, Err: fmt.Errorf("cannot use this checksum file: %w", err)}
+			return false, &Error{Cause: Digest,
+				Err: fmt.Errorf("cannot use this checksum file: %w", err)}
 		}
 		return false, nil
 	}
@@ -98,7 +105,8 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 	return a, nil
 }
 
-// checksumText reads one checksum file. Without https nothing would stand behind the digest, so plain http is refused.
+// checksumText reads one checksum file. Without https nothing would stand behind the digest, so
+// plain http is refused.
 func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 	const limit = 64 << 10
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -133,7 +141,8 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 }
 
 // get sends one request. An answer in HTML comes from something else than a file server.
-func (s Source) get(ctx context.Context, method, raw string, header http.Header) (*http.Response, error) {
+func (s Source) get(ctx context.Context, method, raw string, header http.Header) (*http.Response,
+	error) {
 	req, err := http.NewRequestWithContext(ctx, method, raw, nil)
 	if err != nil {
 		return nil, &Error{Cause: Status, Err: errors.New("cannot parse this URL")}
@@ -161,8 +170,8 @@ func captivePortal() *Error {
 	return &Error{Cause: CaptivePortal, what: "a web page came instead of the file"}
 }
 
-// Measure asks the places of each artifact of unknown size how long the file is, so that a plan can tell the bytes. It is best
-// effort: what cannot be learnt within ten seconds stays 0.
+// Measure asks the places of each artifact of unknown size how long the file is, so that a plan can
+// tell the bytes. It is best effort: what cannot be learnt within ten seconds remains 0.
 func Measure(ctx context.Context, s Source, arts []Artifact) []Artifact {
 	s.HTTP = s.client()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -14,14 +14,27 @@ import (
 )
 
 func TestUpstream(t *testing.T) {
+	const (
+		github     = "https://github.com/"
+		containerd = github + "containerd/containerd/releases/download/v1.2.3/" +
+			"containerd-1.2.3-linux-arm64.tar.gz"
+		plugins = github + "containernetworking/plugins/releases/download/v1.2.3/" +
+			"cni-plugins-linux-arm64-v1.2.3.tgz"
+		detector = github + "kubernetes/node-problem-detector/releases/download/v1.2.3/" +
+			"node-problem-detector-v1.2.3-linux_arm64.tar.gz"
+	)
 	want := map[Name][2]string{
-		Kubelet:    {"https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubelet", "https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubelet.sha256"},
-		Kubectl:    {"https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubectl", "https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubectl.sha256"},
-		Kubeadm:    {"https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubeadm", "https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubeadm.sha256"},
-		Containerd: {"https://github.com/containerd/containerd/releases/download/v1.2.3/containerd-1.2.3-linux-arm64.tar.gz", "https://github.com/containerd/containerd/releases/download/v1.2.3/containerd-1.2.3-linux-arm64.tar.gz.sha256sum"},
-		Runc:       {"https://github.com/opencontainers/runc/releases/download/v1.2.3/runc.arm64", "https://github.com/opencontainers/runc/releases/download/v1.2.3/runc.sha256sum"},
-		CNIPlugins: {"https://github.com/containernetworking/plugins/releases/download/v1.2.3/cni-plugins-linux-arm64-v1.2.3.tgz", "https://github.com/containernetworking/plugins/releases/download/v1.2.3/cni-plugins-linux-arm64-v1.2.3.tgz.sha256"},
-		NPD:        {"https://github.com/kubernetes/node-problem-detector/releases/download/v1.2.3/node-problem-detector-v1.2.3-linux_arm64.tar.gz", ""},
+		Kubelet: {"https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubelet",
+			"https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubelet.sha256"},
+		Kubectl: {"https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubectl",
+			"https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubectl.sha256"},
+		Kubeadm: {"https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubeadm",
+			"https://dl.k8s.io/v1.2.3/bin/linux/arm64/kubeadm.sha256"},
+		Containerd: {containerd, containerd + ".sha256sum"},
+		Runc: {"https://github.com/opencontainers/runc/releases/download/v1.2.3/runc.arm64",
+			"https://github.com/opencontainers/runc/releases/download/v1.2.3/runc.sha256sum"},
+		CNIPlugins: {plugins, plugins + ".sha256"},
+		NPD:        {detector, ""},
 	}
 	got := map[Name][2]string{}
 	for _, n := range Names() {
@@ -79,7 +92,8 @@ func TestParseChecksum(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := parseChecksum(tt.text, "kubelet")
-			if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			if got != tt.want || (err == nil) != (tt.err == "") || err != nil &&
+				!strings.Contains(err.Error(), tt.err) {
 				t.Errorf("got %q, %v", got, err)
 			}
 		})
@@ -89,9 +103,11 @@ func TestParseChecksum(t *testing.T) {
 func TestResolve(t *testing.T) {
 	sum := sha([]byte("file"))
 	hosts := map[string]http.HandlerFunc{
-		"dl.k8s.io": sequence(status(503), paths(map[string]http.HandlerFunc{"kubelet.sha256": serve([]byte(sum), "")})),
+		"dl.k8s.io": sequence(status(503),
+			paths(map[string]http.HandlerFunc{"kubelet.sha256": serve([]byte(sum), "")})),
 		"github.com": paths(map[string]http.HandlerFunc{
-			"runc.sha256sum": serve([]byte(sum+"  runc.amd64\n"+sha([]byte("arm"))+"  runc.arm64\n"), ""),
+			"runc.sha256sum": serve([]byte(sum+"  runc.amd64\n"+sha([]byte(
+				"arm"))+"  runc.arm64\n"), ""),
 		}),
 		"mirror": paths(map[string]http.HandlerFunc{
 			"cni-plugins-linux-amd64-v9.9.9.tgz.sha256": page("text/html"),
@@ -106,20 +122,38 @@ func TestResolve(t *testing.T) {
 		id, url  string
 		err      string
 	}{
-		{name: "pinned", spec: Spec{Name: Kubelet, Version: "v1.34.4"}, id: pinned(Kubelet, "1.34.4", "amd64"), url: upstream(Kubelet, "1.34.4", "amd64")},
-		{name: "pinned elsewhere", spec: Spec{Name: Runc, Version: "1.3.4", URL: "https://own/runc"}, id: pinned(Runc, "1.3.4", "amd64"), url: "https://own/runc"},
-		{name: "published, second try", spec: Spec{Name: Kubelet, Version: "1.99.0"}, id: sum, url: upstream(Kubelet, "1.99.0", "amd64")},
-		{name: "published for all architectures", spec: Spec{Name: Runc, Version: "9.9.9"}, id: sum, url: upstream(Runc, "9.9.9", "amd64")},
-		{name: "published, on the mirror", spec: Spec{Name: Containerd, Version: "9.9.9"}, id: sum, url: upstream(Containerd, "9.9.9", "amd64")},
-		{name: "published nowhere", spec: Spec{Name: CNIPlugins, Version: "9.9.9"}, err: "no such file"},
-		{name: "published over http only", spec: Spec{Name: Runc, Version: "9.9.9", URL: "http://github.com/runc.amd64"}, err: "over https only"},
-		{name: "never published", spec: Spec{Name: NPD, Version: "9.9.9"}, err: "use a version that is known here (1.34.0) or set artifacts.overrides.node-problem-detector.sha256"},
-		{name: "override", spec: Spec{Name: NPD, Version: "9.9.9"}, override: config.Override{SHA256: strings.ToUpper(sum), URL: "https://own/npd.tgz"}, id: sum, url: "https://own/npd.tgz"},
-		{name: "override without url", spec: Spec{Name: Kubelet, Version: "1.34.4"}, override: config.Override{SHA256: sum}, id: sum, url: upstream(Kubelet, "1.34.4", "amd64")},
-		{name: "bad override", spec: Spec{Name: Kubelet, Version: "1.34.4"}, override: config.Override{SHA256: sum[1:]}, err: "64 hex digits"},
-		{name: "bad version", spec: Spec{Name: Kubelet, Version: "1.34.4/../../x"}, err: "not of the form"},
-		{name: "bad architecture", spec: Spec{Name: Kubelet, Version: "1.34.4", Arch: "s390x"}, err: "only amd64 and arm64"},
-		{name: "unknown name", spec: Spec{Name: "etcd", Version: "1.34.4"}, err: "unknown artifact"},
+		{name: "pinned", spec: Spec{Name: Kubelet, Version: "v1.34.4"},
+			id: pinned(Kubelet, "1.34.4", "amd64"), url: upstream(Kubelet, "1.34.4", "amd64")},
+		{name: "pinned elsewhere", spec: Spec{Name: Runc, Version: "1.3.4",
+			URL: "https://own/runc"}, id: pinned(Runc, "1.3.4", "amd64"), url: "https://own/runc"},
+		{name: "published, second try", spec: Spec{Name: Kubelet, Version: "1.99.0"}, id: sum,
+			url: upstream(Kubelet, "1.99.0", "amd64")},
+		{name: "published for all architectures", spec: Spec{Name: Runc, Version: "9.9.9"}, id: sum,
+			url: upstream(Runc, "9.9.9", "amd64")},
+		{name: "published, on the mirror", spec: Spec{Name: Containerd, Version: "9.9.9"}, id: sum,
+			url: upstream(Containerd, "9.9.9", "amd64")},
+		{name: "published nowhere", spec: Spec{Name: CNIPlugins, Version: "9.9.9"},
+			err: "no such file"},
+		{name: "published over http only",
+			spec: Spec{Name: Runc, Version: "9.9.9", URL: "http://github.com/runc.amd64"},
+			err:  "over https only"},
+		{name: "never published", spec: Spec{Name: NPD, Version: "9.9.9"},
+			err: "use a version that is known here (1.34.0) or set " +
+				"artifacts.overrides.node-problem-detector.sha256"},
+		{name: "override", spec: Spec{Name: NPD, Version: "9.9.9"},
+			override: config.Override{SHA256: strings.ToUpper(sum), URL: "https://own/npd.tgz"},
+			id:       sum, url: "https://own/npd.tgz"},
+		{name: "override without url", spec: Spec{Name: Kubelet, Version: "1.34.4"},
+			override: config.Override{SHA256: sum}, id: sum,
+			url: upstream(Kubelet, "1.34.4", "amd64")},
+		{name: "bad override", spec: Spec{Name: Kubelet, Version: "1.34.4"},
+			override: config.Override{SHA256: sum[1:]}, err: "64 hex digits"},
+		{name: "bad version", spec: Spec{Name: Kubelet, Version: "1.34.4/../../x"},
+			err: "not of the form"},
+		{name: "bad architecture", spec: Spec{Name: Kubelet, Version: "1.34.4", Arch: "s390x"},
+			err: "only amd64 and arm64"},
+		{name: "unknown name", spec: Spec{Name: "etcd", Version: "1.34.4"},
+			err: "unknown artifact"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -141,7 +175,8 @@ func TestResolve(t *testing.T) {
 					t.Fatal(err)
 				}
 				want := Artifact{
-					Name: tt.spec.Name, Version: strings.TrimPrefix(tt.spec.Version, "v"), Arch: "amd64", URL: tt.url, ID: tt.id,
+					Name: tt.spec.Name, Version: strings.TrimPrefix(tt.spec.Version, "v"),
+					Arch: "amd64", URL: tt.url, ID: tt.id,
 					Format: tt.spec.Name.format(), Late: tt.spec.Name.late(),
 				}
 				if diff := cmp.Diff([]Artifact{want}, arts); diff != "" {
@@ -164,16 +199,19 @@ func TestResolveFromDirectory(t *testing.T) {
 	}
 	spec.Name = Kubectl
 	_, err = Resolve(t.Context(), Source{Directory: dir}, []Spec{spec}, nil)
-	if err == nil || !strings.Contains(err.Error(), filepath.Join(at, "kubectl.sha256")+": there is no such file in artifacts.directory") {
+	if err == nil || !strings.Contains(err.Error(),
+		filepath.Join(at, "kubectl.sha256")+": there is no such file in artifacts.directory") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestResolveReportsEveryError(t *testing.T) {
 	_, err := Resolve(t.Context(), Source{}, []Spec{
-		{Name: NPD, Version: "9.9.9", Arch: "amd64"}, {Name: Runc, Version: "latest", Arch: "amd64"},
+		{Name: NPD, Version: "9.9.9", Arch: "amd64"},
+		{Name: Runc, Version: "latest", Arch: "amd64"},
 	}, nil)
-	if err == nil || !strings.Contains(err.Error(), "node-problem-detector") || !strings.Contains(err.Error(), "runc") {
+	if err == nil || !strings.Contains(err.Error(), "node-problem-detector") ||
+		!strings.Contains(err.Error(), "runc") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -181,9 +219,11 @@ func TestResolveReportsEveryError(t *testing.T) {
 func TestResolveRefusesOneDigestForTwo(t *testing.T) {
 	o := config.Override{SHA256: sha(nil)}
 	_, err := Resolve(t.Context(), Source{}, []Spec{
-		{Name: Kubelet, Version: "1.2.3", Arch: "amd64"}, {Name: Kubectl, Version: "1.2.3", Arch: "amd64"},
+		{Name: Kubelet, Version: "1.2.3", Arch: "amd64"},
+		{Name: Kubectl, Version: "1.2.3", Arch: "amd64"},
 	}, map[string]config.Override{"kubelet": o, "kubectl": o})
-	if err == nil || !strings.Contains(err.Error(), "one digest for kubelet 1.2.3 and kubectl 1.2.3") {
+	if err == nil || !strings.Contains(err.Error(),
+		"one digest for kubelet 1.2.3 and kubectl 1.2.3") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -204,7 +244,8 @@ func TestDirectory(t *testing.T) {
 		{"binary", a, map[string][]byte{"kubelet": b}, "", "kubelet"},
 		{"binary as zstd only", a, map[string][]byte{"kubelet.zst": zst(b)}, "", "kubelet"},
 		{"archive", arc, map[string][]byte{"containerd.tar.gz": targz}, "", "bin/containerd"},
-		{"archive as zstd only", arc, map[string][]byte{"containerd.tar.zst": zst(plain)}, "", "bin/containerd"},
+		{"archive as zstd only", arc, map[string][]byte{"containerd.tar.zst": zst(plain)}, "",
+			"bin/containerd"},
 		{"nothing", a, nil, NotFound, ""},
 		{"wrong bytes", a, map[string][]byte{"kubelet": noise(2, 500_000)}, Digest, ""},
 		{"wrong archive", arc, map[string][]byte{"containerd.tar.gz": targz[:1000]}, Digest, ""},
@@ -219,14 +260,16 @@ func TestDirectory(t *testing.T) {
 				}
 			}
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, mirrors, map[string]http.HandlerFunc{"upstream": serve(b, ""), "mirror": serve(b, "")})
+				r := newRig(t, mirrors, map[string]http.HandlerFunc{"upstream": serve(b, ""),
+					"mirror": serve(b, "")})
 				r.Source.Directory = dir
 				err := r.Run(t.Context(), []Artifact{tt.art})
 				if n := len(r.net.requests()); n > 0 {
 					t.Errorf("%d requests in spite of the directory", n)
 				}
 				if tt.cause != "" {
-					if e := new(Error); !errors.As(err, &e) || e.Cause != tt.cause || !strings.HasPrefix(e.URL, dir) {
+					if e := new(Error); !errors.As(err, &e) || e.Cause != tt.cause ||
+						!strings.HasPrefix(e.URL, dir) {
 						t.Errorf("got %v", err)
 					}
 					if present(r.Store, tt.art.ID) || len(r.leftovers(t)) > 0 {
@@ -237,7 +280,8 @@ func TestDirectory(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if files, _ := Files(r.Store, tt.art.ID); len(files) == 0 || files[len(files)-1] != tt.file {
+				if files := files(t, r.Store, tt.art.ID); len(files) == 0 ||
+					files[len(files)-1] != tt.file {
 					t.Errorf("files: %v", files)
 				}
 				if left := r.leftovers(t); len(left) > 0 {
@@ -255,7 +299,8 @@ func TestHostsAndMeasure(t *testing.T) {
 			"upstream": paths(map[string]http.HandlerFunc{"runc": serve(noise(1, 400), "")}),
 		})
 		s := Source{Mirrors: []string{"https://mirror/x"}, HTTP: n.client(t)}
-		arts := Measure(t.Context(), s, []Artifact{binary(Kubelet, nil), binary(Runc, nil), binary(Kubectl, nil)})
+		arts := Measure(t.Context(), s,
+			[]Artifact{binary(Kubelet, nil), binary(Runc, nil), binary(Kubectl, nil)})
 		hosts, bytes := Hosts(arts, s)
 		if diff := cmp.Diff([]string{"mirror", "upstream"}, hosts); diff != "" || bytes != 1634 {
 			t.Errorf("%d bytes, hosts %s", bytes, diff)

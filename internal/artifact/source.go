@@ -14,7 +14,8 @@ import (
 
 // Source says where artifacts may be got from.
 type Source struct {
-	// Mirrors are base URLs, asked in order before upstream; each serves <base>/<upstream host>/<upstream path>.
+	// Mirrors are base URLs, asked in order before upstream; each serves <base>/<upstream
+	// host>/<upstream path>.
 	Mirrors []string
 	// Directory, when set, holds the same layout as files and is the only place that is asked.
 	Directory string
@@ -35,7 +36,8 @@ func NewSource(c config.Artifacts, client *http.Client) Source {
 
 // candidate is one place from which one file may be got.
 type candidate struct {
-	// via groups candidates of one origin: the mirror's base URL, the directory, or "" for upstream.
+	// via groups candidates of one origin: the mirror's base URL, the directory, or "" for
+	// upstream.
 	via string
 	// url is a full URL, or a file path when file is set.
 	url  string
@@ -51,8 +53,8 @@ func (c candidate) String() string {
 	return Redact(c.url)
 }
 
-// candidates lists the places of an artifact in the order they are asked. A mirror's zstd variant comes before its plain
-// file; a directory costs no bandwidth, so there the plain file comes first.
+// candidates lists the places of an artifact in the order they are asked. A mirror's zstd variant
+// comes before its plain file; a directory costs no bandwidth, so there the plain file comes first.
 func (s Source) candidates(a Artifact) ([]candidate, error) {
 	plain, err := s.places(a.URL)
 	if err != nil {
@@ -82,7 +84,8 @@ func (s Source) places(raw string) ([]candidate, error) {
 	}
 	clean := path.Join("/", u.Host, path.Clean("/"+u.Path))
 	if s.Directory != "" {
-		return []candidate{{via: s.Directory, url: filepath.Join(s.Directory, clean), file: true}}, nil
+		return []candidate{{via: s.Directory, url: filepath.Join(s.Directory, clean), file: true}},
+			nil
 	}
 	var list []candidate
 	for _, m := range s.Mirrors {
@@ -103,8 +106,9 @@ func (s Source) client() *http.Client {
 	return s.HTTP
 }
 
-// Hosts lists the hosts (with port, if any) that getting these artifacts may contact, in the order they are asked, and the
-// bytes to be transferred as far as sizes are known. A host behind a redirect is not among them.
+// Hosts lists the hosts (with port, if any) that getting these artifacts may contact, in the order
+// they are asked, and the bytes to be transferred as far as sizes are known. A host behind a
+// redirect is not among them.
 func Hosts(arts []Artifact, s Source) (hosts []string, bytes int64) {
 	for _, a := range arts {
 		bytes += a.Size

@@ -9,11 +9,13 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// The store is a directory of entries <digest>/, each complete and verified from the moment it exists. Beside them are, while
-// or after a download: .partial-<digest>-*, a directory being filled, and .download-<digest>[.zst], the bytes of a file that
-// has not arrived whole.
+// The store is a directory of entries <digest>/, each complete and verified from the moment it
+// exists. Beside them are, while or after a download: .partial-<digest>-*, a directory being
+// filled, and .download-<digest>[.zst], the bytes of a file that has not arrived whole.
 const (
 	partialPrefix = ".partial-"
 	keptPrefix    = ".download-"
@@ -21,7 +23,8 @@ const (
 
 // Missing gives the artifacts that are not in the store.
 func Missing(store string, arts []Artifact) []Artifact {
-	return slices.DeleteFunc(slices.Clone(arts), func(a Artifact) bool { return present(store, a.ID) })
+	return slices.DeleteFunc(slices.Clone(arts),
+		func(a Artifact) bool { return present(store, a.ID) })
 }
 
 func present(store, id string) bool {
@@ -29,59 +32,53 @@ func present(store, id string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Files lists the files of an entry, sorted, as slash-separated paths below it: "kubelet", "bin/containerd", "bridge".
-func Files(store, id string) ([]string, error) {
-	var files []string
-	dir := filepath.Join(store, id)
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && e.Type().IsRegular() {
-			files = append(files, filepath.ToSlash(strings.TrimPrefix(path, dir+string(filepath.Separator))))
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot list store entry %s: %w", id, err)
-	}
-	slices.Sort(files)
-	return files, nil
-}
-
 // stage makes the directory in which an entry is built.
 func (f *Fetcher) stage(a Artifact) (string, error) {
-	return os.MkdirTemp(f.Store, partialPrefix+a.ID+"-")
+	if err := f.Touch.before("make a directory for %s", a); err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(f.Store, partialPrefix+a.ID+"-")
+	if err != nil {
+		return "", diskError(err)
+	}
+	return dir, nil
+}
+
+// unstage removes what has not become an entry. What it must leave is Collect's to remove.
+func (f *Fetcher) unstage(dir string) {
+	_ = removeTree(f.Store, filepath.Base(dir), f.Touch)
 }
 
 // adopt makes an entry of a kept file that has been verified.
 func (f *Fetcher) adopt(a Artifact, kept *os.File) error {
 	dir, err := f.stage(a)
 	if err != nil {
-		return diskError(err)
+		return err
 	}
-	defer removeTree(f.Store, filepath.Base(dir))
+	defer f.unstage(dir)
 	if err := kept.Chmod(0o755); err != nil {
 		return diskError(err)
 	}
-	if err := os.Rename(kept.Name(), filepath.Join(dir, string(a.Name))); err != nil {
+	if err := f.rename(kept.Name(), filepath.Join(dir, string(a.Name))); err != nil {
 		return diskError(err)
 	}
 	return f.commit(dir, a.ID)
 }
 
-// commit makes a filled and verified directory the entry id, durably: everything in it reaches the disk before its name.
+func (f *Fetcher) rename(from, to string) error {
+	if err := f.Touch.before("rename %s to %s", from, to); err != nil {
+		return err
+	}
+	return os.Rename(from, to)
+}
+
+// commit makes a filled and verified directory the entry id, durably: everything in it reaches the
+// disk before its name.
 func (f *Fetcher) commit(dir, id string) error {
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return diskError(err)
+	if err := f.finish(dir); err != nil {
+		return err
 	}
-	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		return syncPath(path)
-	})
-	if err != nil {
-		return diskError(err)
-	}
-	err = os.Rename(dir, filepath.Join(f.Store, id))
+	err := f.place(dir, id)
 	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) {
 		return nil
 	}
@@ -94,10 +91,60 @@ func (f *Fetcher) commit(dir, id string) error {
 	return nil
 }
 
-// Collect removes from the store every entry whose digest is not in keep, and what downloads have left over: unfinished
-// directories, and kept bytes that no digest in keep still needs. Names that are not the store's own stay. It follows no link
-// and enters no mount; what it cannot remove is in the error, and the rest is removed nonetheless. No Fetcher may run meanwhile.
-func Collect(store string, keep []string) (removed []string, err error) {
+// finish writes the manifest and brings all of a directory to the disk.
+func (f *Fetcher) finish(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return diskError(err)
+	}
+	defer root.Close()
+	if err := writeManifest(tree{root, f.Touch}); err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return diskError(err)
+	}
+	err = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return syncPath(path)
+	})
+	if err != nil {
+		return diskError(err)
+	}
+	return nil
+}
+
+// place gives a directory the name of the entry. An entry that is there is kept, unless it is to be
+// healed: then both change places, so that there is never none, and the old one goes the way of
+// what has not become an entry. Where a file system cannot do that, the old one is removed first.
+func (f *Fetcher) place(dir, id string) error {
+	entry := filepath.Join(f.Store, id)
+	if !f.heals(id) || !present(f.Store, id) {
+		return f.rename(dir, entry)
+	}
+	if err := f.Touch.before("exchange %s and %s", dir, entry); err != nil {
+		return err
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, entry, unix.RENAME_EXCHANGE)
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EXDEV) {
+		return err
+	}
+	if err := removeTree(f.Store, id, f.Touch); err != nil {
+		return err
+	}
+	return f.rename(dir, entry)
+}
+
+func (f *Fetcher) heals(id string) bool { return slices.Contains(f.Heal, id) }
+
+// Collect removes from the store every entry whose digest is not in keep, and what downloads have
+// left over: unfinished directories, and kept bytes that no digest in keep still needs. Names that
+// are not the store's own remain. It follows no link and enters no mount; what it cannot remove is
+// in the error, and the rest is removed nonetheless. touch, which may be nil, is told before each
+// removal. No Fetcher may run meanwhile.
+func Collect(store string, keep []string, touch Touch) (removed []string, err error) {
 	entries, err := os.ReadDir(store)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the artifact store: %w", err)
@@ -107,13 +154,36 @@ func Collect(store string, keep []string) (removed []string, err error) {
 		if !garbage(store, e.Name(), keep) {
 			continue
 		}
-		if err := removeTree(store, e.Name()); err != nil {
+		if err := discard(store, e.Name(), touch); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		removed = append(removed, e.Name())
 	}
 	return removed, errors.Join(errs...)
+}
+
+// discard removes a name from the store. An entry first gets the name of one that is unfinished: a process
+// that is killed in between leaves no half of one.
+func discard(store, name string, touch Touch) error {
+	if !isDigest(name) {
+		return removeTree(store, name, touch)
+	}
+	doomed := partialPrefix + name + "-discarded"
+	if err := removeTree(store, doomed, touch); err != nil {
+		return err
+	}
+	if err := touch.before("discard %s", name); err != nil {
+		return err
+	}
+	err := os.Rename(filepath.Join(store, name), filepath.Join(store, doomed))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return diskError(err)
+	}
+	return removeTree(store, doomed, touch)
 }
 
 func garbage(store, name string, keep []string) bool {

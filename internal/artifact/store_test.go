@@ -45,6 +45,20 @@ func listing(t testing.TB, dir string) []string {
 	return names
 }
 
+// files lists the files of an entry but its manifest.
+func files(t testing.TB, store, id string) []string {
+	t.Helper()
+	m, err := list(openRoot(t, filepath.Join(store, id)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, f := range m.Files {
+		paths = append(paths, f.Path)
+	}
+	return paths
+}
+
 func TestCollect(t *testing.T) {
 	keep, coming, old := sha([]byte("keep")), sha([]byte("coming")), sha([]byte("old"))
 	long := strings.Repeat("0", 128)
@@ -53,26 +67,30 @@ func TestCollect(t *testing.T) {
 	populate(t, store,
 		keep+"/kubelet", old+"/bin/deep/containerd", old+"/empty/", long+"/npd",
 		partialPrefix+keep+"-1/half", partialPrefix+old+"-2/half",
-		keptPrefix+keep, keptPrefix+coming, keptPrefix+coming+".zst", keptPrefix+old, keptPrefix+old+".zst",
+		keptPrefix+keep, keptPrefix+coming, keptPrefix+coming+".zst", keptPrefix+old,
+		keptPrefix+old+".zst",
 		"foreign/file", "README", keptPrefix+"notes", partialPrefix+"notes/",
 	)
 	link := sha([]byte("link"))
 	for _, name := range []string{link, old + "/link"} {
-		if err := os.Symlink(filepath.Join(elsewhere, "precious"), filepath.Join(store, name)); err != nil {
+		if err := os.Symlink(filepath.Join(elsewhere, "precious"),
+			filepath.Join(store, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	removed, err := Collect(store, []string{keep, coming})
+	removed, err := Collect(store, []string{keep, coming}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{old, long, link, partialPrefix + keep + "-1", partialPrefix + old + "-2", keptPrefix + keep, keptPrefix + old, keptPrefix + old + ".zst"}
+	want := []string{old, long, link, partialPrefix + keep + "-1", partialPrefix + old + "-2",
+		keptPrefix + keep, keptPrefix + old, keptPrefix + old + ".zst"}
 	slices.Sort(want)
 	slices.Sort(removed)
 	if diff := cmp.Diff(want, removed); diff != "" {
 		t.Errorf("removed (-want +got):\n%s", diff)
 	}
-	stay := []string{keep, keptPrefix + coming, keptPrefix + coming + ".zst", "foreign", "README", keptPrefix + "notes", partialPrefix + "notes"}
+	stay := []string{keep, keptPrefix + coming, keptPrefix + coming + ".zst", "foreign", "README",
+		keptPrefix + "notes", partialPrefix + "notes"}
 	slices.Sort(stay)
 	if diff := cmp.Diff(stay, listing(t, store)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
@@ -80,7 +98,7 @@ func TestCollect(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(elsewhere, "precious", "file")); err != nil {
 		t.Errorf("a link was followed: %v", err)
 	}
-	if _, err := Collect(filepath.Join(store, "nowhere"), nil); err == nil {
+	if _, err := Collect(filepath.Join(store, "nowhere"), nil, nil); err == nil {
 		t.Error("no error for a store that is not there")
 	}
 }
@@ -103,8 +121,10 @@ func TestCollectEntersNoMount(t *testing.T) {
 	populate(t, elsewhere, "precious/file")
 	populate(t, store, one+"/bound/", one+"/plain", two+"/plain")
 	mount(t, elsewhere, filepath.Join(store, one, "bound"), "", unix.MS_BIND, "")
-	removed, err := Collect(store, nil)
-	if err == nil || !strings.Contains(err.Error(), filepath.Join(one, "bound")+": something is mounted there") {
+	moved := filepath.Join(store, partialPrefix+one+"-discarded", "bound")
+	t.Cleanup(func() { unix.Unmount(moved, unix.MNT_DETACH) })
+	removed, err := Collect(store, nil, nil)
+	if err == nil || !strings.Contains(err.Error(), moved+": something is mounted there") {
 		t.Errorf("got error %v", err)
 	}
 	if diff := cmp.Diff([]string{two}, removed); diff != "" {
@@ -118,31 +138,37 @@ func TestCollectEntersNoMount(t *testing.T) {
 func TestDiskFull(t *testing.T) {
 	b := noise(1, 2<<20)
 	arc, targz, plain := archive(t)
-	mirror := paths(map[string]http.HandlerFunc{"kubelet": serve(b, ""), "containerd.tar.zst": serve(zst(plain), "")})
+	mirror := paths(map[string]http.HandlerFunc{"kubelet": serve(b, ""),
+		"containerd.tar.zst": serve(zst(plain), "")})
 	tests := []struct {
 		name string
 		art  Artifact
 		size string
 		url  string
 	}{
-		{"while it is kept", binary(Kubelet, b), "size=1m", "https://mirror/base/upstream/v1.2.3/kubelet"},
-		{"while it is unpacked", arc, "size=512k", "https://mirror/base/upstream/v1.2.3/containerd.tar.zst"},
+		{"while it is kept", binary(Kubelet, b), "size=1m",
+			"https://mirror/base/upstream/v1.2.3/kubelet"},
+		{"while it is unpacked", arc, "size=512k",
+			"https://mirror/base/upstream/v1.2.3/containerd.tar.zst"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			store := t.TempDir()
 			mount(t, "tmpfs", store, "tmpfs", 0, tt.size)
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, mirrors, map[string]http.HandlerFunc{"mirror": mirror, "upstream": paths(map[string]http.HandlerFunc{
-					"kubelet": serve(b, ""), "containerd.tar.gz": serve(targz, ""),
-				})})
+				r := newRig(t, mirrors, map[string]http.HandlerFunc{"mirror": mirror,
+					"upstream": paths(map[string]http.HandlerFunc{
+						"kubelet": serve(b, ""), "containerd.tar.gz": serve(targz, ""),
+					})})
 				r.Store = store
 				err := r.Run(t.Context(), []Artifact{tt.art})
 				e := new(Error)
-				if !errors.As(err, &e) || e.Cause != DiskFull || !errors.Is(err, unix.ENOSPC) || e.URL != tt.url {
+				if !errors.As(err, &e) || e.Cause != DiskFull || !errors.Is(err, unix.ENOSPC) ||
+					e.URL != tt.url {
 					t.Fatalf("got %v", err)
 				}
-				if !strings.Contains(err.Error(), "no space left on device; free some space") || strings.Contains(err.Error(), "\n") {
+				if !strings.Contains(err.Error(), "no space left on device; free some space") ||
+					strings.Contains(err.Error(), "\n") {
 					t.Errorf("unclear: %v", err)
 				}
 				if present(store, tt.art.ID) {
@@ -171,7 +197,8 @@ func TestReadOnlyStore(t *testing.T) {
 		r := newRig(t, nil, map[string]http.HandlerFunc{"upstream": serve(b, "")})
 		r.Store = store
 		e := new(Error)
-		if err := r.Run(t.Context(), []Artifact{binary(Kubelet, b)}); !errors.As(err, &e) || e.Cause != ReadOnly || len(r.net.requests()) != 0 {
+		if err := r.Run(t.Context(), []Artifact{binary(Kubelet, b)}); !errors.As(err, &e) ||
+			e.Cause != ReadOnly || len(r.net.requests()) != 0 {
 			t.Errorf("got %v after %d requests", err, len(r.net.requests()))
 		}
 	})
@@ -199,10 +226,11 @@ func TestEntryOfAnotherRunIsAccepted(t *testing.T) {
 	if err := f.commit(dir, a.ID); err != nil {
 		t.Error(err)
 	}
-	if files, _ := Files(f.Store, a.ID); len(files) != 1 {
+	if files := files(t, f.Store, a.ID); len(files) != 1 {
 		t.Errorf("the entry was replaced: it has %v", files)
 	}
-	if got := Missing(f.Store, []Artifact{a, binary(Runc, noise(2, 10))}); len(got) != 1 || got[0].Name != Runc {
+	if got := Missing(f.Store, []Artifact{a, binary(Runc, noise(2, 10))}); len(got) != 1 ||
+		got[0].Name != Runc {
 		t.Errorf("missing: %v", got)
 	}
 }

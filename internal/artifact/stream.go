@@ -15,8 +15,9 @@ const maxDownload = 1 << 30
 // chunk is the size of reads from the network and of writes to the disk.
 const chunk = 256 << 10
 
-// stream reads one published file: first the part that is kept on disk from earlier, then what the server sends, which it keeps
-// as well. It remembers its own first error, for the decoders above it hide where an error came from.
+// stream reads one published file: first the part that is kept on disk from earlier, then what the
+// server sends, which it keeps as well. It remembers its own first error, for the decoders above it
+// hide where an error came from.
 type stream struct {
 	r io.Reader
 	// total is the length that the server announces, or -1.
@@ -35,7 +36,8 @@ func (s *stream) Read(p []byte) (int, error) {
 	s.n += int64(n)
 	switch {
 	case s.n > maxDownload:
-		s.err = &Error{Cause: TooLarge, what: fmt.Sprintf("it is larger than %d bytes", maxDownload)}
+		s.err = &Error{Cause: TooLarge,
+			what: fmt.Sprintf("it is larger than %d bytes", maxDownload)}
 	case err == io.EOF && s.total >= 0 && s.n < s.total:
 		s.err = netError(io.ErrUnexpectedEOF)
 	case err != nil && err != io.EOF:
@@ -66,7 +68,8 @@ func (k *keeper) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// watch cancels a connection on which nothing arrives. Only the time spent waiting for the network counts.
+// watch cancels a connection on which nothing arrives. Only the time spent waiting for the network
+// counts.
 type watch struct {
 	policy Policy
 	cancel context.CancelCauseFunc
@@ -92,7 +95,8 @@ func (w *watch) arm() {
 	w.timer.Reset(w.policy.Stall)
 }
 
-// disarm ends a wait that brought n bytes; the error says that the connection is too slow to be alive.
+// disarm ends a wait that brought n bytes; the error says that the connection is too slow to be
+// alive.
 func (w *watch) disarm(n int) error {
 	w.timer.Stop()
 	w.spent += time.Since(w.begin)
@@ -102,7 +106,9 @@ func (w *watch) disarm(n int) error {
 	}
 	least := int64(float64(w.policy.MinRate) * w.spent.Seconds())
 	if w.got < least {
-		return &Error{Cause: Stalled, what: fmt.Sprintf("only %d bytes arrived in %s", w.got, w.spent.Round(time.Millisecond))}
+		return &Error{Cause: Stalled,
+			what: fmt.Sprintf("only %d bytes arrived in %s", w.got,
+				w.spent.Round(time.Millisecond))}
 	}
 	w.spent, w.got = 0, 0
 	return nil

@@ -27,29 +27,32 @@ func releaseLimits() limits { return limits{file: 1 << 30, total: 2 << 30, entri
 // maxWindow is the memory a zstd stream may ask for: enough for every level below --ultra 21.
 const maxWindow = 32 << 20
 
-// unpack reads src to its end into root: a binary under the artifact's name, an archive as it is. sum gets the bytes whose
-// digest is known: of a zstd variant what comes out of it, of everything else src itself, all of it even when the archive
-// turns out to be bad, so that the digest can be judged.
-func unpack(root *os.Root, a Artifact, zst bool, src io.Reader, sum io.Writer) error {
+// unpack reads src to its end into root: a binary under the artifact's name, an archive as it is.
+// sum gets the bytes whose digest is known: of a zstd variant what comes out of it, of everything
+// else src itself, all of it even when the archive turns out to be bad, so that the digest can be
+// judged.
+func unpack(dir tree, a Artifact, zst bool, src io.Reader, sum io.Writer) error {
 	if !zst {
 		src = io.TeeReader(src, sum)
 	}
 	in := bufio.NewReaderSize(src, chunk)
-	err := decode(root, a, zst, in, sum)
+	err := decode(dir, a, zst, in, sum)
 	if zst && err != nil || isLocal(err) {
 		return err
 	}
-	if _, derr := io.CopyBuffer(io.Discard, struct{ io.Reader }{in}, make([]byte, chunk)); err == nil {
+	if _, derr := io.CopyBuffer(io.Discard, struct{ io.Reader }{in},
+		make([]byte, chunk)); err == nil {
 		err = derr
 	}
 	return err
 }
 
-func decode(root *os.Root, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) error {
+func decode(dir tree, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) error {
 	out := io.Reader(in)
 	switch {
 	case zst:
-		dec, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+		dec, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			return err
 		}
@@ -64,10 +67,10 @@ func decode(root *os.Root, a Artifact, zst bool, in *bufio.Reader, sum io.Writer
 	}
 	lim := releaseLimits()
 	if a.Format == Binary {
-		return writeFile(root, string(a.Name), 0o755, &limited{r: out, left: lim.file})
+		return dir.writeFile(string(a.Name), 0o755, &limited{r: out, left: lim.file})
 	}
 	out = &limited{r: out, left: lim.total}
-	if err := untar(root, out, lim); err != nil {
+	if err := untar(dir, out, lim); err != nil {
 		return err
 	}
 	_, err := io.Copy(io.Discard, out)
@@ -88,11 +91,12 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// untar unpacks files and directories; links, devices and everything else are refused, for no published archive has them. Modes
-// become 0755 or 0644, whatever the archive or the umask says.
-func untar(root *os.Root, r io.Reader, lim limits) error {
+// untar unpacks files and directories; links, devices and everything else are refused, for no
+// published archive has them. Modes become 0755 or 0644, whatever the archive or the umask says.
+func untar(dir tree, r io.Reader, lim limits) error {
 	t := tar.NewReader(r)
-	// A sparse file has more bytes than its part of the archive, so the limit of the stream does not cover it.
+	// A sparse file has more bytes than its part of the archive, so the limit of the stream does
+	// not cover it.
 	left := lim.total
 	for entries := 0; ; entries++ {
 		h, err := t.Next()
@@ -113,13 +117,14 @@ func untar(root *os.Root, r io.Reader, lim limits) error {
 			return err
 		}
 		if left -= h.Size; h.Size > lim.file || left < 0 {
-			return &Error{Cause: TooLarge, what: fmt.Sprintf("it unpacks to too much: %s has %d bytes", name, h.Size)}
+			return &Error{Cause: TooLarge,
+				what: fmt.Sprintf("it unpacks to too much: %s has %d bytes", name, h.Size)}
 		}
 		switch h.Typeflag {
 		case tar.TypeDir:
-			err = makeDirs(root, name)
+			err = dir.makeDirs(name)
 		case tar.TypeReg:
-			err = untarFile(root, name, h.Mode, t)
+			err = dir.untarFile(name, h.Mode, t)
 		default:
 			err = fmt.Errorf("%q is neither a file nor a directory (type %q)", h.Name, h.Typeflag)
 		}
@@ -139,39 +144,47 @@ func entryName(name string) (string, error) {
 			return "", fmt.Errorf("the name %q leaves the archive", name)
 		}
 	}
-	return path.Clean(name), nil
+	name = path.Clean(name)
+	if name == manifestName {
+		return "", fmt.Errorf("the name %q is the store's own", name)
+	}
+	return name, nil
 }
 
-func untarFile(root *os.Root, name string, bits int64, r io.Reader) error {
+func (t tree) untarFile(name string, bits int64, r io.Reader) error {
 	if name == "." {
 		return errors.New("a file in it has no name")
 	}
-	if err := makeDirs(root, path.Dir(name)); err != nil {
+	if err := t.makeDirs(path.Dir(name)); err != nil {
 		return err
 	}
 	mode := fs.FileMode(0o644)
 	if bits&0o111 != 0 {
 		mode = 0o755
 	}
-	return writeFile(root, name, mode, r)
+	return t.writeFile(name, mode, r)
 }
 
 // makeDirs makes dir and the directories above it, 0755 in spite of the umask.
-func makeDirs(root *os.Root, dir string) error {
+func (t tree) makeDirs(dir string) error {
 	if dir == "." {
 		return nil
 	}
-	if err := makeDirs(root, path.Dir(dir)); err != nil {
+	if err := t.makeDirs(path.Dir(dir)); err != nil {
 		return err
 	}
-	err := root.Mkdir(dir, 0o755)
-	if err == nil {
-		err = root.Chmod(dir, 0o755)
-	} else if info, serr := root.Lstat(dir); serr == nil {
+	if info, err := t.Lstat(dir); err == nil {
 		if !info.IsDir() {
 			return fmt.Errorf("%q is both a file and a directory", dir)
 		}
 		return nil
+	}
+	if err := t.touch.before("make directory %s", dir); err != nil {
+		return err
+	}
+	err := t.Mkdir(dir, 0o755)
+	if err == nil {
+		err = t.Chmod(dir, 0o755)
 	}
 	if err != nil {
 		return diskError(err)
@@ -180,8 +193,11 @@ func makeDirs(root *os.Root, dir string) error {
 }
 
 // writeFile makes a new file; a file that is there already is refused.
-func writeFile(root *os.Root, name string, mode fs.FileMode, r io.Reader) error {
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func (t tree) writeFile(name string, mode fs.FileMode, r io.Reader) error {
+	if err := t.touch.before("create %s", name); err != nil {
+		return err
+	}
+	f, err := t.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if os.IsExist(err) {
 		return fmt.Errorf("%q is there twice", name)
 	}
@@ -193,7 +209,8 @@ func writeFile(root *os.Root, name string, mode fs.FileMode, r io.Reader) error 
 		return diskError(err)
 	}
 	w := &diskWriter{f: f}
-	if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, chunk)); err != nil {
+	if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r},
+		make([]byte, chunk)); err != nil {
 		return err
 	}
 	if err := f.Close(); err != nil {

@@ -18,26 +18,35 @@ func hostile(t testing.TB) map[string]struct{ tar, reason string } {
 	big := file{name: "big", body: strings.Repeat("x", 4000)}
 	bigger := file{name: "bigger", body: strings.Repeat("x", 4000)}
 	return map[string]struct{ tar, reason string }{
-		"absolute name":         {one(file{name: "/etc/passwd", body: "x"}), "leaves the archive"},
-		"parent":                {one(file{name: "../x", body: "x"}), "leaves the archive"},
-		"parent in the middle":  {one(file{name: "a/../../x", body: "x"}), "leaves the archive"},
-		"parent directory":      {one(file{name: "a/..", kind: tar.TypeDir}), "leaves the archive"},
-		"backslash":             {one(file{name: `..\x`, body: "x"}), "leaves the archive"},
-		"root as a file":        {one(file{name: ".", body: "x"}), "no name"},
-		"symlink out":           {one(file{name: "l", kind: tar.TypeSymlink, link: "/etc"}), "neither"},
-		"symlink in":            {one(file{name: "l", kind: tar.TypeSymlink, link: "x"}), "neither"},
-		"hard link":             {one(file{name: "a", body: "x"}, file{name: "l", kind: tar.TypeLink, link: "a"}), "neither"},
-		"device":                {one(file{name: "d", kind: tar.TypeBlock}), "neither"},
-		"fifo":                  {one(file{name: "d", kind: tar.TypeFifo}), "neither"},
-		"twice":                 {one(file{name: "a", body: "x"}, file{name: "./a", body: "y"}), "twice"},
-		"file in a file":        {one(file{name: "a", body: "x"}, file{name: "a/b", body: "y"}), "both a file and a directory"},
-		"directory over a file": {one(file{name: "a", body: "x"}, file{name: "a", kind: tar.TypeDir}), "both a file and a directory"},
-		"file over a directory": {one(file{name: "a", kind: tar.TypeDir}, file{name: "a", body: "y"}), "twice"},
-		"one huge file":         {one(file{name: "a", size: 5001}), "too much"},
-		"many large files":      {one(big, bigger, file{name: "c", body: "x"}), "too much"},
-		"many entries":          {one(dir, dir, dir, dir, dir, dir, dir, dir, dir), "entries"},
-		"truncated":             {one(file{name: "a", body: strings.Repeat("x", 5000)})[:2000], "unexpected EOF"},
-		"no archive":            {string(noise(1, 2000)), "invalid"},
+		"absolute name":        {one(file{name: "/etc/passwd", body: "x"}), "leaves the archive"},
+		"parent":               {one(file{name: "../x", body: "x"}), "leaves the archive"},
+		"parent in the middle": {one(file{name: "a/../../x", body: "x"}), "leaves the archive"},
+		"parent directory":     {one(file{name: "a/..", kind: tar.TypeDir}), "leaves the archive"},
+		"backslash":            {one(file{name: `..\x`, body: "x"}), "leaves the archive"},
+		"manifest":             {one(file{name: "./.manifest", body: "x"}), "the store's own"},
+		"root as a file":       {one(file{name: ".", body: "x"}), "no name"},
+		"symlink out": {one(file{name: "l", kind: tar.TypeSymlink, link: "/etc"}),
+			"neither"},
+		"symlink in": {one(file{name: "l", kind: tar.TypeSymlink, link: "x"}),
+			"neither"},
+		"hard link": {one(file{name: "a", body: "x"},
+			file{name: "l", kind: tar.TypeLink, link: "a"}), "neither"},
+		"device": {one(file{name: "d", kind: tar.TypeBlock}), "neither"},
+		"fifo":   {one(file{name: "d", kind: tar.TypeFifo}), "neither"},
+		"twice": {one(file{name: "a", body: "x"}, file{name: "./a", body: "y"}),
+			"twice"},
+		"file in a file": {one(file{name: "a", body: "x"}, file{name: "a/b", body: "y"}),
+			"both a file and a directory"},
+		"directory over a file": {one(file{name: "a", body: "x"},
+			file{name: "a", kind: tar.TypeDir}), "both a file and a directory"},
+		"file over a directory": {one(file{name: "a", kind: tar.TypeDir},
+			file{name: "a", body: "y"}), "twice"},
+		"one huge file":    {one(file{name: "a", size: 5001}), "too much"},
+		"many large files": {one(big, bigger, file{name: "c", body: "x"}), "too much"},
+		"many entries":     {one(dir, dir, dir, dir, dir, dir, dir, dir, dir), "entries"},
+		"truncated": {one(file{name: "a", body: strings.Repeat("x", 5000)})[:2000],
+			"unexpected EOF"},
+		"no archive": {string(noise(1, 2000)), "invalid"},
 	}
 }
 
@@ -45,7 +54,8 @@ func TestUntarRefuses(t *testing.T) {
 	for name, tt := range hostile(t) {
 		t.Run(name, func(t *testing.T) {
 			outer := t.TempDir()
-			if err := untarBelow(t, outer, []byte(tt.tar)); err == nil || !strings.Contains(err.Error(), tt.reason) {
+			if err := untarBelow(t, outer, []byte(tt.tar)); err == nil ||
+				!strings.Contains(err.Error(), tt.reason) {
 				t.Errorf("got %v, want %q", err, tt.reason)
 			}
 			checkTree(t, outer)
@@ -80,7 +90,8 @@ func TestUntarSetsModes(t *testing.T) {
 	})
 	delete(got, "")
 	want := map[string]fs.FileMode{
-		"/bin": fs.ModeDir | 0o755, "/bin/setuid": 0o755, "/deep": fs.ModeDir | 0o755, "/deep/er": fs.ModeDir | 0o755, "/deep/er/file": 0o644,
+		"/bin": fs.ModeDir | 0o755, "/bin/setuid": 0o755, "/deep": fs.ModeDir | 0o755,
+		"/deep/er": fs.ModeDir | 0o755, "/deep/er/file": 0o644,
 	}
 	for name, mode := range want {
 		if got[name] != mode {
@@ -121,36 +132,41 @@ func untarBelow(t testing.TB, outer string, archive []byte) error {
 	if err := os.WriteFile(filepath.Join(outer, "x"), []byte("neighbour"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return untar(openRoot(t, dir), bytes.NewReader(archive), limits{file: 5000, total: 8000, entries: 8})
+	return untar(tree{Root: openRoot(t, dir)}, bytes.NewReader(archive),
+		limits{file: 5000, total: 8000, entries: 8})
 }
 
-// checkTree checks that nothing left the root and that in it are only files and directories of the two modes.
+// checkTree checks that nothing left the root and that in it are only files and directories of the
+// two modes.
 func checkTree(t testing.TB, outer string) {
 	t.Helper()
 	entries, _ := os.ReadDir(outer)
-	if b, _ := os.ReadFile(filepath.Join(outer, "x")); len(entries) != 2 || string(b) != "neighbour" {
+	if b, _ := os.ReadFile(filepath.Join(outer, "x")); len(entries) != 2 ||
+		string(b) != "neighbour" {
 		t.Errorf("the surroundings changed: %v, %q", entries, b)
 	}
-	filepath.WalkDir(filepath.Join(outer, "root"), func(path string, e fs.DirEntry, err error) error {
-		info, ierr := e.Info()
-		if err != nil || ierr != nil {
-			t.Errorf("%s: %v %v", path, err, ierr)
-			return err
-		}
-		switch info.Mode() {
-		case 0o644, 0o755, 0o600, fs.ModeDir | 0o755:
-		default:
-			t.Errorf("%s has mode %v", path, info.Mode())
-		}
-		return nil
-	})
+	filepath.WalkDir(filepath.Join(outer, "root"),
+		func(path string, e fs.DirEntry, err error) error {
+			info, ierr := e.Info()
+			if err != nil || ierr != nil {
+				t.Errorf("%s: %v %v", path, err, ierr)
+				return err
+			}
+			switch info.Mode() {
+			case 0o644, 0o755, 0o600, fs.ModeDir | 0o755:
+			default:
+				t.Errorf("%s has mode %v", path, info.Mode())
+			}
+			return nil
+		})
 }
 
 func FuzzUnpack(f *testing.F) {
 	for _, tt := range hostile(f) {
 		f.Add([]byte(tt.tar))
 	}
-	f.Add(makeTar(f, []file{{name: "bin/", kind: tar.TypeDir}, {name: "bin/a", mode: 0o755, body: "x"}}))
+	f.Add(makeTar(f, []file{{name: "bin/", kind: tar.TypeDir},
+		{name: "bin/a", mode: 0o755, body: "x"}}))
 	f.Fuzz(func(t *testing.T, archive []byte) {
 		outer := t.TempDir()
 		untarBelow(t, outer, archive)

@@ -31,7 +31,8 @@ func (s *Sim) roleAssignments(w http.ResponseWriter, c call) *arm.Error {
 		s.world.Assignments = slices.Delete(s.world.Assignments, at, at+1)
 		arm.WriteJSON(w, 200, s.assignment(gone))
 	case c.Method == http.MethodGet && at < 0:
-		return arm.Errorf(404, "RoleAssignmentNotFound", "The role assignment '%s' is not found.", c.id.Name())
+		return arm.Errorf(404, "RoleAssignmentNotFound", "The role assignment '%s' is not found.",
+			c.id.Name())
 	case c.Method == http.MethodGet:
 		arm.WriteJSON(w, 200, s.assignment(s.world.Assignments[at]))
 	default:
@@ -48,11 +49,14 @@ func (s *Sim) assignment(a Assignment) map[string]any {
 		subscription = "/subscriptions/" + id.Subscription
 	}
 	return map[string]any{
-		"id": strings.TrimRight(a.Scope, "/") + "/providers/Microsoft.Authorization/roleAssignments/" + a.Name, "name": a.Name, "type": "Microsoft.Authorization/roleAssignments",
+		"id": strings.TrimRight(a.Scope, "/") +
+			"/providers/Microsoft.Authorization/roleAssignments/" + a.Name, "name": a.Name,
+		"type": "Microsoft.Authorization/roleAssignments",
 		"properties": map[string]any{
 			"scope": a.Scope, "principalId": a.PrincipalID, "principalType": "ServicePrincipal",
-			"roleDefinitionId": subscription + "/providers/Microsoft.Authorization/roleDefinitions/" + a.RoleID,
-			"createdOn":        made, "updatedOn": made,
+			"roleDefinitionId": subscription +
+				"/providers/Microsoft.Authorization/roleDefinitions/" + a.RoleID,
+			"createdOn": made, "updatedOn": made,
 		},
 	}
 }
@@ -91,29 +95,41 @@ func (s *Sim) putAssignment(w http.ResponseWriter, c call, at int) *arm.Error {
 		return err
 	}
 	if _, err := uuid.Parse(c.id.Name()); err != nil {
-		return arm.Errorf(400, "InvalidRoleAssignmentId", "The role assignment ID '%s' is not valid. The role assignment ID must be a GUID.", c.id.Name())
+		return arm.Errorf(400, "InvalidRoleAssignmentId",
+			"The role assignment ID '%s' is not valid. The role assignment ID must be a GUID.",
+			c.id.Name())
 	}
 	id := body.Properties.RoleDefinitionID
 	role, ok := roleByID(id[strings.LastIndex(id, "/")+1:])
 	if !ok {
-		return arm.Errorf(400, "RoleDefinitionDoesNotExist", "The specified role definition with ID '%s' does not exist.", id)
+		return arm.Errorf(400, "RoleDefinitionDoesNotExist",
+			"The specified role definition with ID '%s' does not exist.", id)
 	}
-	a := Assignment{Name: c.id.Name(), Scope: c.scope, RoleID: role.ID, PrincipalID: body.Properties.PrincipalID}
+	a := Assignment{Name: c.id.Name(), Scope: c.scope, RoleID: role.ID,
+		PrincipalID: body.Properties.PrincipalID}
 	if !s.knownPrincipal(a.PrincipalID) {
-		return arm.Errorf(400, "PrincipalNotFound", "Principal %s does not exist in the directory %s. Check that you have the correct principal ID. If you are creating this principal and then immediately assigning a role, this error might be related to a replication delay.", strings.ReplaceAll(a.PrincipalID, "-", ""), s.world.TenantID)
+		return arm.Errorf(400, "PrincipalNotFound",
+			"Principal %s does not exist in the directory %s. Check that you have the correct "+
+				"principal ID. If you are creating this principal and then immediately "+
+				"assigning a role, this error might be related to a replication delay.",
+			strings.ReplaceAll(a.PrincipalID, "-", ""), s.world.TenantID)
 	}
 	same := func(b Assignment) bool {
-		return arm.Key(b.Scope) == arm.Key(a.Scope) && strings.EqualFold(b.PrincipalID, a.PrincipalID) && b.RoleID == a.RoleID
+		return arm.Key(b.Scope) == arm.Key(a.Scope) &&
+			strings.EqualFold(b.PrincipalID, a.PrincipalID) && b.RoleID == a.RoleID
 	}
 	if at >= 0 {
 		if !same(s.world.Assignments[at]) {
-			return arm.Errorf(400, "RoleAssignmentUpdateNotPermitted", "Tenant ID, application ID, principal ID, and scope are not allowed to be updated.")
+			return arm.Errorf(400, "RoleAssignmentUpdateNotPermitted",
+				"Tenant ID, application ID, principal ID, and scope are not allowed to be updated.")
 		}
 		arm.WriteJSON(w, 200, s.assignment(s.world.Assignments[at]))
 		return nil
 	}
 	if i := slices.IndexFunc(s.world.Assignments, same); i >= 0 {
-		return arm.Errorf(409, "RoleAssignmentExists", "The role assignment already exists. The ID of the existing role assignment is %s.", strings.ReplaceAll(s.world.Assignments[i].Name, "-", ""))
+		return arm.Errorf(409, "RoleAssignmentExists",
+			"The role assignment already exists. The ID of the existing role assignment is %s.",
+			strings.ReplaceAll(s.world.Assignments[i].Name, "-", ""))
 	}
 	s.assign(a)
 	arm.WriteJSON(w, 201, s.assignment(a))
@@ -125,21 +141,26 @@ func (s *Sim) knownPrincipal(oid string) bool {
 	if made, fresh := s.made[oid]; fresh && s.now().Before(made.Add(s.knobs.Replication)) {
 		return false
 	}
-	return slices.ContainsFunc(s.world.Applications, func(a Application) bool { return strings.EqualFold(a.ObjectID, oid) }) ||
-		slices.ContainsFunc(s.world.Users, func(u User) bool { return strings.EqualFold(u.ObjectID, oid) })
+	return slices.ContainsFunc(s.world.Applications,
+		func(a Application) bool { return strings.EqualFold(a.ObjectID, oid) }) ||
+		slices.ContainsFunc(s.world.Users,
+			func(u User) bool { return strings.EqualFold(u.ObjectID, oid) })
 }
 
 // definition is a role as ARM shows it.
 func definition(r Role) map[string]any {
 	return map[string]any{
-		"id": "/providers/Microsoft.Authorization/roleDefinitions/" + r.ID, "name": r.ID, "type": "Microsoft.Authorization/roleDefinitions",
-		"properties": map[string]any{"roleName": r.Name, "type": "BuiltInRole", "assignableScopes": []string{"/"}, "permissions": []any{permission(r)}},
+		"id": "/providers/Microsoft.Authorization/roleDefinitions/" + r.ID, "name": r.ID,
+		"type": "Microsoft.Authorization/roleDefinitions",
+		"properties": map[string]any{"roleName": r.Name, "type": "BuiltInRole",
+			"assignableScopes": []string{"/"}, "permissions": []any{permission(r)}},
 	}
 }
 
 func permission(r Role) map[string]any {
 	never := func(list []string) []string { return append([]string{}, list...) }
-	return map[string]any{"actions": never(r.Actions), "notActions": never(r.NotActions), "dataActions": never(r.DataActions), "notDataActions": []string{}}
+	return map[string]any{"actions": never(r.Actions), "notActions": never(r.NotActions),
+		"dataActions": never(r.DataActions), "notDataActions": []string{}}
 }
 
 var roleNameFilter = regexp.MustCompile(`(?i)roleName eq '([^']*)'`)
@@ -152,7 +173,8 @@ func (s *Sim) roleDefinitions(w http.ResponseWriter, c call) *arm.Error {
 	if name := c.id.Name(); name != "" {
 		role, ok := roleByID(name)
 		if !ok {
-			return arm.Errorf(404, "RoleDefinitionDoesNotExist", "The specified role definition with ID '%s' does not exist.", name)
+			return arm.Errorf(404, "RoleDefinitionDoesNotExist",
+				"The specified role definition with ID '%s' does not exist.", name)
 		}
 		arm.WriteJSON(w, 200, definition(role))
 		return nil

@@ -18,8 +18,8 @@ import (
 	"path/filepath"
 )
 
-// ConnectedMachine is the Arc agent's side of a machine: what `azcmagent` does, against whatever endpoint the lab's Azure has. It
-// registers through Resource Manager as the real one does.
+// ConnectedMachine is the Arc agent's side of a machine: what `azcmagent` does, against whatever
+// endpoint the lab's Azure has. It registers through Resource Manager as the real one does.
 type ConnectedMachine struct {
 	// Endpoint is the origin of the simulated Azure.
 	Endpoint string
@@ -68,13 +68,14 @@ func (m ConnectedMachine) Identity() (MachineIdentity, error) {
 	return c.Identity, err
 }
 
-// Show tells whether the machine is connected, and to what.
+// Show tells whether the machine is registered, and as what.
 func (m ConnectedMachine) Show() (Connection, bool) {
 	c, err := m.load()
 	return c.Connection, err == nil
 }
 
-// Connect makes a key, registers the machine with its public part, and keeps the identity that it gets.
+// Connect makes a key, registers the machine with its public part, and keeps the identity that it
+// gets.
 func (m ConnectedMachine) Connect(ctx context.Context, c Connection) error {
 	if _, ok := m.Show(); ok {
 		return errors.New("AZCM0101: the machine is connected already; disconnect it first")
@@ -83,20 +84,28 @@ func (m ConnectedMachine) Connect(ctx context.Context, c Connection) error {
 	if err != nil {
 		return fmt.Errorf("cannot make a key: %w", err)
 	}
-	made := connected{Connection: c, ResourceID: fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.HybridCompute/machines/%s", c.SubscriptionID, c.ResourceGroup, c.ResourceName)}
+	made := connected{Connection: c,
+		ResourceID: fmt.Sprintf(
+			"/subscriptions/%s/resourceGroups/%s/providers/Microsoft.HybridCompute/machines/%s",
+			c.SubscriptionID, c.ResourceGroup, c.ResourceName)}
 	var answer struct {
 		Identity struct {
 			ClientID string `json:"clientId"`
 			TenantID string `json:"tenantId"`
 		} `json:"identity"`
 	}
-	body := map[string]any{"location": c.Location, "tags": c.Tags, "identity": map[string]string{"type": "SystemAssigned"},
-		"properties": map[string]any{"clientPublicKey": base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PublicKey(&key.PublicKey)), "osType": "linux"}}
-	if err := m.call(ctx, http.MethodPut, made.ResourceID, c.AccessToken, body, &answer); err != nil {
+	body := map[string]any{"location": c.Location, "tags": c.Tags,
+		"identity": map[string]string{"type": "SystemAssigned"},
+		"properties": map[string]any{"clientPublicKey": base64.StdEncoding.EncodeToString(
+			x509.MarshalPKCS1PublicKey(&key.PublicKey)), "osType": "linux"}}
+	if err := m.call(ctx, http.MethodPut, made.ResourceID, c.AccessToken, body,
+		&answer); err != nil {
 		return fmt.Errorf("AZCM0042: cannot create the Azure resource: %w", err)
 	}
-	made.Identity = MachineIdentity{Authority: m.Endpoint, TenantID: answer.Identity.TenantID, ClientID: answer.Identity.ClientID,
-		Key: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
+	made.Identity = MachineIdentity{Authority: m.Endpoint, TenantID: answer.Identity.TenantID,
+		ClientID: answer.Identity.ClientID,
+		Key: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+			Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
 	text, err := json.MarshalIndent(made, "", "  ")
 	if err != nil {
 		return err
@@ -108,7 +117,8 @@ func (m ConnectedMachine) Connect(ctx context.Context, c Connection) error {
 }
 
 // Disconnect forgets the identity; unless localOnly, the machine's resource is deleted too.
-func (m ConnectedMachine) Disconnect(ctx context.Context, accessToken string, localOnly bool) error {
+func (m ConnectedMachine) Disconnect(ctx context.Context, accessToken string,
+	localOnly bool) error {
 	c, err := m.load()
 	if err != nil {
 		return err
@@ -121,7 +131,8 @@ func (m ConnectedMachine) Disconnect(ctx context.Context, accessToken string, lo
 	return os.Remove(m.file())
 }
 
-func (m ConnectedMachine) call(ctx context.Context, method, id, token string, body, answer any) error {
+func (m ConnectedMachine) call(ctx context.Context, method, id, token string, body,
+	answer any) error {
 	var reader io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -130,13 +141,18 @@ func (m ConnectedMachine) call(ctx context.Context, method, id, token string, bo
 		}
 		reader = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, m.Endpoint+id+"?api-version=2024-07-10", reader)
+	r, err := http.NewRequestWithContext(ctx, method, m.Endpoint+id+"?api-version=2024-07-10",
+		reader)
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Content-Type", "application/json")
-	response, err := client(m.Client).Do(r)
+	client, err := m.client()
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(r)
 	if err != nil {
 		return err
 	}

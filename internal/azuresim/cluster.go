@@ -21,7 +21,8 @@ type Cluster struct {
 	// AdminKubeconfig is what listClusterAdminCredential hands out.
 	AdminKubeconfig string `json:"adminKubeconfig,omitempty"`
 	DNSServiceIP    string `json:"dnsServiceIP,omitempty"`
-	// Entra tells whether the cluster takes Entra's tokens, and AzureRBAC whether Azure's role assignments authorise in it.
+	// Entra tells whether the cluster takes Entra's tokens, and AzureRBAC whether Azure's role
+	// assignments authorise in it.
 	Entra                 bool `json:"entra"`
 	AzureRBAC             bool `json:"azureRBAC"`
 	LocalAccountsDisabled bool `json:"localAccountsDisabled,omitempty"`
@@ -33,7 +34,8 @@ func (s *Sim) AddCluster(k Cluster) {
 	s.start()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.world.Clusters = slices.DeleteFunc(s.world.Clusters, func(other Cluster) bool { return arm.Key(other.ID) == arm.Key(k.ID) })
+	s.world.Clusters = slices.DeleteFunc(s.world.Clusters,
+		func(other Cluster) bool { return arm.Key(other.ID) == arm.Key(k.ID) })
 	s.world.Clusters = append(s.world.Clusters, k)
 }
 
@@ -41,12 +43,14 @@ func (s *Sim) AddCluster(k Cluster) {
 func (s *Sim) clusters(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := slices.IndexFunc(s.world.Clusters, func(k Cluster) bool { return arm.Key(k.ID) == arm.Key(c.scope) })
+	at := slices.IndexFunc(s.world.Clusters,
+		func(k Cluster) bool { return arm.Key(k.ID) == arm.Key(c.scope) })
 	switch {
 	case c.id.Name() == "" && c.Method == http.MethodGet:
 		var items []any
 		for _, k := range s.world.Clusters {
-			if within(k.ID, strings.TrimSuffix(c.id.Key(), "/providers/microsoft.containerservice/managedclusters")) {
+			if within(k.ID, strings.TrimSuffix(c.id.Key(),
+				"/providers/microsoft.containerservice/managedclusters")) {
 				items = append(items, s.cluster(k))
 			}
 		}
@@ -76,10 +80,13 @@ func (s *Sim) cluster(k Cluster) map[string]any {
 	id, _ := arm.Parse(k.ID)
 	host := strings.TrimSuffix(strings.TrimPrefix(k.Server, "https://"), ":443")
 	properties := map[string]any{
-		"provisioningState": "Succeeded", "powerState": map[string]any{"code": "Running"}, "kubernetesVersion": k.Version, "currentKubernetesVersion": k.Version,
-		"dnsPrefix": id.Name(), "fqdn": host, "enableRBAC": true, "disableLocalAccounts": k.LocalAccountsDisabled,
-		"nodeResourceGroup": "MC_" + id.ResourceGroup + "_" + id.Name() + "_" + k.Location,
-		"networkProfile":    map[string]any{"networkPlugin": "none", "dnsServiceIP": k.DNSServiceIP},
+		"provisioningState": "Succeeded", "powerState": map[string]any{"code": "Running"},
+		"kubernetesVersion": k.Version, "currentKubernetesVersion": k.Version,
+		"dnsPrefix": id.Name(), "fqdn": host, "enableRBAC": true,
+		"disableLocalAccounts": k.LocalAccountsDisabled,
+		"nodeResourceGroup":    "MC_" + id.ResourceGroup + "_" + id.Name() + "_" + k.Location,
+		"networkProfile": map[string]any{"networkPlugin": "none",
+			"dnsServiceIP": k.DNSServiceIP},
 	}
 	if k.Private {
 		delete(properties, "fqdn")
@@ -87,9 +94,12 @@ func (s *Sim) cluster(k Cluster) map[string]any {
 		properties["apiServerAccessProfile"] = map[string]any{"enablePrivateCluster": true}
 	}
 	if k.Entra {
-		properties["aadProfile"] = map[string]any{"managed": true, "enableAzureRBAC": k.AzureRBAC, "tenantID": s.world.TenantID}
+		properties["aadProfile"] = map[string]any{"managed": true, "enableAzureRBAC": k.AzureRBAC,
+			"tenantID": s.world.TenantID}
 	}
-	return map[string]any{"id": k.ID, "name": id.Name(), "type": "Microsoft.ContainerService/ManagedClusters", "location": k.Location, "properties": properties}
+	return map[string]any{"id": k.ID, "name": id.Name(),
+		"type": "Microsoft.ContainerService/ManagedClusters", "location": k.Location,
+		"properties": properties}
 }
 
 // putCluster registers a cluster: a long-running operation, as in Azure, that makes no cluster.
@@ -124,20 +134,25 @@ func (s *Sim) credential(w http.ResponseWriter, c call, k Cluster) *arm.Error {
 	case "listclusteradmincredential":
 		name, text = "clusterAdmin", k.AdminKubeconfig
 		if k.LocalAccountsDisabled {
-			return arm.Errorf(400, "BadRequest", "Getting static credential is not allowed because this cluster is set to disable local accounts.")
+			return arm.Errorf(400, "BadRequest",
+				"Getting static credential is not allowed because this cluster is set to "+
+					"disable local accounts.")
 		}
 	case "listclusterusercredential":
 		if !k.Entra { // without Entra both are the same
 			text = k.AdminKubeconfig
 		}
 	default:
-		return arm.Errorf(404, "InvalidResourceType", "The action '%s' does not exist.", c.id.Action)
+		return arm.Errorf(404, "InvalidResourceType", "The action '%s' does not exist.",
+			c.id.Action)
 	}
-	arm.WriteJSON(w, 200, map[string]any{"kubeconfigs": []any{map[string]any{"name": name, "value": base64.StdEncoding.EncodeToString([]byte(text))}}})
+	arm.WriteJSON(w, 200, map[string]any{"kubeconfigs": []any{map[string]any{"name": name,
+		"value": base64.StdEncoding.EncodeToString([]byte(text))}}})
 	return nil
 }
 
-// userKubeconfig is that of a cluster with Entra: it holds no secret, and has kubelogin get a token.
+// userKubeconfig is that of a cluster with Entra: it holds no secret, and has kubelogin get a
+// token.
 func userKubeconfig(k Cluster) string {
 	id, _ := arm.Parse(k.ID)
 	return fmt.Sprintf(`apiVersion: v1

@@ -25,16 +25,19 @@ type login struct {
 const deviceLifetime = 15 * time.Minute
 
 func (s *Sim) deviceCode(w http.ResponseWriter, r *http.Request) {
-	l := &login{device: random(), user: strings.ToUpper(random()[:9]), clientID: r.PostFormValue("client_id"), expires: s.now().Add(deviceLifetime)}
+	l := &login{device: random(), user: strings.ToUpper(random()[:9]),
+		clientID: r.PostFormValue("client_id"), expires: s.now().Add(deviceLifetime)}
 	l.scope = r.PostFormValue("scope") + r.PostFormValue("resource")
 	s.mu.Lock()
 	s.logins[l.device] = l
 	s.mu.Unlock()
 	page := origin(r) + "/devicelogin"
 	arm.WriteJSON(w, http.StatusOK, map[string]any{
-		"user_code": l.user, "device_code": l.device, "verification_uri": page, "verification_url": page,
-		"expires_in": int(deviceLifetime.Seconds()), "interval": 1,
-		"message": fmt.Sprintf("To sign in, use a web browser to open the page %s and enter the code %s to authenticate.", page, l.user),
+		"user_code": l.user, "device_code": l.device, "verification_uri": page,
+		"verification_url": page,
+		"expires_in":       int(deviceLifetime.Seconds()), "interval": 1,
+		"message": fmt.Sprintf("To sign in, use a web browser to open the page %s and enter the "+
+			"code %s to authenticate.", page, l.user),
 	})
 }
 
@@ -44,7 +47,8 @@ func random() string {
 	return strings.NewReplacer("-", "x", "_", "y").Replace(base64.RawURLEncoding.EncodeToString(b))
 }
 
-// Approve signs a user in by the code that a device has shown; false when there is no such code or user.
+// Approve signs a user in by the code that a device has shown; false when there is no such code or
+// user.
 func (s *Sim) Approve(code, user string) bool {
 	s.start()
 	u, ok := s.user(func(u User) bool { return strings.EqualFold(u.Name, user) })
@@ -62,12 +66,15 @@ func (s *Sim) Approve(code, user string) bool {
 	return false
 }
 
-var devicePage = template.Must(template.New("").Parse(`<!DOCTYPE html><html><head><title>Sign in to your device</title></head><body>
+var devicePage = template.Must(template.New("").Parse(`<!DOCTYPE html>
+<html><head><title>Sign in to your device</title></head><body>
 <h1>Enter code</h1>{{with .}}<p>{{.}}</p>{{end}}
-<form method="post"><label>Code <input name="code" autofocus></label> <label>User <input name="user"></label> <button>Next</button></form></body></html>
+<form method="post"><label>Code <input name="code" autofocus></label>
+<label>User <input name="user"></label> <button>Next</button></form></body></html>
 `))
 
-// deviceLogin is the page where a person enters the code. There are no passwords in this Azure: a name is enough.
+// deviceLogin is the page where a person enters the code. There are no passwords in this Azure: a
+// name is enough.
 func (s *Sim) deviceLogin(w http.ResponseWriter, r *http.Request) {
 	text := ""
 	if r.Method == http.MethodPost {
@@ -81,17 +88,20 @@ func (s *Sim) deviceLogin(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Sim) redeemDeviceCode(w http.ResponseWriter, r *http.Request) {
-	code := first(r.PostFormValue("device_code"), r.PostFormValue("code")) // MSAL for Python sends both
+	// MSAL for Python sends both
+	code := first(r.PostFormValue("device_code"), r.PostFormValue("code"))
 	s.mu.Lock()
 	l, ok := s.logins[code]
 	s.mu.Unlock()
 	switch {
 	case !ok:
-		problem{400, 70000, "invalid_grant", "The provided value for the 'device_code' parameter is not valid."}.write(w)
+		problem{400, 70000, "invalid_grant",
+			"The provided value for the 'device_code' parameter is not valid."}.write(w)
 	case !s.now().Before(l.expires):
 		problem{400, 70020, "expired_token", "The code has expired."}.write(w)
 	case l.oid == "":
-		problem{400, 70016, "authorization_pending", "OAuth 2.0 device flow error. Authorization is pending. Continue polling."}.write(w)
+		problem{400, 70016, "authorization_pending",
+			"OAuth 2.0 device flow error. Authorization is pending. Continue polling."}.write(w)
 	default:
 		s.mu.Lock()
 		delete(s.logins, code)
@@ -106,7 +116,8 @@ func (s *Sim) refresh(w http.ResponseWriter, r *http.Request, what string) {
 	oid, ok := s.sessions[r.PostFormValue("refresh_token")]
 	s.mu.Unlock()
 	if !ok {
-		problem{400, 700082, "invalid_grant", "The refresh token has expired due to inactivity or is not known."}.write(w)
+		problem{400, 700082, "invalid_grant",
+			"The refresh token has expired due to inactivity or is not known."}.write(w)
 		return
 	}
 	s.grantUser(w, r, oid, r.PostFormValue("client_id"), what)
@@ -127,18 +138,21 @@ func (s *Sim) grantUser(w http.ResponseWriter, r *http.Request, oid, clientID, s
 		problem{400, 50020, "invalid_grant", "The user does not exist in the tenant."}.write(w)
 		return
 	}
-	c := claims{AppID: clientID, AppIDACR: "0", IDTyp: "user", OID: oid, UPN: u.Name, Name: u.Name, SCP: "user_impersonation"}
+	c := claims{AppID: clientID, AppIDACR: "0", IDTyp: "user", OID: oid, UPN: u.Name, Name: u.Name,
+		SCP: "user_impersonation"}
 	c.Aud = aud
 	about := c
 	about.Aud, about.PreferName = clientID, u.Name
 	idToken, _, err := s.sign(r, about)
 	if err != nil {
-		problem{500, 90006, "server_error", "A transient error has occurred. Please try again."}.write(w)
+		problem{500, 90006, "server_error",
+			"A transient error has occurred. Please try again."}.write(w)
 		return
 	}
 	session := random()
 	s.mu.Lock()
 	s.sessions[session] = oid
 	s.mu.Unlock()
-	s.grant(w, r, c, scope, map[string]any{"refresh_token": session, "id_token": idToken, "client_info": clientInfo(oid, s.tenant()), "scope": scope})
+	s.grant(w, r, c, scope, map[string]any{"refresh_token": session, "id_token": idToken,
+		"client_info": clientInfo(oid, s.tenant()), "scope": scope})
 }

@@ -17,15 +17,16 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// Provider is a resource provider that Resource Manager passes requests on to (RPC, "Common API details"): it has authenticated and
-// authorized the caller, says who it is in headers, and proves itself with a client certificate.
+// Provider is a resource provider that Resource Manager passes requests on to (RPC, "Common API
+// details"): it has authenticated and authorized the caller, says who it is in headers, and proves
+// itself with a client certificate.
 type Provider struct {
 	// URLs are the provider's replicas; they are asked in turn, the next when one does not answer.
 	URLs []string
 	// Client has the certificate.
 	Client *http.Client
-	// Record takes every exchange, as a line of JSON: {"request": {method, url, headers, body}, "response": {status, headers, body}}. Configuration
-	// URLs are in it. Nil for none.
+	// Record takes every exchange, as a line of JSON: {"request": {method, url, headers, body},
+	// "response": {status, headers, body}}. Configuration URLs are in it. Nil for none.
 	Record io.Writer
 }
 
@@ -47,17 +48,22 @@ func (s *Sim) forwards(c call) bool {
 func (s *Sim) forward(w http.ResponseWriter, c call) *arm.Error {
 	ctx, cancel := context.WithTimeout(c.Context(), forwardTimeout)
 	defer cancel()
-	response, err := s.ask(ctx, c.Method, c.URL.RequestURI(), c.body, s.forwardHeaders(c, w.Header().Get("x-ms-correlation-request-id")))
+	response, err := s.ask(ctx, c.Method, c.URL.RequestURI(), c.body,
+		s.forwardHeaders(c, w.Header().Get("x-ms-correlation-request-id")))
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return arm.Errorf(504, "GatewayTimeout", "The gateway did not receive a response from 'Microsoft.ContainerService' within the specified time period.")
+		return arm.Errorf(504, "GatewayTimeout",
+			"The gateway did not receive a response from 'Microsoft.ContainerService' within "+
+				"the specified time period.")
 	case err != nil:
-		return arm.Errorf(502, "BadGateway", "The resource provider 'Microsoft.ContainerService' cannot be reached.")
+		return arm.Errorf(502, "BadGateway",
+			"The resource provider 'Microsoft.ContainerService' cannot be reached.")
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, forwardLimit+1))
 	if err != nil || len(body) > forwardLimit {
-		return arm.Errorf(500, "ResponseTooLarge", "The response of the resource provider is too large.")
+		return arm.Errorf(500, "ResponseTooLarge",
+			"The response of the resource provider is too large.")
 	}
 	s.record(c, response, body)
 	for name, values := range response.Header {
@@ -91,18 +97,22 @@ func (s *Sim) record(c call, response *http.Response, body []byte) {
 		return text
 	}
 	line, err := json.Marshal(map[string]any{
-		"request":  map[string]any{"method": c.Method, "url": c.URL.RequestURI(), "headers": flat(c.Header), "body": raw(c.body)},
-		"response": map[string]any{"status": response.StatusCode, "headers": flat(response.Header), "body": raw(body)},
+		"request": map[string]any{"method": c.Method, "url": c.URL.RequestURI(),
+			"headers": flat(c.Header), "body": raw(c.body)},
+		"response": map[string]any{"status": response.StatusCode, "headers": flat(response.Header),
+			"body": raw(body)},
 	})
 	if err != nil {
 		panic("internal error: " + err.Error())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = s.Provider.Record.Write(append(line, '\n')) // what cannot be written is missed by who reads it
+	// what cannot be written is missed by who reads it
+	_, _ = s.Provider.Record.Write(append(line, '\n'))
 }
 
-// forwardHeaders are the caller's headers without those that only Resource Manager sends, and those.
+// forwardHeaders are the caller's headers without those that only Resource Manager sends, and
+// those.
 func (s *Sim) forwardHeaders(c call, correlation string) http.Header {
 	h := http.Header{}
 	for name, values := range c.Header {
@@ -110,7 +120,8 @@ func (s *Sim) forwardHeaders(c call, correlation string) http.Header {
 			h[name] = values
 		}
 	}
-	for _, name := range []string{"Authorization", "Connection", "Accept-Encoding", "Content-Length"} {
+	for _, name := range []string{"Authorization", "Connection", "Accept-Encoding",
+		"Content-Length"} {
 		h.Del(name)
 	}
 	public := url.URL{Scheme: "https", Host: c.Host, Path: c.URL.Path, RawQuery: c.URL.RawQuery}
@@ -132,14 +143,17 @@ func (s *Sim) forwardHeaders(c call, correlation string) http.Header {
 			by, kind = c.caller.UPN, "User"
 		}
 		now := s.now().UTC().Format(time.RFC3339)
-		data, _ := json.Marshal(map[string]string{"lastModifiedBy": by, "lastModifiedByType": kind, "lastModifiedAt": now}) // strings always encode
+		// strings always encode
+		data, _ := json.Marshal(map[string]string{"lastModifiedBy": by, "lastModifiedByType": kind,
+			"lastModifiedAt": now})
 		h.Set("x-ms-arm-resource-system-data", string(data))
 	}
 	return h
 }
 
 // ask sends a request to the first replica that answers.
-func (s *Sim) ask(ctx context.Context, method, uri string, body []byte, h http.Header) (*http.Response, error) {
+func (s *Sim) ask(ctx context.Context, method, uri string, body []byte,
+	h http.Header) (*http.Response, error) {
 	var errs []error
 	s.mu.Lock()
 	s.turn++
@@ -147,7 +161,8 @@ func (s *Sim) ask(ctx context.Context, method, uri string, body []byte, h http.H
 	s.mu.Unlock()
 	for i := range s.Provider.URLs {
 		base := s.Provider.URLs[(turn+i)%len(s.Provider.URLs)]
-		r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+uri, bytes.NewReader(body))
+		r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+uri,
+			bytes.NewReader(body))
 		if err != nil {
 			return nil, err
 		}
@@ -166,14 +181,22 @@ func (s *Sim) registerAt(ctx context.Context, subscription string) *arm.Error {
 	if s.Provider == nil {
 		return nil
 	}
-	body, _ := json.Marshal(map[string]any{"state": "Registered", "registrationDate": s.now().UTC().Format(time.RFC1123), "properties": map[string]string{"tenantId": s.tenant()}}) // strings always encode
-	response, err := s.ask(ctx, http.MethodPut, fmt.Sprintf("/subscriptions/%s?api-version=2.0", subscription), body, http.Header{"Content-Type": {"application/json"}})
+	// strings always encode
+	body, _ := json.Marshal(map[string]any{"state": "Registered",
+		"registrationDate": s.now().UTC().Format(time.RFC1123),
+		"properties":       map[string]string{"tenantId": s.tenant()}})
+	response, err := s.ask(ctx, http.MethodPut,
+		fmt.Sprintf("/subscriptions/%s?api-version=2.0", subscription), body,
+		http.Header{"Content-Type": {"application/json"}})
 	if err != nil {
-		return arm.Errorf(502, "BadGateway", "The resource provider 'Microsoft.ContainerService' cannot be reached.")
+		return arm.Errorf(502, "BadGateway",
+			"The resource provider 'Microsoft.ContainerService' cannot be reached.")
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return arm.Errorf(502, "BadGateway", "The resource provider 'Microsoft.ContainerService' did not take the subscription: %s.", response.Status)
+		return arm.Errorf(502, "BadGateway",
+			"The resource provider 'Microsoft.ContainerService' did not take the subscription: %s.",
+			response.Status)
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ type call struct {
 // serveARM is the front door: api-version, token, permission, and then the resource type.
 func (s *Sim) serveARM(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("x-ms-request-id", uuid.NewString())
-	w.Header().Set("x-ms-correlation-request-id", first(r.Header.Get("x-ms-correlation-request-id"), uuid.NewString()))
+	w.Header().Set("x-ms-correlation-request-id",
+		first(r.Header.Get("x-ms-correlation-request-id"), uuid.NewString()))
 	if strings.EqualFold(strings.Trim(r.URL.Path, "/"), "metadata/endpoints") {
 		s.endpoints(w, r)
 		return
@@ -49,7 +50,8 @@ func first(a, b string) string {
 	return b
 }
 
-var apiVersion = regexp.MustCompile(`(?i)^\d{4}-\d{2}-\d{2}(-preview|-alpha|-beta|-rc|-privatepreview)?$`)
+var apiVersion = regexp.MustCompile(
+	`(?i)^\d{4}-\d{2}-\d{2}(-preview|-alpha|-beta|-rc|-privatepreview)?$`)
 
 // enter checks what every request must have.
 func (s *Sim) enter(w http.ResponseWriter, r *http.Request) (call, *arm.Error) {
@@ -62,16 +64,20 @@ func (s *Sim) enter(w http.ResponseWriter, r *http.Request) (call, *arm.Error) {
 	}
 	switch {
 	case version == "":
-		return c, arm.Errorf(400, "MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required for all requests.")
+		return c, arm.Errorf(400, "MissingApiVersionParameter",
+			"The api-version query parameter (?api-version=) is required for all requests.")
 	case !apiVersion.MatchString(version):
-		return c, arm.Errorf(400, "InvalidApiVersionParameter", "The api-version '%s' is invalid. The supported versions are '2019-11-01,2022-09-01,2024-02-01'.", version)
+		return c, arm.Errorf(400, "InvalidApiVersionParameter",
+			"The api-version '%s' is invalid. The supported versions are "+
+				"'2019-11-01,2022-09-01,2024-02-01'.", version)
 	}
 	var err error
 	if c.caller, err = s.authenticate(w, r); err != nil {
 		return c, err.(*arm.Error)
 	}
 	if c.id, err = arm.Parse(r.URL.Path); err != nil {
-		return c, arm.Errorf(404, "InvalidResourceId", "The request path '%s' is not valid.", r.URL.Path)
+		return c, arm.Errorf(404, "InvalidResourceId", "The request path '%s' is not valid.",
+			r.URL.Path)
 	}
 	if c.body, err = io.ReadAll(io.LimitReader(r.Body, 4<<20)); err != nil {
 		return c, arm.Errorf(400, "InvalidRequestContent", "The request content could not be read.")
@@ -84,20 +90,24 @@ func (s *Sim) enter(w http.ResponseWriter, r *http.Request) (call, *arm.Error) {
 func (s *Sim) authenticate(w http.ResponseWriter, r *http.Request) (claims, error) {
 	text, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	challenge := func(code, description string) *arm.Error {
-		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer authorization_uri="%s%s", error="invalid_token", error_description=%q`, origin(r), "/"+s.tenant(), description))
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer authorization_uri="%s/%s", `+
+			`error="invalid_token", error_description=%q`, origin(r), s.tenant(), description))
 		return arm.Errorf(401, code, "%s", description)
 	}
 	if !ok {
-		return claims{}, challenge("AuthenticationFailed", "Authentication failed. The 'Authorization' header is missing.")
+		return claims{}, challenge("AuthenticationFailed",
+			"Authentication failed. The 'Authorization' header is missing.")
 	}
 	c, err := s.verify(origin(r), text, armAudiences(r))
 	if err != nil {
-		return c, challenge("InvalidAuthenticationToken", "The access token is invalid: "+err.Error())
+		return c, challenge("InvalidAuthenticationToken",
+			"The access token is invalid: "+err.Error())
 	}
 	return c, nil
 }
 
-// permission tells which action a request is: {namespace}/{types}/{read|write|delete}, or {action}/action for a POST.
+// permission tells which action a request is: {namespace}/{types}/{read|write|delete}, or
+// {action}/action for a POST.
 func (c *call) permission() {
 	c.scope = c.id.String()
 	kind := c.id.Type()
@@ -107,7 +117,8 @@ func (c *call) permission() {
 			kind += "/resourceGroups"
 		}
 	}
-	verb := map[string]string{http.MethodGet: "read", http.MethodHead: "read", http.MethodPut: "write", http.MethodPatch: "write", http.MethodDelete: "delete"}[c.Method]
+	verb := map[string]string{http.MethodGet: "read", http.MethodHead: "read",
+		http.MethodPut: "write", http.MethodPatch: "write", http.MethodDelete: "delete"}[c.Method]
 	if c.Method == http.MethodPost && len(c.id.Types) > len(c.id.Names) {
 		last := len(c.id.Types) - 1
 		c.id.Action = c.id.Types[last]
@@ -125,12 +136,16 @@ func (c *call) permission() {
 func (s *Sim) exists(id arm.ID) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if id.Subscription != "" && !slices.ContainsFunc(s.world.Subscriptions, func(sub Subscription) bool { return strings.EqualFold(sub.ID, id.Subscription) }) {
-		return arm.Errorf(404, "SubscriptionNotFound", "The subscription '%s' could not be found.", id.Subscription)
+	if id.Subscription != "" && !slices.ContainsFunc(s.world.Subscriptions,
+		func(sub Subscription) bool { return strings.EqualFold(sub.ID, id.Subscription) }) {
+		return arm.Errorf(404, "SubscriptionNotFound", "The subscription '%s' could not be found.",
+			id.Subscription)
 	}
 	group := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s", id.Subscription, id.ResourceGroup)
-	if id.ResourceGroup != "" && !slices.ContainsFunc(s.world.ResourceGroups, func(known string) bool { return arm.Key(known) == arm.Key(group) }) {
-		return arm.Errorf(404, "ResourceGroupNotFound", "Resource group '%s' could not be found.", id.ResourceGroup)
+	if id.ResourceGroup != "" && !slices.ContainsFunc(s.world.ResourceGroups,
+		func(known string) bool { return arm.Key(known) == arm.Key(group) }) {
+		return arm.Errorf(404, "ResourceGroupNotFound", "Resource group '%s' could not be found.",
+			id.ResourceGroup)
 	}
 	return nil
 }
@@ -140,7 +155,10 @@ func (s *Sim) may(c call) *arm.Error {
 	if s.Allowed(c.caller.OID, c.action, c.scope, false) {
 		return nil
 	}
-	return arm.Errorf(403, "AuthorizationFailed", "The client '%s' with object id '%s' does not have authorization to perform action '%s' over scope '%s' or the scope is invalid. If access was recently granted, please refresh your credentials.",
+	return arm.Errorf(403, "AuthorizationFailed",
+		"The client '%s' with object id '%s' does not have authorization to perform action '%s' "+
+			"over scope '%s' or the scope is invalid. If access was recently granted, please "+
+			"refresh your credentials.",
 		first(c.caller.UPN, c.caller.AppID), c.caller.OID, c.action, c.scope)
 }
 
@@ -157,7 +175,8 @@ func (s *Sim) dispatch(w http.ResponseWriter, c call) *arm.Error {
 		"microsoft.containerservice/locations/operationresults": s.operation,
 	}
 	path := strings.ToLower(strings.Trim(c.URL.Path, "/"))
-	if rest, ok := strings.CutSuffix(path, "/providers/microsoft.containerservice/register"); ok && c.Method == http.MethodPost {
+	if rest, ok := strings.CutSuffix(path, "/providers/microsoft.containerservice/register"); ok &&
+		c.Method == http.MethodPost {
 		return s.register(w, c, rest[strings.LastIndex(rest, "/")+1:])
 	}
 	switch {
@@ -165,7 +184,8 @@ func (s *Sim) dispatch(w http.ResponseWriter, c call) *arm.Error {
 		return s.subscriptions(w, c)
 	case path == "tenants":
 		tenant := s.tenant()
-		arm.WriteJSON(w, 200, list([]any{map[string]any{"id": "/tenants/" + tenant, "tenantId": tenant, "displayName": "Simulated"}}))
+		arm.WriteJSON(w, 200, list([]any{map[string]any{"id": "/tenants/" + tenant,
+			"tenantId": tenant, "displayName": "Simulated"}}))
 		return nil
 	case c.id.Namespace == "":
 		return s.group(w, c)
@@ -184,19 +204,26 @@ func (s *Sim) dispatch(w http.ResponseWriter, c call) *arm.Error {
 		}
 		return h(w, c)
 	}
-	if !slices.ContainsFunc(namespaces, func(n string) bool { return strings.EqualFold(n, c.id.Namespace) }) {
-		return arm.Errorf(404, "InvalidResourceNamespace", "The resource namespace '%s' is invalid.", c.id.Namespace)
+	if !slices.ContainsFunc(namespaces,
+		func(n string) bool { return strings.EqualFold(n, c.id.Namespace) }) {
+		return arm.Errorf(404, "InvalidResourceNamespace",
+			"The resource namespace '%s' is invalid.", c.id.Namespace)
 	}
-	return arm.Errorf(404, "InvalidResourceType", "The resource type '%s' could not be found in the namespace '%s' for api version '%s'.", strings.Join(c.id.Types, "/"), c.id.Namespace, c.URL.Query().Get("api-version"))
+	return arm.Errorf(404, "InvalidResourceType",
+		"The resource type '%s' could not be found in the namespace '%s' for api version '%s'.",
+		strings.Join(c.id.Types, "/"), c.id.Namespace, c.URL.Query().Get("api-version"))
 }
 
-// anyone tells what a caller may do without a role: look at what it may do, and at its own operations.
+// anyone tells what a caller may do without a role: read what it may do, and its own operations.
 func anyone(c call) bool {
 	kind := strings.ToLower(c.id.Type())
-	return c.Method == http.MethodGet && (kind == "microsoft.authorization/permissions" || strings.HasPrefix(kind, "microsoft.containerservice/locations/"))
+	return c.Method == http.MethodGet &&
+		(kind == "microsoft.authorization/permissions" ||
+			strings.HasPrefix(kind, "microsoft.containerservice/locations/"))
 }
 
-var namespaces = []string{"Microsoft.HybridCompute", "Microsoft.Authorization", "Microsoft.ContainerService"}
+var namespaces = []string{"Microsoft.HybridCompute", "Microsoft.Authorization",
+	"Microsoft.ContainerService"}
 
 func list(items []any) map[string]any {
 	if items == nil {
@@ -208,12 +235,17 @@ func list(items []any) map[string]any {
 // endpoints is the metadata of this cloud, in the shapes of its api-versions.
 func (s *Sim) endpoints(w http.ResponseWriter, r *http.Request) {
 	base := origin(r)
-	authentication := map[string]any{"loginEndpoint": base + "/", "audiences": []string{base + "/", "https://management.azure.com/"}, "tenant": "common", "identityProvider": "AAD"}
+	authentication := map[string]any{"loginEndpoint": base + "/",
+		"audiences": []string{base + "/", "https://management.azure.com/"}, "tenant": "common",
+		"identityProvider": "AAD"}
 	if r.URL.Query().Get("api-version") == "2015-01-01" {
-		arm.WriteJSON(w, 200, map[string]any{"galleryEndpoint": base + "/", "graphEndpoint": base + "/", "portalEndpoint": base + "/", "authentication": authentication})
+		arm.WriteJSON(w, 200, map[string]any{"galleryEndpoint": base + "/", "graphEndpoint": base +
+			"/", "portalEndpoint": base + "/", "authentication": authentication})
 		return
 	}
-	arm.WriteJSON(w, 200, []any{map[string]any{"name": "azuresim", "portal": base, "resourceManager": base + "/", "graph": base + "/", "gallery": base + "/", "authentication": authentication, "suffixes": map[string]string{}}})
+	arm.WriteJSON(w, 200, []any{map[string]any{"name": "azuresim", "portal": base,
+		"resourceManager": base + "/", "graph": base + "/", "gallery": base + "/",
+		"authentication": authentication, "suffixes": map[string]string{}}})
 }
 
 // subscriptions lists those in which the caller may read anything.
@@ -224,7 +256,8 @@ func (s *Sim) subscriptions(w http.ResponseWriter, c call) *arm.Error {
 	for _, sub := range s.world.Subscriptions {
 		scope := "/subscriptions/" + sub.ID
 		if slices.ContainsFunc(s.world.Assignments, func(a Assignment) bool {
-			return strings.EqualFold(a.PrincipalID, c.caller.OID) && (within(a.Scope, scope) || within(scope, a.Scope))
+			return strings.EqualFold(a.PrincipalID, c.caller.OID) &&
+				(within(a.Scope, scope) || within(scope, a.Scope))
 		}) {
 			items = append(items, s.subscription(sub))
 		}
@@ -237,9 +270,11 @@ func (s *Sim) subscriptions(w http.ResponseWriter, c call) *arm.Error {
 
 func (s *Sim) subscription(sub Subscription) map[string]any {
 	return map[string]any{
-		"id": "/subscriptions/" + sub.ID, "subscriptionId": sub.ID, "tenantId": s.world.TenantID, "displayName": sub.Name, "state": "Enabled",
-		"subscriptionPolicies": map[string]any{"locationPlacementId": "Public_2014-09-01", "quotaId": "PayAsYouGo_2014-09-01", "spendingLimit": "Off"},
-		"authorizationSource":  "RoleBased", "managedByTenants": []any{},
+		"id": "/subscriptions/" + sub.ID, "subscriptionId": sub.ID, "tenantId": s.world.TenantID,
+		"displayName": sub.Name, "state": "Enabled",
+		"subscriptionPolicies": map[string]any{"locationPlacementId": "Public_2014-09-01",
+			"quotaId": "PayAsYouGo_2014-09-01", "spendingLimit": "Off"},
+		"authorizationSource": "RoleBased", "managedByTenants": []any{},
 	}
 }
 
@@ -251,7 +286,8 @@ func (s *Sim) group(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.Method != http.MethodGet {
-		return arm.Errorf(405, "MethodNotAllowed", "The simulated Azure has resource groups that are only read.")
+		return arm.Errorf(405, "MethodNotAllowed",
+			"The simulated Azure has resource groups that are only read.")
 	}
 	if strings.HasSuffix(c.id.Key(), "/resourcegroups") {
 		var items []any
@@ -276,26 +312,35 @@ func (s *Sim) group(w http.ResponseWriter, c call) *arm.Error {
 }
 
 func resourceGroup(id string) map[string]any {
-	return map[string]any{"id": id, "name": id[strings.LastIndex(id, "/")+1:], "type": "Microsoft.Resources/resourceGroups", "location": "lab", "properties": map[string]any{"provisioningState": "Succeeded"}}
+	return map[string]any{"id": id, "name": id[strings.LastIndex(id, "/")+1:],
+		"type": "Microsoft.Resources/resourceGroups", "location": "lab",
+		"properties": map[string]any{"provisioningState": "Succeeded"}}
 }
 
-// provider is the metadata of a resource provider, and its registration, which has always happened already, but for the one that requests
-// are passed on to.
+// provider is the metadata of a resource provider, and its registration, which has always happened
+// already, but for the one that requests are passed on to.
 func (s *Sim) provider(w http.ResponseWriter, c call) *arm.Error {
 	types := map[string][]string{
-		"microsoft.containerservice": {"managedClusters"}, "microsoft.hybridcompute": {"machines"}, "microsoft.authorization": {"roleAssignments", "roleDefinitions"},
+		"microsoft.containerservice": {"managedClusters"}, "microsoft.hybridcompute": {"machines"},
+		"microsoft.authorization": {"roleAssignments", "roleDefinitions"},
 	}[strings.ToLower(c.id.Namespace)]
 	if types == nil {
-		return arm.Errorf(404, "InvalidResourceNamespace", "The resource namespace '%s' is invalid.", c.id.Namespace)
+		return arm.Errorf(404, "InvalidResourceNamespace",
+			"The resource namespace '%s' is invalid.", c.id.Namespace)
 	}
 	var items []any
 	for _, t := range types {
-		items = append(items, map[string]any{"resourceType": t, "locations": []string{"lab"}, "apiVersions": []string{"2024-02-01", "2022-04-01"}, "capabilities": "None"})
+		items = append(items, map[string]any{"resourceType": t, "locations": []string{"lab"},
+			"apiVersions": []string{"2024-02-01", "2022-04-01"}, "capabilities": "None"})
 	}
 	if s.Provider != nil && strings.EqualFold(c.id.Namespace, "Microsoft.ContainerService") {
-		items = append(items, map[string]any{"resourceType": "managedClusters/flexNodeConfig", "locations": []string{"lab"}, "apiVersions": []string{"2026-05-01-preview"}, "capabilities": "None"})
+		items = append(items, map[string]any{"resourceType": "managedClusters/flexNodeConfig",
+			"locations": []string{"lab"}, "apiVersions": []string{"2026-05-01-preview"},
+			"capabilities": "None"})
 	}
-	arm.WriteJSON(w, 200, map[string]any{"id": c.id.String(), "namespace": c.id.Namespace, "registrationState": "Registered", "registrationPolicy": "RegistrationRequired", "resourceTypes": items})
+	arm.WriteJSON(w, 200, map[string]any{"id": c.id.String(), "namespace": c.id.Namespace,
+		"registrationState": "Registered", "registrationPolicy": "RegistrationRequired",
+		"resourceTypes": items})
 	return nil
 }
 
@@ -308,7 +353,9 @@ func (s *Sim) register(w http.ResponseWriter, c call, subscription string) *arm.
 	if err := s.registerAt(c.Context(), subscription); err != nil {
 		return err
 	}
-	arm.WriteJSON(w, 200, map[string]any{"id": "/subscriptions/" + subscription + "/providers/Microsoft.ContainerService", "namespace": "Microsoft.ContainerService", "registrationState": "Registered"})
+	arm.WriteJSON(w, 200, map[string]any{"id": "/subscriptions/" + subscription +
+		"/providers/Microsoft.ContainerService", "namespace": "Microsoft.ContainerService",
+		"registrationState": "Registered"})
 	return nil
 }
 
@@ -322,9 +369,11 @@ type operation struct {
 
 // begin starts a long-running operation and returns the URL of its status.
 func (s *Sim) begin(c call) string {
-	op := operation{id: uuid.NewString(), began: s.now(), takes: s.knobs.OperationTime, outcome: "Succeeded"}
+	op := operation{id: uuid.NewString(), began: s.now(), takes: s.knobs.OperationTime,
+		outcome: "Succeeded"}
 	s.operations[op.id] = op
-	return fmt.Sprintf("%s/subscriptions/%s/providers/Microsoft.ContainerService/locations/lab/operations/%s?api-version=2024-02-01", origin(c.Request), c.id.Subscription, op.id)
+	return fmt.Sprintf("%s/subscriptions/%s/providers/Microsoft.ContainerService/locations/lab/"+
+		"operations/%s?api-version=2024-02-01", origin(c.Request), c.id.Subscription, op.id)
 }
 
 // operation answers Azure-AsyncOperation polls.
@@ -335,7 +384,8 @@ func (s *Sim) operation(w http.ResponseWriter, c call) *arm.Error {
 	if !ok {
 		return arm.Errorf(404, "ResourceNotFound", "The operation '%s' was not found.", c.id.Name())
 	}
-	status := map[string]any{"id": c.id.String(), "name": op.id, "status": "InProgress", "startTime": op.began.UTC().Format(time.RFC3339)}
+	status := map[string]any{"id": c.id.String(), "name": op.id, "status": "InProgress",
+		"startTime": op.began.UTC().Format(time.RFC3339)}
 	if end := op.began.Add(op.takes); !s.now().Before(end) {
 		status["status"], status["endTime"] = op.outcome, end.UTC().Format(time.RFC3339)
 	} else {
@@ -348,16 +398,21 @@ func (s *Sim) operation(w http.ResponseWriter, c call) *arm.Error {
 // decode reads a request's body.
 func decode(c call, into any) *arm.Error {
 	if err := json.Unmarshal(c.body, into); err != nil {
-		return arm.Errorf(400, "InvalidRequestContent", "The request content was invalid and could not be deserialized: '%v'.", err)
+		return arm.Errorf(400, "InvalidRequestContent",
+			"The request content was invalid and could not be deserialized: '%v'.", err)
 	}
 	return nil
 }
 
 func notFound(c call) *arm.Error {
-	return arm.Errorf(404, "ResourceNotFound", "The Resource '%s/%s' under resource group '%s' was not found. For more details please go to https://aka.ms/ARMResourceNotFoundFix", c.id.Type(), c.id.Name(), c.id.ResourceGroup)
+	return arm.Errorf(404, "ResourceNotFound",
+		"The Resource '%s/%s' under resource group '%s' was not found. For more details please "+
+			"go to https://aka.ms/ARMResourceNotFoundFix", c.id.Type(), c.id.Name(),
+		c.id.ResourceGroup)
 }
 
 func notAllowed(w http.ResponseWriter, c call, allow string) *arm.Error {
 	w.Header().Set("Allow", allow)
-	return arm.Errorf(405, "MethodNotAllowed", "The request method '%s' is not allowed for '%s'.", c.Method, c.id.Type())
+	return arm.Errorf(405, "MethodNotAllowed", "The request method '%s' is not allowed for '%s'.",
+		c.Method, c.id.Type())
 }

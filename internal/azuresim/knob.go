@@ -101,22 +101,27 @@ func (f Fault) answer(w http.ResponseWriter, r *http.Request) bool {
 		panic(http.ErrAbortHandler)
 	case f.HTML:
 		w.Header().Set("Content-Type", "text/html")
-		_, _ = w.Write([]byte("<!DOCTYPE html><html><body>Please sign in to the network</body></html>"))
+		_, _ = w.Write([]byte("<!DOCTYPE html><html><body>Please sign in to the " +
+			"network</body></html>"))
 	case f.Status != 0:
 		if f.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(f.RetryAfter))
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(f.Status)
-		_, _ = w.Write([]byte(`{"error":{"code":"` + strings.ReplaceAll(http.StatusText(f.Status), " ", "") + `","message":"The service has a problem."}}`))
+		_, _ = w.Write([]byte(`{"error":{"code":"` +
+			strings.ReplaceAll(http.StatusText(f.Status), " ", "") +
+			`","message":"The service has a problem."}}`))
 	default:
 		return false
 	}
 	return true
 }
 
-// Control is the handler by which a program is steered: its knobs (GET, PUT /knobs), what it has seen (GET /requests), who there is and
-// what they may (PUT /applications; GET, PUT, DELETE /assignments; GET /machines; POST /approve). It has no authentication: it belongs on loopback.
+// Control is the handler by which a program is steered: its knobs (GET, PUT /knobs), what it has
+// seen (GET /requests), who there is and what they may (PUT /applications; GET, PUT, DELETE
+// /assignments; GET /machines; POST /approve), and what there is (PUT /clusters). It has no
+// authentication: it belongs on loopback.
 func (s *Sim) Control() http.Handler {
 	s.start()
 	mux := http.NewServeMux()
@@ -145,6 +150,14 @@ func (s *Sim) Control() http.Handler {
 			return
 		}
 		s.AddApplication(a)
+	})
+	mux.HandleFunc("PUT /clusters", func(w http.ResponseWriter, r *http.Request) {
+		var k Cluster
+		if err := json.NewDecoder(r.Body).Decode(&k); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		s.AddCluster(k)
 	})
 	mux.HandleFunc("PUT /assignments", func(w http.ResponseWriter, r *http.Request) {
 		var a Assignment

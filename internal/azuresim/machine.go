@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// machines is Microsoft.HybridCompute/machines: Arc-enabled servers. A PUT makes the machine's managed identity, whose public key
-// the machine sends; with the private key it gets tokens.
+// machines is Microsoft.HybridCompute/machines: Arc-enabled servers. A PUT makes the machine's
+// managed identity, whose public key the machine sends; with the private key it gets tokens.
 func (s *Sim) machines(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +41,8 @@ func (s *Sim) machines(w http.ResponseWriter, c call) *arm.Error {
 		arm.WriteJSON(w, 200, known)
 	case c.Method == http.MethodDelete:
 		principal := known["identity"].(map[string]any)["principalId"]
-		s.world.Applications = slices.DeleteFunc(s.world.Applications, func(a Application) bool { return a.ObjectID == principal })
+		s.world.Applications = slices.DeleteFunc(s.world.Applications,
+			func(a Application) bool { return a.ObjectID == principal })
 		delete(s.resources, key)
 		w.WriteHeader(http.StatusOK)
 	default:
@@ -60,12 +61,15 @@ func (s *Sim) putMachine(w http.ResponseWriter, c call, known map[string]any) *a
 		return err
 	}
 	if body.Location == "" {
-		return arm.Errorf(400, "LocationRequired", "The location property is required for this definition.")
+		return arm.Errorf(400, "LocationRequired",
+			"The location property is required for this definition.")
 	}
-	identity := Application{ClientID: uuid.NewString(), ObjectID: uuid.NewString(), Name: c.id.Name(), ResourceID: c.id.String()}
+	identity := Application{ClientID: uuid.NewString(), ObjectID: uuid.NewString(),
+		Name: c.id.Name(), ResourceID: c.id.String()}
 	if known != nil {
 		principal := known["identity"].(map[string]any)["principalId"]
-		i := slices.IndexFunc(s.world.Applications, func(a Application) bool { return a.ObjectID == principal })
+		i := slices.IndexFunc(s.world.Applications,
+			func(a Application) bool { return a.ObjectID == principal })
 		identity = s.world.Applications[i]
 	} else {
 		s.made[identity.ObjectID] = s.now()
@@ -79,13 +83,16 @@ func (s *Sim) putMachine(w http.ResponseWriter, c call, known map[string]any) *a
 	}
 	s.addApplication(identity)
 	properties := map[string]any{
-		"status": "Connected", "provisioningState": "Succeeded", "agentVersion": "1.62.0-azuresim", "osType": "linux", "vmId": uuid.NewString(),
+		"status": "Connected", "provisioningState": "Succeeded", "agentVersion": "1.62.0-azuresim",
+		"osType": "linux", "vmId": uuid.NewString(),
 		"lastStatusChange": s.now().UTC().Format(time.RFC3339), "displayName": c.id.Name(),
 	}
 	maps.Copy(properties, body.Properties)
 	machine := map[string]any{
-		"id": c.id.String(), "name": c.id.Name(), "type": "Microsoft.HybridCompute/machines", "location": body.Location, "tags": body.Tags,
-		"identity":   map[string]any{"type": "SystemAssigned", "principalId": identity.ObjectID, "tenantId": s.world.TenantID, "clientId": identity.ClientID},
+		"id": c.id.String(), "name": c.id.Name(), "type": "Microsoft.HybridCompute/machines",
+		"location": body.Location, "tags": body.Tags,
+		"identity": map[string]any{"type": "SystemAssigned", "principalId": identity.ObjectID,
+			"tenantId": s.world.TenantID, "clientId": identity.ClientID},
 		"properties": properties,
 	}
 	s.resources[c.id.Key()] = machine

@@ -22,7 +22,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// MachineIdentity is a managed identity as the machine holds it: a private key whose public part Entra knows.
+// MachineIdentity is a managed identity as the machine holds it: a private key whose public part
+// Entra knows.
 type MachineIdentity struct {
 	Authority string `json:"authority"` // URL of Entra, without the tenant
 	TenantID  string `json:"tenantId"`
@@ -31,8 +32,10 @@ type MachineIdentity struct {
 	Key string `json:"key"`
 }
 
-// token asks Entra for a token by a signed assertion and returns its answer, in the v1.0 shape that metadata services pass on.
-func (m MachineIdentity) token(ctx context.Context, client *http.Client, resource string) (status int, body []byte, err error) {
+// token asks Entra for a token by a signed assertion and returns its answer, in the v1.0 shape that
+// metadata services pass on.
+func (m MachineIdentity) token(ctx context.Context, client *http.Client,
+	resource string) (status int, body []byte, err error) {
 	key, err := m.privateKey()
 	if err != nil {
 		return 0, nil, err
@@ -40,17 +43,21 @@ func (m MachineIdentity) token(ctx context.Context, client *http.Client, resourc
 	endpoint := m.Authority + "/" + m.TenantID + "/oauth2/token"
 	now := time.Now()
 	assertion, err := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.RegisteredClaims{
-		Issuer: m.ClientID, Subject: m.ClientID, Audience: jwt.ClaimStrings{endpoint}, ID: uuid.NewString(),
-		NotBefore: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(10 * time.Minute)),
+		Issuer: m.ClientID, Subject: m.ClientID, Audience: jwt.ClaimStrings{endpoint},
+		ID:        uuid.NewString(),
+		NotBefore: jwt.NewNumericDate(now),
+		ExpiresAt: jwt.NewNumericDate(now.Add(10 * time.Minute)),
 	}).SignedString(key)
 	if err != nil {
 		return 0, nil, err
 	}
 	form := url.Values{
 		"grant_type": {"client_credentials"}, "client_id": {m.ClientID}, "resource": {resource},
-		"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"}, "client_assertion": {assertion},
+		"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"},
+		"client_assertion":      {assertion},
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader(form.Encode()))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint,
+		strings.NewReader(form.Encode()))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -91,8 +98,8 @@ func metadataError(w http.ResponseWriter, status int, code, text string) {
 // ArcTokens is the directory of the challenge files, root's alone.
 const ArcTokens = "/var/opt/azcmagent/tokens"
 
-// ArcMetadata is HIMDS, the metadata service of an Arc machine, for 127.0.0.1:40342: a caller shows that it is root by reading a
-// file.
+// ArcMetadata is HIMDS, the metadata service of an Arc machine, for 127.0.0.1:40342: a caller shows
+// that it is root by reading a file.
 type ArcMetadata struct {
 	// Identity returns the machine's identity; an error when it is not connected.
 	Identity func() (MachineIdentity, error)
@@ -118,10 +125,12 @@ func (h *ArcMetadata) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	case r.Header.Get("Metadata") != "true":
-		metadataError(w, http.StatusBadRequest, "invalid_request", "Required metadata header not specified or not correct")
+		metadataError(w, http.StatusBadRequest, "invalid_request",
+			"Required metadata header not specified or not correct")
 		return
 	case r.URL.Query().Get("resource") == "" || r.URL.Query().Get("api-version") == "":
-		metadataError(w, http.StatusBadRequest, "invalid_request", "Required query variable 'resource' or 'api-version' is missing")
+		metadataError(w, http.StatusBadRequest, "invalid_request",
+			"Required query variable 'resource' or 'api-version' is missing")
 		return
 	}
 	identity, err := h.Identity()
@@ -135,7 +144,8 @@ func (h *ArcMetadata) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !h.redeem(secret) {
-		metadataError(w, http.StatusForbidden, "unauthorized", "The challenge is not known or has been used")
+		metadataError(w, http.StatusForbidden, "unauthorized",
+			"The challenge is not known or has been used")
 		return
 	}
 	pass(w, r, identity, client(h.Client))
@@ -164,7 +174,8 @@ func (h *ArcMetadata) challenge(w http.ResponseWriter) {
 	h.challenges[secret] = path
 	h.mu.Unlock()
 	w.Header().Set("Www-Authenticate", "Basic realm="+first(h.Realm, path))
-	metadataError(w, http.StatusUnauthorized, "unauthorized", "Read the file of the realm and answer with what it holds")
+	metadataError(w, http.StatusUnauthorized, "unauthorized",
+		"Read the file of the realm and answer with what it holds")
 }
 
 func (h *ArcMetadata) redeem(secret string) bool {
@@ -196,9 +207,11 @@ func (v *VMMetadata) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path != "/metadata/identity/oauth2/token":
 		http.NotFound(w, r)
 	case r.Header.Get("Metadata") != "true":
-		metadataError(w, http.StatusBadRequest, "invalid_request", "Required metadata header not specified")
+		metadataError(w, http.StatusBadRequest, "invalid_request",
+			"Required metadata header not specified")
 	case r.Header.Get("X-Forwarded-For") != "":
-		metadataError(w, http.StatusBadRequest, "invalid_request", "The request has come through a proxy")
+		metadataError(w, http.StatusBadRequest, "invalid_request",
+			"The request has come through a proxy")
 	default:
 		v.answer(w, r)
 	}
@@ -212,5 +225,6 @@ func (v *VMMetadata) answer(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	metadataError(w, http.StatusBadRequest, "invalid_request", fmt.Sprintf("Identity not found: %q", want))
+	metadataError(w, http.StatusBadRequest, "invalid_request",
+		fmt.Sprintf("Identity not found: %q", want))
 }

@@ -29,13 +29,17 @@ func (a *azure) machineIdentity(t *testing.T, clientID string) azuresim.MachineI
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: "0" + clientID[1:], Name: "vm", ResourceID: groupID + "/providers/Microsoft.Compute/virtualMachines/vm",
+	a.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: "0" + clientID[1:],
+		Name: "vm", ResourceID: groupID + "/providers/Microsoft.Compute/virtualMachines/vm",
 		PublicKey: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))})
-	return azuresim.MachineIdentity{Authority: a.server.URL, TenantID: azuresim.DefaultTenant, ClientID: clientID,
-		Key: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
+	return azuresim.MachineIdentity{Authority: a.server.URL, TenantID: azuresim.DefaultTenant,
+		ClientID: clientID,
+		Key: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+			Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
 }
 
-// toLocal sends requests for the metadata address to a test server; nothing else of azidentity is replaced.
+// toLocal sends requests for the metadata address to a test server; nothing else of azidentity is
+// replaced.
 type toLocal struct{ server *httptest.Server }
 
 func (l toLocal) Do(r *http.Request) (*http.Response, error) {
@@ -46,8 +50,10 @@ func (l toLocal) Do(r *http.Request) (*http.Response, error) {
 
 func TestIMDSWithAzidentity(t *testing.T) {
 	a := start(t)
-	system, assigned := a.machineIdentity(t, "eeeeeeee-0000-0000-0000-000000000001"), a.machineIdentity(t, "eeeeeeee-0000-0000-0000-000000000002")
-	imds := httptest.NewServer(&azuresim.VMMetadata{Identities: []azuresim.MachineIdentity{system, assigned}, Client: a.server.Client()})
+	system, assigned := a.machineIdentity(t, "eeeeeeee-0000-0000-0000-000000000001"),
+		a.machineIdentity(t, "eeeeeeee-0000-0000-0000-000000000002")
+	imds := httptest.NewServer(&azuresim.VMMetadata{Identities: []azuresim.MachineIdentity{system,
+		assigned}, Client: a.server.Client()})
 	t.Cleanup(imds.Close)
 	for _, tt := range []struct {
 		name string
@@ -56,13 +62,17 @@ func TestIMDSWithAzidentity(t *testing.T) {
 	}{
 		{"system-assigned", nil, ""},
 		{"user-assigned", azidentity.ClientID("eeeeeeee-0000-0000-0000-000000000002"), ""},
-		{"not assigned", azidentity.ClientID("eeeeeeee-0000-0000-0000-000000000009"), "the requested identity isn't assigned to this resource"},
+		{"not assigned", azidentity.ClientID("eeeeeeee-0000-0000-0000-000000000009"),
+			"the requested identity isn't assigned to this resource"},
 	} {
-		cred, err := azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{ID: tt.id, ClientOptions: policy.ClientOptions{Transport: toLocal{imds}}})
+		cred, err := azidentity.NewManagedIdentityCredential(
+			&azidentity.ManagedIdentityCredentialOptions{ID: tt.id,
+				ClientOptions: policy.ClientOptions{Transport: toLocal{imds}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = cred.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{azuresim.AKSServer + "/.default"}})
+		_, err = cred.GetToken(t.Context(),
+			policy.TokenRequestOptions{Scopes: []string{azuresim.AKSServer + "/.default"}})
 		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
 		}
@@ -72,10 +82,15 @@ func TestIMDSWithAzidentity(t *testing.T) {
 func TestHIMDSWantsItsFileRead(t *testing.T) {
 	a := start(t)
 	identity, dir := a.machineIdentity(t, "eeeeeeee-0000-0000-0000-000000000003"), t.TempDir()
-	himds := httptest.NewServer(&azuresim.ArcMetadata{Identity: func() (azuresim.MachineIdentity, error) { return identity, nil }, Tokens: dir, Client: a.server.Client()})
+	himds := httptest.NewServer(&azuresim.ArcMetadata{Identity: func() (azuresim.MachineIdentity,
+		error) {
+		return identity, nil
+	}, Tokens: dir, Client: a.server.Client()})
 	t.Cleanup(himds.Close)
 	ask := func(authorization string) *http.Response {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, himds.URL+"/metadata/identity/oauth2/token?api-version=2020-06-01&resource="+azuresim.AKSServer, nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			himds.URL+"/metadata/identity/oauth2/token?api-version=2020-06-01&resource="+
+				azuresim.AKSServer, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

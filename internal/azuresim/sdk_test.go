@@ -31,7 +31,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim/azuresimtest"
 )
 
-// These tests use nothing of ours on the client's side: what passes here is what Azure's own SDK accepts.
+// These tests use nothing of ours on the client's side: what passes here is what Azure's own SDK
+// accepts.
 
 const (
 	subscription = "22222222-2222-2222-2222-222222222222"
@@ -43,7 +44,8 @@ const (
 	clusterUser  = "4abbcc35-e782-43d8-92c5-2d3f1bd2253f"
 )
 
-// azure is a running simulation with an operator who owns the subscription and a stranger who owns nothing.
+// azure is a running simulation with an operator who owns the subscription and a stranger who owns
+// nothing.
 type azure struct {
 	*azuresim.Sim
 	server *httptest.Server
@@ -68,9 +70,13 @@ func (c *clock) advance(d time.Duration) {
 }
 
 var (
-	operator = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000001", ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f1", Name: "operator", Secrets: []azuresim.Secret{{Value: "correct-horse"}}}
-	stranger = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000002", ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f2", Name: "stranger",
-		Secrets: []azuresim.Secret{{Value: "battery-staple"}, {Value: "last-years", Expires: time.Now().Add(-time.Hour)}}}
+	operator = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000001",
+		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f1", Name: "operator",
+		Secrets: []azuresim.Secret{{Value: "correct-horse"}}}
+	stranger = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000002",
+		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f2", Name: "stranger",
+		Secrets: []azuresim.Secret{{Value: "battery-staple"},
+			{Value: "last-years", Expires: time.Now().Add(-time.Hour)}}}
 )
 
 func start(t *testing.T) *azure {
@@ -81,9 +87,13 @@ func start(t *testing.T) *azure {
 		Subscriptions:  []azuresim.Subscription{{ID: subscription, Name: "Edge"}},
 		ResourceGroups: []string{groupID},
 		Applications:   []azuresim.Application{operator, stranger},
-		Users:          []azuresim.User{{ObjectID: "bbbbbbbb-0000-0000-0000-0000000000f1", Name: "ada@example.com"}},
-		Clusters:       []azuresim.Cluster{{ID: clusterID, Location: "lab", Version: "1.34.4", Server: "https://prod.example.com:443", CA: "PEM", AdminKubeconfig: "admin", Entra: true, AzureRBAC: true, LocalAccountsDisabled: true}},
-		Assignments:    []azuresim.Assignment{{Scope: "/subscriptions/" + subscription, RoleID: owner, PrincipalID: operator.ObjectID}},
+		Users: []azuresim.User{{ObjectID: "bbbbbbbb-0000-0000-0000-0000000000f1",
+			Name: "ada@example.com"}},
+		Clusters: []azuresim.Cluster{{ID: clusterID, Location: "lab", Version: "1.34.4",
+			Server: "https://prod.example.com:443", CA: "PEM", AdminKubeconfig: "admin",
+			Entra: true, AzureRBAC: true, LocalAccountsDisabled: true}},
+		Assignments: []azuresim.Assignment{{Scope: "/subscriptions/" + subscription,
+			RoleID: owner, PrincipalID: operator.ObjectID}},
 	})
 	a.server = httptest.NewTLSServer(a.Sim)
 	t.Cleanup(a.server.Close)
@@ -92,17 +102,21 @@ func start(t *testing.T) *azure {
 
 func (a *azure) options() policy.ClientOptions {
 	return policy.ClientOptions{
-		Cloud: cloud.Configuration{ActiveDirectoryAuthorityHost: a.server.URL, Services: map[cloud.ServiceName]cloud.ServiceConfiguration{
-			cloud.ResourceManager: {Endpoint: a.server.URL, Audience: a.server.URL},
-		}},
+		Cloud: cloud.Configuration{ActiveDirectoryAuthorityHost: a.server.URL,
+			Services: map[cloud.ServiceName]cloud.ServiceConfiguration{
+				cloud.ResourceManager: {Endpoint: a.server.URL, Audience: a.server.URL},
+			}},
 		Transport: a.server.Client(),
 		Retry:     policy.RetryOptions{MaxRetries: 2, RetryDelay: time.Millisecond},
 	}
 }
 
-func (a *azure) credential(t *testing.T, app azuresim.Application, secret string) azcore.TokenCredential {
+func (a *azure) credential(t *testing.T, app azuresim.Application,
+	secret string) azcore.TokenCredential {
 	t.Helper()
-	c, err := azidentity.NewClientSecretCredential(azuresim.DefaultTenant, app.ClientID, secret, &azidentity.ClientSecretCredentialOptions{ClientOptions: a.options(), DisableInstanceDiscovery: true})
+	c, err := azidentity.NewClientSecretCredential(azuresim.DefaultTenant, app.ClientID, secret,
+		&azidentity.ClientSecretCredentialOptions{ClientOptions: a.options(),
+			DisableInstanceDiscovery: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +124,8 @@ func (a *azure) credential(t *testing.T, app azuresim.Application, secret string
 }
 
 func (a *azure) arm(t *testing.T) (azcore.TokenCredential, *arm.ClientOptions) {
-	return a.credential(t, operator, "correct-horse"), &arm.ClientOptions{ClientOptions: a.options()}
+	return a.credential(t, operator, "correct-horse"),
+		&arm.ClientOptions{ClientOptions: a.options()}
 }
 
 func scope(a *azure) policy.TokenRequestOptions {
@@ -120,7 +135,8 @@ func scope(a *azure) policy.TokenRequestOptions {
 func TestClientSecret(t *testing.T) {
 	a := start(t)
 	token, err := a.credential(t, operator, "correct-horse").GetToken(t.Context(), scope(a))
-	if err != nil || len(strings.Split(token.Token, ".")) != 3 || time.Until(token.ExpiresOn) < 50*time.Minute {
+	if err != nil || len(strings.Split(token.Token, ".")) != 3 ||
+		time.Until(token.ExpiresOn) < 50*time.Minute {
 		t.Errorf("token %v, %v", token.ExpiresOn, err)
 	}
 	for _, tt := range []struct {
@@ -129,14 +145,17 @@ func TestClientSecret(t *testing.T) {
 	}{
 		{"wrong", "guess", "AADSTS7000215", operator},
 		{"expired", "last-years", "AADSTS7000222", stranger},
-		{"unknown application", "x", "AADSTS700016", azuresim.Application{ClientID: "cccccccc-0000-0000-0000-000000000001"}},
+		{"unknown application", "x", "AADSTS700016",
+			azuresim.Application{ClientID: "cccccccc-0000-0000-0000-000000000001"}},
 	} {
 		_, err := a.credential(t, tt.app, tt.secret).GetToken(t.Context(), scope(a))
-		if failed, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); !ok || !strings.Contains(failed.Error(), tt.code) {
+		if failed, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); !ok ||
+			!strings.Contains(failed.Error(), tt.code) {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.code)
 		}
 	}
-	_, err = a.credential(t, operator, "correct-horse").GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{"https://nowhere.example.com/.default"}})
+	_, err = a.credential(t, operator, "correct-horse").GetToken(t.Context(),
+		policy.TokenRequestOptions{Scopes: []string{"https://nowhere.example.com/.default"}})
 	if err == nil || !strings.Contains(err.Error(), "AADSTS500011") {
 		t.Errorf("unknown resource: %v", err)
 	}
@@ -146,20 +165,24 @@ func TestClientCertificate(t *testing.T) {
 	a := start(t)
 	cert, key := azuresimtest.Certificate(t)
 	get := func() error {
-		c, err := azidentity.NewClientCertificateCredential(azuresim.DefaultTenant, "aaaaaaaa-0000-0000-0000-000000000003", []*x509.Certificate{cert}, key,
-			&azidentity.ClientCertificateCredentialOptions{ClientOptions: a.options(), DisableInstanceDiscovery: true})
+		c, err := azidentity.NewClientCertificateCredential(azuresim.DefaultTenant,
+			"aaaaaaaa-0000-0000-0000-000000000003", []*x509.Certificate{cert}, key,
+			&azidentity.ClientCertificateCredentialOptions{ClientOptions: a.options(),
+				DisableInstanceDiscovery: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = c.GetToken(t.Context(), scope(a))
 		return err
 	}
-	app := azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000003", ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f3"}
+	app := azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000003",
+		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f3"}
 	a.AddApplication(app)
 	if err := get(); err == nil || !strings.Contains(err.Error(), "AADSTS700027") {
 		t.Errorf("with a certificate that is not registered: %v", err)
 	}
-	app.Certificates = []string{string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}))}
+	app.Certificates = []string{string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: cert.Raw}))}
 	a.AddApplication(app)
 	if err := get(); err != nil {
 		t.Errorf("with the registered certificate: %v", err)
@@ -169,10 +192,12 @@ func TestClientCertificate(t *testing.T) {
 func TestDeviceCode(t *testing.T) {
 	a := start(t)
 	c, err := azidentity.NewDeviceCodeCredential(&azidentity.DeviceCodeCredentialOptions{
-		ClientOptions: a.options(), DisableInstanceDiscovery: true, TenantID: azuresim.DefaultTenant, ClientID: "04b07795-8ddb-461a-bbee-02f9e1bf7b46",
+		ClientOptions: a.options(), DisableInstanceDiscovery: true,
+		TenantID: azuresim.DefaultTenant, ClientID: "04b07795-8ddb-461a-bbee-02f9e1bf7b46",
 		UserPrompt: func(_ context.Context, m azidentity.DeviceCodeMessage) error {
 			// A person opens the page and enters the code.
-			response, err := a.server.Client().PostForm(m.VerificationURL, url.Values{"code": {m.UserCode}, "user": {"ada@example.com"}})
+			response, err := a.server.Client().PostForm(m.VerificationURL,
+				url.Values{"code": {m.UserCode}, "user": {"ada@example.com"}})
 			if err == nil {
 				response.Body.Close()
 			}
@@ -210,26 +235,32 @@ func TestClusters(t *testing.T) {
 		t.Errorf("%d clusters listed, want 1", n)
 	}
 	user, err := client.ListClusterUserCredentials(t.Context(), group, "prod", nil)
-	if err != nil || !strings.Contains(string(user.Kubeconfigs[0].Value), "server: https://prod.example.com:443") {
+	if err != nil || !strings.Contains(string(user.Kubeconfigs[0].Value),
+		"server: https://prod.example.com:443") {
 		t.Errorf("user credential: %v", err)
 	}
 	_, err = client.ListClusterAdminCredentials(t.Context(), group, "prod", nil)
-	if failed, ok := errors.AsType[*azcore.ResponseError](err); !ok || failed.StatusCode != 400 || !strings.Contains(failed.Error(), "disable local accounts") {
+	if failed, ok := errors.AsType[*azcore.ResponseError](err); !ok || failed.StatusCode != 400 ||
+		!strings.Contains(failed.Error(), "disable local accounts") {
 		t.Errorf("admin credential of a cluster without local accounts: %v", err)
 	}
 	a.Adjust(func(k *azuresim.Knobs) { k.OperationTime = 5 * time.Millisecond })
-	made, err := client.BeginCreateOrUpdate(t.Context(), group, "new", armcontainerservice.ManagedCluster{Location: to.Ptr("lab")}, nil)
+	made, err := client.BeginCreateOrUpdate(t.Context(), group, "new",
+		armcontainerservice.ManagedCluster{Location: to.Ptr("lab")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result, err := made.PollUntilDone(t.Context(), &runtime.PollUntilDoneOptions{Frequency: 10 * time.Millisecond}); err != nil || *result.Properties.ProvisioningState != "Succeeded" {
+	if result, err := made.PollUntilDone(t.Context(),
+		&runtime.PollUntilDoneOptions{Frequency: 10 * time.Millisecond}); err != nil ||
+		*result.Properties.ProvisioningState != "Succeeded" {
 		t.Errorf("create: %v", err)
 	}
 	gone, err := client.BeginDelete(t.Context(), group, "new", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := gone.PollUntilDone(t.Context(), &runtime.PollUntilDoneOptions{Frequency: 10 * time.Millisecond}); err != nil {
+	if _, err := gone.PollUntilDone(t.Context(),
+		&runtime.PollUntilDoneOptions{Frequency: 10 * time.Millisecond}); err != nil {
 		t.Errorf("delete: %v", err)
 	}
 }
@@ -246,9 +277,13 @@ func TestMachineAndRoles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := machines.CreateOrUpdate(t.Context(), group, "edge-1", armhybridcompute.Machine{Location: to.Ptr("lab"), Properties: &armhybridcompute.MachineProperties{
-		ClientPublicKey: to.Ptr(base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PublicKey(&key.PublicKey))),
-	}}, nil)
+	made, err := machines.CreateOrUpdate(t.Context(), group, "edge-1",
+		armhybridcompute.Machine{Location: to.Ptr("lab"),
+			Properties: &armhybridcompute.MachineProperties{
+				ClientPublicKey: to.Ptr(base64.StdEncoding.EncodeToString(
+					x509.MarshalPKCS1PublicKey(
+						&key.PublicKey))),
+			}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,9 +293,11 @@ func TestMachineAndRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	assign := func(name string) error {
-		_, err := roles.Create(t.Context(), clusterID, name, armauthorization.RoleAssignmentCreateParameters{Properties: &armauthorization.RoleAssignmentProperties{
-			PrincipalID: &principal, RoleDefinitionID: to.Ptr("/subscriptions/" + subscription + "/providers/Microsoft.Authorization/roleDefinitions/" + clusterUser),
-		}}, nil)
+		properties := armauthorization.RoleAssignmentProperties{PrincipalID: &principal,
+			RoleDefinitionID: to.Ptr("/subscriptions/" + subscription +
+				"/providers/Microsoft.Authorization/roleDefinitions/" + clusterUser)}
+		_, err := roles.Create(t.Context(), clusterID, name,
+			armauthorization.RoleAssignmentCreateParameters{Properties: &properties}, nil)
 		return err
 	}
 	code := func(err error) string {
@@ -269,7 +306,8 @@ func TestMachineAndRoles(t *testing.T) {
 		}
 		return ""
 	}
-	const first, second = "dddddddd-0000-0000-0000-000000000001", "dddddddd-0000-0000-0000-000000000002"
+	const first, second = "dddddddd-0000-0000-0000-000000000001",
+		"dddddddd-0000-0000-0000-000000000002"
 	if err := assign(first); code(err) != "PrincipalNotFound" {
 		t.Errorf("a principal that was made just now: %v", err)
 	}
@@ -288,10 +326,13 @@ func TestMachineAndRoles(t *testing.T) {
 		t.Error("an assignment has an effect at once")
 	}
 	a.clock.advance(2 * time.Minute)
-	if !a.Allowed(principal, action, clusterID, false) || a.Allowed(principal, action, groupID, false) {
+	if !a.Allowed(principal, action, clusterID, false) ||
+		a.Allowed(principal, action, groupID, false) {
 		t.Error("an assignment has no effect, or too far up")
 	}
-	pager, n := roles.NewListForScopePager(clusterID, &armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: to.Ptr(url.PathEscape("principalId eq '" + principal + "'"))}), 0
+	pager, n := roles.NewListForScopePager(clusterID,
+		&armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: to.Ptr(url.PathEscape(
+			"principalId eq '" + principal + "'"))}), 0
 	for pager.More() {
 		page, err := pager.NextPage(t.Context())
 		if err != nil {
@@ -316,8 +357,10 @@ func TestMachineAndRoles(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	a := start(t)
 	_, options := a.arm(t)
-	client := func(app azuresim.Application, secret, sub string) *armcontainerservice.ManagedClustersClient {
-		c, err := armcontainerservice.NewManagedClustersClient(sub, a.credential(t, app, secret), options)
+	client := func(app azuresim.Application, secret,
+		sub string) *armcontainerservice.ManagedClustersClient {
+		c, err := armcontainerservice.NewManagedClustersClient(sub, a.credential(t, app, secret),
+			options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -330,22 +373,28 @@ func TestRefusals(t *testing.T) {
 		parts []string
 	}{
 		{"no role", func() error {
-			_, err := client(stranger, "battery-staple", subscription).Get(t.Context(), group, "prod", nil)
+			_, err := client(stranger, "battery-staple", subscription).Get(t.Context(), group,
+				"prod", nil)
 			return err
-		}, "AuthorizationFailed", []string{"Microsoft.ContainerService/managedClusters/read", clusterID}},
+		}, "AuthorizationFailed", []string{"Microsoft.ContainerService/managedClusters/read",
+			clusterID}},
 		{"no such subscription", func() error {
-			_, err := client(operator, "correct-horse", "99999999-9999-9999-9999-999999999999").Get(t.Context(), group, "prod", nil)
+			_, err := client(operator, "correct-horse",
+				"99999999-9999-9999-9999-999999999999").Get(t.Context(), group, "prod", nil)
 			return err
 		}, "SubscriptionNotFound", nil},
 		{"no such group", func() error {
-			_, err := client(operator, "correct-horse", subscription).Get(t.Context(), "nowhere", "prod", nil)
+			_, err := client(operator, "correct-horse", subscription).Get(t.Context(), "nowhere",
+				"prod", nil)
 			return err
 		}, "ResourceGroupNotFound", nil},
 		{"throttled", func() error {
 			a.Adjust(func(k *azuresim.Knobs) {
-				k.Faults = map[azuresim.Service]azuresim.Fault{azuresim.ARM: {Status: http.StatusTooManyRequests}}
+				k.Faults = map[azuresim.Service]azuresim.Fault{
+					azuresim.ARM: {Status: http.StatusTooManyRequests}}
 			})
-			_, err := client(operator, "correct-horse", subscription).Get(t.Context(), group, "prod", nil)
+			_, err := client(operator, "correct-horse", subscription).Get(t.Context(), group,
+				"prod", nil)
 			return err
 		}, "TooManyRequests", nil},
 	}
@@ -363,12 +412,15 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	a.Adjust(func(k *azuresim.Knobs) {
-		k.Faults = map[azuresim.Service]azuresim.Fault{azuresim.ARM: {Status: http.StatusTooManyRequests, Times: 2}}
+		k.Faults = map[azuresim.Service]azuresim.Fault{
+			azuresim.ARM: {Status: http.StatusTooManyRequests, Times: 2}}
 	})
-	if _, err := client(operator, "correct-horse", subscription).Get(t.Context(), group, "prod", nil); err != nil {
+	if _, err := client(operator, "correct-horse", subscription).Get(t.Context(), group, "prod",
+		nil); err != nil {
 		t.Errorf("throttled for a while: %v", err)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.server.URL+"/subscriptions?api-version=2019-11-01", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		a.server.URL+"/subscriptions?api-version=2019-11-01", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +429,8 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	if response.StatusCode != 401 || !strings.HasPrefix(response.Header.Get("WWW-Authenticate"), "Bearer authorization_uri=") {
+	if response.StatusCode != 401 ||
+		!strings.HasPrefix(response.Header.Get("WWW-Authenticate"), "Bearer authorization_uri=") {
 		t.Errorf("without a token: %s, %v", response.Status, response.Header)
 	}
 }

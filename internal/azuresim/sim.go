@@ -1,9 +1,10 @@
-// Package azuresim is a simulated Azure that speaks the real protocols: Entra ID and Azure Resource Manager on one origin, the
-// metadata services of a machine, and the webhook by which Azure RBAC authorises in Kubernetes. Each is an http.Handler whose
-// zero value works; tests use them in process, cmd/azuresim as a program.
+// Package azuresim is a simulated Azure that speaks the real protocols: Entra ID and Azure Resource
+// Manager on one origin, the metadata services of a machine, and the webhook by which Azure RBAC
+// authorises in Kubernetes. Each is an http.Handler whose zero value works; tests use them in
+// process, cmd/azuresim as a program.
 //
-// It holds no code of the agent, so that a wrong belief about Azure is not shared by both sides; what it answers follows Azure's
-// documentation and what its SDKs and the az CLI accept.
+// It holds no code of the agent, so that a wrong belief about Azure is not shared by both sides;
+// what it answers follows Azure's documentation and what its SDKs and the az CLI accept.
 package azuresim
 
 import (
@@ -16,7 +17,8 @@ import (
 	"time"
 )
 
-// Sim is one simulated Azure. The zero value is an Azure with the default tenant and nothing in it; Load fills it.
+// Sim is one simulated Azure. The zero value is an Azure with the default tenant and nothing in it;
+// Load fills it.
 type Sim struct {
 	// Now is the clock; nil is the real one.
 	Now func() time.Time
@@ -31,7 +33,8 @@ type Sim struct {
 	hits  map[Service]int
 	key   *rsa.PrivateKey
 	world World
-	// made is when principals and role assignments came to be: replication and propagation count from there.
+	// made is when principals and role assignments came to be: replication and propagation count
+	// from there.
 	made       map[string]time.Time
 	resources  map[string]map[string]any // by key of their id
 	operations map[string]operation
@@ -66,7 +69,8 @@ func (s *Sim) now() time.Time {
 // origin is the URL that the client has reached us at; everything is there.
 func origin(r *http.Request) string { return "https://" + r.Host }
 
-// ServeHTTP answers as login.microsoftonline.com and as management.azure.com, told apart by the path.
+// ServeHTTP answers as login.microsoftonline.com and as management.azure.com, told apart by the
+// path.
 func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.start()
 	service, handler := s.route(r)

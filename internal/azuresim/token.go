@@ -14,7 +14,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// AKSServer is the Entra application of every AKS API server: the audience of tokens for Kubernetes.
+// AKSServer is the Entra application of every AKS API server: the audience of tokens for
+// Kubernetes.
 const AKSServer = "6dae42f8-4368-4678-94ff-3960e28e3630"
 
 // claims are those of an access token of version 1.0, which ARM and AKS ask for.
@@ -57,7 +58,8 @@ func (s *Sim) lifetime() (lifetime, skew time.Duration) {
 	return lifetime, s.knobs.Skew
 }
 
-// audience turns a requested scope or resource into the audience; "" when there is no such resource.
+// audience turns a requested scope or resource into the audience; "" when there is no such
+// resource.
 func audience(r *http.Request, scope string) string {
 	for _, one := range strings.Fields(scope) {
 		if resource, ok := strings.CutSuffix(one, "/.default"); ok {
@@ -75,7 +77,8 @@ func audience(r *http.Request, scope string) string {
 
 // armAudiences are the names that ARM goes by, without their last slash.
 func armAudiences(r *http.Request) []string {
-	return []string{origin(r), "https://management.azure.com", "https://management.core.windows.net"}
+	return []string{origin(r), "https://management.azure.com",
+		"https://management.core.windows.net"}
 }
 
 // sign makes an access token and returns it with the seconds that it is good for.
@@ -83,7 +86,8 @@ func (s *Sim) sign(r *http.Request, c claims) (string, int, error) {
 	lifetime, skew := s.lifetime()
 	now := s.now().Add(skew)
 	c.Issuer, c.Subject, c.TID, c.IDP = s.issuer(origin(r)), c.OID, s.tenant(), s.issuer(origin(r))
-	c.IssuedAt, c.NotBefore, c.ExpiresAt = jwt.NewNumericDate(now), jwt.NewNumericDate(now), jwt.NewNumericDate(now.Add(lifetime))
+	c.IssuedAt, c.NotBefore, c.ExpiresAt = jwt.NewNumericDate(now), jwt.NewNumericDate(now),
+		jwt.NewNumericDate(now.Add(lifetime))
 	c.UTI, c.Ver = base64.RawURLEncoding.EncodeToString([]byte(uuid.NewString()))[:22], "1.0"
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, c)
 	token.Header["kid"], token.Header["x5t"] = s.kid(), s.kid()
@@ -92,7 +96,8 @@ func (s *Sim) sign(r *http.Request, c claims) (string, int, error) {
 }
 
 func (a Application) claims(audience string) claims {
-	c := claims{AppID: a.ClientID, AppIDACR: "1", IDTyp: "app", OID: a.ObjectID, MIRID: a.ResourceID, Groups: a.Groups}
+	c := claims{AppID: a.ClientID, AppIDACR: "1", IDTyp: "app", OID: a.ObjectID,
+		MIRID: a.ResourceID, Groups: a.Groups}
 	if a.ResourceID != "" {
 		c.AppIDACR = "2"
 	}
@@ -102,7 +107,8 @@ func (a Application) claims(audience string) claims {
 
 func (s *Sim) kid() string {
 	sum := sha256.Sum256(s.key.N.Bytes())
-	return base64.RawURLEncoding.EncodeToString(sum[:20]) // as long as the thumbprint of a certificate, which it is in Azure
+	// as long as the thumbprint of a certificate, which it is in Azure
+	return base64.RawURLEncoding.EncodeToString(sum[:20])
 }
 
 // jwks is the signing key as discovery/keys answers it.
@@ -114,7 +120,8 @@ func (s *Sim) jwks() map[string]any {
 	}}}
 }
 
-// Verify returns the object id of a token's principal, as an API server that trusts this Azure does.
+// Verify returns the object id of a token's principal, as an API server that trusts this Azure
+// does.
 func (s *Sim) Verify(origin, token, audience string) (oid string, err error) {
 	s.start()
 	c, err := s.verify(origin, token, []string{audience})
@@ -125,8 +132,11 @@ func (s *Sim) Verify(origin, token, audience string) (oid string, err error) {
 func (s *Sim) verify(origin, text string, audiences []string) (claims, error) {
 	var c claims
 	_, skew := s.lifetime()
-	_, err := jwt.ParseWithClaims(text, &c, func(*jwt.Token) (any, error) { return s.key.Public(), nil },
-		jwt.WithValidMethods([]string{"RS256"}), jwt.WithIssuer(s.issuer(origin)), jwt.WithTimeFunc(func() time.Time { return s.now().Add(skew) }), jwt.WithLeeway(5*time.Minute), jwt.WithExpirationRequired())
+	_, err := jwt.ParseWithClaims(text, &c,
+		func(*jwt.Token) (any, error) { return s.key.Public(), nil },
+		jwt.WithValidMethods([]string{"RS256"}), jwt.WithIssuer(s.issuer(origin)),
+		jwt.WithTimeFunc(func() time.Time { return s.now().Add(skew) }),
+		jwt.WithLeeway(5*time.Minute), jwt.WithExpirationRequired())
 	if err != nil {
 		return c, err
 	}

@@ -34,14 +34,15 @@ type Subscription struct {
 	Name string `json:"name"`
 }
 
-// Application is an Entra application with its service principal in the tenant, or a managed identity, which has no secret that
-// anybody sees.
+// Application is an Entra application with its service principal in the tenant, or a managed
+// identity, which has no secret that anybody sees.
 type Application struct {
 	ClientID string   `json:"clientId"`
 	ObjectID string   `json:"objectId"`
 	Name     string   `json:"name"`
 	Secrets  []Secret `json:"secrets,omitempty"`
-	// Certificates are PEM; their keys sign assertions. PublicKey is a PKIX key in PEM, of a managed identity's machine.
+	// Certificates are PEM; their keys sign assertions. PublicKey is a PKIX key in PEM, of a
+	// managed identity's machine.
 	Certificates []string `json:"certificates,omitempty"`
 	PublicKey    string   `json:"publicKey,omitempty"`
 	// ResourceID is the Azure resource that a managed identity belongs to.
@@ -102,7 +103,8 @@ func (s *Sim) AddApplication(a Application) {
 }
 
 func (s *Sim) addApplication(a Application) {
-	s.world.Applications = slices.DeleteFunc(s.world.Applications, func(b Application) bool { return b.ClientID == a.ClientID })
+	s.world.Applications = slices.DeleteFunc(s.world.Applications,
+		func(b Application) bool { return b.ClientID == a.ClientID })
 	s.world.Applications = append(s.world.Applications, a)
 }
 
@@ -125,7 +127,8 @@ func (s *Sim) Revoke(principal string) {
 	s.start()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.world.Assignments = slices.DeleteFunc(s.world.Assignments, func(a Assignment) bool { return a.PrincipalID == principal })
+	s.world.Assignments = slices.DeleteFunc(s.world.Assignments,
+		func(a Assignment) bool { return a.PrincipalID == principal })
 }
 
 // Assignments lists the role assignments.
@@ -156,9 +159,15 @@ func (s *Sim) user(match func(User) bool) (User, bool) {
 	return s.world.Users[i], true
 }
 
+// key is a public key, and until when it is accepted; zero is for ever.
+type key struct {
+	public crypto.PublicKey
+	until  time.Time
+}
+
 // keys are the public keys whose assertions the application is trusted with.
-func (a Application) keys() ([]crypto.PublicKey, error) {
-	var keys []crypto.PublicKey
+func (a Application) keys() ([]key, error) {
+	var keys []key
 	for _, text := range a.Certificates {
 		block, _ := pem.Decode([]byte(text))
 		if block == nil {
@@ -168,18 +177,18 @@ func (a Application) keys() ([]crypto.PublicKey, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot read a certificate of %s: %w", a.Name, err)
 		}
-		keys = append(keys, cert.PublicKey)
+		keys = append(keys, key{public: cert.PublicKey, until: cert.NotAfter})
 	}
 	if a.PublicKey != "" {
 		block, _ := pem.Decode([]byte(a.PublicKey))
 		if block == nil {
 			return nil, fmt.Errorf("cannot read the public key of %s: it is not PEM", a.Name)
 		}
-		key, err := x509.ParsePKIXPublicKey(block.Bytes)
+		public, err := x509.ParsePKIXPublicKey(block.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the public key of %s: %w", a.Name, err)
 		}
-		keys = append(keys, key)
+		keys = append(keys, key{public: public})
 	}
 	return keys, nil
 }

@@ -16,18 +16,27 @@ type alias struct {
 	convert func(string) string
 }
 
-// aliases are the names of later and earlier published configurations.
+// aliases are the names in other published versions of the configuration.
 func aliases() []alias {
+	same := func(name, setting string) alias {
+		return alias{name: name, setting: setting, kind: aString}
+	}
 	return []alias{
-		{name: "components.kubernetes", setting: "kubernetes.version", kind: aString},
-		{name: "components.containerd", setting: "containerd.version", kind: aString},
-		{name: "components.runc", setting: "runc.version", kind: aString},
-		{name: "components.sandboxImage", setting: "containerd.pauseImage", kind: aString},
-		{name: "networking.cniVersion", setting: "cni.version", kind: aString},
-		{name: "networking.dnsServiceIP", setting: "node.kubelet.dnsServiceIP", kind: aString},
-		{name: "node.kubelet.clusterFQDN", setting: "node.kubelet.serverURL", kind: aString, convert: serverURL},
-		{name: "azure.servicePrincipal.clientTenant", setting: "azure.servicePrincipal.tenantId", kind: aString},
-		{name: "agent.enableDriftDetectionAndRemediation", setting: "agent.driftPolicy", kind: aBoolean, convert: driftPolicy},
+		same("components.kubernetes", "kubernetes.version"),
+		same("components.containerd", "containerd.version"),
+		same("components.runc", "runc.version"),
+		same("components.sandboxImage", "containerd.pauseImage"),
+		same("networking.cniVersion", "cni.version"),
+		same("networking.dnsServiceIP", "node.kubelet.dnsServiceIP"),
+		{
+			name: "node.kubelet.clusterFQDN", setting: "node.kubelet.serverURL",
+			kind: aString, convert: serverURL,
+		},
+		same("azure.servicePrincipal.clientTenant", "azure.servicePrincipal.tenantId"),
+		{
+			name: "agent.enableDriftDetectionAndRemediation", setting: "agent.driftPolicy",
+			kind: aBoolean, convert: driftPolicy,
+		},
 	}
 }
 
@@ -46,7 +55,8 @@ func driftPolicy(remedy string) string {
 	return DriftOff
 }
 
-// rename replaces every alias in the document by the setting it means. Both with different values are a problem.
+// rename replaces every alias in the document by the setting it means. Both with different values
+// are a problem.
 func rename(doc *value, r *report) {
 	r.written = map[string]string{}
 	for _, a := range aliases() {
@@ -69,10 +79,11 @@ func rename(doc *value, r *report) {
 	closeGroups(doc, r)
 }
 
-// closeGroups takes away the objects that exist only for aliases; what is left in them is unknown.
+// closeGroups removes the objects that exist only for aliases; what is left in them is unknown.
 func closeGroups(doc *value, r *report) {
+	known := fields(reflect.TypeFor[Config]())
 	for _, group := range aliasNames("") {
-		if slices.ContainsFunc(fields(reflect.TypeFor[Config]()), func(f field) bool { return f.name == group }) {
+		if slices.ContainsFunc(known, func(f field) bool { return f.name == group }) {
 			continue
 		}
 		if v := doc.get(group); v != nil {
@@ -126,7 +137,8 @@ func (a alias) set(doc, v *value, r *report) {
 		parent.members = append(parent.members, entry{name: name, value: v})
 		r.written[a.setting] = a.name
 	case there.kind != aString || there.text != v.text:
-		r.add(a.name, "", "means the same as "+a.setting+", which is set to another value: keep one")
+		r.add(a.name, "",
+			"means the same as "+a.setting+", which is set to another value: keep one")
 	}
 }
 

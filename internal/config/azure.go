@@ -11,8 +11,8 @@ import (
 
 const (
 	guid      = `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`
-	clusterID = `(?i)\A/subscriptions/(` + guid + `)/resourceGroups/([^/]+)/providers/Microsoft\.ContainerService` +
-		`/managedClusters/([a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?)\z`
+	clusterID = `(?i)\A/subscriptions/(` + guid + `)/resourceGroups/([^/]+)/providers/` +
+		`Microsoft\.ContainerService/managedClusters/([a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?)\z`
 )
 
 // The Azure clouds.
@@ -23,26 +23,36 @@ const (
 )
 
 func azureRules() []rule {
-	const aGUID, aFile, aURL = "a GUID", "a clean absolute path", "an https URL of a host, perhaps with a port"
+	const (
+		aGUID    = "a GUID"
+		aFile    = "a clean absolute path"
+		aURL     = "an https URL of a host, perhaps with a port"
+		aToken   = "a bootstrap token: 6 characters, a dot, 16 characters, each a-z or 0-9"
+		aCluster = "the id of a managed cluster: /subscriptions/<GUID>/resourceGroups/<name>" +
+			"/providers/Microsoft.ContainerService/managedClusters/<name>"
+		aPoolName = "1 to 12 characters a-z and 0-9, a letter first"
+	)
+	clouds := []string{PublicCloud, USGovernmentCloud, ChinaCloud}
+	const principal = "azure.servicePrincipal."
 	return []rule{
 		{"azure.subscriptionId", aGUID, matches(guid)},
 		{"azure.tenantId", aGUID, matches(guid)},
-		{"azure.cloud", "one of " + strings.Join([]string{PublicCloud, USGovernmentCloud, ChinaCloud}, ", "), oneOf(PublicCloud, USGovernmentCloud, ChinaCloud)},
+		{"azure.cloud", "one of " + strings.Join(clouds, ", "), oneOf(clouds...)},
 		{"azure.resourceManagerEndpoint", aURL, isHTTPSHost},
 		{"azure.authorityHost", aURL, isHTTPSHost},
-		{"azure.servicePrincipal.tenantId", aGUID, matches(guid)},
-		{"azure.servicePrincipal.clientId", aGUID, matches(guid)},
-		{"azure.servicePrincipal.clientSecret", "printable ASCII without spaces", matches(`[!-~]+`)},
-		{"azure.servicePrincipal.clientSecretFile", aFile + ", or the name of a systemd credential", func(s string) bool {
-			return isAbs(s) || matches(`[A-Za-z0-9._-]+`)(s)
-		}},
-		{"azure.servicePrincipal.certificateFile", aFile, isAbs},
+		{principal + "tenantId", aGUID, matches(guid)},
+		{principal + "clientId", aGUID, matches(guid)},
+		{principal + "clientSecret", "printable ASCII without spaces", matches(`[!-~]+`)},
+		{principal + "clientSecretFile", aFile + ", or the name of a systemd credential",
+			func(s string) bool { return isAbs(s) || matches(`[A-Za-z0-9._-]+`)(s) }},
+		{principal + "certificateFile", aFile, isAbs},
 		{"azure.managedIdentity.clientId", aGUID, matches(guid)},
-		{"azure.bootstrapToken.token", "a bootstrap token: 6 characters, a dot, 16 characters, each a-z or 0-9", matches(`[a-z0-9]{6}\.[a-z0-9]{16}`)},
-		{"azure.targetCluster.resourceId", "the id of a managed cluster: /subscriptions/<GUID>/resourceGroups/<name>/providers/Microsoft.ContainerService/managedClusters/<name>", isClusterID},
+		{"azure.bootstrapToken.token", aToken, matches(`[a-z0-9]{6}\.[a-z0-9]{16}`)},
+		{"azure.targetCluster.resourceId", aCluster, isClusterID},
 		{"azure.targetCluster.location", aLocation, isLocation},
-		{"azure.kubeletCredential", "token or certificate", oneOf(CredentialToken, CredentialCertificate)},
-		{"azure.targetAgentPoolName", "1 to 12 characters a-z and 0-9, a letter first", matches(`[a-z][a-z0-9]{0,11}`)},
+		{"azure.kubeletCredential", "token or certificate",
+			oneOf(CredentialToken, CredentialCertificate)},
+		{"azure.targetAgentPoolName", aPoolName, matches(`[a-z][a-z0-9]{0,11}`)},
 	}
 }
 
@@ -51,15 +61,24 @@ const aLocation = "an Azure region, such as westeurope"
 func isLocation(s string) bool { return matches(`[A-Za-z0-9][A-Za-z0-9 ]{0,62}`)(s) }
 
 func arcRules() []rule {
+	const (
+		aMachine = "1 to 54 letters, digits, '-', '_' and '.', a letter or digit first and last"
+		aGroup   = "the name of a resource group: up to 90 letters, digits, '-', '_', '.', '(' " +
+			"and ')', no '.' last"
+		aTag = `the name of a tag: 1 to 512 characters, none of < > % & \ ? / = ` +
+			`and none that does not print`
+	)
+	roles := strings.Join(slices.Sorted(maps.Keys(Roles())), ", ")
 	return []rule{
-		{"azure.arc.machineName", "1 to 54 letters, digits, '-', '_' and '.', a letter or digit first and last", matches(`[A-Za-z0-9](?:[A-Za-z0-9._-]{0,52}[A-Za-z0-9])?`)},
-		{"azure.arc.resourceGroup", "the name of a resource group: up to 90 letters, digits, '-', '_', '.', '(' and ')', no '.' last", isResourceGroup},
+		{"azure.arc.machineName", aMachine,
+			matches(`[A-Za-z0-9](?:[A-Za-z0-9._-]{0,52}[A-Za-z0-9])?`)},
+		{"azure.arc.resourceGroup", aGroup, isResourceGroup},
 		{"azure.arc.location", aLocation, isLocation},
-		{"azure.arc.roles.*", "a GUID, or one of " + strings.Join(slices.Sorted(maps.Keys(Roles())), ", "), func(s string) bool {
+		{"azure.arc.roles.*", "a GUID, or one of " + roles, func(s string) bool {
 			_, known := Roles()[s]
 			return known || matches(guid)(s)
 		}},
-		{"azure.arc.tags", `the name of a tag: 1 to 512 characters, none of < > % & \ ? / = and none that does not print`, func(s string) bool {
+		{"azure.arc.tags", aTag, func(s string) bool {
 			return matches(`[^<>%&\\?/=\p{C}]+`)(s) && utf8.RuneCountInString(s) <= 512
 		}},
 		{"azure.arc.tags.*", "up to 256 characters that print", func(s string) bool {
@@ -70,7 +89,8 @@ func arcRules() []rule {
 
 // isResourceGroup follows ARM's rules for names of resource groups.
 func isResourceGroup(s string) bool {
-	return matches(`[\p{L}\p{N}_.()-]+`)(s) && utf8.RuneCountInString(s) <= 90 && !strings.HasSuffix(s, ".")
+	return matches(`[\p{L}\p{N}_.()-]+`)(s) && utf8.RuneCountInString(s) <= 90 &&
+		!strings.HasSuffix(s, ".")
 }
 
 func isClusterID(s string) bool {
@@ -78,7 +98,7 @@ func isClusterID(s string) bool {
 	return name != ""
 }
 
-// ID takes the cluster's resource id apart; all are empty when it is none.
+// ID splits the cluster's resource id; all parts are empty when it is not one.
 func (t TargetCluster) ID() (subscription, resourceGroup, name string) {
 	m := regexp.MustCompile(clusterID).FindStringSubmatch(t.ResourceID)
 	if m == nil || !isResourceGroup(m[2]) {
@@ -87,15 +107,17 @@ func (t TargetCluster) ID() (subscription, resourceGroup, name string) {
 	return m[1], m[2], m[3]
 }
 
-// What kubelet shows to the API server when an Azure identity authenticates the node.
+// kubelet's credential for the API server when an Azure identity authenticates the node.
 const (
-	// CredentialToken is the identity's token with each request: Azure's role assignments authorise kubelet.
+	// CredentialToken is the identity's token, in each request: role assignments in Azure authorize
+	// kubelet.
 	CredentialToken = "token"
-	// CredentialCertificate is a node certificate, for which the identity may only ask: the Node authorizer authorises kubelet.
+	// CredentialCertificate is a client certificate of the node, from TLS bootstrap with the
+	// identity's token: the Node authorizer authorizes kubelet.
 	CredentialCertificate = "certificate"
 )
 
-// The roles that kubelet's identity is given on the cluster when it shows its token.
+// Azure's built-in roles for clusters.
 const (
 	RoleReader           = "Reader"
 	RoleRBACClusterAdmin = "Azure Kubernetes Service RBAC Cluster Admin"
@@ -118,25 +140,26 @@ func (a Azure) ShowsToken() bool {
 	return a.AuthMode() != AuthBootstrapToken && a.KubeletCredential == CredentialToken
 }
 
-// AuthMode is a way in which a node proves who it is.
+// AuthMode is a method by which a node authenticates to its cluster.
 type AuthMode string
 
-// The ways. AzureCLI is reserved: it only ever onboards Arc, and is never configured.
+// The methods.
 const (
 	AuthServicePrincipal AuthMode = "servicePrincipal"
 	AuthManagedIdentity  AuthMode = "managedIdentity"
 	AuthArc              AuthMode = "arc"
 	AuthBootstrapToken   AuthMode = "bootstrapToken"
-	AuthAzureCLI         AuthMode = "azureCLI"
 )
 
-// ArcEnabled tells whether the machine is to be registered with Arc: azure.arc is there and enabled is not false.
+// ArcEnabled tells whether the machine is to be registered with Arc: azure.arc is set and enabled
+// is not false.
 func (a Azure) ArcEnabled() bool {
 	return a.Arc != nil && (a.Arc.Enabled == nil || *a.Arc.Enabled)
 }
 
-// AuthMode is how the node authenticates to the cluster; "" when that is not exactly one way, which no valid Config has. An identity
-// beside a bootstrap token is who the machine is to Azure, when it follows its flexNodeConfig.
+// AuthMode is the method by which the node authenticates to the cluster; "" when that is not
+// exactly one, which no valid Config has. An identity beside a bootstrap token authenticates the
+// machine to Azure, for continuous monitoring.
 func (a Azure) AuthMode() AuthMode {
 	modes := a.authModes()
 	if len(modes) == 1 || len(modes) == 2 && modes[0] == AuthBootstrapToken {
@@ -145,7 +168,8 @@ func (a Azure) AuthMode() AuthMode {
 	return ""
 }
 
-// authModes lists the ways that are configured. A service principal beside Arc is Arc's.
+// authModes lists the methods that are configured. A service principal beside Arc only onboards
+// Arc.
 func (a Azure) authModes() []AuthMode {
 	var modes []AuthMode
 	if a.BootstrapToken != nil {
@@ -163,20 +187,23 @@ func (a Azure) authModes() []AuthMode {
 	return modes
 }
 
-// checkAuth sees to it that the node authenticates in exactly one way, and that this way has all it needs.
+// checkAuth checks that there is exactly one authentication method, and that it has all its
+// settings.
 func checkAuth(c Config, r *report) {
-	const ways = "must hold exactly one of bootstrapToken, servicePrincipal, managedIdentity and arc"
+	const one = "must hold exactly one of bootstrapToken, servicePrincipal, managedIdentity and arc"
 	modes := c.Azure.authModes()
+	spoiled := r.spoiledAny("azure.bootstrapToken", "azure.servicePrincipal",
+		"azure.managedIdentity", "azure.arc")
 	switch {
-	case len(modes) == 0 && !r.spoiledAny("azure.bootstrapToken", "azure.servicePrincipal", "azure.managedIdentity", "azure.arc"):
-		r.add("azure", "", ways+"; it holds none")
+	case len(modes) == 0 && !spoiled:
+		r.add("azure", "", one+"; it holds none")
 	case len(modes) == 2 && modes[0] == AuthBootstrapToken && c.ContinuousMonitoring:
 	case len(modes) > 1:
 		found := make([]string, len(modes))
 		for i, m := range modes {
 			found[i] = string(m)
 		}
-		r.add("azure", "", fmt.Sprintf("%s; it holds %s: keep one", ways, strings.Join(found, " and ")))
+		r.add("azure", "", one+"; it holds "+strings.Join(found, " and ")+": keep one")
 	}
 	checkToken(c, r)
 	checkPrincipal(c, r)
@@ -190,7 +217,8 @@ func checkToken(c Config, r *report) {
 	}
 	r.need("azure.bootstrapToken.token", token.Token != "", "must be set in this section")
 	if c.Azure.KubeletCredential == CredentialToken {
-		r.add("azure.kubeletCredential", show(CredentialToken), "must not be token with a bootstrap token, which only asks for a certificate")
+		r.add("azure.kubeletCredential", show(CredentialToken),
+			"must not be token with a bootstrap token, which can only request a certificate")
 	}
 	const why = "must be set: a bootstrap token cannot ask Azure for it"
 	r.need("node.kubelet.serverURL", c.Node.Kubelet.ServerURL != "", why)
@@ -204,15 +232,18 @@ func checkPrincipal(c Config, r *report) {
 	}
 	const at = "azure.servicePrincipal"
 	r.need(at+".clientId", sp.ClientID != "", "must be set in this section")
-	r.need("azure.tenantId", c.Azure.TenantID != "" || sp.TenantID != "", "must be set for a service principal (or "+at+".tenantId)")
+	r.need("azure.tenantId", c.Azure.TenantID != "" || sp.TenantID != "",
+		"must be set for a service principal (or "+at+".tenantId)")
 	given := 0
 	for _, s := range []string{sp.ClientSecret.Reveal(), sp.ClientSecretFile, sp.CertificateFile} {
 		if s != "" {
 			given++
 		}
 	}
-	if given != 1 && !r.spoiledAny(at+".clientSecret", at+".clientSecretFile", at+".certificateFile") {
-		r.add(at, "", fmt.Sprintf("must hold exactly one of clientSecret, clientSecretFile and certificateFile; it holds %d", given))
+	spoiled := r.spoiledAny(at+".clientSecret", at+".clientSecretFile", at+".certificateFile")
+	if given != 1 && !spoiled {
+		r.add(at, "", fmt.Sprintf("must hold exactly one of clientSecret, clientSecretFile and "+
+			"certificateFile; it holds %d", given))
 	}
 }
 
@@ -220,7 +251,10 @@ func checkArc(c Config, r *report) {
 	if !c.Azure.ArcEnabled() {
 		return
 	}
+	arc := c.Azure.Arc
 	r.need("azure.tenantId", c.Azure.TenantID != "", "must be set for Arc")
-	r.need("azure.arc.machineName", c.Azure.Arc.MachineName != "", "must be set: this machine has no host name")
-	r.need("azure.arc.location", c.Azure.Arc.Location != "", "must be set for Arc (or azure.targetCluster.location)")
+	r.need("azure.arc.machineName", arc.MachineName != "",
+		"must be set: this machine has no host name")
+	r.need("azure.arc.location", arc.Location != "",
+		"must be set for Arc (or azure.targetCluster.location)")
 }

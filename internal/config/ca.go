@@ -9,15 +9,18 @@ import (
 	"strings"
 )
 
-// checkCA reads node.kubelet.caCertData. The clock is not asked: that a certificate has expired shows when it is used. The value is
-// left out of problems, since it is long and may be a private key by mistake.
+const aCA = "base64 of one or more PEM certificates of certificate authorities"
+
+// checkCA reads node.kubelet.caCertData. Expiry is not checked: it depends on the clock and shows
+// when the certificate is used. The value is left out of problems, since it is long and may be a
+// private key by mistake.
 func checkCA(c Config, r *report) {
 	const at = "node.kubelet.caCertData"
 	if c.Node.Kubelet.CACertData == "" || r.spoiled(at) {
 		return
 	}
 	if err := parseCA(c.Node.Kubelet.CACertData); err != nil {
-		r.add(at, "", fmt.Sprintf("must be base64 of one or more PEM certificates of certificate authorities: %v", err))
+		r.add(at, "", fmt.Sprintf("must be %s: %v", aCA, err))
 	}
 }
 
@@ -45,7 +48,8 @@ func parseCA(data string) error {
 			return fmt.Errorf("certificate %d does not parse", n+1)
 		}
 		if !cert.BasicConstraintsValid || !cert.IsCA {
-			return fmt.Errorf("certificate %d (%s) is not that of a certificate authority", n+1, show(cert.Subject.CommonName))
+			return fmt.Errorf("certificate %d (%s) is not that of a certificate authority",
+				n+1, show(cert.Subject.CommonName))
 		}
 	}
 }

@@ -16,7 +16,9 @@ import (
 // matches makes a check of a regular expression that must match the whole value.
 func matches(pattern string) func(string) bool {
 	// Compiled when it is used: most settings of a configuration are not set.
-	return func(s string) bool { return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString(s) }
+	return func(s string) bool {
+		return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString(s)
+	}
 }
 
 func oneOf(values ...string) func(string) bool {
@@ -46,13 +48,15 @@ func isHost(s string) bool {
 	return len(validation.IsDNS1123Subdomain(strings.ToLower(s))) == 0
 }
 
-// parseURL parses an absolute URL with a host and nothing that could be a secret or a surprise: no query, no fragment.
+// parseURL parses an absolute URL with a host and nothing that could be a secret or a surprise: no
+// query, no fragment.
 func parseURL(s string) (*url.URL, bool) {
 	u, err := url.Parse(s)
 	if err != nil || u.Opaque != "" || !isHost(u.Hostname()) || strings.ContainsAny(s, "?#") {
 		return nil, false
 	}
-	if port := u.Port(); (port == "" && strings.HasSuffix(u.Host, ":")) || (port != "" && !between(1, 65535)(port)) {
+	port := u.Port()
+	if port == "" && strings.HasSuffix(u.Host, ":") || port != "" && !between(1, 65535)(port) {
 		return nil, false
 	}
 	return u, regexp.MustCompile(`\A[A-Za-z0-9._~/%+@:=-]*\z`).MatchString(u.EscapedPath())
@@ -76,14 +80,15 @@ func isProxy(s string) bool {
 	return ok && (u.Scheme == "http" || u.Scheme == "https") && strings.Trim(u.Path, "/") == ""
 }
 
-// isAddr tells whether s is the address of a host: unicast, and neither of the host itself nor of the link only.
+// isAddr tells whether s is the address of a host: unicast, and neither of the host itself nor of
+// the link only.
 func isAddr(s string) bool {
 	addr, err := netip.ParseAddr(s)
 	return err == nil && addr.Zone() == "" && !addr.Is4In6() && addr.IsGlobalUnicast()
 }
 
-// isDNS tells whether s can be the address of the cluster's DNS: a service's, or that of a cache on each node, which is
-// link-local.
+// isDNS tells whether s can be the address of the cluster's DNS: a service's, or that of a cache on
+// each node, which is link-local.
 func isDNS(s string) bool {
 	addr, err := netip.ParseAddr(s)
 	return isAddr(s) || (err == nil && addr.Is4() && addr.IsLinkLocalUnicast())
@@ -95,7 +100,8 @@ func isNodeIP(s string) bool {
 	if !two {
 		return isAddr(s)
 	}
-	return isAddr(first) && isAddr(second) && strings.Contains(first, ":") != strings.Contains(second, ":")
+	return isAddr(first) && isAddr(second) &&
+		strings.Contains(first, ":") != strings.Contains(second, ":")
 }
 
 // isAbs tells whether s is a clean absolute path of characters that need no quoting anywhere.

@@ -1,12 +1,13 @@
-// Package config is the agent's configuration: the JSON document a user writes, its defaults, its validation and its
-// redaction. It reads bytes and returns values; it touches neither network nor host. The agent's verbs call Load; everything
-// after them sees only a valid Config.
+// Package config is the agent's configuration: the JSON document that a user writes, its defaults,
+// its validation and its redaction. It reads bytes and returns values; it uses no network and
+// changes nothing. The agent's commands call Load; everything after them sees only a valid Config.
 package config
 
 import "time"
 
-// Config is the whole configuration of one node. Load returns it complete: every default is filled in and every value is
-// valid, so readers need no fallbacks of their own. Field documentation is the source of docs/configuration.md.
+// Config is the whole configuration of one node. Load returns it complete: every default is filled
+// in and every value is valid, so readers need no fallbacks of their own; only kubernetes.version
+// may be open (see Parse). Field documentation is the source of docs/configuration.md.
 type Config struct {
 	Azure      Azure      `json:"azure"`
 	Kubernetes Kubernetes `json:"kubernetes"`
@@ -19,15 +20,18 @@ type Config struct {
 	Proxy      Proxy      `json:"proxy"`
 	Artifacts  Artifacts  `json:"artifacts"`
 	Agent      Agent      `json:"agent"`
-	// ContinuousMonitoring tells whether the node follows its flexNodeConfig resource after it has joined.
+	// ContinuousMonitoring tells whether the node follows its flexNodeConfig resource after it has
+	// joined; it has no effect in this release.
 	ContinuousMonitoring bool `json:"continuousMonitoring,omitempty"`
 }
 
-// Azure says which cluster the node joins and how it proves who it is. Exactly one of ServicePrincipal, ManagedIdentity,
-// Arc and BootstrapToken authenticates the node; ServicePrincipal beside Arc onboards Arc, and with continuousMonitoring an identity
-// beside BootstrapToken is who the machine is to Azure.
+// Azure says which cluster the node joins and how it authenticates. Exactly one of
+// ServicePrincipal, ManagedIdentity, Arc and BootstrapToken authenticates the node;
+// ServicePrincipal beside Arc onboards Arc, and with continuousMonitoring an identity beside
+// BootstrapToken authenticates the machine to Azure.
 type Azure struct {
-	// SubscriptionID is the subscription of the machine's own Azure resources (Arc); default that of the cluster.
+	// SubscriptionID is the subscription of the machine's own Azure resources (Arc); default that
+	// of the cluster.
 	SubscriptionID string `json:"subscriptionId,omitempty"`
 	// TenantID is the Entra tenant; needed by a service principal and by Arc.
 	TenantID string `json:"tenantId,omitempty"`
@@ -37,23 +41,29 @@ type Azure struct {
 	ResourceManagerEndpoint string `json:"resourceManagerEndpoint"`
 	// AuthorityHost is the base URL of Entra ID.
 	AuthorityHost string `json:"authorityHost"`
-	// ServicePrincipal authenticates as an Entra application; beside an Arc section it registers the machine with Arc.
+	// ServicePrincipal authenticates as an Entra application; beside an Arc section it registers
+	// the machine with Arc.
 	ServicePrincipal *ServicePrincipal `json:"servicePrincipal,omitempty"`
-	// ManagedIdentity authenticates as the identity of the Azure VM; {} means the system-assigned one.
+	// ManagedIdentity authenticates as the identity of the Azure VM; {} means the system-assigned
+	// one.
 	ManagedIdentity *ManagedIdentity `json:"managedIdentity,omitempty"`
-	// BootstrapToken authenticates with a Kubernetes bootstrap token; needs node.kubelet.serverURL and caCertData.
+	// BootstrapToken authenticates with a Kubernetes bootstrap token; needs node.kubelet.serverURL
+	// and caCertData.
 	BootstrapToken *BootstrapToken `json:"bootstrapToken,omitempty"`
 	// Arc registers the machine with Azure Arc and authenticates as its identity.
 	Arc           *Arc          `json:"arc,omitempty"`
 	TargetCluster TargetCluster `json:"targetCluster"`
-	// KubeletCredential is what kubelet shows to the API server when an Azure identity authenticates the node: the identity's
-	// token with each request, or a node certificate that the token was only used to ask for.
+	// KubeletCredential is what kubelet authenticates with when the node has an Azure identity: the
+	// identity's token in each request, or a client certificate, which TLS bootstrap requests once
+	// with that token.
 	KubeletCredential string `json:"kubeletCredential,omitempty"`
-	// TargetAgentPoolName is the agent pool that the node is counted to.
+	// TargetAgentPoolName is the agent pool that the node is counted to; it has no effect in this
+	// release.
 	TargetAgentPoolName string `json:"targetAgentPoolName,omitempty"`
 }
 
-// ServicePrincipal is an Entra application with exactly one of a secret, a file that holds the secret, or a certificate.
+// ServicePrincipal is an Entra application with exactly one of a secret, a file that holds the
+// secret, or a certificate.
 type ServicePrincipal struct {
 	// TenantID is the tenant of the application; default azure.tenantId.
 	TenantID string `json:"tenantId,omitempty"`
@@ -61,7 +71,8 @@ type ServicePrincipal struct {
 	ClientID string `json:"clientId"`
 	// ClientSecret is the application's secret.
 	ClientSecret Secret `json:"clientSecret,omitempty"`
-	// ClientSecretFile is a file that holds the secret and nothing else, or a systemd credential that does.
+	// ClientSecretFile is a file that holds the secret and nothing else, or a systemd credential
+	// that does.
 	ClientSecretFile string `json:"clientSecretFile,omitempty"`
 	// CertificateFile is a PEM file with the application's certificate and private key.
 	CertificateFile string `json:"certificateFile,omitempty"`
@@ -73,7 +84,7 @@ type ManagedIdentity struct {
 	ClientID string `json:"clientId,omitempty"`
 }
 
-// BootstrapToken is a Kubernetes bootstrap token, good for one join.
+// BootstrapToken is the Kubernetes bootstrap token of a TLS bootstrap.
 type BootstrapToken struct {
 	// Token is the bootstrap token; required in this section.
 	Token Secret `json:"token"`
@@ -91,10 +102,11 @@ type Arc struct {
 	ResourceGroup string `json:"resourceGroup,omitempty"`
 	// Location of the Arc machine; default azure.targetCluster.location.
 	Location string `json:"location,omitempty"`
-	// AutoRoleAssignment makes the agent give the Arc identity its roles on the cluster; otherwise the operator has.
+	// AutoRoleAssignment makes the agent assign the roles on the cluster to the Arc identity;
+	// otherwise the operator assigns them.
 	AutoRoleAssignment *bool `json:"autoRoleAssignment,omitempty"`
-	// Roles are those that the Arc identity is given on the cluster, by name or GUID; default: three when kubelet shows a token, none
-	// when it has a certificate.
+	// Roles are those that are assigned to the Arc identity on the cluster, by name or GUID;
+	// default: three with azure.kubeletCredential token, none with certificate.
 	Roles []string `json:"roles,omitempty"`
 }
 
@@ -102,15 +114,18 @@ type Arc struct {
 type TargetCluster struct {
 	// ResourceID is the ARM id of the cluster; required; case-insensitive, kept as written.
 	ResourceID string `json:"resourceId"`
-	// Location is the Azure region of the cluster; needed by Arc when azure.arc.location is not set.
+	// Location is the Azure region of the cluster; needed by Arc when azure.arc.location is not
+	// set.
 	Location string `json:"location,omitempty"`
 }
 
 // Kubernetes selects the version of kubelet, kubectl and kubeadm.
 type Kubernetes struct {
-	// Version of kubelet, kubectl and kubeadm; a leading "v" is accepted.
-	Version string `json:"version"`
-	// URLTemplate is the URL of the directory that holds kubelet, kubectl and kubeadm, when it is not the upstream one.
+	// Version of kubelet, kubectl and kubeadm; a leading "v" is accepted. Default: the API server's
+	// own version where its digests are known, else the newest known one that is not newer.
+	Version string `json:"version,omitempty"`
+	// URLTemplate is the URL of the directory that holds kubelet, kubectl and kubeadm, when it is
+	// not the upstream one.
 	URLTemplate string `json:"urlTemplate,omitempty"`
 }
 
@@ -128,7 +143,8 @@ type Containerd struct {
 type Runc struct {
 	// Version of runc; a leading "v" is accepted.
 	Version string `json:"version"`
-	// URL of the runc binary, when it is not the upstream one; the digest stays that of the release.
+	// URL of the runc binary, when it is not the upstream one; the digest is still that of the
+	// release.
 	URL string `json:"url,omitempty"`
 }
 
@@ -136,7 +152,8 @@ type Runc struct {
 type CNI struct {
 	// Version of the reference CNI plugins; a leading "v" is accepted.
 	Version string `json:"version"`
-	// PodCIDR is the node's own pod subnet; empty means the podCIDR that the cluster allocates to the Node.
+	// PodCIDR is the node's own pod subnet; empty means the podCIDR that the cluster allocates to
+	// the Node.
 	PodCIDR string `json:"podCIDR,omitempty"`
 }
 
@@ -146,28 +163,30 @@ type NPD struct {
 	Version string `json:"version"`
 }
 
-// Node is what the Node object and its kubelet shall be like.
+// Node is about the Node object and its kubelet.
 type Node struct {
 	// MaxPods is the number of pods that the node takes.
 	MaxPods int `json:"maxPods"`
 	// Labels of the Node; kubernetes.azure.com/managed=false is always among them.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Taints are what the Node is registered with: "key=value:Effect" or "key:Effect".
+	// Taints are those that the Node is registered with: "key=value:Effect" or "key:Effect".
 	Taints  []string `json:"taints,omitempty"`
 	Kubelet Kubelet  `json:"kubelet"`
 }
 
-// Kubelet holds the settings of kubelet and of its way to the API server.
+// Kubelet holds the settings of kubelet and of its connection to the API server.
 type Kubelet struct {
-	// KubeReserved is what kubelet keeps back for Kubernetes' own daemons.
+	// KubeReserved is what kubelet reserves for Kubernetes' own daemons.
 	KubeReserved map[string]string `json:"kubeReserved,omitempty"`
-	// EvictionHard are eviction thresholds by signal; a signal that is not set keeps kubelet's default.
+	// EvictionHard are eviction thresholds by signal; a signal that is not set keeps kubelet's
+	// default.
 	EvictionHard map[string]string `json:"evictionHard,omitempty"`
 	// Verbosity is kubelet's log level.
 	Verbosity int `json:"verbosity"`
 	// ImageGCHighThreshold is the disk usage in percent above which unused images are removed.
 	ImageGCHighThreshold int `json:"imageGCHighThreshold"`
-	// ImageGCLowThreshold is the disk usage in percent down to which images are removed; lower than the high threshold.
+	// ImageGCLowThreshold is the disk usage in percent down to which images are removed; lower than
+	// the high threshold.
 	ImageGCLowThreshold int `json:"imageGCLowThreshold"`
 	// DNSServiceIP is the address of the cluster's DNS service.
 	DNSServiceIP string `json:"dnsServiceIP"`
@@ -175,12 +194,12 @@ type Kubelet struct {
 	ServerURL string `json:"serverURL,omitempty"`
 	// CACertData is the cluster's CA: base64 of PEM certificates.
 	CACertData string `json:"caCertData,omitempty"`
-	// NodeIP is the address that the node announces, for machines with several; one of each family, separated by a comma,
-	// announces both.
+	// NodeIP is the address that the node announces, for machines with several; one of each family,
+	// separated by a comma, announces both.
 	NodeIP string `json:"nodeIP,omitempty"`
 }
 
-// Paths are the directories of the documents, for hosts that keep them elsewhere.
+// Paths are the standard directories, for hosts that have them elsewhere.
 type Paths struct {
 	Kubernetes KubernetesPaths `json:"kubernetes"`
 	CNI        CNIPaths        `json:"cni"`
@@ -196,7 +215,8 @@ type KubernetesPaths struct {
 	ManifestsDir string `json:"manifestsDir"`
 	// VolumePluginDir holds volume plugins.
 	VolumePluginDir string `json:"volumePluginDir"`
-	// KubeletDir is kubelet's root directory; it is the agent's alone and is removed by unbootstrap.
+	// KubeletDir is kubelet's root directory; nothing else may be in it, and unbootstrap removes
+	// it.
 	KubeletDir string `json:"kubeletDir"`
 }
 
@@ -208,7 +228,7 @@ type CNIPaths struct {
 	ConfDir string `json:"confDir"`
 }
 
-// Proxy is the HTTP proxy of agent, containerd and kubelet.
+// Proxy is the HTTP proxy of the agent, containerd and kubelet.
 type Proxy struct {
 	// HTTP is the URL of the proxy for http requests; it may hold user and password.
 	HTTP Secret `json:"http,omitempty"`
@@ -220,11 +240,13 @@ type Proxy struct {
 
 // Artifacts says where binaries come from.
 type Artifacts struct {
-	// Mirror is a base URL that serves <mirror>/<upstream host>/<upstream path>; it is asked before upstream.
+	// Mirror is a base URL that serves <mirror>/<upstream host>/<upstream path>; it is tried before
+	// upstream.
 	Mirror string `json:"mirror,omitempty"`
 	// Mirrors are further base URLs, tried in order after the mirror and before upstream.
 	Mirrors []string `json:"mirrors,omitempty"`
-	// Directory holds the same layout as files, for hosts without a network; nothing is fetched then.
+	// Directory holds the same layout as files, for hosts without a network; nothing is downloaded
+	// then.
 	Directory string `json:"directory,omitempty"`
 	// Overrides replaces url and digest of an artifact by its name, for private builds.
 	Overrides map[string]Override `json:"overrides,omitempty"`
@@ -234,9 +256,11 @@ type Artifacts struct {
 type Override struct {
 	// URL replaces the upstream URL; empty keeps it.
 	URL string `json:"url,omitempty"`
-	// SHA256 is the digest of the file as it is published: a plain binary or a .tar.gz; required in this section.
+	// SHA256 is the digest of the file as it is published: a plain binary or a .tar.gz; required in
+	// this section.
 	SHA256 string `json:"sha256"`
-	// TarSHA256 is the digest of the uncompressed tar of an archive; with it .tar.zst variants can be used too.
+	// TarSHA256 is the digest of the uncompressed tar of an archive; with it .tar.zst variants can
+	// be used too.
 	TarSHA256 string `json:"tarSHA256,omitempty"`
 	// Size is the length of the file in bytes, for progress; 0 when unknown.
 	Size int64 `json:"size,omitempty"`
@@ -244,13 +268,14 @@ type Override struct {
 
 // Agent is about the agent itself.
 type Agent struct {
-	// LogLevel is the least level that is logged; "warn" is accepted for "warning".
+	// LogLevel is the lowest level that is logged; "warn" is accepted for "warning".
 	LogLevel string `json:"logLevel"`
-	// LogDir holds aks-flex-node.log; it is the agent's alone and is removed by unbootstrap.
+	// LogDir holds aks-flex-node.log; nothing else may be in it, and unbootstrap removes it.
 	LogDir string `json:"logDir"`
 	// NodeName is the name of the Node object; default the machine's host name in lower case.
 	NodeName string `json:"nodeName"`
-	// DriftPolicy says what happens when the host is no longer as configured: tell, tell and cure, or do not look.
+	// DriftPolicy says what happens when the host is no longer as configured: drift is reported,
+	// repaired, or not detected.
 	DriftPolicy string `json:"driftPolicy"`
 	// ReadyTimeout bounds the wait for the Node to be Ready, as a Go duration.
 	ReadyTimeout string `json:"readyTimeout"`

@@ -3,24 +3,25 @@ package config
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
 func TestDefaults(t *testing.T) {
+	const principal = `"servicePrincipal": {"clientId": "` + testTenant + `", ` +
+		`"clientSecretFile": "/etc/secret"}, "cloud": "AzureChinaCloud"`
 	for name, d := range map[string]document{
 		"token": tokenDocument(t),
 		"arc":   azureDocument(t, `"arc": {}`),
-		"sp":    azureDocument(t, `"servicePrincipal": {"clientId": "`+testTenant+`", "clientSecretFile": "/etc/secret"}, "cloud": "AzureChinaCloud"`),
+		"sp":    azureDocument(t, principal),
 	} {
 		c, _ := parseOK(t, d)
 		c.Node.Kubelet.CACertData = ""
@@ -32,34 +33,53 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestAccepted shows what is allowed and might not be thought to be: the whole is read with the wanted value.
+// TestAccepted shows what is allowed and might not be thought to be: the whole is read with the
+// wanted value.
 func TestAccepted(t *testing.T) {
 	for _, test := range []struct {
 		patch string
 		got   func(Config) any
 		want  any
 	}{
-		{`{"kubernetes": {"version": "v1.33.8"}}`, func(c Config) any { return c.Kubernetes.Version }, "1.33.8"},
-		{`{"containerd": {"version": "1.7.30"}, "kubernetes": {"version": "1.35.1"}}`, func(c Config) any { return c.Containerd.Version }, "1.7.30"},
-		{`{"node": {"labels": {"example.com/a.b": "", "kubernetes.azure.com/managed": "false"}}}`, func(c Config) any { return c.Node.Labels },
+		{`{"kubernetes": {"version": "v1.33.8"}}`,
+			func(c Config) any { return c.Kubernetes.Version }, "1.33.8"},
+		{`{"containerd": {"version": "1.7.30"}, "kubernetes": {"version": "1.35.1"}}`,
+			func(c Config) any { return c.Containerd.Version }, "1.7.30"},
+		{`{"node": {"labels": {"example.com/a.b": "", "kubernetes.azure.com/managed": "false"}}}`,
+			func(c Config) any { return c.Node.Labels },
 			map[string]string{"example.com/a.b": "", "kubernetes.azure.com/managed": "false"}},
-		{`{"node": {"taints": ["a:NoSchedule", "a:NoExecute", "b.c/d=:NoExecute"]}}`, func(c Config) any { return len(c.Node.Taints) }, 3},
-		{`{"node": {"kubelet": {"verbosity": 0, "imageGCLowThreshold": 0}}}`, func(c Config) any { return c.Node.Kubelet.Verbosity }, 0},
-		{`{"node": {"kubelet": {"nodeIP": "10.1.1.1,fd00::1", "dnsServiceIP": "169.254.20.10"}}}`, func(c Config) any { return c.Node.Kubelet.NodeIP }, "10.1.1.1,fd00::1"},
-		{`{"node": {"kubelet": {"evictionHard": {"memory.available": "5%", "pid.available": "0"}}}}`, func(c Config) any { return len(c.Node.Kubelet.EvictionHard) }, 2},
-		{`{"node": {"kubelet": {"serverURL": "https://[fd00::1]:6443/"}}}`, func(c Config) any { return c.Node.Kubelet.ServerURL }, "https://[fd00::1]:6443"},
-		{`{"agent": {"logLevel": "warn", "nodeName": ""}}`, func(c Config) any { return c.Agent.LogLevel + c.Agent.NodeName }, "warningedge-01"},
-		{`{"cni": {"podCIDR": "fd00:1:2:3::/64"}}`, func(c Config) any { return c.CNI.PodCIDR }, "fd00:1:2:3::/64"},
-		{`{"azure": {"targetCluster": {"resourceId": "` + strings.ToLower(testCluster) + `"}}}`, func(c Config) any { return c.Azure.SubscriptionID }, "11111111-2222-3333-4444-555555555555"},
-		{`{"artifacts": {"overrides": {"runc": {"sha256": "` + strings.Repeat("AB", 32) + `", "url": "https://a.example/b"}}}}`,
+		{`{"node": {"taints": ["a:NoSchedule", "a:NoExecute", "b.c/d=:NoExecute"]}}`,
+			func(c Config) any { return len(c.Node.Taints) }, 3},
+		{`{"node": {"kubelet": {"verbosity": 0, "imageGCLowThreshold": 0}}}`,
+			func(c Config) any { return c.Node.Kubelet.Verbosity }, 0},
+		{`{"node": {"kubelet": {"nodeIP": "10.1.1.1,fd00::1", "dnsServiceIP": "169.254.20.10"}}}`,
+			func(c Config) any { return c.Node.Kubelet.NodeIP }, "10.1.1.1,fd00::1"},
+		{`{"node": {"kubelet": {"evictionHard": {"memory.available": "5%", "pid.available": ` +
+			`"0"}}}}`, func(c Config) any { return len(c.Node.Kubelet.EvictionHard) }, 2},
+		{`{"node": {"kubelet": {"serverURL": "https://[fd00::1]:6443/"}}}`,
+			func(c Config) any { return c.Node.Kubelet.ServerURL }, "https://[fd00::1]:6443"},
+		{`{"agent": {"logLevel": "warn", "nodeName": ""}}`,
+			func(c Config) any { return c.Agent.LogLevel + c.Agent.NodeName }, "warningedge-01"},
+		{`{"cni": {"podCIDR": "fd00:1:2:3::/64"}}`, func(c Config) any { return c.CNI.PodCIDR },
+			"fd00:1:2:3::/64"},
+		{`{"azure": {"targetCluster": {"resourceId": "` + strings.ToLower(testCluster) + `"}}}`,
+			func(c Config) any { return c.Azure.SubscriptionID },
+			"11111111-2222-3333-4444-555555555555"},
+		{`{"artifacts": {"overrides": {"runc": {"sha256": "` + strings.Repeat("AB", 32) + `"}}}}`,
 			func(c Config) any { return c.Artifacts.Overrides["runc"].SHA256 }, strings.Repeat("ab", 32)},
-		{`{"kubernetes": {"urlTemplate": "https://a.example/v%s/bin/linux/%s"}}`,
-			func(c Config) any { return c.Kubernetes.BinaryURL("kubelet", "arm64") }, "https://a.example/v1.34.4/bin/linux/arm64/kubelet"},
-		{`{"kubernetes": {"urlTemplate": "https://a.example/v{version}/{arch}/"}}`,
-			func(c Config) any { return c.Kubernetes.BinaryURL("kubectl", "amd64") }, "https://a.example/v1.34.4/amd64/kubectl"},
-		{`{"azure": {"cloud": "AzureUSGovernmentCloud"}}`, func(c Config) any { return c.Azure.AuthorityHost }, "https://login.microsoftonline.us"},
-		{`{"proxy": {"noProxy": ["*.a.example", "host:8080", "10.0.0.0/8"]}}`, func(c Config) any { return len(c.Proxy.NoProxy) }, 3},
-		{`{"agent": {"readyTimeout": "90s"}}`, func(c Config) any { return c.ReadyTimeout().Seconds() }, 90.0},
+		{`{"kubernetes": {"version": "1.34.4", "urlTemplate": "https://a.example/v%s/bin/linux/%s"}}`,
+			func(c Config) any { return c.Kubernetes.BinaryURL("kubelet", "arm64") },
+			"https://a.example/v1.34.4/bin/linux/arm64/kubelet"},
+		{`{"kubernetes": {"version": "1.34.4", "urlTemplate": "https://a.example/v{version}/{arch}/"}}`,
+			func(c Config) any { return c.Kubernetes.BinaryURL("kubectl", "amd64") },
+			"https://a.example/v1.34.4/amd64/kubectl"},
+		{`{"azure": {"cloud": "AzureUSGovernmentCloud"}}`,
+			func(c Config) any { return c.Azure.AuthorityHost },
+			"https://login.microsoftonline.us"},
+		{`{"proxy": {"noProxy": ["*.a.example", "host:8080", "10.0.0.0/8"]}}`,
+			func(c Config) any { return len(c.Proxy.NoProxy) }, 3},
+		{`{"agent": {"readyTimeout": "90s"}}`,
+			func(c Config) any { return c.ReadyTimeout().Seconds() }, 90.0},
 	} {
 		c, _ := parseOK(t, tokenDocument(t).with(t, test.patch))
 		if diff := cmp.Diff(test.want, test.got(c)); diff != "" {
@@ -71,7 +91,8 @@ func TestAccepted(t *testing.T) {
 func TestBundle(t *testing.T) {
 	bare, _ := parseOK(t, tokenDocument(t))
 	d := tokenDocument(t)
-	d["node"].(map[string]any)["kubelet"].(map[string]any)["caCertData"] = bare.Node.Kubelet.CACertData
+	kubelet := d["node"].(map[string]any)["kubelet"].(map[string]any)
+	kubelet["caCertData"] = bare.Node.Kubelet.CACertData
 	wrapped, _ := parseOK(t, document{"config": d})
 	if diff := cmp.Diff(bare, wrapped); diff != "" {
 		t.Error(diff)
@@ -84,34 +105,48 @@ func TestBundle(t *testing.T) {
 
 func TestAliases(t *testing.T) {
 	d := tokenDocument(t).with(t, `{
-		"components": {"kubernetes": "1.33.8", "containerd": "2.1.6", "runc": "1.3.3", "sandboxImage": "a.example/pause:1"},
+		"components": {
+			"kubernetes": "1.33.8", "containerd": "2.1.6", "runc": "1.3.3",
+			"sandboxImage": "a.example/pause:1"
+		},
 		"networking": {"cniVersion": "1.8.0", "dnsServiceIP": "10.96.0.10"},
 		"node": {"kubelet": {"serverURL": null, "clusterFQDN": "edge.example"}},
 		"agent": {"enableDriftDetectionAndRemediation": true}
 	}`)
 	c, _ := parseOK(t, d)
 	got := []string{
-		c.Kubernetes.Version, c.Containerd.Version, c.Runc.Version, c.Containerd.PauseImage, c.CNI.Version,
-		c.Node.Kubelet.DNSServiceIP, c.Node.Kubelet.ServerURL, c.Agent.DriftPolicy,
+		c.Kubernetes.Version, c.Containerd.Version, c.Runc.Version, c.Containerd.PauseImage,
+		c.CNI.Version, c.Node.Kubelet.DNSServiceIP, c.Node.Kubelet.ServerURL, c.Agent.DriftPolicy,
 	}
-	want := []string{"1.33.8", "2.1.6", "1.3.3", "a.example/pause:1", "1.8.0", "10.96.0.10", "https://edge.example", DriftRepair}
+	want := []string{
+		"1.33.8", "2.1.6", "1.3.3", "a.example/pause:1",
+		"1.8.0", "10.96.0.10", "https://edge.example", DriftRepair,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	parseOK(t, d.with(t, `{"kubernetes": {"version": "1.33.8"}, "agent": {"driftPolicy": "repair"}}`))
+	parseOK(t, d.with(t, `{
+		"kubernetes": {"version": "1.33.8"}, "agent": {"driftPolicy": "repair"}
+	}`))
 
-	c, _ = parseOK(t, tokenDocument(t).with(t, `{"agent": {"enableDriftDetectionAndRemediation": false}}`))
+	c, _ = parseOK(t, tokenDocument(t).with(t, `{
+		"agent": {"enableDriftDetectionAndRemediation": false}
+	}`))
 	if c.Agent.DriftPolicy != DriftOff {
 		t.Errorf("drift detection switched off gives %q", c.Agent.DriftPolicy)
 	}
-	c, _ = parseOK(t, azureDocument(t, `"servicePrincipal": {"clientId": "`+testTenant+`", "clientSecret": "a", "clientTenant": "11111111-2222-3333-4444-555555555555"}`))
+	c, _ = parseOK(t, azureDocument(t, `"servicePrincipal": {
+		"clientId": "`+testTenant+`", "clientSecret": "a",
+		"clientTenant": "11111111-2222-3333-4444-555555555555"
+	}`))
 	if c.Azure.ServicePrincipal.TenantID != "11111111-2222-3333-4444-555555555555" {
 		t.Errorf("clientTenant gives %q", c.Azure.ServicePrincipal.TenantID)
 	}
 }
 
 func TestAuthMode(t *testing.T) {
-	const sp = `"servicePrincipal": {"clientId": "` + testTenant + `", "clientSecret": "` + testSecret + `"}`
+	const sp = `"servicePrincipal": {` +
+		`"clientId": "` + testTenant + `", "clientSecret": "` + testSecret + `"}`
 	for members, want := range map[string]AuthMode{
 		sp:                                   AuthServicePrincipal,
 		sp + `, "arc": {}`:                   AuthArc,
@@ -126,8 +161,8 @@ func TestAuthMode(t *testing.T) {
 		}
 	}
 	c, _ := parseOK(t, tokenDocument(t))
-	if got := c.WithoutBootstrapToken().Azure.AuthMode(); got != AuthBootstrapToken {
-		t.Errorf("without its token the mode is %q", got)
+	if got := c.WithoutSecrets().Azure.AuthMode(); got != AuthBootstrapToken {
+		t.Errorf("without its secrets the mode is %q", got)
 	}
 	if got := (Azure{}).AuthMode(); got != "" {
 		t.Errorf("nothing gives %q", got)
@@ -136,16 +171,23 @@ func TestAuthMode(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	_, got := parseOK(t, tokenDocument(t).with(t, `{
+		"azure": {"targetAgentPoolName": "edge"},
+		"continuousMonitoring": true,
 		"kubernetes": {"version": "1.37.0"},
 		"containerd": {"metricsAddress": "0.0.0.0:10257"},
 		"cni": {"podCIDR": "10.244.7.0/26"},
 		"artifacts": {"directory": "/srv/artifacts", "mirror": "https://mirror.example"}
 	}`))
 	want := []Warning{
-		{"containerd.metricsAddress", "containerd's metrics have no authentication: 0.0.0.0:10257 shows them to the network"},
+		{"containerd.metricsAddress",
+			"containerd's metrics have no authentication: 0.0.0.0:10257 shows them to the network"},
 		{"cni.podCIDR", "10.244.7.0/26 has addresses for 61 pods, and node.maxPods is 110"},
-		{"artifacts.directory", "no mirror is asked as long as a directory is set"},
-		{"kubernetes.version", "Kubernetes 1.37.0 is newer than what this program knows (1.36): it may need settings that are not made"},
+		{"artifacts.directory", "mirrors have no effect: with a directory nothing is downloaded"},
+		{"continuousMonitoring", "has no effect yet: the agent of this release does not act on it"},
+		{"azure.targetAgentPoolName",
+			"has no effect yet: the agent of this release does not act on it"},
+		{"kubernetes.version", "Kubernetes 1.37.0 is newer than the versions that this program " +
+			"knows (up to 1.36): it may need settings that are not made"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -155,7 +197,9 @@ func TestWarnings(t *testing.T) {
 // secretDocument holds every kind of secret; each has the word canary in it.
 func secretDocument(t testing.TB) (token, principal document) {
 	proxies := `{"proxy": {"http": "` + testProxy + `", "https": "` + testProxy + `"}}`
-	principal = azureDocument(t, `"servicePrincipal": {"clientId": "`+testTenant+`", "clientSecret": "`+testSecret+`"}`)
+	principal = azureDocument(t, `"servicePrincipal": {
+		"clientId": "`+testTenant+`", "clientSecret": "`+testSecret+`"
+	}`)
 	return tokenDocument(t).with(t, proxies), principal.with(t, proxies)
 }
 
@@ -165,7 +209,8 @@ func TestSecretsDoNotShow(t *testing.T) {
 		c, _ := parseOK(t, d)
 		for name, text := range renderings(t, c) {
 			for _, secret := range c.Secrets() {
-				if strings.Contains(text, secret) || strings.Contains(text, fmt.Sprintf("%x", secret)) {
+				hex := fmt.Sprintf("%x", secret)
+				if strings.Contains(text, secret) || strings.Contains(text, hex) {
 					t.Errorf("%q shows in %s", secret, name)
 				}
 			}
@@ -180,10 +225,11 @@ func TestSecretsDoNotShow(t *testing.T) {
 func renderings(t *testing.T, c Config) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
+	sections := []any{c.Azure, c.Proxy, c.Azure.BootstrapToken, c.Azure.ServicePrincipal}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		texts["Config "+verb] = fmt.Sprintf(verb, c)
 		texts["*Config "+verb] = fmt.Sprintf(verb, &c)
-		texts["sections "+verb] = fmt.Sprintf(verb, []any{c.Azure, c.Proxy, c.Azure.BootstrapToken, c.Azure.ServicePrincipal})
+		texts["sections "+verb] = fmt.Sprintf(verb, sections)
 	}
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("", "config", c, "secret", c.Proxy.HTTP)
@@ -207,7 +253,9 @@ func TestSecretsDoNotShowInProblems(t *testing.T) {
 		tokenDocument(t).with(t, `{"artifacts": {"mirror": "https://user:canary@mirror.example/"}}`),
 		tokenDocument(t).with(t, `{"runc": {"url": "https://blob.example/runc?sig=canary"}}`),
 		tokenDocument(t).with(t, `{"proxy": {"http": "user:canary@proxy.example"}}`),
-		azureDocument(t, `"servicePrincipal": {"clientId": "`+testSecret+`", "clientSecret": "`+testSecret+`"}`),
+		azureDocument(t, `"servicePrincipal": {
+			"clientId": "`+testSecret+`", "clientSecret": "`+testSecret+`"
+		}`),
 		azureDocument(t, `"servicePrincipal": {"clientSecret": ["canary"]}`),
 	} {
 		if text := parseBad(t, d.bytes(t)).Error(); strings.Contains(text, "canary") {
@@ -218,7 +266,10 @@ func TestSecretsDoNotShowInProblems(t *testing.T) {
 
 func TestRoundTrip(t *testing.T) {
 	token, principal := secretDocument(t)
-	for _, d := range []document{token, principal, azureDocument(t, `"arc": {"tags": {"a": "<&>"}}`), azureDocument(t, `"managedIdentity": {}`)} {
+	for _, d := range []document{
+		token, principal,
+		azureDocument(t, `"arc": {"tags": {"a": "<&>"}}`), azureDocument(t, `"managedIdentity": {}`),
+	} {
 		roundTrip(t, d.bytes(t))
 	}
 }
@@ -251,17 +302,6 @@ func roundTrip(t *testing.T, data []byte) {
 	}
 }
 
-func TestWithoutBootstrapToken(t *testing.T) {
-	c, _ := parseOK(t, tokenDocument(t))
-	clear, err := c.WithoutBootstrapToken().Reveal()
-	if err != nil || strings.Contains(string(clear), testToken) {
-		t.Errorf("%v %s", err, clear)
-	}
-	if c.Azure.BootstrapToken.Token.Reveal() != testToken {
-		t.Error("the original has lost its token")
-	}
-}
-
 func TestBypass(t *testing.T) {
 	c, _ := parseOK(t, tokenDocument(t).with(t, `{
 		"cni": {"podCIDR": "10.244.7.0/24"},
@@ -269,8 +309,8 @@ func TestBypass(t *testing.T) {
 		"proxy": {"https": "`+testProxy+`", "noProxy": [".plant.example", "localhost"]}
 	}`))
 	want := []string{
-		"localhost", "127.0.0.1", "::1", "169.254.169.254", "168.63.129.16", ".svc", ".cluster.local", "10.96.0.0/16",
-		"10.244.7.0/24", "192.168.7.20", "fd00::7", ".plant.example",
+		"localhost", "127.0.0.1", "::1", "169.254.169.254", "168.63.129.16", ".svc",
+		".cluster.local", "10.96.0.0/16", "10.244.7.0/24", "192.168.7.20", "fd00::7", ".plant.example",
 	}
 	if diff := cmp.Diff(want, c.Bypass()); diff != "" {
 		t.Error(diff)
@@ -300,52 +340,42 @@ func TestBypass(t *testing.T) {
 func TestLoad(t *testing.T) {
 	token, _ := secretDocument(t)
 	open := azureDocument(t, `"managedIdentity": {}`)
+	mistake := token.with(t, `{"node": {"maxPods": 0}}`)
 	for _, test := range []struct {
 		name    string
 		content document
 		mode    os.FileMode
-		want    string
+		// want is all that the error must hold; none is success.
+		want []string
 	}{
-		{"a secret of the owner alone", token, 0o600, ""},
-		{"a secret that the group can read", token, 0o640, "chmod 600 "},
-		{"a secret that all can read", token, 0o604, "chmod 600 "},
-		{"no secret", open, 0o644, ""},
-		{"no secret, and all can write", open, 0o646, "chmod o-w "},
-		{"a secret that all can read, and a mistake", token.with(t, `{"node": {"maxPods": 0}}`), 0o644, "node.maxPods: 0"},
+		{"a secret of the owner alone", token, 0o600, nil},
+		{"a secret that the group can read", token, 0o640, []string{"mode 0640); run `chmod 600 "}},
+		{"a secret that all can read", token, 0o604, []string{"mode 0604); run `chmod 600 "}},
+		{"no secret", open, 0o644, nil},
+		{"no secret, and the group can write", open, 0o664, []string{"its group (mode 0664)"}},
+		{"no secret, and all can write", open, 0o646, []string{"everybody (mode 0646)"}},
+		{"a secret that all can read, and a mistake", mistake, 0o644,
+			[]string{"chmod 600 ", "node.maxPods: 0"}},
+		{"a file of the group, and a mistake", mistake, 0o660,
+			[]string{"cannot trust ", "node.maxPods: 0"}},
 	} {
-		file := t.TempDir() + "/config.json"
+		file := safeDir(t) + "/config.json"
 		if err := os.WriteFile(file, test.content.bytes(t), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Chmod(file, test.mode); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := Load(file)
-		if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), test.want)) {
+		_, _, err := Load(file, nil)
+		if (err == nil) != (test.want == nil) {
 			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
+			continue
 		}
-	}
-}
-
-// ownedBy is a file of another user.
-type ownedBy struct {
-	fs.FileInfo
-	user uint32
-}
-
-func (o ownedBy) Mode() fs.FileMode { return 0o600 }
-func (o ownedBy) Sys() any          { return &syscall.Stat_t{Uid: o.user} }
-
-func TestGuardAsksForTheOwner(t *testing.T) {
-	stranger := uint32(os.Geteuid()) + 1
-	if err := guard("/etc/c.json", ownedBy{user: stranger}, true); err == nil || !strings.Contains(err.Error(), "chown root /etc/c.json && chmod 600 /etc/c.json") {
-		t.Errorf("a secret in a stranger's file: %v", err)
-	}
-	if err := guard("/etc/c.json", ownedBy{user: stranger}, false); err != nil {
-		t.Errorf("no secret in a stranger's file: %v", err)
-	}
-	if err := guard("/etc/c.json", ownedBy{user: 0}, true); err != nil {
-		t.Errorf("a secret in root's file: %v", err)
+		for _, want := range test.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q", test.name, err, want)
+			}
+		}
 	}
 }
 
@@ -359,7 +389,7 @@ func TestLoadRefuses(t *testing.T) {
 		t.TempDir():              "not a regular file",
 		t.TempDir() + "/missing": "no such file",
 	} {
-		if _, _, err := Load(file); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := Load(file, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", file, err, want)
 		}
 	}
@@ -370,6 +400,23 @@ func BenchmarkParse(b *testing.B) {
 	for b.Loop() {
 		if _, _, err := Parse(data, testHost()); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func TestProblemsAsJSON(t *testing.T) {
+	problems := Problems{{Path: "node.maxPods", Value: "0", Message: "must be more"}}
+	joined := errors.Join(errors.New("cannot trust c.json"),
+		fmt.Errorf("cannot use c.json:\n%w", problems))
+	for want, err := range map[string]error{
+		`[]`:                                  nil,
+		`[{"path":"","message":"no reason"}]`: errors.New("no reason"),
+		`[{"path":"","message":"cannot trust c.json"},` +
+			`{"path":"node.maxPods","value":"0","message":"must be more"}]`: joined,
+	} {
+		got, err := json.Marshal(AsProblems(err))
+		if err != nil || string(got) != want {
+			t.Errorf("got %s (%v), want %s", got, err, want)
 		}
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// decoder fills a Config from a document. Every member must be one that the Config has, and of its type.
+// decoder fills a Config from a document. Every member must be one that the Config has, and of its
+// type.
 type decoder struct{ report *report }
 
 // decode sets dst from v. "" means not set and keeps the default that dst holds.

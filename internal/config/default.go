@@ -1,23 +1,35 @@
 package config
 
 import (
+	"cmp"
 	"maps"
+	"slices"
 	"strings"
 )
 
-// defaults is a Config with every default that depends on nothing else. The versions are ones whose digests are pinned in the
-// binary. The pause image comes from the registry that a node of AKS must reach anyway, for the cluster's own pods.
+// defaults is a Config with every default that depends on nothing else. The versions are ones whose
+// digests are pinned in the binary; that of Kubernetes is left open, since the cluster decides it.
+// The pause image comes from the registry that a node of AKS must reach anyway, for the cluster's
+// own pods.
 func defaults() Config {
 	return Config{
-		Azure:      Azure{Cloud: PublicCloud},
-		Kubernetes: Kubernetes{Version: "1.34.4"},
-		Containerd: Containerd{Version: "2.2.1", PauseImage: "mcr.microsoft.com/oss/kubernetes/pause:3.10", MetricsAddress: "127.0.0.1:10257"},
-		Runc:       Runc{Version: "1.3.4"},
-		CNI:        CNI{Version: "1.9.1"},
-		NPD:        NPD{Version: "1.34.0"},
+		Azure: Azure{Cloud: PublicCloud},
+		Containerd: Containerd{
+			Version:        "2.2.1",
+			PauseImage:     "mcr.microsoft.com/oss/kubernetes/pause:3.10",
+			MetricsAddress: "127.0.0.1:10257",
+		},
+		Runc: Runc{Version: "1.3.4"},
+		CNI:  CNI{Version: "1.9.1"},
+		NPD:  NPD{Version: "1.34.0"},
 		Node: Node{
 			MaxPods: 110,
-			Kubelet: Kubelet{Verbosity: 2, ImageGCHighThreshold: 85, ImageGCLowThreshold: 80, DNSServiceIP: "10.0.0.10"},
+			Kubelet: Kubelet{
+				Verbosity:            2,
+				ImageGCHighThreshold: 85,
+				ImageGCLowThreshold:  80,
+				DNSServiceIP:         "10.0.0.10",
+			},
 		},
 		Paths: Paths{
 			Kubernetes: KubernetesPaths{
@@ -29,40 +41,94 @@ func defaults() Config {
 			},
 			CNI: CNIPaths{BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
 		},
-		Agent: Agent{LogLevel: "info", LogDir: "/var/log/aks-flex-node", DriftPolicy: DriftReport, ReadyTimeout: "5m"},
+		Agent: Agent{
+			LogLevel:     "info",
+			LogDir:       "/var/log/aks-flex-node",
+			DriftPolicy:  DriftReport,
+			ReadyTimeout: "5m",
+		},
 	}
 }
 
-// complete fills in the defaults that depend on other settings or on the host, and brings what can be written in several ways
-// into one form.
+// versions are the settings that select a version.
+func (c *Config) versions() []*string {
+	return []*string{
+		&c.Kubernetes.Version, &c.Containerd.Version, &c.Runc.Version, &c.CNI.Version,
+		&c.NPD.Version,
+	}
+}
+
+// keepVersions replaces the default versions by those that are applied on this machine, so that an
+// update of the agent, which brings other defaults, does not update the node.
+func (c *Config) keepVersions(before *Config) {
+	if before == nil {
+		return
+	}
+	applied := before.versions()
+	for i, v := range c.versions() {
+		if *applied[i] != "" {
+			*v = *applied[i]
+		}
+	}
+}
+
+// complete fills in the defaults that depend on other settings, on what is applied on this machine
+// or on the host, and writes what has several spellings in one.
 func (c *Config) complete(host Host) {
-	c.canonical()
+	before := cmp.Or(host.Before, &Config{})
+	c.normalize()
+	or(&c.Agent.NodeName, before.Agent.NodeName)
 	or(&c.Agent.NodeName, strings.ToLower(host.HostName))
 	subscription, group, _ := c.Azure.TargetCluster.ID()
 	or(&c.Azure.SubscriptionID, subscription)
 	manager, authority := endpoints(c.Azure.Cloud)
 	or(&c.Azure.ResourceManagerEndpoint, manager)
 	or(&c.Azure.AuthorityHost, authority)
-	if c.Azure.BootstrapToken == nil {
-		or(&c.Azure.KubeletCredential, CredentialToken)
-	}
 	if sp := c.Azure.ServicePrincipal; sp != nil {
 		or(&sp.TenantID, c.Azure.TenantID)
 	}
-	if arc := c.Azure.Arc; c.Azure.ArcEnabled() {
-		or(&arc.MachineName, host.HostName)
-		or(&arc.ResourceGroup, group)
-		or(&arc.Location, c.Azure.TargetCluster.Location)
-		arc.Enabled = yes(arc.Enabled)
-		arc.AutoRoleAssignment = yes(arc.AutoRoleAssignment)
-		if arc.Roles == nil && c.Azure.KubeletCredential == CredentialToken {
-			arc.Roles = []string{RoleReader, RoleRBACClusterAdmin, RoleClusterAdmin}
-		}
+	c.Azure.completeCredential(before.Azure)
+	if c.Azure.ArcEnabled() {
+		c.Azure.completeArc(before.Azure, host.HostName, group)
 	}
 	if _, ok := c.Node.Labels[managedLabel]; !ok {
 		labels := map[string]string{managedLabel: managedValue}
 		maps.Copy(labels, c.Node.Labels)
 		c.Node.Labels = labels
+	}
+}
+
+// completeCredential chooses kubelet's credential: the applied one as long as the node
+// authenticates by the same method, else a certificate with Arc, since a token there needs roles
+// that make the machine an administrator of the cluster.
+func (a *Azure) completeCredential(before Azure) {
+	if a.BootstrapToken != nil {
+		return
+	}
+	if a.AuthMode() == before.AuthMode() {
+		or(&a.KubeletCredential, before.KubeletCredential)
+	}
+	if a.ArcEnabled() {
+		or(&a.KubeletCredential, CredentialCertificate)
+	}
+	or(&a.KubeletCredential, CredentialToken)
+}
+
+func (a *Azure) completeArc(before Azure, hostName, resourceGroup string) {
+	arc := a.Arc
+	if before.ArcEnabled() {
+		or(&arc.MachineName, before.Arc.MachineName)
+		if arc.Roles == nil && a.KubeletCredential == before.KubeletCredential {
+			arc.Roles = slices.Clone(before.Arc.Roles)
+		}
+	}
+	or(&arc.MachineName, hostName)
+	or(&arc.ResourceGroup, resourceGroup)
+	or(&arc.Location, a.TargetCluster.Location)
+	arc.Enabled = yes(arc.Enabled)
+	arc.AutoRoleAssignment = yes(arc.AutoRoleAssignment)
+	if arc.Roles == nil && a.KubeletCredential == CredentialToken {
+		arc.Roles = []string{RoleReader, RoleRBACClusterAdmin, RoleClusterAdmin}
 	}
 }
 
@@ -77,12 +143,15 @@ func endpoints(cloud string) (manager, authority string) {
 	return "https://management.azure.com", "https://login.microsoftonline.com"
 }
 
-// canonical rewrites "v1.2.3", "https://host/", "warn" and digests in capitals.
-func (c *Config) canonical() {
-	for _, v := range []*string{&c.Kubernetes.Version, &c.Containerd.Version, &c.Runc.Version, &c.CNI.Version, &c.NPD.Version} {
+// normalize rewrites "v1.2.3", "https://host/", "warn" and digests in capitals.
+func (c *Config) normalize() {
+	for _, v := range c.versions() {
 		*v = bare(*v)
 	}
-	for _, u := range []*string{&c.Azure.ResourceManagerEndpoint, &c.Azure.AuthorityHost, &c.Node.Kubelet.ServerURL, &c.Artifacts.Mirror} {
+	for _, u := range []*string{
+		&c.Azure.ResourceManagerEndpoint, &c.Azure.AuthorityHost, &c.Node.Kubelet.ServerURL,
+		&c.Artifacts.Mirror,
+	} {
 		*u = strings.TrimRight(*u, "/")
 	}
 	for i := range c.Artifacts.Mirrors {

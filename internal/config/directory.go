@@ -7,7 +7,8 @@ import (
 )
 
 func pathRules() []rule {
-	const allowed = "a clean absolute path of letters, digits and . _ + @ -, which is no directory of the system itself"
+	const allowed = "a clean absolute path of letters, digits and . _ + @ -, " +
+		"which is no directory of the system itself"
 	rules := []rule{{"agent.logDir", allowed, isDir}}
 	for _, d := range directories(Config{}) {
 		if d.path != "agent.logDir" {
@@ -17,8 +18,8 @@ func pathRules() []rule {
 	return rules
 }
 
-// isDir tells whether s can be a directory of the node. Some are removed with all that is in them by unbootstrap, so that none
-// may be one that the system or others have their files in.
+// isDir tells whether s can be a directory of the node. Some are removed with all that is in them
+// by unbootstrap, so that none may be one that the system or others have their files in.
 func isDir(s string) bool {
 	for _, alive := range []string{"/proc", "/sys", "/dev", "/boot"} {
 		if inside(s, alive) {
@@ -26,9 +27,12 @@ func isDir(s string) bool {
 		}
 	}
 	return isAbs(s) && strings.Count(s, "/") > 1 && !slices.Contains([]string{
-		"/etc/systemd", "/etc/systemd/system", "/etc/sysctl.d", "/etc/modules-load.d", "/etc/ssl", "/etc/containerd",
-		"/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/local", "/usr/local/bin", "/usr/local/sbin", "/usr/local/lib",
-		"/var/lib", "/var/log", "/var/cache", "/var/spool", "/var/tmp", "/var/run", "/var/mail", "/var/opt", "/run/systemd", "/run/lock", "/lib/systemd",
+		"/etc/systemd", "/etc/systemd/system", "/etc/sysctl.d", "/etc/modules-load.d", "/etc/ssl",
+		"/etc/containerd",
+		"/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share",
+		"/usr/local", "/usr/local/bin", "/usr/local/sbin", "/usr/local/lib",
+		"/var/lib", "/var/log", "/var/cache", "/var/spool", "/var/tmp", "/var/run", "/var/mail",
+		"/var/opt", "/run/systemd", "/run/lock", "/lib/systemd",
 	}, s)
 }
 
@@ -56,8 +60,8 @@ func directories(c Config) []directory {
 // ownDirs are the directories that this program uses under fixed names.
 func ownDirs() []string {
 	return []string{
-		"/etc/aks-flex-node", "/var/lib/aks-flex-node", "/run/aks-flex-node", "/opt/aks-flex-node", "/var/lib/containerd", "/run/containerd",
-		"/etc/containerd", "/etc/node-problem-detector",
+		"/etc/aks-flex-node", "/var/lib/aks-flex-node", "/run/aks-flex-node", "/opt/aks-flex-node",
+		"/var/lib/containerd", "/run/containerd", "/etc/containerd", "/etc/node-problem-detector",
 	}
 }
 
@@ -70,12 +74,14 @@ func checkDirs(c Config, r *report) {
 		}
 		for _, own := range ownDirs() {
 			if overlap(d.dir, own) {
-				r.add(d.path, show(d.dir), fmt.Sprintf("must lie apart from %s, which is in use already", own))
+				r.add(d.path, show(d.dir), "must lie apart from "+own+", which is in use already")
 			}
 		}
 		for _, other := range dirs[:i] {
-			if clash := d.dir == other.dir || (d.alone || other.alone) && overlap(d.dir, other.dir); clash && !r.spoiled(other.path) {
-				r.add(d.path, show(d.dir), fmt.Sprintf("must lie apart from %s (%s)", other.path, other.dir))
+			clash := d.dir == other.dir || (d.alone || other.alone) && overlap(d.dir, other.dir)
+			if clash && !r.spoiled(other.path) {
+				r.add(d.path, show(d.dir),
+					fmt.Sprintf("must lie apart from %s (%s)", other.path, other.dir))
 			}
 		}
 	}

@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// value is one JSON value. It keeps what decoding into Go values loses: the kind, null, and numbers as written.
+// value is one JSON value. It keeps what decoding into Go values loses: the kind, null, and numbers
+// as written.
 type value struct {
 	kind kind
 	// text is the content of a string, or the literal of a number, true or false.
@@ -50,13 +51,13 @@ func (v *value) get(name string) *value {
 	return nil
 }
 
-// remove takes a member away from an object.
+// remove deletes a member of an object.
 func (v *value) remove(name string) {
 	v.members = slices.DeleteFunc(v.members, func(m entry) bool { return m.name == name })
 }
 
-// readDocument parses one JSON object. Names that are given twice are problems; anything that is no JSON is an error with
-// line and column.
+// readDocument parses one JSON object. Names that are given twice are problems; anything that is
+// not JSON is an error with line and column.
 func readDocument(data []byte, r *report) *value {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if message := checkSyntax(data); message != "" {
@@ -87,7 +88,8 @@ func checkSyntax(data []byte) string {
 		return ""
 	}
 	if errors.Is(json.NewDecoder(bytes.NewReader(data)).Decode(&raw), io.ErrUnexpectedEOF) {
-		return place(data, len(data)) + ": the document ends too early: a bracket or a quote is missing"
+		return place(data, len(data)) +
+			": the document ends too early: a bracket or a quote is missing"
 	}
 	at := 0
 	if syntax := new(json.SyntaxError); errors.As(err, &syntax) {

@@ -16,11 +16,12 @@ import (
 )
 
 const (
-	testCluster = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/edge-(west)/providers/Microsoft.ContainerService/managedClusters/edge"
-	testTenant  = "66666666-7777-8888-9999-000000000000"
-	testToken   = "abcdef.012345678canary1"
-	testSecret  = "canary~Principal8Q~secret"
-	testProxy   = "http://user:canaryPassword@proxy.example:3128"
+	testCluster = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/edge-(west)" +
+		"/providers/Microsoft.ContainerService/managedClusters/edge"
+	testTenant = "66666666-7777-8888-9999-000000000000"
+	testToken  = "abcdef.012345678canary1"
+	testSecret = "canary~Principal8Q~secret"
+	testProxy  = "http://user:canaryPassword@proxy.example:3128"
 )
 
 func testHost() Host { return Host{HostName: "Edge-01", Arch: "amd64"} }
@@ -33,14 +34,16 @@ func certificate(t testing.TB, ca bool) string {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"}, NotAfter: time.Unix(1, 0),
+		SerialNumber: big.NewInt(1), NotAfter: time.Unix(1, 0),
+		Subject:               pkix.Name{CommonName: "kubernetes"},
 		BasicConstraintsValid: true, IsCA: ca,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: der}
+	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(block))
 }
 
 // document is a configuration in the making.
@@ -53,7 +56,10 @@ func tokenDocument(t testing.TB) document {
 			"bootstrapToken": {"token": "`+testToken+`"},
 			"targetCluster": {"resourceId": "`+testCluster+`", "location": "westeurope"}
 		},
-		"node": {"kubelet": {"serverURL": "https://edge.example:443", "caCertData": "`+certificate(t, true)+`"}}
+		"node": {"kubelet": {
+			"serverURL": "https://edge.example:443",
+			"caCertData": "`+certificate(t, true)+`"
+		}}
 	}`)
 }
 

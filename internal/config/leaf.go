@@ -8,12 +8,14 @@ import (
 
 // leaf is one setting of a configuration: a string, number or boolean, or a whole map.
 type leaf struct {
-	// path is the setting's own path, pattern the same with "*" for every name in a map and every index.
+	// path is the setting's own path, pattern the same with "*" for every name in a map and every
+	// index.
 	path, pattern string
 	value         reflect.Value
 }
 
-// leaves lists the settings of a configuration in the order of its fields; sections that are absent have none.
+// leaves lists the settings of a configuration in the order of its fields; sections that are absent
+// have none.
 func leaves(v reflect.Value, path, pattern string) []leaf {
 	var list []leaf
 	switch v.Kind() {
@@ -23,12 +25,14 @@ func leaves(v reflect.Value, path, pattern string) []leaf {
 		}
 	case reflect.Struct:
 		for _, f := range fields(v.Type()) {
-			list = append(list, leaves(v.Field(f.index), member(path, f.name), join(pattern, f.name))...)
+			at, general := member(path, f.name), join(pattern, f.name)
+			list = append(list, leaves(v.Field(f.index), at, general)...)
 		}
 	case reflect.Map:
 		list = append(list, leaf{path, pattern, v})
 		for _, name := range names(v) {
-			list = append(list, leaves(v.MapIndex(reflect.ValueOf(name)), member(path, name), join(pattern, "*"))...)
+			next := v.MapIndex(reflect.ValueOf(name))
+			list = append(list, leaves(next, member(path, name), join(pattern, "*"))...)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {

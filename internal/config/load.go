@@ -13,9 +13,13 @@ import (
 // maxSize bounds a configuration file, in bytes; a whole one has a few kilobytes.
 const maxSize = 1 << 20
 
-// Load reads the configuration of this machine from a file. A file that holds a secret must be readable by its owner alone, and the
-// owner be root or the caller. Problems are found in the error with errors.As.
-func Load(path string) (Config, []Warning, error) {
+// Load reads the configuration of this machine from a file. It refuses a file that somebody other
+// than root could change (see Trusted), and one that holds a secret and others can read. before is
+// the configuration that is applied on this machine, or nil (see Host). Problems of the document
+// are found in the error with errors.AsType, and AsProblems lists all that is in the error.
+func Load(path string, before *Config) (Config, []Warning, error) {
+	// Asked before the file is opened: if only root can change it now, only root can until then.
+	untrusted := Trusted(path)
 	data, info, err := read(path)
 	if err != nil {
 		return Config{}, nil, err
@@ -24,8 +28,12 @@ func Load(path string) (Config, []Warning, error) {
 	if err != nil {
 		return Config{}, nil, fmt.Errorf("cannot read the host name: %w", err)
 	}
-	c, warnings, problems := parse(data, Host{HostName: name, Arch: runtime.GOARCH})
-	err = guard(path, info, len(c.Secrets()) > 0)
+	host := Host{HostName: name, Arch: runtime.GOARCH, Before: before}
+	c, warnings, problems := parse(data, host)
+	err = untrusted
+	if err == nil && len(c.Secrets()) > 0 {
+		err = private(path, info)
+	}
 	if len(problems) > 0 {
 		err = errors.Join(err, fmt.Errorf("cannot use the configuration %s:\n%w", path, problems))
 	}
@@ -35,7 +43,8 @@ func Load(path string) (Config, []Warning, error) {
 	return c, warnings, nil
 }
 
-// read returns a regular file and what it was like when it was opened. It does not wait for a writer on a pipe.
+// read returns a regular file and what it was like when it was opened. It does not wait for a
+// writer on a pipe.
 func read(path string) ([]byte, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -47,36 +56,25 @@ func read(path string) ([]byte, fs.FileInfo, error) {
 		return nil, nil, fmt.Errorf("cannot read the configuration: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("cannot read the configuration %s: it is not a regular file", path)
+		const message = "cannot read the configuration %s: it is not a regular file"
+		return nil, nil, fmt.Errorf(message, path)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read the configuration: %w", err)
 	}
 	if len(data) > maxSize {
-		return nil, nil, fmt.Errorf("cannot read the configuration %s: it is larger than 1 MiB", path)
+		const message = "cannot read the configuration %s: it is larger than 1 MiB"
+		return nil, nil, fmt.Errorf(message, path)
 	}
 	return data, info, nil
 }
 
-// guard refuses a file that others can write to, or that holds a secret and others can read or own.
-func guard(path string, info fs.FileInfo, secret bool) error {
-	mode := info.Mode().Perm()
-	owner, caller := owner(info), os.Geteuid()
-	switch {
-	case secret && owner != 0 && owner != caller:
-		return fmt.Errorf("cannot use the configuration %s: it holds a secret and belongs to user %d; run `chown root %s && chmod 600 %s`", path, owner, path, path)
-	case secret && mode&0o077 != 0:
-		return fmt.Errorf("cannot use the configuration %s: it holds a secret and others have access to it (mode %04o); run `chmod 600 %s`", path, mode, path)
-	case mode&0o002 != 0:
-		return fmt.Errorf("cannot use the configuration %s: everybody can change it (mode %04o); run `chmod o-w %s`", path, mode, path)
+// private refuses a file that others than its owner can read, for one that holds a secret.
+func private(path string, info fs.FileInfo) error {
+	if info.Mode().Perm()&0o077 == 0 {
+		return nil
 	}
-	return nil
-}
-
-func owner(info fs.FileInfo) int {
-	if s, ok := info.Sys().(*syscall.Stat_t); ok {
-		return int(s.Uid)
-	}
-	return 0
+	return fmt.Errorf("cannot use the configuration %s: it holds a secret and others can read it "+
+		"(mode %s); run `chmod 600 %s`", path, octal(info.Mode()), quote(path))
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// unknown says that an object has no such member, and which one may be meant: one with a similar name in the same object,
-// else one of that name elsewhere.
+// unknown says that an object has no such member, and which one may be meant: one with a similar
+// name in the same object, else one of that name elsewhere.
 func unknown(path, name string, known []field) string {
 	var names []string
 	for _, f := range known {

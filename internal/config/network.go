@@ -15,10 +15,12 @@ const (
 
 func networkRules() []rule {
 	const aProxy = "a URL http(s)://[user:password@]host[:port]"
+	aSubnet := fmt.Sprintf("a subnet for this node's pods alone, such as 10.244.1.0/24: address "+
+		"and mask of a network, mask /%d to /%d (IPv6: /%d to /%d)",
+		podBitsMin4, podBitsMax4, podBitsMin6, podBitsMax6)
 	return []rule{
 		{"containerd.metricsAddress", "address:port, such as 127.0.0.1:10257", isListenAddress},
-		{"cni.podCIDR", fmt.Sprintf("a subnet for this node's pods alone, such as 10.244.1.0/24: address and mask of a network, mask /%d to /%d (IPv6: /%d to /%d)",
-			podBitsMin4, podBitsMax4, podBitsMin6, podBitsMax6), isPodCIDR},
+		{"cni.podCIDR", aSubnet, isPodCIDR},
 		{"proxy.http", aProxy, isProxy},
 		{"proxy.https", aProxy, isProxy},
 		{"proxy.noProxy.*", "a host, a domain, an IP address, a CIDR or *", isNoProxy},
@@ -36,7 +38,10 @@ func isListenAddress(s string) bool {
 
 func isPodCIDR(s string) bool {
 	p, err := netip.ParsePrefix(s)
-	if err != nil || p != p.Masked() || p.Addr().Is4In6() || !p.Addr().IsGlobalUnicast() || p.String() != s {
+	if err != nil || p != p.Masked() || p.String() != s {
+		return false
+	}
+	if p.Addr().Is4In6() || !p.Addr().IsGlobalUnicast() {
 		return false
 	}
 	if p.Addr().Is4() {
@@ -55,7 +60,7 @@ func isNoProxy(s string) bool {
 	return isHost(strings.TrimPrefix(strings.TrimPrefix(s, "*"), "."))
 }
 
-// checkNetwork looks at addresses that do not go together.
+// checkNetwork checks that addresses go together.
 func checkNetwork(c Config, r *report) {
 	warnMetrics(c, r)
 	pods, err := netip.ParsePrefix(c.CNI.PodCIDR)
@@ -63,17 +68,22 @@ func checkNetwork(c Config, r *report) {
 		return
 	}
 	k := c.Node.Kubelet
+	refuse := func(format string, arg any) {
+		r.add("cni.podCIDR", show(c.CNI.PodCIDR), fmt.Sprintf(format, arg))
+	}
 	if services, ok := c.serviceCIDR(); ok && services.Overlaps(pods) {
-		r.add("cni.podCIDR", show(c.CNI.PodCIDR), fmt.Sprintf("must not overlap the cluster's services, which are around node.kubelet.dnsServiceIP (%s)", k.DNSServiceIP))
+		refuse("must not overlap the cluster's services, which are around "+
+			"node.kubelet.dnsServiceIP (%s)", k.DNSServiceIP)
 	}
 	for ip := range strings.SplitSeq(k.NodeIP, ",") {
 		if addr, err := netip.ParseAddr(ip); err == nil && pods.Contains(addr) {
-			r.add("cni.podCIDR", show(c.CNI.PodCIDR), fmt.Sprintf("must not contain the node's own address (%s)", ip))
+			refuse("must not contain the node's own address (%s)", ip)
 		}
 	}
 	// Two addresses are the network's and the bridge's, one is the broadcast address.
 	if free := pods.Addr().BitLen() - pods.Bits(); free < 16 && 1<<free-3 < c.Node.MaxPods {
-		r.warn("cni.podCIDR", fmt.Sprintf("%s has addresses for %d pods, and node.maxPods is %d", c.CNI.PodCIDR, 1<<free-3, c.Node.MaxPods))
+		r.warn("cni.podCIDR", fmt.Sprintf("%s has addresses for %d pods, and node.maxPods is %d",
+			c.CNI.PodCIDR, 1<<free-3, c.Node.MaxPods))
 	}
 }
 
@@ -81,6 +91,7 @@ func checkNetwork(c Config, r *report) {
 func warnMetrics(c Config, r *report) {
 	host, _, err := net.SplitHostPort(c.Containerd.MetricsAddress)
 	if addr, bad := netip.ParseAddr(host); err == nil && bad == nil && !addr.IsLoopback() {
-		r.warn("containerd.metricsAddress", "containerd's metrics have no authentication: "+c.Containerd.MetricsAddress+" shows them to the network")
+		r.warn("containerd.metricsAddress", "containerd's metrics have no authentication: "+
+			c.Containerd.MetricsAddress+" shows them to the network")
 	}
 }

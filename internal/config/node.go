@@ -9,47 +9,64 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// managedLabel tells AKS that it does not manage the machine; without "false" the cloud controller deletes the Node when it is
-// not ready.
+// managedLabel tells AKS that it does not manage the machine; without "false" the cloud controller
+// deletes the Node when it is not Ready.
 const (
 	managedLabel = "kubernetes.azure.com/managed"
 	managedValue = "false"
 )
 
 func nodeRules() []rule {
+	const (
+		aLabel = "a label that a node may give itself: [prefix/]name, name of up to 63 letters, " +
+			"digits, '-', '_', '.'; of the prefixes kubernetes.io and k8s.io only those that " +
+			"kubelet may set"
+		aValue = "a label value: up to 63 letters, digits, '-', '_' and '.', " +
+			"a letter or digit first and last"
+		aTaint = "key=value:Effect or key:Effect, " +
+			"Effect one of NoSchedule, PreferNoSchedule and NoExecute"
+	)
 	return []rule{
 		{"node.maxPods", "a whole number from 1 to 1000", between(1, 1000)},
-		{"node.labels", "a label that a node may give itself: [prefix/]name, name of up to 63 letters, digits, '-', '_', '.'; of the prefixes kubernetes.io and k8s.io only those that kubelet may set", isLabel},
-		{"node.labels.*", "a label value: up to 63 letters, digits, '-', '_' and '.', a letter or digit first and last", isLabelValue},
-		{"node.taints.*", "key=value:Effect or key:Effect, Effect one of NoSchedule, PreferNoSchedule and NoExecute", isTaint},
+		{"node.labels", aLabel, isLabel},
+		{"node.labels.*", aValue, isLabelValue},
+		{"node.taints.*", aTaint, isTaint},
 	}
 }
 
 func kubeletRules() []rule {
+	const (
+		aThreshold = "a quantity, such as 100Mi, or a percentage, such as 10%"
+		aNodeIP    = "an IP address, or an IPv4 and an IPv6 address separated by a comma"
+	)
+	signals := evictionSignals()
 	return []rule{
-		{"node.kubelet.kubeReserved", "cpu, memory, ephemeral-storage or pid", oneOf("cpu", "memory", "ephemeral-storage", "pid")},
+		{"node.kubelet.kubeReserved", "cpu, memory, ephemeral-storage or pid",
+			oneOf("cpu", "memory", "ephemeral-storage", "pid")},
 		{"node.kubelet.kubeReserved.*", "a quantity, such as 100m or 1Gi", isQuantity},
-		{"node.kubelet.evictionHard", "one of " + strings.Join(evictionSignals(), ", "), oneOf(evictionSignals()...)},
-		{"node.kubelet.evictionHard.*", "a quantity, such as 100Mi, or a percentage, such as 10%", isThreshold},
+		{"node.kubelet.evictionHard", "one of " + strings.Join(signals, ", "), oneOf(signals...)},
+		{"node.kubelet.evictionHard.*", aThreshold, isThreshold},
 		{"node.kubelet.verbosity", "a whole number from 0 to 10", between(0, 10)},
 		{"node.kubelet.imageGCHighThreshold", "a whole number from 0 to 100", between(0, 100)},
 		{"node.kubelet.imageGCLowThreshold", "a whole number from 0 to 100", between(0, 100)},
 		{"node.kubelet.dnsServiceIP", "an IP address", isDNS},
 		{"node.kubelet.serverURL", "an https URL of a host, perhaps with a port", isHTTPSHost},
-		{"node.kubelet.caCertData", "base64 of one or more PEM certificates of certificate authorities", nil},
-		{"node.kubelet.nodeIP", "an IP address, or an IPv4 and an IPv6 address separated by a comma", isNodeIP},
+		{"node.kubelet.caCertData", aCA, nil},
+		{"node.kubelet.nodeIP", aNodeIP, isNodeIP},
 	}
 }
 
 // evictionSignals are those that kubelet knows on Linux (KubeletConfiguration, evictionHard).
 func evictionSignals() []string {
 	return []string{
-		"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
-		"containerfs.available", "containerfs.inodesFree", "allocatableMemory.available", "pid.available",
+		"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available",
+		"imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree",
+		"allocatableMemory.available", "pid.available",
 	}
 }
 
-// isLabel tells whether kubelet accepts a key in --node-labels and the API server lets a node set it (NodeRestriction).
+// isLabel tells whether kubelet accepts a key in --node-labels and the API server lets a node set
+// it (NodeRestriction).
 func isLabel(key string) bool {
 	if len(validation.IsQualifiedName(key)) > 0 {
 		return false
@@ -58,9 +75,13 @@ func isLabel(key string) bool {
 	if !found || !(within(prefix, "kubernetes.io") || within(prefix, "k8s.io")) {
 		return true
 	}
-	return within(prefix, "kubelet.kubernetes.io") || within(prefix, "node.kubernetes.io") || slices.Contains([]string{
-		"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
-		"beta.kubernetes.io/instance-type", "topology.kubernetes.io/region", "topology.kubernetes.io/zone",
+	if within(prefix, "kubelet.kubernetes.io") || within(prefix, "node.kubernetes.io") {
+		return true
+	}
+	return slices.Contains([]string{
+		"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch",
+		"beta.kubernetes.io/os", "beta.kubernetes.io/arch", "beta.kubernetes.io/instance-type",
+		"topology.kubernetes.io/region", "topology.kubernetes.io/zone",
 		"failure-domain.beta.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",
 	}, key)
 }
@@ -72,7 +93,7 @@ func within(name, domain string) bool {
 
 func isLabelValue(s string) bool { return len(validation.IsValidLabelValue(s)) == 0 }
 
-// cutTaint takes a taint apart.
+// cutTaint splits a taint.
 func cutTaint(s string) (key, value, effect string) {
 	pair, effect, _ := strings.Cut(s, ":")
 	key, value, _ = strings.Cut(pair, "=")
@@ -81,7 +102,8 @@ func cutTaint(s string) (key, value, effect string) {
 
 func isTaint(s string) bool {
 	key, value, effect := cutTaint(s)
-	return len(validation.IsQualifiedName(key)) == 0 && isLabelValue(value) && oneOf("NoSchedule", "PreferNoSchedule", "NoExecute")(effect)
+	return len(validation.IsQualifiedName(key)) == 0 && isLabelValue(value) &&
+		oneOf("NoSchedule", "PreferNoSchedule", "NoExecute")(effect)
 }
 
 func isQuantity(s string) bool {
@@ -99,7 +121,7 @@ func isThreshold(s string) bool {
 	return isQuantity(s)
 }
 
-// checkNode looks at settings of the node that do not go together.
+// checkNode checks that settings of the node go together.
 func checkNode(c Config, r *report) {
 	managed := member("node.labels", managedLabel)
 	if v := c.Node.Labels[managedLabel]; v != managedValue && !r.spoiled(managed) {
@@ -113,12 +135,14 @@ func checkNode(c Config, r *report) {
 		if !twice {
 			seen[key+":"+effect] = i
 		} else if !r.spoiled(at) {
-			r.add(at, show(taint), fmt.Sprintf("has the key and effect of %s: keep one", item("node.taints", first)))
+			r.add(at, show(taint),
+				"has the key and effect of "+item("node.taints", first)+": keep one")
 		}
 	}
 	const high, low = "node.kubelet.imageGCHighThreshold", "node.kubelet.imageGCLowThreshold"
 	k := c.Node.Kubelet
 	if k.ImageGCLowThreshold >= k.ImageGCHighThreshold && !r.spoiledAny(high, low) {
-		r.add(low, fmt.Sprint(k.ImageGCLowThreshold), fmt.Sprintf("must be lower than imageGCHighThreshold, which is %d", k.ImageGCHighThreshold))
+		r.add(low, fmt.Sprint(k.ImageGCLowThreshold), fmt.Sprintf(
+			"must be lower than imageGCHighThreshold, which is %d", k.ImageGCHighThreshold))
 	}
 }

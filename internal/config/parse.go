@@ -8,10 +8,16 @@ type Host struct {
 	HostName string
 	// Arch is amd64 or arm64.
 	Arch string
+	// Before is the configuration that is applied on this machine; nil when there is none. What a
+	// document leaves open and was resolved then is taken from it: the five versions,
+	// azure.kubeletCredential, azure.arc.roles, azure.arc.machineName and agent.nodeName.
+	Before *Config
 }
 
-// Parse reads a configuration: JSON of the form of Config or of the bundle {"config": {...}}, with aliases, and completes it. The
-// error is of type Problems, and holds all of them; the Config is valid only without one.
+// Parse reads a configuration: JSON of the form of Config or of the bundle {"config": {...}}, with
+// aliases, and completes it. kubernetes.version may be left open: then it is "", and the caller
+// chooses (KubernetesFor, WithKubernetes). The error is of type Problems, and holds all of them;
+// the Config is valid only without one.
 func Parse(data []byte, host Host) (Config, []Warning, error) {
 	c, warnings, problems := parse(data, host)
 	if len(problems) > 0 {
@@ -23,28 +29,53 @@ func Parse(data []byte, host Host) (Config, []Warning, error) {
 // parse is Parse, with as much of the Config as could be read.
 func parse(data []byte, host Host) (Config, []Warning, Problems) {
 	r, c := &report{}, defaults()
-	doc := readDocument(data, r)
+	doc := readSettings(data, r)
 	if doc == nil {
 		return c, nil, r.sorted(c)
 	}
-	doc = unwrap(doc)
-	rename(doc, r)
+	c.keepVersions(host.Before)
 	decoder{r}.decode(doc, reflect.ValueOf(&c).Elem(), "")
 	c.complete(host)
 	applyRules(&c, r)
-	for _, check := range []func(Config, *report){checkAuth, checkCA, checkNode, checkNetwork, checkDirs, checkArtifacts} {
+	for _, check := range []func(Config, *report){
+		checkAuth, checkCA, checkNode, checkNetwork, checkDirs, checkArtifacts, warnIdle,
+	} {
 		check(c, r)
 	}
 	checkVersions(c, host, r)
-	r.need("azure.targetCluster.resourceId", c.Azure.TargetCluster.ResourceID != "", "must be set: the ARM id of the cluster")
+	r.need("azure.targetCluster.resourceId", c.Azure.TargetCluster.ResourceID != "",
+		"must be set: the ARM id of the cluster")
 	r.need("agent.nodeName", c.Agent.NodeName != "", "must be set: this machine has no host name")
 	return c, r.warnings, r.sorted(c)
 }
 
+// readSettings reads a document down to the object that holds the settings, by their own names.
+func readSettings(data []byte, r *report) *value {
+	doc := readDocument(data, r)
+	if doc == nil {
+		return nil
+	}
+	doc = unwrap(doc)
+	rename(doc, r)
+	return doc
+}
+
 // unwrap returns the configuration in a bundle that holds nothing else.
 func unwrap(doc *value) *value {
-	if inner := doc.get("config"); inner != nil && inner.kind == anObject && len(doc.members) == 1 {
+	inner := doc.get("config")
+	if inner != nil && inner.kind == anObject && len(doc.members) == 1 {
 		return inner
 	}
 	return doc
+}
+
+// warnIdle warns of settings that are part of the configuration and have no effect in this release.
+func warnIdle(c Config, r *report) {
+	const idle = "has no effect yet: the agent of this release does not act on it"
+	if c.ContinuousMonitoring {
+		r.warn("continuousMonitoring", idle)
+	}
+	if c.Azure.TargetAgentPoolName != "" {
+		r.warn("azure.targetAgentPoolName", idle)
+	}
 }

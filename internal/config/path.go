@@ -16,7 +16,8 @@ func member(path, name string) string {
 	return path + "." + name
 }
 
-// plain tells whether a name needs no quotes in a path: it has letters, digits and "_", and no digit first.
+// plain tells whether a name needs no quotes in a path: it has letters, digits and "_", and no
+// digit first.
 func plain(name string) bool {
 	special := func(r rune) bool {
 		return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')

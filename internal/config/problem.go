@@ -2,6 +2,8 @@ package config
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,9 +13,11 @@ import (
 
 // Problem is one thing that is wrong with a configuration.
 type Problem struct {
-	// Path is where, as written by the user: node.labels["a.b/c"], node.taints[0]; "" is the document itself.
+	// Path is where, as written by the user: node.labels["a.b/c"], node.taints[0]; "" is the
+	// document itself.
 	Path string `json:"path"`
-	// Value is what is there, as JSON would show it, shortened; "[redacted]" for a secret, "" where it would not help.
+	// Value is what is there, as JSON would show it, shortened; "[redacted]" for a secret, "" where
+	// it would not help.
 	Value string `json:"value,omitempty"`
 	// Message says what is allowed or what to do.
 	Message string `json:"message"`
@@ -44,7 +48,29 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Warning is something that works and that someone should look at.
+// MarshalJSON gives a list, an empty one where there are no problems.
+func (p Problems) MarshalJSON() ([]byte, error) { return json.Marshal(append([]Problem{}, p...)) }
+
+// AsProblems lists all that is in an error of Load: the problems of the document, and everything
+// else as a problem of the whole, without a path.
+func AsProblems(err error) Problems {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var list Problems
+		for _, next := range joined.Unwrap() {
+			list = append(list, AsProblems(next)...)
+		}
+		return list
+	}
+	if problems, ok := errors.AsType[Problems](err); ok {
+		return problems
+	}
+	return Problems{{Message: err.Error()}}
+}
+
+// Warning is a setting that works and that the user should think about.
 type Warning struct {
 	Path    string `json:"path"`
 	Message string `json:"message"`
@@ -82,7 +108,8 @@ func (r *report) need(path string, set bool, message string) {
 // spoiledAny tells that one of the paths has a problem already.
 func (r *report) spoiledAny(paths ...string) bool { return slices.ContainsFunc(paths, r.spoiled) }
 
-// spoiled tells that path, or something around it, already has a problem, so that what is missing there is known.
+// spoiled tells that path, or something around it, already has a problem, so that what is missing
+// there is known.
 func (r *report) spoiled(path string) bool {
 	if name, ok := r.written[path]; ok {
 		path = name
@@ -93,7 +120,8 @@ func (r *report) spoiled(path string) bool {
 	})
 }
 
-// sorted returns the problems by path, with everything that the configuration holds secret taken out of the values.
+// sorted returns the problems by path, with the secrets of the configuration redacted in the
+// values.
 func (r *report) sorted(c Config) Problems {
 	for i := range r.problems {
 		for _, secret := range c.Secrets() {
@@ -106,7 +134,8 @@ func (r *report) sorted(c Config) Problems {
 	return slices.Compact(r.problems)
 }
 
-// conceal takes out what people paste into the wrong place: user and query of a URL, and bootstrap tokens.
+// conceal redacts what people paste into the wrong setting: user and query of a URL, and bootstrap
+// tokens.
 func conceal(s string) string {
 	s = regexp.MustCompile(`://.*@`).ReplaceAllString(s, "://"+redacted+"@")
 	s = regexp.MustCompile(`(://[^?]*)\?.*`).ReplaceAllString(s, "$1?"+redacted)
@@ -122,5 +151,5 @@ func cut(s string) string {
 	return s
 }
 
-// show quotes a string for a problem, without what looks secret, and cuts it where it gets long.
+// show quotes a string for a problem, without what may be a secret, and shortens it.
 func show(s string) string { return strconv.Quote(cut(conceal(s))) }

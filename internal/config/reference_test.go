@@ -32,7 +32,9 @@ func reference(t *testing.T) []setting {
 	return typeSettings(t, fieldComments(t), reflect.TypeFor[Config](), setting{})
 }
 
-func typeSettings(t *testing.T, comments map[string]string, typ reflect.Type, at setting) []setting {
+func typeSettings(
+	t *testing.T, comments map[string]string, typ reflect.Type, at setting,
+) []setting {
 	var list []setting
 	below := func(typ reflect.Type, pattern string, doc string) {
 		list = append(list, typeSettings(t, comments, typ, setting{pattern: pattern, doc: doc})...)
@@ -114,6 +116,8 @@ func shownDefaults() map[string]string {
 		}
 	}
 	shown["continuousMonitoring"] = "`false`"
+	shown["kubernetes.version"] = "the cluster's"
+	shown["azure.kubeletCredential"] = "`\"certificate\"` with `azure.arc`, else `\"token\"`"
 	return shown
 }
 
@@ -137,7 +141,10 @@ func sections(t *testing.T) []section {
 		if len(list) == 0 || list[len(list)-1].Name != top {
 			list = append(list, section{Name: top})
 		}
-		r := row{Path: s.pattern, Type: s.typ, Default: cmp.Or(defaults[s.pattern], "-"), Allowed: allowed[s.pattern], Meaning: escape.Replace(s.doc)}
+		r := row{
+			Path: s.pattern, Type: s.typ, Default: cmp.Or(defaults[s.pattern], "-"),
+			Allowed: allowed[s.pattern], Meaning: escape.Replace(s.doc),
+		}
 		if s.typ == "object" {
 			r.Allowed = "every name: " + r.Allowed
 		}
@@ -182,7 +189,8 @@ func TestReference(t *testing.T) {
 	for _, a := range aliases() {
 		r := aliasRow{Name: a.name, Means: a.setting}
 		if a.convert != nil && a.kind == aBoolean {
-			r.Note = ": `true` is `" + a.convert("true") + "`, `false` is `" + a.convert("false") + "`"
+			on, off := a.convert("true"), a.convert("false")
+			r.Note = ": `true` is `" + on + "`, `false` is `" + off + "`"
 		} else if a.convert != nil {
 			r.Note = ": `host` is `" + a.convert("host") + "`"
 		}

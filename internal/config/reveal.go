@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Reveal is the configuration as JSON with its secrets in clear, for files that only root reads. Parse gives the same Config
-// back. The same Config always gives the same bytes.
+// Reveal is the configuration as JSON with its secrets in clear, for files that only root reads.
+// Parse gives the same Config back. The same Config always gives the same bytes.
 func (c Config) Reveal() ([]byte, error) {
 	hidden, err := json.Marshal(c)
 	if err != nil {
@@ -42,8 +42,8 @@ func put(doc map[string]any, path, s string) {
 	}
 }
 
-// Secrets lists everything in the configuration that nobody else may know, to keep it out of logs. The URL of a proxy is secret
-// when there is a user in it.
+// Secrets lists every secret in the configuration, to redact it in logs. The URL of a proxy is
+// secret when there is a user in it.
 func (c Config) Secrets() []string {
 	var list []string
 	if sp := c.Azure.ServicePrincipal; sp != nil && sp.ClientSecret != "" {
@@ -70,13 +70,4 @@ func (c Config) Secrets() []string {
 		}
 	}
 	return list
-}
-
-// WithoutBootstrapToken is the configuration once the node has a credential of its own. It still says that the node joined with
-// a token, but no longer which.
-func (c Config) WithoutBootstrapToken() Config {
-	if c.Azure.BootstrapToken != nil {
-		c.Azure.BootstrapToken = &BootstrapToken{}
-	}
-	return c
 }

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// rule says what one setting may be. The same words are in the problem and in docs/configuration.md.
+// rule says what one setting may be. The same words are in the problem and in
+// docs/configuration.md.
 type rule struct {
 	// pattern is the setting: its path with "*" for any name in a map and any index of a list.
 	pattern string
@@ -18,10 +19,12 @@ type rule struct {
 
 // rules are the rules of every setting that is not just true or false.
 func rules() []rule {
-	return slices.Concat(azureRules(), arcRules(), versionRules(), nodeRules(), kubeletRules(), pathRules(), networkRules(), agentRules())
+	return slices.Concat(azureRules(), arcRules(), versionRules(), nodeRules(), kubeletRules(),
+		pathRules(), networkRules(), agentRules())
 }
 
-// applyRules checks every setting by itself. What is not set is left to the checks of what is required.
+// applyRules checks every setting by itself. What is not set is left to the checks of what is
+// required.
 func applyRules(c *Config, r *report) {
 	byPattern := map[string]rule{}
 	for _, rule := range rules() {

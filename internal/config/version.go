@@ -1,13 +1,15 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 )
 
-// The Kubernetes minor versions that this program knows: older ones are refused, newer ones are a warning.
+// The Kubernetes minor versions that this program knows: older ones are refused, newer ones are a
+// warning.
 const (
 	oldestMinor = 29
 	newestMinor = 36
@@ -15,21 +17,27 @@ const (
 	lastMinorContainerd1 = 35
 )
 
-const semver = `v?(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})(?:-[0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*)?`
+const semver = `v?(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})` +
+	`(?:-[0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*)?`
+
+// imageReference is the name of an image with a tag, a digest, both or neither.
+const imageReference = `[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?(?::[0-9]{1,5})?` +
+	`(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*` +
+	`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?`
 
 func versionRules() []rule {
 	const aVersion = "a version x.y.z"
+	const aTemplate = "an https URL with {version} (or %s), perhaps {arch} (or a second %s), " +
+		"of the directory that holds kubelet, kubectl and kubeadm"
+	const anImage = "an image reference, such as registry.example/pause:3.10"
 	return []rule{
-		{"kubernetes.version", fmt.Sprintf("a version x.y.z, 1.%d.0 or later", oldestMinor), func(s string) bool {
-			v, ok := parseVersion(s)
-			return ok && v.major == 1 && v.minor >= oldestMinor
-		}},
-		{"kubernetes.urlTemplate", "an https URL with {version} (or %s), perhaps {arch} (or a second %s), of the directory that holds kubelet, kubectl and kubeadm", isTemplate},
+		{"kubernetes.version", aKubernetesVersion(), isKubernetesVersion},
+		{"kubernetes.urlTemplate", aTemplate, isTemplate},
 		{"containerd.version", "a version 1.7.z or 2.y.z", func(s string) bool {
 			v, ok := parseVersion(s)
 			return ok && (v.major == 2 || (v.major == 1 && v.minor == 7))
 		}},
-		{"containerd.pauseImage", "an image reference, such as registry.example/pause:3.10", matches(imageReference)},
+		{"containerd.pauseImage", anImage, matches(imageReference)},
 		{"runc.version", aVersion, isVersion},
 		{"runc.url", aPlainURL, isHTTPS},
 		{"cni.version", "a version x.y.z, 1.3.0 or later", func(s string) bool {
@@ -40,10 +48,14 @@ func versionRules() []rule {
 	}
 }
 
-const (
-	aPlainURL      = "an https URL without user, query and fragment"
-	imageReference = `[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?`
-)
+func aKubernetesVersion() string {
+	return fmt.Sprintf("a version x.y.z, 1.%d.0 or later", oldestMinor)
+}
+
+func isKubernetesVersion(s string) bool {
+	v, ok := parseVersion(s)
+	return ok && v.major == 1 && v.minor >= oldestMinor
+}
 
 // version is the numbers of a semantic version.
 type version struct{ major, minor, patch int }
@@ -53,11 +65,32 @@ func parseVersion(s string) (version, bool) {
 	if m == nil {
 		return version{}, false
 	}
+	return numbers(m), true
+}
+
+// numbers makes a version of the three numbers in a match; those that are too large become 0.
+func numbers(match []string) version {
 	var n [3]int
 	for i := range n {
-		n[i], _ = strconv.Atoi(m[i+1])
+		n[i], _ = strconv.Atoi(match[i+1])
 	}
-	return version{n[0], n[1], n[2]}, true
+	return version{n[0], n[1], n[2]}
+}
+
+// serverVersion reads what an API server says of itself, which vendors spell differently:
+// v1.34.4, 1.34.4+build, 1.34.
+func serverVersion(s string) (version, bool) {
+	m := regexp.MustCompile(`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[^0-9.].*)?\z`).
+		FindStringSubmatch(s)
+	if m == nil {
+		return version{}, false
+	}
+	return numbers(m), true
+}
+
+func (v version) compare(other version) int {
+	return cmp.Or(cmp.Compare(v.major, other.major), cmp.Compare(v.minor, other.minor),
+		cmp.Compare(v.patch, other.patch))
 }
 
 func isVersion(s string) bool {
@@ -65,7 +98,7 @@ func isVersion(s string) bool {
 	return ok
 }
 
-// bare strips the leading "v" of a version; anything else stays as it is.
+// bare strips the leading "v" of a version; anything else is returned unchanged.
 func bare(s string) string {
 	if isVersion(s) {
 		return strings.TrimPrefix(s, "v")
@@ -73,7 +106,8 @@ func bare(s string) string {
 	return s
 }
 
-// BinaryURL is where kubelet, kubectl or kubeadm of this version is, or "" where upstream's URL holds.
+// BinaryURL is where kubelet, kubectl or kubeadm of this version is, or "" where upstream's URL
+// holds.
 func (k Kubernetes) BinaryURL(name, arch string) string {
 	if k.URLTemplate == "" {
 		return ""
@@ -93,25 +127,39 @@ func isTemplate(s string) bool {
 	}
 	dir := Kubernetes{Version: "1.2.3", URLTemplate: s}.expand("amd64")
 	archive := strings.HasSuffix(dir, ".gz") || strings.HasSuffix(dir, ".tgz")
-	return isHTTPS(dir) && !archive && !strings.ContainsAny(dir, "{}") && !strings.Contains(dir, "%s")
+	rest := strings.ContainsAny(dir, "{}") || strings.Contains(dir, "%s")
+	return isHTTPS(dir) && !archive && !rest
 }
 
-// checkVersions looks at versions that do not go together, with each other or with the host.
+// checkVersions checks that versions go together, with each other and with the host.
 func checkVersions(c Config, host Host, r *report) {
+	checkKubernetes(c, r)
+	const at = "kubernetes.urlTemplate"
+	for _, other := range []string{"amd64", "arm64"} {
+		named := strings.Contains(c.Kubernetes.URLTemplate, "/"+other)
+		if named && other != host.Arch && !r.spoiled(at) {
+			r.add(at, show(c.Kubernetes.URLTemplate),
+				fmt.Sprintf("must not name %s: this machine is %s; write {arch}", other, host.Arch))
+		}
+	}
+}
+
+// checkKubernetes checks what else depends on the version of Kubernetes. One that is left open is
+// checked once it is known (WithKubernetes).
+func checkKubernetes(c Config, r *report) {
 	kubernetes, ok := parseVersion(c.Kubernetes.Version)
 	if !ok {
 		return
 	}
 	if kubernetes.major == 1 && kubernetes.minor > newestMinor {
-		r.warn("kubernetes.version", fmt.Sprintf("Kubernetes %s is newer than what this program knows (1.%d): it may need settings that are not made", c.Kubernetes.Version, newestMinor))
+		r.warn("kubernetes.version", fmt.Sprintf("Kubernetes %s is newer than the versions that "+
+			"this program knows (up to 1.%d): it may need settings that are not made",
+			c.Kubernetes.Version, newestMinor))
 	}
 	containerd, ok := parseVersion(c.Containerd.Version)
-	if ok && containerd.major == 1 && kubernetes.minor > lastMinorContainerd1 && !r.spoiledAny("containerd.version", "kubernetes.version") {
-		r.add("containerd.version", show(c.Containerd.Version), fmt.Sprintf("must be 2.y.z for Kubernetes %s, which does not work with containerd 1", c.Kubernetes.Version))
-	}
-	for _, other := range []string{"amd64", "arm64"} {
-		if other != host.Arch && strings.Contains(c.Kubernetes.URLTemplate, "/"+other) && !r.spoiled("kubernetes.urlTemplate") {
-			r.add("kubernetes.urlTemplate", show(c.Kubernetes.URLTemplate), fmt.Sprintf("must not name %s: this machine is %s; write {arch}", other, host.Arch))
-		}
+	old := ok && containerd.major == 1 && kubernetes.minor > lastMinorContainerd1
+	if old && !r.spoiledAny("containerd.version", "kubernetes.version") {
+		r.add("containerd.version", show(c.Containerd.Version), fmt.Sprintf("must be 2.y.z for "+
+			"Kubernetes %s, which does not work with containerd 1", c.Kubernetes.Version))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,12 +19,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Query says which places Facts looks at.
+// Query says which places and units Facts asks for.
 type Query struct {
 	// CNIConfDir is where network configurations are.
 	CNIConfDir string
 	// Filesystems are directories whose free space is wanted.
 	Filesystems []string
+	// Units are the names of units that are asked for.
+	Units []string
 }
 
 // Facts is what must be known of a machine before it is touched.
@@ -33,26 +36,30 @@ type Facts struct {
 	Systemd bool
 	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
 	OSID, OSVersion, OSName string
-	// ResolvConf is the resolver configuration with real servers: systemd-resolved's when it runs, else /etc/resolv.conf; ""
-	// when there is neither.
+	// ResolvConf is the resolver configuration with real servers: systemd-resolved's when it runs,
+	// else /etc/resolv.conf; "" when there is neither.
 	ResolvConf string
 	// Swaps are the swap areas in use, SwapUnits the units that systemd would start at boot.
 	Swaps     []state.Swap
 	SwapUnits []string
-	// CNIConfigs are the names of the network configurations, in the order in which a runtime reads them.
+	// CNIConfigs are the names of the network configurations, in the order in which a runtime reads
+	// them.
 	CNIConfigs []string
 	IPTables   bool
 	// Free is the free space in bytes below each directory asked for.
 	Free map[string]int64
-	// Units are the units of container runtimes and kubelets that are installed.
+	// Units are those of the units asked for that are installed.
 	Units []InstalledUnit
+	// Addresses are the IP addresses of all network interfaces.
+	Addresses []string
+	// CPUs is how much processor there is, in thousandths of one; MemoryBytes the physical memory,
+	// and DiskBytes the size of the file system of /var/lib.
+	CPUs                   int
+	MemoryBytes, DiskBytes int64
 }
 
 // InstalledUnit is a unit with its file.
 type InstalledUnit struct{ Name, Path string }
-
-// rivals are the units that would be in the way of ours.
-var rivals = [...]string{"containerd.service", "kubelet.service", "docker.service", "crio.service", "k3s.service", "k3s-agent.service"}
 
 // Facts finds out about the machine. It changes nothing.
 func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
@@ -81,29 +88,65 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	}
 	_, err = exec.LookPath("iptables")
 	f.IPTables = err == nil || h.Root != ""
-	for _, dir := range q.Filesystems {
-		var st unix.Statfs_t
-		if err := unix.Statfs(h.path(dir), &st); err != nil {
-			return f, fmt.Errorf("cannot tell the free space of %s: %w", dir, err)
-		}
-		f.Free[dir] = int64(st.Bavail) * st.Bsize
+	if err := h.sizes(q, &f); err != nil {
+		return f, err
+	}
+	if f.Addresses, err = addresses(); err != nil {
+		return f, err
 	}
 	if !f.Systemd {
 		return f, nil
 	}
-	return f, h.unitFacts(ctx, &f)
+	return f, h.unitFacts(ctx, q, &f)
 }
 
-func (h *Host) unitFacts(ctx context.Context, f *Facts) error {
+// sizes finds out how much there is of everything that can be used up.
+func (h *Host) sizes(q Query, f *Facts) error {
+	f.CPUs = runtime.NumCPU() * 1000
+	var memory unix.Sysinfo_t
+	if err := unix.Sysinfo(&memory); err != nil {
+		return fmt.Errorf("cannot tell the size of the memory: %w", err)
+	}
+	f.MemoryBytes = int64(memory.Totalram) * int64(memory.Unit)
+	var st unix.Statfs_t
+	for _, dir := range q.Filesystems {
+		if err := unix.Statfs(h.path(dir), &st); err != nil {
+			return fmt.Errorf("cannot tell the free space of %s: %w", dir, err)
+		}
+		f.Free[dir] = int64(st.Bavail) * st.Bsize
+	}
+	if err := unix.Statfs(h.path("/var/lib"), &st); err != nil {
+		return fmt.Errorf("cannot tell the size of the file system of /var/lib: %w", err)
+	}
+	f.DiskBytes = int64(st.Blocks) * st.Bsize
+	return nil
+}
+
+// addresses lists the IP addresses of all interfaces.
+func addresses() ([]string, error) {
+	nets, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the addresses of the machine: %w", err)
+	}
+	var list []string
+	for _, n := range nets {
+		if ip, ok := n.(*net.IPNet); ok {
+			list = append(list, ip.IP.String())
+		}
+	}
+	return list, nil
+}
+
+func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) error {
 	names, err := h.Systemd.Units(ctx, "*.swap")
 	if err != nil {
 		return fmt.Errorf("cannot list the swap units: %w", err)
 	}
 	f.SwapUnits = names
-	for _, name := range rivals {
-		is, err := h.Systemd.Unit(ctx, name)
+	for _, name := range q.Units {
+		is, err := h.UnitStatus(ctx, name)
 		if err != nil {
-			return fmt.Errorf("cannot look at %s: %w", name, err)
+			return err
 		}
 		if is.Path != "" {
 			f.Units = append(f.Units, InstalledUnit{Name: name, Path: is.Path})

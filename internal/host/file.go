@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -17,9 +15,33 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// setFile writes a whole file: under a temporary name, mode and owner before content, digest checked, synced, and then renamed.
-func (h *Host) setFile(c state.Change, to state.File, content func(string) (io.ReadCloser, error)) error {
-	if err := h.clearDir(c.From, to.Path); err != nil {
+// contents opens the content of a file by its digest.
+type contents = func(sha256 string) (io.ReadCloser, error)
+
+func (h *Host) observeFile(path string, info fs.FileInfo) (state.Resource, error) {
+	digest, err := h.digest(path)
+	f := state.File{Path: path, Mode: info.Mode().Perm(), SHA256: digest}
+	f.UID, f.GID = h.owner(info)
+	return f, err
+}
+
+func (h *Host) digest(path string) (string, error) {
+	f, err := os.Open(h.path(path))
+	if err != nil {
+		return "", fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// setFile writes a whole file: under a temporary name, mode and owner before content, digest
+// checked, synced, and then renamed.
+func (h *Host) setFile(c state.Change, to state.File, content contents) error {
+	if err := h.clearDir(c, to.Path); err != nil {
 		return err
 	}
 	source, err := open(to, content)
@@ -32,13 +54,14 @@ func (h *Host) setFile(c state.Change, to state.File, content func(string) (io.R
 		return err
 	}
 	if err := h.write(temp, to, source); err != nil {
-		return fmt.Errorf("cannot write %s: %w", to.Path, errors.Join(unwrapPath(err), dropTemp(temp)))
+		err = errors.Join(unwrapPath(err), h.removeTemp(temp))
+		return fmt.Errorf("cannot write %s: %w", to.Path, err)
 	}
 	return h.rename(temp, to.Path)
 }
 
 // open returns a file's content: its own, or the one that is kept under its digest.
-func open(file state.File, content func(string) (io.ReadCloser, error)) (io.ReadCloser, error) {
+func open(file state.File, content contents) (io.ReadCloser, error) {
 	if content == nil || state.Digest(file.Content) == file.SHA256 {
 		return io.NopCloser(strings.NewReader(file.Content)), nil
 	}
@@ -73,24 +96,12 @@ func (h *Host) write(temp string, to state.File, source io.Reader) error {
 	return f.Close()
 }
 
-func dropTemp(temp string) error {
+func (h *Host) removeTemp(temp string) error {
+	if err := h.touch("remove %s", temp); err != nil {
+		return err
+	}
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
-
-// Backup copies a file to dir under the name of its digest, unless it is there already.
-func (h *Host) Backup(ctx context.Context, file state.File, dir string) error {
-	kept := state.File{Path: filepath.Join(dir, file.SHA256), Mode: 0o600, SHA256: file.SHA256}
-	is, err := h.observePath(kept.Path)
-	if err != nil {
-		return err
-	}
-	if state.Equal(is, kept) {
-		return nil
-	}
-	return h.setFile(state.Change{From: is, To: kept}, kept, func(string) (io.ReadCloser, error) { return h.Open(file.Path) })
-}
-
-func cutPath(key state.Key) (string, bool) { return strings.CutPrefix(string(key), "path:") }

@@ -1,5 +1,6 @@
-// Package host is a real machine: it observes one resource and sets one resource. It is the only package that speaks to systemd
-// and runs programs. It has no policy; package apply decides what is set, in which order, and what must be on disk before.
+// Package host is a real machine: it observes one resource and sets one resource. It is the only
+// package that speaks to systemd and runs programs. It has no policy; package apply decides what is
+// set, in which order, and what must be on disk before.
 package host
 
 import (
@@ -23,9 +24,12 @@ type Host struct {
 	Kernel  Kernel
 	// Programs runs other people's programs; nil runs them on this machine.
 	Programs Programs
-	// Touch is called before every call that changes something; an error stops there. Tests kill a run with it.
+	// Touch is called before every call that changes something; an error stops there. Tests kill a
+	// run with it.
 	Touch func(what string) error
-	Log   *slog.Logger
+	// SecretDir is where secrets for programs are while they run: in memory, and root's alone.
+	SecretDir string
+	Log       *slog.Logger
 
 	// unsynced are the directories whose entries have changed since the last Flush.
 	unsynced map[string]bool
@@ -33,7 +37,7 @@ type Host struct {
 
 // New returns the machine that this process runs on.
 func New(root string, log *slog.Logger) *Host {
-	return &Host{Root: root, Systemd: &dbusSystemd{}, Kernel: linux{}, Log: log}
+	return &Host{Root: root, Systemd: &DBus{}, Kernel: linux{}, Log: log}
 }
 
 // Close ends the connection to systemd.
@@ -47,6 +51,20 @@ func (h *Host) touch(format string, args ...any) error {
 		return nil
 	}
 	return h.Touch(fmt.Sprintf(format, args...))
+}
+
+// Touched is told what somebody else is about to change on this machine, such as a download in the
+// store: it is counted, and stopped, like a change of the host's own.
+func (h *Host) Touched(what string) error { return h.touch("%s", what) }
+
+// List names the entries of a directory.
+func (h *Host) List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(h.path(dir))
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, err
 }
 
 // Observe returns what is at key. It changes nothing.
@@ -64,18 +82,15 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 	case "swap":
 		return h.observeSwap(name)
 	case "residue":
-		kind, match, _ := strings.Cut(name, ":")
-		r := state.Residue{Kind: state.ResidueKind(kind), Match: match}
-		found, err := h.Kernel.Find(ctx, r)
-		r.Found = found
-		return r, err
+		return h.observeResidue(ctx, name)
 	default:
 		return nil, fmt.Errorf("internal error: cannot observe %s", key)
 	}
 }
 
-// Set brings about c.To. A file whose content is not in c.To is read from content, by its digest.
-func (h *Host) Set(ctx context.Context, c state.Change, content func(sha256 string) (io.ReadCloser, error)) error {
+// Set makes the thing be c.To. A file whose content is not in c.To is read from content, by its
+// digest.
+func (h *Host) Set(ctx context.Context, c state.Change, content contents) error {
 	switch to := c.To.(type) {
 	case state.Absent:
 		return h.setAbsent(c, to)
@@ -94,7 +109,7 @@ func (h *Host) Set(ctx context.Context, c state.Change, content func(sha256 stri
 	case state.Swap:
 		return h.setSwap(to)
 	case state.Residue:
-		return h.clear(ctx, c, to)
+		return h.setResidue(ctx, c, to)
 	default:
 		return fmt.Errorf("internal error: cannot set a %T", to)
 	}

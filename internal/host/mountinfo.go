@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// mount is one line of /proc/self/mountinfo (proc_pid_mountinfo(5)).
+// mount is one line of mountinfo (proc_pid_mountinfo(5)).
 type mount struct {
 	// Point is where it is mounted, Source what, Type the file system's.
 	Point, Source, Type string
 }
 
-// mounts lists what is mounted, in the order of mounting.
+// mounts lists what is mounted for the calling thread, in the order of mounting.
 func mounts() ([]mount, error) {
-	f, err := os.Open("/proc/self/mountinfo")
+	f, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the mounts: %w", err)
 	}
@@ -40,7 +40,9 @@ func parseMountinfo(r io.Reader) ([]mount, error) {
 		if !ok || len(fields) < 6 || len(tail) < 2 {
 			return nil, fmt.Errorf("cannot read the mounts: %q is not a line of mountinfo", lines.Text())
 		}
-		list = append(list, mount{Point: unescape(fields[4]), Type: unescape(tail[0]), Source: unescape(tail[1])})
+		list = append(list, mount{
+			Point: unescape(fields[4]), Type: unescape(tail[0]), Source: unescape(tail[1]),
+		})
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("cannot read the mounts: %w", err)
@@ -72,7 +74,8 @@ func within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, path.Clean(dir)+"/") || dir == "/"
 }
 
-// under returns the mounts at or below dir, in the order in which they can be unmounted: the latest and deepest first.
+// under returns the mounts at or below dir, in the order in which they can be unmounted: the latest
+// and deepest first.
 func under(list []mount, dir string) []mount {
 	var found []mount
 	for _, m := range list {
@@ -81,6 +84,8 @@ func under(list []mount, dir string) []mount {
 		}
 	}
 	slices.Reverse(found)
-	slices.SortStableFunc(found, func(a, b mount) int { return strings.Count(b.Point, "/") - strings.Count(a.Point, "/") })
+	slices.SortStableFunc(found, func(a, b mount) int {
+		return strings.Count(b.Point, "/") - strings.Count(a.Point, "/")
+	})
 	return found
 }

@@ -29,11 +29,13 @@ func TestParseMountinfo(t *testing.T) {
 	}
 }
 
-// Mounts come in the order in which they can be unmounted, and a name that only begins alike is not below.
+// Mounts come in the order in which they can be unmounted, and a name that only begins alike is not
+// below.
 func TestUnder(t *testing.T) {
-	list := []mount{{Point: "/a"}, {Point: "/a/b"}, {Point: "/ab"}, {Point: "/a/b/c"}, {Point: "/a/b", Source: "over it"}}
+	over := mount{Point: "/a/b", Source: "over it"}
+	list := []mount{{Point: "/a"}, {Point: "/a/b"}, {Point: "/ab"}, {Point: "/a/b/c"}, over}
 	got := under(list, "/a")
-	want := []mount{{Point: "/a/b/c"}, {Point: "/a/b", Source: "over it"}, {Point: "/a/b"}, {Point: "/a"}}
+	want := []mount{{Point: "/a/b/c"}, over, {Point: "/a/b"}, {Point: "/a"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
@@ -48,7 +50,8 @@ func FuzzMountinfo(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if lines := strings.Count(strings.TrimSuffix(text, "\n"), "\n") + 1; text != "" && len(list) > lines {
+		lines := strings.Count(strings.TrimSuffix(text, "\n"), "\n") + 1
+		if text != "" && len(list) > lines {
 			t.Errorf("%d mounts in %d lines", len(list), lines)
 		}
 		for _, m := range under(list, "/x") {

@@ -12,21 +12,22 @@ import (
 	"strings"
 )
 
-// Programs runs a program that somebody else has installed, and returns what it prints. One that is not there is fs.ErrNotExist.
+// Programs runs a program that somebody else has installed, and returns what it prints. One that is
+// not there is fs.ErrNotExist.
 type Programs func(ctx context.Context, argv []string) ([]byte, error)
 
-// secretDir is where secrets for programs are while they run: in memory, and root's alone.
-const secretDir = "/run/aks-flex-node"
-
-// Run runs a program. A secret is handed over in a file that only root reads, whose path is the last argument, and that is gone when
-// Run returns: arguments and environment can be read by others.
-func (h *Host) Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error) {
+// Run runs a program. A secret is handed over in a file that only root reads, whose path is the
+// last argument, and that is gone when Run returns: arguments and environment can be read by
+// others.
+func (h *Host) Run(
+	ctx context.Context, secret []byte, argv ...string,
+) (out []byte, err error) {
 	if secret != nil {
 		path, err := h.secretFile(secret)
 		if err != nil {
 			return nil, err
 		}
-		defer os.Remove(path)
+		defer func() { err = errors.Join(err, h.removeTemp(path)) }()
 		argv = append(slices.Clone(argv), path)
 	}
 	if err := h.touch("run %s", strings.Join(argv[:min(2, len(argv))], " ")); err != nil {
@@ -39,7 +40,13 @@ func (h *Host) Run(ctx context.Context, secret []byte, argv ...string) ([]byte, 
 }
 
 func (h *Host) secretFile(secret []byte) (path string, err error) {
-	dir := h.path(secretDir)
+	if h.SecretDir == "" {
+		return "", errors.New("internal error: no directory for secrets")
+	}
+	if err := h.touch("hand over a secret"); err != nil {
+		return "", err
+	}
+	dir := h.path(h.SecretDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot hand over a secret: %w", err)
 	}
@@ -49,7 +56,7 @@ func (h *Host) secretFile(secret []byte) (path string, err error) {
 	}
 	_, err = f.Write(secret)
 	if err = errors.Join(err, f.Close()); err != nil {
-		os.Remove(f.Name())
+		err = errors.Join(err, h.removeTemp(f.Name()))
 		return "", fmt.Errorf("cannot hand over a secret: %w", err)
 	}
 	return f.Name(), nil
@@ -75,6 +82,9 @@ func runProgram(ctx context.Context, argv []string) ([]byte, error) {
 
 // RunOnTerminal runs a program that talks to the person at the terminal.
 func (h *Host) RunOnTerminal(ctx context.Context, argv ...string) error {
+	if err := h.touch("run %s", argv[0]); err != nil {
+		return err
+	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stderr, os.Stderr
 	err := cmd.Run()
@@ -91,9 +101,12 @@ func (h *Host) RestartUnit(ctx context.Context, name string) error {
 
 // clearSecrets removes the secrets that a killed run has left.
 func (h *Host) clearSecrets() error {
-	left, err := filepath.Glob(filepath.Join(h.path(secretDir), ".secret-*"))
+	if h.SecretDir == "" {
+		return nil
+	}
+	left, err := filepath.Glob(filepath.Join(h.path(h.SecretDir), ".secret-*"))
 	for _, path := range left {
-		err = errors.Join(err, os.Remove(path))
+		err = errors.Join(err, h.removeTemp(path))
 	}
 	return err
 }

@@ -6,23 +6,27 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
-// MountError is a mount below a directory that is to be removed, at a place where we expect none: somebody else made it, and
-// what is behind it may be theirs.
+// MountError is a mount below a directory that is to be removed, at a place where we expect none:
+// somebody else made it, and what is behind it may be valuable.
 type MountError struct{ Dir, Point, Source string }
 
 func (e *MountError) Error() string {
-	return fmt.Sprintf("cannot remove %s: %s is mounted at %s; if nobody needs it there, `umount %s` and run this again", e.Dir, e.Source, e.Point, e.Point)
+	const form = "cannot remove %s: %s is mounted at %s; " +
+		"if nobody needs it there, `umount %s` and run this again"
+	return fmt.Sprintf(form, e.Dir, e.Source, e.Point, e.Point)
 }
 
-// purge removes a directory with all that is in it, or only empties it. Mounts at the expected places are unmounted first, deepest
-// first; any other mount stops the purge before anything is deleted. Deletion follows no link and crosses no mount.
-func (h *Host) purge(path string, expected []string, keep bool) error {
+// purge removes a directory with all that is in it. Mounts at the expected places are unmounted
+// first, deepest first; any other mount stops the purge before anything is deleted. Deletion
+// follows no link and crosses no mount.
+func (h *Host) purge(path string, expected []string) error {
 	root := h.path(path)
-	if err := h.unmountBelow(path, expected); err != nil {
+	if err := h.unmountBelow(path, root, expected, false); err != nil {
 		return err
 	}
 	parent, err := unix.Open(filepath.Dir(root), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -39,29 +43,54 @@ func (h *Host) purge(path string, expected []string, keep bool) error {
 	}
 	err = h.deleteContents(dir, path)
 	unix.Close(dir)
-	if err != nil || keep {
+	if err != nil {
 		return err
 	}
 	if err := h.touch("remove %s", path); err != nil {
 		return err
 	}
-	if err := unix.Unlinkat(parent, filepath.Base(root), unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
+	err = unix.Unlinkat(parent, filepath.Base(root), unix.AT_REMOVEDIR)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("cannot remove %s: %w", path, err)
 	}
 	h.changed(filepath.Dir(root))
 	return nil
 }
 
-func (h *Host) unmountBelow(path string, expected []string) error {
+// empty removes all that is in a directory but lost+found, by the rules of purge. The path may be
+// the owner's link to the directory, and the directory the owner's mount point if mounted says so:
+// link and mount remain.
+func (h *Host) empty(path string, expected []string, mounted bool) error {
+	root, err := h.resolve(path)
+	if err != nil {
+		return fmt.Errorf("cannot find %s: %w", path, err)
+	}
+	if err := h.unmountBelow(path, root, expected, mounted); err != nil {
+		return err
+	}
+	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	dir, err := unix.Open(root, flags, 0)
+	if err != nil {
+		return fmt.Errorf("cannot open %s: %w", path, err)
+	}
+	defer unix.Close(dir)
+	return h.deleteContents(dir, path, lostAndFound)
+}
+
+// unmountBelow unmounts what is mounted at the expected places below root, the place of path for
+// this process. Root itself may be a mount point if mounted says so, and is left.
+func (h *Host) unmountBelow(path, root string, expected []string, mounted bool) error {
 	list, err := mounts()
 	if err != nil {
 		return err
 	}
-	root, err := filepath.EvalSymlinks(h.path(path))
-	if err != nil {
-		root = h.path(path)
+	if real, err := filepath.EvalSymlinks(root); err == nil {
+		root = real
 	}
 	found := under(list, root)
+	if mounted {
+		found = slices.DeleteFunc(found, func(m mount) bool { return m.Point == root })
+	}
 	for _, m := range found {
 		if !expectedAt(m.Point, root, expected) {
 			return &MountError{Dir: path, Point: m.Point, Source: m.Source}
@@ -75,9 +104,11 @@ func (h *Host) unmountBelow(path string, expected []string) error {
 	return nil
 }
 
+// expectedAt tells whether a mount point is at one of the places below root. Root itself is none,
+// although ledgers of former releases say so with ".": what is mounted there is the owner's.
 func expectedAt(point, root string, expected []string) bool {
 	for _, place := range expected {
-		if place == "." && point == root || place != "." && within(point, filepath.Join(root, place)) {
+		if place != "." && within(point, filepath.Join(root, place)) {
 			return true
 		}
 	}
@@ -102,19 +133,24 @@ func (h *Host) unmount(point string) error {
 // openBelow opens a directory in another one; the kernel refuses links and mounts (openat2(2)).
 func openBelow(dir int, name string) (int, error) {
 	return unix.Openat2(dir, name, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_BENEATH |
+			unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 }
 
-// deleteContents removes all that is in an open directory. It goes on after an error.
-func (h *Host) deleteContents(dir int, path string) error {
+// deleteContents removes all that is in an open directory, except the given names. It goes on after
+// an error.
+func (h *Host) deleteContents(dir int, path string, except ...string) error {
 	names, err := list(dir)
 	if err != nil {
 		return fmt.Errorf("cannot list %s: %w", path, err)
 	}
 	var errs []error
 	for _, name := range names {
+		if slices.Contains(except, name) {
+			continue
+		}
 		errs = append(errs, h.delete(dir, name, filepath.Join(path, name)))
 	}
 	return errors.Join(errs...)
@@ -141,6 +177,9 @@ func (h *Host) delete(dir int, name, path string) error {
 	err = h.deleteContents(sub, path)
 	unix.Close(sub)
 	if err != nil {
+		return err
+	}
+	if err := h.touch("remove directory %s", path); err != nil {
 		return err
 	}
 	if err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); err != nil {

@@ -3,24 +3,16 @@ package host
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-func testHost(t *testing.T) *Host {
-	t.Helper()
-	return &Host{Root: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
-}
-
-// However a tree looks, and wherever its links point, a purge removes all of it and nothing else.
+// Whatever a tree contains, and wherever its links point, a purge removes it and nothing else.
 func TestPurgeStaysInside(t *testing.T) {
 	for seed := range uint64(50) {
 		h := testHost(t)
@@ -32,17 +24,17 @@ func TestPurgeStaysInside(t *testing.T) {
 			}
 		}
 		precious := filepath.Join(outside, "precious")
-		if err := os.WriteFile(precious, []byte("theirs"), 0o644); err != nil {
+		if err := os.WriteFile(precious, []byte("foreign"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		grow(t, random, filepath.Join(h.Root, "tree"), outside, 4)
-		if err := h.purge("/tree", nil, false); err != nil {
+		if err := h.purge("/tree", nil); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if _, err := os.Lstat(filepath.Join(h.Root, "tree")); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("seed %d: the tree is still there: %v", seed, err)
 		}
-		if data, err := os.ReadFile(precious); err != nil || string(data) != "theirs" {
+		if data, err := os.ReadFile(precious); err != nil || string(data) != "foreign" {
 			t.Errorf("seed %d: what lies outside was touched: %v", seed, err)
 		}
 	}
@@ -79,7 +71,7 @@ func TestPurgeKeeps(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(h.Root, "tree/a/b"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.purge("/tree", nil, true); err != nil {
+	if err := h.empty("/tree", nil, false); err != nil {
 		t.Fatal(err)
 	}
 	if empty, err := isEmpty(filepath.Join(h.Root, "tree")); err != nil || !empty {
@@ -87,54 +79,40 @@ func TestPurgeKeeps(t *testing.T) {
 	}
 }
 
-// Mounts at expected places are unmounted; any other stops the purge before anything is deleted. It runs itself again in a mount
-// namespace of its own, so that no mount is seen outside.
+// Mounts at expected places are unmounted; any other stops the purge before anything is deleted.
 func TestPurgeMounts(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
-	}
-	if os.Getenv("PURGE_MOUNTS") == "" {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestPurgeMounts$", "-test.v")
-		cmd.Env = append(os.Environ(), "PURGE_MOUNTS=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		return
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		t.Fatal(err)
-	}
+	ownMounts(t)
 	h := testHost(t)
-	for _, dir := range []string{"tree/pods/p1/volume", "tree/theirs", "precious"} {
+	for _, dir := range []string{"tree/pods/p1/volume", "tree/foreign", "precious"} {
 		if err := os.MkdirAll(filepath.Join(h.Root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	data := filepath.Join(h.Root, "precious/data")
-	if err := os.WriteFile(data, []byte("theirs"), 0o644); err != nil {
+	if err := os.WriteFile(data, []byte("foreign"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, at := range []string{"tree/pods/p1/volume", "tree/theirs"} {
-		if err := unix.Mount(filepath.Join(h.Root, "precious"), filepath.Join(h.Root, at), "", unix.MS_BIND, ""); err != nil {
+	for _, at := range []string{"tree/pods/p1/volume", "tree/foreign"} {
+		from, to := filepath.Join(h.Root, "precious"), filepath.Join(h.Root, at)
+		if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	err := h.purge("/tree", []string{"pods"}, false)
+	err := h.purge("/tree", []string{"pods"})
 	foreign, ok := errors.AsType[*MountError](err)
-	if !ok || !strings.HasSuffix(foreign.Point, "tree/theirs") {
+	if !ok || !strings.HasSuffix(foreign.Point, "tree/foreign") {
 		t.Fatalf("the error is %v; want the foreign mount", err)
 	}
 	if _, err := os.ReadFile(filepath.Join(h.Root, "tree/pods/p1/volume/data")); err != nil {
 		t.Errorf("something was unmounted or deleted although the purge was stopped: %v", err)
 	}
-	if err := unix.Unmount(filepath.Join(h.Root, "tree/theirs"), 0); err != nil {
+	if err := unix.Unmount(filepath.Join(h.Root, "tree/foreign"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.purge("/tree", []string{"pods"}, false); err != nil {
+	if err := h.purge("/tree", []string{"pods"}); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(data); err != nil || string(text) != "theirs" {
+	if text, err := os.ReadFile(data); err != nil || string(text) != "foreign" {
 		t.Errorf("what was mounted is gone: %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -12,46 +11,25 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Systemd is what we ask of systemd, in the words of its D-Bus interface (org.freedesktop.systemd1(5)).
-type Systemd interface {
-	// Unit returns the state of a unit; one that nobody knows has the file state "" and is inactive.
-	Unit(ctx context.Context, name string) (UnitStatus, error)
-	// Start, Stop and Restart return when the job is done; a job that failed is an error.
-	Start(ctx context.Context, name string) error
-	Stop(ctx context.Context, name string) error
-	Restart(ctx context.Context, name string) error
-	Enable(ctx context.Context, name string) error
-	Disable(ctx context.Context, name string) error
-	Mask(ctx context.Context, name string) error
-	Unmask(ctx context.Context, name string) error
-	Reload(ctx context.Context) error
-	// ResetFailed forgets that a unit has failed.
-	ResetFailed(ctx context.Context, name string) error
-	// Units lists the names of loaded units that match a pattern such as "*.swap".
-	Units(ctx context.Context, pattern string) ([]string, error)
-	Close()
-}
-
-// UnitStatus is a unit's state.
-type UnitStatus struct {
-	// File is the UnitFileState: enabled, disabled, masked, static, generated, ...; "" when there is no file.
-	File string
-	// Active is the ActiveState: active, activating, inactive, failed, ...
-	Active string
-	// Path is the unit's file.
-	Path string
+// UnitStatus returns the state of a unit, with its process and restarts.
+func (h *Host) UnitStatus(ctx context.Context, name string) (UnitStatus, error) {
+	is, err := h.Systemd.Unit(ctx, name)
+	if err != nil {
+		return is, fmt.Errorf("cannot observe %s: %w", name, err)
+	}
+	return is, nil
 }
 
 func (h *Host) observeUnit(ctx context.Context, name string) (state.Resource, error) {
-	is, err := h.Systemd.Unit(ctx, name)
+	is, err := h.UnitStatus(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("cannot look at %s: %w", name, err)
+		return nil, err
 	}
 	return unit(name, is), nil
 }
 
-// unit reads a status. A service that is starting, or starting again after a crash, counts as running: whether it works is for
-// its health to tell.
+// unit reads a status. A service that is starting, or starting again after a crash, counts as
+// running: whether it works is for its health to tell.
 func unit(name string, is UnitStatus) state.Unit {
 	u := state.Unit{Name: name, Enabled: state.Enablement(is.File)}
 	switch is.File {
@@ -60,12 +38,12 @@ func unit(name string, is UnitStatus) state.Unit {
 	case "masked-runtime":
 		u.Enabled = state.Masked
 	}
-	u.Active = slices.Contains([]string{"active", "activating", "reloading", "refreshing"}, is.Active)
+	u.Active = is.Running()
 	return u
 }
 
-// setUnit starts or stops a unit and enables or disables it. It runs before it is enabled: whoever waits for it need not wait
-// for systemd to read all units again.
+// setUnit starts or stops a unit and enables or disables it. It runs before it is enabled: whoever
+// waits for it need not wait for systemd to read all units again.
 func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error {
 	from, _ := c.From.(state.Unit)
 	if from.Enabled == state.Masked && to.Enabled != state.Masked {
@@ -106,11 +84,13 @@ func (h *Host) stop(ctx context.Context, name string) error {
 	if err := h.job(ctx, "stop", name, h.Systemd.Stop); err != nil {
 		return err
 	}
-	return h.Systemd.ResetFailed(ctx, name)
+	return h.job(ctx, "reset", name, h.Systemd.ResetFailed)
 }
 
 // job does one thing with a unit. When it fails, what the unit has logged last says why.
-func (h *Host) job(ctx context.Context, verb, name string, do func(context.Context, string) error) error {
+func (h *Host) job(
+	ctx context.Context, verb, name string, do func(context.Context, string) error,
+) error {
 	if err := h.touch("%s %s", verb, name); err != nil {
 		return err
 	}
@@ -119,23 +99,32 @@ func (h *Host) job(ctx context.Context, verb, name string, do func(context.Conte
 		return nil
 	}
 	if log := h.Journal(ctx, name, 8); len(log) > 0 && ctx.Err() == nil {
-		return fmt.Errorf("cannot %s %s: %w; its last words:\n  %s", verb, name, err, strings.Join(log, "\n  "))
+		const form = "cannot %s %s: %w; it last logged:\n  %s"
+		return fmt.Errorf(form, verb, name, err, strings.Join(log, "\n  "))
 	}
 	return fmt.Errorf("cannot %s %s: %w", verb, name, err)
 }
 
-// Journal returns the last lines that a unit has logged; none when there is no journal.
+// Journal returns the last lines that a unit has logged; none when there is no journal. What systemd
+// says of the unit counts only where the unit's own processes have said nothing.
 func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 	if h.Root != "" {
 		return nil
 	}
-	out, err := exec.CommandContext(ctx, "journalctl", "--no-pager", "--quiet", "--output=cat", "--unit="+unit, "--lines="+strconv.Itoa(lines)).Output()
-	if err != nil {
-		h.Log.Debug("cannot read the journal", "unit", unit, "error", err)
-		return nil
+	if own := h.journal(ctx, "_SYSTEMD_UNIT="+unit, lines); len(own) > 0 {
+		return own
 	}
-	return slices.DeleteFunc(strings.Split(string(out), "\n"), func(s string) bool { return strings.TrimSpace(s) == "" })
+	return h.journal(ctx, "--unit="+unit, lines)
 }
 
-// errJob is a systemd job that did not end as "done".
-var errJob = errors.New("the job failed")
+func (h *Host) journal(ctx context.Context, match string, lines int) []string {
+	cmd := exec.CommandContext(ctx, "journalctl", "--no-pager", "--quiet", "--output=cat",
+		"--boot", "--lines="+strconv.Itoa(lines), match)
+	out, err := cmd.Output()
+	if err != nil {
+		h.Log.Debug("cannot read the journal", "match", match, "error", err)
+		return nil
+	}
+	blank := func(s string) bool { return strings.TrimSpace(s) == "" }
+	return slices.DeleteFunc(strings.Split(string(out), "\n"), blank)
+}

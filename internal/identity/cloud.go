@@ -1,6 +1,7 @@
-// Package identity proves to Azure who this machine is: as a service principal, a managed identity, an Arc machine or whoever has
-// logged in with the Azure CLI. It makes credentials of Azure's own SDK, keeps kubelet's token, and says in plain words what
-// Entra ID and Resource Manager object to. It reads no configuration file and runs no program of its own.
+// Package identity proves to Azure who this machine is: as a service principal, a managed identity,
+// an Arc machine or whoever has logged in with the Azure CLI. It makes credentials of Azure's own
+// SDK, keeps kubelet's token, and says in plain words what Entra ID and Resource Manager object to.
+// It reads no configuration file and runs no program of its own.
 package identity
 
 import (
@@ -23,25 +24,27 @@ const AKSServer = "6dae42f8-4368-4678-94ff-3960e28e3630"
 // Proxy chooses the proxy of a request; nil means none.
 type Proxy = func(*http.Request) (*url.URL, error)
 
-// Options are how Azure is spoken to: which cloud, through which proxy, and how long a try may take. Only the endpoints tell
-// one Azure from another.
+// Options are how Azure is spoken to: which cloud, through which proxy, and how long a try may
+// take. Only the endpoints tell one Azure from another.
 func Options(c config.Azure, proxy Proxy) policy.ClientOptions {
 	return policy.ClientOptions{
 		Cloud: cloud.Configuration{
 			ActiveDirectoryAuthorityHost: c.AuthorityHost,
 			Services: map[cloud.ServiceName]cloud.ServiceConfiguration{
-				cloud.ResourceManager: {Endpoint: c.ResourceManagerEndpoint, Audience: c.ResourceManagerEndpoint},
+				cloud.ResourceManager: {Endpoint: c.ResourceManagerEndpoint,
+					Audience: c.ResourceManagerEndpoint},
 			},
 		},
-		Transport:        transport(proxy),
-		Retry:            policy.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 30 * time.Second, TryTimeout: 20 * time.Second},
+		Transport: transport(proxy),
+		Retry: policy.RetryOptions{MaxRetries: 3, RetryDelay: 500 * time.Millisecond,
+			MaxRetryDelay: 30 * time.Second, TryTimeout: 20 * time.Second},
 		Telemetry:        policy.TelemetryOptions{ApplicationID: "aks-flex-node"},
 		PerRetryPolicies: []policy.Policy{azureAnswers{}},
 	}
 }
 
-// ARM are the same options for clients of Resource Manager. Its providers are registered by whoever owns the subscription, not
-// by a node.
+// ARM are the same options for clients of Resource Manager. Its providers are registered by whoever
+// owns the subscription, not by a node.
 func ARM(c config.Azure, proxy Proxy) *arm.ClientOptions {
 	return &arm.ClientOptions{ClientOptions: Options(c, proxy), DisableRPRegistration: true}
 }
@@ -56,16 +59,19 @@ func transport(proxy Proxy) *http.Client {
 // localTimeout is how long a service on this machine may take to accept a connection.
 const localTimeout = 2 * time.Second
 
-// local are the options for metadata services, which are on this machine and are never asked through a proxy.
+// local are the options for metadata services, which are on this machine and are never asked
+// through a proxy.
 func local() policy.ClientOptions {
-	direct := transport(nil)
-	direct.Transport.(*http.Transport).DialContext = (&net.Dialer{Timeout: localTimeout}).DialContext
+	direct, dialer := transport(nil), net.Dialer{Timeout: localTimeout}
+	direct.Transport.(*http.Transport).DialContext = dialer.DialContext
 	o := policy.ClientOptions{Transport: direct, PerRetryPolicies: []policy.Policy{azureAnswers{}}}
-	o.Retry = policy.RetryOptions{MaxRetries: 2, RetryDelay: 500 * time.Millisecond, TryTimeout: 10 * time.Second, StatusCodes: []int{404, 410, 429, 500, 502, 503, 504}}
+	o.Retry = policy.RetryOptions{MaxRetries: 2, RetryDelay: 500 * time.Millisecond,
+		TryTimeout: 10 * time.Second, StatusCodes: []int{404, 410, 429, 500, 502, 503, 504}}
 	return o
 }
 
-// azureAnswers refuses answers that no Azure service gives: a page, from a captive portal or a proxy.
+// azureAnswers refuses answers that no Azure service gives: a page, from a captive portal or a
+// proxy.
 type azureAnswers struct{}
 
 func (azureAnswers) Do(r *policy.Request) (*http.Response, error) {

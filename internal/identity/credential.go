@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Manager is the credential that Resource Manager is asked with: the node's own, or for Arc that of whoever registers the machine,
-// a service principal or the user of the Azure CLI.
+// Manager is the credential that Resource Manager is asked with: the node's own, or for Arc that of
+// whoever registers the machine, a service principal or the user of the Azure CLI.
 func Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	switch {
 	case c.ServicePrincipal != nil:
@@ -36,7 +36,8 @@ func Kubelet(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	case config.AuthServicePrincipal:
 		return servicePrincipal(c, proxy)
 	}
-	return nil, errors.New("cannot make tokens for kubelet: it has a certificate, as the configuration asks for")
+	return nil, errors.New("cannot make tokens for kubelet: it has a certificate, as the " +
+		"configuration asks for")
 }
 
 func managedIdentity(clientID string) (azcore.TokenCredential, error) {
@@ -48,7 +49,8 @@ func managedIdentity(clientID string) (azcore.TokenCredential, error) {
 }
 
 func azureCLI(c config.Azure) (azcore.TokenCredential, error) {
-	return azidentity.NewAzureCLICredential(&azidentity.AzureCLICredentialOptions{TenantID: c.TenantID})
+	return azidentity.NewAzureCLICredential(
+		&azidentity.AzureCLICredentialOptions{TenantID: c.TenantID})
 }
 
 func servicePrincipal(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
@@ -60,9 +62,10 @@ func servicePrincipal(c config.Azure, proxy Proxy) (azcore.TokenCredential, erro
 	if err != nil {
 		return nil, err
 	}
-	return azidentity.NewClientSecretCredential(sp.TenantID, sp.ClientID, value, &azidentity.ClientSecretCredentialOptions{
-		ClientOptions: Options(c, proxy), DisableInstanceDiscovery: custom(c),
-	})
+	return azidentity.NewClientSecretCredential(sp.TenantID, sp.ClientID, value,
+		&azidentity.ClientSecretCredentialOptions{
+			ClientOptions: Options(c, proxy), DisableInstanceDiscovery: custom(c),
+		})
 }
 
 func certificate(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
@@ -73,17 +76,21 @@ func certificate(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	}
 	certs, key, err := azidentity.ParseCertificates(data, nil)
 	if err != nil {
-		return nil, fmt.Errorf("cannot use %s: it must hold a certificate and its private key as PEM, unencrypted: %w", sp.CertificateFile, err)
+		return nil, fmt.Errorf("cannot use %s: it must hold a certificate and its private key "+
+			"as PEM, unencrypted: %w", sp.CertificateFile, err)
 	}
-	return azidentity.NewClientCertificateCredential(sp.TenantID, sp.ClientID, certs, key, &azidentity.ClientCertificateCredentialOptions{
-		ClientOptions: Options(c, proxy), DisableInstanceDiscovery: custom(c),
-	})
+	return azidentity.NewClientCertificateCredential(sp.TenantID, sp.ClientID, certs, key,
+		&azidentity.ClientCertificateCredentialOptions{
+			ClientOptions: Options(c, proxy), DisableInstanceDiscovery: custom(c),
+		})
 }
 
-// custom tells whether the authority is one that login.microsoftonline.com does not know, so that it must not be asked about it.
+// custom tells whether the authority is one that login.microsoftonline.com does not know, so that
+// it must not be asked about it.
 func custom(c config.Azure) bool {
 	host := strings.TrimPrefix(c.AuthorityHost, "https://")
-	for _, known := range []string{"login.microsoftonline.com", "login.microsoftonline.us", "login.chinacloudapi.cn", "login.partner.microsoftonline.cn"} {
+	for _, known := range []string{"login.microsoftonline.com", "login.microsoftonline.us",
+		"login.chinacloudapi.cn", "login.partner.microsoftonline.cn"} {
 		if strings.EqualFold(host, known) {
 			return false
 		}

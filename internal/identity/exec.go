@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// execCredential is an ExecCredential of client.authentication.k8s.io: how a credential plugin answers client-go.
+// execCredential is an ExecCredential of client.authentication.k8s.io: how a credential plugin
+// answers client-go.
 type execCredential struct {
 	APIVersion string     `json:"apiVersion"`
 	Kind       string     `json:"kind"`
@@ -19,8 +20,9 @@ type execStatus struct {
 	Expires time.Time `json:"expirationTimestamp"`
 }
 
-// WriteExec writes a token as client-go expects it. info is the environment's KUBERNETES_EXEC_INFO, which says in which version;
-// "" means v1. The time given as the token's end is when it is to be replaced, so that it is early.
+// WriteExec writes a token as client-go expects it. info is the environment's KUBERNETES_EXEC_INFO,
+// which says in which version; "" means v1. The time given as the token's end is when it is to be
+// replaced, so that it is early.
 func WriteExec(w io.Writer, t Token, info string) error {
 	version := "client.authentication.k8s.io/v1"
 	if info != "" {
@@ -31,7 +33,8 @@ func WriteExec(w io.Writer, t Token, info string) error {
 			return fmt.Errorf("cannot read KUBERNETES_EXEC_INFO: %w", err)
 		}
 		if asked.APIVersion != version && asked.APIVersion != version+"beta1" {
-			return fmt.Errorf("cannot answer in %q: only v1 and v1beta1 of client.authentication.k8s.io are known", asked.APIVersion)
+			return fmt.Errorf("cannot answer in %q: only v1 and v1beta1 of "+
+				"client.authentication.k8s.io are known", asked.APIVersion)
 		}
 		version = asked.APIVersion
 	}
@@ -39,5 +42,6 @@ func WriteExec(w io.Writer, t Token, info string) error {
 	if t.Expires.Before(until) {
 		until = t.Expires
 	}
-	return json.NewEncoder(w).Encode(execCredential{APIVersion: version, Kind: "ExecCredential", Status: execStatus{Token: t.Value, Expires: until.UTC().Truncate(time.Second)}})
+	return json.NewEncoder(w).Encode(execCredential{APIVersion: version, Kind: "ExecCredential",
+		Status: execStatus{Token: t.Value, Expires: until.UTC().Truncate(time.Second)}})
 }

@@ -29,40 +29,66 @@ type Need struct {
 // KubeletToken is the need for a token for kubelet.
 func KubeletToken(c config.Azure) Need {
 	return Need{Doing: "get a token for kubelet", Remedy: map[config.AuthMode]string{
-		config.AuthArc:             "look at the Arc agent: azcmagent show, systemctl status himdsd",
-		config.AuthManagedIdentity: "this machine must be an Azure VM, and have the identity that azure.managedIdentity names",
+		config.AuthArc: "check the Arc agent: azcmagent show, systemctl status himdsd",
+		config.AuthManagedIdentity: "this machine must be an Azure VM, and have the identity " +
+			"that azure.managedIdentity names",
 	}[c.AuthMode()]}
 }
 
-// objections are what Entra ID says by number, and what to do (Microsoft Entra authentication error codes).
+// objections are what Entra ID says by number, and what to do (Microsoft Entra authentication error
+// codes).
 var objections = map[int]struct{ problem, remedy string }{
-	7000215: {"the service principal's secret is wrong", "azure.servicePrincipal.clientSecret must be the secret's value, not its id"},
-	7000222: {"the service principal's secret has expired", "make a new one (az ad app credential reset) and put it into the configuration"},
-	700016:  {"the application is not known in this tenant", "check azure.servicePrincipal.clientId and azure.tenantId"},
-	90002:   {"Entra ID does not know this tenant", "check azure.tenantId and azure.cloud"},
-	700027:  {"the certificate is not registered with the application", "add it to the application (az ad app credential reset --cert), or correct azure.servicePrincipal.certificateFile"},
-	700024:  {"Entra ID does not accept the time of the request", "check this machine's clock (timedatectl)"},
-	65001:   {"nobody has consented to what the application wants", "an administrator of the tenant must consent to it"},
-	500011:  {"the tenant does not know what the token is for", "check azure.cloud and azure.resourceManagerEndpoint"},
-	50020:   {"the account is not a member of the tenant", "log in with another account: az login --tenant"},
-	700082:  {"the login has expired", "log in again: az login"},
-	50173:   {"the login has been revoked", "log in again: az login"},
+	7000215: {"the service principal's secret is wrong",
+		"azure.servicePrincipal.clientSecret must be the secret's value, not its id"},
+	7000222: {"the service principal's secret has expired",
+		"make a new one (az ad app credential reset) and put it into the configuration"},
+	700016: {"the application is not known in this tenant",
+		"check azure.servicePrincipal.clientId and azure.tenantId"},
+	90002: {"Entra ID does not know this tenant", "check azure.tenantId and azure.cloud"},
+	700027: {"the certificate is not registered with the application, or has expired",
+		"add a valid one to the application (az ad app credential reset --cert), or correct " +
+			"azure.servicePrincipal.certificateFile"},
+	700024: {"Entra ID does not accept the time of the request",
+		"check this machine's clock (timedatectl)"},
+	65001: {"nobody has consented to what the application wants",
+		"an administrator of the tenant must consent to it"},
+	500011: {"the tenant does not know what the token is for",
+		"check azure.cloud and azure.resourceManagerEndpoint"},
+	50020: {"the account is not a member of the tenant",
+		"log in with another account: az login --tenant"},
+	700082: {"the login has expired", "log in again: az login"},
+	50173:  {"the login has been revoked", "log in again: az login"},
 }
 
-// Explain says in plain words why Azure could not be asked, or refused, and what to do. The cause stays in the error.
+// Explain says in plain words why Azure could not be asked, or refused, and what to do. The cause
+// remains in the error.
 func Explain(err error, need Need) error {
 	if err == nil {
 		return nil
 	}
 	problem, remedy := diagnose(err, need)
 	if problem == "" {
-		text := fmt.Sprintf("cannot %s: %s", need.Doing, strings.Join(strings.Fields(err.Error()), " "))
+		text := fmt.Sprintf("cannot %s: %s", need.Doing,
+			strings.Join(strings.Fields(err.Error()), " "))
 		if need.Remedy != "" {
 			text += "; " + need.Remedy
 		}
 		return &explained{text: text, cause: err}
 	}
-	return &explained{text: fmt.Sprintf("cannot %s: %s; %s", need.Doing, problem, remedy), cause: err}
+	return &explained{text: fmt.Sprintf("cannot %s: %s; %s", need.Doing, problem, remedy),
+		cause: err}
+}
+
+// Refused tells whether the issuer has refused the credential itself, so that trying again with the same
+// one does not help: that it cannot be reached, throttles or has a problem of its own is no refusal.
+func Refused(err error) bool {
+	failed, ok := errors.AsType[*azidentity.AuthenticationFailedError](err)
+	if !ok || failed.RawResponse == nil {
+		return false
+	}
+	status := failed.RawResponse.StatusCode
+	return status == http.StatusBadRequest || status == http.StatusUnauthorized ||
+		status == http.StatusForbidden
 }
 
 // explained shows what a person needs and keeps the cause for programs.
@@ -87,10 +113,12 @@ func diagnose(err error, need Need) (problem, remedy string) {
 		return manager(refused, need)
 	}
 	if name, ok := errors.AsType[*net.DNSError](err); ok {
-		return "the name " + name.Name + " does not resolve", "check the DNS servers of this machine (resolvectl status), and azure.cloud"
+		return "the name " + name.Name + " does not resolve",
+			"check the DNS servers of this machine (resolvectl status), and azure.cloud"
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return fmt.Sprintf("cannot connect to %v", op.Addr), "check the network, the firewall and the proxy"
+		return fmt.Sprintf("cannot connect to %v", op.Addr),
+			"check the network, the firewall and the proxy"
 	}
 	return "", ""
 }
@@ -120,21 +148,26 @@ func entra(response *http.Response) (problem, remedy string) {
 
 // manager reads an answer of Resource Manager.
 func manager(refused *azcore.ResponseError, need Need) (problem, remedy string) {
-	missing := []string{"ResourceNotFound", "ResourceGroupNotFound", "SubscriptionNotFound", "InvalidSubscriptionId", "NotFound"}
+	missing := []string{"ResourceNotFound", "ResourceGroupNotFound", "SubscriptionNotFound",
+		"InvalidSubscriptionId", "NotFound"}
 	switch {
 	case refused.StatusCode == http.StatusForbidden && need.Role != "":
 		return fmt.Sprintf("the identity lacks permission on %s", need.Scope),
-			fmt.Sprintf("ask an owner for the role %q there: az role assignment create --role %q --scope %s --assignee CLIENT-ID", need.Role, need.Role, need.Scope)
+			fmt.Sprintf("ask an owner for the role %q there: az role assignment create --role "+
+				"%q --scope %s --assignee CLIENT-ID", need.Role, need.Role, need.Scope)
 	case refused.ErrorCode == "SubscriptionNotFound":
-		return "there is no such subscription, or the identity may see nothing in it", "check azure.targetCluster.resourceId, azure.subscriptionId and azure.tenantId"
+		return "there is no such subscription, or the identity may see nothing in it",
+			"check azure.targetCluster.resourceId, azure.subscriptionId and azure.tenantId"
 	case slices.Contains(missing, refused.ErrorCode):
 		return fmt.Sprintf("%s does not exist", need.Scope), "check azure.targetCluster.resourceId"
 	case refused.StatusCode == http.StatusUnauthorized:
-		return "Resource Manager does not accept the identity's token (401)", "check azure.tenantId and this machine's clock (timedatectl)"
+		return "Resource Manager does not accept the identity's token (401)",
+			"check azure.tenantId and this machine's clock (timedatectl)"
 	case refused.StatusCode == http.StatusTooManyRequests:
 		return "Resource Manager is throttling this identity (429)", "try again in a few minutes"
 	case refused.StatusCode >= 500:
-		return fmt.Sprintf("Resource Manager has a problem of its own (%d)", refused.StatusCode), "try again later"
+		return fmt.Sprintf("Resource Manager has a problem of its own (%d)", refused.StatusCode),
+			"try again later"
 	}
 	return "", ""
 }

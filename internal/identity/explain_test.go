@@ -12,7 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// What a person reads when Azure cannot be asked, or refuses: one sentence that says what is wrong, and what to do.
+// What a person reads when Azure cannot be asked, or refuses: one sentence that says what is wrong,
+// and what to do.
 func TestExplain(t *testing.T) {
 	const reader = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 	give := func(sim *azuresim.Sim) {
@@ -21,7 +22,9 @@ func TestExplain(t *testing.T) {
 	fault := func(service azuresim.Service, f azuresim.Fault) func(*azuresim.Sim, *config.Azure) {
 		return func(sim *azuresim.Sim, _ *config.Azure) {
 			give(sim)
-			sim.Adjust(func(k *azuresim.Knobs) { k.Faults = map[azuresim.Service]azuresim.Fault{service: f} })
+			sim.Adjust(func(k *azuresim.Knobs) {
+				k.Faults = map[azuresim.Service]azuresim.Fault{service: f}
+			})
 		}
 	}
 	tests := []struct {
@@ -30,41 +33,67 @@ func TestExplain(t *testing.T) {
 		want   []string // "" for success
 	}{
 		{"all is well", func(sim *azuresim.Sim, _ *config.Azure) { give(sim) }, nil},
-		{"wrong secret", func(_ *azuresim.Sim, c *config.Azure) { c.ServicePrincipal.ClientSecret = "guess" }, []string{"AADSTS7000215", "must be the secret's value"}},
+		{"wrong secret", func(_ *azuresim.Sim,
+			c *config.Azure) {
+			c.ServicePrincipal.ClientSecret = "guess"
+		},
+			[]string{"AADSTS7000215", "must be the secret's value"}},
 		{"expired secret", func(sim *azuresim.Sim, _ *config.Azure) {
-			sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID, Secrets: []azuresim.Secret{{Value: canary, Expires: time.Now().Add(-time.Hour)}}})
+			sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
+				Secrets: []azuresim.Secret{{Value: canary, Expires: time.Now().Add(-time.Hour)}}})
 		}, []string{"AADSTS7000222", "az ad app credential reset"}},
 		{"wrong application", func(_ *azuresim.Sim, c *config.Azure) {
 			c.ServicePrincipal.ClientID = "aaaaaaaa-0000-0000-0000-000000000009"
 		}, []string{"AADSTS700016", "azure.servicePrincipal.clientId"}},
-		{"wrong tenant", func(_ *azuresim.Sim, c *config.Azure) { c.ServicePrincipal.TenantID = subscription }, []string{"tenant"}},
+		{"wrong tenant", func(_ *azuresim.Sim,
+			c *config.Azure) {
+			c.ServicePrincipal.TenantID = subscription
+		}, []string{"tenant"}},
 		{"no consent", func(sim *azuresim.Sim, _ *config.Azure) {
-			sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID, ConsentMissing: true, Secrets: []azuresim.Secret{{Value: canary}}})
+			sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
+				ConsentMissing: true, Secrets: []azuresim.Secret{{Value: canary}}})
 		}, []string{"AADSTS65001", "an administrator of the tenant must consent"}},
-		{"no role", func(*azuresim.Sim, *config.Azure) {}, []string{"lacks permission on " + clusterID, config.RoleClusterUser, "az role assignment create"}},
+		{"no role", func(*azuresim.Sim, *config.Azure) {},
+			[]string{"lacks permission on " + clusterID, config.RoleClusterUser,
+				"az role assignment create"}},
 		{"another subscription", func(sim *azuresim.Sim, c *config.Azure) {
-			c.TargetCluster.ResourceID = strings.Replace(clusterID, subscription, "99999999-9999-9999-9999-999999999999", 1)
+			c.TargetCluster.ResourceID = strings.Replace(clusterID, subscription,
+				"99999999-9999-9999-9999-999999999999", 1)
 		}, []string{"there is no such subscription", "azure.targetCluster.resourceId"}},
 		{"no such cluster", func(sim *azuresim.Sim, c *config.Azure) {
 			sim.Assign(azuresim.Assignment{Scope: groupID, RoleID: reader, PrincipalID: objectID})
 			c.TargetCluster.ResourceID = clusterID + "x"
 		}, []string{clusterID + "x does not exist"}},
-		{"a page instead of Resource Manager", fault(azuresim.ARM, azuresim.Fault{HTML: true}), []string{"is not Azure: it sent a web page", "check the proxy"}},
-		{"a page instead of Entra ID", fault(azuresim.Entra, azuresim.Fault{HTML: true}), []string{"is not Azure: it sent a web page"}},
-		{"Resource Manager is throttling", fault(azuresim.ARM, azuresim.Fault{Status: 429}), []string{"throttling", "try again"}},
-		{"Resource Manager throttles a while", fault(azuresim.ARM, azuresim.Fault{Status: 429, Times: 2}), nil},
-		{"Resource Manager is ill", fault(azuresim.ARM, azuresim.Fault{Status: 503}), []string{"a problem of its own (503)", "try again later"}},
-		{"Resource Manager hangs up a while", fault(azuresim.ARM, azuresim.Fault{Outage: true, Times: 2}), nil},
-		{"Entra ID is ill", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"}), []string{"a problem of its own"}},
-		{"Entra ID is ill a while", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token", Times: 2}), nil},
+		{"a page instead of Resource Manager", fault(azuresim.ARM, azuresim.Fault{HTML: true}),
+			[]string{"is not Azure: it sent a web page", "check the proxy"}},
+		{"a page instead of Entra ID", fault(azuresim.Entra, azuresim.Fault{HTML: true}),
+			[]string{"is not Azure: it sent a web page"}},
+		{"Resource Manager is throttling", fault(azuresim.ARM, azuresim.Fault{Status: 429}),
+			[]string{"throttling", "try again"}},
+		{"Resource Manager throttles a while",
+			fault(azuresim.ARM, azuresim.Fault{Status: 429, Times: 2}), nil},
+		{"Resource Manager is ill", fault(azuresim.ARM, azuresim.Fault{Status: 503}),
+			[]string{"a problem of its own (503)", "try again later"}},
+		{"Resource Manager hangs up a while",
+			fault(azuresim.ARM, azuresim.Fault{Outage: true, Times: 2}), nil},
+		{"Entra ID is ill", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"}),
+			[]string{"a problem of its own"}},
+		{"Entra ID is ill a while", fault(azuresim.Entra,
+			azuresim.Fault{Status: 503, Match: "token", Times: 2}), nil},
 		{"slow", fault(azuresim.ARM, azuresim.Fault{Latency: 100 * time.Millisecond}), nil},
-		{"nobody there", func(_ *azuresim.Sim, c *config.Azure) { c.ResourceManagerEndpoint = "https://127.0.0.1:1" }, []string{"500011"}},
+		{"nobody there", func(_ *azuresim.Sim,
+			c *config.Azure) {
+			c.ResourceManagerEndpoint = "https://127.0.0.1:1"
+		},
+			[]string{"500011"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			sim, c := azure(t), principal()
 			tt.change(sim, &c)
-			err := Explain(readCluster(t, c), Need{Doing: "read the cluster", Role: config.RoleClusterUser, Scope: c.TargetCluster.ResourceID})
+			err := Explain(readCluster(t, c),
+				Need{Doing: "read the cluster", Role: config.RoleClusterUser,
+					Scope: c.TargetCluster.ResourceID})
 			if len(tt.want) == 0 {
 				if err != nil {
 					t.Errorf("%v", err)
@@ -79,7 +108,9 @@ func TestExplain(t *testing.T) {
 					t.Errorf("%q does not say %q", err, want)
 				}
 			}
-			if text := err.Error(); strings.Contains(text, canary) || strings.Contains(text, "\n") || !strings.HasPrefix(text, "cannot read the cluster: ") {
+			if text := err.Error(); strings.Contains(text, canary) ||
+				strings.Contains(text, "\n") ||
+				!strings.HasPrefix(text, "cannot read the cluster: ") {
 				t.Errorf("not one clear sentence without secrets: %q", text)
 			}
 		})
@@ -93,7 +124,8 @@ func readCluster(t *testing.T, c config.Azure) error {
 		t.Fatal(err)
 	}
 	options := ARM(c, nil)
-	options.Retry = policy.RetryOptions{MaxRetries: 2, RetryDelay: time.Millisecond, MaxRetryDelay: 2 * time.Millisecond}
+	options.Retry = policy.RetryOptions{MaxRetries: 2, RetryDelay: time.Millisecond,
+		MaxRetryDelay: 2 * time.Millisecond}
 	id := config.TargetCluster{ResourceID: c.TargetCluster.ResourceID}
 	sub, group, name := id.ID()
 	client, err := armcontainerservice.NewManagedClustersClient(sub, credential, options)

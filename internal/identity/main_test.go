@@ -19,7 +19,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { behind.Load().ServeHTTP(w, r) }))
+	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		behind.Load().ServeHTTP(w, r)
+	}))
 	code := azuresimtest.Main(m)
 	server.Close()
 	os.Exit(code)
@@ -40,9 +43,12 @@ func azure(t *testing.T) *azuresim.Sim {
 	t.Helper()
 	sim := &azuresim.Sim{}
 	sim.Load(azuresim.World{
-		Subscriptions: []azuresim.Subscription{{ID: subscription}}, ResourceGroups: []string{groupID},
-		Applications: []azuresim.Application{{ClientID: clientID, ObjectID: objectID, Secrets: []azuresim.Secret{{Value: canary}}}},
-		Clusters:     []azuresim.Cluster{{ID: clusterID, Server: "https://prod.example.com:443", CA: "PEM", Entra: true, AzureRBAC: true}},
+		Subscriptions:  []azuresim.Subscription{{ID: subscription}},
+		ResourceGroups: []string{groupID},
+		Applications: []azuresim.Application{{ClientID: clientID, ObjectID: objectID,
+			Secrets: []azuresim.Secret{{Value: canary}}}},
+		Clusters: []azuresim.Cluster{{ID: clusterID, Server: "https://prod.example.com:443",
+			CA: "PEM", Entra: true, AzureRBAC: true}},
 	})
 	behind.Store(sim)
 	return sim
@@ -51,8 +57,11 @@ func azure(t *testing.T) *azuresim.Sim {
 // principal is the configuration of the service principal.
 func principal() config.Azure {
 	return config.Azure{
-		TenantID: tenant, Cloud: config.PublicCloud, AuthorityHost: server.URL, ResourceManagerEndpoint: server.URL,
-		ServicePrincipal: &config.ServicePrincipal{TenantID: tenant, ClientID: clientID, ClientSecret: canary},
-		TargetCluster:    config.TargetCluster{ResourceID: clusterID}, KubeletCredential: config.CredentialToken,
+		TenantID: tenant, Cloud: config.PublicCloud, AuthorityHost: server.URL,
+		ResourceManagerEndpoint: server.URL,
+		ServicePrincipal: &config.ServicePrincipal{TenantID: tenant, ClientID: clientID,
+			ClientSecret: canary},
+		TargetCluster:     config.TargetCluster{ResourceID: clusterID},
+		KubeletCredential: config.CredentialToken,
 	}
 }

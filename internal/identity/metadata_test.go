@@ -3,11 +3,14 @@ package identity
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
@@ -16,32 +19,41 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// ask gets a token for kubelet from the metadata service of an Arc machine at a URL.
-func ask(t *testing.T, endpoint string) error {
+// askMetadata gets a token for kubelet from the metadata service of an Arc machine at a URL.
+func askMetadata(t *testing.T, endpoint string) error {
 	t.Helper()
 	// azidentity takes these for an Arc machine's; on a real one it finds the agent's files.
 	t.Setenv("IDENTITY_ENDPOINT", endpoint+"/metadata/identity/oauth2/token")
 	t.Setenv("IMDS_ENDPOINT", endpoint)
-	c := config.Azure{TenantID: tenant, Arc: &config.Arc{}, KubeletCredential: config.CredentialToken}
+	c := config.Azure{TenantID: tenant, Arc: &config.Arc{},
+		KubeletCredential: config.CredentialToken}
 	credential, err := Kubelet(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{AKSServer + "/.default"}})
+	_, err = credential.GetToken(t.Context(),
+		policy.TokenRequestOptions{Scopes: []string{AKSServer + "/.default"}})
 	return Explain(err, KubeletToken(c))
 }
 
-// The Arc agent's metadata service is asked by azidentity's own source, which reads its challenge only where it belongs.
+// The Arc agent's metadata service is asked by azidentity's own source, which reads its challenge
+// only where it belongs.
 func TestArcMetadataIsConfined(t *testing.T) {
 	azure(t)
 	outside := filepath.Join(t.TempDir(), "stolen.key")
 	if err := os.WriteFile(outside, []byte("the secret of somebody else"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	himds := httptest.NewServer(&azuresim.ArcMetadata{Identity: func() (azuresim.MachineIdentity, error) { return azuresim.MachineIdentity{}, nil }, Tokens: t.TempDir(), Realm: outside})
+	himds := httptest.NewServer(&azuresim.ArcMetadata{Identity: func() (azuresim.MachineIdentity,
+		error) {
+		return azuresim.MachineIdentity{}, nil
+	}, Tokens: t.TempDir(), Realm: outside})
 	t.Cleanup(himds.Close)
-	err := ask(t, himds.URL)
-	if err == nil || !strings.HasPrefix(err.Error(), "cannot get a token for kubelet: ") || strings.Contains(err.Error(), "somebody else") || !strings.Contains(err.Error(), "azcmagent show") || strings.Contains(err.Error(), "\n") {
+	err := askMetadata(t, himds.URL)
+	if err == nil || !strings.HasPrefix(err.Error(), "cannot get a token for kubelet: ") ||
+		strings.Contains(err.Error(), "somebody else") ||
+		!strings.Contains(err.Error(), "azcmagent show") ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("a challenge outside of the agent's directory: %v", err)
 	}
 }
@@ -49,8 +61,9 @@ func TestArcMetadataIsConfined(t *testing.T) {
 func TestMetadataServiceIsAbsent(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	err := ask(t, gone.URL)
-	if err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(gone.URL, "http://")) || strings.Contains(err.Error(), "\n") {
+	err := askMetadata(t, gone.URL)
+	if err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(gone.URL, "http://")) ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("no metadata service: %v", err)
 	}
 }
@@ -73,7 +86,8 @@ func TestSecretFromElsewhere(t *testing.T) {
 	for _, tt := range tests {
 		t.Setenv("CREDENTIALS_DIRECTORY", tt.credentials)
 		got, err := secret(config.ServicePrincipal{ClientSecretFile: tt.file})
-		if got != tt.want || (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+		if got != tt.want || (err != nil) != (tt.err != "") || err != nil &&
+			!strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s with %q: %q, %v", tt.file, tt.credentials, got, err)
 		}
 	}
@@ -88,24 +102,38 @@ func TestCertificateFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	cert := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw}))
-	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID, Certificates: []string{cert}})
+	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
+		Certificates: []string{cert}})
 	dir := t.TempDir()
 	for _, tt := range []struct{ name, text, err string }{
-		{"both", cert + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})), ""},
+		{"both", cert + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})),
+			""},
 		{"no key", cert, "certificate and its private key as PEM"},
 		{"nonsense", "nonsense", "certificate and its private key as PEM"},
 	} {
 		c := principal()
-		c.ServicePrincipal.ClientSecret, c.ServicePrincipal.CertificateFile = "", filepath.Join(dir, tt.name)
-		if err := os.WriteFile(c.ServicePrincipal.CertificateFile, []byte(tt.text), 0o600); err != nil {
+		c.ServicePrincipal.ClientSecret, c.ServicePrincipal.CertificateFile = "",
+			filepath.Join(dir, tt.name)
+		if err := os.WriteFile(c.ServicePrincipal.CertificateFile, []byte(tt.text),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		credential, err := Kubelet(c, nil)
 		if err == nil {
-			_, err = credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{AKSServer + "/.default"}})
+			_, err = credential.GetToken(t.Context(),
+				policy.TokenRequestOptions{Scopes: []string{AKSServer + "/.default"}})
 		}
 		if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
 		}
 	}
+}
+
+// metadata is a metadata service of App Service's kind, which counts.
+type metadata struct{ asked int }
+
+func (m *metadata) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	m.asked++
+	fmt.Fprintf(w, `{"access_token":"t","expires_on":"%d","resource":%q,"token_type":"Bearer"}`,
+		time.Now().Add(12*time.Hour).Unix(), AKSServer)
 }

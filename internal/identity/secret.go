@@ -9,8 +9,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// secret returns the application's secret: from the configuration, from its file, or from a credential of systemd, which a name
-// without a slash means (systemd.exec(5), LoadCredential=).
+// secret returns the application's secret: from the configuration, from its file, or from a
+// credential of systemd, which a name without a slash means (systemd.exec(5), LoadCredential=).
 func secret(p config.ServicePrincipal) (string, error) {
 	if p.ClientSecretFile == "" {
 		return p.ClientSecret.Reveal(), nil
@@ -19,7 +19,8 @@ func secret(p config.ServicePrincipal) (string, error) {
 	if !strings.Contains(path, "/") {
 		dir := os.Getenv("CREDENTIALS_DIRECTORY")
 		if dir == "" {
-			return "", fmt.Errorf("cannot read the credential %s: systemd has given this process none; run it in a unit with LoadCredential=%s", path, path)
+			return "", fmt.Errorf("cannot read the credential %s: systemd has given this "+
+				"process none; run it in a unit with LoadCredential=%s", path, path)
 		}
 		path = filepath.Join(dir, path)
 	}
@@ -29,7 +30,8 @@ func secret(p config.ServicePrincipal) (string, error) {
 	}
 	text := strings.TrimRight(string(data), "\r\n")
 	if text == "" {
-		return "", fmt.Errorf("cannot use %s: it is empty; it must hold the service principal's secret and nothing else", path)
+		return "", fmt.Errorf("cannot use %s: it is empty; it must hold the service principal's "+
+			"secret and nothing else", path)
 	}
 	return text, nil
 }

@@ -7,20 +7,22 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"golang.org/x/sys/unix"
 )
 
-// Cache hands out one identity's tokens to many short processes: kubelet calls for a token every time one has grown old. A token is
-// kept in a file that only root reads; one process at a time asks the issuer; and while the issuer is down the last token is
-// handed out as long as it is good.
+// Cache hands out one identity's tokens to many short processes: kubelet calls for a token every
+// time one has grown old. A token is kept in a file that only root reads; one process at a time
+// asks the issuer; and while the issuer is down the last token is handed out as long as it is good.
 type Cache struct {
 	// Dir holds the files; it is made, 0700.
 	Dir string
-	// Key tells identities apart: a token that was kept under another one is not used.
+	// Key tells identities and their secrets apart (see the function Key). Each key has a file of
+	// its own, so that a node that goes back to its former secret finds the token that it had.
 	Key string
 	// Scope is what the token is for.
 	Scope string
@@ -28,7 +30,8 @@ type Cache struct {
 	Credential func() (Credential, error)
 	// Need explains why there is no token.
 	Need Need
-	// Warn is told why a token could not be kept, which is no reason not to hand it out; nil tells nobody.
+	// Warn is told why a token could not be kept, which is no reason not to hand it out; nil tells
+	// nobody.
 	Warn func(error)
 	// Now is the clock; nil is the real one.
 	Now func() time.Time
@@ -51,8 +54,8 @@ const (
 	margin = 30 * time.Second
 	// retryAfter is when the issuer is asked again after it has failed.
 	retryAfter = 20 * time.Second
-	// issuerTimeout bounds one conversation with the issuer.
-	issuerTimeout = 45 * time.Second
+	// lockPoll is how often a process asks whether the lock is free.
+	lockPoll = 5 * time.Millisecond
 )
 
 func (c Cache) now() time.Time {
@@ -62,7 +65,19 @@ func (c Cache) now() time.Time {
 	return c.Now()
 }
 
-func (c Cache) file() string { return filepath.Join(c.Dir, "token.json") }
+// The names in Dir. Before there was a file for each key, the one token was in oldFile.
+const (
+	filePrefix = "token-"
+	fileSuffix = ".json"
+	tempPrefix = ".token-"
+	oldFile    = "token.json"
+	lockFile   = "token.lock"
+)
+
+// fileName is where the token of a key is kept. The file itself says the whole key.
+func fileName(key string) string { return filePrefix + key[:min(16, len(key))] + fileSuffix }
+
+func (c Cache) file() string { return filepath.Join(c.Dir, fileName(c.Key)) }
 
 // Token returns a token that is good for a while.
 func (c Cache) Token(ctx context.Context) (Token, error) {
@@ -71,18 +86,21 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 		return kept, nil
 	}
 	unlock, err := c.lock(ctx, ok)
+	defer unlock()
 	if errors.Is(err, errBusy) {
 		return kept, nil // it is still good, and somebody fetches the next one
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !ok {
+		if err == nil {
+			err = fmt.Errorf("cannot get a token: %w", ctx.Err())
+		}
 		return Token{}, err
 	}
 	c.warn(err)
-	defer unlock()
 	if kept, ok = c.kept(); ok && c.now().Before(kept.Refresh) {
 		return kept, nil
 	}
-	fresh, err := c.fetch(ctx)
+	fresh, err := ask(ctx, c.Credential, c.Scope, c.Need, c.now)
 	if err != nil && ok {
 		kept.Refresh = c.now().Add(retryAfter)
 		c.warn(c.keep(kept))
@@ -91,8 +109,45 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 	if err != nil {
 		return Token{}, err
 	}
+	fresh.Key = c.Key
 	c.warn(c.keep(fresh))
 	return fresh, nil
+}
+
+// Clean removes the tokens of all keys but its own and those given, and what a process that was
+// killed has left over. A directory that does not exist is clean.
+func (c Cache) Clean(keep ...string) error {
+	entries, err := os.ReadDir(c.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot read the directory of the tokens: %w", err)
+	}
+	// A temporary file may be one that another process is writing, under the lock.
+	unlock, busy := c.lock(context.Background(), true)
+	defer unlock()
+	names := []string{fileName(c.Key)}
+	for _, key := range keep {
+		names = append(names, fileName(key))
+	}
+	var errs []error
+	for _, e := range entries {
+		name := e.Name()
+		token := strings.HasPrefix(name, filePrefix) && strings.HasSuffix(name, fileSuffix)
+		temporary := strings.HasPrefix(name, tempPrefix)
+		switch {
+		case token && slices.Contains(names, name), temporary && busy != nil:
+			continue
+		case !token && !temporary && name != oldFile:
+			continue
+		}
+		err := os.Remove(filepath.Join(c.Dir, name))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("cannot remove an old token: %w", err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (c Cache) warn(err error) {
@@ -114,32 +169,13 @@ func (c Cache) kept() (Token, bool) {
 	return t, c.now().Add(margin).Before(t.Expires)
 }
 
-func (c Cache) fetch(ctx context.Context) (Token, error) {
-	ctx, cancel := context.WithTimeout(ctx, issuerTimeout)
-	defer cancel()
-	credential, err := c.Credential()
-	if err != nil {
-		return Token{}, err
-	}
-	got, err := credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{c.Scope}})
-	if err != nil {
-		return Token{}, Explain(err, c.Need)
-	}
-	now := c.now()
-	t := Token{Value: got.Token, Expires: got.ExpiresOn, Refresh: now.Add(got.ExpiresOn.Sub(now) * 2 / 3), Key: c.Key}
-	if soon := got.RefreshOn; !soon.IsZero() && soon.Before(t.Refresh) {
-		t.Refresh = soon
-	}
-	return t, nil
-}
-
 // keep writes the token whole, readable by root from its first byte.
 func (c Cache) keep(t Token) error {
 	data, err := json.Marshal(t)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	temp, err := os.CreateTemp(c.Dir, ".token-*") // 0600 (os.CreateTemp)
+	temp, err := os.CreateTemp(c.Dir, tempPrefix+"*") // 0600 (os.CreateTemp)
 	if err != nil {
 		return fmt.Errorf("cannot keep the token: %w", err)
 	}
@@ -158,14 +194,15 @@ func (c Cache) keep(t Token) error {
 // errBusy tells that another process has the lock.
 var errBusy = errors.New("another process has the lock")
 
-// lock makes this the one process that asks the issuer. With try it does not wait. Where there can be no lock, the error says why,
-// and unlock does nothing.
+// lock makes this the one process that asks the issuer. With try it does not wait. Where there can
+// be no lock, the error says why, and unlock does nothing.
 func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 	nothing := func() {}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nothing, fmt.Errorf("cannot keep the token: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(c.Dir, "token.lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(filepath.Join(c.Dir, lockFile), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW,
+		0o600)
 	if err != nil {
 		return nothing, fmt.Errorf("cannot lock the token: %w", err)
 	}
@@ -184,8 +221,9 @@ func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 		select {
 		case <-ctx.Done():
 			f.Close()
-			return nothing, fmt.Errorf("cannot wait for the token that another process is getting: %w", ctx.Err())
-		case <-time.After(5 * time.Millisecond):
+			return nothing, fmt.Errorf("cannot wait for the token that another process is "+
+				"getting: %w", ctx.Err())
+		case <-time.After(lockPoll):
 		}
 	}
 }

@@ -1,68 +1,89 @@
-// Package kube is what we ask of Kubernetes: the Node and its readiness, cordon and drain, certificate requests; and, when it does
-// not answer, which layer between this machine and a Ready Node is broken.
+// Package kube is what we ask of Kubernetes: the Node and its readiness, its lease and its pods,
+// cordon and drain, certificate requests, and who we are. Probe says which layer between this
+// machine and the API server is broken. What the answers mean for the health of a node is said by
+// package health.
 package kube
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 )
 
 // Proxy chooses the proxy of a request; nil means none.
 type Proxy = func(*http.Request) (*url.URL, error)
 
+// Dial opens a connection; nil means the network.
+type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Options is how connections are made.
+type Options struct {
+	Proxy Proxy
+	Dial  Dial
+}
+
 // Client speaks to one API server with one credential.
 type Client struct {
-	core, policy, certificates, authorization *rest.RESTClient
-	http                                      *http.Client
+	core, authentication, authorization *rest.RESTClient
+	certificates, coordination          *rest.RESTClient
+	// watch is core for requests whose answer takes as long as the caller wants.
+	watch *rest.RESTClient
+	http  *http.Client
 }
 
 // requestTimeout bounds each single request.
 const requestTimeout = 15 * time.Second
 
-// FromKubeconfig reads server and credential from a kubeconfig, as kubelet writes it: a client certificate that is replaced in
-// its file is picked up.
-func FromKubeconfig(path string, proxy Proxy) (*Client, error) {
-	c, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use %s: %w", path, err)
-	}
-	return newClient(c, proxy)
-}
-
 // FromToken uses a bearer token. CA holds PEM certificates.
-func FromToken(server string, ca []byte, token string, proxy Proxy) (*Client, error) {
-	return newClient(&rest.Config{Host: server, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, proxy)
+func FromToken(server string, ca []byte, token string, o Options) (*Client, error) {
+	tls := rest.TLSClientConfig{CAData: ca}
+	return newClient(&rest.Config{Host: server, BearerToken: token, TLSClientConfig: tls}, o)
 }
 
-func newClient(c *rest.Config, proxy Proxy) (*Client, error) {
-	if proxy == nil {
-		proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
+// FromCertificate uses a client certificate and its key, both in the file pemPath, as kubelet keeps
+// its own (pki/kubelet-client-current.pem). The file is read again when it changes. CA holds PEM
+// certificates.
+func FromCertificate(server string, ca []byte, pemPath string, o Options) (*Client, error) {
+	tls := rest.TLSClientConfig{CAData: ca, CertFile: pemPath, KeyFile: pemPath}
+	return newClient(&rest.Config{Host: server, TLSClientConfig: tls}, o)
+}
+
+func newClient(c *rest.Config, o Options) (*Client, error) {
+	c.Proxy, c.Dial, c.UserAgent, c.QPS = o.Proxy, o.Dial, "aks-flex-node", -1
+	if c.Proxy == nil {
+		c.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	}
-	c.Proxy, c.UserAgent, c.Timeout, c.QPS = proxy, "aks-flex-node", requestTimeout, -1
-	client, err := rest.HTTPClientFor(c)
+	client, err := httpClient(c)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for %s: %w", c.Host, err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, policyv1.AddToScheme, certificatesv1.AddToScheme, authorizationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
+		certificatesv1.AddToScheme, coordinationv1.AddToScheme,
+	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("internal error: %w", err)
 		}
 	}
 	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
-	group := func(path string, gv schema.GroupVersion) *rest.RESTClient {
+	groupWith := func(client *http.Client, path string, gv schema.GroupVersion) *rest.RESTClient {
 		gc := rest.CopyConfig(c)
 		gc.APIPath, gc.GroupVersion, gc.NegotiatedSerializer = path, &gv, codecs
 		rc, groupErr := rest.RESTClientForConfigAndClient(gc, client)
@@ -71,15 +92,53 @@ func newClient(c *rest.Config, proxy Proxy) (*Client, error) {
 		}
 		return rc
 	}
+	group := func(path string, gv schema.GroupVersion) *rest.RESTClient {
+		return groupWith(client, path, gv)
+	}
+	patient := &http.Client{Transport: client.Transport}
 	k := &Client{
-		core:          group("/api", corev1.SchemeGroupVersion),
-		policy:        group("/apis", policyv1.SchemeGroupVersion),
-		certificates:  group("/apis", certificatesv1.SchemeGroupVersion),
-		authorization: group("/apis", authorizationv1.SchemeGroupVersion),
-		http:          client,
+		core:           group("/api", corev1.SchemeGroupVersion),
+		authentication: group("/apis", authenticationv1.SchemeGroupVersion),
+		authorization:  group("/apis", authorizationv1.SchemeGroupVersion),
+		certificates:   group("/apis", certificatesv1.SchemeGroupVersion),
+		coordination:   group("/apis", coordinationv1.SchemeGroupVersion),
+		watch:          groupWith(patient, "/api", corev1.SchemeGroupVersion),
+		http:           client,
 	}
 	return k, err
 }
 
-// Close lets go of idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+// httpClient is client-go's, but for certificates in files: client-go watches those with a
+// goroutine that never ends, one for each client.
+func httpClient(c *rest.Config) (*http.Client, error) {
+	config, err := c.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	var pair *certificate
+	if config.TLS.CertFile != "" && len(config.TLS.CertData) == 0 {
+		pair = &certificate{certFile: config.TLS.CertFile, keyFile: config.TLS.KeyFile}
+		config.TLS.CertFile, config.TLS.KeyFile = "", ""
+		config.TLS.GetCertHolder = &transport.GetCertHolder{GetCert: pair.get}
+	}
+	rt, err := transport.New(config)
+	if err != nil {
+		return nil, err
+	}
+	if pair != nil {
+		rt = &rotating{RoundTripper: rt, certificate: pair}
+	}
+	return &http.Client{Transport: rt, Timeout: requestTimeout}, nil
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
+
+// withBody sets an object as the body of a request.
+func withBody(r *rest.Request, object any) (*rest.Request, error) {
+	body, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("internal error: %w", err)
+	}
+	return r.SetHeader("Content-Type", "application/json").Body(body), nil
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 )
@@ -23,9 +24,14 @@ func (c *Client) CSRs(ctx context.Context, node string) ([]CSR, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the certificate requests: %w", err)
 	}
+	// The API server orders by name, and the names are random.
+	slices.SortStableFunc(list.Items, func(a, b certificatesv1.CertificateSigningRequest) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
 	var found []CSR
 	for _, item := range list.Items {
-		if item.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName && subject(item.Spec.Request) == "system:node:"+node {
+		forKubelet := item.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName
+		if forKubelet && subject(item.Spec.Request) == "system:node:"+node {
 			found = append(found, csr(item))
 		}
 	}

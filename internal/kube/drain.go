@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,24 +19,32 @@ type DrainOptions struct {
 	DeleteEmptyDir bool
 	// Force moves pods too that no controller will make again elsewhere.
 	Force bool
-	// Retry is the pause after an eviction that a disruption budget refuses; 0 is 2 s.
+	// Retry is about the pause after an eviction that a disruption budget refuses; 0 is 2 s.
 	Retry time.Duration
+	// Progress is told of each round; nil tells nobody.
+	Progress func()
 }
 
 // blocked is a pod that is still there, and why.
 type blocked struct{ pod, reason string }
 
-// Drain evicts the Node's pods and waits until they are gone. Pods of DaemonSets and static pods stay. Disruption budgets are
-// respected: an eviction that they refuse is tried again until ctx ends. The error names the pods that are left.
+// Drain evicts the Node's pods and waits until they are gone. Pods of DaemonSets and static pods
+// remain. Disruption budgets are respected: an eviction that they refuse is tried again until ctx
+// ends. The error names the pods that are left.
 func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
+	ctx, cancel := withDeadline(ctx)
+	defer cancel()
 	if o.Retry == 0 {
 		o.Retry = 2 * time.Second
 	}
 	var left []blocked
 	for {
-		pods, err := c.pods(ctx, name)
+		if o.Progress != nil {
+			o.Progress()
+		}
+		pods, err := c.PodsOn(ctx, name)
 		if err != nil && ctx.Err() != nil && len(left) > 0 {
-			return drainError(left) // the pods are what is in the way, not the question that the deadline cut short
+			return drainError(left) // what is in the way, not the question that was cut short
 		}
 		if err != nil {
 			return err
@@ -46,17 +53,17 @@ func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 		if err != nil || len(left) == 0 {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, o.Retry) {
 			return drainError(left)
-		case <-time.After(o.Retry):
 		}
 	}
 }
 
-// evictAll asks for the eviction of every pod that is to go, and returns those that are still there. A pod that may not be
-// moved is an error at once. before has the reasons of the last round, which stand where ctx ends in the middle of this one.
-func (c *Client) evictAll(ctx context.Context, pods []corev1.Pod, o DrainOptions, before []blocked) ([]blocked, error) {
+// evictAll asks for the eviction of every pod that is to go, and returns those that are still
+// there. A pod that may not be moved is an error at once. before has the reasons of the last round,
+// which stand where ctx ends in the middle of this one.
+func (c *Client) evictAll(ctx context.Context, pods []corev1.Pod, o DrainOptions,
+	before []blocked) ([]blocked, error) {
 	var left, kept []blocked
 	for _, pod := range pods {
 		full := pod.Namespace + "/" + pod.Name
@@ -87,6 +94,9 @@ func (c *Client) evictAll(ctx context.Context, pods []corev1.Pod, o DrainOptions
 func movable(pod corev1.Pod, o DrainOptions) (bool, string) {
 	owner := metav1.GetControllerOf(&pod)
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	hasEmptyDir := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.EmptyDir != nil
+	})
 	switch {
 	case mirror, owner != nil && owner.Kind == "DaemonSet":
 		return false, ""
@@ -94,7 +104,7 @@ func movable(pod corev1.Pod, o DrainOptions) (bool, string) {
 		return true, ""
 	case owner == nil && !o.Force:
 		return false, "has no controller that would make it again elsewhere"
-	case !o.DeleteEmptyDir && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil }):
+	case !o.DeleteEmptyDir && hasEmptyDir:
 		return false, "keeps data in an emptyDir"
 	}
 	return true, ""
@@ -106,10 +116,10 @@ func (c *Client) evict(ctx context.Context, pod corev1.Pod) string {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "Eviction"},
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
 	}
-	body, err := json.Marshal(eviction)
+	request, err := withBody(c.core.Post().Namespace(pod.Namespace).Resource("pods").
+		Name(pod.Name).SubResource("eviction"), eviction)
 	if err == nil {
-		err = c.core.Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("eviction").
-			SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+		err = request.MaxRetries(0).Do(ctx).Error() // Drain tries again, and says why meanwhile
 	}
 	switch {
 	case err == nil:
@@ -131,9 +141,11 @@ func drainError(left []blocked) error {
 	return fmt.Errorf("cannot move these pods away: %s", strings.Join(lines, "; "))
 }
 
-func (c *Client) pods(ctx context.Context, node string) ([]corev1.Pod, error) {
+// PodsOn lists the pods that are bound to a Node.
+func (c *Client) PodsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
 	var list corev1.PodList
-	err := c.core.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).Do(ctx).Into(&list)
+	err := c.core.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).
+		Do(ctx).Into(&list)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the pods of Node %s: %w", node, err)
 	}

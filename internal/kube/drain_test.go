@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -28,28 +27,28 @@ type cluster struct {
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w.Header().Set("Content-Type", "application/json")
-	switch name, eviction := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/default/pods/"), "/eviction"); {
+	path := strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/default/pods/")
+	switch name, eviction := strings.CutSuffix(path, "/eviction"); {
 	case eviction && c.refusals != 0:
 		c.refusals--
-		w.WriteHeader(http.StatusTooManyRequests)
-		json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Reason: metav1.StatusReasonTooManyRequests, Code: 429, Message: "needs 2 healthy pods"})
+		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+			"needs 2 healthy pods")
 	case eviction:
 		c.pods = slices.DeleteFunc(c.pods, func(p corev1.Pod) bool { return p.Name == name })
-		json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Success"})
+		answer(w, metav1.Status{Status: metav1.StatusSuccess})
 	default:
 		c.lists++
 		if c.onList != nil {
 			c.onList(c.lists)
 		}
-		json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: c.pods})
+		answer(w, corev1.PodList{Items: c.pods})
 	}
 }
 
 func (c *cluster) client(t *testing.T) *Client {
 	t.Helper()
 	server, ca := api(t, c.ServeHTTP)
-	client, err := FromToken(server.URL, ca, secret, nil)
+	client, err := FromToken(server.URL, ca, secret, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +60,8 @@ func pod(name, ownerKind string, change ...func(*corev1.Pod)) corev1.Pod {
 	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
 	if ownerKind != "" {
 		controller := true
-		p.OwnerReferences = []metav1.OwnerReference{{Kind: ownerKind, Name: "owner", Controller: &controller}}
+		owner := metav1.OwnerReference{Kind: ownerKind, Name: "owner", Controller: &controller}
+		p.OwnerReferences = []metav1.OwnerReference{owner}
 	}
 	for _, f := range change {
 		f(&p)
@@ -70,7 +70,8 @@ func pod(name, ownerKind string, change ...func(*corev1.Pod)) corev1.Pod {
 }
 
 func emptyDir(p *corev1.Pod) {
-	p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	scratch := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: scratch}}
 }
 
 func static(p *corev1.Pod) {
@@ -80,24 +81,46 @@ func static(p *corev1.Pod) {
 func done(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
 
 func TestDrain(t *testing.T) {
+	web := pod("web", "ReplicaSet")
+	cache := pod("cache", "ReplicaSet", emptyDir)
 	tests := []struct {
 		name     string
 		pods     []corev1.Pod
 		refusals int
 		o        DrainOptions
-		stay     []string // the pods that remain
+		remain   []string // the pods that are left
 		err      string   // part of the error, "" for none
 	}{
 		{name: "nothing there"},
-		{name: "pods of controllers go", pods: []corev1.Pod{pod("web", "ReplicaSet"), pod("db", "StatefulSet")}},
-		{name: "daemons and static pods stay", pods: []corev1.Pod{pod("proxy", "DaemonSet"), pod("etcd", "Node", static), pod("web", "ReplicaSet")}, stay: []string{"proxy", "etcd"}},
-		{name: "a pod of nobody is in the way", pods: []corev1.Pod{pod("lone", "")}, stay: []string{"lone"}, err: "default/lone has no controller"},
-		{name: "a pod of nobody, by force", pods: []corev1.Pod{pod("lone", "")}, o: DrainOptions{Force: true}},
+		{name: "pods of controllers go", pods: []corev1.Pod{web, pod("db", "StatefulSet")}},
+		{
+			name:   "daemons and static pods remain",
+			pods:   []corev1.Pod{pod("proxy", "DaemonSet"), pod("etcd", "Node", static), web},
+			remain: []string{"proxy", "etcd"},
+		},
+		{
+			name: "a pod of nobody is in the way", pods: []corev1.Pod{pod("lone", "")},
+			remain: []string{"lone"}, err: "default/lone has no controller",
+		},
+		{
+			name: "a pod of nobody, by force", pods: []corev1.Pod{pod("lone", "")},
+			o: DrainOptions{Force: true},
+		},
 		{name: "a pod of nobody that has ended", pods: []corev1.Pod{pod("job", "", done)}},
-		{name: "data in an emptyDir is in the way", pods: []corev1.Pod{pod("cache", "ReplicaSet", emptyDir)}, stay: []string{"cache"}, err: "default/cache keeps data in an emptyDir"},
-		{name: "data in an emptyDir, given up", pods: []corev1.Pod{pod("cache", "ReplicaSet", emptyDir)}, o: DrainOptions{DeleteEmptyDir: true}},
-		{name: "a budget that gives way", pods: []corev1.Pod{pod("web", "ReplicaSet")}, refusals: 3},
-		{name: "a budget that does not", pods: []corev1.Pod{pod("web", "ReplicaSet")}, refusals: -1, stay: []string{"web"}, err: "default/web a PodDisruptionBudget does not let it go now: needs 2 healthy pods"},
+		{
+			name: "data in an emptyDir is in the way", pods: []corev1.Pod{cache},
+			remain: []string{"cache"}, err: "default/cache keeps data in an emptyDir",
+		},
+		{
+			name: "data in an emptyDir, given up", pods: []corev1.Pod{cache},
+			o: DrainOptions{DeleteEmptyDir: true},
+		},
+		{name: "a budget that gives way", pods: []corev1.Pod{web}, refusals: 3},
+		{
+			name: "a budget that does not", pods: []corev1.Pod{web}, refusals: -1,
+			remain: []string{"web"},
+			err:    "default/web a PodDisruptionBudget does not let it go now: needs 2 healthy pods",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -113,15 +136,17 @@ func TestDrain(t *testing.T) {
 			}
 			tt.o.Retry = time.Millisecond
 			err := c.client(t).Drain(ctx, "edge-1", tt.o)
-			if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			wanted := tt.err == "" && err == nil ||
+				tt.err != "" && err != nil && strings.Contains(err.Error(), tt.err)
+			if !wanted {
 				t.Errorf("Drain: %v, want %q", err, tt.err)
 			}
-			var stay []string
+			var remain []string
 			for _, p := range c.pods {
-				stay = append(stay, p.Name)
+				remain = append(remain, p.Name)
 			}
-			if !slices.Equal(stay, tt.stay) {
-				t.Errorf("pods left: %v, want %v", stay, tt.stay)
+			if !slices.Equal(remain, tt.remain) {
+				t.Errorf("pods left: %v, want %v", remain, tt.remain)
 			}
 		})
 	}

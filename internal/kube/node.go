@@ -3,12 +3,13 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -35,19 +36,40 @@ func (c *Client) Node(ctx context.Context, name string) (Node, error) {
 	return n, nil
 }
 
-// The pace of waiting: quick at first, when every moment counts, then slower, so that a cluster that is down is not pressed.
+// NodeMissing tells whether an error is the API server's word that an object does not exist. A 404
+// of something else that answers at its address, such as a load balancer, is none.
+func NodeMissing(err error) bool {
+	return apierrors.IsNotFound(err) &&
+		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// Answered tells whether an error is an answer of the API server, such as a refusal, rather than
+// the lack of one.
+func Answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code < 500
+}
+
+// The pace of waiting: quick at first, when every moment counts, then slower, so that a cluster
+// that is down is not pressed.
 const (
 	firstPause = 50 * time.Millisecond
 	mostPause  = 2 * time.Second
 )
 
-// WaitNode returns the Node as soon as until holds for it. A Node that is not there yet and a server that does not answer are
-// waited for. When ctx ends first, the error says how the Node was last.
-func (c *Client) WaitNode(ctx context.Context, name string, until func(Node) bool) (Node, error) {
+// WaitNode returns the Node as soon as until holds for it. A Node that is not there yet and a
+// server that does not answer are waited for, and asked is told of each time that it was asked.
+// When ctx ends first, the error says how the Node was last.
+func (c *Client) WaitNode(
+	ctx context.Context, name string, asked func(), until func(Node) bool,
+) (Node, error) {
+	ctx, cancel := withDeadline(ctx)
+	defer cancel()
 	var last Node
 	var lastErr error
-	for pause := firstPause; ; pause = min(pause*5/4, mostPause) {
+	for d := firstPause; ; d = min(d*5/4, mostPause) {
 		n, err := c.Node(ctx, name)
+		asked()
 		if err == nil && until(n) {
 			return n, nil
 		}
@@ -57,10 +79,8 @@ func (c *Client) WaitNode(ctx context.Context, name string, until func(Node) boo
 		if ctx.Err() == nil {
 			lastErr = err
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, d) {
 			return last, waitError(ctx, name, last, lastErr)
-		case <-time.After(pause/2 + rand.N(pause)):
 		}
 	}
 }
@@ -77,19 +97,45 @@ func waitError(ctx context.Context, name string, last Node, err error) error {
 	}
 }
 
-// PatchLabels sets labels; a nil value removes one.
-func (c *Client) PatchLabels(ctx context.Context, name string, labels map[string]*string) error {
-	return c.patch(ctx, name, map[string]any{"metadata": map[string]any{"labels": labels}}, "label")
+// CreateNode registers a Node as kubelet would; one that exists already is left as it is. A node
+// may give itself taints now and never again (NodeRestriction).
+func (c *Client) CreateNode(ctx context.Context, name string, labels map[string]string,
+	podCIDRs []string, taints []corev1.Taint) error {
+	n := Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec:       corev1.NodeSpec{PodCIDRs: podCIDRs, Taints: taints},
+	}
+	if len(podCIDRs) > 0 {
+		n.Spec.PodCIDR = podCIDRs[0] // the API server wants both to agree
+	}
+	request, err := withBody(c.core.Post().Resource("nodes"), n)
+	if err != nil {
+		return err
+	}
+	err = request.Do(ctx).Error()
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("cannot register Node %s: %w", name, err)
+	}
+	return nil
 }
 
-// Cordon keeps new pods away from the Node; Uncordon lets them come again.
+// PatchLabels sets labels; a nil value removes one.
+func (c *Client) PatchLabels(ctx context.Context, name string, labels map[string]*string) error {
+	patch := map[string]any{"metadata": map[string]any{"labels": labels}}
+	return c.patch(ctx, name, patch, "label")
+}
+
+// Cordon keeps new pods away from the Node.
 func (c *Client) Cordon(ctx context.Context, name string) error {
-	return c.patch(ctx, name, map[string]any{"spec": map[string]any{"unschedulable": true}}, "cordon")
+	patch := map[string]any{"spec": map[string]any{"unschedulable": true}}
+	return c.patch(ctx, name, patch, "cordon")
 }
 
 // Uncordon lets new pods come to the Node.
 func (c *Client) Uncordon(ctx context.Context, name string) error {
-	return c.patch(ctx, name, map[string]any{"spec": map[string]any{"unschedulable": nil}}, "uncordon")
+	patch := map[string]any{"spec": map[string]any{"unschedulable": nil}}
+	return c.patch(ctx, name, patch, "uncordon")
 }
 
 func (c *Client) patch(ctx context.Context, name string, patch map[string]any, verb string) error {
@@ -97,22 +143,26 @@ func (c *Client) patch(ctx context.Context, name string, patch map[string]any, v
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	if err := c.core.Patch(types.MergePatchType).Resource("nodes").Name(name).Body(body).Do(ctx).Error(); err != nil {
+	err = c.core.Patch(types.MergePatchType).Resource("nodes").Name(name).Body(body).Do(ctx).Error()
+	if err != nil {
 		return fmt.Errorf("cannot %s Node %s: %w", verb, name, err)
 	}
 	return nil
 }
 
-// DeleteNode deletes the Node object; that it is gone already is no error. Kubernetes lets a node delete itself only if its
-// operator has allowed it (packaging/kubernetes/rbac.yaml).
+// DeleteNode deletes the Node object; that it is gone already is no error. Kubernetes lets a node
+// delete itself only if its operator has allowed it (packaging/kubernetes/rbac.yaml).
 func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	err := c.core.Delete().Resource("nodes").Name(name).Do(ctx).Error()
 	switch {
-	case err == nil || apierrors.IsNotFound(err):
+	case err == nil || NodeMissing(err):
 		return nil
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("cannot delete Node %s: this node may not delete itself; ask the cluster's operator to run `kubectl delete node %s` (packaging/kubernetes/rbac.yaml lets nodes with a certificate do it)", name, name)
+		return fmt.Errorf("cannot delete Node %s: this node may not delete itself; ask the "+
+			"cluster's operator to run `kubectl delete node %s` (packaging/kubernetes/rbac.yaml "+
+			"lets nodes with a certificate do it)", name, name)
 	default:
-		return fmt.Errorf("cannot delete Node %s: %w; the cluster's operator can run `kubectl delete node %s`", name, err, name)
+		return fmt.Errorf("cannot delete Node %s: %w; the cluster's operator can run "+
+			"`kubectl delete node %s`", name, err, name)
 	}
 }

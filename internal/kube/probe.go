@@ -28,24 +28,30 @@ type Target struct {
 	Token string
 	// Entra tells that the token is one of Entra ID rather than a bootstrap token.
 	Entra bool
-	Proxy Proxy
+	Options
 }
 
 // probeTimeout bounds each layer of a probe.
 const probeTimeout = 10 * time.Second
 
-// Probe goes the way to the API server layer by layer - name, connection, proxy, TLS, HTTP, credential - and returns the
-// first that is broken as a *Fault.
+// Probe goes the way to the API server layer by layer - name, connection, proxy, TLS, HTTP,
+// credential - and returns the first that is broken as a *Fault.
 func Probe(ctx context.Context, t Target) error {
 	u, err := url.Parse(t.Server)
 	if err != nil {
-		return &Fault{Layer: LayerHTTP, Message: "the server's URL cannot be parsed", Remedy: "correct node.kubelet.serverURL"}
+		return &Fault{
+			Layer:   LayerHTTP,
+			Message: "the server's URL cannot be parsed",
+			Remedy:  "correct node.kubelet.serverURL",
+		}
 	}
 	conn, err := t.dial(ctx, u)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
 	secure, err := t.handshake(ctx, conn, u.Hostname())
 	if err != nil {
 		return err
@@ -67,44 +73,66 @@ func (t Target) dial(ctx context.Context, server *url.URL) (net.Conn, error) {
 	if t.Proxy != nil {
 		p, err := t.Proxy(&http.Request{URL: server})
 		if err != nil {
-			return nil, &Fault{Layer: LayerProxy, Message: "the proxy's URL cannot be used", Remedy: "correct proxy.https"}
+			return nil, &Fault{
+				Layer: LayerProxy, Message: "the proxy's URL cannot be used",
+				Remedy: "correct proxy.https",
+			}
 		}
 		via = p
 	}
 	if via == nil {
-		return connect(ctx, hostPort(server), LayerTCP, "the API server", "check node.kubelet.serverURL, the network and the firewall between this machine and the cluster")
+		return t.connect(ctx, hostPort(server), LayerTCP, "the API server",
+			"check node.kubelet.serverURL, the network and the firewall between this machine and "+
+				"the cluster")
 	}
-	conn, err := connect(ctx, hostPort(via), LayerProxy, "the proxy", "check proxy.https and whether the proxy is up")
+	conn, err := t.connect(ctx, hostPort(via), LayerProxy, "the proxy",
+		"check proxy.https and whether the proxy is up")
 	if err != nil {
 		return nil, err
 	}
 	if via.Scheme == "https" {
 		conn = tls.Client(conn, &tls.Config{ServerName: via.Hostname()})
 	}
-	return conn, tunnel(conn, hostPort(server), via)
+	if err := tunnel(conn, hostPort(server), via); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
-func connect(ctx context.Context, address string, layer Layer, what, remedy string) (net.Conn, error) {
+func (t Target) connect(ctx context.Context, address string, layer Layer,
+	what, remedy string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	dial := t.Dial
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	conn, err := dial(ctx, "tcp", address)
 	if err == nil {
 		return conn, nil
 	}
 	host, _, _ := net.SplitHostPort(address)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		f := &Fault{Layer: LayerDNS, Message: fmt.Sprintf("the name of %s, %s, does not resolve", what, host), Remedy: "check the name, and the DNS servers of this machine (resolvectl status)"}
+		f := &Fault{
+			Layer:   LayerDNS,
+			Message: fmt.Sprintf("the name of %s, %s, does not resolve", what, host),
+			Remedy:  "check the name, and the DNS servers of this machine (resolvectl status)",
+			hidden:  err,
+		}
 		if !dns.IsNotFound {
 			f.Message = fmt.Sprintf("no DNS server answers for the name of %s, %s", what, host)
 		}
 		return nil, f
 	}
-	f := &Fault{Layer: layer, Remedy: remedy, Message: fmt.Sprintf("cannot connect to %s at %s", what, address), Err: plain(err)}
+	f := &Fault{Layer: layer, Remedy: remedy, hidden: err}
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
-		f.Message, f.Err = fmt.Sprintf("nothing accepts connections to %s at %s", what, address), nil
+		f.Message = fmt.Sprintf("nothing accepts connections to %s at %s", what, address)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, unix.ETIMEDOUT):
-		f.Message, f.Err = fmt.Sprintf("%s at %s does not answer within %s", what, address, probeTimeout), nil
+		f.Message = fmt.Sprintf("%s at %s does not answer within %s", what, address, probeTimeout)
+	default:
+		f.Message, f.Err = fmt.Sprintf("cannot connect to %s at %s", what, address), plain(err)
 	}
 	return nil, f
 }
@@ -125,23 +153,39 @@ func tunnel(conn net.Conn, address string, via *url.URL) error {
 	request := "CONNECT " + address + " HTTP/1.1\r\nHost: " + address + "\r\n"
 	if via.User != nil {
 		password, _ := via.User.Password()
-		request += "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(via.User.Username()+":"+password)) + "\r\n"
+		pair := base64.StdEncoding.EncodeToString([]byte(via.User.Username() + ":" + password))
+		request += "Proxy-Authorization: Basic " + pair + "\r\n"
 	}
 	_, err := io.WriteString(conn, request+"\r\n")
 	var response *http.Response
 	if err == nil {
-		response, err = http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect})
+		connect := &http.Request{Method: http.MethodConnect}
+		response, err = http.ReadResponse(bufio.NewReader(conn), connect)
 	}
 	if err != nil {
-		return &Fault{Layer: LayerProxy, Message: "the proxy at " + via.Host + " does not answer as a proxy", Err: plain(err), Remedy: "check proxy.https"}
+		return &Fault{
+			Layer:   LayerProxy,
+			Message: "the proxy at " + via.Host + " does not answer as a proxy",
+			Remedy:  "check proxy.https",
+			Err:     plain(err),
+		}
 	}
 	switch response.StatusCode {
 	case http.StatusOK:
 		return nil
 	case http.StatusProxyAuthRequired:
-		return &Fault{Layer: LayerProxy, Message: "the proxy at " + via.Host + " wants a user and password (407)", Remedy: "put them into proxy.https: http://user:password@host:port"}
+		return &Fault{
+			Layer:   LayerProxy,
+			Message: "the proxy at " + via.Host + " wants a user and password (407)",
+			Remedy:  "put them into proxy.https: http://user:password@host:port",
+		}
 	default:
-		return &Fault{Layer: LayerProxy, Message: fmt.Sprintf("the proxy at %s does not let us reach %s (%s)", via.Host, address, response.Status), Remedy: "ask who runs the proxy to allow it, or add the host to proxy.noProxy"}
+		return &Fault{
+			Layer: LayerProxy,
+			Message: fmt.Sprintf("the proxy at %s does not let us reach %s (%s)", via.Host, address,
+				response.Status),
+			Remedy: "ask who runs the proxy to allow it, or add the host to proxy.noProxy",
+		}
 	}
 }
 
@@ -149,7 +193,9 @@ func tunnel(conn net.Conn, address string, via *url.URL) error {
 func (t Target) handshake(ctx context.Context, conn net.Conn, name string) (*tls.Conn, error) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(t.CA)
-	secure := tls.Client(conn, &tls.Config{RootCAs: pool, ServerName: name, NextProtos: []string{"http/1.1"}})
+	secure := tls.Client(conn, &tls.Config{
+		RootCAs: pool, ServerName: name, NextProtos: []string{"http/1.1"},
+	})
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if err := conn.SetDeadline(time.Time{}); err != nil {
@@ -162,43 +208,53 @@ func (t Target) handshake(ctx context.Context, conn net.Conn, name string) (*tls
 }
 
 func tlsFault(err error, name string) *Fault {
-	f := &Fault{Layer: LayerTLS, Message: "the API server's certificate is not accepted", Err: plain(err)}
+	f := &Fault{Layer: LayerTLS, hidden: err}
 	if unknown, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		f.Message, f.Err = "the API server's certificate was not issued by the cluster's CA", nil
+		f.Message = "the API server's certificate was not issued by the cluster's CA"
 		if unknown.Cert != nil {
 			f.Message += fmt.Sprintf(" (its issuer is %q)", unknown.Cert.Issuer.String())
 		}
-		f.Remedy = "check node.kubelet.caCertData; if the issuer is your proxy, it inspects TLS: exempt the API server from that"
+		f.Remedy = "check node.kubelet.caCertData; if the issuer is your proxy, it inspects TLS: " +
+			"exempt the API server from that"
 		return f
 	}
 	if host, ok := errors.AsType[x509.HostnameError](err); ok {
-		f.Message, f.Err = fmt.Sprintf("the server at %s has a certificate for other names: %s", name, strings.Join(host.Certificate.DNSNames, ", ")), nil
+		f.Message = fmt.Sprintf("the server at %s has a certificate for other names: %s", name,
+			strings.Join(host.Certificate.DNSNames, ", "))
 		f.Remedy = "check node.kubelet.serverURL"
 		return f
 	}
-	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
-		f.Message, f.Err = "the API server's certificate is not valid at this machine's time, "+time.Now().UTC().Format(time.DateTime)+" UTC", nil
+	invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
+	if ok && invalid.Reason == x509.Expired {
+		f.Message = "the API server's certificate is not valid at this machine's time, " +
+			time.Now().UTC().Format(time.DateTime) + " UTC"
 		f.Remedy = "check this machine's clock (timedatectl)"
 		return f
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		f.Message, f.Err, f.Remedy = "the server at "+name+" does not speak TLS", nil, "check host and port of node.kubelet.serverURL"
+		f.Message = "the server at " + name + " does not speak TLS"
+		f.Remedy = "check host and port of node.kubelet.serverURL"
 		return f
 	}
-	f.Message = "the TLS handshake with " + name + " failed"
-	f.Remedy = "something between this machine and the cluster may cut TLS connections: check firewall and proxy"
+	f.Message, f.Err = "the TLS handshake with "+name+" failed", plain(err)
+	f.Remedy = "something between this machine and the cluster may cut TLS connections: check " +
+		"firewall and proxy"
 	return f
 }
 
-// ask makes one request with the credential: every authenticated user may ask who it is (SelfSubjectReview), and the version
-// tells that it is an API server.
+// ask makes one request with the credential. Everybody may ask for the version, and whoever shows a
+// credential that is not accepted is refused all the same.
 func (t Target) ask(ctx context.Context, conn net.Conn, u *url.URL) error {
 	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
 		return &Fault{Layer: LayerTCP, Message: "the connection broke", Err: err}
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath("/version").String(), nil)
+	at := u.JoinPath("/version").String()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
-		return &Fault{Layer: LayerHTTP, Message: "the server's URL cannot be used", Remedy: "correct node.kubelet.serverURL"}
+		return &Fault{
+			Layer: LayerHTTP, Message: "the server's URL cannot be used",
+			Remedy: "correct node.kubelet.serverURL",
+		}
 	}
 	if t.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+t.Token)
@@ -209,7 +265,10 @@ func (t Target) ask(ctx context.Context, conn net.Conn, u *url.URL) error {
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), request)
 	if err != nil {
-		return &Fault{Layer: LayerHTTP, Message: "the API server does not answer", Err: plain(err), Remedy: "check the state of the cluster"}
+		return &Fault{
+			Layer: LayerHTTP, Message: "the API server does not answer", Err: plain(err),
+			Remedy: "check the state of the cluster",
+		}
 	}
 	defer response.Body.Close()
 	return t.judge(response)
@@ -218,24 +277,47 @@ func (t Target) ask(ctx context.Context, conn net.Conn, u *url.URL) error {
 func (t Target) judge(response *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	if err != nil {
-		return &Fault{Layer: LayerHTTP, Message: "the API server's answer broke off", Err: plain(err)}
+		return &Fault{
+			Layer: LayerHTTP, Message: "the API server's answer broke off", Err: plain(err),
+		}
 	}
 	var version struct {
 		Minor string `json:"minor"`
 	}
 	switch {
-	case response.StatusCode == http.StatusUnauthorized && t.Entra && t.Token != "":
-		return &Fault{Layer: LayerAuth, Message: "the API server does not accept the identity's token of Entra ID (401)", Remedy: "the cluster must use Entra ID (az aks update --enable-aad) and belong to the same tenant; check this machine's clock too (timedatectl)"}
 	case response.StatusCode == http.StatusUnauthorized && t.Token == "":
 		return nil // it is an API server, and lets nobody in without a credential
 	case response.StatusCode == http.StatusUnauthorized:
-		return &Fault{Layer: LayerAuth, Message: "the API server does not accept the bootstrap token (401)", Remedy: "it has expired or been revoked: ask the cluster's operator for a new one"}
+		return t.unauthorized()
 	case response.StatusCode == http.StatusForbidden:
 		return nil // whoever is forbidden something has been recognised
 	case response.StatusCode >= 500:
-		return &Fault{Layer: LayerHTTP, Message: "the API server has a problem of its own (" + response.Status + ")", Remedy: "try again; if it stays, check the state of the cluster"}
-	case response.StatusCode != http.StatusOK, json.Unmarshal(body, &version) != nil, version.Minor == "":
-		return &Fault{Layer: LayerHTTP, Message: "what answers at " + t.Server + " is not a Kubernetes API server (" + response.Status + ")", Remedy: "check node.kubelet.serverURL"}
+		return &Fault{
+			Layer:   LayerHTTP,
+			Message: "the API server has a problem of its own (" + response.Status + ")",
+			Remedy:  "try again; if it does not pass, check the state of the cluster",
+		}
+	case response.StatusCode != http.StatusOK, json.Unmarshal(body, &version) != nil,
+		version.Minor == "":
+		return &Fault{
+			Layer: LayerHTTP,
+			Message: "what answers at " + t.Server + " is not a Kubernetes API server (" +
+				response.Status + ")",
+			Remedy: "check node.kubelet.serverURL",
+		}
 	}
 	return nil
+}
+
+func (t Target) unauthorized() *Fault {
+	f := &Fault{Layer: LayerAuth, hidden: ErrUnauthorized}
+	if t.Entra {
+		f.Message = "the API server does not accept the identity's token of Entra ID (401)"
+		f.Remedy = "the cluster must use Entra ID (az aks update --enable-aad) and belong to the " +
+			"same tenant; check this machine's clock too (timedatectl)"
+		return f
+	}
+	f.Message = "the API server does not accept the bootstrap token (401)"
+	f.Remedy = "it has expired or been revoked: ask the cluster's operator for a new one"
+	return f
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -85,13 +84,9 @@ func (l *Lab) world() (azuresim.World, error) {
 	if err != nil {
 		return azuresim.World{}, err
 	}
-	ca, err := l.CA()
+	cluster, err := l.cluster()
 	if err != nil {
 		return azuresim.World{}, err
-	}
-	admin, err := os.ReadFile(l.Kubeconfig())
-	if err != nil {
-		return azuresim.World{}, fmt.Errorf("cannot read the PKI: %w", err)
 	}
 	public, err := publicKey(a.VM.Key)
 	if err != nil {
@@ -110,15 +105,30 @@ func (l *Lab) world() (azuresim.World, error) {
 			app("operator", a.Operator), app("unprivileged", a.Unprivileged), app("node", a.Node), app("flexnode-rp", a.Provider),
 			{ClientID: a.VM.ClientID, ObjectID: vmObjectID, Name: "vm", PublicKey: public, ResourceID: groupID + "/providers/Microsoft.Compute/virtualMachines/vm"},
 		},
-		Users: []azuresim.User{{ObjectID: user, Name: User}},
-		Clusters: []azuresim.Cluster{{ID: ClusterID, Location: "lab", Version: Newest.Kubernetes, Server: APIServer, CA: string(ca), AdminKubeconfig: string(admin),
-			DNSServiceIP: DNSService, Entra: true, AzureRBAC: true}},
+		Users:    []azuresim.User{{ObjectID: user, Name: User}},
+		Clusters: []azuresim.Cluster{cluster},
 		Assignments: []azuresim.Assignment{
 			give(a.Operator.ObjectID, roleOwner, "/subscriptions/"+Subscription), give(user, roleOwner, "/subscriptions/"+Subscription),
 			give(a.Node.ObjectID, roleClusterUser, ClusterID), give(a.Node.ObjectID, roleRBACClusterAdmin, ClusterID),
 			give(a.Provider.ObjectID, roleReader, "/subscriptions/"+Subscription),
 			give(vmObjectID, roleClusterUser, ClusterID), give(vmObjectID, roleRBACClusterAdmin, ClusterID),
 		},
+	}, nil
+}
+
+// cluster is the lab's cluster as Azure knows it.
+func (l *Lab) cluster() (azuresim.Cluster, error) {
+	ca, err := l.ClusterCA()
+	if err != nil {
+		return azuresim.Cluster{}, fmt.Errorf("cannot read the PKI: %w", err)
+	}
+	admin, err := os.ReadFile(l.Kubeconfig())
+	if err != nil {
+		return azuresim.Cluster{}, fmt.Errorf("cannot read the PKI: %w", err)
+	}
+	return azuresim.Cluster{
+		ID: ClusterID, Location: "lab", Version: Newest.Kubernetes, Server: APIServer, CA: string(ca),
+		AdminKubeconfig: string(admin), DNSServiceIP: DNSService, Entra: true, AzureRBAC: true,
 	}, nil
 }
 
@@ -140,9 +150,6 @@ func (l *Lab) azuresim() string { return filepath.Join(filepath.Dir(l.Self), "az
 
 // startAzure starts the simulated Azure and writes what makes the API server accept its tokens and ask it for authorization.
 func (l *Lab) startAzure(ctx context.Context) error {
-	if _, up := l.running("kube-apiserver"); up && !l.HasAzure() {
-		return errors.New("cannot add Azure to a lab that is up without it: `flexlab down` first")
-	}
 	world, err := l.world()
 	if err != nil {
 		return err
@@ -168,10 +175,18 @@ func (l *Lab) startAzure(ctx context.Context) error {
 		"--tls-cert="+l.path("pki", "server.crt"), "--tls-key="+l.path("pki", "server.key"), "--world="+l.path("world.json"))...); err != nil {
 		return err
 	}
-	return until(ctx, time.Minute, "azuresim (see "+l.path("logs", "azuresim.log")+")", func() error {
+	if err := until(ctx, time.Minute, "azuresim (see "+l.path("logs", "azuresim.log")+")", func() error {
 		_, err := l.AzureControl(ctx, http.MethodGet, "/knobs", nil)
 		return err
-	})
+	}); err != nil {
+		return err
+	}
+	// An API server that was started without Azure is started again, with it.
+	if p, up := l.running("kube-apiserver"); up && !p.hasArgument("--authentication-config="+l.path("authentication.yaml")) {
+		l.Say("restarting the API server, with Azure")
+		return l.StopAPIServer()
+	}
+	return nil
 }
 
 // AzureControl turns and asks the simulated Azure.

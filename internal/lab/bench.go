@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/mirror"
@@ -13,12 +14,27 @@ import (
 // Bandwidth is the mirror's speed while joins are measured: 100 Mbit/s, in bytes a second.
 const Bandwidth = 100_000_000 / 8
 
-// JoinTimes are the times of one round, in seconds, each from the start of the command to the Node being Ready as the API server
-// tells it.
+// ProgramTimes are what one program needs on a fresh machine.
+type ProgramTimes struct {
+	// Ready is the time, in seconds, from the start of `bootstrap` until the API server says that
+	// the Node is Ready.
+	Ready float64
+	// Second is that of a `bootstrap` that has nothing to do, in milliseconds: the median of five,
+	// as the machine sees it.
+	Second float64
+	// Leave is that of `unbootstrap --drain-timeout=0`, in seconds, as the machine sees it.
+	Leave float64
+}
+
+// JoinTimes are the times of one round, in seconds, each from the start of the command to the Node
+// being Ready as the API server tells it.
 type JoinTimes struct {
-	// Ours is `aks-flex-node bootstrap`; Serial the plain script, until the Node is Ready.
-	// Directory is ours with the artifacts in a directory, to be verified and unpacked; Warm with them in the store.
-	Ours, Serial, Directory, Warm float64
+	// Ours is `aks-flex-node`; Serial the plain script, until the Node is Ready.
+	Ours   ProgramTimes
+	Serial float64
+	// Directory is ours with the artifacts in a directory, to be verified and unpacked; Warm with
+	// them in the store.
+	Directory, Warm float64
 	// Bare is the start of containerd and kubelet with everything in place.
 	Bare float64
 	// Critical are the bytes that ours has downloaded of what a node needs to be Ready.
@@ -28,19 +44,79 @@ type JoinTimes struct {
 // Limit is what no way of joining can beat: the critical bytes at full bandwidth, and the bare start.
 func (j JoinTimes) Limit() float64 { return float64(j.Critical)/Bandwidth + j.Bare }
 
-// BenchJoin measures one round: ours, the bare start, ours with the artifacts on disk, and the plain script, on fresh machines.
-func (l *Lab) BenchJoin(ctx context.Context, agent string, v Versions) (JoinTimes, error) {
-	var times JoinTimes
-	defer func() { _ = l.Mirror().Set(context.WithoutCancel(ctx), mirror.Knobs{}) }() // a lab that is down has no mirror
+// BenchProgram measures a program on a fresh machine.
+func (l *Lab) BenchProgram(
+	ctx context.Context, name, program string, v Versions,
+) (times ProgramTimes, err error) {
+	m, err := l.benchMachine(ctx, name, program, v)
+	if err != nil {
+		return times, err
+	}
+	defer func() { err = errors.Join(err, l.dispose(context.WithoutCancel(ctx), m)) }()
+	defer l.fullSpeed(ctx)
+	if times, err = l.benchFirst(ctx, m); err != nil {
+		return times, err
+	}
+	times.Leave, err = l.giveBack(ctx, m)
+	return times, err
+}
+
+// benchFirst joins a fresh machine with the mirror at Bandwidth, which it leaves so, and then has
+// nothing to do.
+func (l *Lab) benchFirst(ctx context.Context, m Machine) (times ProgramTimes, err error) {
+	if err := errors.Join(l.Mirror().Set(ctx, mirror.Knobs{BytesPerSecond: Bandwidth}), l.Mirror().Reset(ctx)); err != nil {
+		return times, err
+	}
+	if times.Ready, err = l.timeReady(ctx, m, "aks-flex-node", "bootstrap"); err != nil {
+		return times, err
+	}
+	var seconds []float64
+	for range 5 {
+		took, err := l.timeInside(ctx, m, "aks-flex-node", "bootstrap")
+		if err != nil {
+			return times, err
+		}
+		seconds = append(seconds, 1000*took)
+	}
+	slices.Sort(seconds)
+	times.Second = seconds[len(seconds)/2]
+	return times, nil
+}
+
+// fullSpeed ends the limit of Bandwidth.
+func (l *Lab) fullSpeed(ctx context.Context) {
+	// A lab that is down has no mirror.
+	_ = l.Mirror().Set(context.WithoutCancel(ctx), mirror.Knobs{})
+}
+
+// timeInside runs a command in a machine and returns its time in seconds, without that of entering.
+func (l *Lab) timeInside(ctx context.Context, m Machine, argv ...string) (float64, error) {
+	const script = `a=$EPOCHREALTIME
+"$@" >/tmp/bench.out 2>&1 || { tail -5 /tmp/bench.out >&2; exit 1; }
+echo $a $EPOCHREALTIME`
+	out, err := l.Output(ctx, m, append([]string{"bash", "-c", script, "bash"}, argv...)...)
+	if err != nil {
+		return 0, err
+	}
+	var began, ended float64
+	if _, err := fmt.Sscan(out, &began, &ended); err != nil {
+		return 0, fmt.Errorf("cannot read the time of %s in %s: %w", argv[0], m.Name, err)
+	}
+	return ended - began, nil
+}
+
+// BenchJoin measures one round: ours, then ours with the artifacts on disk, the bare start, and the
+// plain script on a machine of its own.
+func (l *Lab) BenchJoin(
+	ctx context.Context, agent string, v Versions,
+) (times JoinTimes, err error) {
 	ours, err := l.benchMachine(ctx, "bench-ours", agent, v)
 	if err != nil {
 		return times, err
 	}
 	defer func() { err = errors.Join(err, l.dispose(context.WithoutCancel(ctx), ours)) }()
-	if err := errors.Join(l.Mirror().Set(ctx, mirror.Knobs{BytesPerSecond: Bandwidth}), l.Mirror().Reset(ctx)); err != nil {
-		return times, err
-	}
-	if times.Ours, err = l.timeReady(ctx, ours, "aks-flex-node", "bootstrap"); err != nil {
+	defer l.fullSpeed(ctx)
+	if times.Ours, err = l.benchFirst(ctx, ours); err != nil {
 		return times, fmt.Errorf("ours: %w", err)
 	}
 	if times.Critical, err = l.criticalBytes(ctx); err != nil {
@@ -49,11 +125,14 @@ func (l *Lab) BenchJoin(ctx context.Context, agent string, v Versions) (JoinTime
 	if err := l.serialFiles(ours); err != nil {
 		return times, err
 	}
-	if times.Bare, err = l.benchBare(ctx, ours); err != nil {
-		return times, fmt.Errorf("bare start: %w", err)
+	if times.Ours.Leave, err = l.giveBack(ctx, ours); err != nil {
+		return times, fmt.Errorf("ours: %w", err)
 	}
 	if times.Directory, err = l.benchDirectory(ctx, ours, agent, v); err != nil {
 		return times, fmt.Errorf("directory: %w", err)
+	}
+	if times.Bare, err = l.benchBare(ctx, ours); err != nil {
+		return times, fmt.Errorf("bare start: %w", err)
 	}
 	if times.Warm, err = l.benchWarm(ctx, ours); err != nil {
 		return times, fmt.Errorf("warm: %w", err)
@@ -139,7 +218,7 @@ func (l *Lab) benchWarm(ctx context.Context, m Machine) (float64, error) {
 	if _, err := l.Output(ctx, m, "cp", "-a", "/opt/aks-flex-node", "/var/tmp/store"); err != nil {
 		return 0, err
 	}
-	if err := l.giveBack(ctx, m); err != nil {
+	if _, err := l.giveBack(ctx, m); err != nil {
 		return 0, err
 	}
 	if _, err := l.Output(ctx, m, "mv", "/var/tmp/store", "/opt/aks-flex-node"); err != nil {
@@ -148,16 +227,13 @@ func (l *Lab) benchWarm(ctx context.Context, m Machine) (float64, error) {
 	return l.timeReady(ctx, m, "aks-flex-node", "bootstrap")
 }
 
-func (l *Lab) giveBack(ctx context.Context, m Machine) error {
-	_, err := l.Output(ctx, m, "aks-flex-node", "unbootstrap", "--drain-timeout=0")
-	return err
+// giveBack leaves the cluster and returns the seconds that it took.
+func (l *Lab) giveBack(ctx context.Context, m Machine) (float64, error) {
+	return l.timeInside(ctx, m, "aks-flex-node", "unbootstrap", "--drain-timeout=0")
 }
 
-// benchDirectory gives the machine back and joins it again with the artifacts in a directory of its own.
+// benchDirectory joins a machine that was given back again, with the artifacts in a directory.
 func (l *Lab) benchDirectory(ctx context.Context, m Machine, agent string, v Versions) (float64, error) {
-	if err := l.giveBack(ctx, m); err != nil {
-		return 0, err
-	}
 	const dir = "/var/tmp/artifacts"
 	if err := l.copyArtifacts(ctx, filepath.Join(m.Root, dir), v); err != nil {
 		return 0, err
@@ -175,11 +251,7 @@ func (l *Lab) benchDirectory(ctx context.Context, m Machine, agent string, v Ver
 
 // copyArtifacts fills a directory as an air-gapped host is given it.
 func (l *Lab) copyArtifacts(ctx context.Context, dst string, v Versions) error {
-	dirs, err := l.build(ctx)
-	if err != nil {
-		return err
-	}
-	catalog, err := l.catalog(ctx, dirs)
+	catalog, err := l.catalog(ctx)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,12 +45,10 @@ const bareURL = "https://" + HostIP + ":8499"
 
 // NewProviderBench prepares the comparison: tokens, the ConfigMap, the bare handler.
 func (l *Lab) NewProviderBench(ctx context.Context) (*ProviderBench, error) {
-	ca, err := l.CA()
+	pool, err := l.trusted()
 	if err != nil {
 		return nil, err
 	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
 	b := &ProviderBench{lab: l, tls: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}}
 	who, err := l.Azure()
 	if err != nil {

@@ -85,7 +85,7 @@ func chaosModel() porcupine.Model {
 
 // RunChaos works on nodes through all replicas for a while, during which replicas and members of the store are killed, paused and started again.
 func (l *Lab) RunChaos(ctx context.Context, during time.Duration) (Chaos, error) {
-	dirs, err := l.build(ctx)
+	dirs, err := l.build(ctx, ofSystem)
 	if err != nil {
 		return Chaos{}, err
 	}

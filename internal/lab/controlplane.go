@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
 	"os"
@@ -27,23 +26,14 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 		"--initial-cluster=default=http://127.0.0.1:23800", "--log-level=warn"); err != nil {
 		return err
 	}
-	flags := append(l.azureFlags(),
-		"--etcd-servers="+etcd, "--bind-address="+HostIP, "--advertise-address="+HostIP, "--secure-port=6443",
-		"--service-cluster-ip-range="+ServiceCIDR, "--client-ca-file="+pki("ca.crt"), "--tls-cert-file="+pki("server.crt"), "--tls-private-key-file="+pki("server.key"),
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+pki("sa.key"), "--service-account-signing-key-file="+pki("sa.key"),
-		"--enable-bootstrap-token-auth", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
-		"--kubelet-client-certificate="+pki("kubelet-client.crt"), "--kubelet-client-key="+pki("kubelet-client.key"),
-		"--kubelet-preferred-address-types=InternalIP,Hostname")
-	if err := l.background("kube-apiserver", filepath.Join(kubernetes, "kube-apiserver"), flags...); err != nil {
-		return err
-	}
-	if err := l.waitReady(ctx); err != nil {
+	if err := l.startAPIServer(ctx, kubernetes, etcd); err != nil {
 		return err
 	}
 	if err := l.background("kube-controller-manager", filepath.Join(kubernetes, "kube-controller-manager"),
 		"--kubeconfig="+l.path("kube-controller-manager.kubeconfig"), "--controllers=*,bootstrapsigner,tokencleaner", "--leader-elect=false",
 		"--bind-address=127.0.0.1", "--secure-port=10857", "--use-service-account-credentials",
-		"--cluster-signing-cert-file="+pki("ca.crt"), "--cluster-signing-key-file="+pki("ca.key"), "--root-ca-file="+pki("ca.crt"),
+		"--cluster-signing-cert-file="+pki("cluster-ca.crt"), "--cluster-signing-key-file="+pki("cluster-ca.key"),
+		"--root-ca-file="+pki("cluster-ca.crt"),
 		"--service-account-private-key-file="+pki("sa.key"), "--allocate-node-cidrs", "--cluster-cidr="+PodCIDR, "--service-cluster-ip-range="+ServiceCIDR); err != nil {
 		return err
 	}
@@ -63,14 +53,29 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 	})
 }
 
+// startAPIServer starts the API server and waits until it is ready.
+func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
+	pki := func(name string) string { return l.path("pki", name) }
+	flags := append(l.azureFlags(),
+		"--etcd-servers="+etcd, "--bind-address="+HostIP, "--advertise-address="+HostIP, "--secure-port=6443",
+		"--service-cluster-ip-range="+ServiceCIDR, "--client-ca-file="+pki("client-ca.crt"),
+		"--tls-cert-file="+pki("apiserver.crt"), "--tls-private-key-file="+pki("apiserver.key"),
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+pki("sa.key"), "--service-account-signing-key-file="+pki("sa.key"),
+		"--enable-bootstrap-token-auth", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
+		"--kubelet-client-certificate="+pki("kubelet-client.crt"), "--kubelet-client-key="+pki("kubelet-client.key"),
+		"--kubelet-preferred-address-types=InternalIP,Hostname")
+	if err := l.background("kube-apiserver", filepath.Join(programs, "kube-apiserver"), flags...); err != nil {
+		return err
+	}
+	return l.waitReady(ctx)
+}
+
 // waitReady waits until the API server says that it is ready.
 func (l *Lab) waitReady(ctx context.Context) error {
-	ca, err := l.CA()
+	pool, err := l.trusted()
 	if err != nil {
 		return err
 	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	defer client.CloseIdleConnections()
 	return until(ctx, 2*time.Minute, "the API server (see "+l.path("logs", "kube-apiserver.log")+")", func() error {
@@ -88,7 +93,7 @@ func (l *Lab) waitReady(ctx context.Context) error {
 
 // linkKubectl puts kubectl where Kubectl finds it without knowing the cache.
 func (l *Lab) linkKubectl(dirs programs) error {
-	target := filepath.Join(dirs[component.KubernetesNode+"-1.35.4"], "kubectl")
+	target := filepath.Join(dirs[component.KubernetesNode], "kubectl")
 	_ = os.Remove(l.path("kubectl")) // it is there when the lab was up before
 	return os.Symlink(target, l.path("kubectl"))
 }

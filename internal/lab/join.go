@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/lab/mirror"
 	"github.com/Azure/AKSFlexNode/packaging"
 )
 
@@ -102,10 +101,10 @@ func (l *Lab) Identify(ctx context.Context, m Machine, auth string) (map[string]
 		err = l.AddVMIdentity(ctx, m)
 	case "arc":
 		section["servicePrincipal"] = object{"clientId": who.Operator.ClientID, "clientSecret": who.Operator.Secret}
-		section["arc"] = object{"machineName": m.Name}
+		section["arc"], section["kubeletCredential"] = object{"machineName": m.Name}, "token"
 		err = l.AddArc(ctx, m)
 	case "azureCLI":
-		section["arc"] = object{"machineName": m.Name}
+		section["arc"], section["kubeletCredential"] = object{"machineName": m.Name}, "token"
 		err = l.AddArc(ctx, m)
 	default:
 		err = fmt.Errorf("cannot join with %q: known are %s", auth, strings.Join(Auths, ", "))
@@ -115,17 +114,17 @@ func (l *Lab) Identify(ctx context.Context, m Machine, auth string) (map[string]
 
 // Config is the agent's configuration of a machine, with the given azure section.
 func (l *Lab) Config(ctx context.Context, m Machine, v Versions, azure map[string]any) (map[string]any, error) {
-	artifacts, err := l.Mirror().Artifacts(ctx)
+	catalog, err := l.artifacts(ctx, v)
 	if err != nil {
 		return nil, err
 	}
-	overrides, err := mirror.Catalog{Artifacts: artifacts}.Overrides(v.artifacts())
+	overrides, err := catalog.Overrides(v.artifacts())
 	if err != nil {
 		return nil, err
 	}
 	kubelet := object{"dnsServiceIP": DNSService}
 	if _, token := azure["bootstrapToken"]; token { // others ask Azure
-		ca, err := l.CA()
+		ca, err := l.ClusterCA()
 		if err != nil {
 			return nil, err
 		}

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
-	"github.com/Azure/AKSFlexNode/internal/lab/mirror"
 )
 
 // The lab's addresses. All are on the bridge; nothing listens elsewhere but on loopback.
@@ -117,18 +116,22 @@ func (l *Lab) change(f func(*record)) error {
 	return os.Rename(temp, l.path("lab.json"))
 }
 
-// Up starts what is not running yet: packages, builds, network, control plane, mirror.
-func (l *Lab) Up(ctx context.Context) error {
+func needRoot() error {
 	if os.Geteuid() != 0 {
 		return errors.New("cannot start the lab without root: it makes machines and networks")
+	}
+	return nil
+}
+
+// Up starts what is not running yet: packages, builds, network, control plane, mirror.
+func (l *Lab) Up(ctx context.Context) error {
+	if err := needRoot(); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return fmt.Errorf("cannot make the lab's directory: %w", err)
 	}
-	if err := l.installPackages(ctx); err != nil {
-		return err
-	}
-	programs, err := l.build(ctx)
+	programs, err := l.build(ctx, ofSystem)
 	if err != nil {
 		return err
 	}
@@ -159,6 +162,18 @@ func (l *Lab) Up(ctx context.Context) error {
 	return nil
 }
 
+// Running names what runs of the lab, in the order in which it was started.
+func (l *Lab) Running() ([]string, error) {
+	r, err := l.load()
+	var names []string
+	for _, p := range r.Processes {
+		if p.alive() {
+			names = append(names, p.Name)
+		}
+	}
+	return names, err
+}
+
 // Down stops and removes everything. It goes on after an error.
 func (l *Lab) Down(ctx context.Context) error {
 	r, err := l.load()
@@ -179,54 +194,4 @@ func (l *Lab) Down(ctx context.Context) error {
 		return err
 	}
 	return os.RemoveAll(l.Dir)
-}
-
-// programs are the directories of what was built, by component name and version.
-type programs map[string]string
-
-// build builds, or finds in the cache, everything that the lab runs and serves.
-func (l *Lab) build(ctx context.Context) (programs, error) {
-	all, err := component.All()
-	if err != nil {
-		return nil, err
-	}
-	images, err := imagesComponent()
-	if err != nil {
-		return nil, err
-	}
-	b := component.Builder{Cache: l.Cache, Log: l.Log, Progress: l.builds()}
-	dirs := programs{}
-	for _, c := range append(all, images) {
-		dir, err := b.Build(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		dirs[c.String()] = dir
-		dirs[c.Name] = first(dirs[c.Name], dir)
-		if _, err := mirror.Pack(ctx, l.Cache, c, dir); err != nil {
-			return nil, err
-		}
-	}
-	return dirs, nil
-}
-
-// builds tells of builds: each phase, and every ten seconds how far it is.
-func (l *Lab) builds() func(component.Event) {
-	var last component.Event
-	var when time.Time
-	return func(e component.Event) {
-		same := e.Phase == last.Phase && e.Component.String() == last.Component.String()
-		if e.Phase == component.Cached || same && time.Since(when) < 10*time.Second {
-			return
-		}
-		last, when = e, time.Now()
-		l.Say("%s", e)
-	}
-}
-
-func first(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

@@ -23,6 +23,8 @@ type Machine struct {
 	IP   string `json:"ip"`
 	// Root is its root directory on this box.
 	Root string `json:"root"`
+	// Disks are its data disks.
+	Disks []Disk `json:"disks,omitempty"`
 }
 
 // Machines lists the machines of the lab.
@@ -44,7 +46,16 @@ func (l *Lab) Machine(name string) (Machine, error) {
 
 // AddMachine makes a machine, with more packages of the distribution if any are named, and boots it.
 func (l *Lab) AddMachine(ctx context.Context, name string, packages ...string) (Machine, error) {
-	m, err := l.newMachine(name)
+	return l.addMachine(ctx, name, packages, nil)
+}
+
+// AddMachineWithDisks makes a machine with data disks, and boots it.
+func (l *Lab) AddMachineWithDisks(ctx context.Context, name string, disks ...Disk) (Machine, error) {
+	return l.addMachine(ctx, name, nil, disks)
+}
+
+func (l *Lab) addMachine(ctx context.Context, name string, packages []string, disks []Disk) (Machine, error) {
+	m, err := l.newMachine(name, disks)
 	if err != nil {
 		return m, err
 	}
@@ -61,11 +72,16 @@ func (l *Lab) AddMachine(ctx context.Context, name string, packages ...string) (
 	if err := l.furnish(m); err != nil {
 		return m, err
 	}
+	for i, d := range m.Disks {
+		if err := l.makeDisk(ctx, m, i, d); err != nil {
+			return m, err
+		}
+	}
 	return m, l.StartMachine(ctx, m)
 }
 
 // newMachine chooses name and address, and writes them down.
-func (l *Lab) newMachine(name string) (Machine, error) {
+func (l *Lab) newMachine(name string, disks []Disk) (Machine, error) {
 	var m Machine
 	var problem error
 	err := l.change(func(r *record) {
@@ -80,7 +96,7 @@ func (l *Lab) newMachine(name string) (Machine, error) {
 		for i := 11; i < 250; i++ {
 			ip := "10.77.0." + strconv.Itoa(i)
 			if !used[ip] {
-				m = Machine{Name: name, IP: ip, Root: l.path("machines", name, "root")}
+				m = Machine{Name: name, IP: ip, Root: l.path("machines", name, "root"), Disks: disks}
 				r.Machines = append(r.Machines, m)
 				return
 			}
@@ -176,6 +192,9 @@ var legacyControllers = []string{"cpu", "cpuacct", "cpuset", "memory", "devices"
 
 // StartMachine boots a machine and returns when systemd says that it runs.
 func (l *Lab) StartMachine(ctx context.Context, m Machine) error {
+	if err := l.attachDisks(ctx, m); err != nil {
+		return err
+	}
 	if err := l.background("machine-"+m.Name, l.Self, "launch", m.Name, m.Root); err != nil {
 		return err
 	}
@@ -292,7 +311,7 @@ func (l *Lab) RemoveMachine(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := l.StopMachine(ctx, m); err != nil {
+	if err := errors.Join(l.StopMachine(ctx, m), detachDisks(m)); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(filepath.Dir(m.Root)); err != nil {

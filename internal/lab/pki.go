@@ -22,7 +22,19 @@ type identity struct {
 	der  []byte
 }
 
-// makePKI makes the lab's CA and everything that is signed with it, once.
+// clients are those that the cluster knows by a certificate: its own parts, the administrator and
+// the resource provider.
+var clients = map[string]pkix.Name{
+	"admin":                   {CommonName: "flexlab-admin", Organization: []string{"system:masters"}},
+	"kube-controller-manager": {CommonName: "system:kube-controller-manager"},
+	"kube-scheduler":          {CommonName: "system:kube-scheduler"},
+	"flexnode-rp":             {CommonName: "flexnode-rp"},
+}
+
+// makePKI makes two certificate authorities and everything that is signed with them, once: "ca"
+// for the lab's own servers, which its machines trust as they trust the Internet's; and
+// "cluster-ca" for the cluster, which only those trust who are told of it, and which RotateCA
+// replaces.
 func (l *Lab) makePKI() error {
 	if _, err := os.Stat(l.path("pki", "done")); err == nil {
 		return nil
@@ -30,45 +42,102 @@ func (l *Lab) makePKI() error {
 	if err := os.MkdirAll(l.path("pki"), 0o700); err != nil {
 		return fmt.Errorf("cannot make the PKI: %w", err)
 	}
-	ca, err := issue(nil, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "flexlab CA"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageCRLSign,
-	})
+	ca, err := l.newCA("ca", "flexlab CA")
 	if err != nil {
 		return err
 	}
-	if err := l.writeIdentity("ca", ca); err != nil {
+	if err := l.issueTo("server", ca, serverCertificate("flexlab")); err != nil {
 		return err
 	}
-	server := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "kube-apiserver"},
-		DNSNames:    []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"},
-		IPAddresses: []net.IP{net.ParseIP(HostIP), net.ParseIP("127.0.0.1"), net.ParseIP("10.96.0.1")},
-		KeyUsage:    x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	if err := l.issueTo("server", ca, server); err != nil {
+	manager := clientCertificate(pkix.Name{CommonName: "resource-manager.azuresim"})
+	if err := l.issueTo("resource-manager", ca, manager); err != nil {
 		return err
 	}
-	for name, subject := range map[string]pkix.Name{
-		"admin":                   {CommonName: "flexlab-admin", Organization: []string{"system:masters"}},
-		"kubelet-client":          {CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}},
-		"kube-controller-manager": {CommonName: "system:kube-controller-manager"},
-		"kube-scheduler":          {CommonName: "system:kube-scheduler"},
-		"flexnode-rp":             {CommonName: "flexnode-rp"},
-		"resource-manager":        {CommonName: "resource-manager.azuresim"},
-	} {
-		client := &x509.Certificate{Subject: subject, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-		if err := l.issueTo(name, ca, client); err != nil {
+	if err := l.makeClusterPKI(); err != nil {
+		return err
+	}
+	keys := &x509.Certificate{Subject: pkix.Name{CommonName: "service-accounts"}}
+	if err := l.issueTo("sa", ca, keys); err != nil {
+		return err
+	}
+	return os.WriteFile(l.path("pki", "done"), nil, 0o600)
+}
+
+// makeClusterPKI makes a new CA of the cluster, and with it the API server's certificates and those
+// of its clients. Clients of former ones are accepted further (client-ca.crt has all).
+func (l *Lab) makeClusterPKI() error {
+	ca, err := l.newCA("cluster-ca", fmt.Sprintf("flexlab cluster CA %d", time.Now().UnixNano()))
+	if err != nil {
+		return err
+	}
+	if err := l.acceptClientsOf("cluster-ca"); err != nil {
+		return err
+	}
+	if err := l.issueTo("apiserver", ca, serverCertificate("kube-apiserver")); err != nil {
+		return err
+	}
+	kubelets := clientCertificate(pkix.Name{
+		CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"},
+	})
+	if err := l.issueTo("kubelet-client", ca, kubelets); err != nil {
+		return err
+	}
+	for name, subject := range clients {
+		if err := l.issueTo(name, ca, clientCertificate(subject)); err != nil {
 			return err
 		}
 		if err := l.writeKubeconfig(name); err != nil {
 			return err
 		}
 	}
-	if err := l.issueTo("sa", ca, &x509.Certificate{Subject: pkix.Name{CommonName: "service-accounts"}}); err != nil {
-		return err
+	return nil
+}
+
+// acceptClientsOf adds a CA to those whose clients the API server accepts.
+func (l *Lab) acceptClientsOf(ca string) error {
+	cert, err := os.ReadFile(l.path("pki", ca+".crt"))
+	if err != nil {
+		return fmt.Errorf("cannot read the PKI: %w", err)
 	}
-	return os.WriteFile(l.path("pki", "done"), nil, 0o600)
+	path := l.path("pki", "client-ca.crt")
+	bundle, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot write the PKI: %w", err)
+	}
+	defer bundle.Close()
+	if _, err := bundle.Write(cert); err != nil {
+		return fmt.Errorf("cannot write the PKI: %w", err)
+	}
+	return bundle.Close()
+}
+
+// newCA makes a certificate authority.
+func (l *Lab) newCA(name, subject string) (*identity, error) {
+	ca, err := issue(nil, &x509.Certificate{
+		Subject: pkix.Name{CommonName: subject}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageCRLSign,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ca, l.writeIdentity(name, ca)
+}
+
+func serverCertificate(name string) *x509.Certificate {
+	return &x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		DNSNames:    []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"},
+		IPAddresses: []net.IP{net.ParseIP(HostIP), net.ParseIP("127.0.0.1"), net.ParseIP("10.96.0.1")},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+}
+
+func clientCertificate(subject pkix.Name) *x509.Certificate {
+	return &x509.Certificate{
+		Subject: subject, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
 }
 
 func (l *Lab) issueTo(name string, ca *identity, template *x509.Certificate) error {
@@ -116,7 +185,7 @@ func (l *Lab) writeIdentity(name string, id *identity) error {
 // writeKubeconfig writes the kubeconfig of one of the lab's own identities.
 func (l *Lab) writeKubeconfig(name string) error {
 	var data [3]string
-	for i, file := range []string{"ca.crt", name + ".crt", name + ".key"} {
+	for i, file := range []string{"cluster-ca.crt", name + ".crt", name + ".key"} {
 		text, err := os.ReadFile(l.path("pki", file))
 		if err != nil {
 			return fmt.Errorf("cannot read the PKI: %w", err)
@@ -136,8 +205,25 @@ current-context: flexlab
 // Kubeconfig is the path of the administrator's kubeconfig.
 func (l *Lab) Kubeconfig() string { return l.path("admin.kubeconfig") }
 
-// CAFile is the path of the lab's CA, which is the cluster's too, as PEM.
+// CAFile is the path of the CA of the lab's own servers (mirror, Azure, provider), as PEM. It is in
+// every machine's trust store.
 func (l *Lab) CAFile() string { return l.path("pki", "ca.crt") }
 
-// CA returns the lab's CA as PEM.
+// CA returns the CA of the lab's own servers as PEM.
 func (l *Lab) CA() ([]byte, error) { return os.ReadFile(l.CAFile()) }
+
+// ClusterCA returns the cluster's CA as PEM.
+func (l *Lab) ClusterCA() ([]byte, error) { return os.ReadFile(l.path("pki", "cluster-ca.crt")) }
+
+// trusted are both CAs.
+func (l *Lab) trusted() (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	for _, read := range []func() ([]byte, error){l.CA, l.ClusterCA} {
+		text, err := read()
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the PKI: %w", err)
+		}
+		pool.AppendCertsFromPEM(text)
+	}
+	return pool, nil
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,9 +37,21 @@ func startTime(pid int) string {
 
 func (p process) alive() bool { return p.PID > 0 && p.Start != "" && startTime(p.PID) == p.Start }
 
+// hasArgument tells whether a process was started with an argument.
+func (p process) hasArgument(arg string) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
+	return err == nil && slices.Contains(strings.Split(string(line), "\x00"), arg)
+}
+
 // stop ends a process: asked first, killed after five seconds.
-func (p process) stop() error {
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+func (p process) stop() error { return p.end(syscall.SIGTERM, syscall.SIGKILL) }
+
+// kill ends a process at once.
+func (p process) kill() error { return p.end(syscall.SIGKILL) }
+
+// end sends one signal after the other, each with five seconds to have an effect.
+func (p process) end(signals ...syscall.Signal) error {
+	for _, signal := range signals {
 		if !p.alive() {
 			return nil
 		}

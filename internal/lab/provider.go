@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
-	"github.com/Azure/AKSFlexNode/internal/lab/mirror"
 	"github.com/Azure/AKSFlexNode/packaging"
 )
 
@@ -158,11 +156,11 @@ func (l *Lab) writeSettings(ctx context.Context, i int) error {
 }
 
 func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
-	artifacts, err := l.Mirror().Artifacts(ctx)
+	catalog, err := l.artifacts(ctx, Newest)
 	if err != nil {
 		return nil, err
 	}
-	overrides, err := mirror.Catalog{Artifacts: artifacts}.Overrides(Newest.artifacts())
+	overrides, err := catalog.Overrides(Newest.artifacts())
 	if err != nil {
 		return nil, err
 	}
@@ -206,14 +204,12 @@ func (l *Lab) registerCluster(ctx context.Context) error {
 	return nil
 }
 
-// HTTPClient trusts the lab's CA.
+// HTTPClient trusts the lab's CAs.
 func (l *Lab) HTTPClient() (*http.Client, error) {
-	ca, err := l.CA()
+	pool, err := l.trusted()
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the PKI: %w", err)
+		return nil, err
 	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
 	return &http.Client{Timeout: 70 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}, nil
 }
 

@@ -3,8 +3,8 @@ package lab
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -47,18 +47,31 @@ func (l *Lab) timeReady(ctx context.Context, m Machine, argv ...string) (float64
 	return took, err
 }
 
+// WaitReady waits until the API server says that a Node is Ready.
+func (l *Lab) WaitReady(ctx context.Context, node string) error {
+	client, err := l.adminClient()
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	return until(ctx, 5*time.Minute, "Node "+node, func() error {
+		if !nodeReady(ctx, client, node) {
+			return errors.New("it is not Ready")
+		}
+		return nil
+	})
+}
+
 // adminClient speaks to the API server as its administrator.
 func (l *Lab) adminClient() (*http.Client, error) {
 	pair, err := tls.LoadX509KeyPair(l.path("pki", "admin.crt"), l.path("pki", "admin.key"))
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the PKI: %w", err)
 	}
-	ca, err := l.CA()
+	pool, err := l.trusted()
 	if err != nil {
 		return nil, err
 	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}}}, nil
 }
 

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/Azure/AKSFlexNode/internal/lab/mirror"
 )
 
 //go:embed serial.sh
@@ -106,11 +104,10 @@ func anyCIDR(conflist string) string {
 
 // serialEnvironment tells the script where everything is.
 func (l *Lab) serialEnvironment(ctx context.Context, m Machine, v Versions) ([]string, error) {
-	list, err := l.Mirror().Artifacts(ctx)
+	catalog, err := l.artifacts(ctx, v)
 	if err != nil {
 		return nil, err
 	}
-	catalog := mirror.Catalog{Artifacts: list}
 	env := []string{"MIRROR=" + MirrorURL, "FILES=" + filesDir, "NODE=" + m.Name}
 	for name, version := range v.artifacts() {
 		a, err := catalog.Artifact(name, version)

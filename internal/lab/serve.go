@@ -36,11 +36,11 @@ func (l *Lab) Mirror() mirror.Client {
 
 // Serve runs the artifact mirror, the image registry and the watch over routes until ctx ends.
 func (l *Lab) Serve(ctx context.Context) error {
-	dirs, err := l.build(ctx)
+	dirs, err := l.build(ctx, ofSystem)
 	if err != nil {
 		return err
 	}
-	catalog, err := l.catalog(ctx, dirs)
+	catalog, err := l.catalog(ctx)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (l *Lab) Serve(ctx context.Context) error {
 	servers := []*http.Server{
 		{Addr: strings.TrimPrefix(MirrorURL, "https://"), Handler: artifacts},
 		{Addr: strings.TrimPrefix(RegistryURL, "http://"), Handler: registry},
-		{Addr: strings.TrimPrefix(ControlURL, "http://"), Handler: artifacts.Control()},
+		{Addr: strings.TrimPrefix(ControlURL, "http://"), Handler: artifacts.Control(l.catalog)},
 	}
 	failed := make(chan error, len(servers))
 	for _, s := range servers {
@@ -77,23 +77,6 @@ func (l *Lab) Serve(ctx context.Context) error {
 		err = errors.Join(err, s.Close())
 	}
 	return err
-}
-
-// catalog is all that the mirror has.
-func (l *Lab) catalog(ctx context.Context, dirs programs) (mirror.Catalog, error) {
-	all, err := component.All()
-	if err != nil {
-		return mirror.Catalog{}, err
-	}
-	var parts []mirror.Catalog
-	for _, c := range all {
-		part, err := mirror.Pack(ctx, l.Cache, c, dirs[c.String()])
-		if err != nil {
-			return mirror.Catalog{}, err
-		}
-		parts = append(parts, part)
-	}
-	return mirror.Merge(parts...), nil
 }
 
 // watchRoutes keeps a route on this box to the pod subnet of every Node, so that pods on two machines reach each other.

@@ -11,34 +11,32 @@ import (
 // bridge is the interface that pods are attached to.
 const bridge = "cni0"
 
-// ConflistName is our network configuration. Configurations are read in the order of their names, so that a network which
-// is installed into the cluster later (05-cilium.conflist, 10-...) wins over ours.
+// ConflistName is our network configuration. Configurations are read in the order of their names,
+// so that a network which is installed into the cluster later (05-cilium.conflist, 10-...) wins
+// over ours.
 const ConflistName = "99-aks-flex-node.conflist"
 
 // plugins are the reference CNI plugins, as released (containernetworking/plugins).
 var plugins = [...]string{
-	"bandwidth", "bridge", "dhcp", "dummy", "firewall", "host-device", "host-local", "ipvlan", "loopback", "macvlan",
-	"portmap", "ptp", "sbr", "static", "tap", "tuning", "vlan", "vrf",
+	"bandwidth", "bridge", "dhcp", "dummy", "firewall", "host-device", "host-local", "ipvlan",
+	"loopback", "macvlan", "portmap", "ptp", "sbr", "static", "tap", "tuning", "vlan", "vrf",
 }
 
-// cni installs the plugins and, where nobody else has configured a pod network, a bridge on this node's own pod subnet.
+// cni installs the plugins.
 func cni(p *part) {
 	for _, name := range plugins {
 		p.add(p.bin(p.config.Paths.CNI.BinDir, "cni-plugins", name))
 	}
-	if p.facts.PodCIDR == "" || len(p.facts.ForeignCNI) > 0 {
-		return
-	}
-	p.add(state.NewFile(path.Join(p.config.Paths.CNI.ConfDir, ConflistName), 0o644, conflist(p.facts.PodCIDR)))
+}
+
+// podNetwork is a bridge on this node's own pod subnets, where nobody else configures a network.
+func podNetwork(p *part) {
+	file := path.Join(p.config.Paths.CNI.ConfDir, ConflistName)
+	p.put(state.Item{Resource: state.NewFile(file, 0o644, conflist()), Only: OwnNetwork})
 }
 
 // conflist is a CNI network configuration list (CNI specification 1.0.0).
-func conflist(podCIDR string) string {
-	anywhere := "0.0.0.0/0"
-	if strings.Contains(podCIDR, ":") {
-		anywhere = "::/0"
-	}
-	type object = map[string]any
+func conflist() string {
 	list := object{
 		"cniVersion": "1.0.0",
 		"name":       "aks-flex-node",
@@ -53,16 +51,60 @@ func conflist(podCIDR string) string {
 				"forceAddress": false,
 				"ipam": object{
 					"type":   "host-local",
-					"ranges": [][]object{{{"subnet": podCIDR}}},
-					"routes": []object{{"dst": anywhere}},
+					"ranges": unquoted(thisPodRanges),
+					"routes": unquoted(thisPodRoutes),
 				},
 			},
 			{"type": "portmap", "capabilities": object{"portMappings": true}, "snat": true},
 		},
 	}
-	text, err := json.MarshalIndent(list, "", "  ")
+	return indented(list, "") + "\n"
+}
+
+// unquoted is a placeholder that is a JSON string, before JSON quotes it.
+func unquoted(p placeholder) string { return strings.Trim(string(p), `"`) }
+
+// ipamIndent is where the ranges and routes are in the configuration list.
+const ipamIndent = "        "
+
+// podRanges has the host-local plugin give each pod an address of every subnet: one range set for
+// each; "" when there is none.
+func podRanges(cidrs []string) string {
+	if len(cidrs) == 0 {
+		return ""
+	}
+	var sets [][]object
+	for _, cidr := range cidrs {
+		sets = append(sets, []object{{"subnet": cidr}})
+	}
+	return indented(sets, ipamIndent)
+}
+
+// podRoutes are the default routes of pods, one for each subnet; "" when there is none.
+func podRoutes(cidrs []string) string {
+	if len(cidrs) == 0 {
+		return ""
+	}
+	var routes []object
+	for _, cidr := range cidrs {
+		anywhere := "0.0.0.0/0"
+		if strings.Contains(cidr, ":") {
+			anywhere = "::/0"
+		}
+		routes = append(routes, object{"dst": anywhere})
+	}
+	return indented(routes, ipamIndent)
+}
+
+// object is a JSON object; encoding/json writes its keys in order, so the text is the same for the
+// same settings.
+type object map[string]any
+
+// indented is v as JSON whose lines after the first begin with prefix.
+func indented(v any, prefix string) string {
+	text, err := json.MarshalIndent(v, prefix, "  ")
 	if err != nil {
 		panic("internal error: " + err.Error())
 	}
-	return string(text) + "\n"
+	return string(text)
 }

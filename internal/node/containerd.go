@@ -9,8 +9,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
+// ContainerdUnit is the unit of the container runtime.
+const ContainerdUnit = "containerd.service"
+
 const (
-	containerdUnit   = "containerd.service"
 	containerdConfig = "/etc/containerd/config.toml"
 	containerdSocket = "/run/containerd/containerd.sock"
 )
@@ -18,8 +20,8 @@ const (
 //go:embed containerd.service
 var containerdService string
 
-// The configuration format follows containerd's major version: format 2 with the grpc.v1.cri plugin for 1.x, format 3 with the
-// split cri.v1 plugins for 2.x (containerd docs/cri/config.md).
+// The configuration format follows containerd's major version: format 2 with the grpc.v1.cri plugin
+// for 1.x, format 3 with the split cri.v1 plugins for 2.x (containerd docs/cri/config.md).
 var (
 	//go:embed containerd-v2.toml
 	configFormat2 string
@@ -32,31 +34,32 @@ func runc(p *part) {
 	p.add(p.bin(sbinDir, "runc", "runc"))
 }
 
-// containerd installs the container runtime, its configuration and its unit. Operators' settings belong into
-// /etc/containerd/conf.d, registries into /etc/containerd/certs.d.
+// containerd installs the container runtime, its configuration and its unit. Operators' settings
+// belong into /etc/containerd/conf.d, registries into /etc/containerd/certs.d.
 func containerd(p *part) {
-	owes := []string{containerdUnit}
+	owes := []string{ContainerdUnit}
 	for _, file := range containerdFiles(p.config.Containerd.Version) {
 		p.owe(owes, p.bin(binDir, "containerd", "bin/"+file))
 	}
 	p.add(
-		state.Dir{Path: "/var/lib/containerd", Mode: 0o700, Purge: true, Mounts: []string{"tmpmounts"}},
-		state.Dir{Path: "/run/containerd", Mode: 0o711, Purge: true, Mounts: []string{
-			"io.containerd.runtime.v2.task", "io.containerd.grpc.v1.cri", "io.containerd.sandbox.controller.v1.shim",
-		}},
-		state.Dir{Path: "/run/nri", Mode: 0o700, Purge: true},
+		owned("/var/lib/containerd", 0o700, "tmpmounts"),
+		owned("/run/containerd", 0o711,
+			"io.containerd.runtime.v2.task",
+			"io.containerd.grpc.v1.cri",
+			"io.containerd.sandbox.controller.v1.shim"),
+		owned("/run/nri", 0o700),
 		shared("/run/netns"),
 	)
 	p.owe(owes, state.NewFile(containerdConfig, 0o644, p.containerdConfig()))
-	p.owe([]string{state.DaemonReload, containerdUnit}, state.NewFile(unitDir+"/"+containerdUnit, 0o644, header+containerdService))
-	p.proxyDropIn(containerdUnit)
+	p.unit(ContainerdUnit, header+containerdService)
 }
 
 // containerdFiles lists the programs of a release; 2.x has dropped the shims of 1.x.
 func containerdFiles(version string) []string {
 	files := []string{"containerd", "containerd-shim-runc-v2", "ctr"}
 	if strings.HasPrefix(version, "1.") {
-		files = append(files, "containerd-shim", "containerd-shim-runc-v1", "containerd-stress")
+		files = append(files,
+			"containerd-shim", "containerd-shim-runc-v1", "containerd-stress")
 	}
 	return files
 }
@@ -80,7 +83,8 @@ func (p *part) containerdConfig() string {
 	})
 }
 
-// execute fills one of our own embedded templates; that one does not parse is a bug that every test shows.
+// execute fills one of our own embedded templates; that one does not parse is a bug that every test
+// shows.
 func execute(text string, data any) string {
 	var b strings.Builder
 	if err := template.Must(template.New("").Parse(text)).Execute(&b, data); err != nil {

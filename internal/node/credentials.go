@@ -1,50 +1,79 @@
 package node
 
 import (
-	"encoding/base64"
 	"fmt"
 	"path"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// credentials writes the cluster's CA, without which `kubectl logs` and `exec` are refused, and what kubelet shows or asks for its own
-// certificate with. A bootstrap token goes again as soon as kubelet has that certificate; an identity may ask for another one.
+// credentials writes the cluster's CA, without which `kubectl logs` and `exec` are refused, and
+// what kubelet shows, or asks for its own certificate with. A bootstrap token is removed as soon as
+// kubelet has that certificate; an identity may ask for another one.
 func credentials(p *part) {
-	p.owe([]string{kubeletUnit}, state.NewFile(p.clientCA(), 0o644, p.facts.CA))
-	token := p.config.Azure.BootstrapToken
-	switch {
-	case p.config.Azure.ShowsToken():
+	owes := []string{KubeletUnit}
+	p.owe(owes, state.NewFile(p.clientCA(), 0o644, string(thisCA)))
+	if p.config.Azure.ShowsToken() {
 		p.tokenScript()
-		p.owe([]string{kubeletUnit}, state.NewFile(p.kubeconfig(), 0o600, p.kubeconfigOf("identity", p.tokenCommand())))
-	case token == nil:
+		p.owe(kubeconfigReaders(), state.NewFile(
+			p.kubeconfig(), 0o600, kubeconfigOf("identity", tokenCommand)))
+		return
+	}
+	if p.config.Azure.BootstrapToken == nil {
 		p.tokenScript()
-		p.owe([]string{kubeletUnit}, state.NewFile(p.bootstrapKubeconfig(), 0o600, p.kubeconfigOf("identity", p.tokenCommand())))
-	case p.facts.Joined: // wanted absent, rather than not wanted: its going is no reason to restart kubelet
-		p.add(state.Absent{Path: p.bootstrapKubeconfig()})
-	default:
-		file := state.NewFile(p.bootstrapKubeconfig(), 0o600, p.kubeconfigOf("bootstrap", "token: "+token.Token.Reveal()))
+		p.owe(owes, state.NewFile(
+			p.bootstrapKubeconfig(), 0o600, kubeconfigOf("identity", tokenCommand)))
+	} else {
+		file := state.NewFile(p.bootstrapKubeconfig(), 0o600,
+			kubeconfigOf("bootstrap", "token: "+string(thisToken)))
 		file.Secret = true
-		p.owe([]string{kubeletUnit}, file)
+		p.put(state.Item{Resource: file, Owes: owes, Only: Joining})
+	}
+	// Kubelet writes its kubeconfig when it gets its certificate, and never changes the address or
+	// the CA in it.
+	p.put(state.Item{
+		Resource: state.NewFile(p.kubeconfig(), 0o600, kubeconfigOf("kubelet", p.certificate())),
+		Owes:     kubeconfigReaders(),
+		Only:     Rebound,
+	})
+}
+
+// withoutToken wants the bootstrap token absent, rather than not wanting it: its removal is no
+// reason to restart kubelet.
+func withoutToken(p *part) {
+	if p.config.Azure.BootstrapToken != nil && !p.config.Azure.ShowsToken() {
+		p.put(state.Item{Resource: state.Absent{Path: p.bootstrapKubeconfig()}, Only: Joined})
 	}
 }
 
-// tokenScript is for people and scripts that want kubelet's token; kubelet itself calls the program.
+// kubeconfigReaders are the units that read kubelet's kubeconfig when they start.
+func kubeconfigReaders() []string { return []string{KubeletUnit, NPDUnit} }
+
+// tokenScript is for people and scripts that want kubelet's token; kubelet itself calls the
+// program.
 func (p *part) tokenScript() {
-	p.add(state.NewFile(path.Join(p.config.Paths.Kubernetes.KubeletDir, "token.sh"), 0o700, "#!/bin/sh\nexec "+p.facts.Program+" token \"$@\"\n"))
+	file := path.Join(p.config.Paths.Kubernetes.KubeletDir, "token.sh")
+	p.add(state.NewFile(file, 0o700, "#!/bin/sh\nexec "+string(thisProgram)+" token \"$@\"\n"))
 }
 
-// tokenCommand has client-go call the program for a token and keep it until it says (client.authentication.k8s.io/v1).
-func (p *part) tokenCommand() string {
-	return `exec:
+// tokenCommand has client-go call the program for a token and keep it until it expires
+// (client.authentication.k8s.io/v1).
+const tokenCommand = `exec:
       apiVersion: client.authentication.k8s.io/v1
-      command: ` + p.facts.Program + `
+      command: ` + string(thisProgram) + `
       args: [token]
       interactiveMode: Never
       provideClusterInfo: false`
+
+// certificate shows the certificate that kubelet has now; kubelet moves the link when it rotates
+// it.
+func (p *part) certificate() string {
+	file := ClientCertificatePath(p.config.Paths.Kubernetes.KubeletDir)
+	return "client-certificate: " + file + "\n    client-key: " + file
 }
 
-// systemdCredential is the name of the systemd credential that holds the service principal's secret; "" when it is elsewhere.
+// systemdCredential is the name of the systemd credential that holds the service principal's
+// secret; "" when it is elsewhere.
 func (p *part) systemdCredential() string {
 	sp := p.config.Azure.ServicePrincipal
 	if sp == nil || path.IsAbs(sp.ClientSecretFile) {
@@ -55,7 +84,6 @@ func (p *part) systemdCredential() string {
 
 func (p *part) clientCA() string { return path.Join(p.config.Paths.Kubernetes.CertsDir, "ca.crt") }
 
-// kubeconfig is written by kubelet itself once it has a certificate.
 func (p *part) kubeconfig() string { return KubeconfigPath(p.config.Paths.Kubernetes.KubeletDir) }
 
 func (p *part) bootstrapKubeconfig() string {
@@ -65,8 +93,16 @@ func (p *part) bootstrapKubeconfig() string {
 // KubeconfigPath is the kubeconfig of a kubelet whose root directory is dir.
 func KubeconfigPath(dir string) string { return path.Join(dir, "kubeconfig") }
 
+// ClientCertificatePath is the certificate, with its key, of a kubelet whose root directory is dir.
+func ClientCertificatePath(dir string) string {
+	return path.Join(certDir(dir), "kubelet-client-current.pem")
+}
+
+// certDir is where a kubelet whose root directory is dir keeps its certificates.
+func certDir(dir string) string { return path.Join(dir, "pki") }
+
 // kubeconfigOf is a kubeconfig of the cluster for a user with the given credential.
-func (p *part) kubeconfigOf(user, credential string) string {
+func kubeconfigOf(user, credential string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters:
@@ -84,5 +120,5 @@ contexts:
     cluster: cluster
     user: %[3]s
 current-context: %[3]s
-`, p.facts.Server, base64.StdEncoding.EncodeToString([]byte(p.facts.CA)), user, credential)
+`, thisServer, thisCABase64, user, credential)
 }

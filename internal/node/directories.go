@@ -1,18 +1,23 @@
 package node
 
-import "github.com/Azure/AKSFlexNode/internal/state"
+import (
+	"io/fs"
 
-// foundation claims the directories that are used before anything else is there: for the log, and for artifacts.
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// foundation claims the directories that are used before anything else is there: for the log, and
+// for artifacts.
 func foundation(p *part) {
 	p.add(
-		state.Dir{Path: p.config.Agent.LogDir, Mode: 0o750, Purge: true},
-		state.Dir{Path: OptDir, Mode: 0o755, Purge: true},
-		state.Dir{Path: StoreDir, Mode: 0o755, Purge: true},
+		owned(p.config.Agent.LogDir, 0o750),
+		owned(OptDir, 0o755),
+		owned(StoreDir, 0o755),
 	)
 }
 
-// directories makes every directory that a later step writes into. Writing a file never makes its parent: a directory made in
-// passing would escape the ledger.
+// directories makes every directory that a later step writes into. Writing a file never makes its
+// parent: a directory made in passing would escape the ledger.
 func directories(p *part) {
 	foundation(p)
 	paths := p.config.Paths
@@ -23,26 +28,37 @@ func directories(p *part) {
 	)
 	p.add(sharedTree(
 		binDir, sbinDir,
-		paths.Kubernetes.ConfigDir, paths.Kubernetes.CertsDir, paths.Kubernetes.ManifestsDir, paths.Kubernetes.VolumePluginDir,
+		paths.Kubernetes.ConfigDir, paths.Kubernetes.CertsDir,
+		paths.Kubernetes.ManifestsDir, paths.Kubernetes.VolumePluginDir,
 		p.kubeletDropIns(),
 		paths.CNI.BinDir, paths.CNI.ConfDir,
 		"/etc/containerd/conf.d", "/etc/containerd/certs.d",
 		npdConfDir,
 	)...)
 	p.add(
-		state.Dir{Path: paths.Kubernetes.KubeletDir, Mode: 0o750, Purge: true, Mounts: []string{".", "pods", "plugins"}},
-		state.Dir{Path: "/var/lib/cni", Mode: 0o755, Purge: true},
-		state.Dir{Path: "/var/log/pods", Mode: 0o755, Purge: true},
-		state.Dir{Path: "/var/log/containers", Mode: 0o755, Purge: true},
+		owned(paths.Kubernetes.KubeletDir, 0o750, "pods", "plugins"),
+		owned("/var/lib/cni", 0o755),
+		owned("/var/log/pods", 0o755),
+		owned("/var/log/containers", 0o755),
 	)
+}
+
+// owned is a directory whose contents are ours alone. At mounts, relative to it, the services that
+// we run may mount something.
+func owned(path string, mode fs.FileMode, mounts ...string) state.Dir {
+	return state.Dir{Path: path, Mode: mode, Purge: true, Mounts: mounts}
 }
 
 // shared is a directory that others use too.
 func shared(path string) state.Dir { return state.Dir{Path: path, Mode: 0o755} }
 
-// sharedTree declares the given directories and every parent of theirs below the directories that all machines have.
+// sharedTree declares the given directories and each of their parents, except the directories that
+// all machines have.
 func sharedTree(paths ...string) []state.Resource {
-	declared := map[string]bool{"/": true, "/etc": true, "/opt": true, "/usr": true, "/usr/local": true, "/var": true, "/var/lib": true, "/var/log": true}
+	declared := map[string]bool{
+		"/": true, "/etc": true, "/opt": true, "/usr": true, "/usr/local": true,
+		"/var": true, "/var/lib": true, "/var/log": true,
+	}
 	var dirs []state.Resource
 	for _, p := range paths {
 		for _, dir := range lineage(p) {

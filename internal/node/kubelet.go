@@ -2,27 +2,30 @@ package node
 
 import (
 	_ "embed"
-	"encoding/json"
 	"maps"
 	"path"
-	"slices"
-	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-const kubeletUnit = "kubelet.service"
+// KubeletUnit is the unit of kubelet.
+const KubeletUnit = "kubelet.service"
 
 //go:embed kubelet.service
 var kubeletService string
 
-// kubelet writes kubelet's configuration file and its unit. Operators' settings go into drop-ins below kubelet.conf.d (same
-// format, merged by kubelet over ours), into systemd drop-ins and into KUBELET_EXTRA_ARGS of /etc/default/kubelet.
+// kubelet writes kubelet's configuration file and its unit. Operators' settings go into drop-ins
+// below kubelet.conf.d (same format, merged by kubelet over ours), into systemd drop-ins and into
+// KUBELET_EXTRA_ARGS of /etc/default/kubelet.
 func kubelet(p *part) {
-	p.owe([]string{kubeletUnit}, state.NewFile(p.kubeletConfigPath(), 0o644, p.kubeletConfiguration()))
-	service := execute(kubeletService, map[string]any{"Flags": p.kubeletFlags(), "Credential": p.systemdCredential()})
-	p.owe([]string{state.DaemonReload, kubeletUnit}, state.NewFile(unitDir+"/"+kubeletUnit, 0o644, service))
-	p.proxyDropIn(kubeletUnit)
+	p.owe([]string{KubeletUnit},
+		state.NewFile(p.kubeletConfigPath(), 0o644, p.kubeletConfiguration()))
+	registration(p)
+	p.unit(KubeletUnit, execute(kubeletService, map[string]any{
+		"Flags":        p.kubeletFlags(),
+		"Credential":   p.systemdCredential(),
+		"Registration": p.registrationPath(),
+	}))
 }
 
 func (p *part) kubeletConfigPath() string {
@@ -33,16 +36,16 @@ func (p *part) kubeletDropIns() string {
 	return path.Join(p.config.Paths.Kubernetes.ConfigDir, "kubelet.conf.d")
 }
 
-// kubeletFlags are the settings that are no part of KubeletConfiguration; all others are in the file.
+// kubeletFlags are the settings that are no part of KubeletConfiguration; all others are in the
+// file, or, where kubelet reads them only when it registers the Node, in registration's.
 func (p *part) kubeletFlags() []string {
 	dir := p.config.Paths.Kubernetes.KubeletDir
 	flags := []string{
 		"--config=" + p.kubeletConfigPath(),
 		"--root-dir=" + dir,
-		"--cert-dir=" + path.Join(dir, "pki"),
+		"--cert-dir=" + certDir(dir),
 		"--kubeconfig=" + p.kubeconfig(),
 		"--hostname-override=" + p.config.Agent.NodeName,
-		"--node-labels=" + labels(p.config.Node.Labels),
 	}
 	if !p.config.Azure.ShowsToken() {
 		flags = append(flags, "--bootstrap-kubeconfig="+p.bootstrapKubeconfig())
@@ -56,35 +59,9 @@ func (p *part) kubeletFlags() []string {
 	return flags
 }
 
-// labels renders a kubelet --node-labels value in the order of the keys.
-func labels(set map[string]string) string {
-	var pairs []string
-	for _, key := range slices.Sorted(maps.Keys(set)) {
-		pairs = append(pairs, key+"="+set[key])
-	}
-	return strings.Join(pairs, ",")
-}
-
-// taint is a core/v1 Taint.
-type taint struct {
-	Key    string `json:"key"`
-	Value  string `json:"value,omitempty"`
-	Effect string `json:"effect"`
-}
-
-// taints parses "key=value:Effect" and "key:Effect", the form that config has validated.
-func taints(texts []string) []taint {
-	var list []taint
-	for _, text := range texts {
-		pair, effect, _ := strings.Cut(text, ":")
-		key, value, _ := strings.Cut(pair, "=")
-		list = append(list, taint{Key: key, Value: value, Effect: effect})
-	}
-	return list
-}
-
-// defaultEviction is what kubelet evicts at by default on Linux. Kubelet forgets all of its defaults as soon as one signal is
-// set, so a configured signal is laid over them (KubeletConfiguration, evictionHard).
+// defaultEviction is what kubelet evicts at by default on Linux. Kubelet forgets all of its
+// defaults as soon as one signal is set, so a configured signal is laid over them
+// (KubeletConfiguration, evictionHard).
 var defaultEviction = map[string]string{
 	"memory.available":   "100Mi",
 	"nodefs.available":   "10%",
@@ -103,13 +80,12 @@ var cipherSuites = []string{
 	"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 }
 
-// object is a JSON object; encoding/json writes its keys in order, so the text is the same for the same settings.
-type object map[string]any
-
-// kubeletConfiguration is a kubelet.config.k8s.io/v1beta1 KubeletConfiguration, as JSON, which is YAML. To add a setting of
-// kubelet, add its line here.
+// kubeletConfiguration is a kubelet.config.k8s.io/v1beta1 KubeletConfiguration, as JSON, which is
+// YAML. To add a setting of kubelet, add its line here.
 func (p *part) kubeletConfiguration() string {
 	node, tuning, paths := p.config.Node, p.config.Node.Kubelet, p.config.Paths.Kubernetes
+	// Kubelet would wait for a certificate to rotate, and not show its token.
+	rotate := !p.config.Azure.ShowsToken()
 	settings := object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"kind":       "KubeletConfiguration",
@@ -134,15 +110,12 @@ func (p *part) kubeletConfiguration() string {
 		"protectKernelDefaults":          true,
 		"readOnlyPort":                   0,
 		"resolvConf":                     p.facts.ResolvConf,
-		"rotateCertificates":             !p.config.Azure.ShowsToken(), // with it, kubelet would wait for a certificate and show no token
+		"rotateCertificates":             rotate,
 		"runtimeRequestTimeout":          "15m0s",
 		"staticPodPath":                  paths.ManifestsDir,
 		"streamingConnectionIdleTimeout": "4h0m0s",
 		"tlsCipherSuites":                cipherSuites,
 		"volumePluginDir":                paths.VolumePluginDir,
-	}
-	if len(node.Taints) > 0 {
-		settings["registerWithTaints"] = taints(node.Taints)
 	}
 	if len(tuning.KubeReserved) > 0 {
 		settings["kubeReserved"] = tuning.KubeReserved
@@ -152,9 +125,5 @@ func (p *part) kubeletConfiguration() string {
 		maps.Copy(eviction, tuning.EvictionHard)
 		settings["evictionHard"] = eviction
 	}
-	text, err := json.MarshalIndent(settings, "", "  ")
-	if err != nil {
-		panic("internal error: " + err.Error())
-	}
-	return header + string(text) + "\n"
+	return header + indented(settings, "") + "\n"
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// proxyDropIn gives a service the configured proxy. A proxy's URL may hold a password, and systemd shows Environment= to every
-// user, so the values are in a file that only root reads.
+// proxyDropIn gives a service the configured proxy. A proxy's URL may hold a password, and systemd
+// shows Environment= to every user, so the values are in a file that only root reads.
 func (p *part) proxyDropIn(unit string) {
 	proxy := p.config.Proxy
 	if proxy.HTTP == "" && proxy.HTTPS == "" {
@@ -29,13 +29,15 @@ func (p *part) proxyDropIn(unit string) {
 	}
 	file := state.NewFile(envFile, 0o600, env.String())
 	file.Secret = true
+	dropIn := header + "[Service]\nEnvironmentFile=" + envFile + "\n"
 	p.add(shared(dir))
 	p.owe([]string{unit}, file)
 	p.owe([]string{state.DaemonReload, unit},
-		state.NewFile(dir+"/10-aks-flex-node-proxy.conf", 0o644, header+"[Service]\nEnvironmentFile="+envFile+"\n"))
+		state.NewFile(dir+"/10-aks-flex-node-proxy.conf", 0o644, dropIn))
 }
 
 // quoteEnv quotes a value for an EnvironmentFile (systemd.exec(5)).
 func quoteEnv(value string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "`", "\\`", "$", `\$`).Replace(value) + `"`
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "`", "\\`", "$", `\$`)
+	return `"` + escape.Replace(value) + `"`
 }

@@ -1,7 +1,9 @@
-// Package node says what a Kubernetes node is made of: Render turns a configuration and a few facts into the ordered list of
-// resources that a machine must have. It is the room to change: a new kubelet setting is one line here, and install, dry run,
-// drift, repair, rollback and removal follow from it. Rendering is pure: no file, no network, no clock, and the same input
-// gives the same output.
+// Package node says what a Kubernetes node is made of. Render turns a configuration and a few facts
+// about the machine into the ordered list of resources that the machine must have; Bind fills in
+// what can change under a healthy node, such as the API server's address. NodeObject is the same
+// for the Node object in the cluster. It is the room to change: a new kubelet setting is one line
+// here, and install, dry run, drift, repair, rollback and removal follow from it. Everything is
+// pure: no file, no network, no clock, and the same input gives the same output.
 package node
 
 import (
@@ -11,29 +13,30 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Facts is what Render must know beside the configuration: found out on the host, in the cluster or from the mirrors.
+// Facts is what Render must know beside the configuration: found on the machine or at the mirrors.
 type Facts struct {
 	// Arch is amd64 or arm64.
 	Arch string `json:"arch"`
-	// Server is the API server's URL and CA the PEM certificates that it is verified with.
-	Server string `json:"server"`
-	CA     string `json:"ca"`
-	// ResolvConf is the resolver configuration that pods inherit: a real one, not a stub that points to this machine.
+	// ResolvConf is the resolver configuration that pods inherit: a real one, not a stub that
+	// points to this machine.
 	ResolvConf string `json:"resolvConf"`
-	// PodCIDR is this node's pod subnet; empty until the cluster has allocated one.
-	PodCIDR string `json:"podCIDR,omitempty"`
-	// Joined tells that kubelet has a credential of its own: the bootstrap token goes, and what a node does not need to be Ready comes.
-	Joined bool `json:"joined"`
-	// ForeignCNI lists network configurations that are not ours; if there are any, ours stays away.
-	ForeignCNI []string `json:"foreignCNI,omitempty"`
-	// Swaps are the swap areas in use and SwapUnits the systemd units that would bring swap back at boot.
+	// Swaps are the swap areas in use and SwapUnits the systemd units that would turn swap on again
+	// at boot.
 	Swaps     []string `json:"swaps,omitempty"`
 	SwapUnits []string `json:"swapUnits,omitempty"`
-	// Program is the path of aks-flex-node itself, which kubelet calls for tokens.
-	Program string `json:"program,omitempty"`
 	// Store maps the name of an artifact to the directory that holds its files.
 	Store map[string]string `json:"store"`
 }
+
+// What an item can wait for. An item that needs something comes after all that can be had without.
+const (
+	// Credential: kubelet has a credential of its own.
+	Credential state.Need = "credential"
+	// Network: the node's pod subnets are known, or somebody else configures the pod network.
+	Network state.Need = "network"
+	// Ready: the Node is Ready.
+	Ready state.Need = "ready"
+)
 
 // Where our own things live.
 const (
@@ -49,55 +52,72 @@ type part struct {
 	config config.Config
 	facts  Facts
 	step   state.Step
+	needs  state.Need
 	items  state.Desired
 }
 
-// add appends resources of the current step.
+// put appends an item of the current step.
+func (p *part) put(item state.Item) {
+	item.Step, item.Needs = p.step, p.needs
+	p.items = append(p.items, item)
+}
+
+// add appends resources.
 func (p *part) add(resources ...state.Resource) {
 	for _, r := range resources {
-		p.items = append(p.items, state.Item{Step: p.step, Resource: r})
+		p.put(state.Item{Resource: r})
 	}
 }
 
 // owe appends resources whose change makes units restart.
 func (p *part) owe(units []string, resources ...state.Resource) {
 	for _, r := range resources {
-		p.items = append(p.items, state.Item{Step: p.step, Resource: r, Owes: units})
+		p.put(state.Item{Resource: r, Owes: units})
 	}
 }
 
 // bin is a link at dir to a file of an artifact, under its own name.
 func (p *part) bin(dir, artifact, file string) state.Link {
-	return state.Link{Path: path.Join(dir, path.Base(file)), Target: path.Join(p.facts.Store[artifact], file)}
+	return state.Link{
+		Path:   path.Join(dir, path.Base(file)),
+		Target: path.Join(p.facts.Store[artifact], file),
+	}
 }
 
-// Render returns what the machine must have to be the node that the configuration describes. The configuration is valid (it
-// came from config.Load); what the facts do not know yet (PodCIDR, Joined) leaves its part out, to be rendered again later.
+// Render returns what the machine must have to be the node that the configuration describes. The
+// configuration is valid (it came from config.Load). The list holds the items of every situation,
+// with placeholders for bindings: Bind makes it the list of one machine at one time.
 func Render(c config.Config, f Facts) state.Desired {
 	p := &part{config: c, facts: f}
-	steps := []struct {
+	for _, s := range [...]struct {
 		step   state.Step
+		needs  state.Need
 		render func(*part)
 	}{
-		{state.Directories, directories},
-		{state.System, system},
-		{state.Runc, runc},
-		{state.Containerd, containerd},
-		{state.Kubernetes, kubernetes},
-		{state.CNI, cni},
-		{state.Credentials, credentials},
-		{state.Kubelet, kubelet},
-		{state.Start, start},
-	}
-	for _, s := range steps {
-		p.step = s.step
+		{state.Directories, "", directories},
+		{state.System, "", system},
+		{state.Runc, "", runc},
+		{state.Containerd, "", containerd},
+		{state.Kubernetes, "", kubernetes},
+		{state.CNI, "", cni},
+		{state.Credentials, "", credentials},
+		{state.Kubelet, "", kubelet},
+		{state.Start, "", start},
+
+		{state.CNI, Network, podNetwork},
+
+		{state.Credentials, Ready, withoutToken},
+		{state.Kubernetes, Ready, tools},
+		{state.Start, Ready, startTools},
+	} {
+		p.step, p.needs = s.step, s.needs
 		s.render(p)
 	}
 	return p.items
 }
 
-// Foundation returns the first part of every node: the directories that must be ours before anything is logged or downloaded
-// into them.
+// Foundation returns the first part of every node: the directories that must be ours before
+// anything is logged or downloaded into them.
 func Foundation(c config.Config) state.Desired {
 	p := &part{config: c, step: state.Directories}
 	foundation(p)

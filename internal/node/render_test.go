@@ -17,38 +17,144 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
+const testToken = "abcdef.0123456789abcdef"
+
 // base is a valid configuration of a node that joins with a bootstrap token.
 func base() config.Config {
-	c := config.Config{
-		Azure:      config.Azure{BootstrapToken: &config.BootstrapToken{Token: "abcdef.0123456789abcdef"}},
+	return config.Config{
+		Azure:      config.Azure{BootstrapToken: &config.BootstrapToken{Token: testToken}},
 		Kubernetes: config.Kubernetes{Version: "1.34.4"},
-		Containerd: config.Containerd{Version: "2.2.1", PauseImage: "mcr.microsoft.com/oss/kubernetes/pause:3.10", MetricsAddress: "127.0.0.1:10257"},
-		Runc:       config.Runc{Version: "1.3.4"},
-		CNI:        config.CNI{Version: "1.9.1"},
-		NPD:        config.NPD{Version: "1.34.0"},
+		Containerd: config.Containerd{
+			Version:        "2.2.1",
+			PauseImage:     "mcr.microsoft.com/oss/kubernetes/pause:3.10",
+			MetricsAddress: "127.0.0.1:10257",
+		},
+		Runc: config.Runc{Version: "1.3.4"},
+		CNI:  config.CNI{Version: "1.9.1"},
+		NPD:  config.NPD{Version: "1.34.0"},
 		Node: config.Node{
 			MaxPods: 110,
-			Labels:  map[string]string{"kubernetes.azure.com/managed": "false", "example.com/site": "north"},
-			Kubelet: config.Kubelet{Verbosity: 2, ImageGCHighThreshold: 85, ImageGCLowThreshold: 80, DNSServiceIP: "10.0.0.10"},
+			Labels: map[string]string{
+				"kubernetes.azure.com/managed": "false",
+				"example.com/site":             "north",
+			},
+			Kubelet: config.Kubelet{
+				Verbosity:            2,
+				ImageGCHighThreshold: 85,
+				ImageGCLowThreshold:  80,
+				DNSServiceIP:         "10.0.0.10",
+			},
 		},
 		Paths: config.Paths{
 			Kubernetes: config.KubernetesPaths{
-				ConfigDir: "/etc/kubernetes", CertsDir: "/etc/kubernetes/certs", ManifestsDir: "/etc/kubernetes/manifests",
-				VolumePluginDir: "/etc/kubernetes/volumeplugins", KubeletDir: "/var/lib/kubelet",
+				ConfigDir:       "/etc/kubernetes",
+				CertsDir:        "/etc/kubernetes/certs",
+				ManifestsDir:    "/etc/kubernetes/manifests",
+				VolumePluginDir: "/etc/kubernetes/volumeplugins",
+				KubeletDir:      "/var/lib/kubelet",
 			},
 			CNI: config.CNIPaths{BinDir: "/opt/cni/bin", ConfDir: "/etc/cni/net.d"},
 		},
 		Agent: config.Agent{LogDir: "/var/log/aks-flex-node", NodeName: "edge-1"},
 	}
-	return c
 }
 
 func facts() Facts {
 	store := map[string]string{}
-	for i, name := range []string{"containerd", "kubelet", "runc", "cni-plugins", "kubectl", "kubeadm", "node-problem-detector"} {
+	for i, name := range []string{
+		"containerd", "kubelet", "runc", "cni-plugins", "kubectl", "kubeadm",
+		"node-problem-detector",
+	} {
 		store[name] = path.Join(StoreDir, strings.Repeat(fmt.Sprint(i), 8))
 	}
-	return Facts{Arch: "amd64", Server: "https://cluster.example:443", CA: "-----CA-----\n", ResolvConf: "/etc/resolv.conf", Program: "/usr/local/bin/aks-flex-node", Store: store}
+	return Facts{Arch: "amd64", ResolvConf: "/etc/resolv.conf", Store: store}
+}
+
+// bindings are those of a node that has not joined.
+func bindings() Bindings {
+	return Bindings{
+		Server:         "https://cluster.example:443",
+		CA:             "-----CA-----\n",
+		Program:        "/usr/local/bin/aks-flex-node",
+		BootstrapToken: testToken,
+	}
+}
+
+// example is a node of which a golden file is kept.
+type example struct {
+	name     string
+	config   func(*config.Config)
+	facts    func(*Facts)
+	bindings func(*Bindings)
+	// earlier tells that the release before Bind rendered it too.
+	earlier bool
+}
+
+// inputs are what the example is rendered from.
+func (e example) inputs() (config.Config, Facts, Bindings) {
+	c, f, b := base(), facts(), bindings()
+	if e.config != nil {
+		e.config(&c)
+	}
+	if e.facts != nil {
+		e.facts(&f)
+	}
+	if e.bindings != nil {
+		e.bindings(&b)
+	}
+	return c, f, b
+}
+
+func withIdentity(a config.Azure) func(*config.Config) {
+	return func(c *config.Config) { c.Azure = a }
+}
+
+func joined(b *Bindings) { b.Joined, b.PodCIDRs = true, []string{"10.244.3.0/24"} }
+
+func examples() []example {
+	principal := &config.ServicePrincipal{ClientID: "id", ClientSecretFile: "sp-secret"}
+	return []example{
+		{name: "before-join", earlier: true},
+		{name: "identity-token", earlier: true, config: withIdentity(config.Azure{
+			ServicePrincipal:  principal,
+			KubeletCredential: config.CredentialToken,
+		})},
+		{name: "identity-certificate", earlier: true, config: withIdentity(config.Azure{
+			ManagedIdentity:   &config.ManagedIdentity{},
+			KubeletCredential: config.CredentialCertificate,
+		})},
+		{name: "joined", earlier: true, bindings: joined},
+		{name: "containerd-1.7", earlier: true, config: func(c *config.Config) {
+			c.Containerd.Version = "1.7.30"
+		}},
+		{name: "foreign-cni", earlier: true, bindings: func(b *Bindings) {
+			b.PodCIDRs, b.ForeignCNI = []string{"10.244.3.0/24"}, []string{"05-cilium.conflist"}
+		}},
+		{name: "swap", earlier: true, facts: func(f *Facts) {
+			f.Swaps, f.SwapUnits = []string{"/swap.img"}, []string{"swap.img.swap"}
+		}},
+		{name: "tuned", earlier: true, config: func(c *config.Config) {
+			c.Kubernetes.Version = "1.29.0"
+			c.Node.Taints = []string{"dedicated=edge:NoSchedule", "slow:PreferNoSchedule"}
+			c.Node.Kubelet.NodeIP = "192.0.2.7"
+			c.Node.Kubelet.KubeReserved = map[string]string{"cpu": "200m", "memory": "512Mi"}
+			c.Node.Kubelet.EvictionHard = map[string]string{"memory.available": "500Mi"}
+		}, bindings: func(b *Bindings) { b.PodCIDRs = []string{"fd00:10:244:3::/64"} }},
+		{name: "proxy", earlier: true, config: func(c *config.Config) {
+			c.Proxy = config.Proxy{
+				HTTPS:   `http://user:p"a$s@proxy.example:3128`,
+				NoProxy: []string{"registry.example"},
+			}
+		}},
+		{name: "two-families", bindings: func(b *Bindings) {
+			joined(b)
+			b.PodCIDRs = []string{"10.244.3.0/24", "fd00:10:244:3::/64"}
+		}},
+		{name: "rebound", bindings: func(b *Bindings) {
+			joined(b)
+			b.Rebound = true
+		}},
+	}
 }
 
 // text shows a whole node, for golden files.
@@ -67,29 +173,14 @@ func text(d state.Desired) string {
 		if len(item.Owes) > 0 {
 			fmt.Fprintf(&b, "  owes %s\n", strings.Join(item.Owes, " "))
 		}
+		if item.Needs != "" {
+			fmt.Fprintf(&b, "  needs %s\n", item.Needs)
+		}
+		if item.Only != "" {
+			fmt.Fprintf(&b, "  only %s\n", item.Only)
+		}
 	}
 	return b.String()
-}
-
-// What the resource provider hands out becomes a node: its golden bundles are parsed and rendered here.
-func TestBundlesOfTheProvider(t *testing.T) {
-	bundles, err := filepath.Glob("../../api/flexnode/v20260501preview/testdata/*.json")
-	if err != nil || len(bundles) < 5 {
-		t.Fatalf("%d bundles, %v", len(bundles), err)
-	}
-	for _, path := range bundles {
-		name := strings.TrimSuffix(filepath.Base(path), ".json")
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, warnings, err := config.Parse(data, config.Host{HostName: "host", Arch: "amd64"})
-		if err != nil || len(warnings) > 0 {
-			t.Errorf("%s: %v %v", name, err, warnings)
-			continue
-		}
-		golden(t, "bundle-"+name, text(Render(c, facts())))
-	}
 }
 
 // golden compares a node with the one that is kept.
@@ -110,63 +201,82 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-func TestRender(t *testing.T) {
-	tests := []struct {
-		name   string
-		config func(*config.Config)
-		facts  func(*Facts)
-	}{
-		{name: "before-join"},
-		{name: "identity-token", config: func(c *config.Config) {
-			c.Azure = config.Azure{ServicePrincipal: &config.ServicePrincipal{ClientID: "id", ClientSecretFile: "sp-secret"}, KubeletCredential: config.CredentialToken}
-		}},
-		{name: "identity-certificate", config: func(c *config.Config) {
-			c.Azure = config.Azure{ManagedIdentity: &config.ManagedIdentity{}, KubeletCredential: config.CredentialCertificate}
-		}},
-		{name: "joined", facts: func(f *Facts) { f.Joined, f.PodCIDR = true, "10.244.3.0/24" }},
-		{name: "containerd-1.7", config: func(c *config.Config) { c.Containerd.Version = "1.7.30" }},
-		{name: "foreign-cni", facts: func(f *Facts) { f.PodCIDR, f.ForeignCNI = "10.244.3.0/24", []string{"05-cilium.conflist"} }},
-		{name: "swap", facts: func(f *Facts) { f.Swaps, f.SwapUnits = []string{"/swap.img"}, []string{"swap.img.swap"} }},
-		{name: "tuned", config: func(c *config.Config) {
-			c.Kubernetes.Version = "1.29.0"
-			c.Node.Taints = []string{"dedicated=edge:NoSchedule", "slow:PreferNoSchedule"}
-			c.Node.Kubelet.NodeIP = "192.0.2.7"
-			c.Node.Kubelet.KubeReserved = map[string]string{"cpu": "200m", "memory": "512Mi"}
-			c.Node.Kubelet.EvictionHard = map[string]string{"memory.available": "500Mi"}
-		}, facts: func(f *Facts) { f.PodCIDR = "fd00:10:244:3::/64" }},
-		{name: "proxy", config: func(c *config.Config) {
-			c.Proxy = config.Proxy{HTTPS: `http://user:p"a$s@proxy.example:3128`, NoProxy: []string{"registry.example"}}
-		}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c, f := base(), facts()
-			if tt.config != nil {
-				tt.config(&c)
-			}
-			if tt.facts != nil {
-				tt.facts(&f)
-			}
-			got := text(Render(c, f))
-			golden(t, tt.name, got)
-			if again := text(Render(c, f)); again != got {
+// The golden files show nodes as they are bound, so that every byte can be reviewed.
+func TestBind(t *testing.T) {
+	for _, e := range examples() {
+		t.Run(e.name, func(t *testing.T) {
+			c, f, b := e.inputs()
+			got := text(Bind(Render(c, f), b))
+			golden(t, e.name, got)
+			if again := text(Bind(Render(c, f), b)); again != got {
 				t.Error("rendering twice gave two different nodes")
 			}
 		})
 	}
 }
 
-// Every file, link and directory must have a parent that is declared before it, or that every machine has: a parent made in
-// passing would escape the ledger.
-func TestRenderDeclaresParents(t *testing.T) {
-	c, f := base(), facts()
-	f.Joined, f.PodCIDR = true, "10.244.3.0/24"
-	c.Proxy.HTTPS = "http://proxy.example:3128"
+// The golden files show nodes as they are rendered, one for each way in which a node proves who it
+// is: everything that it can become, with placeholders.
+func TestRender(t *testing.T) {
+	for _, e := range examples() {
+		switch e.name {
+		case "before-join", "identity-token", "identity-certificate":
+			c, f, _ := e.inputs()
+			golden(t, "rendered-"+e.name, text(Render(c, f)))
+		}
+	}
+}
+
+// bundle is a configuration that the resource provider hands out.
+func bundle(t *testing.T, path string) (name string, c config.Config) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _, err = config.Parse(data, config.Host{HostName: "host", Arch: "amd64"})
+	if err != nil {
+		t.Errorf("%s: %v", path, err)
+	}
+	return "bundle-" + strings.TrimSuffix(filepath.Base(path), ".json"), c
+}
+
+func bundles(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob("../../api/flexnode/v20260501preview/testdata/*.json")
+	if err != nil || len(paths) < 5 {
+		t.Fatalf("%d bundles, %v", len(paths), err)
+	}
+	return paths
+}
+
+// What the resource provider hands out becomes a node.
+func TestBundlesOfTheProvider(t *testing.T) {
+	for _, path := range bundles(t) {
+		name, c := bundle(t, path)
+		golden(t, name, text(Bind(Render(c, facts()), bindings())))
+	}
+}
+
+// everything is a node that has joined and has a proxy.
+func everything() state.Desired {
+	c, b := base(), bindings()
+	c.Proxy.HTTPS = "http://user:canary-proxy@proxy.example:3128"
+	joined(&b)
+	return Bind(Render(c, facts()), b)
+}
+
+// Every file, link and directory must have a parent that is declared before it, or that every
+// machine has: a parent made in passing would escape the ledger.
+func TestParentsAreDeclared(t *testing.T) {
 	have := map[string]bool{}
-	for _, dir := range []string{"/", "/etc", "/opt", "/run", "/usr", "/usr/local", "/var", "/var/lib", "/var/log", "/etc/systemd/system"} {
+	for _, dir := range []string{
+		"/", "/etc", "/opt", "/run", "/usr", "/usr/local", "/var", "/var/lib", "/var/log",
+		"/etc/systemd/system",
+	} {
 		have[dir] = true
 	}
-	for _, item := range Render(c, f) {
+	for _, item := range everything() {
 		name, ok := strings.CutPrefix(string(item.Resource.Key()), "path:")
 		if !ok {
 			continue
@@ -180,34 +290,104 @@ func TestRenderDeclaresParents(t *testing.T) {
 	}
 }
 
-// Steps come in their order, keys are unique, and secrets are in files of mode 0600 that say so.
-func TestRenderInvariants(t *testing.T) {
-	c, f := base(), facts()
-	f.PodCIDR = "10.244.3.0/24"
-	c.Proxy.HTTPS = "http://user:canary-proxy@proxy.example:3128"
-	seen, last := map[state.Key]bool{}, 0
-	order := map[state.Step]int{}
+// Items that wait for nothing come in the order of their steps; nothing waits for less than what is
+// before it; and in a bound node each thing is declared once.
+func TestOrder(t *testing.T) {
+	steps, needs := map[state.Step]int{}, map[state.Need]int{"": 0, Network: 1, Ready: 2}
 	for i, step := range state.Steps() {
-		order[step] = i
+		steps[step] = i
 	}
-	for _, item := range Render(c, f) {
-		key := item.Resource.Key()
-		if seen[key] {
-			t.Errorf("%s is declared twice", key)
+	for _, e := range examples() {
+		c, f, b := e.inputs()
+		seen, last := map[state.Key]bool{}, state.Item{Step: state.Directories}
+		for _, item := range Bind(Render(c, f), b) {
+			key := item.Resource.Key()
+			if seen[key] {
+				t.Errorf("%s: %s is declared twice", e.name, key)
+			}
+			seen[key] = true
+			if needs[item.Needs] < needs[last.Needs] {
+				t.Errorf("%s: %s needs less than what is before it", e.name, key)
+			}
+			if item.Needs == "" && steps[item.Step] < steps[last.Step] {
+				t.Errorf("%s: %s of step %s comes after a later step", e.name, key, item.Step)
+			}
+			last = item
 		}
-		seen[key] = true
-		if order[item.Step] < last {
-			t.Errorf("%s of step %s comes after a later step", key, item.Step)
-		}
-		last = order[item.Step]
+	}
+}
+
+// Secrets are in files of mode 0600 that say so.
+func TestSecrets(t *testing.T) {
+	c, b := base(), bindings()
+	c.Proxy.HTTPS = "http://user:canary-proxy@proxy.example:3128"
+	found := 0
+	for _, item := range Bind(Render(c, facts()), b) {
 		file, ok := item.Resource.(state.File)
 		if !ok {
 			continue
 		}
-		for _, secret := range []string{"canary-proxy", "0123456789abcdef"} {
-			if strings.Contains(file.Content, secret) && (file.Mode != 0o600 || !file.Secret) {
-				t.Errorf("%s holds a secret but has mode %04o, secret %v", file.Path, file.Mode, file.Secret)
+		for _, secret := range []string{"canary-proxy", testToken} {
+			if !strings.Contains(file.Content, secret) {
+				continue
+			}
+			found++
+			if file.Mode != 0o600 || !file.Secret {
+				t.Errorf("%s holds a secret but has mode %04o, secret %v",
+					file.Path, file.Mode, file.Secret)
 			}
 		}
+	}
+	if found != 4 { // the bootstrap token, and the proxy of three services
+		t.Errorf("%d files hold a secret, want 4", found)
+	}
+	if rendered := text(Render(c, facts())); strings.Contains(rendered, testToken) {
+		t.Error("the bootstrap token is in the rendered node")
+	}
+}
+
+// A node without its services' proxy reaches nobody: each service that we run has one.
+func TestEveryServiceHasTheProxy(t *testing.T) {
+	d := everything()
+	for _, unit := range []string{ContainerdUnit, KubeletUnit, NPDUnit} {
+		dropIn := unitDir + "/" + unit + ".d/10-aks-flex-node-proxy.conf"
+		item := find(t, d, state.PathKey(dropIn))
+		if fmt.Sprint(item.Owes) != fmt.Sprint([]string{state.DaemonReload, unit}) {
+			t.Errorf("%s owes %v", dropIn, item.Owes)
+		}
+	}
+}
+
+// A disk that its owner has mounted on kubelet's directory is not ours to unmount.
+func TestKubeletDirectoryIsNoMountOfOurs(t *testing.T) {
+	item := find(t, everything(), state.PathKey("/var/lib/kubelet"))
+	want := []string{"pods", "plugins"}
+	if diff := cmp.Diff(want, item.Resource.(state.Dir).Mounts); diff != "" {
+		t.Errorf("mounts of kubelet's directory (-want +got):\n%s", diff)
+	}
+}
+
+// find returns the item of a key.
+func find(t *testing.T, d state.Desired, key state.Key) state.Item {
+	t.Helper()
+	for _, item := range d {
+		if item.Resource.Key() == key {
+			return item
+		}
+	}
+	t.Fatalf("%s is not part of the node", key)
+	return state.Item{}
+}
+
+func TestFoundation(t *testing.T) {
+	want := []state.Key{
+		"path:/var/log/aks-flex-node", "path:/opt/aks-flex-node", "path:/opt/aks-flex-node/store",
+	}
+	d := Foundation(base())
+	if diff := cmp.Diff(want, d.Keys()); diff != "" {
+		t.Errorf("foundation (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, Render(base(), facts()).Keys()[:len(want)]); diff != "" {
+		t.Errorf("the node does not begin with its foundation (-want +got):\n%s", diff)
 	}
 }

@@ -2,8 +2,8 @@ package node
 
 import "github.com/Azure/AKSFlexNode/internal/state"
 
-// start runs the services. What running them leaves behind is claimed first, so that undoing, which goes the other way, stops
-// the services and then takes those things away.
+// start runs the services. What running them leaves behind is claimed first, so that undoing, which
+// goes the other way, stops the services and then takes those things away.
 func start(p *part) {
 	p.add(
 		state.Residue{Kind: state.Interfaces, Match: bridge},
@@ -12,10 +12,12 @@ func start(p *part) {
 		state.Residue{Kind: state.Mounts, Match: "/run/netns/cni-"},
 		state.Residue{Kind: state.Processes, Match: OptDir},
 		state.Residue{Kind: state.Cgroups, Match: "kubepods.slice"},
-		state.Unit{Name: containerdUnit, Enabled: state.Enabled, Active: true},
-		state.Unit{Name: kubeletUnit, Enabled: state.Enabled, Active: true},
+		state.Unit{Name: ContainerdUnit, Enabled: state.Enabled, Active: true},
+		state.Unit{Name: KubeletUnit, Enabled: state.Enabled, Active: true},
 	)
-	if p.facts.Joined {
-		p.add(state.Unit{Name: npdUnit, Enabled: state.Enabled, Active: true})
-	}
+}
+
+// startTools runs what comes once the Node is Ready.
+func startTools(p *part) {
+	p.add(state.Unit{Name: NPDUnit, Enabled: state.Enabled, Active: true})
 }

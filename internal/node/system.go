@@ -12,12 +12,13 @@ const (
 	sysctlFile  = "/etc/sysctl.d/99-aks-flex-node.conf"
 )
 
-// modules are the kernel modules of a container host: overlay for image layers, br_netfilter so that bridged pod traffic
-// passes iptables.
+// modules are the kernel modules of a container host: overlay for image layers, br_netfilter so
+// that bridged pod traffic passes iptables.
 var modules = [...]string{"overlay", "br_netfilter"}
 
-// sysctls are the kernel parameters of a node. The vm and kernel ones are those that kubelet's protectKernelDefaults demands
-// (pkg/kubelet/cm, setupKernelTunables); with any other value kubelet does not start.
+// sysctls are the kernel parameters of a node. The vm and kernel ones are those that kubelet's
+// protectKernelDefaults demands (pkg/kubelet/cm, setupKernelTunables); with any other value kubelet
+// does not start.
 var sysctls = [...]state.Sysctl{
 	{Name: "net.bridge.bridge-nf-call-iptables", Value: "1"},
 	{Name: "net.bridge.bridge-nf-call-ip6tables", Value: "1"},
@@ -30,8 +31,8 @@ var sysctls = [...]state.Sysctl{
 	{Name: "kernel.keys.root_maxbytes", Value: "25000000"},
 }
 
-// system configures the kernel, now and at every boot. Swap goes by masking the units that would bring it back, so /etc/fstab
-// stays as its owner wrote it.
+// system configures the kernel, now and at every boot. Swap is turned off by masking the units that
+// would turn it on again, so that /etc/fstab is left as its owner wrote it.
 func system(p *part) {
 	p.add(state.NewFile(modulesFile, 0o644, header+strings.Join(modules[:], "\n")+"\n"))
 	for _, name := range modules {
@@ -54,4 +55,5 @@ func system(p *part) {
 }
 
 // header is the first line of every file that we write and a person may open.
-const header = "# Written by aks-flex-node; changes are drift. Undone by `aks-flex-node unbootstrap`.\n"
+const header = "# Written by aks-flex-node; changes are drift. " +
+	"Undone by `aks-flex-node unbootstrap`.\n"

@@ -1,5 +1,6 @@
-// Package progress tells people what a verb is doing: one stream of events, drawn on a terminal, written as plain lines into a
-// pipe or a journal. It decides nothing; the agent emits, the command chooses the view.
+// Package progress tells people what a verb is doing: one stream of events, drawn on a terminal,
+// written as lines into a pipe, or logged by a service. It decides nothing: the agent emits events,
+// the command chooses the view.
 package progress
 
 import (
@@ -15,13 +16,13 @@ type Kind int
 const (
 	StepBegan  Kind = iota // Step begins
 	StepDone               // Step is done; Text sums it up, Took is its time
-	StepFailed             // Step failed with Text
+	StepFailed             // Step has failed; Text may say why
 	Doing                  // within Step, something that takes time: Text
 	Change                 // within Step, the host is being changed: Text
 	Bytes                  // Done of Total bytes of Name have arrived (Total 0: unknown)
-	Fetched                // Name has arrived and is verified; Took is its time
-	Retry                  // a download goes on after a fault: Text
-	Warning                // someone should look: Text
+	Fetched                // Name of Total bytes has arrived and is verified; Took is its time
+	Retry                  // the download of Name is tried again: Text says why
+	Warning                // somebody should act: Text
 	Note                   // worth knowing: Text
 )
 
@@ -36,7 +37,8 @@ type Event struct {
 	Took  time.Duration
 }
 
-// View shows events. It is used by many goroutines at once. Close ends what is drawn.
+// View shows events. Many goroutines may call Show at once, also after Close. Close ends what is
+// drawn; it may be called twice.
 type View interface {
 	Show(Event)
 	Close()

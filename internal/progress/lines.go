@@ -6,9 +6,18 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Lines is a View for pipes and journals: one line for each thing that is done.
+// stepWidth is the number of columns of the longest step's name, "directories" or "credentials",
+// and one more.
+const stepWidth = 12
+
+// downloads stands where other lines have their step.
+const downloads state.Step = "download"
+
+// Lines is a View for pipes: one line for each thing that is done.
 type Lines struct {
 	Out io.Writer
 	mu  sync.Mutex
@@ -22,47 +31,63 @@ func (l *Lines) Show(e Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fmt.Fprintln(l.Out, text)
+	fmt.Fprintln(l.Out, text) // a reader that is gone is no reason to stop
 }
 
 // Close implements View.
 func (l *Lines) Close() {}
 
 func line(e Event) string {
+	text := oneLine(e.Text)
 	switch e.Kind {
 	case StepDone:
-		return fmt.Sprintf("%-12s %s (%s)", e.Step, e.Text, seconds(e.Took))
+		return within(e.Step, fmt.Sprintf("%s (%s)", text, seconds(e.Took)))
 	case StepFailed:
-		return fmt.Sprintf("%-12s failed", e.Step)
+		return within(e.Step, failed(text))
 	case Doing:
-		return fmt.Sprintf("%-12s %s", e.Step, e.Text)
+		return within(e.Step, text)
 	case Fetched:
-		return fmt.Sprintf("%-12s %s (%s)", "download", strings.TrimSpace(e.Name+" "+size(e.Total)), seconds(e.Took))
+		what := oneLine(e.Name)
+		if e.Total > 0 {
+			what += " " + size(e.Total)
+		}
+		return within(downloads, fmt.Sprintf("%s (%s)", what, seconds(e.Took)))
 	case Retry:
-		return fmt.Sprintf("%-12s %s", "download", e.Text)
+		return within(downloads, text)
 	case Warning:
-		return "warning: " + e.Text
+		return "warning: " + text
 	case Note:
-		return e.Text
+		return text
 	default:
 		return ""
 	}
 }
 
+func within(step state.Step, text string) string {
+	return strings.TrimSpace(pad(string(step), stepWidth) + " " + text)
+}
+
+func failed(why string) string {
+	if why == "" {
+		return "failed"
+	}
+	return "failed: " + why
+}
+
 // seconds is a duration as people read it: 0.1s, 12.3s, 3m05s.
 func seconds(d time.Duration) string {
-	if d >= time.Minute {
-		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	d = d.Round(100 * time.Millisecond)
+	if d < time.Minute {
+		return fmt.Sprintf("%.1fs", d.Seconds())
 	}
-	return fmt.Sprintf("%.1fs", d.Seconds())
+	d = d.Round(time.Second)
+	return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
 }
 
 // size is a number of bytes as people read it.
 func size(n int64) string {
 	switch {
-	case n == 0:
-		return ""
-	case n >= 1<<30:
+	case n >= 1e9:
 		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 	case n >= 1e6:
 		return fmt.Sprintf("%.1f MB", float64(n)/1e6)

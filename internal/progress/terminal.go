@@ -10,32 +10,33 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Terminal is a View for a person: what is done stays as lines, what is being done is redrawn below them.
+// Terminal is a View for a person: what is done scrolls by as lines, and below them up to two live
+// lines, the current step and the downloads, are redrawn. No line is as wide as the terminal, so
+// that none is broken by it.
 type Terminal struct {
-	Out io.Writer
-	// Width is the number of columns.
-	Width func() int
-	// Now is the clock.
-	Now func() time.Time
+	out   io.Writer
+	width func() int
 
-	mu       sync.Mutex
-	step     state.Step
-	doing    string
-	since    time.Time
-	fetching map[string]Event
-	fetchers time.Time
-	live     int
-	stop     chan struct{}
-	stopped  sync.WaitGroup
+	mu        sync.Mutex
+	step      state.Step // "" between two steps
+	doing     string
+	since     time.Time
+	downloads transfers
+	live      int // live lines that are on the screen now
+	closed    bool
+
+	stop    chan struct{}
+	drawer  sync.WaitGroup
+	closing sync.Once
 }
 
-// redraw is how often the live lines are drawn anew.
+// redraw is how often the live lines are drawn.
 const redraw = 120 * time.Millisecond
 
-// NewTerminal starts a view on a terminal.
+// NewTerminal starts a view on a terminal; width is asked at each drawing.
 func NewTerminal(out io.Writer, width func() int) *Terminal {
-	t := &Terminal{Out: out, Width: width, Now: time.Now, fetching: map[string]Event{}, stop: make(chan struct{})}
-	t.stopped.Go(t.run)
+	t := &Terminal{out: out, width: width, stop: make(chan struct{})}
+	t.drawer.Go(t.run)
 	return t
 }
 
@@ -48,134 +49,110 @@ func (t *Terminal) run() {
 			return
 		case <-tick.C:
 			t.mu.Lock()
-			t.draw("")
+			t.draw()
 			t.mu.Unlock()
 		}
 	}
 }
 
-// Close implements View.
+// Close implements View: it takes the live lines away. What is shown later is printed, not drawn.
 func (t *Terminal) Close() {
-	close(t.stop)
-	t.stopped.Wait()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.step, t.fetching = "", nil
-	t.draw("")
+	t.closing.Do(func() {
+		close(t.stop)
+		t.drawer.Wait()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.closed = true
+		t.draw()
+	})
 }
 
 // Show implements View.
 func (t *Terminal) Show(e Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	text := oneLine(e.Text)
 	switch e.Kind {
 	case StepBegan:
-		t.step, t.doing, t.since = e.Step, "", t.Now()
+		t.step, t.doing, t.since = e.Step, "", time.Now()
 	case StepDone:
 		t.step = ""
-		t.draw(fmt.Sprintf("  ✓ %-12s %s", e.Step, t.justify(e.Text, seconds(e.Took))))
+		t.draw(t.row("✓", e.Step, text, seconds(e.Took)))
 	case StepFailed:
 		t.step = ""
-		t.draw(fmt.Sprintf("  ✗ %-12s", e.Step))
+		t.draw(t.row("✗", e.Step, text, ""))
 	case Doing, Change:
-		t.doing = e.Text
+		t.doing = text
 	case Bytes:
-		if len(t.fetching) == 0 {
-			t.fetchers = t.Now()
-		}
-		t.fetching[e.Name] = e
+		t.downloads.progress(e.Name, e.Done, e.Total)
 	case Fetched:
-		if f, ok := t.fetching[e.Name]; ok {
-			f.Done = max(f.Done, f.Total)
-			t.fetching[e.Name] = f
-		}
+		t.downloads.done(e.Name)
 	case Warning:
-		t.draw(t.wrap("  ! ", e.Text))
+		t.draw(t.paragraph("!", text)...)
 	case Retry:
-		t.draw(t.wrap("  ~ ", e.Text))
+		t.draw(t.paragraph("~", text)...)
 	case Note:
-		t.draw(t.wrap("    ", e.Text))
+		t.draw(t.paragraph(" ", text)...)
 	}
 }
 
-// draw writes lines that stay, and the live lines below them.
-func (t *Terminal) draw(stays string) {
+// draw takes the live lines away, prints lines above them, and draws them anew.
+func (t *Terminal) draw(printed ...string) {
 	var b strings.Builder
 	for range t.live {
-		b.WriteString("\x1b[1A\x1b[2K")
-	}
-	if stays != "" {
-		b.WriteString(stays + "\n")
+		b.WriteString("\x1b[1A\x1b[2K") // ECMA-48: cursor up, erase the line
 	}
 	live := t.liveLines()
-	for _, l := range live {
-		b.WriteString(clip(l, t.Width()-1) + "\n")
+	for _, line := range append(printed, live...) {
+		b.WriteString(strings.TrimRight(clip(line, t.limit()), " ") + "\n")
 	}
 	t.live = len(live)
 	if b.Len() > 0 {
-		io.WriteString(t.Out, b.String()) // a terminal that is gone is no reason to stop
+		io.WriteString(t.out, b.String()) // a terminal that is gone is no reason to stop
 	}
 }
 
+// limit is the width of the longest line: a terminal may break a line that reaches its last column.
+func (t *Terminal) limit() int { return max(t.width()-1, 1) }
+
 func (t *Terminal) liveLines() []string {
+	if t.closed {
+		return nil
+	}
 	var lines []string
 	if t.step != "" {
-		lines = append(lines, fmt.Sprintf("  · %-12s %s", t.step, t.justify(t.doing, seconds(t.Now().Sub(t.since)))))
+		lines = append(lines, t.row("·", t.step, t.doing, seconds(time.Since(t.since))))
 	}
-	if bar := t.bar(); bar != "" {
-		lines = append(lines, bar)
+	if t.downloads.active() {
+		lines = append(lines, t.bar())
 	}
 	return lines
 }
 
-// bar is one bar for all downloads together; empty when none is under way.
+// row is a line of a step, with its time at the right end.
+func (t *Terminal) row(mark string, step state.Step, text, took string) string {
+	head := fmt.Sprintf("  %s %s ", mark, pad(string(step), stepWidth))
+	room := max(t.limit()-columns(head)-columns(took)-1, 0)
+	return head + pad(clip(text, room), room) + " " + took
+}
+
+// bar is one line for all downloads together.
 func (t *Terminal) bar() string {
-	var done, total int64
-	left := 0
-	for _, e := range t.fetching {
-		done += e.Done
-		total += max(e.Total, e.Done)
-		if e.Total == 0 || e.Done < e.Total {
-			left++
-		}
-	}
-	if left == 0 || total == 0 {
-		return ""
-	}
-	rate := float64(done) / max(t.Now().Sub(t.fetchers).Seconds(), 0.1)
-	tail := fmt.Sprintf(" %s of %s  %s/s", size(done), size(total), size(int64(rate)))
-	width := max(t.Width()-len(tail)-22, 5)
-	full := int(int64(width) * done / total)
-	return "    " + fmt.Sprintf("%-12s ", "download") + "[" + strings.Repeat("#", full) + strings.Repeat("-", width-full) + "]" + tail
+	done, total := t.downloads.sum()
+	head := "    " + pad(string(downloads), stepWidth) + " ["
+	tail := fmt.Sprintf("] %s of %s  %s/s", size(done), size(total), size(t.downloads.rate()))
+	room := max(t.limit()-columns(head)-columns(tail), 5)
+	full := int(int64(room) * done / max(total, 1))
+	return head + strings.Repeat("#", full) + strings.Repeat("-", room-full) + tail
 }
 
-// justify sets text to the left and tail to the right end of the line.
-func (t *Terminal) justify(text, tail string) string {
-	room := t.Width() - 1 - len("  ✓ ") - 12 - 1 - len(tail) - 1
-	room = max(room, 10)
-	return fmt.Sprintf("%-*s %s", room, clip(text, room), tail)
-}
-
-// wrap breaks text at spaces to the terminal's width; further lines are indented as the first one's text.
-func (t *Terminal) wrap(head, text string) string {
-	room := max(t.Width()-1-len(head), 20)
-	var lines []string
-	current := ""
-	for _, word := range strings.Fields(text) {
-		if current != "" && len(current)+1+len(word) > room {
-			lines, current = append(lines, current), ""
-		}
-		current = strings.TrimSpace(current + " " + word)
+// paragraph breaks text to the terminal's width, indented below its mark.
+func (t *Terminal) paragraph(mark, text string) []string {
+	const indent = "    "
+	lines := wrap(text, max(t.limit()-len(indent), 1))
+	for i := range lines {
+		lines[i] = indent + lines[i]
 	}
-	lines = append(lines, current)
-	return head + strings.Join(lines, "\n"+strings.Repeat(" ", len(head)))
-}
-
-// clip shortens text to width columns.
-func clip(text string, width int) string {
-	runes := []rune(text)
-	if len(runes) <= width {
-		return text
-	}
-	return string(runes[:max(width-1, 0)]) + "…"
+	lines[0] = "  " + mark + lines[0][len("   "):]
+	return lines
 }

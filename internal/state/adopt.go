@@ -1,37 +1,45 @@
 package state
 
-// Adopt makes a ledger for a host whose own is lost: what is seen exactly as it is wanted counts as ours and as absent before.
-// What differs, and what has no absence to go back to (kernel parameters, modules, swap, shared directories), is left out.
+// Adopt makes a ledger for a machine whose own is lost: what is seen exactly as it is wanted counts
+// as ours and as absent before. What differs, and what has no absence to return to (kernel
+// parameters, modules, swap, shared directories), is left out.
 func Adopt(want Desired, seen Observed) Ledger {
 	var l Ledger
 	for _, item := range want {
 		r := item.Resource
-		before := absence(r)
-		if before == nil || !Equal(seen[r.Key()], r) && !claims(r) {
+		before, is := r.absence(), seen[r.Key()]
+		if before == nil || !isKnown(is) || !Satisfies(is, r) && !r.claims() {
 			continue
 		}
-		l.Entries = append(l.Entries, Entry{Step: item.Step, Before: Record{before}, Ours: Record{r}, Owes: item.Owes})
+		if kept := ownersPlace(is); r.claims() && kept != nil {
+			before = kept
+		}
+		l.Entries = append(l.Entries, Entry{
+			Step:   item.Step,
+			Before: Record{Resource: before},
+			Ours:   Record{Resource: r},
+			Owes:   item.Owes,
+		})
 	}
 	return l
 }
 
-// absence is what a resource is where we never were; nil when that cannot be known.
-func absence(r Resource) Resource {
-	switch r := r.(type) {
-	case File:
-		return Absent{Path: r.Path}
-	case Link:
-		return Absent{Path: r.Path}
+// ownersPlace is a mount point or a link to a directory, as its owner made it: with nothing of ours
+// in it. It is nil for anything else, which goes with its contents.
+func ownersPlace(seen Resource) Resource {
+	switch seen := seen.(type) {
 	case Dir:
-		if r.Purge {
-			return Absent{Path: r.Path}
+		if seen.Mounted {
+			seen.Empty = true
+			return seen
 		}
-	case Unit:
-		if r.Enabled == Enabled {
-			return Unit{Name: r.Name, Enabled: NoUnit}
+	case Link:
+		if seen.Dir != nil {
+			dir := *seen.Dir
+			dir.Empty = true
+			seen.Dir = &dir
+			return seen
 		}
-	case Residue:
-		return Residue{Kind: r.Kind, Match: r.Match}
 	}
 	return nil
 }

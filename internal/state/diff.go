@@ -1,45 +1,69 @@
 package state
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
-// Change is one touch of the host: From is what is there, To is what shall be.
-type Change struct {
-	Step     Step
-	From, To Resource
-	// Owes names the units that must restart because of this change.
-	Owes []string
-	// Restart tells that a running unit must restart, because something it reads has changed.
-	Restart bool
-	// Undo tells that To is what was there before us, and Ours what we had made of it.
-	Undo bool
-	Ours Resource
-}
-
-// Plan is the ordered list of changes that makes a host what it shall be; an empty plan means that nothing is to do.
-type Plan []Change
-
-// Diff compares what is wanted with what was seen. What the ledger remembers and nobody wants any more goes back to what it was
-// before us, latest first; then what is wanted and differs is changed, in the order wanted. Observed must hold every key of
-// want and of ledger.
-func Diff(want Desired, seen Observed, ledger Ledger) Plan {
-	wanted := make(map[Key]bool, len(want))
-	running := make(map[string]bool)
-	for _, item := range want {
-		wanted[item.Resource.Key()] = true
+// Diff compares what is wanted with what was seen. What the ledger remembers and neither now nor
+// later wants is undone, latest first; then what now wants and differs is changed, in the order
+// wanted. What could not be observed is not changed. Seen must hold every key of now and of ledger.
+func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
+	d := differ{
+		seen: seen, ledger: ledger,
+		running: make(map[string]bool),
+		owed:    slices.Clone(ledger.Owed),
+	}
+	for _, item := range slices.Concat(now, later) {
 		if u, ok := item.Resource.(Unit); ok && u.Active {
-			running[u.Name] = true
+			d.running[u.Name] = true
 		}
 	}
-	d := differ{seen: seen, ledger: ledger, running: running, owed: slices.Clone(ledger.Owed)}
+	wanted := wantedKeys(now, later)
 	for _, e := range slices.Backward(ledger.Entries) {
 		if !wanted[e.Before.Key()] {
-			d.undo(e)
+			d.undo(e, purged(wanted, ledger, e.Before.Key()))
 		}
 	}
-	for _, item := range want {
-		d.bring(item)
+	for _, item := range now {
+		d.want(item)
 	}
 	return d.plan
+}
+
+// Stale lists what the ledger remembers although it is no longer wanted and is again what it was
+// before: the run that undid it ended before it could forget it.
+func Stale(now, later Desired, seen Observed, ledger Ledger) []Key {
+	var stale []Key
+	wanted := wantedKeys(now, later)
+	for _, e := range ledger.Entries {
+		if key := e.Before.Key(); !wanted[key] && isKnown(seen[key]) && e.undone(seen[key]) {
+			stale = append(stale, key)
+		}
+	}
+	return stale
+}
+
+// purged tells whether a path lies in a directory whose contents are undone with it.
+func purged(wanted map[Key]bool, ledger Ledger, key Key) bool {
+	return slices.ContainsFunc(ledger.Entries, func(e Entry) bool {
+		dir, ok := e.Ours.Resource.(Dir)
+		if !ok || !dir.Purge || wanted[e.Before.Key()] {
+			return false
+		}
+		if before := leadsTo(e.Before.Resource); before != nil && !before.Empty {
+			return false
+		}
+		return strings.HasPrefix(string(key), string(dir.Key())+"/")
+	})
+}
+
+func wantedKeys(now, later Desired) map[Key]bool {
+	wanted := make(map[Key]bool, len(now)+len(later))
+	for _, key := range slices.Concat(now.Keys(), later.Keys()) {
+		wanted[key] = true
+	}
+	return wanted
 }
 
 type differ struct {
@@ -50,52 +74,58 @@ type differ struct {
 	plan    Plan
 }
 
-func (d *differ) undo(e Entry) {
-	from, to := d.seen[e.Before.Key()], e.Before.Resource
-	if r, ok := to.(Residue); ok {
-		if !leftSince(r, from.(Residue)) {
-			return
-		}
-	} else if Equal(from, to) && !d.fuller(from, to, e.Ours.Resource) {
+// undo adds the change that undoes an entry. What is neither as it was before nor as we made it has
+// been changed by somebody else: its kind says what happens to that. In a directory that goes with
+// its contents it is undone like the rest.
+func (d *differ) undo(e Entry, purged bool) {
+	from := d.seen[e.Before.Key()]
+	if !isKnown(from) || e.undone(from) {
 		return
 	}
-	d.add(Change{Step: e.Step, From: from, To: to, Owes: e.Owes, Undo: true, Ours: e.Ours.Resource})
+	before, ours := e.Before.Resource, e.Ours.Resource
+	c := Change{Step: e.Step, From: from, To: before, Owes: e.Owes, Undo: true, Ours: ours}
+	if !purged && !e.isOurs(from) {
+		switch from.undoForeign(before) {
+		case undoAndKeep:
+			c.Keep = true
+		case leaveAsIs:
+			c.Leave, c.Owes = true, nil
+		}
+	}
+	d.add(c)
 }
 
-// fuller tells whether a directory that was empty before us, and whose contents are ours, has something in it.
-func (d *differ) fuller(from, to, ours Resource) bool {
-	was, ok1 := to.(Dir)
-	is, ok2 := from.(Dir)
-	claim, ok3 := ours.(Dir)
-	return ok1 && ok2 && ok3 && claim.Purge && was.Empty && !is.Empty
-}
-
-// leftSince tells whether now holds something that before does not.
-func leftSince(before, now Residue) bool {
-	return slices.ContainsFunc(now.Found, func(s string) bool { return !slices.Contains(before.Found, s) })
-}
-
-func (d *differ) bring(item Item) {
+// want adds the change that makes a thing what it shall be.
+func (d *differ) want(item Item) {
 	from, to := d.seen[item.Resource.Key()], item.Resource
-	_, known := d.ledger.Entry(to.Key())
+	if !isKnown(from) {
+		return
+	}
+	_, remembered := d.ledger.Entry(to.Key())
 	change := Change{Step: item.Step, From: from, To: to, Owes: item.Owes}
 	switch to := to.(type) {
 	case Residue:
-		change.To = from
-		if known {
+		if remembered {
 			return
 		}
+		change.To = from
 	case Unit:
-		change.Restart = to.Active && from.(Unit).Active && slices.Contains(d.owed, to.Name)
+		is, _ := from.(Unit)
+		change.Restart = to.Active && is.Active && slices.Contains(d.owed, to.Name)
 		if Equal(from, to) && !change.Restart {
 			return
 		}
 	default:
-		if Equal(from, to) && (known || !claims(to)) {
+		if Satisfies(from, to) && (remembered || !to.claims()) {
 			return
 		}
 	}
 	d.add(change)
+}
+
+func isKnown(r Resource) bool {
+	_, unknown := r.(Unknown)
+	return r != nil && !unknown
 }
 
 // add appends a change; of the restarts that it owes only those count whose unit shall run.
@@ -105,27 +135,4 @@ func (d *differ) add(c Change) {
 	})
 	d.owed = append(d.owed, c.Owes...)
 	d.plan = append(d.plan, c)
-}
-
-// After returns what would be seen once plan has been carried out on a host that looked like seen.
-func After(seen Observed, plan Plan) Observed {
-	next := make(Observed, len(seen))
-	for k, v := range seen {
-		next[k] = v
-	}
-	for _, c := range plan {
-		next[c.To.Key()] = c.To
-	}
-	return next
-}
-
-// Only returns the changes of the given keys, without undoing anything.
-func (p Plan) Only(keys []Key) Plan {
-	var only Plan
-	for _, c := range p {
-		if !c.Undo && slices.Contains(keys, c.To.Key()) {
-			only = append(only, c)
-		}
-	}
-	return only
 }

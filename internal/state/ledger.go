@@ -5,16 +5,48 @@ import "slices"
 // DaemonReload in Owes and Owed stands for systemd's own reload of its unit files.
 const DaemonReload = "daemon-reload"
 
-// Entry remembers one thing that we changed: what it was before us, what we made of it, and which units depend on it.
+// Entry remembers one thing that we changed: what it was before, what we made of it, and which
+// units depend on it.
 type Entry struct {
-	Step   Step     `json:"step"`
-	Before Record   `json:"before"`
-	Ours   Record   `json:"ours"`
-	Owes   []string `json:"owes,omitempty"`
+	Step   Step   `json:"step"`
+	Before Record `json:"before"`
+	Ours   Record `json:"ours"`
+	// Prior is what we had made of it before the change that is under way: a run that is killed
+	// leaves either of the two.
+	Prior Record   `json:"prior,omitzero"`
+	Owes  []string `json:"owes,omitempty"`
 }
 
-// Ledger is what must be remembered to undo everything: entries in the order first touched, and restarts that are owed because
-// a file changed whose unit has not restarted since. It is on disk before the first touch (package apply).
+// undone tells whether what was seen is what was there before, with nothing left to remove.
+func (e Entry) undone(seen Resource) bool {
+	if before, ok := e.Before.Resource.(Residue); ok {
+		return !before.leftSince(seen)
+	}
+	if !Equal(seen, e.Before.Resource) {
+		return false
+	}
+	ours, ok := e.Ours.Resource.(Dir)
+	return !ok || !ours.needsUndo(e.Before.Resource, seen)
+}
+
+// isOurs tells whether what was seen is what we made of it, or are making of it.
+func (e Entry) isOurs(seen Resource) bool {
+	before, ours := e.Before.Resource, e.Ours.Resource
+	if Equal(seen, before) || Equal(seen, ours) {
+		return true
+	}
+	if prior := e.Prior.Resource; prior != nil && Equal(seen, prior) {
+		return true
+	}
+	if unit, ok := seen.(Unit); ok && unit.between(before, ours) {
+		return true
+	}
+	return ours.claims() && seen.kind() == ours.kind()
+}
+
+// Ledger is what must be remembered to undo everything: entries in the order first touched, and
+// restarts that are owed because a file changed whose unit has not restarted since. It is on disk
+// before the first touch (package apply).
 type Ledger struct {
 	Entries []Entry  `json:"entries"`
 	Owed    []string `json:"owed,omitempty"`
@@ -29,6 +61,10 @@ func (l Ledger) Entry(key Key) (Entry, bool) {
 	return l.Entries[i], true
 }
 
+func (l Ledger) index(key Key) int {
+	return slices.IndexFunc(l.Entries, func(e Entry) bool { return e.Before.Key() == key })
+}
+
 // Keys returns the keys of all entries in the order first touched.
 func (l Ledger) Keys() []Key {
 	keys := make([]Key, len(l.Entries))
@@ -41,53 +77,118 @@ func (l Ledger) Keys() []Key {
 // Owes tells whether a restart of unit (or DaemonReload) is owed.
 func (l Ledger) Owes(unit string) bool { return slices.Contains(l.Owed, unit) }
 
-// Record returns the ledger with everything remembered that carrying out plan will make worth remembering. What a thing was
-// before us is recorded once, at its first touch; what we make of it is always the latest.
-func (l Ledger) Record(plan Plan) Ledger {
-	next := Ledger{Entries: slices.Clone(l.Entries), Owed: slices.Clone(l.Owed)}
-	for _, c := range plan {
-		for _, unit := range c.Owes {
-			if !slices.Contains(next.Owed, unit) {
-				next.Owed = append(next.Owed, unit)
-			}
+// Owe returns the ledger with a restart of each unit owed.
+func (l Ledger) Owe(units ...string) Ledger {
+	next := Ledger{Entries: l.Entries, Owed: slices.Clone(l.Owed)}
+	for _, unit := range units {
+		if !next.Owes(unit) {
+			next.Owed = append(next.Owed, unit)
 		}
+	}
+	return next
+}
+
+// Record returns the ledger with all that must be remembered before plan is carried out. What a
+// thing was before is recorded once, at its first touch; what we make of it is always the latest.
+func (l Ledger) Record(plan Plan) Ledger {
+	next := Ledger{Entries: slices.Clone(l.Entries), Owed: l.Owed}
+	for _, c := range plan {
+		next = next.Owe(c.Owes...)
 		if c.Undo {
 			continue
 		}
-		if i := next.index(c.To.Key()); i >= 0 {
-			next.Entries[i].Ours = Record{c.To}
-			next.Entries[i].Owes = c.Owes
+		i := next.index(c.To.Key())
+		if i < 0 {
+			next.Entries = append(next.Entries, Entry{
+				Step:   c.Step,
+				Before: Record{Resource: c.From},
+				Ours:   Record{Resource: c.To},
+				Owes:   c.Owes,
+			})
 			continue
 		}
-		next.Entries = append(next.Entries, Entry{Step: c.Step, Before: Record{c.From}, Ours: Record{c.To}, Owes: c.Owes})
+		e, prior := &next.Entries[i], Record{}
+		if e.isOurs(c.From) && !Equal(c.From, c.To) {
+			prior.Resource = c.From
+		}
+		e.Prior, e.Ours, e.Owes = prior, Record{Resource: c.To}, c.Owes
+	}
+	return next
+}
+
+// WithMounts returns a ledger of a release that did not record mount points, with them. A claimed
+// directory was a mount point before when it was there before and is one now, with the mode and
+// owner that those releases gave to mount points too: one that was mounted since has its own.
+func (l Ledger) WithMounts(seen Observed) Ledger {
+	next := Ledger{Entries: slices.Clone(l.Entries), Owed: l.Owed}
+	for i, e := range next.Entries {
+		before, existed := e.Before.Resource.(Dir)
+		ours, claimed := e.Ours.Resource.(Dir)
+		is, there := seen[e.Before.Key()].(Dir)
+		if existed && claimed && there && ours.Purge && is.Mounted && !before.Mounted &&
+			ours.equal(is) {
+			before.Mounted = true
+			next.Entries[i].Before = Record{Resource: before}
+		}
+	}
+	return next
+}
+
+// WithPrior returns a ledger of a release that did not record what it had made of a thing before a
+// change, of a machine on which one is under way: what is neither as it was before nor as it is to
+// be is what was made before that change.
+func (l Ledger) WithPrior(seen Observed) Ledger {
+	next := Ledger{Entries: slices.Clone(l.Entries), Owed: l.Owed}
+	for i, e := range next.Entries {
+		if is, ok := seen[e.Before.Key()]; ok && isKnown(is) && !e.isOurs(is) {
+			next.Entries[i].Prior = Record{Resource: is}
+		}
+	}
+	return next
+}
+
+// Touched returns the ledger after a plan that went only as far as touched: what was recorded for
+// the rest of the plan is again as was says, the ledger before the plan.
+func (l Ledger) Touched(touched Plan, was Ledger) Ledger {
+	next := Ledger{}
+	for _, e := range l.Entries {
+		former, remembered := was.Entry(e.Before.Key())
+		switch {
+		case touched.changes(e.Before.Key()):
+			next.Entries = append(next.Entries, e)
+		case remembered:
+			next.Entries = append(next.Entries, former)
+		}
+	}
+	for _, unit := range l.Owed {
+		owes := func(c Change) bool { return slices.Contains(c.Owes, unit) }
+		if was.Owes(unit) || slices.ContainsFunc(touched, owes) {
+			next.Owed = append(next.Owed, unit)
+		}
+	}
+	return next
+}
+
+// Done returns the ledger once plan has been carried out: what was undone is forgotten, and what
+// was changed is nothing but what we made of it.
+func (l Ledger) Done(plan Plan) Ledger {
+	next := l.Forget(plan.Undone()...)
+	for i, e := range next.Entries {
+		if plan.changes(e.Before.Key()) {
+			next.Entries[i].Prior = Record{}
+		}
 	}
 	return next
 }
 
 // Paid returns the ledger without the debt of unit.
 func (l Ledger) Paid(unit string) Ledger {
-	return Ledger{Entries: l.Entries, Owed: slices.DeleteFunc(slices.Clone(l.Owed), func(u string) bool { return u == unit })}
+	paid := func(u string) bool { return u == unit }
+	return Ledger{Entries: l.Entries, Owed: slices.DeleteFunc(slices.Clone(l.Owed), paid)}
 }
 
-// Forget returns the ledger without the entries of keys: they are as they were before us.
+// Forget returns the ledger without the entries of keys.
 func (l Ledger) Forget(keys ...Key) Ledger {
 	gone := func(e Entry) bool { return slices.Contains(keys, e.Before.Key()) }
 	return Ledger{Entries: slices.DeleteFunc(slices.Clone(l.Entries), gone), Owed: l.Owed}
-}
-
-func (l Ledger) index(key Key) int {
-	return slices.IndexFunc(l.Entries, func(e Entry) bool { return e.Before.Key() == key })
-}
-
-// Settled returns the ledger as it is once plan has been carried out: what was undone is forgotten and nothing is owed.
-func (l Ledger) Settled(plan Plan) Ledger {
-	var undone []Key
-	for _, c := range plan {
-		if c.Undo {
-			undone = append(undone, c.To.Key())
-		}
-	}
-	next := l.Forget(undone...)
-	next.Owed = nil
-	return next
 }

@@ -186,7 +186,7 @@ func TestTokensExpireAndRolesGo(t *testing.T) {
 		return n
 	}
 	before := count()
-	if out, code := inside(t, m, "bash", "-c", `rm /run/aks-flex-node/token.json; for i in $(seq 50); do aks-flex-node token > /tmp/token-$i & done; wait; cat /tmp/token-* | sort -u | wc -l`); code != 0 || strings.TrimSpace(out) != "1" {
+	if out, code := inside(t, m, "bash", "-c", `rm /run/aks-flex-node/token-*.json; for i in $(seq 50); do aks-flex-node token > /tmp/token-$i & done; wait; cat /tmp/token-* | sort -u | wc -l`); code != 0 || strings.TrimSpace(out) != "1" {
 		t.Errorf("50 processes have got %s different tokens", out)
 	}
 	if n := count()[azuresim.Entra] - before[azuresim.Entra]; n != 1 {

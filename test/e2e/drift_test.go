@@ -20,7 +20,7 @@ func TestDrift(t *testing.T) {
 		found    string
 		repairs  int
 	}{
-		{"kubelet flag file", []string{"sed", "-i", "s/node-labels=/node-labels=evil=1,/", "/etc/systemd/system/kubelet.service"}, "path:/etc/systemd/system/kubelet.service", "sha256", "sha256", 2},
+		{"kubelet flag file", []string{"sed", "-i", "s/hostname-override=/v=9 --hostname-override=/", "/etc/systemd/system/kubelet.service"}, "path:/etc/systemd/system/kubelet.service", "sha256", "sha256", 2},
 		{"unit disabled", []string{"systemctl", "disable", "-q", "kubelet"}, "unit:kubelet.service", "enabled and running", "disabled and running", 1},
 		{"binary link", []string{"ln", "-sfn", "/bin/true", "/usr/local/bin/kubelet"}, "path:/usr/local/bin/kubelet", "a link to /opt/aks-flex-node/store/", "a link to /bin/true", 2},
 		{"sysctl", []string{"sysctl", "-qw", "net.ipv4.ip_forward=0"}, "sysctl:net.ipv4.ip_forward", "1", "0", 1},

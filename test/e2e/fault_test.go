@@ -106,10 +106,10 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			name: "with somebody else's containerd", spoil: []string{"bash", "-c", "printf '[Service]\\nExecStart=/bin/true\\n' >/lib/systemd/system/containerd.service; systemctl daemon-reload"},
-			mend: []string{"bash", "-c", "rm /lib/systemd/system/containerd.service; systemctl daemon-reload"}, run: []string{"aks-flex-node", "bootstrap"}, says: "containerd.service is installed already",
+			mend: []string{"bash", "-c", "rm /lib/systemd/system/containerd.service; systemctl daemon-reload"}, run: []string{"aks-flex-node", "bootstrap"}, says: "somebody else has installed containerd.service",
 		},
 		{
-			name: "with a token that nobody knows", run: []string{"bash", "-c", `sed 's/"token": "[a-z0-9]*\./"token": "zzzzzz./' /etc/aks-flex-node/config.json >/tmp/bad.json; chmod 600 /tmp/bad.json; aks-flex-node bootstrap --config /tmp/bad.json`},
+			name: "with a token that nobody knows", run: []string{"bash", "-c", `sed 's/"token": "[a-z0-9]*\./"token": "zzzzzz./' /etc/aks-flex-node/config.json >/etc/bad.json; chmod 600 /etc/bad.json; aks-flex-node bootstrap --config /etc/bad.json; code=$?; rm /etc/bad.json; exit $code`},
 			says: "401",
 		},
 		{name: "with a configuration that others can read", spoil: []string{"chmod", "0644", "/etc/aks-flex-node/config.json"}, mend: []string{"chmod", "0600", "/etc/aks-flex-node/config.json"}, run: []string{"aks-flex-node", "bootstrap"}, says: "chmod 600"},

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,8 +13,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// kills is how often the command is killed.
-const kills = 20
+// kills is how often a command, and the daemon, are killed: more often in the long form.
+func kills() int {
+	if os.Getenv("LONG") != "" {
+		return 40
+	}
+	return 6
+}
 
 // Killed at random moments, the next run of the same command finishes; and at the end the machine is given back as it was.
 func TestKill(t *testing.T) {
@@ -31,7 +38,7 @@ func TestKill(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	joined, pods := false, 110
 	hits := map[string]int{}
-	for hits["all"] < kills {
+	for hits["all"] < kills() {
 		verb, what, most := "bootstrap", "bootstrap", 2500
 		switch {
 		case joined && random.IntN(2) == 0:
@@ -62,6 +69,32 @@ func TestKill(t *testing.T) {
 	}
 	// The configuration is the test's own; it has changed since.
 	same(t, without(before, "/etc/aks-flex-node/config.json"), without(snapshot(ctx, t, m), "/etc/aks-flex-node/config.json"))
+}
+
+// The daemon, killed at random moments of a join and of changes, is started again by systemd and finishes.
+func TestKillDaemon(t *testing.T) {
+	m := machine(t, "kill-2")
+	before := snapshot(t.Context(), t, m)
+	if out, code := inside(t, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); code != 0 {
+		t.Fatal(out)
+	}
+	for n := range kills() {
+		pods := 60 + n
+		edit(t, m, func(c map[string]any) { section(c, "node")["maxPods"] = pods })
+		after := time.Duration(rand.IntN(12000)) * time.Millisecond
+		time.Sleep(after)
+		out, _ := inside(t, m, "systemctl", "kill", "--signal=KILL", "aks-flex-node-agent")
+		t.Logf("change to %d pods, killed after %s %s", pods, after, out)
+		eventually(t, 2*time.Minute, "the change", func() bool {
+			_, err := os.Lstat(filepath.Join(m.Root, "var/lib/aks-flex-node/transition.json"))
+			return err != nil && applied(m, fmt.Sprintf(`"maxPods": %d`, pods))
+		})
+		if out, code := flex(t, m, "drift"); code != 0 {
+			t.Errorf("drift after kill %d: exit code %d\n%s", n+1, code, out)
+		}
+	}
+	must(t, m, "unbootstrap")
+	same(t, without(before, lab.ConfigPath), without(snapshot(t.Context(), t, m), lab.ConfigPath))
 }
 
 func without(lines []string, path string) []string {

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -39,8 +40,11 @@ func run(m *testing.M) int {
 		fmt.Printf("%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	})
 	if err == nil {
-		bench.Replicas = 1 // and with it Azure
-		err = bench.Up(context.Background())
+		err = start(context.Background())
+	}
+	if errors.Is(err, errUsed) {
+		fmt.Println("cannot test:", err)
+		return 1
 	}
 	code := 1
 	if err == nil {
@@ -67,6 +71,33 @@ func run(m *testing.M) int {
 	return code
 }
 
+// start starts the laboratory. One that runs already belongs to somebody: it is used and kept with
+// KEEP_LAB, replaced with FLEXLAB_REPLACE=1, and else left alone.
+func start(ctx context.Context) error {
+	running, err := bench.Running()
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(running) == 0 || os.Getenv("FLEXLAB_REPLACE") == "1":
+		if err := bench.Down(ctx); err != nil {
+			return err
+		}
+	case os.Getenv("KEEP_LAB") == "":
+		return errUsed
+	}
+	for _, v := range []lab.Versions{lab.Newest, lab.Oldest} {
+		if err := bench.Build(ctx, v); err != nil {
+			return err
+		}
+	}
+	bench.Replicas = 1 // and with it Azure
+	return bench.Up(ctx)
+}
+
+// errUsed says that the laboratory is somebody else's.
+var errUsed = errors.New("a laboratory is running here; stop it with `bin/flexlab down`, have it replaced with FLEXLAB_REPLACE=1, or use it with KEEP_LAB=1")
+
 // machine makes a machine for one test, with the agent and a configuration in it.
 func machine(t *testing.T, name string, change ...func(map[string]any)) lab.Machine {
 	t.Helper()
@@ -82,19 +113,25 @@ func bareMachine(t *testing.T, name string, packages ...string) lab.Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dispose(t, m)
+	return m
+}
+
+// dispose has a machine removed at the end of a test, and its journal shown when the test has failed.
+func dispose(t *testing.T, m lab.Machine) {
+	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, _ := bench.Output(context.Background(), m, "journalctl", "--no-pager", "-n", "60")
-			t.Logf("journal of %s:\n%s", name, out)
+			t.Logf("journal of %s:\n%s", m.Name, out)
 		}
 		if os.Getenv("KEEP_LAB") == "" {
-			if err := bench.RemoveMachine(context.Background(), name); err != nil {
+			if err := bench.RemoveMachine(context.Background(), m.Name); err != nil {
 				t.Error(err)
 			}
-			_, _ = bench.Kubectl(context.Background(), "", "delete", "node", name, "--ignore-not-found")
+			_, _ = bench.Kubectl(context.Background(), "", "delete", "node", m.Name, "--ignore-not-found")
 		}
 	})
-	return m
 }
 
 // configure writes the configuration of a machine, with a token of its own.

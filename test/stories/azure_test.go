@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // token is `aks-flex-node token` on a machine whose root is a directory.
 func token(root string) int {
-	w := &world{root: root, fuse: -1}
+	w := &world{root: root, fuse: fuse{left: -1}, cluster: &cluster{}}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	t, err := w.agent().Token(ctx)
@@ -54,10 +54,25 @@ func token(root string) int {
 // azureWorld is a machine that is to join with a service principal.
 func azureWorld(t *testing.T) (*world, *azuresim.Sim) {
 	t.Helper()
-	w, sim := newWorld(t), &azuresim.Sim{}
+	w := newWorld(t)
+	sim := w.simulateAzure(t, canary)
+	w.program = w.installProgram(t)
+	w.config = w.configuration(w.azure(nil))
+	w.config.Agent.ReadyTimeout = "6s"
+	return w, sim
+}
+
+// simulateAzure makes the Azure of a machine's cluster, with a principal that may join and has the given secrets.
+func (w *world) simulateAzure(t *testing.T, secrets ...string) *azuresim.Sim {
+	t.Helper()
+	sim := &azuresim.Sim{}
+	app := azuresim.Application{ClientID: clientID, ObjectID: objectID}
+	for _, secret := range secrets {
+		app.Secrets = append(app.Secrets, azuresim.Secret{Value: secret})
+	}
 	sim.Load(azuresim.World{
 		TenantID: azuresim.DefaultTenant, Subscriptions: []azuresim.Subscription{{ID: subscription}}, ResourceGroups: []string{groupID},
-		Applications: []azuresim.Application{{ClientID: clientID, ObjectID: objectID, Secrets: []azuresim.Secret{{Value: canary}}}},
+		Applications: []azuresim.Application{app},
 		Clusters:     []azuresim.Cluster{{ID: clusterID, Server: w.cluster.URL, CA: string(w.cluster.caPEM), Entra: true, AzureRBAC: true}},
 		Assignments: []azuresim.Assignment{
 			{Scope: clusterID, RoleID: "4abbcc35-e782-43d8-92c5-2d3f1bd2253f", PrincipalID: objectID},
@@ -67,26 +82,40 @@ func azureWorld(t *testing.T) (*world, *azuresim.Sim) {
 	entra := httptest.NewTLSServer(sim)
 	t.Cleanup(entra.Close)
 	w.cluster.azure, w.cluster.issuer = sim, entra.URL
-	w.config = w.configuration(func(c map[string]any) {
-		c["azure"] = map[string]any{
-			"tenantId": azuresim.DefaultTenant, "authorityHost": entra.URL, "resourceManagerEndpoint": entra.URL,
-			"servicePrincipal": map[string]any{"clientId": clientID, "clientSecret": canary},
-			"targetCluster":    map[string]any{"resourceId": clusterID, "location": "lab"},
-		}
-		delete(c["node"].(map[string]any)["kubelet"].(map[string]any), "serverURL")
-		delete(c["node"].(map[string]any)["kubelet"].(map[string]any), "caCertData")
-	})
-	w.config.Agent.ReadyTimeout = "6s"
+	return sim
+}
+
+// installProgram puts aks-flex-node where the machine's kubelet finds it.
+func (w *world) installProgram(t *testing.T) string {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.program = filepath.Join(t.TempDir(), "aks-flex-node")
+	program := filepath.Join(t.TempDir(), "aks-flex-node")
 	script := fmt.Sprintf("#!/bin/sh\n%s=%s exec %s\n", tokenRoot, w.root, self)
-	if err := os.WriteFile(w.program, []byte(script), 0o755); err != nil {
+	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return w, sim
+	return program
+}
+
+// azure is the part of the configuration that a machine with an identity of Azure has, as change makes it.
+func (w *world) azure(change func(azure map[string]any)) func(map[string]any) {
+	return func(c map[string]any) {
+		section := map[string]any{
+			"tenantId": azuresim.DefaultTenant, "authorityHost": w.cluster.issuer,
+			"resourceManagerEndpoint": w.cluster.issuer,
+			"servicePrincipal":        map[string]any{"clientId": clientID, "clientSecret": canary},
+			"targetCluster":           map[string]any{"resourceId": clusterID, "location": "lab"},
+		}
+		if change != nil {
+			change(section)
+		}
+		c["azure"] = section
+		delete(c["node"].(map[string]any)["kubelet"].(map[string]any), "serverURL")
+		delete(c["node"].(map[string]any)["kubelet"].(map[string]any), "caCertData")
+	}
 }
 
 // What a person sees when a part of Azure fails in a phase of a join: it succeeds by itself, or one error says what is wrong and what

@@ -19,21 +19,24 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/host/systemdtest"
-	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/progress"
 )
 
 // world is one machine and its cluster.
@@ -45,24 +48,124 @@ type world struct {
 	kernel  *kernel
 	config  config.Config
 	store   string // the directory that artifacts come from
-	// fuse kills a run when it reaches zero; negative never does.
-	fuse    int
-	touches int
-	log     bytes.Buffer
+	log     journal
 	// program is the path of aks-flex-node, which kubelet calls for tokens.
 	program string
+	// former is how the machine was left by a former release; nil for a machine that is to join.
+	former *former
+	// refused tells that kubelet was made not to start.
+	refused bool
+	// programs runs what others have installed.
+	programs host.Programs
+	// settling is how long kubelet must have run as one process; 0 is no time at all.
+	settling time.Duration
+	// sick makes kubelet's health endpoint fail.
+	sick atomic.Bool
+	fuse
+}
+
+// fuse kills a process at its n-th touch of the machine or the cluster, as SIGKILL does: nothing that the
+// process would do after that is done, no error is handled and nothing is tidied up.
+type fuse struct {
+	mu sync.Mutex
+	// left is how many touches are left; negative never kills.
+	left    int
+	touches int
+	current *process
+	// over is closed at the end of the test, when dead processes may go.
+	over chan struct{}
+}
+
+// process is one run of the agent.
+type process struct {
+	dead   bool
+	killed chan struct{}
+}
+
+// touch is called before each change. In a process that is dead it never returns.
+func (f *fuse) touch(p *process) {
+	f.mu.Lock()
+	f.touches++
+	if p != nil && !p.dead && f.left == 0 {
+		p.dead = true
+		close(p.killed)
+	}
+	if f.left > 0 {
+		f.left--
+	}
+	dead := p != nil && p.dead
+	f.mu.Unlock()
+	if dead {
+		<-f.over
+		runtime.Goexit()
+	}
+}
+
+// blow makes the process end at its n-th touch from now; -1 makes it live.
+func (f *fuse) blow(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = n
+}
+
+// touched is how many touches there were.
+func (f *fuse) touched() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.touches
+}
+
+func (f *fuse) begin() *process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.current = &process{killed: make(chan struct{})}
+	return f.current
+}
+
+func (f *fuse) running() *process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.current
+}
+
+// journal is a log that many goroutines write.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
 }
 
 var errKilled = errors.New("killed")
 
-// newWorld makes a machine on which others have left things too, and which is to join.
-func newWorld(t testing.TB) *world {
+// emptyWorld makes a machine without anything, and its cluster.
+func emptyWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, root: tempDir(t), cluster: newCluster(t), fuse: -1}
+	w := &world{t: t, root: tempDir(t), cluster: newCluster(t), fuse: fuse{left: -1, over: make(chan struct{})}}
+	t.Cleanup(func() { close(w.over) })
 	w.systemd = systemdtest.New(w.root)
 	w.kernel = &kernel{root: w.root, residue: map[string]bool{}}
 	w.cluster.ready = w.networked
+	w.cluster.running = w.kubeletSince
+	w.cluster.touched = func(string) { w.touch(w.running()) }
 	w.systemd.OnStart = w.start
+	return w
+}
+
+// newWorld makes a machine on which others have left things too, and which is to join.
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := emptyWorld(t)
 	for path, text := range map[string]string{
 		"/etc/os-release": "ID=ubuntu\nVERSION_ID=\"24.04\"\nPRETTY_NAME=\"Ubuntu 24.04 LTS\"\n", "/etc/resolv.conf": "nameserver 192.0.2.1\n", "/etc/fstab": "/swap.img none swap sw 0 0\n",
 		"/opt/cni/bin/theirs": "#!/bin/sh\n", "/usr/local/bin/kubectl": "an older kubectl of the owner", "/etc/sysctl.d/10-theirs.conf": "# theirs\n",
@@ -120,7 +223,10 @@ func (w *world) start(unit, text string) error {
 		w.kernel.leave("cgroup:kubepods.slice", "chain:KUBE-")
 		w.write("/var/lib/kubelet/pods/p1/volumes/data", "a pod's")
 		w.write("/var/log/pods/p1/0.log", "hello")
-		return w.cluster.register(w.root, text)
+		return w.cluster.register(w.root, text, corev1.NodeSystemInfo{
+			KubeletVersion:          w.kubeletVersion(),
+			ContainerRuntimeVersion: "containerd://" + w.config.Containerd.Version,
+		})
 	}
 	return nil
 }
@@ -132,39 +238,86 @@ func (w *world) networked(string) bool {
 	return err == nil && globErr == nil && is.Active == "active" && len(found) > 0
 }
 
+// kubeletSince is when kubelet was started; the zero time while it does not run.
+func (w *world) kubeletSince() time.Time {
+	is, err := w.systemd.Unit(context.Background(), "kubelet.service")
+	if err != nil || is.Active != "active" {
+		return time.Time{}
+	}
+	return is.Since
+}
+
 // agent is the agent on this machine. It is made anew for each run, as a process is.
 func (w *world) agent() *agent.Agent {
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
-	machine := &host.Host{Root: w.root, Systemd: w.systemd, Kernel: w.kernel, Log: log, Touch: w.touch}
+	p := w.begin()
+	machine := &host.Host{
+		Root: w.root, Systemd: w.systemd, Kernel: w.kernel, Log: log, SecretDir: agent.RunDir,
+		Programs: w.programs,
+		Touch:    func(string) error { w.touch(p); return nil },
+	}
 	return &agent.Agent{
-		Machine: machine, Root: w.root, Log: log, Poll: time.Millisecond, Program: w.program,
+		Machine: machine, Root: w.root, Log: log, Show: (&progress.Log{Log: log}).Show,
+		Poll: time.Millisecond, Program: w.program,
+		Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth, Dial: w.cluster.dial, Version: "story",
 		Client: func(func(*http.Request) (*url.URL, error)) *http.Client { return artifact.NewClient(nil) },
 	}
 }
 
-func (w *world) touch(string) error {
-	w.touches++
-	if w.fuse < 0 {
-		return nil
+// kubeletHealth is what kubelet's health endpoint answers.
+func (w *world) kubeletHealth(context.Context) error {
+	if w.sick.Load() || w.kubeletSince().IsZero() {
+		return errors.New("kubelet does not answer")
 	}
-	if w.fuse == 0 {
-		return errKilled
-	}
-	w.fuse--
 	return nil
 }
 
-func (w *world) bootstrap() (agent.Result, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	return w.agent().Bootstrap(ctx, w.config)
+// run runs one process to its end, or until the fuse kills it.
+func (w *world) run(do func(context.Context, *agent.Agent) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	a := w.agent()
+	p := w.running()
+	ended := make(chan error, 1)
+	go func() { ended <- do(ctx, a) }()
+	select {
+	case err := <-ended:
+		cancel()
+		return err
+	case <-p.killed:
+		w.t.Cleanup(cancel) // what the dead process was waiting for never comes
+		w.unlock()
+		return errKilled
+	}
+}
+
+// unlock lets go of the locks of a process that was killed, as the kernel does.
+func (w *world) unlock() {
+	for _, name := range []string{"lock", "daemon.lock", "token.lock"} {
+		os.Remove(filepath.Join(w.root, agent.RunDir, name))
+	}
+}
+
+func (w *world) bootstrap() (result agent.Result, err error) {
+	err = w.run(func(ctx context.Context, a *agent.Agent) error {
+		result, err = a.Bootstrap(ctx, agent.Input{Config: w.config, Origin: "file"})
+		return err
+	})
+	return result, err
 }
 
 func (w *world) unbootstrap() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	_, err := w.agent().Unbootstrap(ctx, nil, agent.Leave{})
-	return err
+	return w.run(func(ctx context.Context, a *agent.Agent) error {
+		_, err := a.Unbootstrap(ctx, nil, agent.Leave{})
+		return err
+	})
+}
+
+func (w *world) drift(repair bool) (report agent.Report, err error) {
+	err = w.run(func(ctx context.Context, a *agent.Agent) error {
+		report, err = a.Drift(ctx, repair)
+		return err
+	})
+	return report, err
 }
 
 // releases are the artifacts of these stories: small files in the layout of a mirror, and their digests.
@@ -209,6 +362,16 @@ func pack(entries []string) ([]byte, error) {
 // configuration is what the user writes.
 func (w *world) configuration(change ...func(map[string]any)) config.Config {
 	w.t.Helper()
+	parsed, _, err := config.Parse(w.document(change...), config.Host{HostName: "edge-1", Arch: "amd64"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return parsed
+}
+
+// document is the text of a configuration.
+func (w *world) document(change ...func(map[string]any)) []byte {
+	w.t.Helper()
 	files, err := releases()
 	if err != nil {
 		w.t.Fatal(err)
@@ -247,11 +410,7 @@ func (w *world) configuration(change ...func(map[string]any)) config.Config {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	parsed, _, err := config.Parse(text, config.Host{HostName: "edge-1", Arch: "amd64"})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return parsed
+	return text
 }
 
 // tree describes everything on the machine, and what its kernel and systemd hold.
@@ -267,8 +426,8 @@ func (w *world) tree() string {
 			return err
 		}
 		name := strings.TrimPrefix(path, w.root)
-		if name == agent.RunDir+"/lock" {
-			return nil // it names its last holder
+		if name == agent.RunDir || strings.HasPrefix(name, agent.RunDir+"/") {
+			return nil // in memory, and gone with the next boot: locks name their last holder
 		}
 		line := fmt.Sprintf("%s %s", name, info.Mode())
 		switch info.Mode().Type() {
@@ -307,67 +466,4 @@ func (w *world) same(before string) {
 	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(w.tree(), "\n")); diff != "" {
 		w.t.Errorf("the machine is not as it was (-before +after):\n%s", diff)
 	}
-}
-
-// kernel is a kernel whose modules and swap are files below the root.
-type kernel struct {
-	root    string
-	mu      sync.Mutex
-	residue map[string]bool
-}
-
-func (k *kernel) leave(keys ...string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, key := range keys {
-		k.residue[key] = true
-	}
-}
-
-func (k *kernel) show() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var keys []string
-	for key := range k.residue {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return strings.Join(keys, " ")
-}
-
-func (k *kernel) LoadModule(_ context.Context, name string) error {
-	return os.MkdirAll(filepath.Join(k.root, "/sys/module", name), 0o755)
-}
-
-func (k *kernel) UnloadModule(name string) error {
-	return os.Remove(filepath.Join(k.root, "/sys/module", name))
-}
-
-func (k *kernel) swaps(text string) error {
-	return os.WriteFile(filepath.Join(k.root, "/proc/swaps"), []byte("Filename Type Size Used Priority\n"+text), 0o644)
-}
-
-func (k *kernel) SwapOff(string) error { return k.swaps("") }
-
-func (k *kernel) SwapOn(name string, priority int) error {
-	return k.swaps(fmt.Sprintf("%s file 1 0 %d\n", name, priority))
-}
-
-func (k *kernel) Find(_ context.Context, r state.Residue) ([]string, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	key := string(r.Kind) + ":" + r.Match
-	if k.residue[key] {
-		return []string{key}, nil
-	}
-	return nil, nil
-}
-
-func (k *kernel) Clear(_ context.Context, _ state.Residue, found []string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, key := range found {
-		delete(k.residue, key)
-	}
-	return nil
 }

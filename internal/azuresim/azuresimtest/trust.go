@@ -1,4 +1,5 @@
-// Package azuresimtest helps tests whose programs ask a simulated Azure over TLS, with nothing of theirs replaced.
+// Package azuresimtest helps tests whose programs ask a simulated Azure over TLS, with nothing of
+// theirs replaced.
 package azuresimtest
 
 import (
@@ -23,7 +24,8 @@ func Certificate(t *testing.T) (*x509.Certificate, *rsa.PrivateKey) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sp"}, NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sp"},
+		NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -35,8 +37,9 @@ func Certificate(t *testing.T) (*x509.Certificate, *rsa.PrivateKey) {
 	return cert, key
 }
 
-// Main runs a package's tests in a process that trusts the servers of httptest, and so do the programs that it starts; all those servers
-// have the same certificate. It returns the exit code. A process reads its roots once: call it before the first TLS connection.
+// Main runs a package's tests in a process that trusts the servers of httptest, and so do the
+// programs that it starts; all those servers have the same certificate. It returns the exit code. A
+// process reads its roots once: call it before the first TLS connection.
 func Main(m *testing.M) int {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	server.Close()

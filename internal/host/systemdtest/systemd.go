@@ -1,5 +1,6 @@
-// Package systemdtest is a small real systemd for tests: it reads unit files below a root, keeps the links that enabling and
-// masking make there, and tells which units run. It starts no process; hooks stand for what services do.
+// Package systemdtest is a small real systemd for tests: it reads unit files below a root, keeps
+// the links that enabling and masking make there, and tells which units run. It starts no process;
+// hooks stand for what services do.
 package systemdtest
 
 import (
@@ -10,8 +11,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"sync"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
@@ -24,14 +25,19 @@ const (
 // Systemd implements host.Systemd below Root.
 type Systemd struct {
 	Root string
-	// OnStart and OnStop are called when a unit starts or stops; an error of OnStart makes the job fail. May be nil.
+	// OnStart and OnStop are called when a unit starts or stops; an error of OnStart makes the job
+	// fail. May be nil.
 	OnStart func(unit, text string) error
 	OnStop  func(unit string)
 
 	mu     sync.Mutex
 	active map[string]bool
-	// loaded is the text of each unit file as it was read last: a changed file counts only after a reload. running is the
-	// text that a unit was started with.
+	// pids, restarts and since are what the status of a unit tells of its process.
+	pids, restarts map[string]int
+	since          map[string]time.Time
+	lastPID        int
+	// loaded is the text of each unit file as it was read last: a changed file counts only after a
+	// reload. running is the text that a unit was started with.
 	loaded, running map[string]string
 	// generated are the units that have no file: systemd made them from /etc/fstab.
 	generated map[string]bool
@@ -39,7 +45,11 @@ type Systemd struct {
 
 // New returns a systemd that runs nothing yet.
 func New(root string) *Systemd {
-	return &Systemd{Root: root, active: map[string]bool{}, loaded: map[string]string{}, running: map[string]string{}, generated: map[string]bool{}}
+	return &Systemd{
+		Root: root, active: map[string]bool{}, lastPID: 100,
+		pids: map[string]int{}, restarts: map[string]int{}, since: map[string]time.Time{},
+		loaded: map[string]string{}, running: map[string]string{}, generated: map[string]bool{},
+	}
 }
 
 func (s *Systemd) file(unit string) string  { return filepath.Join(s.Root, unitDir, unit) }
@@ -49,7 +59,10 @@ func (s *Systemd) wants(unit string) string { return filepath.Join(s.Root, wants
 func (s *Systemd) Unit(_ context.Context, unit string) (host.UnitStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := host.UnitStatus{Active: "inactive"}
+	status := host.UnitStatus{
+		Active: "inactive", MainPID: s.pids[unit], Restarts: s.restarts[unit],
+		Since: s.since[unit],
+	}
 	if s.active[unit] {
 		status.Active = "active"
 	}
@@ -125,12 +138,35 @@ func (s *Systemd) set(unit string, active bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.active[unit] = active
+	s.restarts[unit] = 0
+	if active {
+		s.run(unit)
+	} else {
+		s.pids[unit] = 0
+	}
+}
+
+// run gives a unit a new process. Its process id is greater than any before.
+func (s *Systemd) run(unit string) {
+	s.lastPID++
+	s.pids[unit], s.since[unit] = s.lastPID, time.Now()
+}
+
+// Crash ends the process of a running unit, which systemd then starts again by itself.
+func (s *Systemd) Crash(unit string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.active[unit] {
+		s.restarts[unit]++
+		s.run(unit)
+	}
 }
 
 // Reboot stops everything and starts what is enabled.
 func (s *Systemd) Reboot(ctx context.Context) error {
 	s.mu.Lock()
 	s.active, s.loaded = map[string]bool{}, map[string]string{}
+	s.pids, s.restarts = map[string]int{}, map[string]int{}
 	s.mu.Unlock()
 	entries, err := os.ReadDir(filepath.Join(s.Root, wantsDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +234,7 @@ func (s *Systemd) Units(_ context.Context, pattern string) ([]string, error) {
 	defer s.mu.Unlock()
 	var names []string
 	for unit, active := range s.active {
-		if ok, err := path.Match(pattern, unit); ok && active && err == nil && !strings.Contains(unit, "/") {
+		if ok, err := path.Match(pattern, unit); ok && active && err == nil {
 			names = append(names, unit)
 		}
 	}

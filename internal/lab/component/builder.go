@@ -71,15 +71,10 @@ func CacheDir() (string, error) {
 // leaves nothing that a later one would take for a result; a second builder of the same component waits for the first.
 func (b Builder) Build(ctx context.Context, c Component) (string, error) {
 	r := &run{builder: b, component: c, start: time.Now()}
-	tool, err := b.toolchain(ctx)
+	dir, err := b.dir(ctx, c)
 	if err != nil {
 		return "", err
 	}
-	key, err := c.key(tool)
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(b.Cache, c.String()+"-"+key)
 	built := false
 	fill := func(work string) error {
 		built = true
@@ -95,6 +90,28 @@ func (b Builder) Build(ctx context.Context, c Component) (string, error) {
 	r.tell(Finished)
 	b.Log.Info("component built", "component", c.String(), "dir", dir, "elapsed", time.Since(r.start).Round(time.Millisecond))
 	return dir, nil
+}
+
+// Find gives the directory of a component that the cache has; "" when Build would build it.
+func (b Builder) Find(ctx context.Context, c Component) (string, error) {
+	dir, err := b.dir(ctx, c)
+	if err != nil || !present(dir) {
+		return "", err
+	}
+	return dir, nil
+}
+
+// dir is where the cache has a component, or would have it.
+func (b Builder) dir(ctx context.Context, c Component) (string, error) {
+	tool, err := b.toolchain(ctx)
+	if err != nil {
+		return "", err
+	}
+	key, err := c.key(tool)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(b.Cache, c.String()+"-"+key), nil
 }
 
 // run is one build of one component.

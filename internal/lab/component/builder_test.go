@@ -36,6 +36,9 @@ func builder(cache string, phases *[]Phase) Builder {
 func TestBuildOnce(t *testing.T) {
 	cache, phases := t.TempDir(), []Phase(nil)
 	b := builder(cache, &phases)
+	if found, err := b.Find(t.Context(), tiny(good)); found != "" || err != nil {
+		t.Errorf("an empty cache has %q (%v)", found, err)
+	}
 	dir, err := b.Build(t.Context(), tiny(good))
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +46,9 @@ func TestBuildOnce(t *testing.T) {
 	again, err := b.Build(t.Context(), tiny(good))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if found, err := b.Find(t.Context(), tiny(good)); found != dir || err != nil {
+		t.Errorf("the cache has %q (%v), want %s", found, err, dir)
 	}
 	if again != dir {
 		t.Errorf("the second build gave %s, the first %s", again, dir)

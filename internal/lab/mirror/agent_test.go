@@ -117,7 +117,7 @@ func fetcher(t *testing.T, m *Mirror) ([]artifact.Artifact, *artifact.Fetcher) {
 	t.Helper()
 	s := started(t, m)
 	source := artifact.Source{Mirrors: []string{s.URL}, HTTP: &http.Client{Transport: onlyTo{s.Client().Transport, s.URL}}}
-	arts := resolved(t, m.catalog, source)
+	arts := resolved(t, m.Catalog(), source)
 	m.Reset()
 	policy := artifact.Policy{Backoff: time.Millisecond, MaxBackoff: time.Millisecond}
 	return arts, &artifact.Fetcher{Store: t.TempDir(), Source: source, Policy: policy}

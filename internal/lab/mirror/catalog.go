@@ -69,6 +69,16 @@ func (c Catalog) Artifact(name, version string) (Artifact, error) {
 	return Artifact{}, fmt.Errorf("cannot find %s %s in the artifact mirror: it has versions %q", name, version, versions)
 }
 
+// Has tells whether all of these artifacts are there, by name and version.
+func (c Catalog) Has(versions map[string]string) bool {
+	for name, version := range versions {
+		if _, err := c.Artifact(name, version); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
 // Overrides gives the agent's artifacts.overrides for a choice of versions, keyed by artifact name. They are needed because
 // what the lab built is not, byte for byte, what the projects released.
 func (c Catalog) Overrides(versions map[string]string) (map[string]config.Override, error) {

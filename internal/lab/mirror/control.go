@@ -19,7 +19,8 @@ import (
 //	GET    /counts     Count by URL path
 //	DELETE /counts     all at zero
 //	GET    /artifacts  the list of Artifact
-func (m *Mirror) Control() http.Handler {
+//	POST   /artifacts  serves what load gives: what has been built since
+func (m *Mirror) Control(load func(context.Context) (Catalog, error)) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /knobs", func(w http.ResponseWriter, _ *http.Request) { answer(w, m.Knobs()) })
 	mux.HandleFunc("PUT /knobs", func(w http.ResponseWriter, r *http.Request) {
@@ -48,7 +49,16 @@ func (m *Mirror) Control() http.Handler {
 		m.Reset()
 		w.WriteHeader(http.StatusNoContent)
 	})
-	mux.HandleFunc("GET /artifacts", func(w http.ResponseWriter, _ *http.Request) { answer(w, m.catalog.Artifacts) })
+	mux.HandleFunc("GET /artifacts", func(w http.ResponseWriter, _ *http.Request) { answer(w, m.Catalog().Artifacts) })
+	mux.HandleFunc("POST /artifacts", func(w http.ResponseWriter, r *http.Request) {
+		c, err := load(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		m.Replace(c)
+		w.WriteHeader(http.StatusNoContent)
+	})
 	return mux
 }
 
@@ -92,6 +102,11 @@ func (c Client) Artifacts(ctx context.Context) ([]Artifact, error) {
 	var list []Artifact
 	err := c.do(ctx, http.MethodGet, "/artifacts", nil, &list)
 	return list, err
+}
+
+// Reload has the mirror serve what has been built since it started.
+func (c Client) Reload(ctx context.Context) error {
+	return c.do(ctx, http.MethodPost, "/artifacts", nil, nil)
 }
 
 func (c Client) do(ctx context.Context, method, path string, in, out any) error {

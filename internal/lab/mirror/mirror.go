@@ -18,7 +18,7 @@ import (
 
 // Mirror is the http.Handler that serves a catalog.
 type Mirror struct {
-	catalog Catalog
+	catalog atomic.Pointer[Catalog]
 	state   atomic.Pointer[state]
 	mu      sync.Mutex
 	counts  map[string]Count
@@ -45,10 +45,17 @@ type state struct {
 
 // New serves a catalog, with all knobs at zero.
 func New(c Catalog) *Mirror {
-	m := &Mirror{catalog: c, counts: map[string]Count{}}
+	m := &Mirror{counts: map[string]Count{}}
+	m.catalog.Store(&c)
 	m.state.Store(&state{replaced: make(chan struct{})})
 	return m
 }
+
+// Replace serves another catalog from the next request on.
+func (m *Mirror) Replace(c Catalog) { m.catalog.Store(&c) }
+
+// Catalog is what is served.
+func (m *Mirror) Catalog() Catalog { return *m.catalog.Load() }
 
 // Set turns the knobs, at once for the speed and for the next requests for the faults, whose counts begin again. Connections
 // that were stalled are cut.
@@ -112,7 +119,7 @@ func (m *Mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *Mirror) serve(w http.ResponseWriter, r *http.Request) {
-	file, ok := m.catalog.Files[r.URL.Path]
+	file, ok := m.Catalog().Files[r.URL.Path]
 	if !ok {
 		http.Error(w, "the mirror does not have this file", http.StatusNotFound)
 		return

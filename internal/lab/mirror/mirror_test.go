@@ -274,8 +274,11 @@ func TestValidateKnobs(t *testing.T) {
 
 func TestControl(t *testing.T) {
 	m, _ := single(t, 1000)
-	m.catalog.Artifacts = []Artifact{{Name: "kubelet", Version: version, Path: at}}
-	control := httptest.NewServer(m.Control())
+	served := m.Catalog()
+	later := []Artifact{{Name: "kubelet", Version: version, Path: at}}
+	control := httptest.NewServer(m.Control(func(context.Context) (Catalog, error) {
+		return Catalog{Files: served.Files, Artifacts: later}, nil
+	}))
 	defer control.Close()
 	c := Client{URL: control.URL, HTTP: control.Client()}
 	want := Knobs{BytesPerSecond: 5, Faults: []Fault{{Kind: Cut, Path: "kubelet", After: 7, Times: 1}}}
@@ -291,8 +294,14 @@ func TestControl(t *testing.T) {
 	if diff := cmp.Diff(want, m.Knobs()); diff != "" {
 		t.Errorf("refused knobs were set: %s", diff)
 	}
+	if list, err := c.Artifacts(t.Context()); len(list) != 0 || err != nil {
+		t.Errorf("before anything is built there is %v (%v)", list, err)
+	}
+	if err := c.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	list, err := c.Artifacts(t.Context())
-	if diff := cmp.Diff(m.catalog.Artifacts, list); diff != "" || err != nil {
+	if diff := cmp.Diff(later, list); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
 	if err := c.Set(t.Context(), Knobs{}); err != nil {

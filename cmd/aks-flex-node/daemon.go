@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+)
+
+func agentCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "agent",
+		Short: "Join the cluster, then keep the node as configured",
+		Long: `Makes this machine the node that the configuration describes, as bootstrap does,
+and then keeps it so: every minute the node's health and drift are checked and
+written to /run/aks-flex-node/status.json, drift is repaired if agent.driftPolicy is
+repair, and a changed configuration file is applied within seconds. A configuration that
+does not work is rolled back once and not tried again until it changes.
+
+Made to run as a service: systemctl enable --now aks-flex-node-agent`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), o) },
+	}
+}
+
+// runAgent puts the daemon together and runs it.
+func runAgent(ctx context.Context, o *options) error {
+	if err := asRoot(); err != nil {
+		return err
+	}
+	before := o.applied(ctx)
+	c, _, err := o.read(before)
+	if err != nil && before == nil {
+		return err
+	}
+	if err != nil { // a node goes on as it is; the daemon says what is wrong with its configuration
+		c = *before
+	}
+	a, done, err := o.agent(&c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := a.Claim(); err != nil {
+		return err
+	}
+	hints := make(chan string)
+	watchdog, err := sd.SdWatchdogEnabled(false)
+	if err != nil {
+		return fmt.Errorf("cannot read the watchdog's interval: %w", err)
+	}
+	d := &daemon.Daemon{
+		Node:    &agent.Watcher{Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) }},
+		Changed: o.changed(), Hints: hints, Watchdog: watchdog, Budget: a.Repairs(), Log: a.Log,
+		Notify: func(message string) {
+			if _, err := sd.SdNotify(false, message); err != nil {
+				a.Log.Debug("cannot notify systemd", "error", err)
+			}
+		},
+	}
+	a.Beat = d.Beat
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	watching.Go(func() {
+		a.Deleted(ctx, func(hint string) {
+			select {
+			case hints <- hint:
+			case <-ctx.Done():
+			}
+		})
+	})
+	err = d.Run(ctx)
+	if errors.Is(err, daemon.ErrLeft) {
+		fmt.Fprintf(o.err, "%v; the agent has nothing more to do\n", err)
+		return nil
+	}
+	return err
+}
+
+// changed tells whether the configuration file is another one than when it was asked last.
+func (o *options) changed() func() bool {
+	last := fileStamp(o.config)
+	return func() bool {
+		now := fileStamp(o.config)
+		changed := now != last
+		last = now
+		return changed
+	}
+}
+
+// fileStamp identifies a file with its content, owner and mode, without reading it: another one has
+// another number, and any change of this one another time of change (stat(2)).
+func fileStamp(path string) [4]int64 {
+	var s unix.Stat_t
+	if err := unix.Stat(path, &s); err != nil {
+		return [4]int64{}
+	}
+	return [4]int64{int64(s.Dev), int64(s.Ino), s.Ctim.Sec, s.Ctim.Nsec}
+}

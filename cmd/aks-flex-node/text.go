@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// writePlan writes a plan for people: its changes by step, then what is downloaded.
+func writePlan(w io.Writer, r agent.Report) {
+	if r.Drains {
+		fmt.Fprintln(w, "drain        the pods move to other nodes first: the Kubernetes version changes")
+	}
+	step := ""
+	for _, e := range r.Changes {
+		name := ""
+		if string(e.Step) != step {
+			step, name = string(e.Step), string(e.Step)
+		}
+		fmt.Fprintf(w, "%-12s %s\n", name, e.Action)
+	}
+	for i, d := range r.Downloads {
+		name := ""
+		if i == 0 {
+			name = "download"
+		}
+		fmt.Fprintf(w, "%-12s %s %s (%s)\n", name, d.Name, d.Version, size(d.Size))
+	}
+	if len(r.Hosts) > 0 {
+		fmt.Fprintf(w, "%-12s", "from")
+		for _, h := range r.Hosts {
+			fmt.Fprintf(w, " %s", h)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// writeDrift writes what has drifted: what, expected and found.
+func writeDrift(w io.Writer, r agent.Report) {
+	for _, e := range r.Changes {
+		fmt.Fprintf(w, "%s\n  expected  %s\n  found     %s\n", e.Key, e.Expected, e.Found)
+	}
+}
+
+func size(n int64) string {
+	if n == 0 {
+		return "size unknown"
+	}
+	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+}
+
+// writeStatus writes a status for people.
+func writeStatus(w io.Writer, s agent.Status) {
+	ready := "Ready"
+	if s.Ready != "True" {
+		ready = "NOT Ready: " + s.Reason
+	}
+	fmt.Fprintf(w, "Node        %s, %s\n", s.NodeName, ready)
+	fmt.Fprintf(w, "Cluster     %s\n", s.Server)
+	fmt.Fprintf(w, "Identity    %s\n", s.Identity)
+	if s.ArcMachine != "" {
+		fmt.Fprintf(w, "Arc         %s\n", s.ArcMachine)
+	}
+	fmt.Fprintf(w, "Versions    kubernetes %s, containerd %s, runc %s\n",
+		s.Kubernetes, s.Containerd, s.Runc)
+	for _, cidr := range s.PodCIDRs {
+		fmt.Fprintf(w, "Pods        %s\n", cidr)
+	}
+	for _, u := range s.Units {
+		state := "running"
+		if !u.Active {
+			state = "STOPPED"
+		}
+		fmt.Fprintf(w, "Service     %s %s\n", u.Name, state)
+	}
+	if t := s.Transition; t != nil {
+		fmt.Fprintf(w, "Under way   %s, phase %s, since %s\n",
+			t.Kind, t.Phase, t.Began.Format("15:04:05"))
+	}
+	for _, r := range s.Rejected {
+		fmt.Fprintf(w, "Rejected    %.12s at %s: %s\n",
+			r.Generation, r.At.Format("2006-01-02 15:04:05"), r.Reason)
+		for _, line := range r.Log {
+			fmt.Fprintf(w, "            | %s\n", line)
+		}
+	}
+	for _, c := range s.Conditions {
+		if c.Status == health.False {
+			fmt.Fprintf(w, "Condition   %s %s: %s\n", c.Type, c.Reason, c.Message)
+		}
+	}
+	if len(s.Drift) == 0 {
+		fmt.Fprintln(w, "Drift       none")
+	}
+	for _, d := range s.Drift {
+		fmt.Fprintf(w, "Drift       %s: expected %s, found %s\n", d.Key, d.Expected, d.Found)
+	}
+}

@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+
+	"github.com/Azure/AKSFlexNode/internal/artifact"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// commit records that the node is healthy as it is now: the generation is the applied one, its
+// bindings are the proved ones, and what no kept generation refers to is removed. The secret of a
+// generation before is erased, now that the new one is proved.
+func (w *work) commit(ctx context.Context, t *transition.Transition) error {
+	if err := w.release(ctx, *t); err != nil {
+		w.warn("%v; it is drift now: run `aks-flex-node drift --repair`", err)
+	}
+	w.bindings.ClusterUID = w.learnCluster(ctx, w.config, w.target())
+	w.home.bindings = w.bindings
+	if err := w.saveBindings(ctx); err != nil {
+		return err
+	}
+	previous, err := w.commitPointers(ctx, t)
+	if err != nil {
+		return err
+	}
+	if err := w.eraseSecrets(ctx); err != nil {
+		return err
+	}
+	if err := w.publishAll(ctx, previous); err != nil {
+		return err
+	}
+	if t.Ungated {
+		w.view.end()
+	} else {
+		w.view.done("Node " + w.config.Agent.NodeName + " is Ready")
+	}
+	return w.collect(ctx, previous)
+}
+
+// commitPointers makes the generation the applied one, and the one before it the previous one. It
+// returns the previous one, nil when there is none.
+func (w *work) commitPointers(
+	ctx context.Context, t *transition.Transition,
+) (*generation.Generation, error) {
+	if t.Kind == transition.Change && t.From != "" && t.From != w.to.ID {
+		if err := w.store.Point(ctx, generation.Previous, t.From); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range []generation.Pointer{generation.Applied, generation.Live} {
+		if err := w.store.Point(ctx, p, w.to.ID); err != nil {
+			return nil, err
+		}
+	}
+	w.live, w.applied = w.to, w.to
+	return w.store.Read(ctx, generation.Previous)
+}
+
+// eraseSecrets keeps only the credentials of the node as it is now. A bootstrap token serves one
+// join.
+func (w *work) eraseSecrets(ctx context.Context) error {
+	kept := w.secrets[w.to.ID]
+	kept.BootstrapToken = ""
+	w.secrets = secrets{w.to.ID: kept}
+	if err := w.saveSecrets(ctx); err != nil {
+		return err
+	}
+	if w.config.Azure.BootstrapToken != nil {
+		return nil
+	}
+	cache, err := w.tokenCache(w.config)
+	if err == nil {
+		err = cache.Clean(cache.Key)
+	}
+	if err != nil { // the node is healthy all the same
+		w.warn("tokens of before may still be kept: %v", err)
+	}
+	return nil
+}
+
+func (w *work) publishAll(ctx context.Context, previous *generation.Generation) error {
+	for name, g := range map[string]*generation.Generation{
+		currentFile: w.to, appliedFile: w.to, previousFile: previous,
+	} {
+		if err := w.publish(ctx, name, g); err != nil {
+			return err
+		}
+	}
+	return w.publishJoin(ctx, w.config.Agent.NodeName)
+}
+
+// collect removes the generations and artifacts that neither the node nor the one before refers to.
+func (w *work) collect(ctx context.Context, previous *generation.Generation) error {
+	keep := map[string]bool{}
+	ids := []string{w.to.ID}
+	add := func(f node.Facts) {
+		for _, dir := range f.Store {
+			keep[path.Base(dir)] = true
+		}
+	}
+	add(w.to.Facts)
+	if previous != nil {
+		ids = append(ids, previous.ID)
+		add(previous.Facts)
+	}
+	if err := w.store.Collect(ctx, ids...); err != nil {
+		return err
+	}
+	kept := slices.Sorted(maps.Keys(keep))
+	_, err := artifact.Collect(w.path(node.StoreDir), kept, w.Machine.Touched)
+	return err
+}

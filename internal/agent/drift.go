@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"context"
+	"slices"
+
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// Drift compares the machine and its Node object with what was applied last. With repair, what
+// differs is put right. An API server that does not answer makes nothing drift.
+func (a *Agent) Drift(ctx context.Context, repair bool) (Report, error) {
+	if repair {
+		return a.Repair(ctx, nil)
+	}
+	h, err := a.openReadOnly(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	if h.applied == nil {
+		return Report{}, errNoNode
+	}
+	plan, err := h.drift(ctx, h.applied)
+	if err != nil {
+		return Report{}, err
+	}
+	plan = append(plan, h.nodeDrift(ctx, h.applied.Config)...)
+	return Report{Changes: append(entries(plan), h.storeDrift()...)}, nil
+}
+
+// Repair puts right what differs from what was applied. With things it does so only for them; nil
+// means everything.
+func (a *Agent) Repair(ctx context.Context, things []string) (Report, error) {
+	h, err := a.openLocked(ctx, "drift --repair")
+	if err != nil {
+		return Report{}, err
+	}
+	defer h.close()
+	if h.applied == nil {
+		return Report{}, errNoNode
+	}
+	if h.transition != nil && h.transition.Kind != transition.Repair {
+		return Report{}, &UnderWayError{*h.transition}
+	}
+	plan, err := h.drift(ctx, h.applied)
+	if err != nil {
+		return Report{}, err
+	}
+	plan = append(plan, h.nodeDrift(ctx, h.applied.Config)...)
+	report := Report{Changes: append(entries(plan), h.storeDrift()...)}
+	if len(report.Changes) == 0 && h.transition == nil {
+		return Report{}, nil
+	}
+	t := h.repair()
+	t.Ungated, t.Things = true, things
+	return report, h.run(ctx, t, &steps{agent: a})
+}
+
+// UnderWayError tells that a change is under way, which comes before a repair.
+type UnderWayError struct{ Transition transition.Transition }
+
+func (e *UnderWayError) Error() string {
+	return "cannot repair now: a " + string(e.Transition.Kind) + " is under way (phase " +
+		string(e.Transition.Phase) + "); finish it with `aks-flex-node bootstrap`"
+}
+
+// drift returns what would have to change for the machine to be what a generation says. It asks no
+// network.
+func (h *home) drift(ctx context.Context, g *generation.Generation) (state.Plan, error) {
+	b, spared := h.standing(ctx, g, h.bindings.Bindings)
+	plan, _, err := h.engine.Plan(ctx, node.Bind(g.Node, h.bound(b, g)), spared)
+	return plan, err
+}
+
+// standing returns the bindings that a node is compared and repaired with. Its pod network is that
+// of somebody else as long as there is one, or was one when the node was changed last. Then ours is
+// spared: it is neither wanted nor removed, so that a network which comes, goes or renames ours is
+// no drift.
+func (h *home) standing(ctx context.Context, g *generation.Generation, b node.Bindings,
+) (node.Bindings, state.Desired) {
+	if seen, err := h.Machine.Facts(ctx, query(g.Config)); err == nil {
+		if foreign := foreignNetworks(seen); len(foreign) > 0 {
+			b.ForeignCNI = foreign
+		}
+	}
+	if len(b.ForeignCNI) == 0 {
+		return b, nil
+	}
+	return b, slices.DeleteFunc(slices.Clone(g.Node), func(item state.Item) bool {
+		return item.Only != node.OwnNetwork
+	})
+}

@@ -1,0 +1,264 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// defaultSettling is how long kubelet must have been one process before a change is committed. A
+// kubelet that ends itself does so within a second or two of its start.
+const defaultSettling = 5 * time.Second
+
+// clusterTimeout bounds each gathering of what the cluster says.
+const clusterTimeout = 10 * time.Second
+
+// wanted is what a configuration says about the node.
+func (a *Agent) wanted(c config.Config) health.Wanted {
+	settling := a.Settling
+	if settling == 0 {
+		settling = defaultSettling
+	}
+	return health.Wanted{
+		Node: c.Agent.NodeName, Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version,
+		MaxPods: c.Node.MaxPods, NodeIP: c.Node.Kubelet.NodeIP,
+		Reserved: c.Node.Kubelet.KubeReserved, Eviction: c.Node.Kubelet.EvictionHard,
+		Labels: c.Node.Labels, Taints: c.Node.Taints,
+		Entra: c.Azure.ShowsToken(), Located: located(c), Settling: settling,
+	}
+}
+
+// machineEvidence is what was found on the machine. What is ours does not count as foreign.
+func (h *home) machineEvidence(
+	ctx context.Context, c config.Config, seen host.Facts,
+) (*health.Machine, error) {
+	m := &health.Machine{
+		UID: seen.UID, Arch: seen.Arch, OSID: seen.OSID, OSVersion: seen.OSVersion, OSName: seen.OSName,
+		Systemd: seen.Systemd, IPTables: seen.IPTables, Installed: h.engine.Journal.Exists(),
+		Free: seen.Free, Addresses: seen.Addresses,
+		CPUMillis: int64(seen.CPUs), MemoryBytes: seen.MemoryBytes, DiskBytes: seen.DiskBytes,
+		CNIConfigs: seen.CNIConfigs,
+	}
+	ledger := h.engine.Journal.Ledger()
+	for _, unit := range seen.Units {
+		if _, ours := ledger.Entry(state.UnitKey(unit.Name)); !ours {
+			m.ForeignUnits = append(m.ForeignUnits, health.ForeignUnit{Name: unit.Name, Path: unit.Path})
+		}
+	}
+	for _, dir := range []string{c.Paths.Kubernetes.KubeletDir, "/var/lib/containerd"} {
+		key := state.PathKey(dir)
+		if _, ours := ledger.Entry(key); ours {
+			continue
+		}
+		is, err := h.Machine.Observe(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if filled(is) {
+			m.ForeignDirectories = append(m.ForeignDirectories, dir)
+		}
+	}
+	return m, nil
+}
+
+// filled tells whether somebody has put something into a directory.
+func filled(r state.Resource) bool {
+	switch r := r.(type) {
+	case state.Dir:
+		return !r.Empty
+	case state.Link:
+		return r.Dir != nil && !r.Dir.Empty
+	}
+	return false
+}
+
+// serviceEvidence is how containerd and kubelet run.
+func (h *home) serviceEvidence(ctx context.Context, e *health.Evidence) {
+	e.Containerd = health.Answered(h.service(ctx, node.ContainerdUnit))
+	e.Kubelet = health.Answered(h.service(ctx, node.KubeletUnit))
+	healthz := h.Healthz
+	if healthz == nil {
+		healthz = localHealthz
+	}
+	e.Healthz = health.Tried(healthz(ctx))
+}
+
+// localHealthz asks kubelet's health endpoint on this machine.
+func localHealthz(ctx context.Context) error {
+	once := &http.Transport{DisableKeepAlives: true}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: once}
+	return kube.Healthz(ctx, client, kube.KubeletHealthz)
+}
+
+func (h *home) service(ctx context.Context, unit string) (health.Service, error) {
+	is, err := h.Machine.UnitStatus(ctx, unit)
+	if err != nil {
+		return health.Service{}, fmt.Errorf("cannot check %s: %w", unit, err)
+	}
+	s := health.Service{Active: is.Running(), PID: is.MainPID, Restarts: is.Restarts, Since: is.Since}
+	return s, nil
+}
+
+// withLogs adds the services' last log lines, which are read only when something is wrong.
+func (h *home) withLogs(ctx context.Context, e *health.Evidence) {
+	e.Containerd.Value.Log = h.Machine.Journal(ctx, node.ContainerdUnit, 50)
+	e.Kubelet.Value.Log = h.Machine.Journal(ctx, node.KubeletUnit, 50)
+}
+
+// clusterEvidence is what the cluster says of the node, as far as it answers.
+func (h *home) clusterEvidence(ctx context.Context, c config.Config, at where, e *health.Evidence) {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	client, err := h.kubeletClient(ctx, c, at)
+	if err != nil {
+		e.Probe = health.Tried(err)
+		return
+	}
+	defer client.Close()
+	h.nodeEvidence(ctx, client, c.Agent.NodeName, e)
+}
+
+// nodeEvidence asks an API server for all that concerns the node. One that does not answer is asked
+// only once.
+func (h *home) nodeEvidence(
+	ctx context.Context, client *kube.Client, name string, e *health.Evidence,
+) {
+	e.Node = health.Answered(client.Node(ctx, name))
+	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) && !kube.Answered(e.Node.Err) {
+		return
+	}
+	e.Credential = health.Answered(client.WhoAmI(ctx))
+	e.Lease = health.Answered(client.Lease(ctx, name))
+	e.Pods = health.Answered(client.PodsOn(ctx, name))
+}
+
+// probeEvidence goes the way to the API server layer by layer, with the credential that there is.
+func (h *home) probeEvidence(ctx context.Context, c config.Config, at where, e *health.Evidence) {
+	target := kube.Target{Server: at.Server, CA: []byte(at.CA), Options: h.options(c)}
+	target.Entra = c.Azure.BootstrapToken == nil
+	// With its certificate kubelet no longer needs what it joined with. An Arc identity may not
+	// exist before the machine is connected.
+	arc := c.Azure.AuthMode() == config.AuthArc && !h.enrolledBefore()
+	if !arc && (c.Azure.ShowsToken() || !h.credentialed(c)) {
+		token, err := h.shownToken(ctx, c)
+		if err != nil {
+			e.Probe = health.Tried(err)
+			return
+		}
+		target.Token = token
+	}
+	e.Probe = health.Tried(kube.Probe(ctx, target))
+}
+
+// explain says why a node is not healthy: which layer is broken, who can mend it, and how.
+func (w *work) explain(ctx context.Context, cause error) error {
+	if ctx.Err() != nil {
+		return cause
+	}
+	c := w.config
+	at := w.target()
+	e := health.Evidence{Now: now(), Wanted: w.wanted(c)}
+	w.serviceEvidence(ctx, &e)
+	w.withLogs(ctx, &e)
+	if seen, err := w.Machine.Facts(ctx, query(c)); err == nil {
+		if e.Machine, err = w.machineEvidence(ctx, c, seen); err != nil {
+			return errors.Join(cause, err)
+		}
+	}
+	w.probeEvidence(ctx, c, at, &e)
+	if err := e.Probe.Err; err == nil {
+		if err = w.allowed(ctx, c, at); err != nil {
+			e.Probe = health.Tried(err)
+		}
+	}
+	if e.Probe.Err == nil {
+		asking, cancel := context.WithTimeout(ctx, 2*clusterTimeout)
+		defer cancel()
+		if client, err := w.joinClient(asking, c, at); err == nil {
+			defer client.Close()
+			w.nodeEvidence(asking, client, c.Agent.NodeName, &e)
+			e.CSRs = health.Answered(client.CSRs(asking, c.Agent.NodeName))
+		}
+	}
+	conditions := slices.DeleteFunc(health.Evaluate(health.Watch(), e), health.Condition.NotChecked)
+	worst, found := health.First(conditions)
+	if !found {
+		return fmt.Errorf("cannot make Node %s Ready within %s: %w; check `journalctl -u kubelet`, and "+
+			"try again with a larger agent.readyTimeout", c.Agent.NodeName, c.ReadyTimeout(), cause)
+	}
+	return &UnhealthyError{Node: c.Agent.NodeName, Within: c.ReadyTimeout(), Condition: worst}
+}
+
+// UnhealthyError tells that a node did not become healthy in time, and the condition that decides.
+type UnhealthyError struct {
+	Node      string
+	Within    time.Duration
+	Condition health.Condition
+}
+
+func (e *UnhealthyError) Error() string {
+	return fmt.Sprintf("cannot make Node %s Ready within %s: %s: %s",
+		e.Node, e.Within, e.Condition.Type, e.Condition.Message)
+}
+
+// failedUnitLog are the last lines of the unit that made a change fail.
+func (h *home) failedUnitLog(ctx context.Context, cause error) []string {
+	unit := node.KubeletUnit
+	if failed, ok := errors.AsType[*UnhealthyError](cause); ok &&
+		failed.Condition.Type == health.ContainerdRunning {
+		unit = node.ContainerdUnit
+	}
+	return h.Machine.Journal(ctx, unit, 10)
+}
+
+// conditionsOf are all conditions of a node, with what it drifts.
+func (h *home) conditionsOf(ctx context.Context, g *generation.Generation, drift state.Plan,
+	known watching) []health.Condition {
+	c := h.configOf(g)
+	e := health.Evidence{Now: now(), Wanted: h.wanted(c), Trust: health.Tried(h.trusted())}
+	if seen, err := h.Machine.Facts(ctx, query(c)); err == nil {
+		e.Machine, _ = h.machineEvidence(ctx, c, seen) // without it, conditions are Unknown
+	}
+	h.serviceEvidence(ctx, &e)
+	h.clusterEvidence(ctx, c, h.at(), &e)
+	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
+		h.probeEvidence(ctx, c, h.at(), &e)
+	}
+	if h.comparable() {
+		e.Drift = health.Answered(len(drift), nil)
+	}
+	e.BudgetExhausted = slices.ContainsFunc(drift, func(c state.Change) bool {
+		return slices.Contains(known.exhausted, string(c.To.Key()))
+	})
+	if t := h.transition; t != nil {
+		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
+	}
+	e.Rejected, e.Damaged = h.refusal(known), h.storeEvidence()
+	conditions := health.Evaluate(health.Watch(), e)
+	if health.Problem(conditions) != nil { // reading the journal runs a program
+		h.withLogs(ctx, &e)
+		conditions = health.Evaluate(health.Watch(), e)
+	}
+	return conditions
+}
+
+// refusal is why the configuration that is wanted is not in force; nil when it is.
+func (h *home) refusal(known watching) *health.Rejection {
+	for _, r := range slices.Backward(h.rejected) {
+		if !r.Past {
+			return &health.Rejection{Version: r.Generation[:12], Reason: r.Reason, At: r.At}
+		}
+	}
+	return known.refused
+}

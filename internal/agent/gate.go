@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// gatePause is the pause between two evaluations of the gate.
+const gatePause = 500 * time.Millisecond
+
+// gate waits until the node has proved that it is healthy: every condition of the gate holds. A
+// rollback returns to a node that was proved before: it passes also while the API server does not
+// answer.
+func (w *work) gate(ctx context.Context, t *transition.Transition) error {
+	if t.Ungated {
+		return w.nodeObject(ctx)
+	}
+	w.view.remain()
+	within, cancel := context.WithTimeout(ctx, w.config.ReadyTimeout())
+	defer cancel()
+	var last []health.Condition
+	err := errNodeDiffers
+	for tried := false; errors.Is(err, errNodeDiffers); tried = true {
+		if tried {
+			w.tryNodeObject(within)
+		}
+		err = w.waiting(within, func(ctx context.Context) error {
+			return w.untilHealthy(ctx, t, tried, &last)
+		})
+	}
+	if !errors.Is(err, errNotReady) || ctx.Err() != nil {
+		return err
+	}
+	return w.undecided(ctx, t, last)
+}
+
+// errNodeDiffers ends a wait, since only who has the lock changes the Node object and its ledger.
+var errNodeDiffers = errors.New("the Node object is not what it is to be")
+
+// untilHealthy waits until the gate is passed. It changes nothing. It ends with errNodeDiffers when
+// the Node object is to be reconciled; where that was tried just now, the conditions come first.
+func (w *work) untilHealthy(ctx context.Context, t *transition.Transition, tried bool,
+	last *[]health.Condition) error {
+	for ; ; tried = false {
+		w.beat()
+		if !tried && w.nodeDiffers(ctx) {
+			return errNodeDiffers
+		}
+		seen := w.evaluateGate(ctx)
+		if ctx.Err() == nil || *last == nil { // what is cut short by the deadline tells nothing
+			*last = seen
+		}
+		worst, failing := w.failing(t, seen)
+		if !failing {
+			w.advise()
+			return nil
+		}
+		w.view.doing("waiting until the node has proved to be healthy: " + worst.Type)
+		if !sleep(ctx, w.every(gatePause)) {
+			return errNotReady
+		}
+	}
+}
+
+// failing returns the condition that keeps the gate closed. A first join does not wait for the
+// renewal of a lease, for which kubelet takes ten seconds: there is nothing to go back to.
+func (w *work) failing(t *transition.Transition, gate []health.Condition) (health.Condition, bool) {
+	if t.Kind == transition.Join {
+		gate = slices.DeleteFunc(slices.Clone(gate), func(c health.Condition) bool {
+			return c.Type == health.LeaseRenewed && c.Status == health.Unknown
+		})
+	}
+	return health.First(gate)
+}
+
+// advise tells of what is not as it was asked for and holds no change, since only the operator can
+// cure it.
+func (w *work) advise() {
+	for _, c := range health.Evaluate(health.Advice(), w.evidence) {
+		if c.Status == health.False {
+			w.warn("%s", c.Message)
+		}
+	}
+}
+
+// undecided judges a gate that was not passed in time. Where nothing is found to be wrong but the
+// API server does not answer, the fault is elsewhere. A node that was rolled back works again as
+// soon as what it asks for answers, the issuer of its tokens included.
+func (w *work) undecided(
+	ctx context.Context, t *transition.Transition, last []health.Condition,
+) error {
+	silent := !slices.ContainsFunc(last, func(c health.Condition) bool {
+		return c.Status == health.False && !unanswered(c, t.Kind == transition.Rollback)
+	})
+	if silent && t.Kind == transition.Rollback {
+		w.warn("the API server or the issuer of the node's tokens does not answer; the restored node " +
+			"could not be proved and was healthy before")
+		return nil
+	}
+	if silent && t.Kind != transition.Join && !w.reachableAsBefore(ctx, t) {
+		return fmt.Errorf("%w: the API server does not answer; run the same command again when it does",
+			transition.ErrUndecided)
+	}
+	w.view.fail()
+	return w.explain(ctx, errNotReady)
+}
+
+// unanswered tells whether a condition fails because somebody did not answer: the API server, or
+// the issuer of the tokens that it is asked with.
+func unanswered(c health.Condition, issuer bool) bool {
+	return c.Type == health.APIServerReachable ||
+		issuer && c.Type == health.CredentialValid && c.Reason == "CredentialUnavailable"
+}
+
+// reachableAsBefore tells whether the API server answers to the configuration that was applied
+// before: then the new one is what cuts it off.
+func (w *work) reachableAsBefore(ctx context.Context, t *transition.Transition) bool {
+	if t.From == "" {
+		return false
+	}
+	from, err := w.store.Load(t.From)
+	if err != nil {
+		return false
+	}
+	e := health.Evidence{Now: now(), Wanted: w.wanted(from.Config)}
+	w.probeEvidence(ctx, w.home.configOf(&from), w.home.at(), &e)
+	return e.Probe.OK()
+}
+
+// evaluateGate gathers the evidence of the gate. The cluster is asked once what is on the machine
+// holds.
+func (w *work) evaluateGate(ctx context.Context) []health.Condition {
+	e := health.Evidence{Now: now(), Wanted: w.wanted(w.config)}
+	w.serviceEvidence(ctx, &e)
+	seen, err := w.Machine.Facts(ctx, query(w.config))
+	if err == nil {
+		e.Machine, _ = w.machineEvidence(ctx, w.config, seen) // without it, a condition is Unknown
+	}
+	if local := health.Evaluate(health.GateLocal(), e); !health.Healthy(local) {
+		return append(local, health.Condition{Type: health.NodeReady, Status: health.Unknown})
+	}
+	at := w.target()
+	w.clusterEvidence(ctx, w.config, at, &e)
+	if e.Node.Err != nil && e.Probe.Err == nil {
+		w.probeEvidence(ctx, w.config, at, &e)
+	}
+	w.evidence = e
+	return health.Evaluate(health.Gate(), e)
+}

@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/host/systemdtest"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// locked is a verb of the service, at work on a transition.
+func locked(t *testing.T, under transition.Transition) *work {
+	t.Helper()
+	root := t.TempDir()
+	for _, dir := range []string{"/var/lib", "/run"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(root, StateDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	machine := &host.Host{Root: root, Systemd: systemdtest.New(root), Log: log}
+	a := &Agent{Machine: machine, Root: root, Log: log, InService: true}
+	h, err := a.openLocked(t.Context(), "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.close)
+	if err := h.saveTransition(t.Context(), under); err != nil {
+		t.Fatal(err)
+	}
+	return &work{home: h}
+}
+
+// While the service waits, other verbs may have the lock. One that goes on with the same transition
+// changes what this process remembers of the machine, also if it is killed before it ends.
+func TestWaiting(t *testing.T) {
+	change := transition.Transition{
+		Kind: transition.Change, From: "a", To: "b", Phase: transition.Gate, Attempt: 1, Began: stamp(),
+	}
+	failed := errors.New("kubelet does not start")
+	tests := []struct {
+		name       string
+		transition transition.Transition
+		meanwhile  func(*home) error
+		superseded bool
+	}{
+		{"nobody else works", change, func(*home) error { return nil }, false},
+		{"a rollback", change.Back(failed, now()), func(*home) error { return nil }, false},
+		{"gone on with", change, func(h *home) error {
+			t := *h.transition
+			t.Attempt++
+			return h.saveTransition(context.Background(), t)
+		}, true},
+		{"ended", change, func(h *home) error { return h.clearTransition(context.Background()) }, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := locked(t, tt.transition)
+			err := w.waiting(t.Context(), func(ctx context.Context) error {
+				other, err := w.openLocked(ctx, "bootstrap")
+				if err != nil {
+					return err
+				}
+				defer other.close()
+				return tt.meanwhile(other)
+			})
+			if superseded := errors.Is(err, transition.ErrSuperseded); superseded != tt.superseded ||
+				err != nil && !superseded {
+				t.Errorf("waiting ended with %v", err)
+			}
+		})
+	}
+}

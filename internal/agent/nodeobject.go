@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/nodeobject"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// nodeEngine is the engine of the Node object: its own host, and a ledger of its own. Without a
+// credential nothing of the Node can be observed, which is no error. The function that it returns
+// closes it.
+func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(), error) {
+	journal, err := apply.OpenJournal(h.Machine, StateDir, nodeLedger)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, clientErr := h.kubeletClient(ctx, h.configOf(h.live), at)
+	object := &nodeobject.Host{
+		Node:   h.live.Config.Agent.NodeName,
+		Client: func(context.Context) (*kube.Client, error) { return client, clientErr },
+		Taints: h.live.Config.Node.Taints,
+	}
+	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: journal, Log: h.Log}
+	return engine, func() {
+		if clientErr == nil {
+			client.Close()
+		}
+	}, nil
+}
+
+// adoptNode begins the ledger of the Node object, which kubelet has registered as a configuration
+// says.
+func (h *home) adoptNode(ctx context.Context, journal *apply.Journal, c config.Config) error {
+	if journal.Exists() {
+		return nil
+	}
+	want := node.NodeObject(c, h.bindings.Bindings)
+	seen := make(state.Observed)
+	for _, item := range want {
+		seen[item.Resource.Key()] = item.Resource
+	}
+	return journal.Save(ctx, state.Adopt(want, seen))
+}
+
+// nodeDrift is what differs of the Node object from a configuration; nothing when the API server
+// does not answer.
+func (h *home) nodeDrift(ctx context.Context, c config.Config) state.Plan {
+	if !h.joined() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	engine, done, err := h.nodeEngine(ctx, h.at())
+	if err != nil {
+		return nil
+	}
+	defer done()
+	plan, _, err := engine.Plan(ctx, node.NodeObject(c, h.bindings.Bindings), nil)
+	if err != nil {
+		return nil
+	}
+	return plan
+}
+
+// tryNodeObject reconciles the Node object as far as the API server answers; the gate's conditions
+// tell whether it did.
+func (w *work) tryNodeObject(ctx context.Context) {
+	if err := w.nodeObject(ctx); err != nil {
+		w.Log.Debug("cannot reconcile the Node object yet", "error", err)
+	}
+}
+
+// nodeObject makes the Node object what the generation says: registered, and labelled. One that
+// somebody has deleted is created again with its pod subnets, and kubelet, which registers only
+// when it starts, is restarted: that restart is owed before anything is done. A Node that this
+// transition has cordoned remains so until it is committed.
+func (w *work) nodeObject(ctx context.Context) error {
+	engine, done, err := w.nodeEngine(ctx, w.target())
+	if err != nil {
+		return err
+	}
+	defer done()
+	before := w.config
+	if w.applied != nil {
+		before = w.applied.Config
+	}
+	if err := w.adoptNode(ctx, engine.Journal, before); err != nil {
+		return err
+	}
+	plan, err := w.nodePlan(ctx, engine)
+	if err != nil || len(plan) == 0 {
+		return err
+	}
+	registers := slices.ContainsFunc(plan, func(c state.Change) bool {
+		_, ok := c.To.(state.Registration)
+		return ok
+	})
+	if registers {
+		w.warn("Node %s is missing in the cluster; registering it again", w.config.Agent.NodeName)
+		if err := w.engine.Owe(ctx, node.KubeletUnit); err != nil {
+			return err
+		}
+	}
+	engine.Emit = w.view.emit
+	if err := engine.Apply(ctx, plan); err != nil || !registers {
+		return err
+	}
+	return w.restartOwed(ctx)
+}
+
+// nodePlan is what the Node object differs in from the generation.
+func (w *work) nodePlan(ctx context.Context, engine *apply.Engine) (state.Plan, error) {
+	want := node.NodeObject(w.config, w.bindings.Bindings)
+	if w.transition.Cordoned {
+		want = append(want, state.Item{Step: state.Start, Resource: state.Cordon{On: true}})
+	}
+	plan, _, err := engine.Plan(ctx, want, nil)
+	return chosen(plan, w.things), err
+}
+
+// nodeDiffers tells whether nodeObject has something to do, as far as the API server answers.
+func (w *work) nodeDiffers(ctx context.Context) bool {
+	engine, done, err := w.nodeEngine(ctx, w.target())
+	if err != nil {
+		return false
+	}
+	defer done()
+	plan, err := w.nodePlan(ctx, engine)
+	return err == nil && (len(plan) > 0 || !engine.Journal.Exists())
+}
+
+// restartOwed restarts the units whose restart is owed, and changes nothing else.
+func (w *work) restartOwed(ctx context.Context) error {
+	now, later, _ := w.desired(ctx)
+	plan, _, err := w.engine.Plan(ctx, now, later)
+	if err != nil {
+		return err
+	}
+	restarts := slices.DeleteFunc(plan, func(c state.Change) bool { return !c.Restart })
+	return w.engine.Apply(ctx, restarts)
+}
+
+// cordon keeps new pods away from a Node that is to be drained. One that somebody else has cordoned
+// remains so afterwards.
+func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
+	if !t.Drains {
+		return nil
+	}
+	engine, done, err := w.nodeEngine(ctx, w.target())
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := w.adoptNode(ctx, engine.Journal, w.applied.Config); err != nil {
+		return err
+	}
+	is, err := engine.Host.Observe(ctx, state.Cordon{}.Key())
+	if err != nil {
+		return err
+	}
+	seen, known := is.(state.Cordon)
+	if !known {
+		return fmt.Errorf("cannot cordon Node %s: %s", w.live.Config.Agent.NodeName, state.Show(is))
+	}
+	if seen.On {
+		return nil
+	}
+	t.Cordoned = true // on disk before the Node is touched
+	if err := w.saveTransition(ctx, *t); err != nil {
+		return err
+	}
+	plan := state.Plan{{Step: state.Start, From: state.Cordon{}, To: state.Cordon{On: true}}}
+	return engine.Apply(ctx, plan)
+}
+
+// drainTimeout bounds the wait for the pods of a node whose Kubernetes version changes.
+const drainTimeout = 15 * time.Minute
+
+// drain moves the pods to other nodes, with the credential that the node still has.
+func (w *work) drain(ctx context.Context, t *transition.Transition) error {
+	if !t.Drains {
+		return nil
+	}
+	client, err := w.kubeletClient(ctx, w.configOf(w.live), w.target())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	w.note("draining Node %s: the Kubernetes version changes", w.config.Agent.NodeName)
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	return w.waiting(ctx, func(ctx context.Context) error {
+		return client.Drain(ctx, w.config.Agent.NodeName, kube.DrainOptions{
+			DeleteEmptyDir: true, Force: true, Progress: w.beat,
+		})
+	})
+}
+
+// release uncordons a Node that a transition has cordoned, and undoes nothing else.
+func (w *work) release(ctx context.Context, t transition.Transition) error {
+	if !t.Cordoned {
+		return nil
+	}
+	engine, done, err := w.nodeEngine(ctx, w.target())
+	if err != nil {
+		return err
+	}
+	defer done()
+	var others state.Desired
+	for _, e := range engine.Journal.Ledger().Entries {
+		if e.Ours.Key() != (state.Cordon{}).Key() {
+			others = append(others, state.Item{Step: e.Step, Resource: e.Ours.Resource})
+		}
+	}
+	plan, unknown, err := engine.Plan(ctx, nil, others)
+	if err != nil {
+		return err
+	}
+	if len(unknown) > 0 {
+		return fmt.Errorf("cannot uncordon Node %s: %s", w.live.Config.Agent.NodeName, unknown[0].Why)
+	}
+	return engine.Apply(ctx, plan)
+}

@@ -1,0 +1,277 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/artifact"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// target is what a configuration asks for, before it is known whether it is something new.
+type target struct {
+	input Input
+	// received is the digest of the document.
+	received string
+	seen     host.Facts
+	facts    node.Facts // without Store
+	// unchanged tells that the applied generation came from the same document, on the same machine.
+	unchanged bool
+	locator   *locator
+	at        where
+	// moved tells that the API server has another address or CA than was proved.
+	moved bool
+	// server is the cluster's version, "" when it was not asked.
+	server string
+	// daemon tells that no person has asked for it.
+	daemon bool
+}
+
+// aim finds out what a configuration asks for, from this machine alone.
+func (h *home) aim(ctx context.Context, in Input) (*target, error) {
+	received, err := in.digest()
+	if err != nil {
+		return nil, err
+	}
+	t := &target{input: in, received: received, locator: &locator{home: h}, at: h.at()}
+	if t.seen, err = h.Machine.Facts(ctx, query(in.Config)); err != nil {
+		return nil, err
+	}
+	t.facts = node.Facts{
+		Arch: t.seen.Arch, ResolvConf: t.seen.ResolvConf, SwapUnits: slices.Clone(t.seen.SwapUnits),
+	}
+	for _, swap := range t.seen.Swaps {
+		t.facts.Swaps = append(t.facts.Swaps, swap.Name)
+	}
+	h.rememberedSwap(&t.facts)
+	t.unchanged = h.applied != nil && h.sameDocument(t) && h.sameMachine(t.facts)
+	return t, nil
+}
+
+// aimAgain is a target of before as the machine is now. What the network has said about it remains.
+func (h *home) aimAgain(ctx context.Context, before *target) (*target, error) {
+	t, err := h.aim(ctx, before.input)
+	if err != nil {
+		return nil, err
+	}
+	t.locator = &locator{home: h, asked: before.locator.asked, again: before.locator.again}
+	t.at, t.moved, t.server, t.daemon = before.at, before.moved, before.server, before.daemon
+	return t, nil
+}
+
+// digest identifies what was received, its secrets included.
+func (in Input) digest() (string, error) {
+	document := in.Document
+	if document == nil {
+		var err error
+		if document, err = in.Config.Reveal(); err != nil {
+			return "", err
+		}
+	}
+	return state.Digest(string(document)), nil
+}
+
+// sameDocument tells whether the applied generation came from this document. One that was migrated
+// does not know its document: its configuration must be the same.
+func (h *home) sameDocument(t *target) bool {
+	if h.applied.Received != "" {
+		return h.applied.Received == t.received
+	}
+	before := h.configOf(h.applied).WithoutSecrets()
+	c := t.input.Config.WithoutSecrets()
+	if c.Kubernetes.Version == "" {
+		c.Kubernetes.Version = before.Kubernetes.Version
+	}
+	return reflect.DeepEqual(before, c) && h.sameSecrets(t.input.Config)
+}
+
+// sameSecrets tells whether a configuration has the credentials that the applied generation has.
+// The bootstrap token is forgotten after a join and takes no part.
+func (h *home) sameSecrets(c config.Config) bool {
+	return c.Credentials().ClientSecret == h.secrets[h.applied.ID].ClientSecret
+}
+
+// sameMachine tells whether the machine still is as the applied generation was rendered for.
+func (h *home) sameMachine(f node.Facts) bool {
+	was := h.applied.Facts
+	return was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
+		slices.Equal(was.Swaps, f.Swaps) && slices.Equal(was.SwapUnits, f.SwapUnits)
+}
+
+// rivals are the units of container runtimes and kubelets that would be in the way of ours.
+func rivals() []string {
+	return []string{
+		node.ContainerdUnit, node.KubeletUnit, "docker.service", "crio.service", "k3s.service",
+		"k3s-agent.service",
+	}
+}
+
+func query(c config.Config) host.Query {
+	return host.Query{
+		CNIConfDir: c.Paths.CNI.ConfDir, Filesystems: []string{"/var/lib", "/opt"}, Units: rivals(),
+	}
+}
+
+// rememberedSwap adds the swap that an earlier run took away: it is no longer seen on the machine,
+// but the ledger remembers it.
+func (h *home) rememberedSwap(f *node.Facts) {
+	for _, e := range h.engine.Journal.Ledger().Entries {
+		switch ours := e.Ours.Resource.(type) {
+		case state.Swap:
+			f.Swaps = append(f.Swaps, ours.Name)
+		case state.Unit:
+			if ours.Enabled == state.Masked {
+				f.SwapUnits = append(f.SwapUnits, ours.Name)
+			}
+		}
+	}
+	slices.Sort(f.Swaps)
+	slices.Sort(f.SwapUnits)
+	f.Swaps, f.SwapUnits = slices.Compact(f.Swaps), slices.Compact(f.SwapUnits)
+}
+
+// resolve renders the generation that a target asks for. It reads from the network what the
+// configuration leaves open, and writes nothing.
+func (h *home) resolve(
+	ctx context.Context, t *target,
+) (*generation.Generation, []artifact.Artifact, error) {
+	c, err := h.withVersion(ctx, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	arts, err := h.artifacts(ctx, c, t.facts.Arch)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := t.facts
+	f.Store = make(map[string]string, len(arts))
+	for _, a := range arts {
+		f.Store[string(a.Name)] = path.Join(node.StoreDir, a.ID)
+	}
+	origin := generation.Origin{Kind: t.input.Origin, Agent: h.Version}
+	g, err := generation.New(c, t.received, f, node.Render(c, f), origin)
+	return &g, arts, err
+}
+
+// withVersion fills in the version of Kubernetes that the owner left open: the API server's own
+// where its digests are known, else the newest known one that is not newer.
+func (h *home) withVersion(ctx context.Context, t *target) (config.Config, error) {
+	c := t.input.Config
+	if c.Kubernetes.Version != "" {
+		return c, nil
+	}
+	server, err := h.serverVersion(ctx, t)
+	if err != nil {
+		return c, fmt.Errorf("%w; or set kubernetes.version", err)
+	}
+	version, err := config.KubernetesFor(server, artifact.Pinned(artifact.Kubelet))
+	if err != nil {
+		return c, err
+	}
+	return c.WithKubernetes(version)
+}
+
+// serverVersion asks the cluster for its version, and Azure where the cluster does not say.
+func (h *home) serverVersion(ctx context.Context, t *target) (string, error) {
+	if t.server != "" {
+		return t.server, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	client, err := h.joinClient(ctx, t.input.Config, t.at)
+	if err == nil {
+		defer client.Close()
+		t.server, err = client.ServerVersion(ctx)
+	}
+	if err != nil && t.locator.asked != nil && t.locator.asked.Version != "" {
+		t.server, err = t.locator.asked.Version, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot tell the version of the API server: %w", err)
+	}
+	return t.server, nil
+}
+
+// artifacts resolves the artifacts of a configuration to digests.
+func (h *home) artifacts(
+	ctx context.Context, c config.Config, arch string,
+) ([]artifact.Artifact, error) {
+	return artifact.Resolve(ctx, h.source(c), specs(c, arch), c.Artifacts.Overrides)
+}
+
+func (h *home) source(c config.Config) artifact.Source {
+	return artifact.NewSource(c.Artifacts, h.Client(c.ProxyFunc()))
+}
+
+// specs lists the artifacts of a configuration.
+func specs(c config.Config, arch string) []artifact.Spec {
+	k8s := func(name artifact.Name) artifact.Spec {
+		url := c.Kubernetes.BinaryURL(string(name), arch)
+		return artifact.Spec{Name: name, Version: c.Kubernetes.Version, Arch: arch, URL: url}
+	}
+	return []artifact.Spec{
+		{Name: artifact.Containerd, Version: c.Containerd.Version, Arch: arch},
+		k8s(artifact.Kubelet),
+		{Name: artifact.Runc, Version: c.Runc.Version, Arch: arch, URL: c.Runc.URL},
+		{Name: artifact.CNIPlugins, Version: c.CNI.Version, Arch: arch},
+		k8s(artifact.Kubectl),
+		k8s(artifact.Kubeadm),
+		{Name: artifact.NPD, Version: c.NPD.Version, Arch: arch},
+	}
+}
+
+// sameNode refuses to give the Node another name: kubelet's state of the one must not become the
+// other's.
+func (h *home) sameNode(c config.Config) error {
+	if h.live == nil || !h.joined() || h.live.Config.Agent.NodeName == c.Agent.NodeName {
+		return nil
+	}
+	return fmt.Errorf("cannot become Node %s: this machine is Node %s; run "+
+		"`aks-flex-node unbootstrap` first", c.Agent.NodeName, h.live.Config.Agent.NodeName)
+}
+
+// bindingsFor are the bindings of a target: those that were proved, with what it changes. While a
+// cluster replaces its CA, the new and the former certificates are accepted.
+func (h *home) bindingsFor(t *target) bindings {
+	b := h.bindings
+	if !b.Joined { // nothing that a join has learned is proved, be it of another cluster
+		b = bindings{Bindings: node.Bindings{Server: t.at.Server, CA: t.at.CA}}
+	} else if t.at != h.at() {
+		if next := unite(t.at.CA, b.CA); next != unite(b.CA, "") || t.at.Server != b.Server {
+			b.Server, b.CA, b.Rebound = t.at.Server, next, b.Rebound || b.Joined
+		}
+	}
+	if b.Joined || t.input.Config.CNI.PodCIDR != "" {
+		b.PodCIDRs = h.subnets(t.input.Config)
+	}
+	b.ForeignCNI = foreignNetworks(t.seen)
+	b.Program = h.Program
+	return b
+}
+
+// subnets are the pod subnets of a node: those of its configuration, else those that the cluster
+// has allocated; nil when these are not known.
+func (m *memory) subnets(c config.Config) []string {
+	switch {
+	case c.CNI.PodCIDR != "":
+		return []string{c.CNI.PodCIDR}
+	case m.applied != nil && m.applied.Config.CNI.PodCIDR != "":
+		return nil
+	}
+	return m.bindings.PodCIDRs
+}
+
+// foreignNetworks are the network configurations that are not ours.
+func foreignNetworks(seen host.Facts) []string {
+	return slices.DeleteFunc(slices.Clone(seen.CNIConfigs), func(name string) bool {
+		return name == node.ConflistName
+	})
+}

@@ -1,0 +1,282 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// Watcher is this machine under the daemon: what the daemon's worker does (daemon.Node).
+type Watcher struct {
+	Agent *Agent
+	// Load reads the configuration as it is now.
+	Load func() (Input, error)
+
+	// node tells that this machine has been seen as a node, or on its way to be one.
+	node bool
+	// refused is why the configuration is not in force, nil when it is.
+	refused *health.Rejection
+	logged  string
+}
+
+// Claim makes this process the one daemon of the machine. The claim ends with the process.
+func (a *Agent) Claim() error {
+	l, err := a.acquire(daemonLock, "agent")
+	if err != nil {
+		return err
+	}
+	a.claimed = l
+	return nil
+}
+
+// Reconcile makes the machine the node that its configuration describes now, and finishes what
+// another run has left unfinished, also when the configuration cannot be read. It does nothing to a
+// node that is as configured: whether that is healthy is for a check.
+func (w *Watcher) Reconcile(ctx context.Context) error {
+	err := w.reconcile(ctx)
+	final, refused := errors.AsType[*daemon.FinalError](err)
+	switch {
+	case err == nil:
+		w.refused = nil
+	case refused && (w.refused == nil || w.refused.Reason != final.Error()):
+		w.refused = &health.Rejection{Version: "file", Reason: final.Error(), At: now()}
+	}
+	return err
+}
+
+func (w *Watcher) reconcile(ctx context.Context) error {
+	h, err := w.Agent.openReadOnly(ctx)
+	if err != nil {
+		return err
+	}
+	if w.left(h) {
+		return daemon.ErrLeft
+	}
+	in, err := w.Load()
+	switch {
+	case h.transition != nil && h.transition.Kind == transition.Leave:
+		return w.finishLeaving(ctx, *h.transition, in)
+	case err != nil:
+		return w.verdict(errors.Join(err, w.resume(ctx, h)))
+	}
+	t, err := h.aim(ctx, in)
+	if err != nil {
+		return err
+	}
+	t.daemon = true
+	if err := w.want(ctx, h, t.received); err != nil {
+		return w.verdict(err)
+	}
+	if h.idle() {
+		if t.unchanged {
+			if err := h.follow(ctx, t); err != nil || !t.moved {
+				return w.verdict(err)
+			}
+		}
+		if r, rejected := h.rejection(t.received); rejected {
+			return w.verdict(&RejectedError{r})
+		}
+	}
+	err = h.reconcile(ctx, "agent", t, &steps{agent: w.Agent})
+	if errors.Is(err, transition.ErrSuperseded) {
+		w.node = true // it was on its way when another verb took over
+	}
+	return w.verdict(err)
+}
+
+// left tells that the machine was a node and is none any more: somebody has run unbootstrap.
+func (w *Watcher) left(h *home) bool {
+	is := h.live != nil || h.engine.Journal.Exists()
+	left := w.node && !is
+	w.node = w.node || is
+	return left
+}
+
+// want notes which document is wanted now.
+func (w *Watcher) want(ctx context.Context, before *home, received string) error {
+	if !before.outdated(received) {
+		return nil
+	}
+	h, err := w.Agent.openLocked(ctx, "agent")
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	return h.want(ctx, received)
+}
+
+// resume finishes what another run has left, without a configuration.
+func (w *Watcher) resume(ctx context.Context, before *home) error {
+	if before.transition == nil {
+		return nil
+	}
+	h, err := w.Agent.openLocked(ctx, "agent")
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	switch {
+	case h.transition == nil:
+		return nil
+	case h.transition.Kind == transition.Leave:
+		return transition.ErrSuperseded
+	}
+	return h.resume(ctx, *h.transition, &steps{agent: w.Agent})
+}
+
+// finishLeaving goes on with an unbootstrap that was interrupted. in is the configuration if it can
+// be read: it may say who speaks to Azure.
+func (w *Watcher) finishLeaving(ctx context.Context, t transition.Transition, in Input) error {
+	how := Leave{}
+	if t.Leave != nil {
+		how.Options = *t.Leave
+	}
+	var given *config.Config
+	if in.Config.Agent.NodeName != "" {
+		given = &in.Config
+	}
+	if _, err := w.Agent.Unbootstrap(ctx, given, how); err != nil {
+		return w.verdict(err)
+	}
+	return daemon.ErrLeft
+}
+
+// verdict tells the daemon whether trying again can help.
+func (w *Watcher) verdict(err error) error {
+	_, back := errors.AsType[*transition.RolledBackError](err)
+	_, refused := errors.AsType[*transition.RefusedError](err)
+	_, locked := errors.AsType[*LockedError](err)
+	_, changing := errors.AsType[*UnderWayError](err)
+	_, unfit := errors.AsType[*health.Error](err)
+	_, rejected := errors.AsType[*RejectedError](err)
+	_, invalid := errors.AsType[config.Problems](err)
+	switch {
+	case err == nil:
+		return nil
+	case locked, changing, errors.Is(err, transition.ErrSuperseded):
+		return &daemon.BusyError{Err: err}
+	case back, refused, rejected, invalid:
+		return &daemon.FinalError{Err: err}
+	case unfit && !retryable(err):
+		return &daemon.FinalError{Err: err}
+	}
+	return err
+}
+
+// retryable tells whether a preflight that failed may pass later by itself: what the network or the
+// cluster is at fault for may; what the configuration is at fault for does not.
+func retryable(err error) bool {
+	failed, _ := errors.AsType[*health.Error](err)
+	return !slices.ContainsFunc(failed.Conditions, func(c health.Condition) bool {
+		return c.Owner == health.OwnerConfiguration
+	})
+}
+
+// Check finds out how the node is and writes the status file. What is on the machine is checked
+// without a network and without the lock.
+func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
+	h, err := w.Agent.openReadOnly(ctx)
+	if err != nil {
+		return daemon.Finding{}, err
+	}
+	left := w.left(h)
+	if h.live == nil {
+		return daemon.Finding{Left: left, Summary: "not joined yet"}, nil
+	}
+	if err := h.sweep(ctx); err != nil {
+		return daemon.Finding{}, err
+	}
+	s, err := h.status(ctx, watching{exhausted: exhausted, refused: w.refused})
+	if err != nil {
+		return daemon.Finding{}, err
+	}
+	w.report(s)
+	found := daemon.Finding{Summary: summary(s)}
+	for _, d := range s.Drift {
+		found.Drift = append(found.Drift, string(d.Key))
+	}
+	found.Repair = len(s.Drift) > 0 && h.transition == nil &&
+		h.applied.Config.Agent.DriftPolicy == config.DriftRepair
+	found.Reconcile = h.transition != nil || untrusted(s.Conditions) && !located(h.live.Config)
+	return found, h.keepStatus(ctx, &s)
+}
+
+// untrusted tells whether the API server cannot be found or trusted under the known address and CA.
+func untrusted(conditions []health.Condition) bool {
+	return slices.ContainsFunc(conditions, func(c health.Condition) bool {
+		return c.Type == health.APIServerReachable && c.Status == health.False &&
+			(c.Reason == "NotTrusted" || c.Reason == "NameNotResolved")
+	})
+}
+
+// report logs what differs from the last check.
+func (w *Watcher) report(s Status) {
+	text := summary(s)
+	if text == w.logged {
+		return
+	}
+	w.logged = text
+	log := w.Agent.Log
+	for _, d := range s.Drift {
+		log.Warn("drift", "what", d.Key, "step", d.Step, "expected", d.Expected, "found", d.Found)
+	}
+	failing := false
+	for _, c := range s.Conditions {
+		if c.Status == health.False {
+			failing = true
+			log.Warn("condition", "type", c.Type, "reason", c.Reason, "owner", c.Owner,
+				"message", c.Message)
+		}
+	}
+	if !failing {
+		log.Info("the node is healthy", "node", s.NodeName, "ready", s.Ready)
+	}
+}
+
+// summary is one line on a status.
+func summary(s Status) string {
+	text := fmt.Sprintf("Node %s ready=%q, %s", s.NodeName, s.Ready, plural(len(s.Drift), "drift"))
+	if worst, ok := health.First(s.Conditions); ok && worst.Status == health.False {
+		text += ", " + worst.Type + ": " + worst.Reason
+	}
+	return text
+}
+
+// Repair puts the named things right.
+func (w *Watcher) Repair(ctx context.Context, things []string) error {
+	_, err := w.Agent.Repair(ctx, things)
+	return w.verdict(err)
+}
+
+// repairsFile keeps when things were repaired, for the next process.
+const repairsFile = RunDir + "/repairs.json"
+
+// Repairs is the daemon's budget: three repairs of one thing in an hour.
+func (a *Agent) Repairs() *daemon.Budget {
+	b := &daemon.Budget{Most: 3, Within: time.Hour}
+	if data, err := a.Machine.ReadFile(repairsFile); err == nil {
+		if err := json.Unmarshal(data, &b.Done); err != nil {
+			a.Log.Warn("cannot read when things were repaired", "error", err)
+		}
+	}
+	b.Save = func(done map[string][]time.Time) {
+		body, err := json.Marshal(done)
+		if err == nil {
+			file := state.NewFile(repairsFile, 0o600, string(body))
+			err = a.Machine.Set(context.Background(), state.Change{To: file}, nil)
+		}
+		if err != nil {
+			a.Log.Warn("cannot keep when things were repaired", "error", err)
+		}
+	}
+	return b
+}

@@ -1,0 +1,285 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/artifact"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// work carries out one transition. Its methods named after phases are those phases.
+type work struct {
+	*home
+	// to is the generation that the machine is to become, config its configuration with
+	// credentials.
+	to     *generation.Generation
+	config config.Config
+	// bindings are what to is bound with; they become the proved ones when it is committed.
+	bindings  bindings
+	artifacts []artifact.Artifact
+	// healing names those that are fetched although they are in the store.
+	healing []string
+	fetch   *fetch
+	view    *steps
+	// met are the needs that are met already, deadline is when the unmet ones must be.
+	met      map[state.Need]bool
+	deadline time.Time
+	// evidence is what the gate was judged by last.
+	evidence health.Evidence
+	// things, if any, are all that is repaired.
+	things []string
+}
+
+// phases says what each phase does. Their order is that of package transition.
+func (w *work) phases() map[transition.Phase]transition.Step {
+	return map[transition.Phase]transition.Step{
+		transition.Prefetch: w.prefetch,
+		transition.Enrol:    w.enrol,
+		transition.Prove:    w.proveChange,
+		transition.Cordon:   w.cordon,
+		transition.Drain:    w.drain,
+		transition.Apply:    w.apply,
+		transition.Restore:  w.restore,
+		transition.Gate:     w.gate,
+		transition.Commit:   w.commit,
+	}
+}
+
+// begin prepares the work on a transition from what is on disk.
+func (h *home) begin(t transition.Transition, view *steps) (*work, error) {
+	to, err := h.store.Load(t.To)
+	if err != nil {
+		return nil, err
+	}
+	w := &work{
+		home: h, to: &to, config: h.configOf(&to), bindings: h.bindings, view: view, things: t.Things,
+	}
+	w.bindings.PodCIDRs = h.subnets(w.config)
+	if t.Cluster != nil {
+		w.bindings.Server, w.bindings.CA = t.Cluster.Server, t.Cluster.CA
+		w.bindings.Rebound = h.bindings.Rebound || h.bindings.Joined
+	}
+	// A kubelet that has lost its credential joins once more. A repair only compares.
+	w.bindings.Joined = h.joined() && (t.Ungated || h.credentialed(w.config))
+	w.met = map[state.Need]bool{
+		node.Credential: w.bindings.Joined,
+		node.Network:    len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0,
+		node.Ready:      w.bindings.Joined,
+	}
+	w.engine.Emit = view.emit
+	return w, nil
+}
+
+// target is where the API server is for the generation that the machine is to become.
+func (w *work) target() where { return where{Server: w.bindings.Server, CA: w.bindings.CA} }
+
+// run carries out a transition.
+func (h *home) run(ctx context.Context, t transition.Transition, view *steps) error {
+	w, err := h.begin(t, view)
+	if err != nil {
+		return err
+	}
+	defer func() { w.fetch.end() }()
+	runner := transition.Runner{
+		Steps: w.phases(), Save: h.saveTransition, Clear: h.clearTransition, Now: stamp,
+		Reject: h.reject, Release: w.release,
+	}
+	return runner.Run(ctx, t)
+}
+
+// prefetch fetches and verifies every artifact while the node works. A first join only begins to,
+// and waits for each artifact when it needs it; what a node does not need to be Ready comes later
+// still.
+func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
+	if err := w.claimStore(ctx); err != nil {
+		return err
+	}
+	if err := w.findArtifacts(ctx, t); err != nil {
+		return err
+	}
+	if err := w.oweHealed(ctx); err != nil {
+		return err
+	}
+	first := w.artifacts
+	if !w.met[node.Ready] {
+		first = slices.DeleteFunc(slices.Clone(first), func(a artifact.Artifact) bool { return a.Late })
+	}
+	w.startFetching(ctx, first)
+	if t.Kind == transition.Join {
+		return nil
+	}
+	if err := w.fetch.all(ctx); err != nil {
+		return fmt.Errorf("cannot fetch what the configuration needs; nothing was changed: %w", err)
+	}
+	return w.healed(ctx)
+}
+
+func (w *work) startFetching(ctx context.Context, arts []artifact.Artifact) {
+	w.fetch.end()
+	var heal []string
+	for _, name := range w.healing {
+		heal = append(heal, path.Base(w.to.Facts.Store[name]))
+	}
+	w.fetch = w.startFetch(ctx, w.config, arts, heal)
+	w.engine.Wait = w.fetch.wait
+}
+
+// findArtifacts resolves the artifacts, unless the store has all that the generation refers to.
+func (w *work) findArtifacts(ctx context.Context, t *transition.Transition) error {
+	w.healing = w.toHeal(t)
+	missing := len(w.healing) > 0
+	for _, dir := range w.to.Facts.Store {
+		is, err := w.Machine.Observe(ctx, state.PathKey(dir))
+		if err != nil {
+			return err
+		}
+		_, there := is.(state.Dir)
+		missing = missing || !there
+	}
+	if !missing {
+		return nil
+	}
+	arts, err := w.home.artifacts(ctx, w.config, w.to.Facts.Arch)
+	if err != nil {
+		return err
+	}
+	for _, a := range arts {
+		if id := path.Base(w.to.Facts.Store[string(a.Name)]); id != a.ID {
+			return fmt.Errorf("cannot fetch %s: its digest is %.12s now and was %.12s when the "+
+				"configuration was accepted; pin it with artifacts.overrides", a, a.ID, id)
+		}
+	}
+	w.artifacts = arts
+	return nil
+}
+
+// claimStore claims the directories that are written to before anything else: for the log, and for
+// artifacts.
+func (w *work) claimStore(ctx context.Context) error {
+	now, later, _ := w.desired(ctx)
+	plan, _, err := w.engine.Plan(ctx, now, later)
+	if err != nil {
+		return err
+	}
+	w.view.quiet = true
+	defer func() { w.view.quiet = false }()
+	return w.engine.Apply(ctx, plan.Only(node.Foundation(w.config).Keys()))
+}
+
+// desired is the node, bound, as far as its needs are met, and the rest of it, with the first need
+// that is not. A repair leaves the pod network to whoever configures it.
+func (w *work) desired(ctx context.Context) (now, later state.Desired, need state.Need) {
+	b, spared := w.bindings.Bindings, state.Desired(nil)
+	if w.transition.Ungated {
+		b, spared = w.standing(ctx, w.to, b)
+	}
+	bound := node.Bind(w.to.Node, w.bound(b, w.to))
+	now, later, need = bound.Cut(func(n state.Need) bool { return w.met[n] })
+	return now, slices.Concat(later, spared), need
+}
+
+// proveChange makes sure that the credential works, when it or the cluster's address is another
+// one.
+func (w *work) proveChange(ctx context.Context, t *transition.Transition) error {
+	if t.From == "" {
+		return nil
+	}
+	from, err := w.store.Load(t.From)
+	if err != nil {
+		return err
+	}
+	if sameIdentity(w.home.configOf(&from), w.config) && t.Cluster == nil {
+		return nil
+	}
+	return w.prove(ctx, w.config, w.target())
+}
+
+// apply changes the machine. A process that goes on where another one has ended goes on with the
+// downloads, too.
+func (w *work) apply(ctx context.Context, t *transition.Transition) error {
+	if w.fetch == nil {
+		if err := w.prefetch(ctx, t); err != nil {
+			return err
+		}
+	}
+	return w.become(ctx, t)
+}
+
+// become makes the machine what the generation says: as far as its needs are met, then it learns
+// what is still needed, and goes on.
+func (w *work) become(ctx context.Context, t *transition.Transition) error {
+	if err := w.goLive(ctx); err != nil {
+		return err
+	}
+	for {
+		now, later, need := w.desired(ctx)
+		plan, _, err := w.engine.Plan(ctx, now, later)
+		if err != nil {
+			return err
+		}
+		if err := w.engine.Apply(ctx, chosen(plan, t.Things)); err != nil {
+			return err
+		}
+		if need == "" {
+			return nil
+		}
+		if err := w.learn(ctx, need); err != nil {
+			w.view.fail()
+			return err
+		}
+	}
+}
+
+// chosen are the changes of the given things, and the restarts that follow from them; all of the
+// plan when no things are given.
+func chosen(plan state.Plan, things []string) state.Plan {
+	if len(things) == 0 {
+		return plan
+	}
+	return slices.DeleteFunc(slices.Clone(plan), func(c state.Change) bool {
+		return !c.Restart && !slices.Contains(things, string(c.To.Key()))
+	})
+}
+
+// restore makes the machine again what it was. Everything that it needs is on the machine.
+func (w *work) restore(ctx context.Context, t *transition.Transition) error {
+	to, err := w.store.Load(t.To)
+	if err != nil {
+		return err
+	}
+	w.to, w.config, w.bindings = &to, w.home.configOf(&to), w.home.bindings
+	w.bindings.PodCIDRs = w.subnets(w.config)
+	w.warn("the new configuration does not work (%s); rolling back", firstLine(t.Cause))
+	for _, need := range []state.Need{node.Credential, node.Network, node.Ready} {
+		w.met[need] = true
+	}
+	return w.become(ctx, t)
+}
+
+// goLive makes the generation the one that kubelet's credential plugin reads.
+func (w *work) goLive(ctx context.Context) error {
+	if err := w.store.Point(ctx, generation.Live, w.to.ID); err != nil {
+		return err
+	}
+	w.live = w.to
+	return nil
+}
+
+// sameIdentity tells whether two configurations authenticate as the same identity with the same
+// secret. One that cannot be read is like no other.
+func sameIdentity(a, b config.Config) bool {
+	one, err1 := identity.Key(a.Azure)
+	two, err2 := identity.Key(b.Azure)
+	return errors.Join(err1, err2) == nil && one == two && a.Azure.AuthMode() == b.Azure.AuthMode()
+}

@@ -1,0 +1,181 @@
+package arc
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+func (w *world) status() Status {
+	w.t.Helper()
+	a, ctx := w.arc(0)
+	s, err := a.Status(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// remove deletes the machine in Azure, behind the agent's back.
+func (w *world) remove() {
+	w.t.Helper()
+	a, ctx := w.arc(0)
+	machines, err := a.machines(subscription)
+	if err == nil {
+		_, err = machines.Delete(ctx, "edge", "edge-1", nil)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// Connected is more than registered.
+func TestStatus(t *testing.T) {
+	w := newWorld(t)
+	if s := w.status(); s != (Status{Agent: Disconnected, Version: "1.62.0"}) {
+		t.Errorf("before the enrolment: %+v", s)
+	}
+	if err := w.enrol(); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.status(); s.Agent != Connected || s.MachineID != w.record.MachineID {
+		t.Errorf("enrolled: %+v", s)
+	}
+	w.sim.Adjust(func(k *azuresim.Knobs) {
+		k.Faults = map[azuresim.Service]azuresim.Fault{azuresim.Entra: {Outage: true}}
+	})
+	if s := w.status(); s.Agent != Disconnected || s.MachineID == "" {
+		t.Errorf("without Azure: %+v", s)
+	}
+	w.sim.Adjust(func(k *azuresim.Knobs) { k.Faults = nil })
+	w.remove()
+	if s := w.status(); s.Agent != Expired || s.MachineID == "" {
+		t.Errorf("removed in Azure: %+v", s)
+	}
+	w.absent = true
+	a, ctx := w.arc(0)
+	if _, err := a.Status(ctx); !errors.Is(err, ErrNotInstalled) {
+		t.Errorf("without the agent: %v", err)
+	}
+}
+
+// The field is called status or agentStatus.
+func TestStatusHasTwoNames(t *testing.T) {
+	if got := (shown{AgentStatus: "Expired"}).agent(); got != Expired {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Enrolled sees what has been lost since, and Enrol mends it.
+func TestEnrolledSeesWhatIsLost(t *testing.T) {
+	tests := []struct {
+		name string
+		lose func(w *world)
+	}{
+		{"nothing", func(*world) {}},
+		{"the machine in Azure", (*world).remove},
+		{"the machine's connection", func(w *world) {
+			if err := w.agent.Disconnect(w.t.Context(), "", true); err != nil {
+				w.t.Fatal(err)
+			}
+		}},
+		{"a role", func(w *world) {
+			a, ctx := w.arc(0)
+			if err := a.unassign(ctx, w.record.Assignments[1]); err != nil {
+				w.t.Fatal(err)
+			}
+		}},
+	}
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			if err := w.enrol(); err != nil {
+				t.Fatal(err)
+			}
+			tt.lose(w)
+			a, ctx := w.arc(0)
+			ok, err := a.Enrolled(ctx, w.record)
+			if err != nil || ok != (i == 0) || w.fuse.n != 0 {
+				t.Errorf("enrolled: %v, %v, %d touches", ok, err, w.fuse.n)
+			}
+			w.enrolAndLeave("having lost " + tt.name)
+		})
+	}
+}
+
+// A role that is given above the cluster, or by somebody else, is a role.
+func TestInheritedRoleIsEnough(t *testing.T) {
+	w := newWorld(t)
+	if err := w.enrol(); err != nil {
+		t.Fatal(err)
+	}
+	a, ctx := w.arc(0)
+	principal, _, err := a.find(ctx, shown{ResourceName: "edge-1", ResourceGroup: "edge",
+		SubscriptionID: subscription})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.unassign(ctx, w.record.Assignments[0]); err != nil {
+		t.Fatal(err)
+	}
+	for scope, want := range map[string]bool{clusterID + "/below": false, groupID: true} {
+		w.sim.Assign(azuresim.Assignment{Scope: scope, RoleID: roleID(config.RoleReader),
+			PrincipalID: principal})
+		if ok, err := a.Enrolled(ctx, w.record); err != nil || ok != want {
+			t.Errorf("a role at %s: enrolled %v, %v", scope, ok, err)
+		}
+		w.sim.Revoke(principal)
+		for _, role := range a.Config.Arc.Roles[1:] {
+			w.sim.Assign(azuresim.Assignment{Scope: clusterID, RoleID: roleID(role),
+				PrincipalID: principal})
+		}
+	}
+}
+
+// Our own machine is ours whatever the case of its id, and is disconnected in the end.
+func TestMachineIsComparedWithoutCase(t *testing.T) {
+	w := newWorld(t)
+	if err := w.enrol(); err != nil {
+		t.Fatal(err)
+	}
+	w.record.MachineID = strings.Replace(w.record.MachineID, "resourceGroups/edge",
+		"resourceGroups/EDGE", 1)
+	a, ctx := w.arc(0)
+	if ok, err := a.Enrolled(ctx, w.record); err != nil || !ok {
+		t.Errorf("enrolled: %v, %v", ok, err)
+	}
+	w.enrolAndLeave("with the resource group in capitals")
+}
+
+// A machine that somebody else has connected and that Azure does not know is not ours to mend.
+func TestForeignMachineThatIsLost(t *testing.T) {
+	w := newWorld(t)
+	a, ctx := w.arc(0)
+	if err := a.connect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.remove()
+	err := w.enrol()
+	if err == nil || !strings.Contains(err.Error(), "azcmagent disconnect --force-local-only") {
+		t.Errorf("%v", err)
+	}
+	if _, registered := w.agent.Show(); !registered {
+		t.Error("the machine was disconnected")
+	}
+}
+
+// Leaving goes on where the Arc agent has been removed.
+func TestLeaveWithoutTheAgent(t *testing.T) {
+	w := newWorld(t)
+	if err := w.enrol(); err != nil {
+		t.Fatal(err)
+	}
+	w.absent = true
+	a, ctx := w.arc(0)
+	if err := a.Leave(ctx, w.record); err != nil || w.record.Connected || w.given() != 0 {
+		t.Errorf("%v, %+v", err, w.record)
+	}
+}

@@ -1,0 +1,50 @@
+package artifact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+)
+
+// A failed download is an *Error, from Run and from Wait, also where the source is a directory;
+// what is no failed download is none.
+func TestFailedDownloadIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		absent, other := binary(Kubelet, noise(1, 10)), binary(Runc, noise(2, 10))
+		tests := []struct {
+			name    string
+			source  Source
+			cause   Cause // "" for no *Error
+			stopped bool
+		}{
+			{"not in artifacts.directory", Source{Directory: t.TempDir()}, NotFound, false},
+			{"no network", Source{HTTP: newNetwork(t, nil).client(t)}, DNS, false},
+			{"not configured well", Source{Mirrors: []string{"nonsense"}}, "", false},
+			{"stopped", Source{HTTP: newNetwork(t, nil).client(t)}, "", true},
+		}
+		for _, tt := range tests {
+			ctx, cancel := context.WithCancel(t.Context())
+			if tt.stopped {
+				cancel()
+			}
+			f := Fetcher{Store: t.TempDir(), Source: tt.source}
+			run := f.Run(ctx, []Artifact{absent})
+			cancel()
+			for from, err := range map[string]error{"Run": run,
+				"Wait":    f.Wait(t.Context(), absent.ID),
+				"wrapped": fmt.Errorf("cannot apply: %w", f.Wait(t.Context(), absent.ID))} {
+				e, ok := errors.AsType[*Error](err)
+				if err == nil || ok != (tt.cause != "") {
+					t.Errorf("%s, %s: %v is an *Error: %v", tt.name, from, err, ok)
+				} else if ok && (e.Cause != tt.cause || e.Name != Kubelet || e.Local()) {
+					t.Errorf("%s, %s: %+v", tt.name, from, e)
+				}
+			}
+			if _, ok := errors.AsType[*Error](f.Wait(t.Context(), other.ID)); ok {
+				t.Errorf("%s: what was not asked for is a failed download", tt.name)
+			}
+		}
+	})
+}

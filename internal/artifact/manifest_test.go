@@ -1,0 +1,158 @@
+package artifact
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// makeEntry makes an entry with two files and its manifest.
+func (r *rig) makeEntry(t *testing.T) (Artifact, string) {
+	t.Helper()
+	a, targz, _ := archive(t)
+	f := Fetcher{Store: r.Store, Source: Source{HTTP: newNetwork(t, map[string]http.HandlerFunc{
+		"upstream": serve(targz, "")}).client(t)}}
+	if err := f.Run(t.Context(), []Artifact{a}); err != nil {
+		t.Fatal(err)
+	}
+	return a, filepath.Join(r.Store, a.ID)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whatever happens to an entry after it was made is seen.
+func TestDamageIsSeen(t *testing.T) {
+	tests := []struct {
+		name   string
+		damage func(t *testing.T, dir string)
+		want   string // of the error; "" when there is none
+	}{
+		{"none", func(*testing.T, string) {}, ""},
+		{"another content of the same length", func(t *testing.T, dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "README"), []byte("READ ME"), 0o644))
+		}, "README has another content"},
+		{"cut short", func(t *testing.T, dir string) {
+			must(t, os.Truncate(filepath.Join(dir, "bin/containerd"), 100_000))
+		}, "bin/containerd has another content"},
+		{"no longer executable", func(t *testing.T, dir string) {
+			must(t, os.Chmod(filepath.Join(dir, "bin/containerd"), 0o644))
+		}, "bin/containerd has mode 0644 instead of 0755"},
+		{"setuid", func(t *testing.T, dir string) {
+			must(t, os.Chmod(filepath.Join(dir, "bin/containerd"), 0o755|os.ModeSetuid))
+		}, "bin/containerd has mode 4755"},
+		{"removed", func(t *testing.T, dir string) {
+			must(t, os.Remove(filepath.Join(dir, "bin/containerd")))
+		}, "bin/containerd is missing"},
+		{"a link in its place", func(t *testing.T, dir string) {
+			must(t, os.Remove(filepath.Join(dir, "README")))
+			must(t, os.Symlink("/etc/hostname", filepath.Join(dir, "README")))
+		}, "README has another content"},
+		{"one file more", func(t *testing.T, dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "bin/other"), nil, 0o755))
+		}, "bin/other does not belong there"},
+		{"a manifest that is cut short", func(t *testing.T, dir string) {
+			must(t, os.Truncate(filepath.Join(dir, manifestName), 10))
+		}, "unexpected end of JSON"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, nil, nil)
+			a, dir := r.makeEntry(t)
+			tt.damage(t, dir)
+			err := Verify(r.Store, a.ID)
+			if (err == nil) != (tt.want == "") || err != nil && (errors.Is(err, ErrNoManifest) ||
+				!strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+			damaged := Damaged(r.Store, []string{sha([]byte("absent")), a.ID})
+			if (len(damaged) == 1) != (tt.want != "") {
+				t.Errorf("damaged: %v", damaged)
+			}
+		})
+	}
+}
+
+// Of an entry without a manifest nobody can tell: it is not called damaged.
+func TestEntryWithoutManifest(t *testing.T) {
+	store, id := t.TempDir(), sha([]byte("old"))
+	populate(t, store, id+"/kubelet")
+	if err := Verify(store, id); !errors.Is(err, ErrNoManifest) {
+		t.Errorf("%v", err)
+	}
+	if damaged := Damaged(store, []string{id}); len(damaged) != 0 {
+		t.Errorf("damaged: %v", damaged)
+	}
+	if err := Verify(store, sha([]byte("absent"))); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an entry that is not there: %v", err)
+	}
+}
+
+// A damaged entry is fetched again when that is asked for, and remains when it cannot be fetched.
+func TestHeal(t *testing.T) {
+	b := noise(1, 1<<20)
+	tests := []struct {
+		name   string
+		serve  http.HandlerFunc
+		heal   bool
+		healed bool
+	}{
+		{"not asked for", serve(b, ""), false, false},
+		{"asked for", serve(b, ""), true, true},
+		{"asked for, but nobody has it", status(http.StatusNotFound), true, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := binary(Kubelet, b)
+				r := newRig(t, nil, map[string]http.HandlerFunc{
+					"upstream": sequence(serve(b, ""), tt.serve)})
+				must(t, r.Run(t.Context(), []Artifact{a}))
+				path := filepath.Join(r.Store, a.ID, "kubelet")
+				must(t, os.WriteFile(path, []byte("evil"), 0o755))
+				again := r.again()
+				if tt.heal {
+					again.Heal = Damaged(r.Store, []string{a.ID})
+				}
+				err := again.Run(t.Context(), []Artifact{a})
+				if (err == nil) != (tt.healed || !tt.heal) {
+					t.Errorf("%v", err)
+				}
+				if got := Verify(r.Store, a.ID); (got == nil) != tt.healed {
+					t.Errorf("afterwards: %v", got)
+				}
+				if _, err := os.Lstat(path); err != nil {
+					t.Errorf("there is no kubelet any more: %v", err)
+				}
+				if left := r.leftovers(t); len(left) > 0 {
+					t.Errorf("left over: %v", left)
+				}
+			})
+		})
+	}
+}
+
+// What is to be healed but is not in the store is just fetched.
+func TestHealWhatIsAbsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := noise(1, 1000)
+		r, a := newRig(t, nil, map[string]http.HandlerFunc{"upstream": serve(b, "")}),
+			binary(Runc, b)
+		r.Heal = []string{a.ID}
+		must(t, r.Run(t.Context(), []Artifact{a}))
+		if diff := cmp.Diff([]string{"runc"}, files(t, r.Store, a.ID)); diff != "" {
+			t.Error(diff)
+		}
+		must(t, Verify(r.Store, a.ID))
+	})
+}

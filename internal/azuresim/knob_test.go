@@ -1,0 +1,21 @@
+package azuresim
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// A cluster that is put again, as after a rotation of its CA, replaces the one that Azure knew.
+func TestControlReplacesCluster(t *testing.T) {
+	const id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
+	s := &Sim{}
+	s.AddCluster(Cluster{ID: id, CA: "old"})
+	r := httptest.NewRequest(http.MethodPut, "/clusters", strings.NewReader(`{"id":"`+strings.ToUpper(id)+`","ca":"new"}`))
+	w := httptest.NewRecorder()
+	s.Control().ServeHTTP(w, r)
+	if got := s.world.Clusters; w.Code != http.StatusOK || len(got) != 1 || got[0].CA != "new" {
+		t.Errorf("%d: %+v", w.Code, got)
+	}
+}

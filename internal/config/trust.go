@@ -1,0 +1,178 @@
+package config
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// maxLinks is how many symbolic links Linux follows in one path (path_resolution(7)).
+const maxLinks = 40
+
+// Trusted returns an error when somebody other than root could change the file at path, or replace
+// it: what root reads or executes from there would not be root's decision. As sshd's StrictModes
+// does, it wants the file and every directory above it to belong to root and to be writable by
+// nobody else; symbolic links are followed, and the directories above the links count too. A caller
+// who is not root is trusted like root, and so is a sticky directory then. The error ends with the
+// command that cures it.
+func Trusted(path string) error {
+	return trust{caller: os.Geteuid(), lstat: os.Lstat, readlink: os.Readlink}.check(path)
+}
+
+// trust is the question who can change a file, asked by one caller.
+type trust struct {
+	caller   int
+	lstat    func(string) (fs.FileInfo, error)
+	readlink func(string) (string, error)
+}
+
+// flaw is a file or directory that somebody else can change.
+type flaw struct {
+	path, why string
+	// cure is the command that takes the access away; "" where the directory is meant to be
+	// somebody else's, so that only another place for the file helps.
+	cure string
+}
+
+func (t trust) check(path string) error {
+	if !filepath.IsAbs(path) {
+		dir, err := os.Getwd()
+		if err != nil {
+			return fmt.Errorf("cannot check who can change %s: %w", path, err)
+		}
+		path = dir + "/" + path
+	}
+	flaws, mode, err := t.walk(path)
+	if err != nil {
+		return fmt.Errorf("cannot check who can change %s: %w", path, err)
+	}
+	if len(flaws) == 0 {
+		return nil
+	}
+	path = filepath.Clean(path)
+	var reasons, cures []string
+	for _, f := range flaws {
+		reasons = append(reasons, f.path+" "+f.why)
+		cures = append(cures, f.cure)
+	}
+	if slices.Contains(cures, "") {
+		return fmt.Errorf("cannot trust %s: %s; use a copy that only root can change: run `%s`",
+			path, strings.Join(reasons, ", "), copyCommand(path, mode))
+	}
+	return fmt.Errorf("cannot trust %s: %s; run `%s`",
+		path, strings.Join(reasons, ", "), strings.Join(cures, " && "))
+}
+
+// walk follows an absolute path as the kernel does, and judges everything on the way. It returns
+// the mode of what the path leads to.
+func (t trust) walk(path string) ([]flaw, fs.FileMode, error) {
+	var flaws []flaw
+	var last fs.FileMode
+	at, links := "/", 0
+	for rest := strings.Split(path, "/"); len(rest) > 0; { // the first name is "": the root itself
+		next := filepath.Join(at, rest[0])
+		rest = rest[1:]
+		info, err := t.lstat(next)
+		if err != nil {
+			return nil, 0, err
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			at, last = next, info.Mode()
+			if f, ok := t.judge(next, info); !ok && !slices.Contains(flaws, f) {
+				flaws = append(flaws, f)
+			}
+			continue
+		}
+		if links++; links > maxLinks {
+			return nil, 0, &fs.PathError{Op: "readlink", Path: path, Err: syscall.ELOOP}
+		}
+		target, err := t.readlink(next)
+		if err != nil {
+			return nil, 0, err
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return flaws, last, nil
+}
+
+// judge tells whether only root (or the caller) can change a file or directory.
+func (t trust) judge(path string, info fs.FileInfo) (flaw, bool) {
+	user, mode := owner(info), info.Mode()
+	foreign := user != 0 && user != t.caller
+	writable := mode.Perm()&0o022 != 0
+	sticky := mode&fs.ModeSticky != 0
+	if !foreign && (!writable || info.IsDir() && sticky && t.caller != 0) {
+		return flaw{}, true
+	}
+	f := flaw{path: path}
+	switch {
+	case foreign:
+		f.why = fmt.Sprintf("belongs to user %d", user)
+	case mode.Perm()&0o002 != 0:
+		f.why = fmt.Sprintf("can be changed by everybody (mode %s)", octal(mode))
+	default:
+		f.why = fmt.Sprintf("can be changed by its group (mode %s)", octal(mode))
+	}
+	var cures []string
+	if foreign {
+		cures = append(cures, "chown root:root "+quote(path))
+	}
+	switch {
+	case !info.IsDir() && mode.Perm()&0o111 == 0:
+		cures = append(cures, "chmod 600 "+quote(path))
+	case writable || !info.IsDir():
+		cures = append(cures, "chmod go-w "+quote(path))
+	}
+	if !info.IsDir() || !sticky && (!foreign || ofSystem(path)) {
+		f.cure = strings.Join(cures, " && ")
+	}
+	return f, false
+}
+
+// ofSystem tells whether a directory should belong to root wherever it is found.
+func ofSystem(dir string) bool {
+	tops := []string{"/etc", "/opt", "/root", "/run", "/usr", "/var"}
+	below := func(top string) bool { return inside(dir, top) }
+	return dir == "/" || slices.ContainsFunc(tops, below)
+}
+
+// copyCommand puts a file where only root can change it: a program among the administrator's
+// programs, anything else beside the agent's configuration.
+func copyCommand(path string, mode fs.FileMode) string {
+	if mode.Perm()&0o111 != 0 {
+		return "install -m 755 " + quote(path) + " /usr/local/bin/"
+	}
+	return "install -D -m 600 -t /etc/aks-flex-node " + quote(path)
+}
+
+// owner is the user id that a file belongs to; -1 where the system does not say.
+func owner(info fs.FileInfo) int {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid)
+	}
+	return -1
+}
+
+// octal is a mode as chmod(1) reads it.
+func octal(mode fs.FileMode) string {
+	n := uint32(mode.Perm())
+	if mode&fs.ModeSticky != 0 {
+		n |= 0o1000
+	}
+	return fmt.Sprintf("%04o", n)
+}
+
+// quote makes one word of a path for a shell.
+func quote(path string) string {
+	if isAbs(path) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}

@@ -1,0 +1,400 @@
+// Package daemon is the agent's event loop. Events come in - the configuration file, timers, hints
+// that something on the machine or in the cluster has changed, signals - and one worker carries out
+// what follows from them, one job at a time. The loop never waits for the network or for the
+// worker, so it is what feeds the watchdog: a worker that makes no progress is not fed for.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Node is the machine, as far as the loop needs it. Its methods are called by one goroutine at a
+// time.
+type Node interface {
+	// Reconcile makes the machine the node that its configuration describes now, and first finishes
+	// what another run has left unfinished. A *FinalError is not tried again before the
+	// configuration changes; a *BusyError only waits for another verb.
+	Reconcile(ctx context.Context) error
+	// Check finds out how the node is and writes it down. exhausted are the things that are no
+	// longer repaired. It needs no network for what is on the machine.
+	Check(ctx context.Context, exhausted []string) (Finding, error)
+	// Repair puts the named things right.
+	Repair(ctx context.Context, things []string) error
+}
+
+// Finding is what a check has found.
+type Finding struct {
+	// Left tells that the machine is no node any more: somebody has run unbootstrap.
+	Left bool
+	// Summary is one line for systemd's status.
+	Summary string
+	// Drift names what is not as it was applied; Repair tells whether the policy is to put it
+	// right.
+	Drift  []string
+	Repair bool
+	// Reconcile tells that a repair is not enough, as when the API server has another address.
+	Reconcile bool
+}
+
+// FinalError is a failure that the same configuration will have again.
+type FinalError struct{ Err error }
+
+func (e *FinalError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *FinalError) Unwrap() error { return e.Err }
+
+// BusyError tells that another verb is at work on this machine.
+type BusyError struct{ Err error }
+
+func (e *BusyError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *BusyError) Unwrap() error { return e.Err }
+
+// ErrLeft tells that the machine is no node any more.
+var ErrLeft = errors.New("this machine has been unbootstrapped")
+
+// The loop's times. Those that reach the cluster are spread, so that a thousand machines that came
+// up together do not ask together.
+const (
+	checkEvery = time.Minute
+	pollEvery  = 5 * time.Second // the configuration file
+	busyPause  = 5 * time.Second
+	hintPause  = time.Second // hints come in swarms
+	// stall is how long a worker may make no progress: longer than any single wait of it.
+	stall = 150 * time.Second
+	// checkMost bounds a check, repairMost a repair, and stopMost the wait for a worker that is
+	// told to stop: systemd waits for a minute (TimeoutStopSec).
+	checkMost  = time.Minute
+	repairMost = 20 * time.Minute
+	stopMost   = 45 * time.Second
+)
+
+// Daemon runs the loop.
+type Daemon struct {
+	Node Node
+	// Changed tells whether the configuration file has changed since it was asked last.
+	Changed func() bool
+	// Hints tell that a check is worth making now; nil gives none.
+	Hints <-chan string
+	// Notify speaks to systemd (sd_notify(3)); Watchdog is the interval that it asks for, 0 for
+	// none.
+	Notify   func(message string)
+	Watchdog time.Duration
+	Budget   *Budget
+	Log      *slog.Logger
+
+	// progress is when the worker said last that it works, in Unix nanoseconds.
+	progress atomic.Int64
+}
+
+// Beat tells that the worker makes progress.
+func (d *Daemon) Beat() { d.progress.Store(time.Now().UnixNano()) }
+
+// job is one thing that the worker does.
+type job struct {
+	kind   jobKind
+	things []string
+	most   time.Duration
+	cancel context.CancelFunc
+}
+
+type jobKind string
+
+const (
+	reconcile jobKind = "reconcile"
+	check     jobKind = "check"
+	repair    jobKind = "repair"
+)
+
+// result is how a job ended.
+type result struct {
+	job     job
+	finding Finding
+	err     error
+}
+
+// loop is the state of a running Daemon.
+type loop struct {
+	*Daemon
+	done    chan result
+	running *job
+	// What is to be done next, the most urgent first.
+	wantReconcile, wantCheck bool
+	wantRepair               []string
+	// retry brings the next reconciliation, next the next check. hinted tells that the latter was
+	// brought forward, by something that a check which is running may not have seen.
+	retry, next      *time.Timer
+	retrying, hinted bool
+	// The pauses after a reconciliation that failed, between those that checks ask for, and after a
+	// repair that failed.
+	failing, asking, mending backoff
+	err                      error
+	// What systemd is told: the last check's summary, and why the configuration is not in force.
+	summary, trouble, told string
+}
+
+// Run works until ctx ends, or until the machine is no node any more: then it returns ErrLeft.
+// READY is said at once: the daemon is in charge, whether the cluster answers or not.
+func (d *Daemon) Run(ctx context.Context) error {
+	l := &loop{Daemon: d, done: make(chan result, 1), wantReconcile: true}
+	l.retry, l.next = time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	l.retry.Stop()
+	l.next.Stop()
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
+	feed, stopFeed := l.watchdog()
+	defer stopFeed()
+	d.Beat()
+	d.Notify("READY=1")
+	for l.err == nil {
+		l.start(ctx)
+		select {
+		case <-ctx.Done():
+			return l.stop()
+		case r := <-l.done:
+			l.ended(ctx, r)
+		case <-poll.C:
+			l.poll()
+		case <-l.retry.C:
+			l.retrying, l.wantReconcile = false, true
+		case <-l.next.C:
+			l.hinted, l.wantCheck = false, true
+		case hint, ok := <-l.Hints:
+			l.hint(hint, ok)
+		case <-feed:
+			l.feed()
+		}
+	}
+	return l.err
+}
+
+// watchdog returns when to feed: twice in each interval that systemd asks for.
+func (l *loop) watchdog() (<-chan time.Time, func()) {
+	if l.Watchdog == 0 {
+		return nil, func() {}
+	}
+	t := time.NewTicker(l.Watchdog / 2)
+	return t.C, t.Stop
+}
+
+// feed tells systemd that the daemon works: the loop runs, and its worker rests or makes progress.
+func (l *loop) feed() {
+	since := time.Since(time.Unix(0, l.progress.Load()))
+	if l.running != nil && since > stall {
+		since = since.Round(time.Second)
+		l.Log.Error("the worker makes no progress", "job", l.running.kind, "for", since)
+		return
+	}
+	l.Notify("WATCHDOG=1")
+}
+
+// start gives the worker its next job, if it has none.
+func (l *loop) start(ctx context.Context) {
+	if l.running != nil {
+		return
+	}
+	var j job
+	switch {
+	case l.wantReconcile:
+		l.wantReconcile = false
+		j = job{kind: reconcile}
+	case len(l.wantRepair) > 0:
+		j = job{kind: repair, things: l.wantRepair, most: repairMost}
+		l.wantRepair = nil
+	case l.wantCheck:
+		l.wantCheck = false
+		j = job{kind: check, things: l.Budget.Exhausted(), most: checkMost}
+	default:
+		return
+	}
+	if j.most > 0 {
+		ctx, j.cancel = context.WithTimeout(ctx, j.most)
+	} else {
+		ctx, j.cancel = context.WithCancel(ctx)
+	}
+	l.running = &j
+	l.Beat()
+	go func() { l.done <- l.work(ctx, j) }()
+}
+
+func (l *loop) work(ctx context.Context, j job) (r result) {
+	r.job = j
+	switch j.kind {
+	case reconcile:
+		r.err = l.Node.Reconcile(ctx)
+	case repair:
+		r.err = l.Node.Repair(ctx, j.things)
+	case check:
+		r.finding, r.err = l.Node.Check(ctx, j.things)
+	}
+	return r
+}
+
+// stop ends the loop: the worker stops between two changes, and the next start goes on from there.
+func (l *loop) stop() error {
+	l.Notify("STOPPING=1")
+	if l.running == nil {
+		return nil
+	}
+	defer l.running.cancel()
+	select {
+	case <-l.done:
+	case <-time.After(stopMost):
+		l.Log.Error("the worker does not stop", "job", l.running.kind)
+	}
+	return nil
+}
+
+// poll takes up a changed configuration. A reconciliation of the former one is interrupted: the new
+// one may be its cure.
+func (l *loop) poll() {
+	if !l.Changed() {
+		return
+	}
+	l.Log.Info("the configuration has changed")
+	l.failing.reset()
+	l.asking.reset()
+	l.retry.Stop()
+	l.wantReconcile, l.retrying = true, false
+	if l.running != nil && l.running.kind == reconcile {
+		l.running.cancel()
+	}
+}
+
+// hint brings the next check forward.
+func (l *loop) hint(what string, ok bool) {
+	if !ok {
+		l.Hints = nil
+		return
+	}
+	l.Log.Debug("checking early", "because", what)
+	l.hinted = true
+	l.next.Reset(hintPause)
+}
+
+// ended takes in what a job has brought.
+func (l *loop) ended(ctx context.Context, r result) {
+	l.running.cancel()
+	l.running = nil
+	if ctx.Err() != nil {
+		return
+	}
+	switch r.job.kind {
+	case reconcile:
+		l.reconciled(r.err)
+	case repair:
+		l.repaired(r)
+	case check:
+		l.checked(r)
+	}
+}
+
+func (l *loop) reconciled(err error) {
+	l.wantCheck = true
+	_, busy := errors.AsType[*BusyError](err)
+	_, final := errors.AsType[*FinalError](err)
+	switch {
+	case err == nil:
+		l.failing.reset()
+		l.trouble = ""
+	case errors.Is(err, ErrLeft):
+		l.err = err
+	case l.wantReconcile: // interrupted for a new configuration
+	case busy:
+		l.Log.Debug("waiting for another verb", "error", err)
+		l.again(busyPause)
+	case final:
+		l.Log.Error("the configuration does not work; it is not tried again until it changes",
+			"error", err)
+		l.trouble = "configuration rejected: " + firstLine(err)
+	default:
+		pause := l.failing.pause()
+		l.Log.Error("cannot reconcile the node; trying again", "error", err, "in", pause)
+		l.trouble = "trying again: " + firstLine(err)
+		l.again(pause)
+	}
+	l.tell()
+}
+
+// again reconciles after a pause.
+func (l *loop) again(pause time.Duration) {
+	l.retry.Reset(pause)
+	l.retrying = true
+}
+
+// repaired takes in how a repair ended. One that was not carried out does not count, and what is
+// still to be repaired is found by the check that follows it.
+func (l *loop) repaired(r result) {
+	_, busy := errors.AsType[*BusyError](r.err)
+	switch {
+	case r.err == nil:
+		l.Log.Info("drift repaired", "what", r.job.things)
+		l.mending.reset()
+		l.wantCheck = true
+		return
+	case busy:
+		l.Log.Debug("waiting for another verb", "error", r.err)
+		l.next.Reset(busyPause)
+	default:
+		pause := l.mending.pause()
+		l.Log.Error("cannot repair drift; trying again", "error", r.err, "in", pause)
+		l.next.Reset(pause)
+	}
+	l.Budget.Return(r.job.things)
+}
+
+func (l *loop) checked(r result) {
+	if !l.hinted {
+		l.next.Reset(jitter(checkEvery))
+	}
+	if r.err != nil {
+		l.Log.Warn("cannot check the node", "error", r.err)
+		return
+	}
+	if r.finding.Left {
+		l.err = ErrLeft
+		return
+	}
+	l.summary = r.finding.Summary
+	l.tell()
+	switch {
+	case !r.finding.Reconcile:
+		l.asking.reset()
+	case !l.retrying:
+		l.again(l.asking.pause())
+	}
+	if !r.finding.Repair {
+		return
+	}
+	allowed, refused := l.Budget.Take(r.finding.Drift)
+	for _, thing := range refused {
+		l.Log.Error("drift keeps coming back and is no longer repaired; find out who changes it",
+			"what", thing, "most", l.Budget.Most, "within", l.Budget.Within)
+	}
+	l.wantRepair = allowed
+}
+
+// tell gives systemd the status line, when it is another one.
+func (l *loop) tell() {
+	text := l.summary
+	if l.trouble != "" {
+		text = strings.TrimPrefix(text+"; "+l.trouble, "; ")
+	}
+	if text != l.told {
+		l.told = text
+		l.Notify("STATUS=" + text)
+	}
+}
+
+// firstLine is what fits into a status line.
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}

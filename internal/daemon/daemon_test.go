@@ -1,0 +1,496 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// bench is a daemon over a node that does what a test says, in simulated time.
+type bench struct {
+	t      *testing.T
+	daemon *Daemon
+	began  time.Time
+	stop   context.CancelFunc
+	ended  chan struct{}
+	err    error // of Run
+
+	reconcile func(context.Context) error
+	check     func(context.Context) (Finding, error)
+	repair    func(context.Context, []string) error
+	changed   bool
+	hints     chan string
+
+	mu        sync.Mutex
+	jobs      []string
+	at        []time.Duration
+	messages  []string
+	exhausted []string // as the last check was told
+}
+
+// newBench returns a daemon that is not started yet, whose node is healthy.
+func newBench(t *testing.T) *bench {
+	b := &bench{
+		t: t, began: time.Now(), hints: make(chan string), ended: make(chan struct{}),
+		reconcile: func(context.Context) error { return nil },
+		check:     func(context.Context) (Finding, error) { return Finding{Summary: "healthy"}, nil },
+		repair:    func(context.Context, []string) error { return nil },
+	}
+	b.daemon = &Daemon{
+		Node: b, Hints: b.hints, Notify: b.notify, Watchdog: 3 * time.Minute,
+		Budget: &Budget{Most: 3, Within: time.Hour}, Log: slog.New(slog.DiscardHandler),
+		Changed: func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			is := b.changed
+			b.changed = false
+			return is
+		},
+	}
+	return b
+}
+
+// start runs the daemon until the test is over, or until stop.
+func (b *bench) start() {
+	ctx, stop := context.WithCancel(b.t.Context())
+	b.stop = stop
+	go func() {
+		b.err = b.daemon.Run(ctx)
+		close(b.ended)
+	}()
+	synctest.Wait()
+}
+
+// sleep lets time pass, and all that is due in it be done.
+func (b *bench) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// set changes what the node does.
+func (b *bench) set(change func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change()
+}
+
+func (b *bench) note(job string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.jobs, b.at = append(b.jobs, job), append(b.at, time.Since(b.began))
+}
+
+func (b *bench) notify(message string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.messages = append(b.messages, message)
+}
+
+func (b *bench) Reconcile(ctx context.Context) error {
+	b.note("reconcile")
+	return b.reconcile(ctx)
+}
+
+func (b *bench) Check(ctx context.Context, exhausted []string) (Finding, error) {
+	b.note("check")
+	b.set(func() { b.exhausted = exhausted })
+	return b.check(ctx)
+}
+
+func (b *bench) Repair(ctx context.Context, things []string) error {
+	b.note("repair " + strings.Join(things, " "))
+	return b.repair(ctx, things)
+}
+
+// times are when jobs of a kind were begun, since the last take.
+func (b *bench) times(kind string) []time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var at []time.Duration
+	for i, job := range b.jobs {
+		if strings.HasPrefix(job, kind) {
+			at = append(at, b.at[i])
+		}
+	}
+	return at
+}
+
+// take returns the jobs that were begun since the last take.
+func (b *bench) take() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	jobs := b.jobs
+	b.jobs, b.at = nil, nil
+	return jobs
+}
+
+// told returns what systemd was told that begins like prefix.
+func (b *bench) told(prefix string) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var told []string
+	for _, m := range b.messages {
+		if text, ok := strings.CutPrefix(m, prefix); ok {
+			told = append(told, text)
+		}
+	}
+	return told
+}
+
+// inBubble runs a test in simulated time and fails unless its daemon ends when it is told to.
+func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		test(t, b)
+		b.stop()
+		<-b.ended
+	})
+}
+
+// within fails unless each duration is the wanted one, spread by a fifth.
+func within(t *testing.T, what string, got, want []time.Duration) {
+	t.Helper()
+	if len(got) < len(want) {
+		t.Fatalf("%s: %v, want about %v", what, got, want)
+	}
+	for i, w := range want {
+		if got[i] < w*8/10 || got[i] > w*12/10 {
+			t.Errorf("%s: pause %d is %s, want about %s", what, i, got[i], w)
+		}
+	}
+}
+
+// pauses are the times between events.
+func pauses(at []time.Duration) []time.Duration {
+	var list []time.Duration
+	for i := 1; i < len(at); i++ {
+		list = append(list, at[i]-at[i-1])
+	}
+	return list
+}
+
+// READY is said before anything is done, and a healthy node is checked about once a minute.
+func TestHealthy(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.reconcile = func(ctx context.Context) error {
+			if diff := cmp.Diff([]string{""}, b.told("READY=1")); diff != "" {
+				t.Errorf("READY before the first reconciliation: %s", diff)
+			}
+			return nil
+		}
+		b.start()
+		if diff := cmp.Diff([]string{"reconcile", "check"}, b.take()); diff != "" {
+			t.Errorf("at the start: %s", diff)
+		}
+		b.sleep(time.Hour)
+		if n := len(b.times("check")); n < 50 || n > 75 || len(b.take()) != n {
+			t.Errorf("%d checks in an hour", n)
+		}
+		if diff := cmp.Diff([]string{"healthy"}, b.told("STATUS=")); diff != "" {
+			t.Error(diff)
+		}
+		b.stop()
+		if <-b.ended; b.err != nil || len(b.told("STOPPING=1")) != 1 {
+			t.Errorf("ended with %v, told %v", b.err, b.messages)
+		}
+	})
+}
+
+// A reconciliation that fails is tried again after pauses that double up to five minutes. A new
+// configuration begins with the shortest pause, and success too.
+func TestBackOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		want := []time.Duration{}
+		for _, s := range []int{5, 10, 20, 40, 80, 160, 300, 300, 300} {
+			want = append(want, time.Duration(s)*time.Second)
+		}
+		down := errors.New("the API server is down\nand more")
+		b.reconcile = func(context.Context) error { return down }
+		b.start()
+		b.sleep(time.Hour)
+		within(t, "retry", pauses(b.times("reconcile")), want)
+		if n := len(b.times("check")); n < 50 {
+			t.Errorf("%d checks in an hour of failures", n)
+		}
+		status := b.told("STATUS=")
+		if last := status[len(status)-1]; last != "healthy; trying again: the API server is down" {
+			t.Errorf("status is %q", last)
+		}
+		b.set(func() { b.changed = true })
+		b.sleep(pollEvery)
+		b.take()
+		b.sleep(2 * time.Minute)
+		if n := len(b.times("reconcile")); n < 3 {
+			t.Errorf("%d retries in the two minutes after a new configuration", n)
+		}
+		b.set(func() { b.reconcile = func(context.Context) error { return nil } })
+		b.sleep(10 * time.Minute)
+		status = b.told("STATUS=")
+		if last := status[len(status)-1]; last != "healthy" {
+			t.Errorf("status is %q when all is well again", last)
+		}
+	})
+}
+
+// What cannot work is not tried again until the configuration changes; the node is checked on.
+func TestFinal(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		cause := errors.New("kubelet does not start")
+		b.reconcile = func(context.Context) error { return &FinalError{cause} }
+		b.start()
+		b.sleep(time.Hour)
+		if n, checks := len(b.times("reconcile")), len(b.times("check")); n != 1 || checks < 50 {
+			t.Errorf("%d reconciliations and %d checks in an hour", n, checks)
+		}
+		last := b.told("STATUS=")
+		want := "configuration rejected: kubelet does not start"
+		if !strings.Contains(last[len(last)-1], want) {
+			t.Errorf("status is %q", last)
+		}
+		if final := (&FinalError{cause}); !errors.Is(final, cause) || final.Error() != cause.Error() {
+			t.Errorf("the error is %v", final)
+		}
+		b.set(func() { b.changed = true })
+		b.sleep(time.Minute)
+		if n := len(b.times("reconcile")); n != 2 {
+			t.Errorf("%d reconciliations after a new configuration", n)
+		}
+	})
+}
+
+// While another verb has the lock, the daemon asks again every few seconds; the node is checked on.
+func TestBusy(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		cause := errors.New("bootstrap is at work")
+		b.reconcile = func(context.Context) error { return &BusyError{cause} }
+		b.start()
+		b.sleep(time.Minute)
+		if n := len(b.times("reconcile")); n < 10 || n > 13 {
+			t.Errorf("%d reconciliations in a minute", n)
+		}
+		if busy := (&BusyError{cause}); !errors.Is(busy, cause) || busy.Error() != cause.Error() {
+			t.Errorf("the error is %v", busy)
+		}
+		b.set(func() { b.reconcile = func(context.Context) error { return nil } })
+		b.sleep(time.Minute)
+		b.take()
+		b.sleep(time.Hour)
+		if n := len(b.times("reconcile")); n != 0 {
+			t.Errorf("%d reconciliations of a node that is as configured", n)
+		}
+	})
+}
+
+// A changed configuration interrupts the reconciliation of the former one, and is taken up at once.
+func TestInterrupted(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		interrupted := false
+		b.reconcile = func(ctx context.Context) error {
+			if interrupted {
+				return nil
+			}
+			<-ctx.Done()
+			interrupted = true
+			return ctx.Err()
+		}
+		b.start()
+		b.sleep(time.Minute)
+		b.set(func() { b.changed = true })
+		b.sleep(pollEvery)
+		if diff := cmp.Diff([]string{"reconcile", "reconcile", "check"}, b.take()); diff != "" {
+			t.Error(diff)
+		}
+		if status := b.told("STATUS="); !slices.Equal(status, []string{"healthy"}) {
+			t.Errorf("status was %v", status)
+		}
+	})
+}
+
+// A machine that somebody has given back ends the daemon, whoever notices first.
+func TestLeft(t *testing.T) {
+	for name, leave := range map[string]func(*bench){
+		"reconcile": func(b *bench) { b.reconcile = func(context.Context) error { return ErrLeft } },
+		"check": func(b *bench) {
+			b.check = func(context.Context) (Finding, error) { return Finding{Left: true}, nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				leave(b)
+				b.start()
+				if <-b.ended; !errors.Is(b.err, ErrLeft) {
+					t.Errorf("ended with %v", b.err)
+				}
+			})
+		})
+	}
+}
+
+// A worker that makes no progress is not fed; one that does is, however long it takes.
+func TestWatchdog(t *testing.T) {
+	for name, test := range map[string]struct {
+		work func(*bench, context.Context)
+		fed  bool
+	}{
+		"stuck": {func(_ *bench, ctx context.Context) { <-ctx.Done() }, false},
+		"slow": {func(b *bench, ctx context.Context) {
+			for ctx.Err() == nil {
+				b.daemon.Beat()
+				time.Sleep(30 * time.Second)
+			}
+		}, true},
+		"idle": {func(*bench, context.Context) {}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				b.reconcile = func(ctx context.Context) error { test.work(b, ctx); return nil }
+				b.start()
+				b.sleep(5 * time.Minute)
+				before := len(b.told("WATCHDOG=1"))
+				b.sleep(30 * time.Minute)
+				fed := len(b.told("WATCHDOG=1")) - before
+				if test.fed && fed != 20 || !test.fed && fed != 0 {
+					t.Errorf("fed %d times in 30 minutes", fed)
+				}
+			})
+		})
+	}
+}
+
+// Without a watchdog nobody is fed.
+func TestNoWatchdog(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.daemon.Watchdog = 0
+		b.start()
+		b.sleep(time.Hour)
+		if fed := b.told("WATCHDOG=1"); len(fed) > 0 {
+			t.Errorf("fed %d times", len(fed))
+		}
+	})
+}
+
+// A worker that does not end when it is told to does not keep the daemon from ending; neither does
+// a check take longer than its time.
+func TestDeadlines(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		bounded := false
+		b.check = func(ctx context.Context) (Finding, error) {
+			<-ctx.Done()
+			b.set(func() { bounded = true })
+			return Finding{}, ctx.Err()
+		}
+		b.start()
+		b.sleep(checkMost + time.Second)
+		if !bounded {
+			t.Error("the check has no deadline")
+		}
+		release := make(chan struct{})
+		b.set(func() {
+			b.check = func(context.Context) (Finding, error) { <-release; return Finding{}, nil }
+		})
+		b.sleep(2 * checkEvery)
+		began := time.Now()
+		b.stop()
+		if <-b.ended; b.err != nil || time.Since(began) > time.Minute {
+			t.Errorf("ended after %s with %v", time.Since(began), b.err)
+		}
+		close(release)
+	})
+}
+
+// A job that is stopped with the daemon counts for nothing: no retry, no message.
+func TestStoppedAtWork(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.reconcile = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		b.start()
+		b.stop()
+		if <-b.ended; b.err != nil || len(b.told("STATUS=")) > 0 {
+			t.Errorf("ended with %v, told %v", b.err, b.messages)
+		}
+	})
+}
+
+// A hint makes a check after a second, also one that comes while a check is running which may not
+// have seen what it is about. Many hints make one.
+func TestHint(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.start()
+		b.sleep(10 * time.Second)
+		b.take()
+		for range 5 {
+			b.hints <- "the Node was deleted"
+		}
+		b.sleep(hintPause + time.Millisecond)
+		if diff := cmp.Diff([]string{"check"}, b.take()); diff != "" {
+			t.Errorf("after a hint: %s", diff)
+		}
+		b.set(func() {
+			b.check = func(ctx context.Context) (Finding, error) {
+				time.Sleep(500 * time.Millisecond)
+				return Finding{}, nil
+			}
+		})
+		b.sleep(2 * time.Minute)
+		for b.take(); len(b.take()) == 0; { // until a check is running
+			b.sleep(100 * time.Millisecond)
+		}
+		b.hints <- "the Node was deleted"
+		b.sleep(hintPause + time.Second)
+		if diff := cmp.Diff([]string{"check"}, b.take()); diff != "" {
+			t.Errorf("after a hint during a check: %s", diff)
+		}
+		close(b.hints)
+		b.sleep(time.Hour)
+		if n := len(b.take()); n < 45 || n > 75 {
+			t.Errorf("%d checks in an hour without hints", n)
+		}
+	})
+}
+
+// A check that fails is made again a minute later.
+func TestCheckFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.check = func(context.Context) (Finding, error) {
+			return Finding{}, errors.New("no such file")
+		}
+		b.start()
+		b.sleep(10 * time.Minute)
+		if n := len(b.times("check")); n < 8 || n > 13 {
+			t.Errorf("%d checks in ten minutes", n)
+		}
+	})
+}
+
+// What a check asks for is reconciled with growing pauses, even if the reconciliation itself
+// succeeds: a name that does not resolve must not have a fleet ask Azure every few seconds.
+func TestCheckAsks(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		untrusted := true
+		b.check = func(context.Context) (Finding, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return Finding{Reconcile: untrusted}, nil
+		}
+		b.start()
+		b.sleep(2 * time.Hour)
+		if n := len(b.times("reconcile")); n < 20 || n > 32 {
+			t.Errorf("%d reconciliations in two hours", n)
+		}
+		b.set(func() { untrusted = false })
+		b.sleep(10 * time.Minute)
+		b.take()
+		b.sleep(time.Hour)
+		if n := len(b.times("reconcile")); n != 0 {
+			t.Errorf("%d reconciliations when nobody asks", n)
+		}
+	})
+}

@@ -1,0 +1,212 @@
+package generation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// Pointer names a generation by its part in the machine's life.
+type Pointer string
+
+// The pointers. They are links in the store's directory.
+const (
+	Live     Pointer = "live"     // what the machine runs on now; kubelet's credential plugin reads it
+	Applied  Pointer = "applied"  // what was proved healthy last
+	Previous Pointer = "previous" // what was proved healthy before that
+)
+
+// ErrDamaged tells that a generation on disk does not match its own digest, or is not whole.
+var ErrDamaged = errors.New("the generation is damaged")
+
+// Store keeps generations below one directory of mode 0700:
+//
+//	generations/<id>/generation.json  configuration, facts, origin
+//	generations/<id>/node.json        resources and contents
+//	live, applied, previous           links to generations/<id>
+type Store struct {
+	Disk apply.Disk
+	// Dir is the directory, which exists.
+	Dir string
+	// List names the entries of a directory.
+	List func(dir string) ([]string, error)
+}
+
+func (s Store) generations() string        { return path.Join(s.Dir, "generations") }
+func (s Store) path(id string) string      { return path.Join(s.generations(), id) }
+func (s Store) pointer(p Pointer) string   { return path.Join(s.Dir, string(p)) }
+func (s Store) head(id string) string      { return path.Join(s.path(id), "generation.json") }
+func (s Store) resources(id string) string { return path.Join(s.path(id), "node.json") }
+
+// Save writes a generation; one that is there already is not written again. generation.json comes
+// last: a generation that has one is complete.
+func (s Store) Save(ctx context.Context, g Generation) error {
+	first, second, err := g.encode()
+	if err != nil {
+		return err
+	}
+	for _, r := range []state.Resource{
+		state.Dir{Path: s.generations(), Mode: 0o700, Purge: true},
+		state.Dir{Path: s.path(g.ID), Mode: 0o700, Purge: true},
+		state.NewFile(s.resources(g.ID), 0o600, string(second)),
+		state.NewFile(s.head(g.ID), 0o600, string(first)),
+	} {
+		if err := s.set(ctx, r); err != nil {
+			return fmt.Errorf("cannot keep the generation: %w", err)
+		}
+	}
+	return s.Disk.Flush()
+}
+
+// set makes r so, unless it is.
+func (s Store) set(ctx context.Context, r state.Resource) error {
+	is, err := s.Disk.Observe(ctx, r.Key())
+	if err != nil || state.Equal(is, r) {
+		return err
+	}
+	return s.Disk.Set(ctx, state.Change{From: is, To: r}, nil)
+}
+
+// Load reads a generation and verifies it.
+func (s Store) Load(id string) (Generation, error) {
+	first, err := s.read(s.head(id))
+	if err != nil {
+		return Generation{}, err
+	}
+	second, err := s.read(s.resources(id))
+	if err != nil {
+		return Generation{}, err
+	}
+	g, err := decode(id, first)
+	if err != nil {
+		return Generation{}, fmt.Errorf("cannot read %s: %w", s.head(id), err)
+	}
+	g.Node, err = decodeNode(first, second)
+	if err != nil {
+		return Generation{}, fmt.Errorf("cannot read %s: %w", s.resources(id), err)
+	}
+	return g, nil
+}
+
+// Config reads only the configuration of a generation, which is all that a token needs.
+func (s Store) Config(id string) (config.Config, error) {
+	first, err := s.read(s.head(id))
+	if err != nil {
+		return config.Config{}, err
+	}
+	g, err := decode(id, first)
+	if err != nil {
+		return config.Config{}, fmt.Errorf("cannot read %s: %w", s.head(id), err)
+	}
+	return g.Config, nil
+}
+
+// read reads a file of a generation. One that is not there is damage: whoever asks for a generation
+// was pointed to it.
+func (s Store) read(file string) ([]byte, error) {
+	data, err := s.Disk.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("cannot read %s: %w: %w", file, ErrDamaged, err)
+	case err != nil:
+		return nil, fmt.Errorf("cannot read %s: %w", file, err)
+	}
+	return data, nil
+}
+
+func decode(id string, first []byte) (Generation, error) {
+	var h head
+	if state.Digest(string(first)) != id {
+		return Generation{}, ErrDamaged
+	}
+	if err := json.Unmarshal(first, &h); err != nil {
+		return Generation{}, err
+	}
+	g := Generation{ID: id, Received: h.Received, Facts: h.Facts, Origin: h.Origin}
+	return g, json.Unmarshal(h.Config, &g.Config)
+}
+
+func decodeNode(first, second []byte) (state.Desired, error) {
+	var h head
+	if err := json.Unmarshal(first, &h); err != nil {
+		return nil, err
+	}
+	if state.Digest(string(second)) != h.NodeSHA256 {
+		return nil, ErrDamaged
+	}
+	var b body
+	if err := json.Unmarshal(second, &b); err != nil {
+		return nil, err
+	}
+	return withContents(b.Resources, b.Contents)
+}
+
+// Target returns the id that a pointer leads to; "" when there is no such pointer.
+func (s Store) Target(ctx context.Context, p Pointer) (string, error) {
+	is, err := s.Disk.Observe(ctx, state.PathKey(s.pointer(p)))
+	if err != nil {
+		return "", err
+	}
+	link, ok := is.(state.Link)
+	if !ok {
+		return "", nil
+	}
+	return path.Base(link.Target), nil
+}
+
+// Point makes a pointer lead to a generation that is in the store.
+func (s Store) Point(ctx context.Context, p Pointer, id string) error {
+	link := state.Link{Path: s.pointer(p), Target: path.Join("generations", id)}
+	if err := s.set(ctx, link); err != nil {
+		return fmt.Errorf("cannot make generation %.12s the %s one: %w", id, p, err)
+	}
+	return s.Disk.Flush()
+}
+
+// Read returns the generation that a pointer leads to; nil when there is no such pointer.
+func (s Store) Read(ctx context.Context, p Pointer) (*Generation, error) {
+	id, err := s.Target(ctx, p)
+	if err != nil || id == "" {
+		return nil, err
+	}
+	g, err := s.Load(id)
+	if err != nil {
+		return nil, err
+	}
+	return &g, nil
+}
+
+// Collect removes every generation that is not in keep.
+func (s Store) Collect(ctx context.Context, keep ...string) error {
+	names, err := s.List(s.generations())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, id := range names {
+		if slices.Contains(keep, id) {
+			continue
+		}
+		is, err := s.Disk.Observe(ctx, state.PathKey(s.path(id)))
+		if err == nil {
+			gone := state.Change{
+				From: is, To: state.Absent{Path: s.path(id)}, Undo: true,
+				Ours: state.Dir{Path: s.path(id), Purge: true},
+			}
+			err = s.Disk.Set(ctx, gone, nil)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,151 @@
+package health
+
+import "strings"
+
+// The types of the conditions.
+const (
+	SystemSupported       = "SystemSupported"
+	RootPrivileges        = "RootPrivileges"
+	ToolsInstalled        = "ToolsInstalled"
+	DiskSpace             = "DiskSpace"
+	ProgramTrusted        = "ProgramTrusted"
+	RuntimeOwned          = "RuntimeOwned"
+	DirectoriesFree       = "DirectoriesFree"
+	ReservationsFit       = "ReservationsFit"
+	NodeAddressPresent    = "NodeAddressPresent"
+	ContainerdRunning     = "ContainerdRunning"
+	KubeletRunning        = "KubeletRunning"
+	KubeletStable         = "KubeletStable"
+	APIServerReachable    = "APIServerReachable"
+	CredentialValid       = "CredentialValid"
+	VersionsCompatible    = "VersionsCompatible"
+	CertificateIssued     = "CertificateIssued"
+	KubeletHealthy        = "KubeletHealthy"
+	NodeRegistered        = "NodeRegistered"
+	LeaseRenewed          = "LeaseRenewed"
+	NodeReady             = "NodeReady"
+	RunsAsConfigured      = "RunsAsConfigured"
+	PodsSynchronized      = "PodsSynchronized"
+	LabelsApplied         = "LabelsApplied"
+	TaintsApplied         = "TaintsApplied"
+	StoreIntact           = "StoreIntact"
+	HostAsConfigured      = "HostAsConfigured"
+	ConfigurationAccepted = "ConfigurationAccepted"
+)
+
+// use is a set of occasions on which a condition is asked for.
+type use uint
+
+const (
+	preflight use = 1 << iota // before anything is changed
+	gate                      // before a change is committed
+	local                     // of the gate, what is found on the machine alone
+	advice                    // told when a change is committed, which it does not hold
+)
+
+type entry struct {
+	name  string
+	check func(Evidence) Condition
+	use   use
+}
+
+// catalogue lists all conditions in the order of the layers, from the machine outwards: what fails
+// first in it explains what fails after it.
+func catalogue() []entry {
+	return []entry{
+		{SystemSupported, systemSupported, preflight},
+		{RootPrivileges, rootPrivileges, preflight},
+		{ToolsInstalled, toolsInstalled, preflight},
+		{DiskSpace, diskSpace, preflight},
+		{ProgramTrusted, programTrusted, preflight},
+		{RuntimeOwned, runtimeOwned, preflight},
+		{DirectoriesFree, directoriesFree, preflight},
+		{ReservationsFit, reservationsFit, preflight},
+		{NodeAddressPresent, nodeAddressPresent, preflight | gate | local},
+		{ContainerdRunning, containerdRunning, gate | local},
+		{KubeletRunning, kubeletRunning, gate | local},
+		{KubeletStable, kubeletStable, gate | local},
+		{APIServerReachable, apiServerReachable, preflight | gate},
+		{CredentialValid, credentialValid, preflight | gate},
+		{VersionsCompatible, versionsCompatible, preflight},
+		{CertificateIssued, certificateIssued, 0},
+		{KubeletHealthy, kubeletHealthy, gate | local},
+		{NodeRegistered, nodeRegistered, gate},
+		{LeaseRenewed, leaseRenewed, gate},
+		{NodeReady, nodeReady, gate},
+		{RunsAsConfigured, runsAsConfigured, gate},
+		{PodsSynchronized, podsSynchronized, gate},
+		{LabelsApplied, labelsApplied, gate},
+		{TaintsApplied, taintsApplied, advice},
+		{StoreIntact, storeIntact, 0},
+		{HostAsConfigured, hostAsConfigured, 0},
+		{ConfigurationAccepted, configurationAccepted, 0},
+	}
+}
+
+// Preflight returns what must not be False before a machine is changed. What is Unknown may become
+// known only with the change, such as an identity that it makes.
+func Preflight() []Check { return used(func(u use) bool { return u&preflight != 0 }) }
+
+// Gate returns what must be True before a change is committed.
+func Gate() []Check { return used(func(u use) bool { return u&gate != 0 }) }
+
+// GateLocal returns those conditions of the gate that need no cluster.
+func GateLocal() []Check { return used(func(u use) bool { return u&local != 0 }) }
+
+// Advice returns what is told of a node that has passed the gate: only the cluster's operator can
+// cure it.
+func Advice() []Check { return used(func(u use) bool { return u&advice != 0 }) }
+
+// Watch returns all conditions, as status reports them.
+func Watch() []Check { return used(func(use) bool { return true }) }
+
+func used(on func(use) bool) []Check {
+	var checks []Check
+	for _, known := range catalogue() {
+		if on(known.use) {
+			checks = append(checks, known.evaluate)
+		}
+	}
+	return checks
+}
+
+// longestMessage is what the resource provider takes of a message, in bytes.
+const longestMessage = 1024
+
+func (c entry) evaluate(e Evidence) Condition {
+	condition := c.check(e)
+	condition.Type, condition.Message = c.name, clip(condition.Message, longestMessage)
+	return condition
+}
+
+// clip shortens a text to so many bytes.
+func clip(text string, most int) string {
+	const dots = "..."
+	text = strings.ToValidUTF8(text, "")
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
+}
+
+// holds is a condition that is True.
+func holds() Condition { return Condition{Status: True, Reason: "AsExpected"} }
+
+// fails is a condition that is False, with the owner of the cure.
+func fails(owner, reason, message string) Condition {
+	return Condition{Status: False, Reason: reason, Message: message, Owner: owner}
+}
+
+// unknown is a condition about which the evidence does not tell.
+func unknown(reason, message string) Condition {
+	return Condition{Status: Unknown, Reason: reason, Message: message}
+}
+
+// notAsked is a condition whose evidence was not gathered.
+func notAsked() Condition { return unknown(notChecked, "this was not checked") }
+
+const notChecked = "NotChecked"
+
+// NotChecked tells that the evidence of a condition was not gathered, so that it says nothing.
+func (c Condition) NotChecked() bool { return c.Status == Unknown && c.Reason == notChecked }

@@ -1,0 +1,120 @@
+// Package health says how a node is, in conditions: small statements such as KubeletRunning that
+// are true, false or unknown, each with a reason, the words for people and the owner of the cure.
+// Every condition is a pure function of the same evidence, which the agent gathers once. Preflight,
+// the health gate, status, reports and metrics all read these conditions; their names are an
+// interface and do not change.
+package health
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Status is whether a condition holds. All conditions are positive: True is healthy.
+type Status string
+
+// The statuses.
+const (
+	True    Status = "True"
+	False   Status = "False"
+	Unknown Status = "Unknown"
+)
+
+// The owners: who can cure what a condition finds.
+const (
+	OwnerMachine       = "machine"
+	OwnerCluster       = "cluster"
+	OwnerAzure         = "azure"
+	OwnerNetwork       = "network"
+	OwnerConfiguration = "configuration"
+)
+
+// Condition is one statement about a node.
+type Condition struct {
+	Type   string `json:"type"`
+	Status Status `json:"status"`
+	// Reason is one CamelCase word for programs; Message is what is wrong and the cure, for people.
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+	// Owner is who can cure it; "" while nothing is wrong.
+	Owner string `json:"owner,omitempty"`
+	// Since is when status and reason became as they are.
+	Since time.Time `json:"since"`
+}
+
+// Check computes one condition.
+type Check func(Evidence) Condition
+
+// Evaluate computes the conditions of checks, in their order.
+func Evaluate(checks []Check, e Evidence) []Condition {
+	conditions := make([]Condition, 0, len(checks))
+	for _, check := range checks {
+		c := check(e)
+		c.Since = e.Now.UTC().Truncate(time.Second)
+		conditions = append(conditions, c)
+	}
+	return conditions
+}
+
+// Merge returns now, with the Since of before where status and reason have not changed.
+func Merge(before, now []Condition) []Condition {
+	merged := slices.Clone(now)
+	for i, c := range merged {
+		at := slices.IndexFunc(before, func(b Condition) bool {
+			return b.Type == c.Type && b.Status == c.Status && b.Reason == c.Reason
+		})
+		if at >= 0 {
+			merged[i].Since = before[at].Since
+		}
+	}
+	return merged
+}
+
+// Healthy tells whether all conditions are True.
+func Healthy(conditions []Condition) bool {
+	return !slices.ContainsFunc(conditions, func(c Condition) bool { return c.Status != True })
+}
+
+// First returns the condition that decides: of those that are False, else of those that are
+// Unknown, the first in the order of the layers, from the machine outwards. ok is false when all
+// are True.
+func First(conditions []Condition) (first Condition, ok bool) {
+	for _, status := range []Status{False, Unknown} {
+		for _, known := range catalogue() {
+			for _, c := range conditions {
+				if c.Type == known.name && c.Status == status {
+					return c, true
+				}
+			}
+		}
+	}
+	return Condition{}, false
+}
+
+// Error lists conditions that are False.
+type Error struct{ Conditions []Condition }
+
+// Error has one line for each condition.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Conditions))
+	for i, c := range e.Conditions {
+		lines[i] = c.Type + ": " + c.Message
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Problem returns an *Error of the conditions that are False, nil when there are none. What is
+// Unknown is no problem yet.
+func Problem(conditions []Condition) error {
+	var failing []Condition
+	for _, c := range conditions {
+		if c.Status == False {
+			failing = append(failing, c)
+		}
+	}
+	if len(failing) == 0 {
+		return nil
+	}
+	return &Error{Conditions: failing}
+}

@@ -1,0 +1,41 @@
+package health
+
+import "testing"
+
+// changing is evidence of a change under way.
+func inTransition() Evidence {
+	return with(func(e *Evidence) { e.Transition = &Transition{Kind: "change", Phase: "drain"} })
+}
+
+func TestHostAsConfigured(t *testing.T) {
+	drift := func(n int, exhausted bool) Evidence {
+		return with(func(e *Evidence) { e.Drift, e.BudgetExhausted = Answered(n, nil), exhausted })
+	}
+	check(t, HostAsConfigured, []expect{
+		blank("NotChecked"),
+		{"drift", drift(2, false), False, "Drift", OwnerMachine, "on this machine: 2"},
+		{"repaired too often", drift(1, true), False, "RepairBudgetExhausted", OwnerMachine,
+			"find out what changes them"},
+		{"a change is under way", inTransition(), Unknown, "ChangeInProgress", "", "in phase drain"},
+		{"not observed", with(func(e *Evidence) { e.Drift = failed[int]() }), Unknown,
+			"NotAnswered", "", ""},
+	})
+}
+
+func TestStoreIntact(t *testing.T) {
+	check(t, StoreIntact, []expect{
+		blank("NotChecked"),
+		{"damaged", with(func(e *Evidence) {
+			e.Damaged = Answered([]string{"kubelet", "runc"}, nil)
+		}), False, "Damaged", OwnerMachine, "the files of kubelet, runc below"},
+	})
+}
+
+func TestConfigurationAccepted(t *testing.T) {
+	check(t, ConfigurationAccepted, []expect{
+		{"rejected", with(func(e *Evidence) {
+			e.Rejected = &Rejection{Version: "1763726400", Reason: "KubeletStable", At: now()}
+		}), False, "Rejected", OwnerConfiguration, "1763726400 was rejected at 2026-11-21T12:00:00Z"},
+		{"a change is under way", inTransition(), Unknown, "ChangeInProgress", "", ""},
+	})
+}

@@ -1,0 +1,134 @@
+package health
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/Azure/AKSFlexNode/internal/kube"
+)
+
+// Answer is what one question has brought: the zero value when nobody asked, else a value or an
+// error.
+type Answer[T any] struct {
+	Asked bool
+	Value T
+	Err   error
+}
+
+// Answered is the answer of a function that was asked: Answered(client.Node(ctx, name)).
+func Answered[T any](value T, err error) Answer[T] {
+	return Answer[T]{Asked: true, Value: value, Err: err}
+}
+
+// Tried is the answer of something that only succeeds or fails.
+func Tried(err error) Answer[struct{}] { return Answered(struct{}{}, err) }
+
+// OK tells whether there is a value.
+func (a Answer[T]) OK() bool { return a.Asked && a.Err == nil }
+
+// missing is the condition for an answer that is not OK.
+func (a Answer[T]) missing() Condition {
+	if !a.Asked {
+		return notAsked()
+	}
+	return unknown("NotAnswered", oneLine(a.Err))
+}
+
+// Evidence is all that conditions are computed from. What is zero was not gathered, and makes
+// conditions Unknown.
+type Evidence struct {
+	Now    time.Time
+	Wanted Wanted
+	// Machine is what was found on the machine, nil when it was not examined.
+	Machine *Machine
+	// Trust says why the program or its configuration cannot be trusted.
+	Trust Answer[struct{}]
+
+	Containerd, Kubelet Answer[Service]
+	// Healthz is what kubelet's healthz endpoint says.
+	Healthz Answer[struct{}]
+
+	// Probe is what kube.Probe says; an error that is no *kube.Fault came before it: there was no
+	// credential to try.
+	Probe Answer[struct{}]
+	// Credential is what kube.Client.WhoAmI says.
+	Credential    Answer[string]
+	ServerVersion Answer[string]
+	CSRs          Answer[[]kube.CSR]
+	Node          Answer[kube.Node]
+	Lease         Answer[kube.Lease]
+	Pods          Answer[[]corev1.Pod]
+
+	// Damaged are the names of artifacts whose files are no longer what was verified.
+	Damaged Answer[[]string]
+	// Drift counts what differs from the applied configuration.
+	Drift           Answer[int]
+	BudgetExhausted bool
+	// Rejected is the configuration that is wanted and has failed; Transition the change under way.
+	Rejected   *Rejection
+	Transition *Transition
+}
+
+// Wanted is what the configuration says about the node.
+type Wanted struct {
+	Node string
+	// Kubernetes and Containerd are versions, such as 1.34.4.
+	Kubernetes, Containerd string
+	MaxPods                int
+	// NodeIP is "", one address, or an IPv4 and an IPv6 address separated by a comma.
+	NodeIP string
+	// Reserved is kubeReserved and Eviction evictionHard, as kubelet takes them.
+	Reserved, Eviction map[string]string
+	Labels             map[string]string
+	// Taints are written key=value:Effect.
+	Taints []string
+	// Entra tells that the credential is a token of Entra ID.
+	Entra bool
+	// Located tells that the configuration says where the API server is, so that nobody else is asked.
+	Located bool
+	// Settling is for how long kubelet must have run as one process; 0 is 10 s.
+	Settling time.Duration
+}
+
+// Machine is what was found on the machine.
+type Machine struct {
+	UID  int
+	Arch string // as Go calls it
+	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
+	OSID, OSVersion, OSName string
+	Systemd, IPTables       bool
+	// Installed tells that the node's files are on the machine already.
+	Installed bool
+	// Free is the free space in bytes below each directory that the node fills.
+	Free map[string]int64
+	// Addresses are those of the network interfaces.
+	Addresses                         []string
+	CPUMillis, MemoryBytes, DiskBytes int64
+	ForeignUnits                      []ForeignUnit
+	// ForeignDirectories hold the state of a node that is not ours.
+	ForeignDirectories []string
+	// CNIConfigs are the names of the pod network's configurations.
+	CNIConfigs []string
+}
+
+// ForeignUnit is a unit of a container runtime or kubelet that is not ours.
+type ForeignUnit struct{ Name, Path string }
+
+// Service is a systemd service.
+type Service struct {
+	Active   bool
+	PID      int
+	Restarts int       // by systemd, since somebody started it (NRestarts)
+	Since    time.Time // when its process was started
+	Log      []string  // its last lines
+}
+
+// Rejection is a configuration that failed and was rolled back.
+type Rejection struct {
+	Version, Reason string
+	At              time.Time
+}
+
+// Transition is a change under way.
+type Transition struct{ Kind, Phase string }

@@ -1,0 +1,138 @@
+package health
+
+import (
+	"errors"
+	"testing"
+)
+
+// machine changes the machine of good evidence.
+func machine(change func(*Machine)) Evidence {
+	e := good()
+	change(e.Machine)
+	return e
+}
+
+func TestSystemSupported(t *testing.T) {
+	system := func(id, version string) Evidence {
+		return machine(func(m *Machine) { m.OSID, m.OSVersion, m.OSName = id, version, id+" "+version })
+	}
+	const reason, owner = "UnsupportedSystem", OwnerMachine
+	check(t, SystemSupported, []expect{
+		blank("NotChecked"),
+		{"arm64", machine(func(m *Machine) { m.Arch = "arm64" }), True, "", "", ""},
+		{"riscv", machine(func(m *Machine) { m.Arch = "riscv64" }), False,
+			"UnsupportedArchitecture", owner, "riscv64"},
+		{"Ubuntu 22.04", system("ubuntu", "22.04"), True, "", "", ""},
+		{"Ubuntu 20.04", system("ubuntu", "20.04"), False, reason, owner, "ubuntu 20.04"},
+		{"Debian 12", system("debian", "12"), True, "", "", ""},
+		{"Debian 11", system("debian", "11"), False, reason, owner, "debian 11"},
+		{"Debian testing", system("debian", ""), False, reason, owner, "supported"},
+		{"Fedora", system("fedora", "43"), False, reason, owner, "fedora 43"},
+		{"a container", machine(func(m *Machine) { m.Systemd = false }), False,
+			"NoSystemd", owner, "systemd is not running"},
+	})
+}
+
+func TestRootPrivileges(t *testing.T) {
+	check(t, RootPrivileges, []expect{
+		blank("NotChecked"),
+		{"a user", machine(func(m *Machine) { m.UID = 1000 }), False, "NotRoot", OwnerMachine, "sudo"},
+	})
+}
+
+func TestToolsInstalled(t *testing.T) {
+	check(t, ToolsInstalled, []expect{
+		blank("NotChecked"),
+		{"no iptables", machine(func(m *Machine) { m.IPTables = false }), False,
+			"IPTablesMissing", OwnerMachine, "apt-get install iptables"},
+	})
+}
+
+func TestDiskSpace(t *testing.T) {
+	free := func(bytes int64, installed bool) Evidence {
+		return machine(func(m *Machine) { m.Free["/opt"], m.Installed = bytes, installed })
+	}
+	const reason, owner = "DiskFull", OwnerMachine
+	check(t, DiskSpace, []expect{
+		blank("NotChecked"),
+		{"too little for a node", free(1<<30, false), False, reason, owner,
+			"1024 MB are free below /opt"},
+		{"enough for an update", free(1<<30, true), True, "", "", ""},
+		{"too little for an update", free(100<<20, true), False, reason, owner, "at least 512 MB"},
+	})
+}
+
+func TestProgramTrusted(t *testing.T) {
+	untrusted := errors.Join(errors.New("/home/u/flex is not owned by root"), errors.New("0664"))
+	check(t, ProgramTrusted, []expect{
+		blank("NotChecked"),
+		{"anybody may write it", with(func(e *Evidence) { e.Trust = Tried(untrusted) }), False,
+			"Untrusted", OwnerMachine, "/home/u/flex is not owned by root; 0664"},
+	})
+}
+
+func TestRuntimeOwned(t *testing.T) {
+	docker := ForeignUnit{"docker.service", "/lib/systemd/system/docker.service"}
+	check(t, RuntimeOwned, []expect{
+		blank("NotChecked"),
+		{"docker", machine(func(m *Machine) { m.ForeignUnits = []ForeignUnit{docker} }), False,
+			"ForeignRuntime", OwnerMachine, "docker.service (/lib/systemd/system/docker.service)"},
+	})
+}
+
+func TestDirectoriesFree(t *testing.T) {
+	check(t, DirectoriesFree, []expect{
+		blank("NotChecked"),
+		{"an earlier node", machine(func(m *Machine) {
+			m.ForeignDirectories = []string{"/var/lib/kubelet/"}
+		}), False, "ForeignState", OwnerMachine, "/var/lib/kubelet is not empty"},
+	})
+}
+
+// R7: an address that the machine does not have was committed as healthy.
+func TestNodeAddressPresent(t *testing.T) {
+	ip := func(text string) Evidence { return with(func(e *Evidence) { e.Wanted.NodeIP = text }) }
+	const reason, owner = "AddressMissing", OwnerConfiguration
+	check(t, NodeAddressPresent, []expect{
+		{"nobody has asked", with(func(e *Evidence) { e.Machine = nil }), Unknown,
+			"NotChecked", "", ""},
+		{"kubelet chooses", ip(""), True, "", "", ""},
+		{"an address of somebody else", ip("203.0.113.7"), False, reason, owner, "203.0.113.7"},
+		{"both families", ip("10.0.0.4,fd00::4"), True, "", "", ""},
+		{"one of two", ip("10.0.0.4, fd00::5"), False, reason, owner, "fd00::5"},
+		{"another spelling", ip("fd00:0:0::4"), True, "", "", ""},
+		{"of a zone", ip("fe80::1"), True, "", "", ""},
+		{"any IPv6", ip("::"), True, "", "", ""},
+		{"no address", ip("eth0"), False, reason, owner, "eth0"},
+	})
+}
+
+// R6: reservations that the machine does not have make kubelet crash again and again.
+func TestReservationsFit(t *testing.T) {
+	reserve := func(what, text string) Evidence {
+		return with(func(e *Evidence) { e.Wanted.Reserved[what] = text })
+	}
+	evict := func(what, text string) Evidence {
+		return with(func(e *Evidence) { e.Wanted.Eviction = map[string]string{what: text} })
+	}
+	const reason, bad, owner = "NothingLeft", "InvalidQuantity", OwnerConfiguration
+	check(t, ReservationsFit, []expect{
+		blank("NotChecked"),
+		{"nothing reserved", with(func(e *Evidence) { e.Wanted.Reserved = nil }), True, "", "", ""},
+		{"900 GB of memory", reserve("memory", "900Gi"), False, reason, owner, "memory: "},
+		{"900 CPUs", reserve("cpu", "900"), False, reason, owner, "cpu: 900000m of 4000m"},
+		{"all CPUs", reserve("cpu", "4"), False, reason, owner, "cpu: 4000m of 4000m"},
+		{"an absurd amount", reserve("memory", "8E"), False, reason, owner, "memory: "},
+		{"all but what is evicted", reserve("memory", "8100Mi"), False, reason, owner, "memory: "},
+		{"most of it", reserve("memory", "7Gi"), True, "", "", ""},
+		{"disk", reserve("ephemeral-storage", "60Gi"), False, reason, owner, "disk: "},
+		{"an eviction of all", evict("memory.available", "100%"), False, reason, owner, "memory: "},
+		{"an eviction of 5 %", evict("memory.available", "5%"), True, "", "", ""},
+		{"an eviction of all disk", evict("nodefs.available", "64Gi"), False, reason, owner, "disk: "},
+		{"no quantity", reserve("cpu", "lots"), False, bad, owner, `"lots"`},
+		{"no percentage", evict("nodefs.available", "x%"), False, bad, owner, `"x%"`},
+		{"a machine too small for the system itself", machine(func(m *Machine) {
+			m.MemoryBytes = 300 << 20
+		}), False, reason, owner, "memory: "},
+	})
+}

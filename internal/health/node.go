@@ -1,0 +1,180 @@
+package health
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/Azure/AKSFlexNode/internal/kube"
+)
+
+// nodeRegistered: only the API server's own 404 means that the Node object is missing.
+func nodeRegistered(e Evidence) Condition {
+	switch {
+	case e.Node.OK():
+		return holds()
+	case !e.Node.Asked || !kube.NodeMissing(e.Node.Err):
+		return e.Node.missing()
+	}
+	var log []string
+	if e.Kubelet.OK() {
+		log = e.Kubelet.Value.Log
+	}
+	if c, ok := diagnose(log, true); ok {
+		c.Reason = "NodeMissing"
+		c.Message = "Node " + e.Wanted.Node + " is not registered: " + c.Message
+		return c
+	}
+	return fails(OwnerMachine, "NodeMissing", "Node "+e.Wanted.Node+" is not registered"+
+		lastWords(log)+"; kubelet registers it when it starts; if somebody has deleted it, "+
+		"`aks-flex-node drift --repair` registers it again")
+}
+
+// outdated tells whether what the Node says was said by an earlier kubelet than the one that runs:
+// it remains in the Node for a while, and must not count. Heartbeats have whole seconds.
+func outdated(e Evidence) bool {
+	heartbeat := kube.Ready(e.Node.Value).LastHeartbeatTime.Time
+	return e.Kubelet.OK() && e.Kubelet.Value.Active &&
+		heartbeat.Before(e.Kubelet.Value.Since.Truncate(time.Second))
+}
+
+func notReported() Condition {
+	return unknown("NotReported", "kubelet has been started and has not reported to the Node since")
+}
+
+func nodeReady(e Evidence) Condition {
+	if !e.Node.OK() {
+		return e.Node.missing()
+	}
+	ready := kube.Ready(e.Node.Value)
+	lost := ready.Status == corev1.ConditionUnknown // the cluster has written that, not kubelet
+	switch {
+	case ready.Status == "":
+		return unknown("NotReported", ready.Message)
+	case outdated(e) && !lost:
+		return notReported()
+	case ready.Status == corev1.ConditionTrue:
+		return holds()
+	case lost:
+		return fails(OwnerNetwork, "NodeStatusUnknown", "the cluster does not hear from kubelet: "+
+			ready.Message+"; check the network, and `journalctl -u kubelet`")
+	case strings.Contains(ready.Message, "NetworkPluginNotReady"),
+		strings.Contains(ready.Message, "cni plugin not initialized"):
+		return networkNotReady(e)
+	}
+	reason := ready.Reason
+	if reason == "" {
+		reason = "KubeletNotReady"
+	}
+	return fails(OwnerMachine, reason,
+		"kubelet says: "+ready.Message+"; read `journalctl -u kubelet`")
+}
+
+func networkNotReady(e Evidence) Condition {
+	var configs []string
+	if e.Machine != nil {
+		configs = e.Machine.CNIConfigs
+	}
+	switch {
+	case len(configs) > 0:
+		return fails(OwnerMachine, "PodNetworkBroken", "the pod network is configured ("+
+			strings.Join(configs, ", ")+") but does not work; read `journalctl -u containerd`")
+	case e.Node.Value.Spec.PodCIDR == "":
+		return fails(OwnerCluster, "PodSubnetMissing", "the cluster has not allocated a pod subnet "+
+			"to this Node; set cni.podCIDR to a subnet that no other node has, or have the cluster "+
+			"allocate one (kube-controller-manager --allocate-node-cidrs), or install a network "+
+			"such as Cilium")
+	default:
+		return fails(OwnerMachine, "PodNetworkMissing", "there is no pod network configuration in "+
+			"/etc/cni/net.d; run `aks-flex-node drift --repair`")
+	}
+}
+
+// leaseDuration is for how long a lease lasts when it does not say itself, as kubelet's does.
+const leaseDuration = 40 * time.Second
+
+// leaseRenewed: the lease tells that the kubelet that runs now is heard by the cluster now.
+func leaseRenewed(e Evidence) Condition {
+	const cure = "; read `journalctl -u kubelet`, and check the network"
+	started := time.Time{}
+	if e.Kubelet.OK() {
+		started = e.Kubelet.Value.Since
+	}
+	duration := leaseDuration
+	spec := e.Lease.Value.Spec
+	if spec.LeaseDurationSeconds != nil {
+		duration = time.Duration(*spec.LeaseDurationSeconds) * time.Second
+	}
+	young := e.Now.Sub(started) < duration
+	var renewed time.Time
+	switch {
+	case kube.NodeMissing(e.Lease.Err): // never renewed
+	case !e.Lease.OK():
+		return e.Lease.missing()
+	case spec.RenewTime != nil:
+		renewed = spec.RenewTime.Time
+	}
+	switch {
+	case renewed.Before(started) && young:
+		return unknown("NotRenewed", "kubelet has just been started and has not renewed the Node's "+
+			"lease yet")
+	case renewed.IsZero():
+		return fails(OwnerMachine, "NotRenewed", "kubelet has never renewed the Node's lease"+cure)
+	case renewed.Before(started), e.Now.Sub(renewed) > duration:
+		return fails(OwnerMachine, "Expired", fmt.Sprintf("kubelet has last renewed the Node's lease "+
+			"%s ago%s", e.Now.Sub(renewed).Round(time.Second), cure))
+	}
+	return holds()
+}
+
+// runsAsConfigured: what kubelet reports is what the configuration says.
+func runsAsConfigured(e Evidence) Condition {
+	if !e.Node.OK() {
+		return e.Node.missing()
+	}
+	if outdated(e) || kube.Ready(e.Node.Value).Status == "" {
+		return notReported()
+	}
+	w, n := e.Wanted, e.Node.Value
+	var differ []string
+	add := func(what, wanted, is string) {
+		if wanted != "" && wanted != is {
+			differ = append(differ, fmt.Sprintf("%s is %s, wanted is %s", what, is, wanted))
+		}
+	}
+	info := n.Status.NodeInfo
+	runtime, _ := strings.CutPrefix(info.ContainerRuntimeVersion, "containerd://")
+	add("kubelet", release(w.Kubernetes), release(info.KubeletVersion))
+	add("containerd", release(w.Containerd), release(runtime))
+	if w.MaxPods != 0 {
+		add("maxPods", fmt.Sprint(w.MaxPods), n.Status.Capacity.Pods().String())
+	}
+	var addresses []string
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			addresses = append(addresses, a.Address)
+		}
+	}
+	for ip := range strings.SplitSeq(w.NodeIP, ",") {
+		if ip = strings.TrimSpace(ip); ip != "" && !present(ip, addresses) {
+			add("the Node's address", ip, strings.Join(addresses, " "))
+		}
+	}
+	if len(differ) > 0 {
+		return fails(OwnerMachine, "Differs", "the node does not run as it is configured: "+
+			strings.Join(differ, "; ")+"; run `aks-flex-node drift --repair`, and check the "+
+			"drop-ins below kubelet.conf.d")
+	}
+	return holds()
+}
+
+// release is x.y.z of a version, without "v" and a vendor's suffix.
+func release(version string) string {
+	version = strings.TrimPrefix(version, "v")
+	if end := strings.IndexAny(version, "-+"); end >= 0 {
+		return version[:end]
+	}
+	return version
+}

@@ -1,0 +1,94 @@
+package health
+
+import (
+	"fmt"
+	"time"
+)
+
+func containerdRunning(e Evidence) Condition {
+	if !e.Containerd.OK() {
+		return e.Containerd.missing()
+	}
+	if s := e.Containerd.Value; !s.Active {
+		return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log)+
+			"; read `journalctl -u containerd`; drop-ins in /etc/containerd/conf.d may be wrong")
+	}
+	return holds()
+}
+
+func kubeletRunning(e Evidence) Condition {
+	if !e.Kubelet.OK() {
+		return e.Kubelet.missing()
+	}
+	s := e.Kubelet.Value
+	if s.Active {
+		return holds()
+	}
+	if c, ok := diagnose(s.Log, false); ok {
+		return c
+	}
+	return fails(OwnerMachine, "NotRunning",
+		"kubelet does not run"+lastWords(s.Log)+"; read `journalctl -u kubelet`")
+}
+
+// defaultSettling is the settling time: for how long kubelet must have run as one process.
+const defaultSettling = 10 * time.Second
+
+// mostFactor bounds the settling time of a kubelet that has often been restarted.
+const mostFactor = 30
+
+func (w Wanted) settling() time.Duration {
+	if w.Settling == 0 {
+		return defaultSettling
+	}
+	return w.Settling
+}
+
+// kubeletStable: a kubelet that crashes again and again posts a Ready status each time before it
+// ends. It must have run as one process for the settling time, which grows with every restart by
+// systemd, so that a crash every few minutes is not healthy in between.
+func kubeletStable(e Evidence) Condition {
+	if !e.Kubelet.OK() {
+		return e.Kubelet.missing()
+	}
+	s := e.Kubelet.Value
+	running := s.Active && s.PID != 0
+	age := e.Now.Sub(s.Since)
+	need := e.Wanted.settling() * time.Duration(min(1+s.Restarts, mostFactor))
+	switch {
+	case running && age >= need:
+		return holds()
+	case s.Restarts > 0:
+		return unstable(s, age)
+	case !running:
+		return unknown("KubeletNotRunning", "kubelet does not run")
+	default:
+		return unknown("Settling", fmt.Sprintf("kubelet was started %s ago, and must run for %s",
+			age.Round(time.Second), need))
+	}
+}
+
+func unstable(s Service, age time.Duration) Condition {
+	times := fmt.Sprintf("kubelet has ended by itself %s, and was last started %s ago",
+		count(s.Restarts, "time"), age.Round(time.Second))
+	if c, ok := diagnose(s.Log, false); ok {
+		c.Message = times + ": " + c.Message
+		return c
+	}
+	return fails(OwnerMachine, "Restarting", times+lastWords(s.Log)+"; read `journalctl -u kubelet`")
+}
+
+func kubeletHealthy(e Evidence) Condition {
+	switch {
+	case !e.Healthz.Asked:
+		return notAsked()
+	case e.Healthz.Err == nil:
+		return holds()
+	case e.Kubelet.OK() && e.Now.Sub(e.Kubelet.Value.Since) < e.Wanted.settling():
+		return unknown("Starting", "kubelet has just been started, and does not say yet whether it "+
+			"is healthy: "+oneLine(e.Healthz.Err))
+	}
+	return fails(OwnerMachine, "Unhealthy", "kubelet says that it is not healthy: "+
+		oneLine(e.Healthz.Err)+"; read `journalctl -u kubelet`, and restart it with "+
+		"`systemctl restart kubelet`")
+}

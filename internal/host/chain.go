@@ -1,0 +1,146 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// families are the two rule sets of iptables; a machine may have neither tool.
+var families = [...]string{"iptables", "ip6tables"}
+
+// findChains lists chains whose name has the prefix, as "iptables nat CNI-1234".
+func findChains(ctx context.Context, prefix string) ([]string, error) {
+	var found []string
+	for _, family := range families {
+		rules, err := saveRules(ctx, family)
+		if err != nil {
+			return nil, err
+		}
+		table := ""
+		for line := range strings.Lines(rules) {
+			line = strings.TrimSpace(line)
+			if name, ok := strings.CutPrefix(line, "*"); ok {
+				table = name
+			}
+			name, _, _ := strings.Cut(strings.TrimPrefix(line, ":"), " ")
+			if strings.HasPrefix(line, ":") && strings.HasPrefix(name, prefix) {
+				found = append(found, family+" "+table+" "+name)
+			}
+		}
+	}
+	return found, nil
+}
+
+// saveRules returns the rules as iptables-save prints them; none where the tool is missing.
+func saveRules(ctx context.Context, family string) (string, error) {
+	tool, err := exec.LookPath(family + "-save")
+	if err != nil {
+		return "", nil
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, tool)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil && strings.Contains(family, "6") {
+		return "", nil // a kernel without IPv6
+	}
+	if err != nil {
+		text := strings.TrimSpace(stderr.String())
+		return "", fmt.Errorf("cannot read the rules of %s: %w: %s", family, err, text)
+	}
+	return string(out), nil
+}
+
+// clearChains removes chains, and before them the rules elsewhere that jump to them, in one
+// transaction for each family.
+func clearChains(ctx context.Context, prefix string, found []string) error {
+	var errs []error
+	for _, family := range families {
+		gone := make(map[string]bool)
+		for _, f := range found {
+			if rest, ok := strings.CutPrefix(f, family+" "); ok {
+				gone[rest] = true
+			}
+		}
+		if len(gone) == 0 {
+			continue
+		}
+		rules, err := saveRules(ctx, family)
+		if err == nil {
+			err = restoreRules(ctx, family, removal(rules, gone))
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// removal is the input of iptables-restore --noflush that removes the chains in gone ("table
+// chain") and what jumps to them.
+func removal(rules string, gone map[string]bool) string {
+	var b strings.Builder
+	var jumps, chains []string
+	table := ""
+	flush := func() {
+		if len(chains) == 0 {
+			return
+		}
+		b.WriteString("*" + table + "\n")
+		for _, c := range chains {
+			b.WriteString("-F " + c + "\n")
+		}
+		for _, j := range jumps {
+			b.WriteString(j + "\n")
+		}
+		for _, c := range chains {
+			b.WriteString("-X " + c + "\n")
+		}
+		b.WriteString("COMMIT\n")
+	}
+	for line := range strings.Lines(rules) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "*"):
+			table, jumps, chains = line[1:], nil, nil
+		case line == "COMMIT":
+			flush()
+		case strings.HasPrefix(line, ":"):
+			name, _, _ := strings.Cut(line[1:], " ")
+			if gone[table+" "+name] {
+				chains = append(chains, name)
+			}
+		case strings.HasPrefix(line, "-A "):
+			chain, rest, _ := strings.Cut(line[3:], " ")
+			if !gone[table+" "+chain] && gone[table+" "+target(rest)] {
+				jumps = append(jumps, "-D "+line[3:])
+			}
+		}
+	}
+	return b.String()
+}
+
+// target is the chain that a rule jumps to. It comes last: a comment before it may hold anything.
+func target(rule string) string {
+	i := strings.LastIndex(" "+rule, " -j ")
+	if i < 0 {
+		return ""
+	}
+	name, _, _ := strings.Cut(rule[i+len("-j "):], " ")
+	return name
+}
+
+func restoreRules(ctx context.Context, family, input string) error {
+	if input == "" {
+		return nil
+	}
+	cmd := exec.CommandContext(ctx, family+"-restore", "--noflush", "--wait")
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s-restore: %w: %s", family, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

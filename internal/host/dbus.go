@@ -1,0 +1,342 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
+)
+
+// errJob is a systemd job that did not end as "done".
+var errJob = errors.New("the job failed")
+
+// DBus is systemd over its private socket, which works for root without a message bus. The
+// connection is made at the first call, and again when it was lost: systemd drops it when it
+// re-executes itself, which an update of its package does. Every call ends within a bounded time.
+type DBus struct {
+	// JobTimeout is how long a job may take; 0 is two minutes. CallTimeout is the same for any
+	// other call; 0 is 30 seconds.
+	JobTimeout, CallTimeout time.Duration
+	// PollInterval is how often the unit is asked for while a job runs, in case its end is never
+	// announced; 0 is three seconds.
+	PollInterval time.Duration
+
+	// dial makes a connection; nil is systemd's own.
+	dial func(ctx context.Context) (dbusConn, error)
+
+	mu   sync.Mutex
+	conn dbusConn
+	stop context.CancelFunc
+}
+
+// dbusConn is what is used of *dbus.Conn.
+type dbusConn interface {
+	Close()
+	Connected() bool
+	GetUnitPropertiesContext(ctx context.Context, unit string) (map[string]any, error)
+	GetUnitTypePropertiesContext(
+		ctx context.Context, unit, unitType string,
+	) (map[string]any, error)
+	StartUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
+	StopUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
+	RestartUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
+	EnableUnitFilesContext(
+		ctx context.Context, files []string, runtime, force bool,
+	) (bool, []dbus.EnableUnitFileChange, error)
+	DisableUnitFilesContext(
+		ctx context.Context, files []string, runtime bool,
+	) ([]dbus.DisableUnitFileChange, error)
+	MaskUnitFilesContext(
+		ctx context.Context, files []string, runtime, force bool,
+	) ([]dbus.MaskUnitFileChange, error)
+	UnmaskUnitFilesContext(
+		ctx context.Context, files []string, runtime bool,
+	) ([]dbus.UnmaskUnitFileChange, error)
+	ReloadContext(ctx context.Context) error
+	ResetFailedUnitContext(ctx context.Context, name string) error
+	ListUnitsByPatternsContext(
+		ctx context.Context, states, patterns []string,
+	) ([]dbus.UnitStatus, error)
+}
+
+func orElse(d, fallback time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return fallback
+}
+
+// connect returns the connection, a new one when the last was lost.
+func (s *DBus) connect() (dbusConn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil && s.conn.Connected() {
+		return s.conn, nil
+	}
+	s.close()
+	dial := s.dial
+	if dial == nil {
+		dial = dialSystemd
+	}
+	// The context lives as long as the connection; until that is made, it bounds the dialling.
+	ctx, stop := context.WithCancel(context.Background())
+	timer := time.AfterFunc(orElse(s.CallTimeout, 30*time.Second), stop)
+	conn, err := dial(ctx)
+	if !timer.Stop() || err != nil {
+		stop()
+		return nil, fmt.Errorf("cannot reach systemd: %w", errors.Join(err, ctx.Err()))
+	}
+	s.conn, s.stop = conn, stop
+	return conn, nil
+}
+
+func dialSystemd(ctx context.Context) (dbusConn, error) {
+	conn, err := dbus.NewSystemdConnectionContext(ctx)
+	if err != nil {
+		conn, err = dbus.NewSystemConnectionContext(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
+// Close ends the connection.
+func (s *DBus) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.close()
+}
+
+func (s *DBus) close() {
+	if s.conn != nil {
+		s.conn.Close()
+		s.stop()
+		s.conn = nil
+	}
+}
+
+// call makes one call that may be made twice: when the connection is lost under it, it is made
+// again on a new one.
+func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, orElse(s.CallTimeout, 30*time.Second))
+	defer cancel()
+	conn, err := s.connect()
+	if err != nil {
+		return err
+	}
+	err = do(ctx, conn)
+	if err == nil || conn.Connected() || ctx.Err() != nil {
+		return err
+	}
+	if conn, err = s.connect(); err != nil {
+		return err
+	}
+	return do(ctx, conn)
+}
+
+// Unit implements Systemd.
+func (s *DBus) Unit(ctx context.Context, name string) (UnitStatus, error) {
+	status, _, err := s.unit(ctx, name)
+	return status, err
+}
+
+// unit returns the state of a unit, and whether a job is waiting or running for it.
+func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, err error) {
+	var unit, service map[string]any
+	err = s.call(ctx, func(ctx context.Context, conn dbusConn) error {
+		if unit, err = conn.GetUnitPropertiesContext(ctx, name); err != nil {
+			return err
+		}
+		if strings.HasSuffix(name, ".service") {
+			service, err = conn.GetUnitTypePropertiesContext(ctx, name, "Service")
+		}
+		return err
+	})
+	if err != nil {
+		return UnitStatus{}, false, err
+	}
+	text := func(key string) string { s, _ := unit[key].(string); return s }
+	is = UnitStatus{
+		File: text("UnitFileState"), Active: text("ActiveState"), Path: text("FragmentPath"),
+	}
+	if text("LoadState") == "masked" {
+		is.File = "masked"
+	}
+	if since, _ := unit["ActiveEnterTimestamp"].(uint64); since > 0 {
+		is.Since = time.UnixMicro(int64(since))
+	}
+	pid, _ := service["MainPID"].(uint32)
+	restarts, _ := service["NRestarts"].(uint32)
+	is.MainPID, is.Restarts = int(pid), int(restarts)
+	if pair, ok := unit["Job"].([]any); ok && len(pair) > 0 { // (id, object path); 0 is none
+		id, _ := pair[0].(uint32)
+		job = id != 0
+	}
+	return is, job, nil
+}
+
+// startJob starts a job of systemd; its result comes in the channel.
+type startJob func(
+	conn dbusConn, ctx context.Context, name, mode string, result chan<- string,
+) (int, error)
+
+// Start implements Systemd.
+func (s *DBus) Start(ctx context.Context, name string) error {
+	return s.job(ctx, name, dbusConn.StartUnitContext, isRunning)
+}
+
+// Stop implements Systemd.
+func (s *DBus) Stop(ctx context.Context, name string) error {
+	return s.job(ctx, name, dbusConn.StopUnitContext, func(is UnitStatus) bool {
+		return is.Active == "inactive" || is.Active == "failed"
+	})
+}
+
+// Restart implements Systemd.
+func (s *DBus) Restart(ctx context.Context, name string) error {
+	return s.job(ctx, name, dbusConn.RestartUnitContext, isRunning)
+}
+
+func isRunning(is UnitStatus) bool {
+	return slices.Contains([]string{"active", "reloading", "refreshing"}, is.Active)
+}
+
+// job starts a job and returns when it is done. Its end is announced on the connection; as that may
+// be lost, the unit is asked for too: once no job is left for it, its state tells the result.
+func (s *DBus) job(
+	ctx context.Context, name string, start startJob, done func(UnitStatus) bool,
+) error {
+	limit := orElse(s.JobTimeout, 2*time.Minute)
+	within, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	result := make(chan string, 1)
+	err := s.call(within, func(ctx context.Context, conn dbusConn) error {
+		_, err := start(conn, ctx, name, "replace", result)
+		return err
+	})
+	if err != nil {
+		return timedOut(ctx, within, err, limit)
+	}
+	tick := time.NewTicker(orElse(s.PollInterval, 3*time.Second))
+	defer tick.Stop()
+	for silent := 0; ; {
+		select {
+		case r := <-result:
+			if r != "done" {
+				return fmt.Errorf("%w: systemd says %q", errJob, r)
+			}
+			return nil
+		case <-within.Done():
+			return timedOut(ctx, within, within.Err(), limit)
+		case <-tick.C:
+		}
+		is, pending, err := s.unit(within, name)
+		if err != nil || pending {
+			silent = 0
+			continue // systemd may be starting again, or is at it
+		}
+		if silent++; silent < 2 {
+			continue // the announcement may be on its way
+		}
+		if !done(is) {
+			return fmt.Errorf("%w: the unit is %s", errJob, is.Active)
+		}
+		return nil
+	}
+}
+
+// timedOut tells our own deadline from the caller's.
+func timedOut(caller, within context.Context, err error, limit time.Duration) error {
+	if within.Err() != nil && caller.Err() == nil {
+		return fmt.Errorf("%w: it did not end within %s", errJob, limit)
+	}
+	return err
+}
+
+// Enable implements Systemd.
+func (s *DBus) Enable(ctx context.Context, name string) error {
+	return s.files(ctx, func(ctx context.Context, c dbusConn) error {
+		_, _, err := c.EnableUnitFilesContext(ctx, []string{name}, false, true)
+		return err
+	})
+}
+
+// Disable implements Systemd.
+func (s *DBus) Disable(ctx context.Context, name string) error {
+	return s.files(ctx, func(ctx context.Context, c dbusConn) error {
+		_, err := c.DisableUnitFilesContext(ctx, []string{name}, false)
+		return err
+	})
+}
+
+// Mask implements Systemd.
+func (s *DBus) Mask(ctx context.Context, name string) error {
+	return s.files(ctx, func(ctx context.Context, c dbusConn) error {
+		_, err := c.MaskUnitFilesContext(ctx, []string{name}, false, true)
+		return err
+	})
+}
+
+// Unmask implements Systemd.
+func (s *DBus) Unmask(ctx context.Context, name string) error {
+	return s.files(ctx, func(ctx context.Context, c dbusConn) error {
+		_, err := c.UnmaskUnitFilesContext(ctx, []string{name}, false)
+		return err
+	})
+}
+
+// files changes unit files and makes systemd see it, as systemctl does.
+func (s *DBus) files(
+	ctx context.Context, change func(context.Context, dbusConn) error,
+) error {
+	if err := s.call(ctx, change); err != nil {
+		return err
+	}
+	return s.Reload(ctx)
+}
+
+// Reload implements Systemd.
+func (s *DBus) Reload(ctx context.Context) error {
+	return s.call(ctx, func(ctx context.Context, c dbusConn) error {
+		return c.ReloadContext(ctx)
+	})
+}
+
+// ResetFailed implements Systemd.
+func (s *DBus) ResetFailed(ctx context.Context, name string) error {
+	err := s.call(ctx, func(ctx context.Context, c dbusConn) error {
+		return c.ResetFailedUnitContext(ctx, name)
+	})
+	const unknown = "org.freedesktop.systemd1.NoSuchUnit"
+	if e, ok := errors.AsType[godbus.Error](err); ok && e.Name == unknown {
+		return nil
+	}
+	return err
+}
+
+// Units implements Systemd.
+func (s *DBus) Units(ctx context.Context, pattern string) ([]string, error) {
+	var list []dbus.UnitStatus
+	err := s.call(ctx, func(ctx context.Context, c dbusConn) (err error) {
+		list, err = c.ListUnitsByPatternsContext(ctx, nil, []string{pattern})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, u := range list {
+		if ok, _ := path.Match(pattern, u.Name); ok && u.LoadState != "not-found" {
+			names = append(names, u.Name)
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,254 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
+)
+
+var errLost = errors.New("connection closed")
+
+// bus is a connection to a systemd that knows one unit. What a test does not set works.
+type bus struct {
+	mu        sync.Mutex
+	lost      bool
+	unit      map[string]any
+	result    string // of a job; "" is never announced
+	onJob     func(*bus)
+	dies      bool // once a job has begun
+	calls     []string
+	callError error
+}
+
+func (b *bus) call(name string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls = append(b.calls, name)
+	if b.lost {
+		return errLost
+	}
+	return b.callError
+}
+
+func (b *bus) job(name string, ch chan<- string) (int, error) {
+	if b.onJob != nil {
+		b.onJob(b)
+	}
+	if err := b.call(name); err != nil {
+		return 0, err
+	}
+	if b.result != "" {
+		ch <- b.result
+	}
+	b.lost = b.dies
+	return 1, nil
+}
+
+func (b *bus) Close() {}
+
+func (b *bus) Connected() bool { return !b.lost }
+
+func (b *bus) GetUnitPropertiesContext(context.Context, string) (map[string]any, error) {
+	return maps.Clone(b.unit), b.call("unit")
+}
+
+func (b *bus) GetUnitTypePropertiesContext(
+	context.Context, string, string,
+) (map[string]any, error) {
+	return map[string]any{"MainPID": uint32(7), "NRestarts": uint32(3)}, b.call("service")
+}
+
+func (b *bus) StartUnitContext(_ context.Context, _, _ string, c chan<- string) (int, error) {
+	return b.job("start", c)
+}
+
+func (b *bus) StopUnitContext(_ context.Context, _, _ string, c chan<- string) (int, error) {
+	return b.job("stop", c)
+}
+
+func (b *bus) RestartUnitContext(_ context.Context, _, _ string, c chan<- string) (int, error) {
+	return b.job("restart", c)
+}
+
+func (b *bus) EnableUnitFilesContext(
+	context.Context, []string, bool, bool,
+) (bool, []dbus.EnableUnitFileChange, error) {
+	return true, nil, b.call("enable")
+}
+
+func (b *bus) DisableUnitFilesContext(
+	context.Context, []string, bool,
+) ([]dbus.DisableUnitFileChange, error) {
+	return nil, b.call("disable")
+}
+
+func (b *bus) MaskUnitFilesContext(
+	context.Context, []string, bool, bool,
+) ([]dbus.MaskUnitFileChange, error) {
+	return nil, b.call("mask")
+}
+
+func (b *bus) UnmaskUnitFilesContext(
+	context.Context, []string, bool,
+) ([]dbus.UnmaskUnitFileChange, error) {
+	return nil, b.call("unmask")
+}
+
+func (b *bus) ReloadContext(context.Context) error { return b.call("reload") }
+
+func (b *bus) ResetFailedUnitContext(context.Context, string) error { return b.call("reset") }
+
+func (b *bus) ListUnitsByPatternsContext(
+	context.Context, []string, []string,
+) ([]dbus.UnitStatus, error) {
+	return []dbus.UnitStatus{
+		{Name: "a.swap", LoadState: "loaded"}, {Name: "b.swap", LoadState: "not-found"},
+	}, b.call("list")
+}
+
+// system is systemd over the given connections, one after the other.
+func system(conns ...*bus) *DBus {
+	return &DBus{
+		JobTimeout: 200 * time.Millisecond, PollInterval: time.Millisecond,
+		dial: func(context.Context) (dbusConn, error) {
+			if len(conns) == 0 {
+				return nil, errLost
+			}
+			next := conns[0]
+			conns = conns[1:]
+			return next, nil
+		},
+	}
+}
+
+func in(active string) map[string]any { return map[string]any{"ActiveState": active} }
+
+// A job ends: when its end is announced, when the unit tells that it is over, and after its time
+// (M5).
+func TestJobsEnd(t *testing.T) {
+	lose := func(b *bus) { b.lost = true }
+	busy := map[string]any{"ActiveState": "active", "Job": []any{uint32(9), "/job/9"}}
+	for name, tt := range map[string]struct {
+		verb  func(*DBus, context.Context, string) error
+		conns []*bus
+		want  string // a part of the error; "" is none
+	}{
+		"done":   {(*DBus).Start, []*bus{{result: "done"}}, ""},
+		"failed": {(*DBus).Start, []*bus{{result: "failed"}}, `systemd says "failed"`},
+		"refused": {
+			(*DBus).Restart, []*bus{{callError: errors.New("no such unit")}}, "no such unit",
+		},
+		"never announced, but it runs": {(*DBus).Start, []*bus{{unit: in("active")}}, ""},
+		"never announced, and crashes": {
+			(*DBus).Restart, []*bus{{unit: in("activating")}}, "the unit is activating",
+		},
+		"never announced, but it stopped": {(*DBus).Stop, []*bus{{unit: in("failed")}}, ""},
+		"never announced, and runs on": {
+			(*DBus).Stop, []*bus{{unit: in("active")}}, "the unit is active",
+		},
+		"never ends": {(*DBus).Restart, []*bus{{unit: busy}}, "did not end within 200ms"},
+		"systemd starts again before the job": {
+			(*DBus).Restart, []*bus{{onJob: lose}, {result: "done"}}, "",
+		},
+		"and again": {
+			(*DBus).Restart, []*bus{{onJob: lose}, {onJob: lose}}, errLost.Error(),
+		},
+		"systemd is gone": {(*DBus).Stop, nil, "cannot reach systemd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := system(tt.conns...)
+			defer s.Close()
+			err := tt.verb(s, t.Context(), "x.service")
+			switch {
+			case tt.want == "" && err != nil:
+				t.Error(err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("the error is %v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+// A connection that dies during a job, because systemd executes itself anew, is made again, and the
+// unit's state tells the result (M5).
+func TestJobSurvivesReexecution(t *testing.T) {
+	first, second := &bus{dies: true}, &bus{unit: in("active")}
+	if err := system(first, second).Restart(t.Context(), "x.service"); err != nil {
+		t.Error(err)
+	}
+	if len(first.calls) != 1 || len(second.calls) == 0 {
+		t.Errorf("the calls were %v, then %v", first.calls, second.calls)
+	}
+	first, second = &bus{dies: true}, &bus{unit: in("failed")}
+	if err := system(first, second).Restart(t.Context(), "x.service"); !errors.Is(err, errJob) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// The caller's own end is not taken for the job's.
+func TestJobIsCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	b := &bus{unit: map[string]any{"Job": []any{uint32(9), "/job/9"}}}
+	b.onJob = func(*bus) { cancel() }
+	if err := system(b).Start(ctx, "x.service"); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestUnitProperties(t *testing.T) {
+	s := system(&bus{unit: map[string]any{
+		"UnitFileState": "enabled", "ActiveState": "active", "FragmentPath": "/x",
+		"LoadState": "masked", "ActiveEnterTimestamp": uint64(1_700_000_000_000_000),
+	}})
+	got, err := s.Unit(t.Context(), "x.service")
+	want := UnitStatus{
+		File: "masked", Active: "active", Path: "/x", MainPID: 7, Restarts: 3,
+		Since: time.Unix(1_700_000_000, 0),
+	}
+	if err != nil || got != want {
+		t.Errorf("the unit is %+v, %v; want %+v", got, err, want)
+	}
+	if got, err = s.Unit(t.Context(), "x.slice"); err != nil || got.MainPID != 0 {
+		t.Errorf("the slice is %+v, %v", got, err)
+	}
+	if _, err := system().Unit(t.Context(), "x.slice"); !errors.Is(err, errLost) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestCalls(t *testing.T) {
+	b := &bus{}
+	s := system(b)
+	for _, call := range []func(context.Context, string) error{
+		s.Enable, s.Disable, s.Mask, s.Unmask, s.ResetFailed,
+	} {
+		if err := call(t.Context(), "x.service"); err != nil {
+			t.Error(err)
+		}
+	}
+	const all = "enable reload disable reload mask reload unmask reload reset"
+	if got := strings.Join(b.calls, " "); got != all {
+		t.Errorf("the calls were %s", got)
+	}
+	names, err := s.Units(t.Context(), "*.swap")
+	if err != nil || len(names) != 1 || names[0] != "a.swap" {
+		t.Errorf("the units are %v, %v", names, err)
+	}
+	b.callError = godbus.Error{Name: "org.freedesktop.systemd1.NoSuchUnit"}
+	if err := s.ResetFailed(t.Context(), "x.service"); err != nil {
+		t.Errorf("a unit that is not loaded: %v", err)
+	}
+	if err := s.Enable(t.Context(), "x.service"); err == nil {
+		t.Error("an error was lost")
+	}
+	if _, err := s.Units(t.Context(), "*"); err == nil {
+		t.Error("an error was lost")
+	}
+}

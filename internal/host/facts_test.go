@@ -1,0 +1,86 @@
+package host
+
+import (
+	"errors"
+	"slices"
+	"testing"
+)
+
+// query is what the tests ask for.
+func query() Query {
+	return Query{
+		CNIConfDir: "/etc/cni/net.d", Filesystems: []string{"/var/lib"},
+		Units: []string{"docker.service", "kubelet.service"},
+	}
+}
+
+func TestFacts(t *testing.T) {
+	h := testHost(t)
+	write(t, h, "/usr/lib/os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n# x\n")
+	write(t, h, "/etc/resolv.conf", "")
+	write(t, h, "/etc/cni/net.d/10-x.conflist", "{}")
+	write(t, h, "/etc/cni/net.d/README", "")
+	write(t, h, "/proc/swaps", "Filename\n/swap.img file 1 0 -2\n")
+	mkdir(t, h, "/var/lib")
+	mkdir(t, h, "/run/systemd/system")
+	systemd := h.Systemd.(*units)
+	systemd.known["docker.service"] = UnitStatus{Path: "/lib/docker.service"}
+	systemd.known["a.swap"] = UnitStatus{}
+	f, err := h.Facts(t.Context(), query())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.OSID != "ubuntu" || f.OSVersion != "24.04" || f.ResolvConf != "/etc/resolv.conf" {
+		t.Errorf("the system is %+v", f)
+	}
+	if !slices.Equal(f.CNIConfigs, []string{"10-x.conflist"}) || !f.Systemd || f.UID != 0 {
+		t.Errorf("the facts are %+v", f)
+	}
+	if len(f.Swaps) != 1 || !slices.Equal(f.SwapUnits, []string{"a.swap"}) {
+		t.Errorf("swap is %v, %v", f.Swaps, f.SwapUnits)
+	}
+	docker := InstalledUnit{Name: "docker.service", Path: "/lib/docker.service"}
+	if !slices.Equal(f.Units, []InstalledUnit{docker}) {
+		t.Errorf("the units are %v", f.Units)
+	}
+	if f.CPUs < 1000 || f.CPUs%1000 != 0 || f.MemoryBytes < 1<<20 {
+		t.Errorf("there are %d CPUs and %d bytes of memory", f.CPUs, f.MemoryBytes)
+	}
+	if f.DiskBytes < f.Free["/var/lib"] || f.DiskBytes == 0 {
+		t.Errorf("the disk has %d bytes, %d free", f.DiskBytes, f.Free["/var/lib"])
+	}
+	if !slices.Contains(f.Addresses, "127.0.0.1") {
+		t.Errorf("the addresses are %v", f.Addresses)
+	}
+	systemd.broken = errors.New("broken")
+	if _, err := h.Facts(t.Context(), query()); !errors.Is(err, systemd.broken) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestFactsErrors(t *testing.T) {
+	h := testHost(t)
+	for _, missing := range []string{"os-release", "a file system", "/var/lib"} {
+		if _, err := h.Facts(t.Context(), query()); err == nil {
+			t.Errorf("without %s there is no error", missing)
+		}
+		switch missing {
+		case "os-release":
+			write(t, h, "/etc/os-release", "ID=x\n")
+		case "a file system":
+			mkdir(t, h, "/var/lib")
+		}
+		if missing == "a file system" {
+			write(t, h, "/etc/cni/net.d", "no directory")
+		}
+	}
+	q := query()
+	q.CNIConfDir = "/none"
+	if f, err := h.Facts(t.Context(), q); err != nil || f.Systemd {
+		t.Errorf("a machine without systemd: %+v, %v", f, err)
+	}
+	write(t, h, "/proc/swaps", "/swap.img file 1 0 x\n")
+	if _, err := h.Facts(t.Context(), q); err == nil {
+		t.Error("a list of swap areas of another form was accepted")
+	}
+}

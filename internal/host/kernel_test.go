@@ -1,0 +1,128 @@
+package host
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+func TestSysctlPath(t *testing.T) {
+	for name, want := range map[string]string{
+		"net.ipv4.ip_forward":              "/proc/sys/net/ipv4/ip_forward",
+		"net.ipv4.conf.eth0/100.rp_filter": "/proc/sys/net/ipv4/conf/eth0.100/rp_filter",
+	} {
+		if got := sysctlPath(name); got != want {
+			t.Errorf("%s is at %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestSysctl(t *testing.T) {
+	h := testHost(t)
+	write(t, h, "/proc/sys/vm/x", "0\n")
+	set(t, h, state.Change{To: state.Sysctl{Name: "vm.x", Value: "1"}})
+	gone := state.Sysctl{Name: "vm.gone", Value: "1"}
+	if err := h.Set(t.Context(), state.Change{To: gone}, nil); err == nil {
+		t.Error("a parameter that the kernel does not have was set")
+	}
+	set(t, h, state.Change{To: state.Sysctl{Name: "vm.gone"}})
+	mkdir(t, h, "/proc/sys/vm/dir")
+	dir := state.Sysctl{Name: "vm.dir", Value: "1"}
+	if err := h.Set(t.Context(), state.Change{To: dir}, nil); err == nil {
+		t.Error("a directory was set")
+	}
+	if _, err := h.Observe(t.Context(), dir.Key()); err == nil {
+		t.Error("a directory was read")
+	}
+}
+
+func TestModule(t *testing.T) {
+	h := testHost(t)
+	k := h.Kernel.(*kernel)
+	write(t, h, "/proc/filesystems", "nodev\tproc\n\toverlay\n")
+	write(t, h, "/proc/sys/net/bridge/bridge-nf-call-iptables", "1")
+	mkdir(t, h, "/sys/module/x")
+	for name, loaded := range map[string]bool{
+		"overlay": true, "br_netfilter": true, "x": true, "y": false,
+	} {
+		is := observe(t, h, state.Key("module:"+name)).(state.Module)
+		if is.Loaded != loaded {
+			t.Errorf("module %s is %s", name, state.Show(is))
+		}
+	}
+	for _, tt := range []struct {
+		loaded bool
+		broken error
+		ok     bool
+	}{
+		{true, nil, true}, {true, unix.EPERM, false}, {false, nil, true},
+		{false, unix.EBUSY, true}, {false, unix.ENOENT, true}, {false, unix.EPERM, false},
+	} {
+		k.broken = tt.broken
+		to := state.Module{Name: "y", Loaded: tt.loaded}
+		if err := h.Set(t.Context(), state.Change{To: to}, nil); (err == nil) != tt.ok {
+			t.Errorf("loaded %v, kernel says %v: %v", tt.loaded, tt.broken, err)
+		}
+	}
+}
+
+func TestSwap(t *testing.T) {
+	h := testHost(t)
+	k := h.Kernel.(*kernel)
+	off := state.Swap{Name: "/swap.img"}
+	if is := observe(t, h, off.Key()); !state.Equal(is, off) {
+		t.Errorf("without /proc/swaps it is %s", state.Show(is))
+	}
+	const head = "Filename Type Size Used Priority\n"
+	write(t, h, "/proc/swaps", head+"/swap.img file 1 0 -2\n")
+	on := observe(t, h, off.Key()).(state.Swap)
+	if !on.On || on.Priority != -2 {
+		t.Errorf("it is %+v", on)
+	}
+	for _, to := range []state.Swap{on, off} {
+		if err := h.Set(t.Context(), state.Change{To: to}, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	write(t, h, "/proc/swaps", head)
+	if err := h.Set(t.Context(), state.Change{To: on}, nil); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(k.done, []string{"swapoff /swap.img", "swapon /swap.img"}) {
+		t.Errorf("the kernel did %v", k.done)
+	}
+	k.broken = unix.EPERM
+	if err := h.Set(t.Context(), state.Change{To: on}, nil); !errors.Is(err, unix.EPERM) {
+		t.Errorf("the error is %v", err)
+	}
+	write(t, h, "/proc/swaps", "/swap.img file 1 0 x\n")
+	if err := h.Set(t.Context(), state.Change{To: on}, nil); err == nil {
+		t.Error("a line of another form was accepted")
+	}
+}
+
+// The running kernel: calls that cannot do harm.
+func TestLinux(t *testing.T) {
+	fakeTool(t, "modprobe", `[ "$2" = good ] || { echo "not found: $2"; exit 1; }`)
+	if err := (linux{}).LoadModule(t.Context(), "good"); err != nil {
+		t.Error(err)
+	}
+	err := linux{}.LoadModule(t.Context(), "bad")
+	if err == nil || !strings.Contains(err.Error(), "not found: bad") {
+		t.Errorf("the error is %v", err)
+	}
+	none := t.TempDir() + "/none"
+	for name, err := range map[string]error{
+		"unload": linux{}.UnloadModule("no_such_module"), "off": linux{}.SwapOff(none),
+		"on": linux{}.SwapOn(none, 5), "name": linux{}.SwapOn("a\x00b", 0),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+func testHost(t *testing.T) *Host {
+	t.Helper()
+	return &Host{
+		Root: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+		Systemd: &units{known: map[string]UnitStatus{}}, Kernel: &kernel{},
+	}
+}
+
+// ownMounts gives the test a mount namespace of its own, so that no mount is seen outside. Its
+// thread ends with it.
+func ownMounts(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// disk mounts an empty file system at a path of the machine.
+func disk(t *testing.T, h *Host, path string) {
+	t.Helper()
+	mkdir(t, h, path)
+	if err := unix.Mount("disk", h.path(path), "tmpfs", 0, "mode=0711"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(h.path(path), unix.MNT_DETACH) })
+	mkdir(t, h, filepath.Join(path, lostAndFound))
+}
+
+func mkdir(t *testing.T, h *Host, path string) {
+	t.Helper()
+	if err := os.MkdirAll(h.path(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, h *Host, path, text string) {
+	t.Helper()
+	mkdir(t, h, filepath.Dir(path))
+	if err := os.WriteFile(h.path(path), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func observe(t *testing.T, h *Host, key state.Key) state.Resource {
+	t.Helper()
+	r, err := h.Observe(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// set makes one change and wants it to have taken.
+func set(t *testing.T, h *Host, c state.Change) {
+	t.Helper()
+	if c.From == nil {
+		c.From = observe(t, h, c.To.Key())
+	}
+	if err := h.Set(t.Context(), c, nil); err != nil {
+		t.Fatal(err)
+	}
+	if is := observe(t, h, c.To.Key()); !state.Satisfies(is, c.To) {
+		t.Fatalf("it is %s, not %s", state.Show(is), state.Show(c.To))
+	}
+}
+
+func missing(t *testing.T, h *Host, path string) {
+	t.Helper()
+	if _, err := os.Lstat(h.path(path)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is there: %v", path, err)
+	}
+}
+
+// units is a systemd that does what it is told at once.
+type units struct {
+	known  map[string]UnitStatus
+	done   []string
+	broken error
+}
+
+func (u *units) do(verb, name string, change func(*UnitStatus)) error {
+	u.done = append(u.done, verb+" "+name)
+	is := u.known[name]
+	change(&is)
+	u.known[name] = is
+	return u.broken
+}
+
+func (u *units) Unit(_ context.Context, name string) (UnitStatus, error) {
+	return u.known[name], u.broken
+}
+
+func (u *units) Start(_ context.Context, name string) error {
+	return u.do("start", name, func(s *UnitStatus) { s.Active = "active" })
+}
+
+func (u *units) Stop(_ context.Context, name string) error {
+	return u.do("stop", name, func(s *UnitStatus) { s.Active = "inactive" })
+}
+
+func (u *units) Restart(_ context.Context, name string) error {
+	return u.do("restart", name, func(s *UnitStatus) { s.Active = "active" })
+}
+
+func (u *units) Enable(_ context.Context, name string) error {
+	return u.do("enable", name, func(s *UnitStatus) { s.File = "enabled" })
+}
+
+func (u *units) Disable(_ context.Context, name string) error {
+	return u.do("disable", name, func(s *UnitStatus) { s.File = "disabled" })
+}
+
+func (u *units) Mask(_ context.Context, name string) error {
+	return u.do("mask", name, func(s *UnitStatus) { s.File = "masked" })
+}
+
+func (u *units) Unmask(_ context.Context, name string) error {
+	return u.do("unmask", name, func(s *UnitStatus) { s.File = "disabled" })
+}
+
+func (u *units) Reload(context.Context) error {
+	u.done = append(u.done, "reload")
+	return u.broken
+}
+
+func (u *units) ResetFailed(_ context.Context, name string) error {
+	return u.do("reset", name, func(*UnitStatus) {})
+}
+
+func (u *units) Units(_ context.Context, pattern string) ([]string, error) {
+	var names []string
+	for name := range u.known {
+		if ok, _ := filepath.Match(pattern, name); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, u.broken
+}
+
+func (u *units) Close() {}
+
+// kernel is a kernel that does what it is told at once.
+type kernel struct {
+	done   []string
+	found  []string
+	broken error
+}
+
+func (k *kernel) LoadModule(_ context.Context, name string) error {
+	k.done = append(k.done, "load "+name)
+	return k.broken
+}
+
+func (k *kernel) UnloadModule(name string) error {
+	k.done = append(k.done, "unload "+name)
+	return k.broken
+}
+
+func (k *kernel) SwapOff(name string) error {
+	k.done = append(k.done, "swapoff "+name)
+	return k.broken
+}
+
+func (k *kernel) SwapOn(name string, _ int) error {
+	k.done = append(k.done, "swapon "+name)
+	return k.broken
+}
+
+func (k *kernel) Find(context.Context, state.Residue) ([]string, error) {
+	return slices.Clone(k.found), k.broken
+}
+
+func (k *kernel) Clear(_ context.Context, _ state.Residue, found []string) error {
+	for _, f := range found {
+		k.done = append(k.done, "clear "+f)
+	}
+	return nil
+}

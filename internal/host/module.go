@@ -1,0 +1,73 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+func (h *Host) observeModule(name string) (state.Resource, error) {
+	_, err := os.Stat(h.path("/sys/module/" + name))
+	if err == nil || h.builtin(name) {
+		return state.Module{Name: name, Loaded: true}, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return state.Module{Name: name}, nil
+	}
+	return nil, fmt.Errorf("cannot find module %s: %w", name, err)
+}
+
+// builtin tells whether a module without parameters is part of the kernel: those do not show in
+// /sys/module.
+func (h *Host) builtin(name string) bool {
+	switch name {
+	case "overlay":
+		data, _ := h.ReadFile("/proc/filesystems") // what cannot be read is not there
+		return strings.Contains(string(data), "\toverlay\n")
+	case "br_netfilter":
+		_, err := os.Stat(h.path(sysctlPath("net.bridge.bridge-nf-call-iptables")))
+		return err == nil
+	}
+	return false
+}
+
+func (h *Host) setModule(ctx context.Context, to state.Module) error {
+	if err := h.touch("set module %s", to.Name); err != nil {
+		return err
+	}
+	if to.Loaded {
+		if err := h.Kernel.LoadModule(ctx, to.Name); err != nil {
+			return fmt.Errorf("cannot load module %s: %w", to.Name, err)
+		}
+		return nil
+	}
+	err := h.Kernel.UnloadModule(to.Name)
+	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EBUSY) {
+		h.Log.Info("module left loaded: others use it now", "module", to.Name)
+		return nil
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("cannot unload module %s: %w", to.Name, err)
+	}
+	return nil
+}
+
+// LoadModule implements Kernel.
+func (linux) LoadModule(ctx context.Context, name string) error {
+	out, err := exec.CommandContext(ctx, "modprobe", "--", name).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// UnloadModule implements Kernel.
+func (linux) UnloadModule(name string) error { return unix.DeleteModule(name, unix.O_NONBLOCK) }

@@ -1,0 +1,44 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+func findMounts(prefix string) ([]string, error) {
+	list, err := mounts()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, m := range list {
+		if strings.HasPrefix(m.Point, prefix) {
+			found = append(found, m.Point)
+		}
+	}
+	matches, err := filepath.Glob(prefix + "*")
+	return append(found, matches...), err
+}
+
+// clearMounts unmounts what is mounted at the given places and removes the empty files that they
+// were mounted on.
+func clearMounts(points []string) error {
+	var errs []error
+	for _, point := range slices.Backward(slices.Sorted(slices.Values(points))) {
+		err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("cannot unmount %s: %w", point, err))
+			continue
+		}
+		if info, err := os.Lstat(point); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+			errs = append(errs, os.Remove(point))
+		}
+	}
+	return errors.Join(errs...)
+}

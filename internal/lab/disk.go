@@ -1,0 +1,128 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Disk is a data disk of a machine: a file system of its own, mounted when the machine boots.
+type Disk struct {
+	// FS is its file system: ext4, which brings a lost+found, or xfs.
+	FS string `json:"fs"`
+	// Path is where it is mounted in the machine.
+	Path string `json:"path"`
+}
+
+// ParseDisk reads FS:PATH, such as ext4:/var/lib/containerd.
+func ParseDisk(text string) (Disk, error) {
+	kind, path, _ := strings.Cut(text, ":")
+	clean := filepath.IsAbs(path) && filepath.Clean(path) == path && path != "/"
+	if kind != "ext4" && kind != "xfs" || !clean {
+		return Disk{}, fmt.Errorf("cannot make the disk %q: it must be ext4:PATH or xfs:PATH, "+
+			"with a clean absolute path", text)
+	}
+	return Disk{FS: kind, Path: path}, nil
+}
+
+// diskSize is that of an image, of which only what is written takes space.
+const diskSize = 2 << 30
+
+func (l *Lab) diskImage(m Machine, i int) string {
+	return l.path("machines", m.Name, fmt.Sprintf("disk-%d.img", i))
+}
+
+// makeDisk makes the image of a disk, and the mount point in the machine's root.
+func (l *Lab) makeDisk(ctx context.Context, m Machine, i int, d Disk) error {
+	mkfs := "mkfs." + d.FS
+	if _, err := exec.LookPath(mkfs); err != nil && d.FS == "xfs" {
+		if _, err := run(ctx, "apt-get", "install", "-y", "-qq", "xfsprogs"); err != nil {
+			return err
+		}
+	}
+	image, err := os.OpenFile(l.diskImage(m, i), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot make a disk of %s: %w", m.Name, err)
+	}
+	defer image.Close()
+	if err := image.Truncate(diskSize); err != nil {
+		return fmt.Errorf("cannot make a disk of %s: %w", m.Name, err)
+	}
+	if _, err := run(ctx, mkfs, "-q", image.Name()); err != nil {
+		return err
+	}
+	return os.MkdirAll(filepath.Join(m.Root, d.Path), 0o755)
+}
+
+// attachDisks mounts the disks of a machine below its root, before it boots. systemd-nspawn takes
+// what is mounted there along, so inside each is a mount point of its own, as on a real machine; a
+// machine in a container cannot mount block devices by itself.
+func (l *Lab) attachDisks(ctx context.Context, m Machine) error {
+	for i, d := range m.Disks {
+		mounts, err := mountsBelow(m.Root)
+		if err != nil {
+			return err
+		}
+		at := filepath.Join(m.Root, d.Path)
+		if slices.Contains(mounts, at) {
+			continue
+		}
+		_, err = run(ctx, "mount", "-o", "loop", "-t", d.FS, l.diskImage(m, i), at)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// detachDisks unmounts the disks of a machine; the loop devices go with the mounts.
+func detachDisks(m Machine) error {
+	mounts, err := mountsBelow(m.Root)
+	if err != nil || len(m.Disks) == 0 {
+		return err
+	}
+	var errs []error
+	for _, at := range slices.Backward(mounts) {
+		errs = append(errs, unmount(at))
+	}
+	return errors.Join(errs...)
+}
+
+// unmount waits a moment for the last processes of a machine that has just ended.
+func unmount(at string) (err error) {
+	for range 50 {
+		if err = unix.Unmount(at, 0); !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot unmount %s: %w", at, err)
+	}
+	return nil
+}
+
+// mountsBelow lists the mount points of this box below a directory, in the order of the mounts.
+func mountsBelow(dir string) ([]string, error) {
+	// proc_pid_mountinfo(5): field 5 is the mount point.
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the mounts of this box: %w", err)
+	}
+	var found []string
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
+			found = append(found, fields[4])
+		}
+	}
+	return found, nil
+}

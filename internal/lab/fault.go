@@ -1,0 +1,114 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+)
+
+// StopAPIServer ends the cluster's API server at once: asked, it would wait for those who watch.
+// Everything else runs on.
+func (l *Lab) StopAPIServer() error {
+	p, ok := l.running("kube-apiserver")
+	if !ok {
+		return nil
+	}
+	return p.kill()
+}
+
+// StartAPIServer starts the API server again. The controller manager and the scheduler are started
+// again with it: after an outage they would ask for news only every half minute.
+func (l *Lab) StartAPIServer(ctx context.Context) error {
+	if _, up := l.running("kube-apiserver"); up {
+		return nil
+	}
+	programs, err := l.build(ctx, ofSystem)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"kube-scheduler", "kube-controller-manager"} {
+		if p, ok := l.running(name); ok {
+			if err := p.kill(); err != nil {
+				return err
+			}
+		}
+	}
+	return l.startControlPlane(ctx, programs)
+}
+
+// RotateCA gives the cluster a new certificate authority, as `az aks rotate-certs` does: the API
+// server shows a certificate of the new one and nothing of the old, new client certificates are
+// signed by it, and pods are told of it. Client certificates of the old one are accepted further.
+// Azure, if there is one, answers with the new one, and the resource provider is given it.
+func (l *Lab) RotateCA(ctx context.Context) error {
+	if err := l.StopAPIServer(); err != nil {
+		return err
+	}
+	if err := l.makeClusterPKI(); err != nil {
+		return err
+	}
+	if err := l.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	if err := l.tellAzure(ctx); err != nil {
+		return err
+	}
+	return l.tellProvider(ctx)
+}
+
+// tellAzure has the simulated Azure know the cluster as it is now.
+func (l *Lab) tellAzure(ctx context.Context) error {
+	if !l.HasAzure() {
+		return nil
+	}
+	cluster, err := l.cluster()
+	if err != nil {
+		return err
+	}
+	if _, err := l.AzureControl(ctx, http.MethodPut, "/clusters", cluster); err != nil {
+		return err
+	}
+	world, err := l.world() // for an azuresim that is started again
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(world)
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	return os.WriteFile(l.path("world.json"), text, 0o600)
+}
+
+// tellProvider gives the provider's replicas the kubeconfig as it is now, and starts them again.
+func (l *Lab) tellProvider(ctx context.Context) error {
+	kubeconfig, err := os.ReadFile(l.path("flexnode-rp.kubeconfig"))
+	if err != nil {
+		return fmt.Errorf("cannot read the PKI: %w", err)
+	}
+	for i := range maxReplicas {
+		if _, err := os.Stat(l.replicaPath(i, "settings.json")); err != nil {
+			continue
+		}
+		path := l.replicaPath(i, "kubeconfigs", "flexlab")
+		if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+			return fmt.Errorf("cannot write the provider's kubeconfig: %w", err)
+		}
+		if p, ok := l.running(fmt.Sprintf("flexnode-rp-%d", i)); ok {
+			if err := p.stop(); err != nil {
+				return err
+			}
+			if err := l.StartReplica(ctx, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// DeleteNode does what `kubectl delete node` does. The machine is not told.
+func (l *Lab) DeleteNode(ctx context.Context, name string) error {
+	_, err := l.Kubectl(ctx, "", "delete", "node", name)
+	return err
+}

@@ -1,0 +1,88 @@
+package node
+
+import (
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// Bindings is what can change under a node that is healthy. They are kept beside the rendered node,
+// so that going back to an earlier one never goes back to a dead address or CA.
+type Bindings struct {
+	// Server is the API server's URL and CA the PEM certificates that it is verified with.
+	Server string `json:"server"`
+	CA     string `json:"ca"`
+	// PodCIDRs are the node's own pod subnets, at most one of each family; empty until the cluster
+	// has allocated them.
+	PodCIDRs []string `json:"podCIDRs,omitempty"`
+	// ForeignCNI lists network configurations that are not ours; if there are any, ours is left
+	// out.
+	ForeignCNI []string `json:"foreignCNI,omitempty"`
+	// Program is the path of aks-flex-node itself, which kubelet calls for tokens.
+	Program string `json:"program,omitempty"`
+	// Joined tells that kubelet has a credential of its own and the Node was Ready once.
+	Joined bool `json:"joined"`
+	// Rebound tells that Server or CA differ from those that kubelet wrote into its kubeconfig.
+	Rebound bool `json:"rebound,omitempty"`
+	// BootstrapToken is known only until kubelet has joined.
+	BootstrapToken config.Secret `json:"-"`
+}
+
+// When an item is part of the node.
+const (
+	// Joining: until kubelet has joined.
+	Joining state.Only = "joining"
+	// Joined: once kubelet has joined.
+	Joined state.Only = "joined"
+	// OwnNetwork: nobody else configures the pod network.
+	OwnNetwork state.Only = "own-network"
+	// Rebound: the kubeconfig that kubelet wrote leads to an address or a CA of before.
+	Rebound state.Only = "rebound"
+)
+
+// holds tells whether items of only are part of the node. A condition that this release does not
+// know, written by a newer one, does not hold.
+func (b Bindings) holds(only state.Only) bool {
+	switch only {
+	case "":
+		return true
+	case Joining:
+		return !b.Joined
+	case Joined:
+		return b.Joined
+	case OwnNetwork:
+		return len(b.ForeignCNI) == 0
+	case Rebound:
+		return b.Rebound
+	default:
+		return false
+	}
+}
+
+// Bind returns the node of one machine at one time: without the items that are not part of it, and
+// with its own values instead of placeholders. Files carry their content; their digests are
+// computed anew. A placeholder without a value is left as it is: its item comes after a need that
+// is not met.
+func Bind(d state.Desired, b Bindings) state.Desired {
+	var pairs []string
+	for _, v := range b.values() {
+		pairs = append(pairs, string(v.placeholder), v.text)
+	}
+	// One pass: a value is never searched for placeholders.
+	replacer := strings.NewReplacer(pairs...)
+	var bound state.Desired
+	for _, item := range d {
+		if !b.holds(item.Only) {
+			continue
+		}
+		if file, ok := item.Resource.(state.File); ok {
+			if content := replacer.Replace(file.Content); content != file.Content {
+				file.Content, file.SHA256 = content, state.Digest(content)
+				item.Resource = file
+			}
+		}
+		bound = append(bound, item)
+	}
+	return bound
+}

@@ -1,0 +1,21 @@
+package nodeobject
+
+import (
+	"context"
+
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+func cordon(v view) state.Cordon { return state.Cordon{On: v.node.Spec.Unschedulable} }
+
+func (h *Host) setCordon(ctx context.Context, client *kube.Client, to state.Cordon) error {
+	if to.On {
+		return client.Cordon(ctx, h.Node)
+	}
+	err := client.Uncordon(ctx, h.Node)
+	if kube.NodeMissing(err) {
+		return nil // with its Node, the cordon is gone
+	}
+	return err
+}

@@ -1,0 +1,133 @@
+// Package nodeobject observes and sets the Node object: its registration, its labels and its cordon
+// are resources like files and units, and this package is their host. It asks the API server with
+// the node's own credential. What it cannot ask is state.Unknown, which is neither drift nor
+// absence.
+package nodeobject
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// Host is the Node object as a host of resources.
+type Host struct {
+	// Client returns the client to ask with; the Host does not close it.
+	Client func(ctx context.Context) (*kube.Client, error)
+	Node   string
+	// Taints, written key=value:Effect, are given to a Node that is registered by Set.
+	Taints []string
+
+	mu   sync.Mutex
+	seen *view
+}
+
+// view is the Node as one GET has shown it.
+type view struct {
+	node   kube.Node
+	exists bool
+	why    string // why it could not be read
+}
+
+// Forget drops what was seen, so that the next Observe asks the API server again.
+func (h *Host) Forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen = nil
+}
+
+// Observe returns what is at key. All keys are answered from one GET of the Node, until Set or
+// Forget.
+func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
+	kind, name, err := parse(key)
+	if err != nil {
+		return nil, err
+	}
+	v, err := h.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if v.why != "" {
+		return state.Unknown{Of: key, Why: v.why}, nil
+	}
+	switch kind {
+	case "registration":
+		if name != h.Node {
+			return nil, fmt.Errorf("internal error: %s is asked of Node %s", key, h.Node)
+		}
+		return h.registration(v), nil
+	case "label":
+		return label(v, name), nil
+	default:
+		return cordon(v), nil
+	}
+}
+
+// parse takes a key apart: "node:label:KEY".
+func parse(key state.Key) (kind, name string, err error) {
+	text, ok := strings.CutPrefix(string(key), "node:")
+	kind, name, _ = strings.Cut(text, ":")
+	switch {
+	case ok && kind == "cordon" && name == "":
+	case ok && name != "" && (kind == "registration" || kind == "label"):
+	default:
+		return "", "", fmt.Errorf("internal error: %s is not part of a Node object", key)
+	}
+	return kind, name, nil
+}
+
+// view returns what is seen of the Node. The error is ctx's: all else is part of what is seen.
+func (h *Host) view(ctx context.Context) (view, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.seen == nil {
+		v := h.read(ctx)
+		if ctx.Err() != nil {
+			return view{}, fmt.Errorf("cannot read Node %s: %w", h.Node, context.Cause(ctx))
+		}
+		h.seen = &v
+	}
+	return *h.seen, nil
+}
+
+func (h *Host) read(ctx context.Context) view {
+	client, err := h.Client(ctx)
+	if err != nil {
+		return view{why: err.Error()}
+	}
+	n, err := client.Node(ctx, h.Node)
+	switch {
+	case err == nil:
+		return view{node: n, exists: true}
+	case kube.NodeMissing(err):
+		return view{}
+	default:
+		return view{why: err.Error()}
+	}
+}
+
+// Set makes what is at the change's key as c.To says. content is not used: nothing of a Node is a
+// file.
+func (h *Host) Set(ctx context.Context, c state.Change,
+	_ func(sha256 string) (io.ReadCloser, error)) error {
+	client, err := h.Client(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot change Node %s: %w", h.Node, err)
+	}
+	defer h.Forget()
+	switch to := c.To.(type) {
+	case state.Registration:
+		return h.setRegistration(ctx, client, to)
+	case state.Label:
+		return h.setLabel(ctx, client, to)
+	case state.Cordon:
+		return h.setCordon(ctx, client, to)
+	default:
+		return fmt.Errorf("internal error: %s is not part of a Node object", c.To.Key())
+	}
+}

@@ -1,0 +1,70 @@
+package state
+
+import "encoding/json"
+
+// Need names something that is learned only while a machine becomes a node, such as the pod subnet.
+// The names are the renderer's.
+type Need string
+
+// Only says when an item is part of the node at all; "" means always. The values are the
+// renderer's, and it drops what does not apply before anything is compared.
+type Only string
+
+// Item is one wanted resource, the step it belongs to, and the units that must restart when it
+// changes.
+type Item struct {
+	Step     Step
+	Resource Resource
+	Owes     []string
+	// Needs is what must be met before this item and all after it can be applied.
+	Needs Need
+	Only  Only
+}
+
+// itemJSON is the form of an Item. A file's content is not in it.
+type itemJSON struct {
+	Step     Step     `json:"step"`
+	Resource Record   `json:"resource"`
+	Owes     []string `json:"owes,omitempty"`
+	Needs    Need     `json:"needs,omitempty"`
+	Only     Only     `json:"only,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (i Item) MarshalJSON() ([]byte, error) {
+	resource := Record{Resource: i.Resource}
+	return json.Marshal(itemJSON{i.Step, resource, i.Owes, i.Needs, i.Only})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (i *Item) UnmarshalJSON(data []byte) error {
+	var form itemJSON
+	if err := json.Unmarshal(data, &form); err != nil {
+		return err
+	}
+	*i = Item{form.Step, form.Resource.Resource, form.Owes, form.Needs, form.Only}
+	return nil
+}
+
+// Desired is a node as a value: what the machine shall be, in the order in which it is applied.
+type Desired []Item
+
+// Keys returns the keys of all items in order.
+func (d Desired) Keys() []Key {
+	keys := make([]Key, len(d))
+	for i, item := range d {
+		keys[i] = item.Resource.Key()
+	}
+	return keys
+}
+
+// Cut splits the list before the first item with an unmet need, and returns that need; "" when all
+// are met. Needs gate positions of the list, they never reorder it.
+func (d Desired) Cut(met func(Need) bool) (now, later Desired, unmet Need) {
+	for i, item := range d {
+		if item.Needs != "" && !met(item.Needs) {
+			return d[:i:i], d[i:], item.Needs
+		}
+	}
+	return d, nil, ""
+}

@@ -1,0 +1,116 @@
+package state
+
+import (
+	"fmt"
+	"io/fs"
+)
+
+// Dir is a directory. A directory that others share (Purge false) is made when missing and
+// otherwise taken as it is; it is removed only when empty. A directory that is ours alone says
+// Purge: its undo removes all that is below it.
+type Dir struct {
+	Path string      `json:"path"`
+	Mode fs.FileMode `json:"mode"`
+	UID  int         `json:"uid"`
+	GID  int         `json:"gid"`
+	// Purge claims the contents. A claim is recorded even when the directory exists already.
+	Purge bool `json:"purge,omitempty"`
+	// Mounts lists places below Path, relative, where mounts may be that a purge removes; any other
+	// mount stops the purge.
+	Mounts []string `json:"mounts,omitempty"`
+	// Empty tells, of an observed directory, that nothing but "lost+found" is in it, and Mounted
+	// that it is a mount point. Neither is compared.
+	Empty   bool `json:"empty,omitempty"`
+	Mounted bool `json:"mounted,omitempty"`
+}
+
+// Key implements Resource.
+func (r Dir) Key() Key { return PathKey(r.Path) }
+
+func (r Dir) kind() string { return "dir" }
+
+// equal: a shared directory equals any directory at its path.
+func (r Dir) equal(other Resource) bool {
+	o, ok := other.(Dir)
+	if !ok || !r.Purge && !o.Purge {
+		return ok
+	}
+	return r.Mode == o.Mode && r.UID == o.UID && r.GID == o.GID
+}
+
+// satisfiedBy: an owner who mounts a data disk at our place, or puts a link there that leads to
+// one, keeps its mode, and the link is never replaced.
+func (r Dir) satisfiedBy(seen Resource) bool {
+	switch seen := seen.(type) {
+	case Dir:
+		return r.equal(seen) || seen.Mounted
+	case Link:
+		return seen.Dir != nil
+	}
+	return false
+}
+
+func (r Dir) claims() bool { return r.Purge }
+
+func (r Dir) absence() Resource {
+	if r.Purge {
+		return Absent{Path: r.Path}
+	}
+	return nil
+}
+
+// undoForeign: the directory has replaced a file or link of ours.
+func (r Dir) undoForeign(Resource) treatment {
+	if r.Empty && !r.Mounted {
+		return undoAnyway
+	}
+	return leaveAsIs
+}
+
+// needsUndo tells of a claimed directory that its undo has something to do although it is still a
+// directory, as before: contents that came since, a mount that has covered it since, or our mode
+// and owner. A disk of the owner, mounted or linked, can have those too: containerd gives them to its
+// root directory when it starts.
+func (r Dir) needsUndo(before, seen Resource) bool {
+	if !r.Purge {
+		return false
+	}
+	was, is := leadsTo(before), leadsTo(seen)
+	if was == nil || is == nil {
+		return false
+	}
+	if was.Empty && !is.Empty || is.Mounted && !was.Mounted {
+		return true
+	}
+	same := was.Mode == is.Mode && was.UID == is.UID && was.GID == is.GID
+	owners := is.Mounted || before.kind() != r.kind()
+	return !same && (!owners || r.Mode == is.Mode && r.UID == is.UID && r.GID == is.GID)
+}
+
+// leadsTo is the directory that a resource is, or that a link leads to; nil when there is none.
+func leadsTo(r Resource) *Dir {
+	switch r := r.(type) {
+	case Dir:
+		return &r
+	case Link:
+		return r.Dir
+	}
+	return nil
+}
+
+func (r Dir) describe(c Change) string {
+	if c.From != nil && Satisfies(c.From, r) {
+		return "claim directory " + r.Path
+	}
+	return "make directory " + r.Path
+}
+
+func (r Dir) describeUndo(Change) string { return "restore directory " + r.Path }
+
+func (r Dir) show() string {
+	text := fmt.Sprintf("a directory of mode %04o, owner %d:%d", r.Mode.Perm(), r.UID, r.GID)
+	if r.Mounted {
+		text += ", a mount point"
+	}
+	return text
+}

@@ -1,0 +1,62 @@
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+)
+
+// File is a regular file, known by its digest. A wanted file carries its content; an observed or
+// remembered one does not.
+type File struct {
+	Path   string      `json:"path"`
+	Mode   fs.FileMode `json:"mode"`
+	UID    int         `json:"uid"`
+	GID    int         `json:"gid"`
+	SHA256 string      `json:"sha256"`
+	// Secret keeps the content out of every plan and log.
+	Secret  bool   `json:"secret,omitempty"`
+	Content string `json:"-"`
+}
+
+// NewFile is a root-owned file with the given content.
+func NewFile(path string, mode fs.FileMode, content string) File {
+	return File{Path: path, Mode: mode, SHA256: Digest(content), Content: content}
+}
+
+// Digest is the lower-case hex SHA-256 of content.
+func Digest(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+// Key implements Resource.
+func (r File) Key() Key { return PathKey(r.Path) }
+
+func (r File) kind() string { return "file" }
+
+func (r File) equal(other Resource) bool {
+	o, ok := other.(File)
+	return ok && r.Mode == o.Mode && r.UID == o.UID && r.GID == o.GID && r.SHA256 == o.SHA256
+}
+
+func (r File) claims() bool { return false }
+
+func (r File) absence() Resource { return Absent{Path: r.Path} }
+
+func (r File) undoForeign(Resource) treatment { return undoAndKeep }
+
+func (r File) describe(c Change) string {
+	if _, ok := c.From.(File); ok {
+		return "rewrite " + r.Path
+	}
+	return "write " + r.Path
+}
+
+func (r File) describeUndo(Change) string { return "restore " + r.Path }
+
+func (r File) show() string {
+	const form = "a file of mode %04o, owner %d:%d, sha256 %.12s"
+	return fmt.Sprintf(form, r.Mode.Perm(), r.UID, r.GID, r.SHA256)
+}

@@ -1,0 +1,185 @@
+package state
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// samples are one wanted resource of each kind.
+func samples() []Resource {
+	return []Resource{
+		Absent{"/a"},
+		Dir{Path: "/b", Mode: 0o755, Purge: true, Mounts: []string{"pods"}, Mounted: true},
+		File{Path: "/c", Mode: 0o600, SHA256: Digest("c"), Secret: true},
+		Link{Path: "/d", Target: "/e", Dir: &Dir{Path: "/e", Mode: 0o700, Empty: true}},
+		running,
+		Sysctl{"vm.x", "1"},
+		Module{"overlay", true},
+		Swap{Name: "/swap.img", On: true, Priority: -2},
+		Residue{Kind: Mounts, Match: "/run/netns/", Found: []string{"/run/netns/x"}},
+		Registration{
+			Node: "n", Exists: true, PodCIDRs: []string{"10.0.0.0/24"},
+			Labels: map[string]string{"a": "b"},
+		},
+		Label{"kubernetes.azure.com/managed", "false", true},
+		Cordon{On: true},
+	}
+}
+
+var ignoreRaw = cmpopts.IgnoreUnexported(Record{})
+
+// A kind is complete: it has its file here, its file where it is observed and set, its JSON form,
+// its equality and its words.
+func TestKindsAreComplete(t *testing.T) {
+	sample := make(map[string]Resource)
+	for _, r := range samples() {
+		sample[r.kind()] = r
+	}
+	if len(sample) != len(kinds()) {
+		t.Errorf("there are %d kinds and samples of %d", len(kinds()), len(sample))
+	}
+	for _, k := range kinds() {
+		t.Run(k.kind, func(t *testing.T) {
+			r, ok := sample[k.kind]
+			if !ok {
+				t.Fatal("samples has none of this kind")
+			}
+			exists(t, k.kind+".go")
+			exists(t, "../host/"+k.kind+".go", "../nodeobject/"+k.kind+".go")
+			roundTrip(t, r)
+			if !Equal(r, r) || !Satisfies(r, r) || Equal(r, Unknown{Of: r.Key()}) {
+				t.Error("it is not equal to itself, or equal to what is unknown")
+			}
+			for _, c := range []Change{
+				{To: r}, {From: r, To: r, Undo: true}, {To: r, Undo: true, Keep: true},
+				{To: r, Undo: true, Leave: true},
+			} {
+				if text := Describe(c); text == "" || strings.TrimSpace(text) != text {
+					t.Errorf("%+v is described as %q", c, text)
+				}
+			}
+			if Show(r) == "" {
+				t.Error("it is shown as nothing")
+			}
+			if treatment := r.undoForeign(r); treatment < undoAnyway || treatment > leaveAsIs {
+				t.Errorf("undo of what somebody else has changed is %v", treatment)
+			}
+		})
+	}
+}
+
+// exists wants the kind's file in one of the rooms where it may stand.
+func exists(t *testing.T, paths ...string) {
+	t.Helper()
+	for _, p := range paths {
+		if _, err := os.Stat(filepath.FromSlash(p)); err == nil {
+			return
+		}
+	}
+	t.Errorf("there is no %s", strings.Join(paths, " or "))
+}
+
+func roundTrip(t *testing.T, r Resource) {
+	t.Helper()
+	ledger := Ledger{Entries: []Entry{entry(r, r, "x.service")}, Owed: []string{DaemonReload}}
+	data, err := json.Marshal(ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Ledger
+	if err := json.Unmarshal(data, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(ledger, back, ignoreRaw); diff != "" {
+		t.Errorf("ledger differs after a round trip (-want +got):\n%s", diff)
+	}
+	item := Item{Step: System, Resource: r, Owes: []string{"a"}, Needs: "network", Only: "joining"}
+	if data, err = json.Marshal(Desired{item}); err != nil {
+		t.Fatal(err)
+	}
+	var list Desired
+	if err := json.Unmarshal(data, &list); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Desired{item}, list); diff != "" {
+		t.Errorf("list differs after a round trip (-want +got):\n%s", diff)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	var keys, names []string
+	for _, r := range samples() {
+		keys, names = append(keys, string(r.Key())), append(names, r.Key().Name())
+	}
+	if diff := cmp.Diff([]string{
+		"path:/a", "path:/b", "path:/c", "path:/d", "unit:x.service", "sysctl:vm.x",
+		"module:overlay", "swap:/swap.img", "residue:mount:/run/netns/", "node:registration:n",
+		"node:label:kubernetes.azure.com/managed", "node:cordon",
+	}, keys); diff != "" {
+		t.Errorf("keys (-want +got):\n%s", diff)
+	}
+	if names[0] != "/a" || names[5] != "vm.x" {
+		t.Errorf("names are %v", names)
+	}
+}
+
+func TestShow(t *testing.T) {
+	for want, r := range map[string]Resource{
+		"absent": Absent{"/a"}, "off": Swap{Name: "/s"}, "on": Swap{Name: "/s", On: true},
+		"a directory of mode 0700, owner 0:0, a mount point": at(1, "mounted"),
+		"a file of mode 0644, owner 0:0, sha256 0123456789ab": File{
+			Mode: 0o644, SHA256: "0123456789abcdef",
+		},
+		"a link to /e":          Link{Path: "/d", Target: "/e"},
+		"not-found and stopped": missing, "enabled and running": running,
+		"not loaded": Module{Name: "x"}, "loaded": Module{"x", true}, "1": Sysctl{"x", "1"},
+		"none": bridge, "a, b": Residue{Kind: Chains, Found: []string{"a", "b"}},
+		"registered": Registration{Exists: true}, "not registered": Registration{},
+		`"x"`: Label{"a", "x", true}, "not set": Label{Name: "a"},
+		"cordoned": Cordon{On: true}, "schedulable": Cordon{},
+		"unknown: timeout":                    Unknown{Why: "timeout"},
+		"a fifo, which a newer release wrote": Opaque{Kind: "fifo"},
+	} {
+		if got := Show(r); got != want {
+			t.Errorf("%#v is shown as %q, want %q", r, got, want)
+		}
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	off := Swap{Name: "/s"}
+	for want, c := range map[string]Change{
+		"turn off swap on /s":             {To: off},
+		"remove /a":                       {To: Absent{"/a"}},
+		"mask x.swap":                     {To: Unit{Name: "x.swap", Enabled: Masked}},
+		"unload module x":                 {To: Module{Name: "x"}, Undo: true},
+		"load module x":                   {To: Module{Name: "x", Loaded: true}},
+		"restore link /d":                 {To: Link{Path: "/d"}, Undo: true},
+		"remember processes of /opt/x":    {To: Residue{Kind: Processes, Match: "/opt/x"}},
+		"remember control group x":        {To: Residue{Kind: Cgroups, Match: "x"}},
+		"remove mounts /run/x*":           {To: Residue{Kind: Mounts, Match: "/run/x"}, Undo: true},
+		"register Node n":                 {To: Registration{Node: "n", Exists: true}},
+		`set label a to "1"`:              {To: Label{"a", "1", true}},
+		"remove label a":                  {To: Label{Name: "a"}, Undo: true},
+		"cordon the Node":                 {To: Cordon{On: true}},
+		"uncordon the Node":               {To: Cordon{}, Undo: true},
+		"set a fifo":                      {To: Opaque{Kind: "fifo"}},
+		"restore a fifo":                  {To: Opaque{Kind: "fifo"}, Undo: true},
+		"observe cordon":                  {To: Unknown{Of: "node:cordon"}},
+		"rewrite /etc/x.conf":             {From: old, To: file},
+		"stop x.service":                  {From: running, To: Unit{"x.service", Enabled, false}},
+		"make directory /var/lib/x":       {To: claim},
+		"set vm.x to 1":                   {To: Sysctl{"vm.x", "1"}},
+		"remember network interface cni0": {To: bridge},
+	} {
+		if got := Describe(c); got != want {
+			t.Errorf("%+v is described as %q, want %q", c, got, want)
+		}
+	}
+}

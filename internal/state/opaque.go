@@ -1,0 +1,37 @@
+package state
+
+import "encoding/json"
+
+// Opaque is a remembered or wanted resource of a kind that this release does not know, because a
+// newer one wrote it. It is kept as it was written, and neither observed nor changed.
+type Opaque struct {
+	Kind string
+	// Raw is the resource's JSON.
+	Raw json.RawMessage
+}
+
+// Key implements Resource. What the thing is called is not known, so its form stands for it.
+func (r Opaque) Key() Key { return Key("opaque:" + r.Kind + ":" + Digest(string(r.Raw))) }
+
+func (r Opaque) kind() string { return r.Kind }
+
+// equal: the key holds the digest of all that is known.
+func (r Opaque) equal(other Resource) bool {
+	_, ok := other.(Opaque)
+	return ok
+}
+
+func (r Opaque) claims() bool { return false }
+
+func (r Opaque) absence() Resource { return nil }
+
+func (r Opaque) undoForeign(Resource) treatment { return leaveAsIs }
+
+func (r Opaque) describe(Change) string { return "set a " + r.Kind }
+
+func (r Opaque) describeUndo(Change) string { return "restore a " + r.Kind }
+
+func (r Opaque) show() string { return "a " + r.Kind + ", which a newer release wrote" }
+
+// MarshalJSON implements json.Marshaler.
+func (r Opaque) MarshalJSON() ([]byte, error) { return r.Raw, nil }

@@ -1,0 +1,82 @@
+package state
+
+import (
+	"slices"
+	"strings"
+)
+
+// ResidueKind says what sort of thing is left behind.
+type ResidueKind string
+
+// What the programs that we install make while they run.
+const (
+	// Interfaces are network interfaces; Match is the exact name.
+	Interfaces ResidueKind = "interface"
+	// Chains are iptables chains with their rules and jumps; Match is a prefix of the name.
+	Chains ResidueKind = "chain"
+	// Cgroups are control groups at the root of the hierarchy; Match is the slice's name.
+	Cgroups ResidueKind = "cgroup"
+	// Processes are those whose executable lies below the directory Match.
+	Processes ResidueKind = "process"
+	// Mounts are mounts; Match is a prefix of the mount point.
+	Mounts ResidueKind = "mount"
+)
+
+// Residue is what the programs that we start leave behind outside our files. It is only remembered
+// as it was before, so that its undo removes what came since. A wanted residue is not observed
+// by a plan: finding it may mean to run a program.
+type Residue struct {
+	Kind  ResidueKind `json:"kind"`
+	Match string      `json:"match"`
+	Found []string    `json:"found,omitempty"`
+}
+
+// Key implements Resource.
+func (r Residue) Key() Key { return Key("residue:" + string(r.Kind) + ":" + r.Match) }
+
+func (r Residue) kind() string { return "residue" }
+
+func (r Residue) equal(other Resource) bool {
+	o, ok := other.(Residue)
+	return ok && slices.Equal(r.Found, o.Found)
+}
+
+// leftSince tells whether now holds something that r, as it was before, does not.
+func (r Residue) leftSince(now Resource) bool {
+	is, ok := now.(Residue)
+	return ok && slices.ContainsFunc(is.Found, func(s string) bool {
+		return !slices.Contains(r.Found, s)
+	})
+}
+
+func (r Residue) claims() bool { return true }
+
+func (r Residue) absence() Resource { return Residue{Kind: r.Kind, Match: r.Match} }
+
+func (r Residue) undoForeign(Resource) treatment { return undoAnyway }
+
+func (r Residue) describe(Change) string { return "remember " + r.subject() }
+
+func (r Residue) describeUndo(Change) string { return "remove " + r.subject() }
+
+func (r Residue) subject() string {
+	switch r.Kind {
+	case Interfaces:
+		return "network interface " + r.Match
+	case Chains:
+		return "iptables chains " + r.Match + "*"
+	case Cgroups:
+		return "control group " + r.Match
+	case Processes:
+		return "processes of " + r.Match
+	default:
+		return "mounts " + r.Match + "*"
+	}
+}
+
+func (r Residue) show() string {
+	if len(r.Found) == 0 {
+		return "none"
+	}
+	return strings.Join(r.Found, ", ")
+}

@@ -1,0 +1,93 @@
+package state
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Enablement is the state of a unit file as systemd calls it (systemctl(1), is-enabled).
+type Enablement string
+
+// The enablements that are wanted or restored; an observed unit may have others, such as static.
+const (
+	Enabled  Enablement = "enabled"
+	Disabled Enablement = "disabled"
+	Masked   Enablement = "masked"
+	NoUnit   Enablement = "not-found"
+)
+
+// Unit is a systemd unit: whether it starts at boot and whether it runs now. Its unit file is a
+// File of its own.
+type Unit struct {
+	Name    string     `json:"name"`
+	Enabled Enablement `json:"enabled"`
+	Active  bool       `json:"active"`
+}
+
+// Key implements Resource.
+func (r Unit) Key() Key { return UnitKey(r.Name) }
+
+func (r Unit) kind() string { return "unit" }
+
+func (r Unit) equal(other Resource) bool { return r == other }
+
+func (r Unit) claims() bool { return false }
+
+func (r Unit) absence() Resource {
+	if r.Enabled == Enabled {
+		return Unit{Name: r.Name, Enabled: NoUnit}
+	}
+	return nil
+}
+
+// between tells whether a unit is partly one thing and partly another. Setting a unit takes several
+// calls of systemd, so this is what a killed run leaves.
+func (r Unit) between(a, b Resource) bool {
+	one, ok1 := a.(Unit)
+	two, ok2 := b.(Unit)
+	return ok1 && ok2 &&
+		(r.Enabled == one.Enabled || r.Enabled == two.Enabled) &&
+		(r.Active == one.Active || r.Active == two.Active)
+}
+
+// undoForeign: a unit that did not exist before is ours whatever has been made of it.
+func (r Unit) undoForeign(before Resource) treatment {
+	if was, ok := before.(Unit); ok && was.Enabled == NoUnit {
+		return undoAnyway
+	}
+	return leaveAsIs
+}
+
+func (r Unit) describe(c Change) string {
+	from, _ := c.From.(Unit)
+	var verbs []string
+	if from.Enabled != r.Enabled {
+		switch r.Enabled {
+		case Enabled:
+			verbs = append(verbs, "enable")
+		case Masked:
+			verbs = append(verbs, "mask")
+		default:
+			verbs = append(verbs, "disable")
+		}
+	}
+	switch {
+	case c.Restart:
+		verbs = append(verbs, "restart")
+	case r.Active && !from.Active:
+		verbs = append(verbs, "start")
+	case !r.Active && from.Active:
+		verbs = append(verbs, "stop")
+	}
+	return strings.TrimSpace(strings.Join(verbs, " and ") + " " + r.Name)
+}
+
+func (r Unit) describeUndo(c Change) string { return r.describe(c) }
+
+func (r Unit) show() string {
+	activity := "stopped"
+	if r.Active {
+		activity = "running"
+	}
+	return fmt.Sprintf("%s and %s", r.Enabled, activity)
+}

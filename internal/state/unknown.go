@@ -1,0 +1,27 @@
+package state
+
+// Unknown is an observation that could not be made. It is neither drift nor absence: an API server
+// that does not answer is not a missing Node. It is never wanted or remembered.
+type Unknown struct {
+	Of  Key
+	Why string
+}
+
+// Key implements Resource.
+func (r Unknown) Key() Key { return r.Of }
+
+func (r Unknown) kind() string { return "unknown" }
+
+func (r Unknown) equal(Resource) bool { return false }
+
+func (r Unknown) claims() bool { return false }
+
+func (r Unknown) absence() Resource { return nil }
+
+func (r Unknown) undoForeign(Resource) treatment { return leaveAsIs }
+
+func (r Unknown) describe(Change) string { return "observe " + r.Of.Name() }
+
+func (r Unknown) describeUndo(Change) string { return "observe " + r.Of.Name() }
+
+func (r Unknown) show() string { return "unknown: " + r.Why }

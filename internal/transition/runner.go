@@ -1,0 +1,137 @@
+package transition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Step carries out one phase. It may note in t what the following phases must know.
+type Step func(ctx context.Context, t *Transition) error
+
+// Runner carries out transitions.
+type Runner struct {
+	Steps map[Phase]Step
+	// Save puts a transition on disk; Clear removes it.
+	Save  func(ctx context.Context, t Transition) error
+	Clear func(ctx context.Context) error
+	// Reject remembers that a transition's generation failed, so that it is not tried again.
+	Reject func(ctx context.Context, t Transition, cause error) error
+	// Release takes back what a transition did before its machine was touched: the cordon.
+	Release func(ctx context.Context, t Transition) error
+	Now     func() time.Time
+}
+
+// ErrSuperseded tells that another verb has taken over while this one waited.
+var ErrSuperseded = errors.New("another command has taken over")
+
+// ErrUndecided tells that it cannot be known yet whether a change works: it remains under way.
+var ErrUndecided = errors.New("cannot tell whether the node is healthy")
+
+// RefusedError tells that what was asked for cannot work, however often it is tried: it is
+// rejected, and nothing was touched.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// RolledBackError tells that a change failed and that the machine is again what it was.
+type RolledBackError struct{ Err error }
+
+func (e *RolledBackError) Error() string {
+	const back = "the previous configuration is back and the Node is as healthy as it was"
+	return e.Err.Error() + "\n" + back
+}
+
+// Unwrap returns what failed.
+func (e *RolledBackError) Unwrap() error { return e.Err }
+
+// Run carries out t from its phase on. A change that fails after the machine was touched is rolled
+// back; what failed stays the error. When ctx ends the record remains, and the next Run continues.
+func (r Runner) Run(ctx context.Context, t Transition) error {
+	t.Attempt++
+	err := r.forward(ctx, &t)
+	switch {
+	case err == nil:
+		return r.Clear(ctx)
+	case interrupted(ctx, err):
+		return err
+	}
+	return r.failed(ctx, t, err)
+}
+
+// interrupted tells whether a phase has ended without having failed: the record remains, and the
+// next run continues.
+func interrupted(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, ErrSuperseded) || errors.Is(err, ErrUndecided)
+}
+
+// forward carries out the phases that are left.
+func (r Runner) forward(ctx context.Context, t *Transition) error {
+	phases := Phases(t.Kind)
+	begin := max(slices.Index(phases, t.Phase), 0)
+	for _, phase := range phases[begin:] {
+		t.Phase = phase
+		if err := r.Save(ctx, *t); err != nil {
+			return err
+		}
+		if err := r.Steps[phase](ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failed decides what follows a failed phase.
+func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
+	switch {
+	case t.Kind == Change && touches(t.Phase) && t.Phase != Commit:
+		return r.rollBack(ctx, t, cause)
+	case t.Kind == Change && t.Phase != Commit:
+		return r.refuse(ctx, t, cause)
+	case t.Kind == Repair:
+		return errors.Join(cause, r.Clear(ctx))
+	case t.Kind == Rollback:
+		return fmt.Errorf("%s\nand cannot go back to the previous configuration: %w", t.Cause, cause)
+	}
+	return cause // a join, leaving and a commit continue with the next run
+}
+
+// refuse ends a change that has not touched the machine. Its record remains until all that it did
+// elsewhere is taken back.
+func (r Runner) refuse(ctx context.Context, t Transition, cause error) error {
+	errs := []error{cause}
+	if _, refused := errors.AsType[*RefusedError](cause); refused {
+		errs = append(errs, r.Reject(ctx, t, cause))
+	}
+	if err := r.Release(ctx, t); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	return errors.Join(append(errs, r.Clear(ctx))...)
+}
+
+// rollBack rejects the generation that failed and goes back. The record of the rollback replaces
+// the change's before anything is done.
+func (r Runner) rollBack(ctx context.Context, t Transition, cause error) error {
+	back := t.Back(cause, r.Now())
+	back.Attempt = 1
+	if err := errors.Join(r.Reject(ctx, t, cause), r.Save(ctx, back)); err != nil {
+		return errors.Join(cause, err)
+	}
+	err := r.forward(ctx, &back)
+	if err != nil && interrupted(ctx, err) {
+		const form = "%w\nthe rollback is under way, and the next run continues it: %w"
+		return fmt.Errorf(form, cause, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nand cannot go back to the previous configuration: %w", cause, err)
+	}
+	if err := r.Clear(ctx); err != nil {
+		return errors.Join(cause, err)
+	}
+	return &RolledBackError{Err: cause}
+}

@@ -1,0 +1,111 @@
+// Package transition holds the change from one node to another as a value: what kind of change,
+// from which generation to which, and in which phase it is. It is on disk before each phase begins,
+// so a process that dies continues in the recorded phase, and one that dies while it rolls back
+// goes on rolling back. The phases themselves are functions of the agent; this package knows their
+// order and what follows when one fails.
+package transition
+
+import (
+	"slices"
+	"time"
+)
+
+// Kind is what a transition does.
+type Kind string
+
+// The kinds.
+const (
+	Join     Kind = "join"     // the machine becomes a node
+	Change   Kind = "change"   // a healthy node becomes another one
+	Repair   Kind = "repair"   // the node becomes again what was applied
+	Rollback Kind = "rollback" // a failed change goes back to what was applied
+	Leave    Kind = "leave"    // the machine stops being a node
+)
+
+// Phase is one part of a transition.
+type Phase string
+
+// The phases. Each can be carried out again after it was interrupted.
+const (
+	Prefetch Phase = "prefetch" // artifacts are fetched and verified
+	Enrol    Phase = "enrol"    // the machine is connected to Azure Arc and has its roles
+	Prove    Phase = "prove"    // the credential is accepted by issuer and API server
+	Cordon   Phase = "cordon"   // the Node takes no new pods
+	Drain    Phase = "drain"    // its pods move to other nodes
+	Apply    Phase = "apply"    // the machine is changed
+	Restore  Phase = "restore"  // the machine is changed back, without any network
+	Gate     Phase = "gate"     // the node proves that it is healthy
+	Commit   Phase = "commit"   // the generation is recorded as healthy
+	Farewell Phase = "farewell" // the Node object and what is in Azure are deleted
+	Undo     Phase = "undo"     // the machine goes back to what the ledger remembers
+	Erase    Phase = "erase"    // the agent's own records go
+)
+
+// table says which phases a kind has, in their order. A join downloads while it works, so its
+// prefetch only begins the downloads; only a change of the Kubernetes minor version drains.
+var table = map[Kind][]Phase{
+	Join:     {Prefetch, Enrol, Apply, Gate, Commit},
+	Change:   {Prefetch, Enrol, Prove, Cordon, Drain, Apply, Gate, Commit},
+	Repair:   {Prefetch, Enrol, Apply, Gate, Commit},
+	Rollback: {Restore, Gate, Commit},
+	Leave:    {Drain, Farewell, Undo, Erase},
+}
+
+// Phases returns the phases of a kind in order.
+func Phases(k Kind) []Phase { return slices.Clone(table[k]) }
+
+// touches tells whether a phase changes the machine, so that its failure has to be rolled back.
+func touches(p Phase) bool { return p == Apply || p == Gate || p == Commit }
+
+// Transition is one change under way.
+type Transition struct {
+	Kind Kind `json:"kind"`
+	// From and To are ids of generations. From is "" for a first join, To for leaving.
+	From  string `json:"from,omitempty"`
+	To    string `json:"to,omitempty"`
+	Phase Phase  `json:"phase"`
+	// Attempt counts the processes that have worked on it.
+	Attempt int       `json:"attempt"`
+	Began   time.Time `json:"began"`
+	// Drains tells that the pods move away before the machine is changed.
+	Drains bool `json:"drains,omitempty"`
+	// Cordoned tells that this transition has cordoned the Node, so it is the one that uncordons
+	// it.
+	Cordoned bool `json:"cordoned,omitempty"`
+	// Cluster is where the API server is for To, when that differs from what was proved.
+	Cluster *Cluster `json:"cluster,omitempty"`
+	// Ungated repairs do not wait until the node has proved to be healthy, and Things, if any, are
+	// the only ones that are repaired.
+	Ungated bool     `json:"ungated,omitempty"`
+	Things  []string `json:"things,omitempty"`
+	// Cause is why: of a rollback, what failed.
+	Cause string `json:"cause,omitempty"`
+	// Leave says how the machine is given back.
+	Leave *Options `json:"leave,omitempty"`
+}
+
+// Cluster is the address of an API server and the PEM certificates that it is verified with.
+type Cluster struct {
+	Server string `json:"server"`
+	CA     string `json:"ca"`
+}
+
+// Options say how a machine stops being a node.
+type Options struct {
+	// KeepArc leaves the machine registered with Azure Arc.
+	KeepArc bool `json:"keepArc,omitempty"`
+	// DrainTimeout bounds the wait for pods to move; 0 does not drain.
+	DrainTimeout time.Duration `json:"drainTimeout"`
+	// KeepUnmanaged does not evict pods that no controller replaces, KeepEmptyDir none that have
+	// data in an emptyDir volume.
+	KeepUnmanaged bool `json:"keepUnmanaged,omitempty"`
+	KeepEmptyDir  bool `json:"keepEmptyDir,omitempty"`
+}
+
+// Back returns the rollback of a change that failed.
+func (t Transition) Back(cause error, now time.Time) Transition {
+	return Transition{
+		Kind: Rollback, From: t.To, To: t.From, Phase: Restore, Began: now,
+		Cordoned: t.Cordoned, Cause: cause.Error(),
+	}
+}

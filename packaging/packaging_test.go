@@ -1,0 +1,71 @@
+package packaging
+
+import (
+	"bufio"
+	"strings"
+	"testing"
+	"time"
+)
+
+// setting returns what the [Service] section of the unit says, all of it where a name occurs often.
+func setting(name string) []string {
+	var found []string
+	lines := bufio.NewScanner(strings.NewReader(AgentUnit))
+	for lines.Scan() {
+		if key, value, ok := strings.Cut(lines.Text(), "="); ok && key == name {
+			found = append(found, value)
+		}
+	}
+	return found
+}
+
+// READY does not wait for the cluster, so the start has an end, and boot does not hang.
+func TestAgentUnitStartIsBounded(t *testing.T) {
+	for _, name := range []string{"TimeoutStartSec", "TimeoutStopSec"} {
+		values := setting(name)
+		if len(values) != 1 {
+			t.Fatalf("%s is given %d times", name, len(values))
+		}
+		if d, err := time.ParseDuration(values[0] + "s"); err != nil || d > 2*time.Minute {
+			t.Errorf("%s=%s is not a number of seconds up to two minutes", name, values[0])
+		}
+	}
+	if got := setting("RestartPreventExitStatus"); len(got) != 1 || got[0] != "3" {
+		t.Errorf("RestartPreventExitStatus is %v; a wrong configuration must not restart the agent", got)
+	}
+}
+
+func TestAgentUnitHardening(t *testing.T) {
+	for name, want := range map[string]string{
+		"NoNewPrivileges":         "yes",
+		"LockPersonality":         "yes",
+		"RestrictRealtime":        "yes",
+		"RestrictNamespaces":      "yes",
+		"SystemCallArchitectures": "native",
+		"UMask":                   "0077",
+	} {
+		if got := setting(name); len(got) != 1 || got[0] != want {
+			t.Errorf("%s is %v, want %s", name, got, want)
+		}
+	}
+	dropped := strings.Join(setting("CapabilityBoundingSet"), " ")
+	if !strings.Contains(dropped, "CAP_SYS_TIME") {
+		t.Errorf("the agent may set the clock: CapabilityBoundingSet is %s", dropped)
+	}
+}
+
+// In a mount namespace of its own the agent would unmount pods' volumes for itself only, and then
+// delete what is in them. ProtectClock= makes none, but takes away block devices.
+func TestAgentUnitHasTheHostsMounts(t *testing.T) {
+	for _, name := range []string{
+		"BindPaths", "BindReadOnlyPaths", "DynamicUser", "ExecPaths", "InaccessiblePaths", "MountAPIVFS",
+		"NoExecPaths", "PrivateDevices", "PrivateMounts", "PrivateTmp", "PrivateUsers", "ProcSubset",
+		"ProtectClock", "ProtectControlGroups", "ProtectHome", "ProtectHostname", "ProtectKernelLogs",
+		"ProtectKernelModules", "ProtectKernelTunables", "ProtectProc", "ProtectSystem",
+		"ReadOnlyPaths", "ReadWritePaths", "RootDirectory", "RootImage", "TemporaryFileSystem", "User",
+	} {
+		if got := setting(name); len(got) > 0 {
+			t.Errorf("the agent's unit has %s=%s", name, got[0])
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/lab"
+)
+
+// Neither a boot nor `systemctl enable --now` hangs on the cluster: without an API server, which is
+// not a Node that is missing, the machine boots, drift is reported, and the node is one again when
+// the API server is back.
+func TestBootWithoutAPIServer(t *testing.T) {
+	ctx := t.Context()
+	m, fresh := machine(t, "boot-1"), machine(t, "boot-2")
+	serve(t, m)
+	before := kubelet(t, m)
+	stopAPIServer(t)
+	if got := status(t, m).condition("NodeRegistered"); !strings.HasPrefix(got, "Unknown/") {
+		t.Errorf("NodeRegistered is %q", got)
+	}
+	if now := kubelet(t, m); now != before {
+		t.Errorf("kubelet is %s, was %s", now, before)
+	}
+	if err := bench.StopMachine(ctx, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(m.Root, "etc/kubernetes/kubelet.yaml"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := bench.StartMachine(ctx, m); err != nil { // it waits for `systemctl is-system-running`
+		t.Fatal(err)
+	}
+	t.Logf("booted in %.1f s", time.Since(began).Seconds())
+	up := []string{"systemctl", "is-active", "multi-user.target", "aks-flex-node-agent"}
+	if out, code := inside(t, m, up...); code != 0 {
+		t.Errorf("the machine is not up: %s", out)
+	}
+	eventually(t, 30*time.Second, "the drift in the status file", func() bool {
+		return slices.ContainsFunc(statusFile(t, m).Drift, func(f finding) bool {
+			return f.Key == "path:/etc/kubernetes/kubelet.yaml"
+		})
+	})
+	enable(t, fresh)
+	// No other verb is refused because the daemon waits for the cluster.
+	if out, code := flex(t, m, "drift"); code != 2 {
+		t.Errorf("drift: exit code %d\n%s", code, out)
+	}
+	startAPIServer(t)
+	eventually(t, time.Minute, "both Nodes", func() bool { return ready(t, m) && ready(t, fresh) })
+	for _, node := range []lab.Machine{m, fresh} {
+		eventually(t, 30*time.Second, "the status of "+node.Name, func() bool {
+			return status(t, node).Ready == "True"
+		})
+	}
+}

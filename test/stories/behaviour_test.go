@@ -1,0 +1,206 @@
+package stories
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// behaviour is what the cluster can be made to do; set changes it.
+type behaviour struct {
+	// at is where the API server answers. Other names do not resolve, at other addresses nobody
+	// answers.
+	at string
+	// served is the certificate that it shows; nil is that of httptest.
+	served *tls.Certificate
+	// strangers are the identities of Azure whose tokens it does not accept.
+	strangers []string
+	// bootstrappers lets every identity ask for a node's certificate, as a ClusterRole does.
+	bootstrappers bool
+	// silent forbids everybody to ask who he is.
+	silent bool
+	// lapsed is a kubelet that does not renew its lease.
+	lapsed bool
+	// unlabelled forbids nodes to change their labels.
+	unlabelled bool
+	// reports changes what a kubelet that starts reports.
+	reports func(*corev1.Node)
+	// pods run on the node; a disruption budget does not let those go that are guarded.
+	pods    []corev1.Pod
+	guarded []string
+	// evicted are the pods that have gone, with what the Node was like then.
+	evicted []string
+}
+
+// shows is the certificate of a handshake.
+func (c *cluster) shows(*tls.ClientHelloInfo) (*tls.Config, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.served == nil {
+		return nil, nil // httptest's
+	}
+	return &tls.Config{Certificates: []tls.Certificate{*c.served}}, nil
+}
+
+func (c *cluster) stranger(oid string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Contains(c.strangers, oid)
+}
+
+func (c *cluster) bootstraps(oid, what string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bootstrappers && oid != "" && what == "certificatesigningrequests"
+}
+
+// saysNothing forbids a request, if that is so.
+func (c *cluster) saysNothing(w http.ResponseWriter) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.silent {
+		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+	}
+	return c.silent
+}
+
+func (c *cluster) lapses() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lapsed
+}
+
+// authority is a CA, with the API server's certificate of it.
+type authority struct {
+	trusted []byte // PEM
+	server  tls.Certificate
+}
+
+// authority makes a new CA; the API server's certificate is for its address and the given names.
+func (c *cluster) authority(names ...string) authority {
+	ca, caKey := c.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: fmt.Sprintf("ca-%d", time.Now().UnixNano())}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, nil, nil)
+	leaf, key := c.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "kube-apiserver"}, DNSNames: names,
+		IPAddresses: []net.IP{net.ParseIP("127.0.0.1")},
+	}, ca, caKey)
+	return authority{
+		trusted: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw}),
+		server:  tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key},
+	}
+}
+
+// adopt has the API server show its certificate of a CA.
+func (c *cluster) adopt(a authority) {
+	c.set(func() { c.served, c.caPEM = &a.server, a.trusted })
+}
+
+// newCA replaces the cluster's CA, as `az aks rotate-certs` does.
+func (c *cluster) newCA(names ...string) { c.adopt(c.authority(names...)) }
+
+// sign makes a certificate for an hour; without an issuer it is its own.
+func (c *cluster) sign(
+	template, issuer *x509.Certificate, issuerKey *ecdsa.PrivateKey,
+) (*x509.Certificate, *ecdsa.PrivateKey) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if issuer == nil {
+		issuer, issuerKey = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer, key.Public(), issuerKey)
+	if err != nil {
+		panic(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		panic(err)
+	}
+	return cert, key
+}
+
+// move gives the API server another address: "api-2.example:6443".
+func (c *cluster) move(at string) {
+	c.set(func() { c.at, c.URL = at, "https://"+at })
+}
+
+func (c *cluster) listPods(w http.ResponseWriter, _ *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reply(w, corev1.PodList{
+		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: c.behaviour.pods,
+	})
+}
+
+// run puts pods on the node; each runs.
+func (c *cluster) run(names ...string) {
+	c.set(func() {
+		for _, name := range names {
+			started := metav1.Now()
+			c.behaviour.pods = append(c.behaviour.pods, corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				Spec:       corev1.PodSpec{NodeName: "edge-1"},
+				Status:     corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &started},
+			})
+		}
+	})
+}
+
+// ignore binds a pod to the node that kubelet does not begin with.
+func (c *cluster) ignore(name string) {
+	c.set(func() {
+		c.behaviour.pods = append(c.behaviour.pods, corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+				CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))},
+			Spec:   corev1.PodSpec{NodeName: "edge-1"},
+			Status: corev1.PodStatus{Phase: corev1.PodPending},
+		})
+	})
+}
+
+// clear removes all pods.
+func (c *cluster) clear() { c.set(func() { c.behaviour.pods = nil }) }
+
+// evict moves a pod away at once, unless a disruption budget guards it.
+func (c *cluster) evict(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := r.PathValue("name")
+	if slices.Contains(c.guarded, name) {
+		fail(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
+		return
+	}
+	c.behaviour.pods = slices.DeleteFunc(c.behaviour.pods, func(p corev1.Pod) bool {
+		return p.Name == name
+	})
+	n := c.nodes["edge-1"]
+	c.evicted = append(c.evicted, fmt.Sprintf("%s from %s, cordoned: %v",
+		name, n.Status.NodeInfo.KubeletVersion, n.Spec.Unschedulable))
+	done := metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	reply(w, metav1.Status{TypeMeta: done, Status: "Success"})
+}
+
+// node1 is a copy of the Node edge-1.
+func (c *cluster) node1() corev1.Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return *c.nodes["edge-1"].DeepCopy()
+}

@@ -1,0 +1,297 @@
+package stories
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// pki is what the cluster trusts now, as Azure and its operator hand it out.
+func (c *cluster) pki() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(c.caPEM)
+}
+
+// knowing makes the node Ready only while its kubelet was started with the cluster's address and
+// CA.
+func (w *world) knowing() {
+	var knows atomic.Bool
+	start, ready := w.systemd.OnStart, w.cluster.ready
+	w.systemd.OnStart = func(unit, text string) error {
+		if unit != "kubelet.service" {
+			return start(unit, text)
+		}
+		err := start(unit, text)
+		kubeconfig, _ := os.ReadFile(filepath.Join(w.root, "/var/lib/kubelet/kubeconfig"))
+		_, rest, _ := strings.Cut(string(kubeconfig), "certificate-authority-data: ")
+		ca, _ := base64.StdEncoding.DecodeString(strings.Fields(strings.Map(plain, rest) + " x")[0])
+		knows.Store(strings.Contains(string(ca), w.cluster.pki()) &&
+			strings.Contains(string(kubeconfig), w.cluster.URL))
+		return err
+	}
+	w.cluster.ready = func(name string) bool { return knows.Load() && ready(name) }
+}
+
+// plain makes spaces of what ends a word of YAML.
+func plain(r rune) rune {
+	if strings.ContainsRune("},\n", r) {
+		return ' '
+	}
+	return r
+}
+
+// bindings is where the agent takes the API server to be.
+func (w *world) bindings() (b struct{ Server, CA, ClusterUID string }) {
+	w.t.Helper()
+	data, err := os.ReadFile(filepath.Join(w.root, agent.StateDir, "bindings.json"))
+	if err = errors.Join(err, json.Unmarshal(data, &b)); err != nil {
+		w.t.Fatal(err)
+	}
+	return b
+}
+
+// daemonReconciles is what the daemon does when it starts, and when a check asks for it.
+func (w *world) daemonReconciles() error {
+	return w.run(func(ctx context.Context, a *agent.Agent) error {
+		return w.watcher(a).Reconcile(ctx)
+	})
+}
+
+func (w *world) watcher(a *agent.Agent) *agent.Watcher {
+	return &agent.Watcher{Agent: a, Load: func() (agent.Input, error) {
+		return agent.Input{Config: w.config, Origin: "file"}, nil
+	}}
+}
+
+// condition is one condition of the node's status.
+func (w *world) condition(name string) health.Condition {
+	w.t.Helper()
+	var status agent.Status
+	err := w.run(func(ctx context.Context, a *agent.Agent) (err error) {
+		status, err = a.Status(ctx)
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range status.Conditions {
+		if c.Type == name {
+			return c
+		}
+	}
+	w.t.Fatalf("there is no condition %s", name)
+	return health.Condition{}
+}
+
+// publish has Azure say where the API server is now.
+func (w *world) publish(sim *azuresim.Sim) {
+	sim.AddCluster(azuresim.Cluster{
+		ID: clusterID, Server: w.cluster.URL, CA: w.cluster.pki(), Entra: true, AzureRBAC: true,
+	})
+}
+
+// follows fails unless the node follows the cluster as it is now, and accepts the former CA too.
+func (w *world) follows(former string) {
+	w.t.Helper()
+	now := w.cluster.pki()
+	b := w.bindings()
+	if b.Server != w.cluster.URL || !strings.Contains(b.CA, now) || !strings.Contains(b.CA, former) {
+		w.t.Errorf("the bindings are %+v", b)
+	}
+	ca := w.read("/etc/kubernetes/certs/ca.crt")
+	if !strings.Contains(ca, now) || !strings.Contains(ca, former) {
+		w.t.Errorf("kubelet's clients are verified with %s", ca)
+	}
+	if report, err := w.drift(false); err != nil || len(report.Changes) > 0 {
+		w.t.Errorf("drift: %v %+v", err, report.Changes)
+	}
+	if c := w.condition(health.NodeReady); c.Status != health.True {
+		w.t.Errorf("the Node is not Ready: %s", c.Message)
+	}
+}
+
+// The API server has another CA, or another address, and Azure knows. bootstrap and the daemon ask
+// again, kubelet is restarted with what they were told, and a later rollback uses that.
+func TestClusterChanges(t *testing.T) {
+	changes := map[string]func(*cluster){
+		"CA":      func(c *cluster) { c.newCA("api-1.example") },
+		"address": func(c *cluster) { c.move("api-2.example:6443") },
+		"both":    func(c *cluster) { c.newCA("api-2.example"); c.move("api-2.example:6443") },
+	}
+	verbs := map[string]func(*world) error{
+		"bootstrap": func(w *world) error { _, err := w.bootstrap(); return err },
+		"daemon":    (*world).daemonReconciles,
+	}
+	for what, change := range changes {
+		for verb, run := range verbs {
+			for _, credential := range []string{"token", "certificate"} {
+				t.Run(what+"/"+verb+"/"+credential, func(t *testing.T) {
+					t.Parallel()
+					w, sim := azureWorld(t)
+					w.cluster.newCA("api-1.example", "api-2.example")
+					w.cluster.move("api-1.example:6443")
+					w.publish(sim)
+					w.config = w.configuration(w.secret(canary, credential))
+					w.config.Agent.ReadyTimeout = "6s"
+					w.knowing()
+					if _, err := w.bootstrap(); err != nil {
+						t.Fatal(err)
+					}
+					former, applied := w.cluster.pki(), w.pointer("applied")
+					change(w.cluster)
+					w.publish(sim)
+					if err := run(w); err != nil {
+						t.Fatalf("%v", err)
+					}
+					w.follows(former)
+					if list := w.rejected(); len(list) > 0 {
+						t.Errorf("rejected: %+v", list)
+					}
+					if now := w.pointer("applied"); now != applied {
+						t.Errorf("the generation is %.12s, want %.12s: nothing else has changed", now, applied)
+					}
+					w.goesBackTo(former)
+				})
+			}
+		}
+	}
+}
+
+// goesBackTo has a change fail: the node goes back, and follows the cluster as it is now.
+func (w *world) goesBackTo(former string) {
+	w.t.Helper()
+	w.refuseChangedKubelet()
+	healthy := w.config
+	w.config.Node.MaxPods = 42
+	if _, err := w.bootstrap(); !rolledBack(err) {
+		w.t.Errorf("the error is %v; want that the change was rolled back", err)
+	}
+	w.config = healthy
+	if _, err := w.bootstrap(); err != nil {
+		w.t.Errorf("the configuration of before: %v", err)
+	}
+	w.follows(former)
+}
+
+// A configuration that names the new CA is accepted before the API server has changed to it, and
+// while other API servers of the cluster still have the former one.
+func TestCAsOverlap(t *testing.T) {
+	w := newWorld(t)
+	w.knowing()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	former, next := w.cluster.pki(), w.cluster.authority()
+	w.config = w.configuration(func(c map[string]any) {
+		kubelet := c["node"].(map[string]any)["kubelet"].(map[string]any)
+		kubelet["caCertData"] = base64.StdEncoding.EncodeToString(next.trusted)
+	})
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatalf("with the new CA, before the API server has it: %v", err)
+	}
+	w.follows(former)
+	w.cluster.adopt(next)
+	if result, err := w.bootstrap(); err != nil || result.Changes != 0 {
+		t.Errorf("with the API server changed: %d changes, %v", result.Changes, err)
+	}
+	w.follows(former)
+}
+
+// What answers under the new address is another cluster: the node remains what it is.
+func TestAnotherCluster(t *testing.T) {
+	for _, verb := range []func(*world) error{
+		(*world).daemonReconciles, func(w *world) error { _, err := w.bootstrap(); return err },
+	} {
+		w, sim := azureWorld(t)
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		applied, since := w.pointer("applied"), w.kubeletSince()
+		w.cluster.newCA("api-1.example")
+		w.cluster.set(func() { w.cluster.uid = "00000000-0000-0000-0000-00000000c2c2" })
+		w.publish(sim)
+		err := verb(w)
+		if err == nil || !strings.Contains(err.Error(), "another cluster") ||
+			!strings.Contains(err.Error(), "aks-flex-node unbootstrap") {
+			t.Errorf("the error is %v; want what to do about another cluster", err)
+		}
+		w.goesOn(applied, since)
+		if list := w.rejected(); len(list) > 0 {
+			t.Errorf("rejected: %+v", list)
+		}
+	}
+}
+
+// A machine that nobody tells where its cluster is now says that it needs a new configuration, and
+// takes it.
+func TestNewConfigurationNeeded(t *testing.T) {
+	w := newWorld(t)
+	w.config.Agent.ReadyTimeout = "300ms"
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	former, applied := w.cluster.pki(), w.pointer("applied")
+	since := w.kubeletSince()
+	w.cluster.newCA("api-1.example")
+	const want = "a new configuration"
+	c := w.condition(health.APIServerReachable)
+	if c.Status != health.False || !strings.Contains(c.Message, want) ||
+		!strings.Contains(c.Message, "node.kubelet.caCertData") {
+		t.Errorf("the condition is %+v", c)
+	}
+	_, refused := w.bootstrap()
+	for name, err := range map[string]error{"bootstrap": refused, "daemon": w.daemonReconciles()} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s says %v; want that it needs %s", name, err, want)
+		}
+	}
+	w.goesOn(applied, since)
+	w.knowing()
+	w.config = w.configuration()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.follows(former)
+}
+
+// A node that cannot follow its cluster has not been given a bad configuration: it follows as soon
+// as it can.
+func TestCannotFollowYet(t *testing.T) {
+	w, sim := azureWorld(t)
+	w.knowing()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	former, start := w.cluster.pki(), w.systemd.OnStart
+	w.cluster.newCA("api-1.example")
+	w.publish(sim)
+	w.systemd.OnStart = func(unit, text string) error {
+		ca := w.read("/etc/kubernetes/certs/ca.crt")
+		if unit == "kubelet.service" && strings.Contains(ca, w.cluster.pki()) {
+			return errors.New("this kubelet does not start")
+		}
+		return start(unit, text)
+	}
+	if err := w.daemonReconciles(); !rolledBack(err) {
+		t.Errorf("the error is %v; want that it was rolled back", err)
+	}
+	if list := w.rejected(); len(list) > 0 {
+		t.Errorf("rejected: %+v", list)
+	}
+	w.systemd.OnStart = start
+	if err := w.daemonReconciles(); err != nil {
+		t.Fatal(err)
+	}
+	w.follows(former)
+}

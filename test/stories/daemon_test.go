@@ -1,0 +1,383 @@
+package stories
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+const panicSysctl = "/proc/sys/kernel/panic"
+
+// The daemon joins the cluster, and says READY before it does anything.
+func TestDaemonJoins(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		before := s.tree()
+		s.cluster.set(func() { s.cluster.down = true })
+		s.start()
+		if ready := s.told("READY=1"); len(ready) != 1 {
+			t.Fatalf("told %v", s.messages)
+		}
+		s.sleep(time.Hour)
+		s.same(before)
+		if status := s.told("STATUS="); len(status) == 0 {
+			t.Error("systemd was not told why")
+		}
+		var pauses []time.Duration
+		for i := 1; i < len(s.loads); i++ {
+			pauses = append(pauses, s.loads[i].Sub(s.loads[i-1]))
+		}
+		for i, want := range []int{5, 10, 20, 40, 80, 160, 300, 300, 300} {
+			w := time.Duration(want) * time.Second
+			if len(pauses) <= i || pauses[i] < w*8/10 || pauses[i] > w*12/10 {
+				t.Errorf("the pauses are %v; number %d is not about %s", pauses, i, w)
+			}
+		}
+		s.cluster.set(func() { s.cluster.down = false })
+		s.until(6*time.Minute+time.Minute, "the machine is a node", s.isReady)
+		s.healthy("110")
+		if c, bad := health.First(s.is().Conditions); bad && c.Status == health.False {
+			t.Errorf("condition %+v", c)
+		}
+	})
+}
+
+// An outage that begins before the daemon is restarted: it is in charge at once, tells what drifts,
+// and repairs it, all without a network (M6, M7).
+func TestOutageBeforeRestart(t *testing.T) {
+	for name, silence := range map[string]func(s *service){
+		"refused":   func(s *service) { s.cluster.set(func() { s.cluster.down = true }) },
+		"swallowed": func(s *service) { s.set(func() { s.hole = true }) },
+	} {
+		for _, p := range []string{"report", "repair"} {
+			t.Run(name+" "+p, func(t *testing.T) {
+				story(t, func(t *testing.T, s *service) {
+					s.edit(policy(p))
+					s.join()
+					s.end()
+					silence(s)
+					s.set(func() { s.messages = nil })
+					s.write(panicSysctl, "0\n")
+					s.start()
+					if ready := s.told("READY=1"); len(ready) != 1 {
+						t.Fatalf("told %v", s.messages)
+					}
+					if p == "repair" {
+						s.until(2*time.Minute, "repaired", func() bool { return !s.reverted() })
+						s.sleep(2 * time.Minute)
+					}
+					s.sleep(2 * time.Minute)
+					if drifts := s.drifts(); slices.Contains(drifts, "sysctl:kernel.panic") != (p == "report") {
+						t.Errorf("drift is %v", drifts)
+					}
+					if c := s.condition(health.APIServerReachable); c.Status != health.False {
+						t.Errorf("the condition is %+v", c)
+					}
+					if c := s.condition(health.NodeRegistered); c.Status != health.Unknown {
+						t.Errorf("an API server that does not answer is not a missing Node: %+v", c)
+					}
+					if at := s.is().CheckedAt; time.Since(at) > 2*time.Minute {
+						t.Errorf("checked last %s ago", time.Since(at))
+					}
+				})
+			})
+		}
+	}
+}
+
+// A worker that is stuck in a call that never returns is not fed (M5).
+func TestStuckWorker(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.join()
+		release := make(chan struct{})
+		t.Cleanup(func() { close(release) })
+		s.onKubelet(func() error { <-release; return nil })
+		fed := len(s.told("WATCHDOG=1"))
+		s.sleep(15 * time.Minute)
+		if again := len(s.told("WATCHDOG=1")); again != fed+10 {
+			t.Errorf("fed %d times in 15 minutes", again-fed)
+		}
+		s.edit(pods(42))
+		s.sleep(10 * time.Minute)
+		fed = len(s.told("WATCHDOG=1"))
+		s.sleep(30 * time.Minute)
+		if again := len(s.told("WATCHDOG=1")); again != fed {
+			t.Errorf("a stuck worker was fed %d times", again-fed)
+		}
+	})
+}
+
+// A worker that waits for an API server which swallows everything makes progress all the same: it
+// is fed.
+func TestWaitingWorkerIsFed(t *testing.T) {
+	for name, joined := range map[string]bool{"join": false, "change": true} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(t *testing.T, s *service) {
+				s.edit(readyTimeout("30m"))
+				if joined {
+					s.join()
+					s.edit(readyTimeout("30m"), pods(42))
+				}
+				s.onKubelet(func() error { s.set(func() { s.hole = true }); return nil })
+				if !joined {
+					s.start()
+				}
+				s.until(time.Minute, "kubelet was started", func() bool {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return s.hole
+				})
+				fed := len(s.told("WATCHDOG=1"))
+				s.sleep(15 * time.Minute)
+				if again := len(s.told("WATCHDOG=1")); again < fed+10 {
+					t.Errorf("fed %d times in 15 minutes of waiting", again-fed)
+				}
+				s.set(func() { s.hole = false })
+				s.until(2*time.Minute, "the node is healthy", func() bool {
+					return s.is().Ready == "True" && s.is().Transition == nil
+				})
+			})
+		})
+	}
+}
+
+// hold takes the lock as another verb does.
+func (s *service) hold(verb string) (release func()) {
+	s.t.Helper()
+	file, err := os.OpenFile(filepath.Join(s.root, agent.RunDir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		err = json.NewEncoder(file).Encode(agent.Holder{PID: 4711, Verb: verb, Since: time.Now()})
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return func() { file.Close() }
+}
+
+// While another verb is at work the daemon changes nothing, and goes on watching; that is no
+// failure, and no drift that keeps coming back.
+func TestBusyLock(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.edit(policy("repair"))
+		s.join()
+		release := s.hold("bootstrap")
+		s.write(panicSysctl, "0\n")
+		s.sleep(3 * time.Minute)
+		s.edit(policy("repair"), pods(42))
+		s.sleep(10 * time.Minute)
+		if is := maxPods(s.root); is != "110" || s.read(panicSysctl) != "0\n" {
+			t.Errorf("the node takes %s pods while another verb is at work", is)
+		}
+		if drifts := s.drifts(); !slices.Equal(drifts, []string{"sysctl:kernel.panic"}) {
+			t.Errorf("drift is %v", drifts)
+		}
+		if c := s.condition(health.HostAsConfigured); c.Reason != "Drift" {
+			t.Errorf("the condition is %+v", c)
+		}
+		release()
+		s.until(15*time.Second, "applied", s.takes("42"))
+		s.healthy("42")
+	})
+}
+
+// A second daemon is refused, and says who is the first; the next one after the first has ended is
+// not.
+func TestSecondDaemon(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.join()
+		err := s.process().Claim()
+		locked, ok := errors.AsType[*agent.LockedError](err)
+		if !ok || locked.Holder.Verb != "agent" || locked.Holder.PID != os.Getpid() {
+			t.Errorf("a second daemon ends with %v", err)
+		}
+		s.restart()
+		s.healthy("110")
+	})
+}
+
+// waiting has the daemon wait for an API server that does not answer: for its join, or for the
+// proof of a change.
+func (s *service) waiting(joined bool) {
+	s.t.Helper()
+	s.edit(readyTimeout("20m"))
+	if joined {
+		s.join()
+		s.edit(readyTimeout("20m"), pods(42))
+	}
+	silent := true
+	s.onKubelet(func() error {
+		s.cluster.set(func() { s.cluster.down = silent })
+		return nil
+	})
+	if !joined {
+		s.start()
+	}
+	s.sleep(time.Minute)
+	s.cluster.set(func() { silent = false })
+}
+
+// While the daemon waits for a server, other verbs are not refused; and what they do is not undone.
+func TestVerbsWhileWaiting(t *testing.T) {
+	for name, joined := range map[string]bool{"join": false, "change": true} {
+		t.Run("bootstrap during a "+name, func(t *testing.T) {
+			story(t, func(t *testing.T, s *service) {
+				s.waiting(joined)
+				s.cluster.set(func() { s.cluster.down = false })
+				in, err := s.load()
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = s.run(func(ctx context.Context, a *agent.Agent) error {
+					_, err := a.Bootstrap(ctx, in)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.healthy(map[bool]string{false: "110", true: "42"}[joined])
+			})
+		})
+		t.Run("unbootstrap during a "+name, func(t *testing.T) {
+			story(t, func(t *testing.T, s *service) {
+				before := s.tree()
+				s.waiting(joined)
+				s.cluster.set(func() { s.cluster.down = false })
+				if err := s.unbootstrap(); err != nil {
+					t.Fatal(err)
+				}
+				s.left()
+				s.same(before)
+			})
+		})
+	}
+}
+
+// What becomes of drift is a policy.
+func TestPolicies(t *testing.T) {
+	for _, p := range []string{"report", "repair", "off"} {
+		t.Run(p, func(t *testing.T) {
+			story(t, func(t *testing.T, s *service) {
+				s.edit(policy(p))
+				s.join()
+				s.harm()
+				s.sleep(5 * time.Minute)
+				repaired := s.read(panicSysctl) != "0\n"
+				if repaired != (p == "repair") {
+					t.Errorf("repaired: %v", repaired)
+				}
+				drifts, want := s.drifts(), []string{
+					"path:/etc/kubernetes/kubelet.yaml", "path:/usr/local/bin/kubelet", "sysctl:kernel.panic",
+					"unit:kubelet.service",
+				}
+				if p != "report" {
+					want = nil
+				}
+				if !slices.Equal(drifts, want) {
+					t.Errorf("drift is %v, want %v", drifts, want)
+				}
+				status := map[string]health.Status{
+					"report": health.False, "repair": health.True, "off": health.Unknown,
+				}[p]
+				if c := s.condition(health.HostAsConfigured); c.Status != status {
+					t.Errorf("the condition is %+v, want %s", c, status)
+				}
+				if (s.is().Ready == "True") != repaired {
+					t.Errorf("the node is %s", s.raw())
+				}
+			})
+		})
+	}
+}
+
+// What somebody keeps changing is repaired three times in an hour, in however many processes, and
+// however clean the checks in between are (M8).
+func TestRepairBudget(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.edit(policy("repair"))
+		s.join()
+		revert := func() bool {
+			s.write(panicSysctl, "0\n")
+			s.sleep(2 * time.Minute)
+			return s.read(panicSysctl) != "0\n"
+		}
+		for i := range 3 {
+			if !revert() {
+				t.Fatalf("repair %d was not made", i)
+			}
+			s.sleep(10 * time.Minute)
+			s.restart()
+		}
+		if revert() {
+			t.Error("repaired a fourth time within an hour")
+		}
+		s.restart()
+		s.sleep(5 * time.Minute)
+		if s.read(panicSysctl) != "0\n" {
+			t.Error("the next daemon has repaired it")
+		}
+		if c := s.condition(health.HostAsConfigured); c.Reason != "RepairBudgetExhausted" {
+			t.Errorf("the condition is %+v", c)
+		}
+		if !strings.Contains(s.log.String(), "drift keeps coming back") {
+			t.Error("the log does not tell")
+		}
+		s.write("/etc/modules-load.d/aks-flex-node.conf", "changed")
+		s.until(2*time.Minute, "something else is repaired", func() bool {
+			return s.read("/etc/modules-load.d/aks-flex-node.conf") != "changed"
+		})
+		right := s.read("/etc/modules-load.d/aks-flex-node.conf")
+		s.write(panicSysctl, "10\n")
+		release := s.hold("bootstrap")
+		s.write("/etc/modules-load.d/aks-flex-node.conf", "changed")
+		s.sleep(2 * time.Minute)
+		if c := s.condition(health.HostAsConfigured); c.Reason != "Drift" {
+			t.Errorf("the condition of what is not exhausted is %+v", c)
+		}
+		release()
+		s.until(2*time.Minute, "it is repaired", func() bool {
+			return s.read("/etc/modules-load.d/aks-flex-node.conf") == right
+		})
+		s.write(panicSysctl, "0\n")
+		s.sleep(30 * time.Minute)
+		s.until(30*time.Minute, "repaired after an hour", func() bool { return !s.reverted() })
+		s.healthy("110")
+	})
+}
+
+// A check of a healthy node runs no program, reads no journal, and writes nothing but its own
+// status.
+func TestCheckIsCheap(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.join()
+		s.sleep(5 * time.Minute)
+		before, touches := s.tree(), s.touched()
+		s.set(func() { s.journals, s.runs = 0, 0 })
+		checks := len(s.told("WATCHDOG=1"))
+		s.sleep(time.Hour)
+		if s.journals != 0 || s.runs != 0 {
+			t.Errorf("in an hour: %d journals read, %d programs run", s.journals, s.runs)
+		}
+		if again := s.touched() - touches; again > 150 || len(s.told("WATCHDOG=1")) == checks {
+			t.Errorf("in an hour: %d changes of the machine", again)
+		}
+		s.same(before)
+		s.sick.Store(true)
+		s.sleep(5 * time.Minute)
+		if s.journals == 0 {
+			t.Error("the journal is not read when kubelet is sick")
+		}
+	})
+}

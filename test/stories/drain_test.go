@@ -1,0 +1,132 @@
+package stories
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+)
+
+// A change of the minor version of Kubernetes moves the pods away first, from a Node that takes no
+// new ones, and takes back the cordon that it has made. No other change does.
+func TestDrainsForMinorVersion(t *testing.T) {
+	for _, tt := range []struct {
+		name, version string
+		cordoned      bool // by somebody else
+		drains        bool
+	}{
+		{name: "minor", version: "1.35.1", drains: true},
+		{name: "minor of a cordoned Node", version: "1.35.1", cordoned: true, drains: true},
+		{name: "back by a minor", version: "1.33.8", drains: true},
+		{name: "patch", version: "1.34.3"},
+		{name: "a setting", version: "1.34.4"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			w.cluster.run("web", "worker")
+			w.cluster.set(func() { w.cluster.nodes["edge-1"].Spec.Unschedulable = tt.cordoned })
+			w.config = w.configuration(w.kubernetes(tt.version, tt.version), nodeSetting("maxPods", 42))
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			var want []string
+			if tt.drains {
+				want = []string{"web from v1.34.4, cordoned: true", "worker from v1.34.4, cordoned: true"}
+			}
+			if diff := cmp.Diff(want, w.cluster.evicted); diff != "" {
+				t.Errorf("evicted (-want +got):\n%s", diff)
+			}
+			n := w.cluster.node1()
+			if n.Spec.Unschedulable != tt.cordoned || n.Status.NodeInfo.KubeletVersion != "v"+tt.version {
+				t.Errorf("the Node is cordoned: %v, its kubelet %s",
+					n.Spec.Unschedulable, n.Status.NodeInfo.KubeletVersion)
+			}
+			w.steady("afterwards")
+		})
+	}
+}
+
+// A change that fails after its drain goes back, and the Node takes pods again.
+func TestRollbackUncordons(t *testing.T) {
+	for _, cordoned := range []bool{false, true} {
+		w := newWorld(t)
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		w.cluster.run("web")
+		w.cluster.set(func() { w.cluster.nodes["edge-1"].Spec.Unschedulable = cordoned })
+		w.refuseChangedKubelet()
+		w.config = w.configuration(w.kubernetes("1.35.1", "1.35.1"), nodeSetting("maxPods", 42))
+		if _, err := w.bootstrap(); !rolledBack(err) {
+			t.Fatalf("the error is %v; want that the change was rolled back", err)
+		}
+		n := w.cluster.node1()
+		if n.Spec.Unschedulable != cordoned || n.Status.NodeInfo.KubeletVersion != "v1.34.4" {
+			t.Errorf("the Node is cordoned: %v, its kubelet %s",
+				n.Spec.Unschedulable, n.Status.NodeInfo.KubeletVersion)
+		}
+	}
+}
+
+// A drain that a disruption budget does not let finish leaves the node on its version, and gives it
+// back to the scheduler. It is no fault of the configuration, which is tried again.
+func TestDrainThatCannotFinish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		bootstrap := func() error {
+			_, err := w.agent().Bootstrap(t.Context(), agent.Input{Config: w.config, Origin: "file"})
+			return err
+		}
+		if err := bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		applied, since := w.pointer("applied"), w.kubeletSince()
+		w.cluster.run("web", "db")
+		w.cluster.set(func() { w.cluster.guarded = []string{"db"} })
+		healthy := w.config
+		w.config = w.configuration(w.kubernetes("1.35.1", "1.35.1"))
+		began := time.Now()
+		err := bootstrap()
+		if err == nil || !strings.Contains(err.Error(), "default/db a PodDisruptionBudget") ||
+			strings.Contains(err.Error(), "default/web") {
+			t.Errorf("the error is %v; want the pod that is in the way, and why", err)
+		}
+		if took := time.Since(began); took > 20*time.Minute {
+			t.Errorf("it took %s", took)
+		}
+		for _, pointer := range []string{"applied", "live"} {
+			if is := w.pointer(pointer); is != applied {
+				t.Errorf("%s is another generation", pointer)
+			}
+		}
+		n := w.cluster.node1()
+		if n.Spec.Unschedulable || w.kubeletVersion() != "v1.34.4" || w.kubeletSince() != since {
+			t.Errorf("the Node is cordoned: %v, its kubelet %s, started anew: %v",
+				n.Spec.Unschedulable, w.kubeletVersion(), w.kubeletSince() != since)
+		}
+		if list := w.rejected(); len(list) > 0 {
+			t.Errorf("rejected: %+v", list)
+		}
+		changed := w.config
+		w.config = healthy
+		report, err := w.agent().Drift(t.Context(), false)
+		if err != nil || len(report.Changes) > 0 {
+			t.Errorf("drift: %v %+v", err, report.Changes)
+		}
+		w.config = changed
+		w.cluster.set(func() { w.cluster.guarded = nil })
+		if err := bootstrap(); err != nil {
+			t.Errorf("with the budget satisfied: %v", err)
+		}
+		if is := w.cluster.node1().Status.NodeInfo.KubeletVersion; is != "v1.35.1" {
+			t.Errorf("kubelet is %s", is)
+		}
+	})
+}

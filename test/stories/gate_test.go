@@ -1,0 +1,228 @@
+package stories
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// illness is what is wrong with a node after a change.
+type illness struct {
+	// condition is the gate's condition that fails, says is part of what is reported.
+	condition, says string
+	// begin makes the node ill; what it returns makes it well again.
+	begin func(*world) (end func())
+	// change is the configuration's, beside another kubelet configuration.
+	change func(map[string]any)
+}
+
+func nodeSetting(key string, value any) func(map[string]any) {
+	return func(c map[string]any) { c["node"].(map[string]any)[key] = value }
+}
+
+// illnesses are one for each condition of the gate that a node can fail after it was changed.
+func illnesses() map[string]illness {
+	reports := func(change func(*corev1.Node)) func(*world) func() {
+		return func(w *world) func() {
+			w.cluster.set(func() { w.cluster.reports = change })
+			return func() { w.cluster.set(func() { w.cluster.reports = nil }) }
+		}
+	}
+	while := func(set func(w *world, on bool)) func(*world) func() {
+		return func(w *world) func() {
+			w.cluster.set(func() { set(w, true) })
+			return func() { w.cluster.set(func() { set(w, false) }) }
+		}
+	}
+	stops := func(unit string) func(*world) func() {
+		return func(w *world) func() {
+			timer := time.AfterFunc(50*time.Millisecond, func() {
+				_ = w.systemd.Stop(context.Background(), unit) // systemdtest has no error here
+			})
+			return func() { timer.Stop() }
+		}
+	}
+	return map[string]illness{
+		"containerd ends": {condition: health.ContainerdRunning, says: "does not run",
+			begin: stops("containerd.service")},
+		"kubelet ends": {condition: health.KubeletRunning, says: "does not run",
+			begin: stops("kubelet.service")},
+		"the credential is refused": {condition: health.CredentialValid, says: "401",
+			begin: while(func(w *world, on bool) { w.cluster.refused = on })},
+		"a proxy cuts the API server off": {condition: health.APIServerReachable, says: "proxy",
+			begin:  func(*world) func() { return func() {} },
+			change: func(c map[string]any) { c["proxy"] = map[string]any{"https": "http://127.0.0.1:9"} }},
+		"kubelet ends again and again": {condition: health.KubeletStable, says: "ended by itself",
+			begin: crashing},
+		"kubelet is not well": {condition: health.KubeletHealthy, says: "not healthy",
+			begin: while(func(w *world, on bool) { w.sick.Store(on) })},
+		"the lease is not renewed": {condition: health.LeaseRenewed, says: "lease",
+			begin: while(func(w *world, on bool) { w.cluster.lapsed = on })},
+		"another kubelet runs": {condition: health.RunsAsConfigured,
+			says:  "kubelet is 1.33.0, wanted is 1.34.4",
+			begin: reports(func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0" })},
+		"another containerd runs": {condition: health.RunsAsConfigured, says: "containerd is 1.7.1",
+			begin: reports(func(n *corev1.Node) {
+				n.Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.1"
+			})},
+		"fewer pods fit": {condition: health.RunsAsConfigured, says: "maxPods is 110, wanted is 42",
+			begin: reports(func(n *corev1.Node) { n.Status.Capacity = podCapacity("110") })},
+		"another address is announced": {condition: health.RunsAsConfigured, says: "the Node's address",
+			begin: reports(func(n *corev1.Node) { n.Status.Addresses[0].Address = "192.0.2.9" })},
+		"labels are refused": {condition: health.LabelsApplied, says: "example.com/site=south",
+			begin:  while(func(w *world, on bool) { w.cluster.unlabelled = on }),
+			change: nodeSetting("labels", map[string]any{"example.com/site": "south"})},
+		"a pod is not begun with": {condition: health.PodsSynchronized, says: "has not begun with 1 pod",
+			begin: func(w *world) func() { w.cluster.ignore("forgotten"); return w.cluster.clear }},
+		"the pod network does not work": {condition: health.NodeReady, says: "pod network",
+			begin: func(w *world) func() {
+				ready := w.cluster.ready
+				w.cluster.set(func() { w.cluster.ready = func(string) bool { return false } })
+				return func() { w.cluster.set(func() { w.cluster.ready = ready }) }
+			}},
+	}
+}
+
+// crashing is a kubelet that systemd starts again every few milliseconds.
+func crashing(w *world) func() {
+	ctx, end := context.WithCancel(w.t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			w.systemd.Crash("kubelet.service")
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	return func() { end(); <-ended }
+}
+
+// Each condition of the gate that fails after a change takes the node back, and is named as the
+// reason.
+func TestGate(t *testing.T) {
+	for name, ill := range illnesses() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.settling = 200 * time.Millisecond
+			w.cluster.newCA("api-1.example") // to a loopback address there never is a proxy
+			w.cluster.move("api-1.example:6443")
+			w.config = w.configuration()
+			w.config.Node.Kubelet.NodeIP = "127.0.0.1"
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			applied := w.pointer("applied")
+			w.illWhenChanged(ill.begin)
+			w.config = w.configuration(nodeSetting("maxPods", 42), func(c map[string]any) {
+				if ill.change != nil {
+					ill.change(c)
+				}
+			})
+			w.config.Agent.ReadyTimeout, w.config.Node.Kubelet.NodeIP = "1500ms", "127.0.0.1"
+			_, err := w.bootstrap()
+			if !rolledBack(err) {
+				t.Fatalf("the error is %v; want that the change was rolled back", err)
+			}
+			list := w.rejected()
+			if len(list) != 1 {
+				t.Fatalf("rejected: %+v", list)
+			}
+			for what, text := range map[string]string{
+				"the error": err.Error(), "rejected.json": list[0].Reason,
+			} {
+				if !strings.Contains(text, ill.condition) || !strings.Contains(text, ill.says) {
+					t.Errorf("%s says %q; want %s and %q", what, text, ill.condition, ill.says)
+				}
+			}
+			w.goesOn(applied, w.kubeletSince())
+			n := w.cluster.node1()
+			if n.Status.Capacity.Pods().Value() != 110 || n.Labels["example.com/site"] != "north" {
+				t.Errorf("the Node has %s pods and labels %v", n.Status.Capacity.Pods(), n.Labels)
+			}
+			if c := w.condition(health.ConfigurationAccepted); c.Status != health.False {
+				t.Errorf("the condition is %+v", c)
+			}
+		})
+	}
+}
+
+// illWhenChanged makes the node ill whenever kubelet starts with another configuration than that of
+// now.
+func (w *world) illWhenChanged(begin func(*world) func()) {
+	const file = "/etc/kubernetes/kubelet.yaml"
+	healthy, start := w.read(file), w.systemd.OnStart
+	end := func() {}
+	w.systemd.OnStart = func(unit, text string) error {
+		if unit == "kubelet.service" {
+			end()
+			end = func() {}
+			if w.read(file) != healthy {
+				end = begin(w)
+			}
+		}
+		return start(unit, text)
+	}
+}
+
+// What the machine cannot satisfy is refused before anything is touched (R6, R7).
+func TestUnsatisfiable(t *testing.T) {
+	kubelet := func(key string, value any) func(map[string]any) {
+		return func(c map[string]any) {
+			c["node"].(map[string]any)["kubelet"].(map[string]any)[key] = value
+		}
+	}
+	for name, tt := range map[string]struct {
+		change func(map[string]any)
+		want   []string
+	}{
+		"reserved": {kubelet("kubeReserved", map[string]any{"cpu": "900", "memory": "900Gi"}),
+			[]string{health.ReservationsFit, "cpu", "memory", "lower them"}},
+		"evicted": {kubelet("evictionHard", map[string]any{"memory.available": "99%"}),
+			[]string{health.ReservationsFit, "memory"}},
+		"foreign nodeIP": {kubelet("nodeIP", "203.0.113.7"),
+			[]string{health.NodeAddressPresent, "203.0.113.7"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			before := w.tree()
+			healthy := w.config
+			w.config = w.configuration(tt.change)
+			refuse := func() {
+				t.Helper()
+				touches := w.touched()
+				_, err := w.bootstrap()
+				for _, want := range tt.want {
+					if err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("the error is %v; want %q", err, want)
+					}
+				}
+				if w.touched() != touches {
+					t.Error("the machine was touched")
+				}
+			}
+			refuse()
+			w.same(before)
+			changed := w.config
+			w.config = healthy
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			applied, since := w.pointer("applied"), w.kubeletSince()
+			w.config = changed
+			refuse()
+			w.goesOn(applied, since)
+		})
+	}
+}
+
+// pods is a capacity.
+func podCapacity(number string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourcePods: resource.MustParse(number)}
+}

@@ -1,0 +1,76 @@
+package stories
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// kernel is a kernel whose modules and swap are files below the root.
+type kernel struct {
+	root    string
+	mu      sync.Mutex
+	residue map[string]bool
+}
+
+func (k *kernel) leave(keys ...string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, key := range keys {
+		k.residue[key] = true
+	}
+}
+
+func (k *kernel) show() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var keys []string
+	for key := range k.residue {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return strings.Join(keys, " ")
+}
+
+func (k *kernel) LoadModule(_ context.Context, name string) error {
+	return os.MkdirAll(filepath.Join(k.root, "/sys/module", name), 0o755)
+}
+
+func (k *kernel) UnloadModule(name string) error {
+	return os.Remove(filepath.Join(k.root, "/sys/module", name))
+}
+
+func (k *kernel) swaps(text string) error {
+	return os.WriteFile(filepath.Join(k.root, "/proc/swaps"), []byte("Filename Type Size Used Priority\n"+text), 0o644)
+}
+
+func (k *kernel) SwapOff(string) error { return k.swaps("") }
+
+func (k *kernel) SwapOn(name string, priority int) error {
+	return k.swaps(fmt.Sprintf("%s file 1 0 %d\n", name, priority))
+}
+
+func (k *kernel) Find(_ context.Context, r state.Residue) ([]string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	key := string(r.Kind) + ":" + r.Match
+	if k.residue[key] {
+		return []string{key}, nil
+	}
+	return nil, nil
+}
+
+func (k *kernel) Clear(_ context.Context, _ state.Residue, found []string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, key := range found {
+		delete(k.residue, key)
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package stories
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// campaign is a run that is killed at each of its touches.
+type campaign struct {
+	name string
+	// former is the archived machine on which it begins; "" for one that is to join.
+	former  string
+	prepare func(*world) error
+	run     func(*world) error
+	// left tells that the machine is given back by the run.
+	left bool
+	// killed checks the machine after the kill; nil checks nothing.
+	killed func(w *world, t *testing.T, when string)
+}
+
+// A run that is killed leaves a machine that the next run finishes or takes back, wherever it was
+// killed: at each change of the machine, of the store and of the Node object. The long form kills
+// at every point, the short one at every third, from another first one for each campaign.
+func TestKilledAnywhere(t *testing.T) {
+	step := 3
+	if os.Getenv("LONG") != "" {
+		step = 1
+	}
+	for i, c := range campaigns() {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			points := 0
+			for n := i % step; ; n += step {
+				if !c.killedAt(t, n) {
+					points = n
+					break
+				}
+				if t.Failed() {
+					return
+				}
+			}
+			if points < 20 {
+				t.Errorf("the run has %d points only", points)
+			}
+			t.Logf("killed at points %d, %d, ... of about %d", i%step, i%step+step, points)
+		})
+	}
+}
+
+func campaigns() []campaign {
+	nothing := func(*world) error { return nil }
+	bootstrap := func(w *world) error { _, err := w.bootstrap(); return err }
+	migrate := func(w *world) error {
+		return w.daemonReconciles()
+	}
+	change := func(w *world) {
+		w.config = w.configuration(func(c map[string]any) {
+			c["node"].(map[string]any)["maxPods"] = 42
+			c["node"].(map[string]any)["labels"] = map[string]any{"example.com/site": "south"}
+			c["proxy"] = map[string]any{"http": "http://127.0.0.1:9", "noProxy": []string{"127.0.0.1"}}
+		})
+	}
+	return []campaign{
+		{name: "join", prepare: nothing, run: bootstrap},
+		{name: "change", prepare: func(w *world) error {
+			err := bootstrap(w)
+			change(w)
+			return err
+		}, run: bootstrap},
+		{name: "rollback", prepare: func(w *world) error {
+			err := bootstrap(w)
+			w.refuseChangedKubelet()
+			change(w)
+			return err
+		}, run: func(w *world) error {
+			err := bootstrap(w)
+			if _, back := errors.AsType[*transition.RolledBackError](err); back {
+				return nil
+			}
+			return err
+		}},
+		{name: "upgrade", prepare: func(w *world) error {
+			err := bootstrap(w)
+			w.upgrade()
+			w.keepsCordon()
+			return err
+		}, run: bootstrap},
+		{name: "repair", prepare: func(w *world) error {
+			err := bootstrap(w)
+			w.harm()
+			return err
+		}, run: func(w *world) error { _, err := w.drift(true); return err }},
+		{name: "repair of the Node", prepare: func(w *world) error {
+			err := bootstrap(w)
+			w.cluster.set(func() { w.cluster.remove("edge-1") })
+			return err
+		}, run: bootstrap},
+		{name: "leave", prepare: bootstrap, run: (*world).unbootstrap, left: true},
+		{name: "migration", former: "rotated", prepare: nothing, run: migrate,
+			killed: (*world).eitherRelease},
+		{name: "migration by bootstrap", former: "token", prepare: nothing, run: bootstrap,
+			killed: (*world).eitherRelease},
+		{name: "migration of half a join", former: "join", prepare: nothing, run: bootstrap},
+		{name: "migration of half a change", former: "change", prepare: nothing, run: bootstrap},
+		{name: "migration back to the setting before", former: "setting", run: bootstrap,
+			prepare: func(w *world) error { w.config = w.formerConfiguration(0); return nil }},
+	}
+}
+
+// killedAt runs the campaign's run, killed at its n-th touch, and what follows. It is false when
+// the run has ended before.
+func (c campaign) killedAt(t *testing.T, n int) bool {
+	t.Helper()
+	w, before := c.world(t)
+	if err := c.prepare(w); err != nil {
+		t.Fatal(err)
+	}
+	w.blow(n)
+	err := c.run(w)
+	w.blow(-1)
+	if err == nil {
+		return false
+	}
+	if !errors.Is(err, errKilled) {
+		t.Fatalf("killed at touch %d: %v", n, err)
+	}
+	when := fmt.Sprintf("killed at touch %d", n)
+	if c.killed != nil {
+		c.killed(w, t, when)
+	}
+	w.finish(t, when, c, n/3%2 == 0, before)
+	return true
+}
+
+// world makes the machine on which the campaign begins, and tells how it was before its join.
+func (c campaign) world(t *testing.T) (w *world, before string) {
+	t.Helper()
+	if c.former == "" {
+		w = newWorld(t)
+		return w, w.tree()
+	}
+	w = formerWorld(t, c.former)
+	return w, strings.Join(w.former.Before, "\n")
+}
+
+// finish runs the same verb again, or gives the machine back at once.
+func (w *world) finish(t *testing.T, when string, c campaign, again bool, before string) {
+	t.Helper()
+	if again {
+		if err := c.run(w); err != nil {
+			t.Fatalf("%s, then run again: %v", when, err)
+		}
+		if c.left {
+			w.sameAs(t, when, before)
+			return
+		}
+		w.wholly(t, when)
+	}
+	if err := w.unbootstrap(); err != nil {
+		t.Fatalf("%s, then unbootstrap: %v", when, err)
+	}
+	if w.cluster.has("edge-1") {
+		t.Errorf("%s: the Node is still in the cluster", when)
+	}
+	w.sameAs(t, when, before)
+}
+
+// wholly fails unless the machine is one generation and nothing else: no drift, nothing under way,
+// and kubelet runs with the files that are there.
+func (w *world) wholly(t *testing.T, when string) {
+	t.Helper()
+	if report, err := w.drift(false); err != nil || len(report.Changes) > 0 {
+		t.Errorf("%s and run again, there is drift: %v %+v", when, err, report.Changes)
+	}
+	for _, name := range []string{"transition.json"} {
+		if _, err := os.Stat(w.root + "/var/lib/aks-flex-node/" + name); err == nil {
+			t.Errorf("%s and run again, %s is left", when, name)
+		}
+	}
+	pods := fmt.Sprintf(`"maxPods": %d,`, w.config.Node.MaxPods)
+	if !w.refused && !strings.Contains(w.read("/etc/kubernetes/kubelet.yaml"), pods) {
+		t.Errorf("%s and run again, kubelet's configuration has no %s", when, pods)
+	}
+	if w.cordoned() {
+		t.Errorf("%s and run again, the Node is cordoned", when)
+	}
+	for _, link := range w.dangling() {
+		t.Errorf("%s and run again, %s leads to nothing", when, link)
+	}
+	if is := w.systemd.Running("kubelet.service"); is != w.read("/etc/systemd/system/kubelet.service") {
+		t.Errorf("%s and run again, kubelet runs with another unit than the one on disk", when)
+	}
+}
+
+// dangling lists the links into the store of artifacts that lead to nothing.
+func (w *world) dangling() []string {
+	w.t.Helper()
+	var found []string
+	err := filepath.WalkDir(w.root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Type() != fs.ModeSymlink {
+			return err
+		}
+		target, err := os.Readlink(path)
+		if err != nil || !strings.HasPrefix(target, "/opt/aks-flex-node/store") {
+			return err
+		}
+		if _, err := os.Stat(w.root + target); err != nil {
+			found = append(found, strings.TrimPrefix(path, w.root))
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return found
+}
+
+func (w *world) sameAs(t *testing.T, when, before string) {
+	t.Helper()
+	if w.tree() != before {
+		t.Errorf("%s:", when)
+		w.same(before)
+	}
+}
+
+// refuseChangedKubelet makes a kubelet with another configuration than the one of now end at its
+// start.
+func (w *world) refuseChangedKubelet() {
+	const config = "/etc/kubernetes/kubelet.yaml"
+	healthy, start := w.read(config), w.systemd.OnStart
+	w.refused = true
+	w.systemd.OnStart = func(unit, text string) error {
+		if unit == "kubelet.service" && w.read(config) != healthy {
+			return errors.New("this kubelet does not start")
+		}
+		return start(unit, text)
+	}
+}
+
+// harm changes what the agent has made, as an owner does who forgets whose it is.
+func (w *world) harm() {
+	w.write("/proc/sys/kernel/panic", "0\n")
+	for _, path := range []string{"/usr/local/bin/kubelet", "/etc/kubernetes/kubelet.yaml"} {
+		if err := os.Remove(w.root + path); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if err := w.systemd.Stop(w.t.Context(), "kubelet.service"); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) read(path string) string {
+	data, err := os.ReadFile(w.root + path)
+	if err != nil && !strings.Contains(path, "kubelet.service") {
+		w.t.Fatal(err)
+	}
+	return string(data)
+}

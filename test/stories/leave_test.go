@@ -1,0 +1,113 @@
+package stories
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// leave is unbootstrap with a configuration that was given to it.
+func (w *world) leave(given *config.Config) (result agent.Result, err error) {
+	err = w.run(func(ctx context.Context, a *agent.Agent) error {
+		result, err = a.Unbootstrap(ctx, given, agent.Leave{})
+		return err
+	})
+	return result, err
+}
+
+// A machine that leaves after its cluster has got another CA and address deletes its Node all the
+// same: Azure is asked again, or the configuration that is given.
+func TestLeaveAfterClusterHasChanged(t *testing.T) {
+	change := func(w *world) {
+		w.cluster.newCA("api-1.example", "api-2.example")
+		w.cluster.move("api-2.example:6443")
+	}
+	t.Run("Azure", func(t *testing.T) {
+		t.Parallel()
+		w, sim := azureWorld(t)
+		before := w.tree()
+		w.cluster.newCA("api-1.example")
+		w.cluster.move("api-1.example:6443")
+		w.publish(sim)
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		change(w)
+		w.publish(sim)
+		if err := w.unbootstrap(); err != nil {
+			t.Error(err)
+		}
+		w.left(before)
+	})
+	t.Run("configuration", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		before := w.tree()
+		w.cluster.newCA("api-1.example")
+		w.cluster.move("api-1.example:6443")
+		w.config = w.configuration()
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		change(w)
+		given := w.configuration()
+		if _, err := w.leave(&given); err != nil {
+			t.Error(err)
+		}
+		w.left(before)
+	})
+}
+
+// left fails unless the machine is as it was and its Node is gone.
+func (w *world) left(before string) {
+	w.t.Helper()
+	if w.cluster.has("edge-1") {
+		w.t.Error("the Node is still in the cluster")
+	}
+	w.same(before)
+}
+
+// The secret that enrolled a machine with Arc has expired long ago when it leaves. The
+// configuration that is given to unbootstrap decides who speaks to Azure.
+func TestLeaveArcWithAnotherSecret(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		var off atomic.Bool
+		w, sim, _ := modeWorld(t, 6, &off)
+		w.config = w.modeConfig(modes("")[6].azure)
+		before := w.tree()
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		if len(sim.Machines()) != 1 {
+			t.Fatalf("machines of Arc: %v", sim.Machines())
+		}
+		sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
+			Secrets: []azuresim.Secret{
+				{Value: canary, Expires: time.Now().Add(-time.Hour)}, {Value: newSecret},
+			}})
+		if first {
+			_, err := w.leave(nil)
+			if err == nil || !strings.Contains(err.Error(), "AADSTS7000222") ||
+				!strings.Contains(err.Error(), "--config") {
+				t.Errorf("the error is %v; want the expired secret and --config", err)
+			}
+			if len(sim.Machines()) != 1 {
+				t.Errorf("machines of Arc: %v", sim.Machines())
+			}
+		}
+		given := w.modeConfig(modes("")[6].another)
+		if _, err := w.leave(&given); err != nil {
+			t.Errorf("with the secret of now: %v", err)
+		}
+		if len(sim.Machines()) > 0 {
+			t.Errorf("still in Arc: %v", sim.Machines())
+		}
+		w.left(before)
+	}
+}

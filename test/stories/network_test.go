@@ -1,0 +1,125 @@
+package stories
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+const (
+	ours   = "/etc/cni/net.d/99-aks-flex-node.conflist"
+	cilium = "/etc/cni/net.d/05-cilium.conflist"
+)
+
+func (w *world) exists(path string) bool {
+	_, err := os.Lstat(filepath.Join(w.root, path))
+	return err == nil
+}
+
+// steady fails unless the node is healthy without drift, and a bootstrap finds nothing to do.
+func (w *world) steady(when string) {
+	w.t.Helper()
+	if report, err := w.drift(false); err != nil || len(report.Changes) > 0 {
+		w.t.Errorf("%s: drift: %v %+v", when, err, report.Changes)
+	}
+	if result, err := w.bootstrap(); err != nil || result.Changes > 0 {
+		w.t.Errorf("%s: %d changes, %v", when, result.Changes, err)
+	}
+	if c := w.condition(health.NodeReady); c.Status != health.True {
+		w.t.Errorf("%s: the Node is not Ready: %s", when, c.Message)
+	}
+}
+
+// A pod network that its DaemonSet installs while bootstrap waits lets the first join succeed, on a
+// cluster that allocates no pod subnets. What becomes of it later is not drift.
+func TestNetworkComesWithKubelet(t *testing.T) {
+	w := newWorld(t)
+	before := w.tree()
+	w.cluster.noCIDR = true
+	start := w.systemd.OnStart
+	w.systemd.OnStart = func(unit, text string) error {
+		if unit == "kubelet.service" && !w.exists(cilium) {
+			time.AfterFunc(100*time.Millisecond, func() { w.write(cilium, `{"name": "cilium"}`) })
+		}
+		return start(unit, text)
+	}
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if w.exists(ours) {
+		t.Error("our network is there too")
+	}
+	w.steady("with the network that came")
+	move(t, w, cilium, "/etc/cni/net.d/10-cilium.conflist")
+	w.steady("with the network renamed")
+	move(t, w, "/etc/cni/net.d/10-cilium.conflist", "/cilium")
+	if report, err := w.drift(false); err != nil || len(report.Changes) > 0 {
+		t.Errorf("with the network removed: drift: %v %+v", err, report.Changes)
+	}
+	if _, err := w.drift(true); err != nil {
+		t.Error(err)
+	}
+	if w.exists(ours) {
+		t.Error("a repair has installed a network without a pod subnet")
+	}
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(w.root, "/cilium")); err != nil {
+		t.Error(err)
+	}
+	w.same(before)
+}
+
+func move(t *testing.T, w *world, from, to string) {
+	t.Helper()
+	if err := os.Rename(filepath.Join(w.root, from), filepath.Join(w.root, to)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A network that is installed into the cluster later wins over ours: nothing fights about it,
+// whether it leaves ours alone, renames it as Cilium does, or goes again.
+func TestNetworkComesLater(t *testing.T) {
+	w := newWorld(t)
+	before := w.tree()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.steady("with our network")
+	w.write(cilium, `{"name": "cilium"}`)
+	w.steady("with a network beside ours")
+	move(t, w, ours, ours+".cilium_bak")
+	w.steady("with ours renamed")
+	w.write("/proc/sys/kernel/panic", "0\n")
+	if _, err := w.drift(true); err != nil || w.exists(ours) {
+		t.Errorf("a repair of something else has brought ours back: %v", err)
+	}
+	w.steady("after a repair")
+	move(t, w, ours+".cilium_bak", ours)
+	if err := os.Remove(filepath.Join(w.root, cilium)); err != nil {
+		t.Fatal(err)
+	}
+	w.steady("with ours again")
+	w.write(cilium, `{"name": "cilium"}`)
+	w.config.Node.MaxPods = 42 // a change takes in what there is
+	if _, err := w.bootstrap(); err != nil || w.exists(ours) {
+		t.Errorf("after a change ours is there: %v, %v", w.exists(ours), err)
+	}
+	w.steady("after a change")
+	if err := os.Remove(filepath.Join(w.root, cilium)); err != nil {
+		t.Fatal(err)
+	}
+	w.config.Node.MaxPods = 43
+	if _, err := w.bootstrap(); err != nil || !w.exists(ours) {
+		t.Errorf("without the other network ours is there: %v, %v", w.exists(ours), err)
+	}
+	w.steady("with our network back")
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
+}

@@ -1,0 +1,372 @@
+package stories
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// service is a machine on which the daemon runs as a service, in simulated time.
+type service struct {
+	*world
+	t *testing.T
+
+	mu sync.Mutex
+	// file is the configuration file, version counts its changes; host is the name of the machine.
+	file    []byte
+	version int
+	host    string
+	// hole makes the network swallow whatever is sent to the API server.
+	hole bool
+
+	messages []string    // to systemd
+	loads    []time.Time // when the configuration was read
+	// kubelet are called when kubelet is started; an error makes that fail.
+	kubelet []func() error
+	// What the machine was asked for that costs something: reading journals, and running programs.
+	journals, runs int
+
+	stop  context.CancelFunc
+	ended chan struct{}
+	err   error
+}
+
+// story tells what happens to a machine on which the daemon runs. The daemon is stopped at its end.
+func story(t *testing.T, tell func(t *testing.T, s *service)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{world: newWorld(t), t: t, host: "edge-1"}
+		s.write("/run/systemd/system/.keep", "")
+		start := s.systemd.OnStart
+		s.systemd.OnStart = func(unit, text string) error {
+			if unit == "kubelet.service" {
+				if err := s.kubeletStarts(); err != nil {
+					return err
+				}
+			}
+			return start(unit, text)
+		}
+		s.edit()
+		tell(t, s)
+		s.end()
+	})
+}
+
+// onKubelet has do called whenever kubelet is started from now on.
+func (s *service) onKubelet(do func() error) {
+	s.set(func() { s.kubelet = append(s.kubelet, do) })
+}
+
+func (s *service) kubeletStarts() error {
+	s.mu.Lock()
+	hooks := s.kubelet
+	s.mu.Unlock()
+	for _, do := range hooks {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// started counts how often kubelet is started from now on.
+func (s *service) started() func() int {
+	n := 0
+	s.onKubelet(func() error { s.set(func() { n++ }); return nil })
+	return func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return n
+	}
+}
+
+// edit writes the configuration file as the usual one, changed.
+func (s *service) edit(change ...func(map[string]any)) []byte {
+	s.t.Helper()
+	slow := func(c map[string]any) { c["agent"].(map[string]any)["readyTimeout"] = "1m" }
+	text := s.document(append([]func(map[string]any){slow}, change...)...)
+	s.save(text)
+	return text
+}
+
+// save writes the configuration file.
+func (s *service) save(text []byte) {
+	s.set(func() { s.file, s.version = text, s.version+1 })
+}
+
+// set changes what the daemon meets.
+func (s *service) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// pods, policy and label are changes of the usual configuration.
+func pods(n int) func(map[string]any) {
+	return func(c map[string]any) { c["node"].(map[string]any)["maxPods"] = n }
+}
+
+func policy(p string) func(map[string]any) {
+	return func(c map[string]any) { c["agent"].(map[string]any)["driftPolicy"] = p }
+}
+
+func readyTimeout(d string) func(map[string]any) {
+	return func(c map[string]any) { c["agent"].(map[string]any)["readyTimeout"] = d }
+}
+
+// load reads the configuration file as the daemon does.
+func (s *service) load() (agent.Input, error) {
+	s.mu.Lock()
+	text, name := s.file, s.host
+	s.loads = append(s.loads, time.Now())
+	s.mu.Unlock()
+	before, err := (&agent.Agent{Machine: s.process().Machine}).Applied(context.Background())
+	if err != nil {
+		return agent.Input{}, err
+	}
+	c, _, err := config.Parse(text, config.Host{HostName: name, Arch: "amd64", Before: before})
+	if err != nil {
+		return agent.Input{Origin: "file"}, err
+	}
+	document, err := config.Canonical(text)
+	return agent.Input{Config: c, Document: document, Origin: "file"}, err
+}
+
+// process is the agent of the service, with the pauses that it has in the field.
+func (s *service) process() *agent.Agent {
+	a := s.agent()
+	a.Poll, a.Settling, a.InService = 0, 0, true
+	a.Machine = &costly{Machine: a.Machine, service: s}
+	dial := a.Dial
+	a.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		s.mu.Lock()
+		hole := s.hole
+		s.mu.Unlock()
+		if hole {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return dial(ctx, network, address)
+	}
+	return a
+}
+
+// costly counts what a machine is asked for that costs something.
+type costly struct {
+	agent.Machine
+	service *service
+}
+
+func (c *costly) Journal(ctx context.Context, unit string, lines int) []string {
+	c.service.set(func() { c.service.journals++ })
+	return c.Machine.Journal(ctx, unit, lines)
+}
+
+func (c *costly) Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error) {
+	c.service.set(func() { c.service.runs++ })
+	return c.Machine.Run(ctx, secret, argv...)
+}
+
+// start starts the service, as its program does (cmd/aks-flex-node).
+func (s *service) start() {
+	s.t.Helper()
+	a := s.process()
+	if err := a.Claim(); err != nil {
+		s.t.Fatal(err)
+	}
+	seen := s.version
+	hints := make(chan string)
+	d := &daemon.Daemon{
+		Node: &agent.Watcher{Agent: a, Load: s.load},
+		Changed: func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			changed := s.version != seen
+			seen = s.version
+			return changed
+		},
+		Hints: hints, Watchdog: 3 * time.Minute, Budget: a.Repairs(), Log: a.Log,
+		Notify: func(message string) { s.set(func() { s.messages = append(s.messages, message) }) },
+	}
+	a.Beat = d.Beat
+	ctx, stop := context.WithCancel(s.t.Context())
+	s.stop, s.ended = stop, make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		a.Deleted(ctx, func(hint string) {
+			select {
+			case hints <- hint:
+			case <-ctx.Done():
+			}
+		})
+	})
+	go func() {
+		defer close(s.ended)
+		s.err = d.Run(ctx)
+		stop()
+		watching.Wait()
+	}()
+	synctest.Wait()
+}
+
+// end stops the service and waits for its end.
+func (s *service) end() {
+	if s.stop != nil {
+		s.stop()
+		<-s.ended
+		s.unlock()
+	}
+}
+
+// left fails unless the daemon ends, as there is nothing more for it to do.
+func (s *service) left() {
+	s.t.Helper()
+	s.until(5*time.Minute, "the daemon ends", func() bool {
+		select {
+		case <-s.ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if !errors.Is(s.err, daemon.ErrLeft) {
+		s.t.Errorf("the daemon ended with %v", s.err)
+	}
+}
+
+func (s *service) restart() {
+	s.end()
+	s.start()
+}
+
+// sleep lets time pass.
+func (s *service) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// until lets time pass until something holds, and tells how long it took; a story in which it does
+// not hold within the time given fails.
+func (s *service) until(within time.Duration, what string, holds func() bool) time.Duration {
+	s.t.Helper()
+	began := time.Now()
+	for !holds() {
+		if time.Since(began) > within {
+			s.t.Fatalf("not within %s: %s\nstatus: %s\n%s", within, what, s.raw(), s.log.String())
+		}
+		s.sleep(time.Second)
+	}
+	return time.Since(began)
+}
+
+// join starts the service and waits until the machine is a healthy node.
+func (s *service) join() {
+	s.t.Helper()
+	s.start()
+	s.until(time.Minute, "the machine is a node", s.isReady)
+	s.until(time.Minute, "nothing is under way", func() bool { return s.is().Transition == nil })
+}
+
+// isReady tells whether the daemon has found the Node Ready.
+func (s *service) isReady() bool { return s.is().Ready == "True" }
+
+// reverted tells whether the kernel's setting is what somebody else has made of it.
+func (s *service) reverted() bool { return s.read(panicSysctl) == "0\n" }
+
+// takes tells whether kubelet takes so many pods.
+func (s *service) takes(pods string) func() bool {
+	return func() bool { return maxPods(s.root) == pods }
+}
+
+// registered tells whether the cluster has the Node.
+func (s *service) registered() bool { return s.cluster.has("edge-1") }
+
+// told are the messages to systemd that begin with a word.
+func (s *service) told(word string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	other := func(m string) bool { return !strings.HasPrefix(m, word) }
+	return slices.DeleteFunc(slices.Clone(s.messages), other)
+}
+
+func (s *service) raw() string {
+	data, err := os.ReadFile(filepath.Join(s.root, agent.StatusFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// is the status that the daemon has written last.
+func (s *service) is() (status agent.Status) {
+	s.t.Helper()
+	if text := s.raw(); text != "" {
+		if err := json.Unmarshal([]byte(text), &status); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return status
+}
+
+// condition is one of the status.
+func (s *service) condition(name string) health.Condition {
+	s.t.Helper()
+	conditions := s.is().Conditions
+	i := slices.IndexFunc(conditions, func(c health.Condition) bool { return c.Type == name })
+	if i < 0 {
+		return health.Condition{}
+	}
+	return conditions[i]
+}
+
+// drifts are the keys of what drifts.
+func (s *service) drifts() []string {
+	keys := map[string]bool{}
+	for _, d := range s.is().Drift {
+		keys[string(d.Key)] = true
+	}
+	return slices.Sorted(maps.Keys(keys))
+}
+
+// healthy fails unless the machine is a node with so many pods, nothing is under way and nothing
+// drifts.
+func (s *service) healthy(pods string) {
+	s.t.Helper()
+	s.sleep(2 * time.Minute)
+	status := s.is()
+	quiet := len(status.Drift) == 0 && status.Transition == nil
+	if status.Ready != "True" || !quiet || maxPods(s.root) != pods {
+		s.t.Errorf("the node takes %s pods, want %s; status: %s", maxPods(s.root), pods, s.raw())
+	}
+	if time.Since(status.CheckedAt) > 2*time.Minute {
+		s.t.Errorf("the node was checked last %s ago", time.Since(status.CheckedAt))
+	}
+}
+
+// dropGeneration removes the resources of the generation that is applied.
+func (s *service) dropGeneration() {
+	s.t.Helper()
+	files, err := filepath.Glob(filepath.Join(s.root, agent.StateDir, "generations/*/node.json"))
+	if err != nil || len(files) != 1 {
+		s.t.Fatal(files, err)
+	}
+	if err := os.Remove(files[0]); err != nil {
+		s.t.Fatal(err)
+	}
+}

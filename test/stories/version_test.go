@@ -1,0 +1,194 @@
+package stories
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// kubernetes is a configuration with a version of Kubernetes, which the store has; "" leaves it
+// open. offered is what the store has then.
+func (w *world) kubernetes(version, offered string) func(map[string]any) {
+	return func(c map[string]any) {
+		c["kubernetes"] = map[string]any{}
+		if version != "" {
+			c["kubernetes"] = map[string]any{"version": version}
+		}
+		overrides := c["artifacts"].(map[string]any)["overrides"].(map[string]any)
+		for _, name := range []string{"kubelet", "kubectl", "kubeadm"} {
+			text := fmt.Sprintf("#!/bin/sh\n# %s v%s\n", name, offered)
+			path := filepath.Join(w.store, "dl.k8s.io/v"+offered+"/bin/linux/amd64", name)
+			if err := errors.Join(
+				os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+				w.t.Fatal(err)
+			}
+			sum := sha256.Sum256([]byte(text))
+			overrides[name] = map[string]any{"sha256": hex.EncodeToString(sum[:])}
+		}
+	}
+}
+
+// kubeletVersion is the version of the kubelet that is installed.
+func (w *world) kubeletVersion() string {
+	target, _ := os.Readlink(filepath.Join(w.root, "/usr/local/bin/kubelet"))
+	text, _ := os.ReadFile(filepath.Join(w.root, target))
+	if _, version, ok := strings.Cut(string(text), "# kubelet "); ok {
+		return strings.TrimSpace(version)
+	}
+	return "v1.34.4"
+}
+
+// reads is bootstrap with a document as it is read on this machine: what it leaves open remains as
+// it was resolved. On a machine that is no node the program's defaults count, which are those of
+// before, if any.
+func (w *world) reads(
+	document map[string]any, defaults *config.Config,
+) (result agent.Result, err error) {
+	w.t.Helper()
+	text, err := json.Marshal(document)
+	if err != nil {
+		return result, err
+	}
+	canonical, err := config.Canonical(text)
+	if err != nil {
+		return result, err
+	}
+	err = w.run(func(ctx context.Context, a *agent.Agent) error {
+		before, err := a.Applied(ctx)
+		if err != nil {
+			return err
+		}
+		host := config.Host{HostName: "edge-1", Arch: "amd64", Before: cmp.Or(before, defaults)}
+		c, _, err := config.Parse(text, host)
+		if err != nil {
+			return err
+		}
+		w.config = c
+		result, err = a.Bootstrap(ctx, agent.Input{Config: c, Document: canonical, Origin: "file"})
+		return err
+	})
+	return result, err
+}
+
+// A version that is left open is the API server's own where its digest is known, else the newest
+// known one that is not newer.
+func TestVersionFollowsCluster(t *testing.T) {
+	for _, tt := range []struct{ server, want string }{
+		{"v1.35.1", "1.35.1"},
+		{"v1.35.0", "1.34.4"},
+		{"v1.34.4", "1.34.4"},
+		{"v1.34.9-eks-1", "1.34.4"},
+		{"v1.33.9", "1.33.8"},
+		{"v1.36.2", "1.35.1"},
+	} {
+		t.Run(tt.server, func(t *testing.T) {
+			w := newWorld(t)
+			w.cluster.version = tt.server
+			w.config = w.configuration(w.kubernetes("", tt.want))
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			if is := w.cluster.node1().Status.NodeInfo.KubeletVersion; is != "v"+tt.want {
+				t.Errorf("kubelet is %s, want %s", is, tt.want)
+			}
+		})
+	}
+}
+
+// What cannot work with the API server is refused before anything is touched, on a machine that is
+// no node yet and on one that is.
+func TestVersionsThatDoNotWork(t *testing.T) {
+	for _, tt := range []struct{ name, server, kubelet, want string }{
+		{"newer", "v1.33.9", "1.34.4", "set kubernetes.version to 1.33"},
+		{"too old", "v1.38.0", "1.34.4", "set kubernetes.version to 1.3"},
+		{"none is known", "v1.29.3", "", "set kubernetes.version"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			before := w.tree()
+			version := w.cluster.version
+			refuse := func(when string) {
+				t.Helper()
+				w.cluster.set(func() { w.cluster.version = tt.server })
+				w.config = w.configuration(w.kubernetes(tt.kubelet, "1.34.4"))
+				touches := w.touched()
+				_, err := w.bootstrap()
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%s: the error is %v; want %q", when, err, tt.want)
+				}
+				if w.touched() != touches {
+					t.Errorf("%s: the machine was touched", when)
+				}
+			}
+			refuse("before the join")
+			w.same(before)
+			w.cluster.set(func() { w.cluster.version = version })
+			w.config = w.configuration()
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			applied, since := w.pointer("applied"), w.kubeletSince()
+			refuse("on a node")
+			w.goesOn(applied, since)
+		})
+	}
+}
+
+// The version that an owner left open remains as it was resolved: when the cluster is upgraded,
+// when the program's defaults change, and when other settings change.
+func TestOpenVersionRemains(t *testing.T) {
+	w := newWorld(t)
+	w.cluster.version = "v1.34.4"
+	var document map[string]any
+	w.configuration(w.kubernetes("", "1.34.4"), func(c map[string]any) {
+		document = c
+		delete(c, "containerd")
+	})
+	const releases = "github.com/containerd/containerd/releases/download/"
+	w.copyArtifact(releases+"v2.2.1/containerd-2.2.1-linux-amd64.tar.gz",
+		releases+"v2.2.0/containerd-2.2.0-linux-amd64.tar.gz")
+	older := &config.Config{Containerd: config.Containerd{Version: "2.2.0"}}
+	if _, err := w.reads(document, older); err != nil {
+		t.Fatal(err)
+	}
+	applied := w.pointer("applied")
+	w.cluster.set(func() { w.cluster.version = "v1.35.1" })
+	if result, err := w.reads(document, nil); err != nil || result.Changes > 0 {
+		t.Errorf("cluster and program were upgraded: %d changes, %v", result.Changes, err)
+	}
+	if now := w.pointer("applied"); now != applied {
+		t.Error("cluster and program were upgraded: the node is another")
+	}
+	document["node"].(map[string]any)["maxPods"] = 42
+	if _, err := w.reads(document, nil); err != nil {
+		t.Fatal(err)
+	}
+	n := w.cluster.node1()
+	info := n.Status.NodeInfo
+	if info.KubeletVersion != "v1.34.4" || info.ContainerRuntimeVersion != "containerd://2.2.0" ||
+		n.Status.Capacity.Pods().Value() != 42 {
+		t.Errorf("with maxPods 42 it is %+v, %s pods", info, n.Status.Capacity.Pods())
+	}
+}
+
+// copyArtifact offers the same bytes under another name.
+func (w *world) copyArtifact(from, to string) {
+	w.t.Helper()
+	data, err := os.ReadFile(filepath.Join(w.store, from))
+	to = filepath.Join(w.store, to)
+	err = errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o644))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}

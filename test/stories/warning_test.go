@@ -1,0 +1,74 @@
+package stories
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/progress"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// service runs the agent as its own service does: nobody watches, and the log has all that is to be
+// known.
+func (w *world) service(do func(context.Context, *agent.Agent) error) error {
+	return w.run(func(ctx context.Context, a *agent.Agent) error {
+		a.InService = true
+		a.Show = (&progress.Log{Log: a.Log}).Show
+		return do(ctx, a)
+	})
+}
+
+// warned counts the warnings of the log that have a text.
+func (w *world) warned(text string) int {
+	n := 0
+	for line := range strings.Lines(w.log.String()) {
+		if strings.Contains(line, "level=WARN") && strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// What a person at a terminal would be warned of, the journal of the service has, and has once.
+func TestWarningsReachTheLog(t *testing.T) {
+	w := newWorld(t)
+	reconcile := func(ctx context.Context, a *agent.Agent) error { return w.watcher(a).Reconcile(ctx) }
+	once := func(text string) {
+		t.Helper()
+		if n := w.warned(text); n != 1 {
+			t.Errorf("%d warnings say %q in\n%s", n, text, w.log.String())
+		}
+	}
+	w.write("/etc/cni/net.d/05-cilium.conflist", `{"name": "cilium"}`)
+	if err := w.service(reconcile); err != nil {
+		t.Fatal(err)
+	}
+	once("has a pod network already (05-cilium.conflist); ours is left out")
+
+	w.refuseChangedKubelet()
+	healthy := w.config
+	w.config.Node.MaxPods = 42
+	if err := w.service(reconcile); !rolledBack(err) {
+		t.Fatalf("the error is %v; want that the change was rolled back", err)
+	}
+	once("rolling back")
+	if log := w.log.String(); strings.Count(log, "configuration rejected") != 1 {
+		t.Errorf("the rejection is not in the log once:\n%s", log)
+	}
+	w.config = healthy
+
+	w.cluster.run("web")
+	w.cluster.guarded = []string{"web"}
+	err := w.service(func(ctx context.Context, a *agent.Agent) error {
+		options := transition.Options{DrainTimeout: 50 * time.Millisecond}
+		_, err := a.Unbootstrap(ctx, nil, agent.Leave{Options: options})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	once("pods were not moved away: cannot move these pods away: default/web")
+}
