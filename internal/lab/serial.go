@@ -23,10 +23,17 @@ func (l *Lab) serialFiles(m Machine) error {
 		return fmt.Errorf("cannot keep the files: %w", err)
 	}
 	for name, path := range map[string]string{
-		"modules.conf": "/etc/modules-load.d/aks-flex-node.conf", "sysctl.conf": "/etc/sysctl.d/99-aks-flex-node.conf", "config.toml": "/etc/containerd/config.toml",
-		"containerd.service": "/etc/systemd/system/containerd.service", "ca.crt": "/etc/kubernetes/certs/ca.crt", "kubelet.yaml": "/etc/kubernetes/kubelet.yaml",
-		"kubelet.service": "/etc/systemd/system/kubelet.service", "node-problem-detector.service": "/etc/systemd/system/node-problem-detector.service",
-		"conflist": "/etc/cni/net.d/99-aks-flex-node.conflist",
+		"modules.conf":       "/etc/modules-load.d/aks-flex-node.conf",
+		"sysctl.conf":        "/etc/sysctl.d/99-aks-flex-node.conf",
+		"config.toml":        "/etc/containerd/config.toml",
+		"containerd.service": "/etc/systemd/system/containerd.service",
+		"ca.crt":             "/etc/kubernetes/certs/ca.crt",
+		"kubelet.yaml":       "/etc/kubernetes/kubelet.yaml",
+		"kubelet.service":    "/etc/systemd/system/kubelet.service",
+		"registration.env":   "/etc/kubernetes/aks-flex-node-registration.env",
+		"conflist":           "/etc/cni/net.d/99-aks-flex-node.conflist",
+
+		"node-problem-detector.service": "/etc/systemd/system/node-problem-detector.service",
 	} {
 		data, err := os.ReadFile(filepath.Join(m.Root, path))
 		if err != nil {

@@ -49,6 +49,7 @@ install -m 0600 "$FILES/bootstrap-kubeconfig" /var/lib/kubelet/bootstrap-kubecon
 
 # 10 kubelet, and the node problem detector
 cp "$FILES/kubelet.yaml" /etc/kubernetes/
+cp "$FILES/registration.env" /etc/kubernetes/aks-flex-node-registration.env
 cp "$FILES/kubelet.service" /etc/systemd/system/
 get "$NPD" "$work/npd.tar.gz" "$NPD_SHA256"
 tar -C /usr/local -xzf "$work/npd.tar.gz" bin/node-problem-detector
