@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -184,6 +185,7 @@ func retryable(err error) bool {
 // Check finds out how the node is and writes the status file. What is on the machine is checked
 // without a network and without the lock.
 func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
+	defer debug.FreeOSMemory() // a minute of rest follows; the machine has better use for the memory
 	h, err := w.Agent.openReadOnly(ctx)
 	if err != nil {
 		return daemon.Finding{}, err
