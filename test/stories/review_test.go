@@ -267,19 +267,27 @@ func TestNoCordonNoDrain(t *testing.T) {
 	}
 }
 
+// leavingKilledAt is a node whose unbootstrap was killed at its n-th touch, and how the machine was
+// before it joined. It tells whether the unbootstrap had ended before.
+func leavingKilledAt(t *testing.T, n int) (w *world, before string, ended bool) {
+	t.Helper()
+	w = newWorld(t)
+	before = w.tree()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.blow(n)
+	err := w.unbootstrap()
+	w.blow(-1)
+	return w, before, err == nil
+}
+
 // An unbootstrap that was killed anywhere is finished by the next one, and a bootstrap instead
 // makes the machine a node again.
 func TestBackFromLeaving(t *testing.T) {
 	for n := 3; ; n += 12 {
-		w := newWorld(t)
-		before := w.tree()
-		if _, err := w.bootstrap(); err != nil {
-			t.Fatal(err)
-		}
-		w.blow(n)
-		err := w.unbootstrap()
-		w.blow(-1)
-		if err == nil {
+		w, before, ended := leavingKilledAt(t, n)
+		if ended {
 			return
 		}
 		when := fmt.Sprintf("leaving was killed at touch %d", n)
@@ -382,15 +390,8 @@ func TestDamagedStore(t *testing.T) {
 // again.
 func TestLeavingIsFinished(t *testing.T) {
 	for n := 2; ; n += 7 {
-		w := newWorld(t)
-		before := w.tree()
-		if _, err := w.bootstrap(); err != nil {
-			t.Fatal(err)
-		}
-		w.blow(n)
-		err := w.unbootstrap()
-		w.blow(-1)
-		if err == nil {
+		w, before, ended := leavingKilledAt(t, n)
+		if ended {
 			return
 		}
 		if _, err := os.Stat(w.root + agent.StateDir + "/transition.json"); err != nil {
