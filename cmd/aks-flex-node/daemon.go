@@ -36,10 +36,11 @@ func runAgent(ctx context.Context, o *options) error {
 		return err
 	}
 	before := o.applied(ctx)
-	c, _, err := o.read(before)
+	read, err := o.read(before)
 	if err != nil && before == nil {
 		return err
 	}
+	c := read.Config
 	if err != nil { // a node goes on as it is; the daemon says what is wrong with its configuration
 		c = *before
 	}

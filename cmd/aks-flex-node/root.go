@@ -46,8 +46,8 @@ func (o *options) input(ctx context.Context) (agent.Input, error) {
 	if err := asRoot(); err != nil {
 		return agent.Input{}, err
 	}
-	c, document, err := o.read(o.applied(ctx))
-	return agent.Input{Config: c, Document: document, Origin: "file"}, err
+	read, err := o.read(o.applied(ctx))
+	return agent.Input{Config: read.Config, Document: read.Document, Origin: "file"}, err
 }
 
 // applied is the configuration of the node that this machine is; nil when it is none, or when
@@ -69,22 +69,13 @@ func asRoot() error {
 	return nil
 }
 
-// read reads the configuration as whoever runs this, and the document in its canonical form. It
-// warns of what is doubtful.
-func (o *options) read(before *config.Config) (config.Config, []byte, error) {
-	c, warnings, err := config.Load(o.config, before)
-	for _, w := range warnings {
+// read reads the configuration as whoever runs this, and warns of what is doubtful.
+func (o *options) read(before *config.Config) (config.Loaded, error) {
+	read, err := config.Load(o.config, before)
+	for _, w := range read.Warnings {
 		fmt.Fprintf(o.err, "warning: %s\n", w)
 	}
-	if err != nil {
-		return c, nil, err
-	}
-	data, err := os.ReadFile(o.config)
-	if err != nil {
-		return c, nil, fmt.Errorf("cannot read the configuration: %w", err)
-	}
-	document, err := config.Canonical(data)
-	return c, document, err
+	return read, err
 }
 
 // print writes a result: as text by text, or as JSON.
@@ -263,9 +254,9 @@ right, and the exit code is 0 once it is.`,
 // given is the configuration that decides who speaks to Azure. One that was named and cannot be
 // read is an error; without the usual one the node's own serves.
 func (o *options) given(cmd *cobra.Command) (*config.Config, error) {
-	c, _, err := o.read(o.applied(cmd.Context()))
+	read, err := o.read(o.applied(cmd.Context()))
 	if err == nil {
-		return &c, nil
+		return &read.Config, nil
 	}
 	if cmd.Flags().Changed("config") {
 		return nil, err
@@ -390,9 +381,9 @@ type validation struct {
 }
 
 func (o *options) validate() error {
-	c, warnings, err := config.Load(o.config, nil)
+	read, err := config.Load(o.config, nil)
 	if !o.json() {
-		for _, w := range warnings {
+		for _, w := range read.Warnings {
 			fmt.Fprintf(o.err, "warning: %s\n", w)
 		}
 		if err == nil {
@@ -400,9 +391,9 @@ func (o *options) validate() error {
 		}
 		return err
 	}
-	v := validation{Valid: err == nil, Problems: config.AsProblems(err), Warnings: warnings}
+	v := validation{Valid: err == nil, Problems: config.AsProblems(err), Warnings: read.Warnings}
 	if err == nil {
-		v.Config = &c
+		v.Config = &read.Config
 	}
 	if printErr := o.print(v, nil); printErr != nil {
 		return printErr

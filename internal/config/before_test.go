@@ -102,8 +102,8 @@ func TestLoadKeepsTheNodeName(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := Config{Agent: Agent{NodeName: "joined-as-this"}}
-	c, _, err := Load(file, &before)
-	if err != nil || c.Agent.NodeName != "joined-as-this" {
-		t.Errorf("the Node is %q (%v)", c.Agent.NodeName, err)
+	got, err := Load(file, &before)
+	if err != nil || got.Config.Agent.NodeName != "joined-as-this" {
+		t.Errorf("the Node is %q (%v)", got.Config.Agent.NodeName, err)
 	}
 }

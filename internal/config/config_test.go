@@ -366,7 +366,7 @@ func TestLoad(t *testing.T) {
 		if err := os.Chmod(file, test.mode); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := Load(file, nil)
+		_, err := Load(file, nil)
 		if (err == nil) != (test.want == nil) {
 			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
 			continue
@@ -389,9 +389,52 @@ func TestLoadRefuses(t *testing.T) {
 		t.TempDir():              "not a regular file",
 		t.TempDir() + "/missing": "no such file",
 	} {
-		if _, _, err := Load(file, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Load(file, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", file, err, want)
 		}
+	}
+}
+
+// A file that is replaced while it is read gives a configuration and a document of one moment: what
+// the agent joined with is never taken for what has come since.
+func TestLoadIsOneRead(t *testing.T) {
+	dir := safeDir(t)
+	file := dir + "/config.json"
+	write := func(pods int) error {
+		content := tokenDocument(t).with(t, fmt.Sprintf(`{"node": {"maxPods": %d}}`, pods)).bytes(t)
+		err := os.WriteFile(file+".new", content, 0o600)
+		return errors.Join(err, os.Rename(file+".new", file))
+	}
+	if err := write(100); err != nil {
+		t.Fatal(err)
+	}
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		var err error
+		for n := 0; err == nil; n++ {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+				err = write(100 + n%2)
+			}
+		}
+		done <- err
+	}()
+	for range 500 {
+		got, err := Load(file, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf(`"maxPods":%d`, got.Config.Node.MaxPods); !strings.Contains(
+			string(got.Document), want) {
+			t.Fatalf("the configuration has %s, its document %s", want, got.Document)
+		}
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 }
 

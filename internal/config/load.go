@@ -13,20 +13,29 @@ import (
 // maxSize bounds a configuration file, in bytes; a whole one has a few kilobytes.
 const maxSize = 1 << 20
 
+// Loaded is what one read of a configuration file has given.
+type Loaded struct {
+	Config Config
+	// Document is the canonical form of the very bytes that Config was parsed from (Canonical).
+	Document []byte
+	Warnings []Warning
+}
+
 // Load reads the configuration of this machine from a file. It refuses a file that somebody other
 // than root could change (see Trusted), and one that holds a secret and others can read. before is
 // the configuration that is applied on this machine, or nil (see Host). Problems of the document
-// are found in the error with errors.AsType, and AsProblems lists all that is in the error.
-func Load(path string, before *Config) (Config, []Warning, error) {
+// are found in the error with errors.AsType, and AsProblems lists all that is in the error. The
+// warnings are there also with an error.
+func Load(path string, before *Config) (Loaded, error) {
 	// Asked before the file is opened: if only root can change it now, only root can until then.
 	untrusted := Trusted(path)
 	data, info, err := read(path)
 	if err != nil {
-		return Config{}, nil, err
+		return Loaded{}, err
 	}
 	name, err := os.Hostname()
 	if err != nil {
-		return Config{}, nil, fmt.Errorf("cannot read the host name: %w", err)
+		return Loaded{}, fmt.Errorf("cannot read the host name: %w", err)
 	}
 	host := Host{HostName: name, Arch: runtime.GOARCH, Before: before}
 	c, warnings, problems := parse(data, host)
@@ -38,9 +47,10 @@ func Load(path string, before *Config) (Config, []Warning, error) {
 		err = errors.Join(err, fmt.Errorf("cannot use the configuration %s:\n%w", path, problems))
 	}
 	if err != nil {
-		return Config{}, warnings, err
+		return Loaded{Warnings: warnings}, err
 	}
-	return c, warnings, nil
+	document, err := Canonical(data)
+	return Loaded{Config: c, Document: document, Warnings: warnings}, err
 }
 
 // read returns a regular file and what it was like when it was opened. It does not wait for a
