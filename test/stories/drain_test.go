@@ -1,14 +1,18 @@
 package stories
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // A change of the minor version of Kubernetes moves the pods away first, from a Node that takes no
@@ -129,4 +133,61 @@ func TestDrainThatCannotFinish(t *testing.T) {
 			t.Errorf("kubelet is %s", is)
 		}
 	})
+}
+
+// Unbootstrap moves every pod away, unless it was told to keep those that nothing replaces, or
+// those that have data on this machine: then it says so, and gives the machine back all the same.
+func TestLeaveKeepsPods(t *testing.T) {
+	controller := true
+	owned := []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", Controller: &controller}}
+	data := []corev1.Volume{{Name: "data",
+		VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	for _, tt := range []struct {
+		name    string
+		options transition.Options
+		gone    []string
+		says    string
+	}{
+		{"all go", transition.Options{}, []string{"alone", "data", "plain"}, ""},
+		{"those that nothing replaces are kept", transition.Options{KeepUnmanaged: true},
+			[]string{"data", "plain"}, "default/alone has no controller"},
+		{"those with data are kept", transition.Options{KeepEmptyDir: true},
+			[]string{"alone", "plain"}, "default/data keeps data in an emptyDir"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			w.cluster.run("alone", "data", "plain")
+			w.cluster.set(func() {
+				for i := range w.cluster.behaviour.pods {
+					if pod := &w.cluster.behaviour.pods[i]; pod.Name != "alone" {
+						pod.OwnerReferences = owned
+					}
+				}
+				w.cluster.behaviour.pods[1].Spec.Volumes = data
+			})
+			tt.options.DrainTimeout = time.Minute
+			err := w.service(func(ctx context.Context, a *agent.Agent) error {
+				_, err := a.Unbootstrap(ctx, nil, agent.Leave{Options: tt.options})
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var gone []string
+			for _, text := range w.cluster.evicted {
+				name, _, _ := strings.Cut(text, " ")
+				gone = append(gone, name)
+			}
+			if diff := cmp.Diff(tt.gone, gone); diff != "" {
+				t.Errorf("evicted (-want +got):\n%s", diff)
+			}
+			if log := w.log.String(); tt.says != "" && !strings.Contains(log, tt.says) ||
+				tt.says == "" && strings.Contains(log, "pods were not moved away") {
+				t.Errorf("the log should say %q:\n%s", tt.says, log)
+			}
+		})
+	}
 }
