@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,6 +51,9 @@ type Lab struct {
 	// Replicas makes Up start so many replicas of the resource provider, with its Azure; 0 for none. With Members they share an etcd of so
 	// many members, else the one replica has its own inside.
 	Replicas, Members int
+
+	// base is held while the base system of machines is made or looked for.
+	base sync.Mutex
 }
 
 // New returns the lab in $FLEXLAB_DIR, else /var/lib/flexlab.

@@ -110,6 +110,8 @@ const systemPackages = "systemd,systemd-sysv,dbus,iproute2,iptables,ca-certifica
 
 // baseSystem makes the root directory that machines are copied from, once for each set of packages.
 func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error) {
+	l.base.Lock()
+	defer l.base.Unlock()
 	include := strings.Join(append([]string{systemPackages}, packages...), ",")
 	dir := filepath.Join(l.Cache, strings.Join(append([]string{"system-bookworm-2"}, packages...), "-"))
 	if _, err := os.Stat(dir); err == nil {
@@ -126,23 +128,25 @@ func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error)
 	return dir, os.Rename(temp, dir)
 }
 
-// furnish gives a machine its name, its network, the lab's CA, and the settings that an operator makes by drop-ins: where images
-// come from, and what this box cannot do.
+// furnish gives a machine its name, its network, the lab's CA, kernel parameters of its own, and the
+// settings that an operator makes by drop-ins: where images come from, and what this box cannot do.
 func (l *Lab) furnish(m Machine) error {
 	ca, err := l.CA()
 	if err != nil {
 		return err
 	}
 	files := map[string]string{
-		"/etc/hostname":                                m.Name + "\n",
-		"/etc/resolv.conf":                             "nameserver " + HostIP + "\n", // nobody listens there: the lab has no DNS
-		"/etc/hosts":                                   "127.0.0.1 localhost\n" + m.IP + " " + m.Name + "\n",
-		"/etc/machine-id":                              "",
-		"/etc/systemd/network/10-host0.network":        "[Match]\nName=host0\n[Network]\nAddress=" + m.IP + "/24\nGateway=" + HostIP + "\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
-		"/usr/local/share/ca-certificates/flexlab.crt": string(ca),
-		"/etc/containerd/conf.d/10-flexlab.toml":       containerdDropIn,
-		"/etc/containerd/certs.d/_default/hosts.toml":  hostsTOML(),
-		"/etc/systemd/journald.conf.d/flexlab.conf":    "[Journal]\nStorage=volatile\n",
+		"/etc/hostname":                                  m.Name + "\n",
+		"/etc/resolv.conf":                               "nameserver " + HostIP + "\n", // nobody listens there: the lab has no DNS
+		"/etc/hosts":                                     "127.0.0.1 localhost\n" + m.IP + " " + m.Name + "\n",
+		"/etc/machine-id":                                "",
+		"/etc/systemd/network/10-host0.network":          "[Match]\nName=host0\n[Network]\nAddress=" + m.IP + "/24\nGateway=" + HostIP + "\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+		"/usr/local/share/ca-certificates/flexlab.crt":   string(ca),
+		"/etc/containerd/conf.d/10-flexlab.toml":         containerdDropIn,
+		"/etc/containerd/certs.d/_default/hosts.toml":    hostsTOML(),
+		"/etc/systemd/journald.conf.d/flexlab.conf":      "[Journal]\nStorage=volatile\n",
+		"/etc/systemd/system/flexlab-parameters.service": parametersUnit,
+		parametersPath:                                   parametersScript(),
 	}
 	if cgroupV1() {
 		files["/etc/kubernetes/kubelet.conf.d/10-flexlab.conf"] = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n"
@@ -156,11 +160,18 @@ func (l *Lab) furnish(m Machine) error {
 			return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
 		}
 	}
+	if err := os.Chmod(filepath.Join(m.Root, parametersPath), 0o755); err != nil {
+		return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
+	}
 	links := map[string]string{
 		"/etc/systemd/system/multi-user.target.wants/systemd-networkd.service": "/lib/systemd/system/systemd-networkd.service",
 		"/etc/systemd/system/systemd-networkd-wait-online.service":             "/dev/null",
+		"/etc/systemd/system/sysinit.target.wants/flexlab-parameters.service":  "/etc/systemd/system/flexlab-parameters.service",
 	}
 	for path, target := range links {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(m.Root, path)), 0o755); err != nil {
+			return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
+		}
 		_ = os.Remove(filepath.Join(m.Root, path)) // there when the machine is furnished again
 		if err := os.Symlink(target, filepath.Join(m.Root, path)); err != nil {
 			return fmt.Errorf("cannot furnish %s: %w", m.Name, err)

@@ -27,9 +27,21 @@ func azure(t *testing.T, method, path string, body any) string {
 	return out
 }
 
+// The tests that use the one Azure of the lab, its resource provider or their knobs come one after
+// the other, beside those that do not.
+func TestAzure(t *testing.T) {
+	t.Parallel()
+	t.Run("Identities", identities)
+	t.Run("LeastPrivilege", leastPrivilege)
+	t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)
+	t.Run("CLI", azureCLI)
+	t.Run("BadSecret", badSecret)
+	t.Run("Provider", provider)
+}
+
 // Every identity makes a real kubelet join; a pod runs, the second bootstrap does nothing, no secret shows, and unbootstrap gives the
 // machine back and leaves nothing in Azure.
-func TestIdentities(t *testing.T) {
+func identities(t *testing.T) {
 	for _, auth := range []string{"servicePrincipal", "managedIdentity", "arc"} {
 		t.Run(auth, func(t *testing.T) {
 			name := "id-" + strings.ToLower(auth[:3])
@@ -121,7 +133,7 @@ func quiet(t *testing.T, m lab.Machine, out string) {
 }
 
 // With kubeletCredential certificate the identity may only ask for a certificate, and kubelet is a node like any other.
-func TestLeastPrivilege(t *testing.T) {
+func leastPrivilege(t *testing.T) {
 	m := bareMachine(t, "least-1")
 	configureAs(t, m, lab.Newest, "servicePrincipal", func(c map[string]any) {
 		section := c["azure"].(map[string]any)
@@ -154,7 +166,7 @@ const shortLife = 40 * time.Second
 
 // Tokens that live shortly are replaced in time, an outage of Entra ID is survived, many processes make one request, and a role that
 // is taken away is gone.
-func TestTokensExpireAndRolesGo(t *testing.T) {
+func tokensExpireAndRolesGo(t *testing.T) {
 	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{TokenLifetime: shortLife})
 	t.Cleanup(func() { azure(t, http.MethodPut, "/knobs", azuresim.Knobs{}) })
 	m := bareMachine(t, "expiry-1")
@@ -215,8 +227,8 @@ func TestTokensExpireAndRolesGo(t *testing.T) {
 	}
 }
 
-// azureCLI is a shell that has the lab's Azure as its cloud.
-const azureCLI = `set -e
+// loginCLI is a shell that has the lab's Azure as its cloud.
+const loginCLI = `set -e
 export REQUESTS_CA_BUNDLE=$FLEXLAB_CA AZURE_CORE_COLLECT_TELEMETRY=0 AZURE_CORE_ONLY_SHOW_ERRORS=1
 B=$FLEXLAB_ARM
 az cloud register -n flexlab --endpoint-resource-manager $B --endpoint-active-directory $B/adfs --endpoint-active-directory-resource-id $B/ --endpoint-active-directory-graph-resource-id $B/ --endpoint-management $B/
@@ -224,7 +236,7 @@ az cloud set -n flexlab
 `
 
 // The real az CLI logs in, reads the cluster, and its login onboards a machine; at a terminal the agent has it log in first.
-func TestAzureCLI(t *testing.T) {
+func azureCLI(t *testing.T) {
 	who, err := bench.Azure()
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +247,7 @@ func TestAzureCLI(t *testing.T) {
 		return inside(t, m, "env", "HOME=/root", "REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt", "FLEXLAB_CA=/etc/ssl/certs/ca-certificates.crt", "FLEXLAB_ARM="+lab.AzureURL,
 			"CLUSTER="+lab.ClusterID, "TENANT="+lab.Tenant, "bash", "-c", script)
 	}
-	if out, code := shell(azureCLI + "az login --service-principal -u " + who.Operator.ClientID + " -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
+	if out, code := shell(loginCLI + "az login --service-principal -u " + who.Operator.ClientID + " -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
 		`az account list --query '[].name' -o tsv
 az rest --method get --url "$CLUSTER?api-version=2024-02-01" --query properties.aadProfile.enableAzureRBAC
 az resource show --ids $CLUSTER --query name -o tsv

@@ -13,6 +13,7 @@ import (
 
 // As a service the agent joins, tells systemd, writes status and log, and repairs drift if its policy says so; unbootstrap ends it.
 func TestDaemon(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	m := machine(t, "daemon-1", func(c map[string]any) { c["agent"].(map[string]any)["driftPolicy"] = "repair" })
 	inside(t, m, "sysctl", "-qw", "kernel.panic=5")
@@ -67,6 +68,7 @@ func eventually(t *testing.T, most time.Duration, what string, done func() bool)
 
 // A node changes to newer versions of kubelet and containerd while its pods run on, and keeps what it was before.
 func TestVersions(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	m, err := bench.AddMachine(ctx, "version-1")
 	if err != nil {
@@ -111,6 +113,7 @@ func TestVersions(t *testing.T) {
 
 // During a join no secret is in a command line, an environment, a log, or a file that others can read.
 func TestSecrets(t *testing.T) {
+	t.Parallel()
 	m := machine(t, "secret-1")
 	config, err := os.ReadFile(filepath.Join(m.Root, lab.ConfigPath))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 // Whatever is changed behind the agent's back is reported with what, where, expected and found; repair puts right exactly that.
 func TestDrift(t *testing.T) {
+	t.Parallel()
 	m := machine(t, "drift-1")
 	must(t, m, "bootstrap")
 	tests := []struct {

@@ -11,6 +11,7 @@ import (
 
 // Every fault of a mirror ends in success, by trying again, or in one clear error; never in a wrong byte installed.
 func TestFaultyMirror(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	m := machine(t, "mirror-1")
 	before := snapshot(ctx, t, m)
@@ -28,6 +29,9 @@ func TestFaultyMirror(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			for i := range tt.faults {
+				tt.faults[i].Client = m.IP // other tests have the same mirror
+			}
 			if err := bench.Mirror().Set(ctx, mirror.Knobs{Faults: tt.faults}); err != nil {
 				t.Fatal(err)
 			}
@@ -56,6 +60,7 @@ func TestFaultyMirror(t *testing.T) {
 
 // A full disk and a directory that cannot be written end in a clear error; once that is mended, the next run finishes.
 func TestFullAndReadOnly(t *testing.T) {
+	t.Parallel()
 	m := machine(t, "full-1")
 	tests := []struct {
 		name        string
@@ -86,6 +91,7 @@ func TestFullAndReadOnly(t *testing.T) {
 
 // What stands against a join is said in a sentence before anything is touched.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	m := machine(t, "refuse-1")
 	before := snapshot(ctx, t, m)

@@ -23,6 +23,7 @@ func kills() int {
 
 // Killed at random moments, the next run of the same command finishes; and at the end the machine is given back as it was.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	m := machine(t, "kill-1")
 	before := snapshot(ctx, t, m)
@@ -73,6 +74,7 @@ func TestKill(t *testing.T) {
 
 // The daemon, killed at random moments of a join and of changes, is started again by systemd and finishes.
 func TestKillDaemon(t *testing.T) {
+	t.Parallel()
 	m := machine(t, "kill-2")
 	before := snapshot(t.Context(), t, m)
 	if out, code := inside(t, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); code != 0 {

