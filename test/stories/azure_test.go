@@ -121,6 +121,7 @@ func (w *world) azure(change func(azure map[string]any)) func(map[string]any) {
 // What a person sees when a part of Azure fails in a phase of a join: it succeeds by itself, or one error says what is wrong and what
 // to do, and the next run finishes.
 func TestAzureFaults(t *testing.T) {
+	t.Parallel()
 	knobs := func(f func(*azuresim.Knobs)) func(*azuresim.Sim) {
 		return func(s *azuresim.Sim) { s.Adjust(f) }
 	}
