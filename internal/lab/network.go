@@ -21,7 +21,8 @@ func kernelParameters() map[string]string {
 	return values
 }
 
-// networkUp makes the bridge that machines and control plane meet on. Pods on two machines reach each other through it.
+// networkUp makes the bridge that machines and control plane meet on. Pods on two machines reach
+// each other through it.
 func (l *Lab) networkUp(ctx context.Context) error {
 	if _, err := net.InterfaceByName(Bridge); err == nil {
 		return nil
