@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -295,7 +296,7 @@ func killedProvider(t *testing.T) {
 	random := mathrand.New(mathrand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	acknowledged := map[string]bool{} // whether a node is there, where that is known
 	var urls []string
-	kills := 0
+	var kills atomic.Int32
 	for i := range 12 {
 		name := fmt.Sprintf("kill-%d", i%3)
 		method, path, body := http.MethodPut, rpNode(name)+"?configUrl=true",
@@ -310,7 +311,7 @@ func killedProvider(t *testing.T) {
 		after := time.Duration(random.IntN(40)) * time.Millisecond
 		timer := time.AfterFunc(after, func() {
 			if syscall.Kill(pid, syscall.SIGKILL) == nil {
-				kills++
+				kills.Add(1)
 			}
 		})
 		status, text, err := bench.ARM(ctx, method, lab.ProviderURL(0), path, lab.ProviderAPI, body)
@@ -333,7 +334,7 @@ func killedProvider(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d of 12 requests were cut short or followed by a kill", kills)
+	t.Logf("%d of 12 requests were cut short or followed by a kill", kills.Load())
 	for name, there := range acknowledged {
 		status, text, err := bench.ARM(ctx, http.MethodGet, lab.ProviderURL(0), rpNode(name),
 			lab.ProviderAPI, nil)
