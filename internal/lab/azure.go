@@ -60,15 +60,19 @@ func (l *Lab) Azure() (Azure, error) {
 		return a, json.Unmarshal(data, &a)
 	}
 	principal := func(n int) Principal {
-		return Principal{ClientID: fmt.Sprintf("aaaaaaaa-0000-0000-0000-%012d", n), ObjectID: fmt.Sprintf("bbbbbbbb-0000-0000-0000-%012d", n), Secret: random(32)}
+		return Principal{ClientID: fmt.Sprintf("aaaaaaaa-0000-0000-0000-%012d", n),
+			ObjectID: fmt.Sprintf("bbbbbbbb-0000-0000-0000-%012d", n), Secret: random(32)}
 	}
-	a.Operator, a.Unprivileged, a.Node, a.Provider = principal(1), principal(2), principal(3), principal(5)
+	a.Operator, a.Unprivileged = principal(1), principal(2)
+	a.Node, a.Provider = principal(3), principal(5)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return a, fmt.Errorf("cannot make a key: %w", err)
 	}
-	a.VM = azuresim.MachineIdentity{Authority: AzureURL, TenantID: Tenant, ClientID: "aaaaaaaa-0000-0000-0000-000000000004",
-		Key: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
+	a.VM = azuresim.MachineIdentity{Authority: AzureURL, TenantID: Tenant,
+		ClientID: "aaaaaaaa-0000-0000-0000-000000000004",
+		Key: string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+			Bytes: x509.MarshalPKCS1PrivateKey(key)}))}
 	if data, err = json.Marshal(a); err != nil {
 		return a, fmt.Errorf("internal error: %w", err)
 	}
@@ -93,23 +97,29 @@ func (l *Lab) world() (azuresim.World, error) {
 		return azuresim.World{}, err
 	}
 	app := func(name string, p Principal) azuresim.Application {
-		return azuresim.Application{ClientID: p.ClientID, ObjectID: p.ObjectID, Name: name, Secrets: []azuresim.Secret{{Value: p.Secret}}}
+		return azuresim.Application{ClientID: p.ClientID, ObjectID: p.ObjectID, Name: name,
+			Secrets: []azuresim.Secret{{Value: p.Secret}}}
 	}
 	const user = "cccccccc-0000-0000-0000-000000000001"
 	give := func(principal, role, scope string) azuresim.Assignment {
 		return azuresim.Assignment{Scope: scope, RoleID: role, PrincipalID: principal}
 	}
 	return azuresim.World{
-		TenantID: Tenant, Subscriptions: []azuresim.Subscription{{ID: Subscription, Name: "flexlab"}}, ResourceGroups: []string{groupID},
+		TenantID: Tenant, Subscriptions: []azuresim.Subscription{{ID: Subscription, Name: "flexlab"}},
+		ResourceGroups: []string{groupID},
 		Applications: []azuresim.Application{
-			app("operator", a.Operator), app("unprivileged", a.Unprivileged), app("node", a.Node), app("flexnode-rp", a.Provider),
-			{ClientID: a.VM.ClientID, ObjectID: vmObjectID, Name: "vm", PublicKey: public, ResourceID: groupID + "/providers/Microsoft.Compute/virtualMachines/vm"},
+			app("operator", a.Operator), app("unprivileged", a.Unprivileged), app("node", a.Node),
+			app("flexnode-rp", a.Provider),
+			{ClientID: a.VM.ClientID, ObjectID: vmObjectID, Name: "vm", PublicKey: public,
+				ResourceID: groupID + "/providers/Microsoft.Compute/virtualMachines/vm"},
 		},
 		Users:    []azuresim.User{{ObjectID: user, Name: User}},
 		Clusters: []azuresim.Cluster{cluster},
 		Assignments: []azuresim.Assignment{
-			give(a.Operator.ObjectID, roleOwner, "/subscriptions/"+Subscription), give(user, roleOwner, "/subscriptions/"+Subscription),
-			give(a.Node.ObjectID, roleClusterUser, ClusterID), give(a.Node.ObjectID, roleRBACClusterAdmin, ClusterID),
+			give(a.Operator.ObjectID, roleOwner, "/subscriptions/"+Subscription),
+			give(user, roleOwner, "/subscriptions/"+Subscription),
+			give(a.Node.ObjectID, roleClusterUser, ClusterID),
+			give(a.Node.ObjectID, roleRBACClusterAdmin, ClusterID),
 			give(a.Provider.ObjectID, roleReader, "/subscriptions/"+Subscription),
 			give(vmObjectID, roleClusterUser, ClusterID), give(vmObjectID, roleRBACClusterAdmin, ClusterID),
 		},
@@ -148,7 +158,8 @@ func publicKey(key string) (string, error) {
 // azuresim is the program, which is built beside flexlab.
 func (l *Lab) azuresim() string { return filepath.Join(filepath.Dir(l.Self), "azuresim") }
 
-// startAzure starts the simulated Azure and writes what makes the API server accept its tokens and ask it for authorization.
+// startAzure starts the simulated Azure and writes what makes the API server accept its tokens and
+// ask it for authorization.
 func (l *Lab) startAzure(ctx context.Context) error {
 	world, err := l.world()
 	if err != nil {
@@ -171,18 +182,23 @@ func (l *Lab) startAzure(ctx context.Context) error {
 			return fmt.Errorf("cannot write the lab's Azure: %w", err)
 		}
 	}
-	if err := l.background("azuresim", l.azuresim(), append(l.providerFlags(), "serve", "--listen="+strings.TrimPrefix(AzureURL, "https://"), "--control="+strings.TrimPrefix(AzureControlURL, "http://"),
-		"--tls-cert="+l.path("pki", "server.crt"), "--tls-key="+l.path("pki", "server.key"), "--world="+l.path("world.json"))...); err != nil {
+	if err := l.background("azuresim", l.azuresim(),
+		append(l.providerFlags(), "serve", "--listen="+strings.TrimPrefix(AzureURL, "https://"),
+			"--control="+strings.TrimPrefix(AzureControlURL, "http://"),
+			"--tls-cert="+l.path("pki", "server.crt"), "--tls-key="+l.path("pki", "server.key"),
+			"--world="+l.path("world.json"))...); err != nil {
 		return err
 	}
-	if err := until(ctx, time.Minute, "azuresim (see "+l.path("logs", "azuresim.log")+")", func() error {
-		_, err := l.AzureControl(ctx, http.MethodGet, "/knobs", nil)
-		return err
-	}); err != nil {
+	if err := until(ctx, time.Minute, "azuresim (see "+l.path("logs", "azuresim.log")+")",
+		func() error {
+			_, err := l.AzureControl(ctx, http.MethodGet, "/knobs", nil)
+			return err
+		}); err != nil {
 		return err
 	}
 	// An API server that was started without Azure is started again, with it.
-	if p, up := l.running("kube-apiserver"); up && !p.hasArgument("--authentication-config="+l.path("authentication.yaml")) {
+	if p, up := l.running("kube-apiserver"); up &&
+		!p.hasArgument("--authentication-config="+l.path("authentication.yaml")) {
 		l.Say("restarting the API server, with Azure")
 		return l.StopAPIServer()
 	}
@@ -195,7 +211,8 @@ func (l *Lab) AzureControl(ctx context.Context, method, path string, body any) (
 	if err != nil {
 		return "", fmt.Errorf("internal error: %w", err)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, AzureControlURL+path, strings.NewReader(string(text)))
+	r, err := http.NewRequestWithContext(ctx, method, AzureControlURL+path,
+		strings.NewReader(string(text)))
 	if err != nil {
 		return "", err
 	}
@@ -211,9 +228,10 @@ func (l *Lab) AzureControl(ctx context.Context, method, path string, body any) (
 	return string(answer), err
 }
 
-// authentication has the API server accept Entra's tokens (apiserver.config.k8s.io/v1, AuthenticationConfiguration), as AKS does: the
-// user is the object id.
+// authentication has the API server accept Entra's tokens (apiserver.config.k8s.io/v1,
+// AuthenticationConfiguration), as AKS does: the user is the object id.
 func authentication(ca string) string {
+	ca = strings.ReplaceAll(strings.TrimSpace(ca), "\n", "\n      ")
 	return fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
 jwt:
@@ -225,10 +243,11 @@ jwt:
   claimMappings:
     username: {claim: oid, prefix: ""}
     groups: {claim: groups, prefix: ""}
-`, AzureURL, Tenant, azuresim.AKSServer, strings.ReplaceAll(strings.TrimSpace(ca), "\n", "\n      "))
+`, AzureURL, Tenant, azuresim.AKSServer, ca)
 }
 
-// authorization has the API server ask azuresim, after the Node authorizer and RBAC have said nothing.
+// authorization has the API server ask azuresim, after the Node authorizer and RBAC have said
+// nothing.
 func authorization(ca string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config
@@ -239,15 +258,19 @@ current-context: azure
 `, AzureURL, ClusterID, ca)
 }
 
-// azureFlags are the API server's with Azure. Its decisions are kept for seconds only, so that the lab shows their changes.
+// azureFlags are the API server's with Azure. Its decisions are kept for seconds only, so that the
+// lab shows their changes.
 func (l *Lab) azureFlags() []string {
 	if !l.HasAzure() {
 		return []string{"--authorization-mode=Node,RBAC"}
 	}
 	return []string{
-		"--authorization-mode=Node,RBAC,Webhook", "--authentication-config=" + l.path("authentication.yaml"),
-		"--authorization-webhook-config-file=" + l.path("authorization.yaml"), "--authorization-webhook-version=v1",
-		"--authorization-webhook-cache-authorized-ttl=5s", "--authorization-webhook-cache-unauthorized-ttl=1s",
+		"--authorization-mode=Node,RBAC,Webhook",
+		"--authentication-config=" + l.path("authentication.yaml"),
+		"--authorization-webhook-config-file=" + l.path("authorization.yaml"),
+		"--authorization-webhook-version=v1",
+		"--authorization-webhook-cache-authorized-ttl=5s",
+		"--authorization-webhook-cache-unauthorized-ttl=1s",
 	}
 }
 
@@ -264,16 +287,20 @@ func (l *Lab) AddArc(ctx context.Context, m Machine) error {
 		return fmt.Errorf("cannot read azuresim: %w; run `make build`", err)
 	}
 	unit := func(text, command string) string {
-		return "[Unit]\nDescription=" + text + "\n[Service]\nExecStart=" + command + "\nRestart=always\n[Install]\nWantedBy=multi-user.target\n"
+		return "[Unit]\nDescription=" + text + "\n[Service]\nExecStart=" + command +
+			"\nRestart=always\n[Install]\nWantedBy=multi-user.target\n"
 	}
 	for path, content := range map[string][]byte{
-		"/opt/azcmagent/bin/himds":               program,
-		"/opt/azcmagent/bin/azcmagent":           program,
-		"/usr/bin/azcmagent":                     program,
-		"/etc/azuresim/endpoint":                 []byte(AzureURL + "\n"),
-		"/usr/lib/systemd/system/himdsd.service": []byte(unit("Azure Connected Machine metadata", "/opt/azcmagent/bin/himds himds --endpoint "+AzureURL)),
-		"/usr/lib/systemd/system/gcad.service":   []byte(unit("Azure Arc guest configuration", "/usr/bin/sleep infinity")),
-		"/usr/lib/systemd/system/extd.service":   []byte(unit("Azure Arc extensions", "/usr/bin/sleep infinity")),
+		"/opt/azcmagent/bin/himds":     program,
+		"/opt/azcmagent/bin/azcmagent": program,
+		"/usr/bin/azcmagent":           program,
+		"/etc/azuresim/endpoint":       []byte(AzureURL + "\n"),
+		"/usr/lib/systemd/system/himdsd.service": []byte(unit("Azure Connected Machine metadata",
+			"/opt/azcmagent/bin/himds himds --endpoint "+AzureURL)),
+		"/usr/lib/systemd/system/gcad.service": []byte(unit("Azure Arc guest configuration",
+			"/usr/bin/sleep infinity")),
+		"/usr/lib/systemd/system/extd.service": []byte(unit("Azure Arc extensions",
+			"/usr/bin/sleep infinity")),
 	} {
 		mode := os.FileMode(0o644)
 		if strings.Contains(path, "/bin/") {

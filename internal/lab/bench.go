@@ -41,7 +41,8 @@ type JoinTimes struct {
 	Critical int64
 }
 
-// Limit is what no way of joining can beat: the critical bytes at full bandwidth, and the bare start.
+// Limit is what no way of joining can beat: the critical bytes at full bandwidth, and the bare
+// start.
 func (j JoinTimes) Limit() float64 { return float64(j.Critical)/Bandwidth + j.Bare }
 
 // BenchProgram measures a program on a fresh machine.
@@ -64,7 +65,8 @@ func (l *Lab) BenchProgram(
 // benchFirst joins a fresh machine with the mirror at Bandwidth, which it leaves so, and then has
 // nothing to do.
 func (l *Lab) benchFirst(ctx context.Context, m Machine) (times ProgramTimes, err error) {
-	if err := errors.Join(l.Mirror().Set(ctx, mirror.Knobs{BytesPerSecond: Bandwidth}), l.Mirror().Reset(ctx)); err != nil {
+	if err := errors.Join(l.Mirror().Set(ctx, mirror.Knobs{BytesPerSecond: Bandwidth}),
+		l.Mirror().Reset(ctx)); err != nil {
 		return times, err
 	}
 	if times.Ready, err = l.timeReady(ctx, m, "aks-flex-node", "bootstrap"); err != nil {
@@ -153,7 +155,9 @@ func (l *Lab) benchMachine(ctx context.Context, name, agent string, v Versions) 
 }
 
 // Equip makes a machine ready to join: agent, unit and configuration with a fresh token.
-func (l *Lab) Equip(ctx context.Context, m Machine, agent string, v Versions, change ...func(map[string]any)) error {
+func (l *Lab) Equip(
+	ctx context.Context, m Machine, agent string, v Versions, change ...func(map[string]any),
+) error {
 	azure, err := l.Identify(ctx, m, "bootstrapToken")
 	if err != nil {
 		return err
@@ -192,28 +196,33 @@ func (l *Lab) criticalBytes(ctx context.Context) (int64, error) {
 	return sum, nil
 }
 
-// benchBare measures the start of containerd and kubelet on a machine that has everything, as at its first join.
+// benchBare measures the start of containerd and kubelet on a machine that has everything, as at
+// its first join.
 func (l *Lab) benchBare(ctx context.Context, m Machine) (float64, error) {
-	if _, err := l.Output(ctx, m, "systemctl", "stop", "kubelet", "containerd", "node-problem-detector"); err != nil {
+	if _, err := l.Output(ctx, m, "systemctl", "stop", "kubelet", "containerd",
+		"node-problem-detector"); err != nil {
 		return 0, err
 	}
 	if _, err := l.Kubectl(ctx, "", "delete", "node", m.Name); err != nil {
 		return 0, err
 	}
-	if _, err := l.Output(ctx, m, "bash", "-c", "rm -rf /var/lib/kubelet/pki /var/lib/kubelet/kubeconfig"); err != nil {
+	if _, err := l.Output(ctx, m, "bash", "-c",
+		"rm -rf /var/lib/kubelet/pki /var/lib/kubelet/kubeconfig"); err != nil {
 		return 0, err
 	}
 	kubeconfig, err := l.bootstrapKubeconfig(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if err := l.Write(m, "/var/lib/kubelet/bootstrap-kubeconfig", 0o600, []byte(kubeconfig)); err != nil {
+	if err := l.Write(m, "/var/lib/kubelet/bootstrap-kubeconfig", 0o600,
+		[]byte(kubeconfig)); err != nil {
 		return 0, err
 	}
 	return l.timeReady(ctx, m, "systemctl", "start", "containerd", "kubelet")
 }
 
-// benchWarm joins the machine again with the store that it had, as an image has it into which the artifacts were baked.
+// benchWarm joins the machine again with the store that it had, as an image has it into which the
+// artifacts were baked.
 func (l *Lab) benchWarm(ctx context.Context, m Machine) (float64, error) {
 	if _, err := l.Output(ctx, m, "cp", "-a", "/opt/aks-flex-node", "/var/tmp/store"); err != nil {
 		return 0, err
@@ -233,7 +242,9 @@ func (l *Lab) giveBack(ctx context.Context, m Machine) (float64, error) {
 }
 
 // benchDirectory joins a machine that was given back again, with the artifacts in a directory.
-func (l *Lab) benchDirectory(ctx context.Context, m Machine, agent string, v Versions) (float64, error) {
+func (l *Lab) benchDirectory(
+	ctx context.Context, m Machine, agent string, v Versions,
+) (float64, error) {
 	const dir = "/var/tmp/artifacts"
 	if err := l.copyArtifacts(ctx, filepath.Join(m.Root, dir), v); err != nil {
 		return 0, err
@@ -274,7 +285,8 @@ func (l *Lab) copyArtifacts(ctx context.Context, dst string, v Versions) error {
 // artifacts are the versions of all artifacts, by name.
 func (v Versions) artifacts() map[string]string {
 	return map[string]string{
-		"kubelet": v.Kubernetes, "kubectl": v.Kubernetes, "kubeadm": v.Kubernetes, "containerd": v.Containerd,
-		"runc": runcVersion, "cni-plugins": cniVersion, "node-problem-detector": npdVersion,
+		"kubelet": v.Kubernetes, "kubectl": v.Kubernetes, "kubeadm": v.Kubernetes,
+		"containerd": v.Containerd,
+		"runc":       runcVersion, "cni-plugins": cniVersion, "node-problem-detector": npdVersion,
 	}
 }

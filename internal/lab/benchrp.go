@@ -87,7 +87,9 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %s}]
 	return err
 }
 
-func benchNode(n int) string { return ClusterID + "/flexNodeConfig/bench-" + fmt.Sprintf("%06d", n) }
+func benchNode(n int) string {
+	return ClusterID + "/flexNodeConfig/bench-" + fmt.Sprintf("%06d", n)
+}
 
 // Fill stores nodes through the API until there are so many.
 func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
@@ -100,8 +102,11 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 		return err
 	}
 	body, err := json.Marshal(object{"properties": object{
-		"continuousMonitoring": true, "azureAuth": object{"method": "managedIdentity", "managedIdentity": object{"clientId": who.Node.ClientID}},
-		"kubernetesAuth": object{"useAzureAuth": true}, "nodeConfig": object{"maxPods": 50, "labels": object{"environment": "prod", "site": "factory-7"}},
+		"continuousMonitoring": true, "azureAuth": object{"method": "managedIdentity",
+			"managedIdentity": object{"clientId": who.Node.ClientID}},
+		"kubernetesAuth": object{"useAzureAuth": true},
+		"nodeConfig": object{"maxPods": 50,
+			"labels": object{"environment": "prod", "site": "factory-7"}},
 	}})
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
@@ -111,7 +116,8 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 	next.Store(int64(b.stored))
 	var wg sync.WaitGroup
 	errs := make([]error, pollers)
-	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: b.tls, MaxIdleConnsPerHost: pollers}}
+	client := &http.Client{Timeout: time.Minute,
+		Transport: &http.Transport{TLSClientConfig: b.tls, MaxIdleConnsPerHost: pollers}}
 	defer client.CloseIdleConnections()
 	for worker := range pollers {
 		wg.Go(func() {
@@ -120,7 +126,8 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 				if n >= nodes {
 					return
 				}
-				b.etags[n], errs[worker] = put(ctx, client, ProviderURL(0)+benchNode(n)+"?api-version="+ProviderAPI, token, body)
+				b.etags[n], errs[worker] = put(ctx, client,
+					ProviderURL(0)+benchNode(n)+"?api-version="+ProviderAPI, token, body)
 			}
 		})
 	}
@@ -150,20 +157,23 @@ func put(ctx context.Context, client *http.Client, url, token string, body []byt
 
 // polls are those of the stored nodes, unchanged.
 func (b *ProviderBench) polls() load.Target {
-	return load.Target{TLS: b.tls, Status: http.StatusNotModified, Request: func(ctx context.Context, n int) (*http.Request, error) {
-		n = n * 7919 % b.stored // not in the order they are stored in
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, ProviderURL(0)+benchNode(n)+"?api-version="+ProviderAPI, nil)
-		if err == nil {
-			r.Header.Set("If-None-Match", b.etags[n])
-			r.Header.Set("Authorization", "Bearer "+b.tokens[n%callers])
-		}
-		return r, err
-	}}
+	return load.Target{TLS: b.tls, Status: http.StatusNotModified,
+		Request: func(ctx context.Context, n int) (*http.Request, error) {
+			n = n * 7919 % b.stored // not in the order they are stored in
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet,
+				ProviderURL(0)+benchNode(n)+"?api-version="+ProviderAPI, nil)
+			if err == nil {
+				r.Header.Set("If-None-Match", b.etags[n])
+				r.Header.Set("Authorization", "Bearer "+b.tokens[n%callers])
+			}
+			return r, err
+		}}
 }
 
 // configMaps are reads of a ConfigMap that holds what a node is told.
 func (b *ProviderBench) configMaps(ctx context.Context) (load.Target, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, ProviderURL(0)+benchNode(0)+"?api-version="+ProviderAPI, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		ProviderURL(0)+benchNode(0)+"?api-version="+ProviderAPI, nil)
 	if err != nil {
 		return load.Target{}, err
 	}
@@ -179,41 +189,48 @@ func (b *ProviderBench) configMaps(ctx context.Context) (load.Target, error) {
 	if err != nil {
 		return load.Target{}, err
 	}
-	manifest, err := json.Marshal(object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "bench", "namespace": "default"}, "data": object{"config": string(shown)}})
+	manifest, err := json.Marshal(object{"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": object{"name": "bench", "namespace": "default"},
+		"data":     object{"config": string(shown)}})
 	if err != nil {
 		return load.Target{}, fmt.Errorf("internal error: %w", err)
 	}
 	if _, err := b.lab.apply(ctx, string(manifest)); err != nil {
 		return load.Target{}, err
 	}
-	return load.Target{TLS: b.tls, Status: http.StatusOK, Request: func(ctx context.Context, n int) (*http.Request, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, APIServer+"/api/v1/namespaces/default/configmaps/bench?resourceVersion=0", nil)
-		if err == nil {
-			r.Header.Set("If-None-Match", `"1"`) // which it does not know
-			r.Header.Set("Authorization", "Bearer "+b.kube[n%callers])
-		}
-		return r, err
-	}}, nil
+	return load.Target{TLS: b.tls, Status: http.StatusOK,
+		Request: func(ctx context.Context, n int) (*http.Request, error) {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet,
+				APIServer+"/api/v1/namespaces/default/configmaps/bench?resourceVersion=0", nil)
+			if err == nil {
+				r.Header.Set("If-None-Match", `"1"`) // which it does not know
+				r.Header.Set("Authorization", "Bearer "+b.kube[n%callers])
+			}
+			return r, err
+		}}, nil
 }
 
 // bare asks a handler that does nothing but answer.
 func (b *ProviderBench) bare() load.Target {
-	return load.Target{TLS: b.tls, Status: http.StatusNotModified, Request: func(ctx context.Context, n int) (*http.Request, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, bareURL+benchNode(n%b.stored)+"?api-version="+ProviderAPI, nil)
-		if err == nil {
-			r.Header.Set("If-None-Match", `"1"`)
-			r.Header.Set("Authorization", "Bearer "+b.tokens[n%callers])
-		}
-		return r, err
-	}}
+	return load.Target{TLS: b.tls, Status: http.StatusNotModified,
+		Request: func(ctx context.Context, n int) (*http.Request, error) {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet,
+				bareURL+benchNode(n%b.stored)+"?api-version="+ProviderAPI, nil)
+			if err == nil {
+				r.Header.Set("If-None-Match", `"1"`)
+				r.Header.Set("Authorization", "Bearer "+b.tokens[n%callers])
+			}
+			return r, err
+		}}
 }
 
 // ServeBare is the bare handler, until ctx ends.
 func (l *Lab) ServeBare(ctx context.Context) error {
-	server := &http.Server{Addr: strings.TrimPrefix(bareURL, "https://"), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("ETag", r.Header.Get("If-None-Match"))
-		w.WriteHeader(http.StatusNotModified)
-	})}
+	server := &http.Server{Addr: strings.TrimPrefix(bareURL, "https://"),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", r.Header.Get("If-None-Match"))
+			w.WriteHeader(http.StatusNotModified)
+		})}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	err := server.ListenAndServeTLS(l.path("pki", "server.crt"), l.path("pki", "server.key"))
@@ -226,7 +243,8 @@ func (l *Lab) ServeBare(ctx context.Context) error {
 // Rates are answers in a second.
 type Rates struct{ Provider, APIServer, Bare float64 }
 
-// Compare floods provider, API server and bare handler in turn, and returns the medians of the rounds.
+// Compare floods provider, API server and bare handler in turn, and returns the medians of the
+// rounds.
 func (b *ProviderBench) Compare(ctx context.Context, rounds int) (Rates, error) {
 	const during = 3 * time.Second
 	configMaps, err := b.configMaps(ctx)
@@ -270,7 +288,8 @@ func (b *ProviderBench) Stampede(ctx context.Context) (int, time.Duration, error
 	return whole.Stampede(ctx, min(10_000, b.stored))
 }
 
-// Memory is what the provider has of its own, in bytes: neither its program nor the pages of the store's file.
+// Memory is what the provider has of its own, in bytes: neither its program nor the pages of the
+// store's file.
 func (b *ProviderBench) Memory() (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.lab.ProcessID("flexnode-rp-0")))
 	if err != nil {

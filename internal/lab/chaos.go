@@ -21,10 +21,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
 )
 
-// Chaos is what came of working on a provider whose replicas and store members are killed and paused.
+// Chaos is what came of working on a provider whose replicas and store members are killed and
+// paused.
 type Chaos struct {
 	Operations, Unknown, Faults int
-	// Linearizable tells whether the history has an order that explains every answer; Wrong says where it has not.
+	// Linearizable tells whether the history has an order that explains every answer; Wrong says where
+	// it has not.
 	Linearizable bool
 	Wrong        []string
 }
@@ -83,7 +85,8 @@ func chaosModel() porcupine.Model {
 	}
 }
 
-// RunChaos works on nodes through all replicas for a while, during which replicas and members of the store are killed, paused and started again.
+// RunChaos works on nodes through all replicas for a while, during which replicas and members of
+// the store are killed, paused and started again.
 func (l *Lab) RunChaos(ctx context.Context, during time.Duration) (Chaos, error) {
 	dirs, err := l.build(ctx, ofSystem)
 	if err != nil {
@@ -135,7 +138,8 @@ type chaosRun struct {
 func (c *chaosRun) work(ctx context.Context, id int) {
 	random := rand.New(rand.NewPCG(uint64(id), uint64(c.began.UnixNano())))
 	for n := 0; ctx.Err() == nil; n++ {
-		s := step{node: fmt.Sprintf("chaos-%d", random.IntN(chaosNodes)), verb: http.MethodGet, value: id*1_000_000 + n}
+		s := step{node: fmt.Sprintf("chaos-%d", random.IntN(chaosNodes)), verb: http.MethodGet,
+			value: id*1_000_000 + n}
 		switch random.IntN(10) {
 		case 0, 1, 2, 3:
 			s.verb = http.MethodPut
@@ -144,7 +148,8 @@ func (c *chaosRun) work(ctx context.Context, id int) {
 		}
 		called := time.Since(c.began)
 		out := c.do(context.WithoutCancel(ctx), random.IntN(c.lab.Replicas), s)
-		op := porcupine.Operation{ClientId: id, Input: s, Call: called.Nanoseconds(), Output: out, Return: time.Since(c.began).Nanoseconds()}
+		op := porcupine.Operation{ClientId: id, Input: s, Call: called.Nanoseconds(), Output: out,
+			Return: time.Since(c.began).Nanoseconds()}
 		if !out.known {
 			if s.verb == http.MethodGet { // it says nothing
 				continue
@@ -161,10 +166,13 @@ func (c *chaosRun) work(ctx context.Context, id int) {
 func (c *chaosRun) do(ctx context.Context, replica int, s step) outcome {
 	var body io.Reader
 	if s.verb == http.MethodPut {
-		text, _ := json.Marshal(object{"properties": object{"nodeConfig": object{"labels": object{"value": strconv.Itoa(s.value)}}}}) // it always encodes
+		labels := object{"value": strconv.Itoa(s.value)}
+		// it always encodes
+		text, _ := json.Marshal(object{"properties": object{"nodeConfig": object{"labels": labels}}})
 		body = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(ctx, s.verb, ProviderURL(replica)+ClusterID+"/flexNodeConfig/"+s.node+"?api-version="+ProviderAPI, body)
+	r, err := http.NewRequestWithContext(ctx, s.verb,
+		ProviderURL(replica)+ClusterID+"/flexNodeConfig/"+s.node+"?api-version="+ProviderAPI, body)
 	if err != nil {
 		return outcome{}
 	}
@@ -190,7 +198,8 @@ func (c *chaosRun) do(ctx context.Context, replica int, s step) outcome {
 		if s.verb == http.MethodGet && json.Unmarshal(text, &shown) != nil {
 			return outcome{}
 		}
-		value, _ := strconv.Atoi(shown.Properties.NodeConfig.Labels.Value) // a PUT's answer is not looked at
+		// a PUT's answer is not looked at
+		value, _ := strconv.Atoi(shown.Properties.NodeConfig.Labels.Value)
 		return outcome{known: true, exists: true, value: value}
 	case http.StatusNoContent:
 		return outcome{known: true}
@@ -200,7 +209,8 @@ func (c *chaosRun) do(ctx context.Context, replica int, s step) outcome {
 	return outcome{}
 }
 
-// harm kills and pauses replicas and members, one at a time, now and then two members, and brings them back; it returns how often.
+// harm kills and pauses replicas and members, one at a time, now and then two members, and brings
+// them back; it returns how often.
 func (l *Lab) harm(ctx context.Context, dirs programs) (int, error) {
 	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 7))
 	faults := 0
@@ -219,7 +229,8 @@ func (l *Lab) harm(ctx context.Context, dirs programs) (int, error) {
 			err = l.pause(random, fmt.Sprintf("rp-etcd-%d", random.IntN(l.Members)))
 		case 2: // without a quorum
 			first := random.IntN(l.Members)
-			err = l.pause(random, fmt.Sprintf("rp-etcd-%d", first), fmt.Sprintf("rp-etcd-%d", (first+1)%l.Members))
+			err = l.pause(random, fmt.Sprintf("rp-etcd-%d", first),
+				fmt.Sprintf("rp-etcd-%d", (first+1)%l.Members))
 		case 3:
 			i := random.IntN(l.Replicas)
 			if err = l.killHard(fmt.Sprintf("flexnode-rp-%d", i)); err == nil {
@@ -269,7 +280,9 @@ func (c *chaosRun) judge(ctx context.Context) Chaos {
 			result.Unknown++
 		}
 	}
-	for i := range chaosNodes { // what is there at the end is part of the history: a lost write shows as one that no order explains
+	// what is there at the end is part of the history: a lost write shows as one that no order
+	// explains
+	for i := range chaosNodes {
 		s := step{node: fmt.Sprintf("chaos-%d", i), verb: http.MethodGet}
 		called := time.Since(c.began)
 		out := c.do(ctx, i%c.lab.Replicas, s)
@@ -277,14 +290,17 @@ func (c *chaosRun) judge(ctx context.Context) Chaos {
 			result.Wrong = append(result.Wrong, s.node+" cannot be read")
 			continue
 		}
-		c.history = append(c.history, porcupine.Operation{ClientId: chaosClients, Input: s, Call: called.Nanoseconds(), Output: out, Return: time.Since(c.began).Nanoseconds()})
+		c.history = append(c.history, porcupine.Operation{ClientId: chaosClients, Input: s,
+			Call: called.Nanoseconds(), Output: out, Return: time.Since(c.began).Nanoseconds()})
 	}
 	model := chaosModel()
 	result.Linearizable = true
 	for _, part := range model.Partition(c.history) {
-		if verdict := porcupine.CheckOperationsTimeout(model, part, time.Minute); verdict != porcupine.Ok {
+		if verdict := porcupine.CheckOperationsTimeout(model, part,
+			time.Minute); verdict != porcupine.Ok {
 			result.Linearizable = false
-			result.Wrong = append(result.Wrong, fmt.Sprintf("the history of %s (%d operations) is judged %s", part[0].Input.(step).node, len(part), verdict))
+			result.Wrong = append(result.Wrong, fmt.Sprintf("the history of %s (%d operations) is judged %s",
+				part[0].Input.(step).node, len(part), verdict))
 		}
 	}
 	return result

@@ -15,30 +15,38 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging"
 )
 
-// startControlPlane starts etcd, the API server, the controller manager and the scheduler, and applies what an operator does.
+// startControlPlane starts etcd, the API server, the controller manager and the scheduler, and
+// applies what an operator does.
 func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 	kubernetes := dirs[component.KubernetesControlPlane]
 	pki := func(name string) string { return l.path("pki", name) }
 	const etcd = "http://127.0.0.1:23790"
 	if err := l.background("etcd", filepath.Join(dirs[component.Etcd], "etcd"),
-		"--data-dir="+l.path("etcd"), "--unsafe-no-fsync", "--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
-		"--listen-peer-urls=http://127.0.0.1:23800", "--initial-advertise-peer-urls=http://127.0.0.1:23800",
+		"--data-dir="+l.path("etcd"), "--unsafe-no-fsync", "--listen-client-urls="+etcd,
+		"--advertise-client-urls="+etcd,
+		"--listen-peer-urls=http://127.0.0.1:23800",
+		"--initial-advertise-peer-urls=http://127.0.0.1:23800",
 		"--initial-cluster=default=http://127.0.0.1:23800", "--log-level=warn"); err != nil {
 		return err
 	}
 	if err := l.startAPIServer(ctx, kubernetes, etcd); err != nil {
 		return err
 	}
-	if err := l.background("kube-controller-manager", filepath.Join(kubernetes, "kube-controller-manager"),
-		"--kubeconfig="+l.path("kube-controller-manager.kubeconfig"), "--controllers=*,bootstrapsigner,tokencleaner", "--leader-elect=false",
+	if err := l.background("kube-controller-manager",
+		filepath.Join(kubernetes, "kube-controller-manager"),
+		"--kubeconfig="+l.path("kube-controller-manager.kubeconfig"),
+		"--controllers=*,bootstrapsigner,tokencleaner", "--leader-elect=false",
 		"--bind-address=127.0.0.1", "--secure-port=10857", "--use-service-account-credentials",
-		"--cluster-signing-cert-file="+pki("cluster-ca.crt"), "--cluster-signing-key-file="+pki("cluster-ca.key"),
+		"--cluster-signing-cert-file="+pki("cluster-ca.crt"),
+		"--cluster-signing-key-file="+pki("cluster-ca.key"),
 		"--root-ca-file="+pki("cluster-ca.crt"),
-		"--service-account-private-key-file="+pki("sa.key"), "--allocate-node-cidrs", "--cluster-cidr="+PodCIDR, "--service-cluster-ip-range="+ServiceCIDR); err != nil {
+		"--service-account-private-key-file="+pki("sa.key"), "--allocate-node-cidrs",
+		"--cluster-cidr="+PodCIDR, "--service-cluster-ip-range="+ServiceCIDR); err != nil {
 		return err
 	}
 	if err := l.background("kube-scheduler", filepath.Join(kubernetes, "kube-scheduler"),
-		"--kubeconfig="+l.path("kube-scheduler.kubeconfig"), "--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=10859"); err != nil {
+		"--kubeconfig="+l.path("kube-scheduler.kubeconfig"), "--leader-elect=false",
+		"--bind-address=127.0.0.1", "--secure-port=10859"); err != nil {
 		return err
 	}
 	if err := l.linkKubectl(dirs); err != nil {
@@ -57,14 +65,19 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
 	pki := func(name string) string { return l.path("pki", name) }
 	flags := append(l.azureFlags(),
-		"--etcd-servers="+etcd, "--bind-address="+HostIP, "--advertise-address="+HostIP, "--secure-port=6443",
+		"--etcd-servers="+etcd, "--bind-address="+HostIP, "--advertise-address="+HostIP,
+		"--secure-port=6443",
 		"--service-cluster-ip-range="+ServiceCIDR, "--client-ca-file="+pki("client-ca.crt"),
 		"--tls-cert-file="+pki("apiserver.crt"), "--tls-private-key-file="+pki("apiserver.key"),
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+pki("sa.key"), "--service-account-signing-key-file="+pki("sa.key"),
-		"--enable-bootstrap-token-auth", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
-		"--kubelet-client-certificate="+pki("kubelet-client.crt"), "--kubelet-client-key="+pki("kubelet-client.key"),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+pki("sa.key"), "--service-account-signing-key-file="+pki("sa.key"),
+		"--enable-bootstrap-token-auth", "--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged",
+		"--kubelet-client-certificate="+pki("kubelet-client.crt"),
+		"--kubelet-client-key="+pki("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP,Hostname")
-	if err := l.background("kube-apiserver", filepath.Join(programs, "kube-apiserver"), flags...); err != nil {
+	if err := l.background("kube-apiserver", filepath.Join(programs, "kube-apiserver"),
+		flags...); err != nil {
 		return err
 	}
 	return l.waitReady(ctx)
@@ -76,19 +89,21 @@ func (l *Lab) waitReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	client := &http.Client{Timeout: 2 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	defer client.CloseIdleConnections()
-	return until(ctx, 2*time.Minute, "the API server (see "+l.path("logs", "kube-apiserver.log")+")", func() error {
-		response, err := client.Get(APIServer + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("it says %s", response.Status)
-		}
-		return nil
-	})
+	return until(ctx, 2*time.Minute, "the API server (see "+l.path("logs", "kube-apiserver.log")+")",
+		func() error {
+			response, err := client.Get(APIServer + "/readyz")
+			if err != nil {
+				return err
+			}
+			defer response.Body.Close()
+			if response.StatusCode != http.StatusOK {
+				return fmt.Errorf("it says %s", response.Status)
+			}
+			return nil
+		})
 }
 
 // linkKubectl puts kubectl where Kubectl finds it without knowing the cache.
@@ -101,11 +116,13 @@ func (l *Lab) linkKubectl(dirs programs) error {
 // Kubectl runs kubectl as the administrator and returns what it printed.
 func (l *Lab) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
 	var out, stderr strings.Builder
-	cmd := exec.CommandContext(ctx, l.path("kubectl"), append([]string{"--kubeconfig=" + l.Kubeconfig()}, args...)...)
+	cmd := exec.CommandContext(ctx, l.path("kubectl"),
+		append([]string{"--kubeconfig=" + l.Kubeconfig()}, args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &stderr
 	cmd.Env = append(os.Environ(), "HOME="+l.Dir)
 	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+		return out.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return out.String(), nil
 }

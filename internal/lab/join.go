@@ -22,7 +22,8 @@ type Versions struct {
 	Kubernetes, Containerd string
 }
 
-// The versions that the lab has besides each other: Newest is the control plane's, Oldest is what upgrades start from.
+// The versions that the lab has besides each other: Newest is the control plane's, Oldest is what
+// upgrades start from.
 var (
 	Newest = Versions{Kubernetes: "1.35.4", Containerd: "2.2.1"}
 	Oldest = Versions{Kubernetes: "1.34.4", Containerd: "2.1.6"}
@@ -77,7 +78,8 @@ func random(n int) string {
 // Auths are the ways to join, as --auth names them. All but the first need the lab's Azure.
 var Auths = []string{"bootstrapToken", "servicePrincipal", "managedIdentity", "arc", "azureCLI"}
 
-// Identify gives a machine what it needs to join in one of the ways, and returns the azure section of its configuration.
+// Identify gives a machine what it needs to join in one of the ways, and returns the azure section
+// of its configuration.
 func (l *Lab) Identify(ctx context.Context, m Machine, auth string) (map[string]any, error) {
 	section := object{"targetCluster": object{"resourceId": ClusterID, "location": "lab"}}
 	if auth == "bootstrapToken" {
@@ -86,21 +88,25 @@ func (l *Lab) Identify(ctx context.Context, m Machine, auth string) (map[string]
 		return section, err
 	}
 	if !l.HasAzure() {
-		return nil, fmt.Errorf("cannot join with %s: the lab has no Azure; start it with `flexlab up --azure`", auth)
+		return nil, fmt.Errorf("cannot join with %s: the lab has no Azure; "+
+			"start it with `flexlab up --azure`", auth)
 	}
 	who, err := l.Azure()
 	if err != nil {
 		return nil, err
 	}
-	maps.Copy(section, object{"tenantId": Tenant, "authorityHost": AzureURL, "resourceManagerEndpoint": AzureURL})
+	maps.Copy(section, object{"tenantId": Tenant, "authorityHost": AzureURL,
+		"resourceManagerEndpoint": AzureURL})
 	switch auth {
 	case "servicePrincipal":
-		section["servicePrincipal"] = object{"clientId": who.Node.ClientID, "clientSecret": who.Node.Secret}
+		section["servicePrincipal"] = object{"clientId": who.Node.ClientID,
+			"clientSecret": who.Node.Secret}
 	case "managedIdentity":
 		section["managedIdentity"] = object{}
 		err = l.AddVMIdentity(ctx, m)
 	case "arc":
-		section["servicePrincipal"] = object{"clientId": who.Operator.ClientID, "clientSecret": who.Operator.Secret}
+		section["servicePrincipal"] = object{"clientId": who.Operator.ClientID,
+			"clientSecret": who.Operator.Secret}
 		section["arc"], section["kubeletCredential"] = object{"machineName": m.Name}, "token"
 		err = l.AddArc(ctx, m)
 	case "azureCLI":
@@ -113,7 +119,9 @@ func (l *Lab) Identify(ctx context.Context, m Machine, auth string) (map[string]
 }
 
 // Config is the agent's configuration of a machine, with the given azure section.
-func (l *Lab) Config(ctx context.Context, m Machine, v Versions, azure map[string]any) (map[string]any, error) {
+func (l *Lab) Config(
+	ctx context.Context, m Machine, v Versions, azure map[string]any,
+) (map[string]any, error) {
 	catalog, err := l.artifacts(ctx, v)
 	if err != nil {
 		return nil, err
@@ -187,9 +195,11 @@ func (l *Lab) Write(m Machine, path string, mode os.FileMode, data []byte) error
 	return os.Chmod(full, mode)
 }
 
-// Join makes a machine a node: identity, configuration, and `aks-flex-node bootstrap` in the machine, with its progress on out and
-// err.
-func (l *Lab) Join(ctx context.Context, m Machine, agent string, v Versions, auth string, out, errOut io.Writer) error {
+// Join makes a machine a node: identity, configuration, and `aks-flex-node bootstrap` in the
+// machine, with its progress on out and err.
+func (l *Lab) Join(
+	ctx context.Context, m Machine, agent string, v Versions, auth string, out, errOut io.Writer,
+) error {
 	azure, err := l.Identify(ctx, m, auth)
 	if err != nil {
 		return err

@@ -1,8 +1,9 @@
-// Package lab is the laboratory: a real Kubernetes control plane, real systemd machines and a mirror of the artifacts, on one
-// Linux box. Nothing in it is simulated. flexlab is its command line; the end-to-end tests use it directly.
+// Package lab is the laboratory: a real Kubernetes control plane, real systemd machines and a
+// mirror of the artifacts, on one Linux box. Nothing in it is simulated. flexlab is its command
+// line; the end-to-end tests use it directly.
 //
-// Everything is below one directory. What is started is written down there first, so that Down, whenever and however often it
-// runs, finds all of it.
+// Everything is below one directory. What is started is written down there first, so that Down,
+// whenever and however often it runs, finds all of it.
 package lab
 
 import (
@@ -14,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,9 +49,12 @@ type Lab struct {
 	Say func(format string, args ...any)
 	// WithAzure makes Up start a simulated Azure too, which the cluster then trusts.
 	WithAzure bool
-	// Replicas makes Up start so many replicas of the resource provider, with its Azure; 0 for none. With Members they share an etcd of so
-	// many members, else the one replica has its own inside.
+	// Replicas makes Up start so many replicas of the resource provider, with its Azure; 0 for none.
+	// With Members they share an etcd of so many members, else the one replica has its own inside.
 	Replicas, Members int
+
+	// base is held while the base system of machines is made or looked for.
+	base sync.Mutex
 }
 
 // New returns the lab in $FLEXLAB_DIR, else /var/lib/flexlab.
@@ -65,7 +70,9 @@ func New(self string, say func(string, ...any)) (*Lab, error) {
 	return &Lab{Dir: dir, Cache: cache, Self: self, Log: slog.New(slog.DiscardHandler), Say: say}, nil
 }
 
-func (l *Lab) path(elem ...string) string { return filepath.Join(append([]string{l.Dir}, elem...)...) }
+func (l *Lab) path(elem ...string) string {
+	return filepath.Join(append([]string{l.Dir}, elem...)...)
+}
 
 // record is what Down must know.
 type record struct {
@@ -90,7 +97,8 @@ func (l *Lab) load() (record, error) {
 	return r, nil
 }
 
-// change loads the record, lets f change it and writes it back. One at a time: two commands may be at work on one lab.
+// change loads the record, lets f change it and writes it back. One at a time: two commands may be
+// at work on one lab.
 func (l *Lab) change(f func(*record)) error {
 	lock, err := os.OpenFile(l.path("lab.lock"), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is a Debian system with systemd in a container of its own: own processes, own network, own mounts.
+// Machine is a Debian system with systemd in a container of its own: own processes, own network,
+// own mounts.
 type Machine struct {
 	Name string `json:"name"`
 	IP   string `json:"ip"`
@@ -41,20 +42,26 @@ func (l *Lab) Machine(name string) (Machine, error) {
 			return m, err
 		}
 	}
-	return Machine{}, errors.Join(err, fmt.Errorf("cannot find machine %s: `flexlab node list` shows them", name))
+	return Machine{},
+		errors.Join(err, fmt.Errorf("cannot find machine %s: `flexlab node list` shows them", name))
 }
 
-// AddMachine makes a machine, with more packages of the distribution if any are named, and boots it.
+// AddMachine makes a machine, with more packages of the distribution if any are named, and boots
+// it.
 func (l *Lab) AddMachine(ctx context.Context, name string, packages ...string) (Machine, error) {
 	return l.addMachine(ctx, name, packages, nil)
 }
 
 // AddMachineWithDisks makes a machine with data disks, and boots it.
-func (l *Lab) AddMachineWithDisks(ctx context.Context, name string, disks ...Disk) (Machine, error) {
+func (l *Lab) AddMachineWithDisks(
+	ctx context.Context, name string, disks ...Disk,
+) (Machine, error) {
 	return l.addMachine(ctx, name, nil, disks)
 }
 
-func (l *Lab) addMachine(ctx context.Context, name string, packages []string, disks []Disk) (Machine, error) {
+func (l *Lab) addMachine(
+	ctx context.Context, name string, packages []string, disks []Disk,
+) (Machine, error) {
 	m, err := l.newMachine(name, disks)
 	if err != nil {
 		return m, err
@@ -106,12 +113,16 @@ func (l *Lab) newMachine(name string, disks []Disk) (Machine, error) {
 }
 
 // systemPackages are in every machine: what an Ubuntu server has, as far as it matters here.
-const systemPackages = "systemd,systemd-sysv,dbus,iproute2,iptables,ca-certificates,kmod,procps,conntrack,socat,ethtool,mount,udev,curl,zstd"
+const systemPackages = "systemd,systemd-sysv,dbus,iproute2,iptables,ca-certificates,kmod,procps," +
+	"conntrack,socat,ethtool,mount,udev,curl,zstd"
 
 // baseSystem makes the root directory that machines are copied from, once for each set of packages.
 func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error) {
+	l.base.Lock()
+	defer l.base.Unlock()
 	include := strings.Join(append([]string{systemPackages}, packages...), ",")
-	dir := filepath.Join(l.Cache, strings.Join(append([]string{"system-bookworm-2"}, packages...), "-"))
+	name := strings.Join(append([]string{"system-bookworm-2"}, packages...), "-")
+	dir := filepath.Join(l.Cache, name)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
@@ -120,32 +131,39 @@ func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error)
 	if err := os.RemoveAll(temp); err != nil {
 		return "", fmt.Errorf("cannot clear %s: %w", temp, err)
 	}
-	if _, err := run(ctx, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+include, "bookworm", temp); err != nil {
+	if _, err := run(ctx, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+include,
+		"bookworm", temp); err != nil {
 		return "", err
 	}
 	return dir, os.Rename(temp, dir)
 }
 
-// furnish gives a machine its name, its network, the lab's CA, and the settings that an operator makes by drop-ins: where images
-// come from, and what this box cannot do.
+// furnish gives a machine its name, its network, the lab's CA, kernel parameters of its own, and
+// the settings that an operator makes by drop-ins: where images come from, and what this box cannot
+// do.
 func (l *Lab) furnish(m Machine) error {
 	ca, err := l.CA()
 	if err != nil {
 		return err
 	}
 	files := map[string]string{
-		"/etc/hostname":                                m.Name + "\n",
-		"/etc/resolv.conf":                             "nameserver " + HostIP + "\n", // nobody listens there: the lab has no DNS
-		"/etc/hosts":                                   "127.0.0.1 localhost\n" + m.IP + " " + m.Name + "\n",
-		"/etc/machine-id":                              "",
-		"/etc/systemd/network/10-host0.network":        "[Match]\nName=host0\n[Network]\nAddress=" + m.IP + "/24\nGateway=" + HostIP + "\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
-		"/usr/local/share/ca-certificates/flexlab.crt": string(ca),
-		"/etc/containerd/conf.d/10-flexlab.toml":       containerdDropIn,
-		"/etc/containerd/certs.d/_default/hosts.toml":  hostsTOML(),
-		"/etc/systemd/journald.conf.d/flexlab.conf":    "[Journal]\nStorage=volatile\n",
+		"/etc/hostname": m.Name + "\n",
+		// nobody listens there: the lab has no DNS
+		"/etc/resolv.conf": "nameserver " + HostIP + "\n",
+		"/etc/hosts": "127.0.0.1 localhost\n" + m.IP + " " + m.Name +
+			"\n",
+		"/etc/machine-id": "",
+		"/etc/systemd/network/10-host0.network": "[Match]\nName=host0\n[Network]\nAddress=" +
+			m.IP + "/24\nGateway=" + HostIP + "\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+		"/usr/local/share/ca-certificates/flexlab.crt":   string(ca),
+		"/etc/containerd/conf.d/10-flexlab.toml":         containerdDropIn,
+		"/etc/containerd/certs.d/_default/hosts.toml":    hostsTOML(),
+		"/etc/systemd/journald.conf.d/flexlab.conf":      "[Journal]\nStorage=volatile\n",
+		"/etc/systemd/system/flexlab-parameters.service": parametersUnit,
+		parametersPath: parametersScript(),
 	}
 	if cgroupV1() {
-		files["/etc/kubernetes/kubelet.conf.d/10-flexlab.conf"] = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n"
+		files["/etc/kubernetes/kubelet.conf.d/10-flexlab.conf"] = kubeletDropIn
 	}
 	for path, text := range files {
 		full := filepath.Join(m.Root, path)
@@ -156,17 +174,27 @@ func (l *Lab) furnish(m Machine) error {
 			return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
 		}
 	}
+	if err := os.Chmod(filepath.Join(m.Root, parametersPath), 0o755); err != nil {
+		return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
+	}
+	const units = "/etc/systemd/system/"
 	links := map[string]string{
-		"/etc/systemd/system/multi-user.target.wants/systemd-networkd.service": "/lib/systemd/system/systemd-networkd.service",
-		"/etc/systemd/system/systemd-networkd-wait-online.service":             "/dev/null",
+		units + "multi-user.target.wants/systemd-networkd.service": "/lib/systemd/system/" +
+			"systemd-networkd.service",
+		units + "systemd-networkd-wait-online.service":            "/dev/null",
+		units + "sysinit.target.wants/flexlab-parameters.service": units + "flexlab-parameters.service",
 	}
 	for path, target := range links {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(m.Root, path)), 0o755); err != nil {
+			return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
+		}
 		_ = os.Remove(filepath.Join(m.Root, path)) // there when the machine is furnished again
 		if err := os.Symlink(target, filepath.Join(m.Root, path)); err != nil {
 			return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
 		}
 	}
-	bundle, err := os.OpenFile(filepath.Join(m.Root, "etc/ssl/certs/ca-certificates.crt"), os.O_APPEND|os.O_WRONLY, 0)
+	bundle, err := os.OpenFile(filepath.Join(m.Root, "etc/ssl/certs/ca-certificates.crt"),
+		os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("cannot furnish %s: %w", m.Name, err)
 	}
@@ -175,10 +203,17 @@ func (l *Lab) furnish(m Machine) error {
 	return err
 }
 
-// containerdDropIn allows for a box whose kernel does not let it lower oom scores (no CAP_SYS_RESOURCE).
+// containerdDropIn allows for a box whose kernel does not let it lower oom scores (no
+// CAP_SYS_RESOURCE).
 const containerdDropIn = `version = 3
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
+`
+
+// kubeletDropIn allows for a box with the old control groups.
+const kubeletDropIn = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
 `
 
 // cgroupV1 tells whether the box has the old control groups.
@@ -188,7 +223,8 @@ func cgroupV1() bool {
 }
 
 // legacyControllers are the cgroup v1 hierarchies that a machine gets a group of its own in.
-var legacyControllers = []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd", "unified"}
+var legacyControllers = []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer",
+	"blkio", "pids", "systemd", "unified"}
 
 // StartMachine boots a machine and returns when systemd says that it runs.
 func (l *Lab) StartMachine(ctx context.Context, m Machine) error {
@@ -198,7 +234,8 @@ func (l *Lab) StartMachine(ctx context.Context, m Machine) error {
 	if err := l.background("machine-"+m.Name, l.Self, "launch", m.Name, m.Root); err != nil {
 		return err
 	}
-	err := until(ctx, time.Minute, "machine "+m.Name+" to boot (see "+l.path("logs", "machine-"+m.Name+".log")+")", func() error {
+	err := until(ctx, time.Minute, "machine "+m.Name+" to boot (see "+l.path("logs",
+		"machine-"+m.Name+".log")+")", func() error {
 		out, err := l.Output(ctx, m, "systemctl", "is-system-running")
 		if s := strings.TrimSpace(out); s == "running" || s == "degraded" {
 			return nil
@@ -211,9 +248,11 @@ func (l *Lab) StartMachine(ctx context.Context, m Machine) error {
 	return l.writableCgroups(ctx, m)
 }
 
-// writableCgroups lets the machine's systemd and kubelet use the cgroup v1 hierarchies, which nspawn mounts read-only.
+// writableCgroups lets the machine's systemd and kubelet use the cgroup v1 hierarchies, which
+// nspawn mounts read-only.
 func (l *Lab) writableCgroups(ctx context.Context, m Machine) error {
-	for _, dir := range append([]string{"/sys/fs/cgroup"}, prefixed("/sys/fs/cgroup/", legacyControllers)...) {
+	for _, dir := range append([]string{"/sys/fs/cgroup"},
+		prefixed("/sys/fs/cgroup/", legacyControllers)...) {
 		if _, err := os.Lstat(dir); err != nil {
 			continue
 		}
@@ -232,7 +271,8 @@ func prefixed(prefix string, names []string) []string {
 	return list
 }
 
-// Launch becomes a machine: the process moves into control groups of the machine's own and is replaced by systemd-nspawn.
+// Launch becomes a machine: the process moves into control groups of the machine's own and is
+// replaced by systemd-nspawn.
 func Launch(name, root string) error {
 	if cgroupV1() {
 		for _, controller := range legacyControllers {
@@ -246,8 +286,10 @@ func Launch(name, root string) error {
 		return fmt.Errorf("cannot launch %s: %w", name, err)
 	}
 	args := []string{
-		"systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot", "--directory=" + root, "--machine=" + name, "--network-bridge=" + Bridge,
-		"--capability=all", "--system-call-filter=add_key keyctl bpf perf_event_open", "--bind=/dev/kmsg", "--tmpfs=/tmp", "--link-journal=no", "--console=pipe",
+		"systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot", "--directory=" + root,
+		"--machine=" + name, "--network-bridge=" + Bridge,
+		"--capability=all", "--system-call-filter=add_key keyctl bpf perf_event_open", "--bind=/dev/kmsg",
+		"--tmpfs=/tmp", "--link-journal=no", "--console=pipe",
 		"--resolv-conf=off", "--timezone=off",
 	}
 	return syscall.Exec(nspawn, args, append(os.Environ(), "SYSTEMD_NSPAWN_API_VFS_WRITABLE=1"))
@@ -282,7 +324,8 @@ func (l *Lab) StopMachine(ctx context.Context, m Machine) error {
 		return nil
 	}
 	if leader, err := leader(p.PID); err == nil {
-		_ = unix.Kill(leader, syscall.Signal(34+4)) // SIGRTMIN+4: power off (systemd(1)); one that has just ended is off
+		// SIGRTMIN+4: power off (systemd(1)); one that has just ended is off
+		_ = unix.Kill(leader, syscall.Signal(34+4))
 	}
 	for range 300 {
 		if !p.alive() {
@@ -379,7 +422,8 @@ func (l *Lab) Command(ctx context.Context, m Machine, argv ...string) (*exec.Cmd
 		return nil, fmt.Errorf("internal error: machine %s has no address", m.Name)
 	}
 	args := []string{"-t", strconv.Itoa(pid), "-m", "-u", "-i", "-n", "-p", "-C", "--",
-		"env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "TERM=" + os.Getenv("TERM")}
+		"env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",
+		"LANG=C.UTF-8", "TERM=" + os.Getenv("TERM")}
 	return exec.CommandContext(ctx, "nsenter", append(args, argv...)...), nil
 }
 
@@ -393,7 +437,8 @@ func (l *Lab) Output(ctx context.Context, m Machine, argv ...string) (string, er
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		err = fmt.Errorf("%s in %s: %w: %s", strings.Join(argv, " "), m.Name, err, strings.TrimSpace(stderr.String()))
+		err = fmt.Errorf("%s in %s: %w: %s", strings.Join(argv, " "), m.Name, err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return string(out), err
 }

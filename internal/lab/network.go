@@ -11,24 +11,18 @@ import (
 
 const forwardFile = "/proc/sys/net/ipv4/ip_forward"
 
-// shared are the parameters of the kernel that no namespace keeps apart: what a machine sets, this box has too.
-var shared = []string{
-	forwardFile, "/proc/sys/vm/overcommit_memory", "/proc/sys/vm/panic_on_oom", "/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_oops",
-	"/proc/sys/kernel/keys/root_maxkeys", "/proc/sys/kernel/keys/root_maxbytes",
-}
-
-// kernelParameters reads them, so that Down can give them back.
+// kernelParameters are those of this box that the lab sets, as they are now, so that Down can give
+// them back. What a machine sets is its own.
 func kernelParameters() map[string]string {
 	values := map[string]string{}
-	for _, path := range shared {
-		if data, err := os.ReadFile(path); err == nil {
-			values[path] = strings.TrimSpace(string(data))
-		}
+	if data, err := os.ReadFile(forwardFile); err == nil {
+		values[forwardFile] = strings.TrimSpace(string(data))
 	}
 	return values
 }
 
-// networkUp makes the bridge that machines and control plane meet on. Pods on two machines reach each other through it.
+// networkUp makes the bridge that machines and control plane meet on. Pods on two machines reach
+// each other through it.
 func (l *Lab) networkUp(ctx context.Context) error {
 	if _, err := net.InterfaceByName(Bridge); err == nil {
 		return nil

@@ -158,7 +158,8 @@ func issue(ca *identity, template *x509.Certificate) (*identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a serial number: %w", err)
 	}
-	template.SerialNumber, template.NotBefore, template.NotAfter = serial, time.Now().Add(-time.Hour), time.Now().AddDate(1, 0, 0)
+	template.SerialNumber, template.NotBefore, template.NotAfter = serial, time.Now().Add(-time.Hour),
+		time.Now().AddDate(1, 0, 0)
 	parent, signer := template, key
 	if ca != nil {
 		parent, signer = ca.cert, ca.key
@@ -176,10 +177,12 @@ func (l *Lab) writeIdentity(name string, id *identity) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	if err := os.WriteFile(l.path("pki", name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: id.der}), 0o600); err != nil {
+	if err := os.WriteFile(l.path("pki", name+".crt"),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: id.der}), 0o600); err != nil {
 		return fmt.Errorf("cannot write a certificate: %w", err)
 	}
-	return os.WriteFile(l.path("pki", name+".key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}), 0o600)
+	return os.WriteFile(l.path("pki", name+".key"),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}), 0o600)
 }
 
 // writeKubeconfig writes the kubeconfig of one of the lab's own identities.

@@ -25,7 +25,8 @@ spec:
 	}
 	ip := ""
 	err := until(ctx, time.Minute, "pod "+name, func() error {
-		out, err := l.Kubectl(ctx, "", "get", "pod", name, "-o", "jsonpath={.status.phase} {.status.podIP}")
+		out, err := l.Kubectl(ctx, "", "get", "pod", name, "-o",
+			"jsonpath={.status.phase} {.status.podIP}")
 		fields := strings.Fields(out)
 		if len(fields) != 2 || fields[0] != "Running" {
 			return errors.Join(err, fmt.Errorf("it is %q", out))
@@ -36,13 +37,15 @@ spec:
 	return ip, err
 }
 
-// CheckPod runs a pod and checks that `kubectl logs` and `kubectl exec` work with it. It returns the pod's address.
+// CheckPod runs a pod and checks that `kubectl logs` and `kubectl exec` work with it. It returns
+// the pod's address.
 func (l *Lab) CheckPod(ctx context.Context, name, node string) (string, error) {
 	ip, err := l.RunPod(ctx, name, node)
 	if err != nil {
 		return "", err
 	}
-	err = until(ctx, 15*time.Second, "the logs of pod "+name, func() error { // it may run before it has said anything
+	// it may run before it has said anything
+	err = until(ctx, 15*time.Second, "the logs of pod "+name, func() error {
 		logs, err := l.Kubectl(ctx, "", "logs", name)
 		if err == nil && strings.TrimSpace(logs) == "" {
 			err = errors.New("they are empty")
@@ -59,7 +62,8 @@ func (l *Lab) CheckPod(ctx context.Context, name, node string) (string, error) {
 	return ip, nil
 }
 
-// Fetch lets a pod ask an address and returns what it got. A machine that has just joined is reached when watchRoutes has seen it.
+// Fetch lets a pod ask an address and returns what it got. A machine that has just joined is
+// reached when watchRoutes has seen it.
 func (l *Lab) Fetch(ctx context.Context, pod, url string) (string, error) {
 	got := ""
 	err := until(ctx, 20*time.Second, "an answer to pod "+pod+" from "+url, func() (err error) {

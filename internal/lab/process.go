@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a background process of the lab. Its start time tells it from another one that got its number later.
+// process is a background process of the lab. Its start time tells it from another one that got its
+// number later.
 type process struct {
 	Name  string `json:"name"`
 	PID   int    `json:"pid"`
@@ -82,7 +83,8 @@ func (l *Lab) running(name string) (process, bool) {
 	return process{}, false
 }
 
-// background starts a process that outlives this one, with its output in the lab's logs, unless it runs already.
+// background starts a process that outlives this one, with its output in the lab's logs, unless it
+// runs already.
 func (l *Lab) background(name string, program string, args ...string) error {
 	if _, ok := l.running(name); ok {
 		return nil
@@ -140,14 +142,16 @@ func run(ctx context.Context, program string, args ...string) (string, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return string(out), fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+		return string(out), fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return string(out), nil
 }
 
 // hostPackages are what the lab needs of the distribution.
 var hostPackages = map[string]string{
-	"systemd-nspawn": "systemd-container", "mmdebstrap": "mmdebstrap", "ip": "iproute2", "iptables": "iptables", "gcc": "gcc", "nsenter": "util-linux",
+	"systemd-nspawn": "systemd-container", "mmdebstrap": "mmdebstrap", "ip": "iproute2",
+	"iptables": "iptables", "gcc": "gcc", "nsenter": "util-linux",
 }
 
 // installPackages installs what is missing.
@@ -168,6 +172,7 @@ func (l *Lab) installPackages(ctx context.Context) error {
 	if _, err := run(ctx, "apt-get", "update", "-qq"); err != nil {
 		return err
 	}
-	_, err := run(ctx, "env", append([]string{"DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-qq"}, missing...)...)
+	_, err := run(ctx, "env", append([]string{"DEBIAN_FRONTEND=noninteractive", "apt-get", "install",
+		"-y", "-qq"}, missing...)...)
 	return err
 }

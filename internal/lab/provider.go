@@ -22,40 +22,51 @@ import (
 // ProviderAPI is the api-version of flexNodeConfig.
 const ProviderAPI = "2026-05-01-preview"
 
-// maxReplicas bounds the replicas of the provider: azuresim knows the addresses of as many from its start.
+// maxReplicas bounds the replicas of the provider: azuresim knows the addresses of as many from its
+// start.
 const maxReplicas = 3
 
 // ProviderURL is where callers with tokens reach a replica; the first is 0.
-func ProviderURL(replica int) string { return fmt.Sprintf("https://%s:%d", HostIP, 8451+10*replica) }
+func ProviderURL(replica int) string {
+	return fmt.Sprintf("https://%s:%d", HostIP, 8451+10*replica)
+}
 
 // armURL is where Resource Manager reaches a replica.
 func armURL(replica int) string { return fmt.Sprintf("https://%s:%d", HostIP, 8452+10*replica) }
 
 // ProviderMetrics is where a replica tells its metrics and health.
-func ProviderMetrics(replica int) string { return fmt.Sprintf("http://127.0.0.1:%d", 8453+10*replica) }
+func ProviderMetrics(replica int) string {
+	return fmt.Sprintf("http://127.0.0.1:%d", 8453+10*replica)
+}
 
 // providerFlags have azuresim pass flexNodeConfig on.
 func (l *Lab) providerFlags() []string {
-	flags := []string{"--record=" + l.Exchanges(), "--provider-ca=" + l.CAFile(), "--provider-cert=" + l.path("pki", "resource-manager.crt"), "--provider-key=" + l.path("pki", "resource-manager.key")}
+	flags := []string{"--record=" + l.Exchanges(), "--provider-ca=" + l.CAFile(),
+		"--provider-cert=" + l.path("pki", "resource-manager.crt"),
+		"--provider-key=" + l.path("pki", "resource-manager.key")}
 	for i := range maxReplicas {
 		flags = append(flags, "--provider="+armURL(i))
 	}
 	return flags
 }
 
-// Exchanges is the file that has every exchange between the lab's Resource Manager and the provider.
+// Exchanges is the file that has every exchange between the lab's Resource Manager and the
+// provider.
 func (l *Lab) Exchanges() string { return l.path("exchanges.jsonl") }
 
-// startProvider starts the resource provider, gives it its rights in the cluster, and registers subscription and cluster.
+// startProvider starts the resource provider, gives it its rights in the cluster, and registers
+// subscription and cluster.
 func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 	if l.Replicas > maxReplicas || l.Replicas > 1 && l.Members == 0 {
-		return fmt.Errorf("cannot start %d replicas: at most %d, and more than one need an etcd outside (--etcd 3)", l.Replicas, maxReplicas)
+		return fmt.Errorf("cannot start %d replicas: at most %d, and more than one need an etcd "+
+			"outside (--etcd 3)", l.Replicas, maxReplicas)
 	}
 	if _, err := l.apply(ctx, packaging.ProviderRBAC); err != nil {
 		return err
 	}
 	for i := range l.Members {
-		if err := l.background(fmt.Sprintf("rp-etcd-%d", i), filepath.Join(dirs[component.Etcd], "etcd"), l.memberFlags(i)...); err != nil {
+		if err := l.background(fmt.Sprintf("rp-etcd-%d", i), filepath.Join(dirs[component.Etcd], "etcd"),
+			l.memberFlags(i)...); err != nil {
 			return err
 		}
 	}
@@ -73,7 +84,8 @@ func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 // StartReplica starts a replica and waits until it is ready.
 func (l *Lab) StartReplica(ctx context.Context, i int) error {
 	name := fmt.Sprintf("flexnode-rp-%d", i)
-	if err := l.background(name, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "serve", "--settings", l.replicaPath(i, "settings.json")); err != nil {
+	if err := l.background(name, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "serve",
+		"--settings", l.replicaPath(i, "settings.json")); err != nil {
 		return err
 	}
 	return until(ctx, time.Minute, name+" (see "+l.path("logs", name+".log")+")", func() error {
@@ -106,18 +118,22 @@ func clientPort(member int) int { return 23810 + 10*member }
 
 // memberFlags are those of a member of the provider's etcd.
 func (l *Lab) memberFlags(i int) []string {
-	client, peer := fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)), fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)+1)
+	client, peer := fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)),
+		fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)+1)
 	var initial []string
 	for j := range l.Members {
 		initial = append(initial, fmt.Sprintf("rp-%d=http://127.0.0.1:%d", j, clientPort(j)+1))
 	}
 	return []string{
-		fmt.Sprintf("--name=rp-%d", i), "--data-dir=" + l.path("rp", fmt.Sprintf("etcd-%d", i)), "--listen-client-urls=" + client, "--advertise-client-urls=" + client,
-		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=" + strings.Join(initial, ","), "--log-level=error",
+		fmt.Sprintf("--name=rp-%d", i), "--data-dir=" + l.path("rp", fmt.Sprintf("etcd-%d", i)),
+		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=" + strings.Join(initial, ","), "--log-level=error",
 	}
 }
 
-// writeSettings writes what an operator would: settings, keys, the provider's secret and its kubeconfig.
+// writeSettings writes what an operator would: settings, keys, the provider's secret and its
+// kubeconfig.
 func (l *Lab) writeSettings(ctx context.Context, i int) error {
 	if _, err := os.Stat(l.replicaPath(i, "settings.json")); err == nil {
 		return nil
@@ -142,7 +158,9 @@ func (l *Lab) writeSettings(ctx context.Context, i int) error {
 		return fmt.Errorf("internal error: %w", err)
 	}
 	for path, content := range map[string][]byte{
-		l.replicaPath(i, "kubeconfigs", "flexlab"): kubeconfig, l.replicaPath(i, "secret"): []byte(who.Provider.Secret), l.replicaPath(i, "settings.json"): text,
+		l.replicaPath(i, "kubeconfigs", "flexlab"): kubeconfig,
+		l.replicaPath(i, "secret"):                 []byte(who.Provider.Secret),
+		l.replicaPath(i, "settings.json"):          text,
 	} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			return fmt.Errorf("cannot write the provider's settings: %w", err)
@@ -151,7 +169,8 @@ func (l *Lab) writeSettings(ctx context.Context, i int) error {
 	if _, err := os.Stat(l.path("rp", "keys.json")); err == nil {
 		return nil
 	}
-	_, err = run(ctx, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "keys", "rotate", l.path("rp", "keys.json"))
+	_, err = run(ctx, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "keys", "rotate",
+		l.path("rp", "keys.json"))
 	return err
 }
 
@@ -164,21 +183,30 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	host := func(url string) string { return strings.TrimPrefix(strings.TrimPrefix(url, "https://"), "http://") }
+	host := func(url string) string {
+		return strings.TrimPrefix(strings.TrimPrefix(url, "https://"), "http://")
+	}
 	listen := func(url string) object {
-		return object{"address": host(url), "certFile": l.path("pki", "server.crt"), "keyFile": l.path("pki", "server.key")}
+		return object{"address": host(url), "certFile": l.path("pki", "server.crt"),
+			"keyFile": l.path("pki", "server.key")}
 	}
 	behind := listen(armURL(i))
 	behind["clientCAFile"], behind["clientNames"] = l.CAFile(), []string{"resource-manager.azuresim"}
 	settings := object{
-		"listen": listen(ProviderURL(i)), "armListen": behind, "metricsAddress": host(ProviderMetrics(i)), "publicURL": ProviderURL(i),
-		"keysFile": l.path("rp", "keys.json"), "kubeconfigDir": l.replicaPath(i, "kubeconfigs"), "tenantId": Tenant, "caFile": l.CAFile(), "auditFile": l.replicaPath(i, "audit.log"),
+		"listen": listen(ProviderURL(i)), "armListen": behind, "metricsAddress": host(ProviderMetrics(i)),
+		"publicURL": ProviderURL(i),
+		"keysFile":  l.path("rp", "keys.json"), "kubeconfigDir": l.replicaPath(i, "kubeconfigs"),
+		"tenantId": Tenant, "caFile": l.CAFile(), "auditFile": l.replicaPath(i, "audit.log"),
 		"authentication": object{
-			"issuers":   []object{{"url": AzureURL + "/" + Tenant + "/", "tenantId": Tenant, "keysURL": AzureURL + "/" + Tenant + "/discovery/v2.0/keys"}},
+			"issuers": []object{{"url": AzureURL + "/" + Tenant + "/", "tenantId": Tenant,
+				"keysURL": AzureURL + "/" + Tenant + "/discovery/v2.0/keys"}},
 			"audiences": []string{AzureURL, "https://management.azure.com"},
 		},
-		"azure":        object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL, "tenantId": Tenant, "clientId": who.Provider.ClientID, "clientSecretFile": l.replicaPath(i, "secret")},
-		"nodeDefaults": object{"artifacts": object{"mirror": MirrorURL, "overrides": overrides}, "azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL}},
+		"azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL,
+			"tenantId": Tenant, "clientId": who.Provider.ClientID,
+			"clientSecretFile": l.replicaPath(i, "secret")},
+		"nodeDefaults": object{"artifacts": object{"mirror": MirrorURL, "overrides": overrides},
+			"azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL}},
 	}
 	if l.Members == 0 {
 		settings["dataDir"] = l.path("rp", "data")
@@ -192,13 +220,18 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	return settings, nil
 }
 
-// registerCluster does what an operator does once: register the subscription with Resource Manager, and the cluster with the provider.
+// registerCluster does what an operator does once: register the subscription with Resource Manager,
+// and the cluster with the provider.
 func (l *Lab) registerCluster(ctx context.Context) error {
-	if status, text, err := l.ARM(ctx, http.MethodPost, AzureURL, "/subscriptions/"+Subscription+"/providers/Microsoft.ContainerService/register", "2021-04-01", nil); err != nil || status != http.StatusOK {
+	if status, text, err := l.ARM(ctx, http.MethodPost, AzureURL,
+		"/subscriptions/"+Subscription+"/providers/Microsoft.ContainerService/register", "2021-04-01",
+		nil); err != nil || status != http.StatusOK {
 		return errors.Join(err, fmt.Errorf("cannot register the subscription: %d %s", status, text))
 	}
-	body := object{"location": "lab", "properties": object{"kubeconfig": "flexlab", "dnsServiceIP": DNSService}}
-	if status, text, err := l.ARM(ctx, http.MethodPut, ProviderURL(0), ClusterID, ProviderAPI, body); err != nil || status/100 != 2 {
+	body := object{"location": "lab", "properties": object{"kubeconfig": "flexlab",
+		"dnsServiceIP": DNSService}}
+	if status, text, err := l.ARM(ctx, http.MethodPut, ProviderURL(0), ClusterID, ProviderAPI,
+		body); err != nil || status/100 != 2 {
 		return errors.Join(err, fmt.Errorf("cannot register the cluster: %d %s", status, text))
 	}
 	return nil
@@ -210,7 +243,9 @@ func (l *Lab) HTTPClient() (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Timeout: 70 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}, nil
+	return &http.Client{Timeout: 70 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool,
+			MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}, nil
 }
 
 // AccessToken is a token for Resource Manager.
@@ -225,8 +260,10 @@ func (l *Lab) tokenFor(ctx context.Context, p Principal, resource string) (strin
 		return "", err
 	}
 	defer client.CloseIdleConnections()
-	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {p.ClientID}, "client_secret": {p.Secret}, "scope": {resource + "/.default"}}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, AzureURL+"/"+Tenant+"/oauth2/v2.0/token", strings.NewReader(form.Encode()))
+	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {p.ClientID},
+		"client_secret": {p.Secret}, "scope": {resource + "/.default"}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		AzureURL+"/"+Tenant+"/oauth2/v2.0/token", strings.NewReader(form.Encode()))
 	if err != nil {
 		return "", err
 	}
@@ -249,8 +286,11 @@ func (l *Lab) tokenFor(ctx context.Context, p Principal, resource string) (strin
 	return answer.Token, nil
 }
 
-// ARM sends a request of the lab's operator to Resource Manager, or to the provider itself, and returns status and body.
-func (l *Lab) ARM(ctx context.Context, method, base, path, version string, body any) (int, string, error) {
+// ARM sends a request of the lab's operator to Resource Manager, or to the provider itself, and
+// returns status and body.
+func (l *Lab) ARM(
+	ctx context.Context, method, base, path, version string, body any,
+) (int, string, error) {
 	who, err := l.Azure()
 	if err != nil {
 		return 0, "", err

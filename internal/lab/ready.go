@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// timeReady runs a command in a machine and returns the seconds from its start until the API server says that the Node is Ready.
+// timeReady runs a command in a machine and returns the seconds from its start until the API server
+// says that the Node is Ready.
 func (l *Lab) timeReady(ctx context.Context, m Machine, argv ...string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -72,11 +73,13 @@ func (l *Lab) adminClient() (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}}}, nil
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool,
+		Certificates: []tls.Certificate{pair}}}}, nil
 }
 
 func nodeReady(ctx context.Context, client *http.Client, name string) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, APIServer+"/api/v1/nodes/"+name, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, APIServer+"/api/v1/nodes/"+name,
+		nil)
 	if err != nil {
 		return false
 	}

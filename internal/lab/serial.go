@@ -49,8 +49,10 @@ func (l *Lab) serialFiles(m Machine) error {
 // bootstrapKubeconfig is a kubeconfig with a fresh token.
 func (l *Lab) bootstrapKubeconfig(ctx context.Context) (string, error) {
 	token, err := l.Token(ctx)
-	return fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, certificate-authority: /etc/kubernetes/certs/ca.crt}}]\n"+
-		"users: [{name: u, user: {token: %q}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n", APIServer, token), err
+	return fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, "+
+		"certificate-authority: /etc/kubernetes/certs/ca.crt}}]\n"+
+		"users: [{name: u, user: {token: %q}}]\ncontexts: [{name: x, context: {cluster: c, user: "+
+		"u}}]\ncurrent-context: x\n", APIServer, token), err
 }
 
 // benchSerial measures the plain script on a fresh machine, from its start until the Node is Ready.

@@ -23,10 +23,11 @@ func (l *Lab) startServe(ctx context.Context) error {
 	if err := l.background("serve", l.Self, "serve"); err != nil {
 		return err
 	}
-	return until(ctx, time.Minute, "the artifact mirror (see "+l.path("logs", "serve.log")+")", func() error {
-		_, err := l.Mirror().Artifacts(ctx)
-		return err
-	})
+	return until(ctx, time.Minute, "the artifact mirror (see "+l.path("logs", "serve.log")+")",
+		func() error {
+			_, err := l.Mirror().Artifacts(ctx)
+			return err
+		})
 }
 
 // Mirror turns and asks the artifact mirror.
@@ -79,11 +80,14 @@ func (l *Lab) Serve(ctx context.Context) error {
 	return err
 }
 
-// watchRoutes keeps a route on this box to the pod subnet of every Node, so that pods on two machines reach each other.
+// watchRoutes keeps a route on this box to the pod subnet of every Node, so that pods on two
+// machines reach each other.
 func (l *Lab) watchRoutes(ctx context.Context) {
 	known := ""
 	for ctx.Err() == nil {
-		out, err := l.Kubectl(ctx, "", "get", "nodes", "-o", `jsonpath={range .items[*]}{.spec.podCIDR}{" "}{.status.addresses[?(@.type=="InternalIP")].address}{"\n"}{end}`)
+		out, err := l.Kubectl(ctx, "", "get", "nodes", "-o",
+			`jsonpath={range .items[*]}{.spec.podCIDR}{" "}`+
+				`{.status.addresses[?(@.type=="InternalIP")].address}{"\n"}{end}`)
 		if err == nil && out != known {
 			if l.setRoutes(ctx, out) == nil {
 				known = out

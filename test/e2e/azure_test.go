@@ -27,9 +27,21 @@ func azure(t *testing.T, method, path string, body any) string {
 	return out
 }
 
-// Every identity makes a real kubelet join; a pod runs, the second bootstrap does nothing, no secret shows, and unbootstrap gives the
-// machine back and leaves nothing in Azure.
-func TestIdentities(t *testing.T) {
+// The tests that use the one Azure of the lab, its resource provider or their knobs come one after
+// the other, beside those that do not.
+func TestAzure(t *testing.T) {
+	t.Parallel()
+	t.Run("Identities", identities)
+	t.Run("LeastPrivilege", leastPrivilege)
+	t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)
+	t.Run("CLI", azureCLI)
+	t.Run("BadSecret", badSecret)
+	t.Run("Provider", provider)
+}
+
+// Every identity makes a real kubelet join; a pod runs, the second bootstrap does nothing, no
+// secret shows, and unbootstrap gives the machine back and leaves nothing in Azure.
+func identities(t *testing.T) {
 	for _, auth := range []string{"servicePrincipal", "managedIdentity", "arc"} {
 		t.Run(auth, func(t *testing.T) {
 			name := "id-" + strings.ToLower(auth[:3])
@@ -38,8 +50,11 @@ func TestIdentities(t *testing.T) {
 			before, assignments := snapshot(t.Context(), t, m), azure(t, http.MethodGet, "/assignments", nil)
 			// Every token of the lab's Azure starts the same way: with its header.
 			stop := watchProcesses(t, m, secretOf(t, m)+"\n"+"eyJhbGciOiJSUzI1NiIsImtpZCI6\n")
-			if auth == "arc" { // what takes minutes in Azure takes seconds here; a clock behind makes tokens older than the roles
-				azure(t, http.MethodPut, "/knobs", azuresim.Knobs{Replication: 3 * time.Second, Propagation: 4 * time.Second, Skew: -10 * time.Second})
+			// what takes minutes in Azure takes seconds here; a clock behind makes tokens older than the
+			// roles
+			if auth == "arc" {
+				azure(t, http.MethodPut, "/knobs", azuresim.Knobs{Replication: 3 * time.Second,
+					Propagation: 4 * time.Second, Skew: -10 * time.Second})
 				t.Cleanup(func() { azure(t, http.MethodPut, "/knobs", azuresim.Knobs{}) })
 			}
 			for _, after := range arcKills[auth] {
@@ -77,12 +92,15 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
-// arcKills are when a join is killed before it is let through: while the machine is being connected to Arc.
-var arcKills = map[string][]time.Duration{"arc": {60 * time.Millisecond, 120 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond}}
+// arcKills are when a join is killed before it is let through: while the machine is being connected
+// to Arc.
+var arcKills = map[string][]time.Duration{"arc": {60 * time.Millisecond, 120 * time.Millisecond,
+	200 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond}}
 
 // waits are what a join must say that it waits for.
 var waits = map[string][]string{"arc": {
-	"waiting for Azure to know the identity of the Arc machine", "restarting the Arc agent's metadata service",
+	"waiting for Azure to know the identity of the Arc machine",
+	"restarting the Arc agent's metadata service",
 	"waiting for the role assignments to have an effect", "is connected and authorised",
 }}
 
@@ -108,7 +126,8 @@ func quiet(t *testing.T, m lab.Machine, out string) {
 	if err != nil {
 		t.Error(err)
 	}
-	for name, text := range map[string]string{"the output": out, "the journal": journal, "the status": status, "the log": string(log)} {
+	for name, text := range map[string]string{"the output": out, "the journal": journal,
+		"the status": status, "the log": string(log)} {
 		if strings.Contains(text, secretOf(t, m)) || strings.Contains(text, "eyJhbGciOiJSUzI1NiIs") {
 			t.Errorf("a secret is in %s:\n%s", name, text)
 		}
@@ -120,18 +139,26 @@ func quiet(t *testing.T, m lab.Machine, out string) {
 	}
 }
 
-// With kubeletCredential certificate the identity may only ask for a certificate, and kubelet is a node like any other.
-func TestLeastPrivilege(t *testing.T) {
+// With kubeletCredential certificate the identity may only ask for a certificate, and kubelet is a
+// node like any other.
+func leastPrivilege(t *testing.T) {
 	m := bareMachine(t, "least-1")
 	configureAs(t, m, lab.Newest, "servicePrincipal", func(c map[string]any) {
 		section := c["azure"].(map[string]any)
 		section["kubeletCredential"] = "certificate"
-		section["servicePrincipal"] = map[string]any{"clientId": "aaaaaaaa-0000-0000-0000-000000000077", "clientSecret": "canary-of-least-privilege"}
+		section["servicePrincipal"] = map[string]any{"clientId": "aaaaaaaa-0000-0000-0000-000000000077",
+			"clientSecret": "canary-of-least-privilege"}
 	})
-	const object, group = "bbbbbbbb-0000-0000-0000-000000000077", "dddddddd-0000-0000-0000-000000000077"
-	azure(t, http.MethodPut, "/applications", azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000077", ObjectID: object, Groups: []string{group}, Secrets: []azuresim.Secret{{Value: "canary-of-least-privilege"}}})
-	azure(t, http.MethodPut, "/assignments", azuresim.Assignment{Scope: lab.ClusterID, RoleID: "4abbcc35-e782-43d8-92c5-2d3f1bd2253f", PrincipalID: object})
-	if out, code := flex(t, m, "bootstrap"); code != 1 || !strings.Contains(out, "system:node-bootstrapper") {
+	const object, group = "bbbbbbbb-0000-0000-0000-000000000077",
+		"dddddddd-0000-0000-0000-000000000077"
+	azure(t, http.MethodPut, "/applications",
+		azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000077", ObjectID: object,
+			Groups: []string{group}, Secrets: []azuresim.Secret{{Value: "canary-of-least-privilege"}}})
+	azure(t, http.MethodPut, "/assignments",
+		azuresim.Assignment{Scope: lab.ClusterID, RoleID: "4abbcc35-e782-43d8-92c5-2d3f1bd2253f",
+			PrincipalID: object})
+	if out, code := flex(t, m, "bootstrap"); code != 1 ||
+		!strings.Contains(out, "system:node-bootstrapper") {
 		t.Errorf("before the operator allows it: exit code %d\n%s", code, out)
 	}
 	manifest := strings.ReplaceAll(packaging.IdentityRBAC, "GROUP-OBJECT-ID", group)
@@ -143,7 +170,8 @@ func TestLeastPrivilege(t *testing.T) {
 	if _, err := bench.CheckPod(t.Context(), "pod-least", "least-1"); err != nil {
 		t.Error(err)
 	}
-	if out, code := inside(t, m, "kubectl", "--kubeconfig=/var/lib/kubelet/kubeconfig", "get", "secrets", "-A"); code == 0 || !strings.Contains(out, "system:node:least-1") {
+	if out, code := inside(t, m, "kubectl", "--kubeconfig=/var/lib/kubelet/kubeconfig", "get",
+		"secrets", "-A"); code == 0 || !strings.Contains(out, "system:node:least-1") {
 		t.Errorf("kubelet's credential reads every secret, or is no node's: %s", out)
 	}
 	must(t, m, "unbootstrap")
@@ -152,16 +180,17 @@ func TestLeastPrivilege(t *testing.T) {
 // shortLife is a lifetime of tokens of which they are handed out for ten seconds.
 const shortLife = 40 * time.Second
 
-// Tokens that live shortly are replaced in time, an outage of Entra ID is survived, many processes make one request, and a role that
-// is taken away is gone.
-func TestTokensExpireAndRolesGo(t *testing.T) {
+// Tokens that live shortly are replaced in time, an outage of Entra ID is survived, many processes
+// make one request, and a role that is taken away is gone.
+func tokensExpireAndRolesGo(t *testing.T) {
 	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{TokenLifetime: shortLife})
 	t.Cleanup(func() { azure(t, http.MethodPut, "/knobs", azuresim.Knobs{}) })
 	m := bareMachine(t, "expiry-1")
 	configureAs(t, m, lab.Newest, "arc")
 	must(t, m, "bootstrap")
 	get := func() (string, int) {
-		return inside(t, m, "kubectl", "--kubeconfig=/var/lib/kubelet/kubeconfig", "get", "node", "expiry-1", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		return inside(t, m, "kubectl", "--kubeconfig=/var/lib/kubelet/kubeconfig", "get", "node",
+			"expiry-1", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	}
 	token := func() string {
 		out, _ := flex(t, m, "token")
@@ -186,28 +215,38 @@ func TestTokensExpireAndRolesGo(t *testing.T) {
 		return n
 	}
 	before := count()
-	if out, code := inside(t, m, "bash", "-c", `rm /run/aks-flex-node/token-*.json; for i in $(seq 50); do aks-flex-node token > /tmp/token-$i & done; wait; cat /tmp/token-* | sort -u | wc -l`); code != 0 || strings.TrimSpace(out) != "1" {
+	const fifty = `rm /run/aks-flex-node/token-*.json
+for i in $(seq 50); do aks-flex-node token > /tmp/token-$i & done
+wait
+cat /tmp/token-* | sort -u | wc -l`
+	out, code := inside(t, m, "bash", "-c", fifty)
+	if code != 0 || strings.TrimSpace(out) != "1" {
 		t.Errorf("50 processes have got %s different tokens", out)
 	}
 	if n := count()[azuresim.Entra] - before[azuresim.Entra]; n != 1 {
 		t.Errorf("50 processes have made %d requests to the issuer, want 1", n)
 	}
-	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{Faults: map[azuresim.Service]azuresim.Fault{azuresim.Entra: {Outage: true, Match: "token"}}})
+	azure(t, http.MethodPut, "/knobs",
+		azuresim.Knobs{Faults: map[azuresim.Service]azuresim.Fault{azuresim.Entra: {Outage: true,
+			Match: "token"}}})
 	if out, code := get(); code != 0 {
 		t.Errorf("during an outage: %s", out)
 	}
 	azure(t, http.MethodPut, "/knobs", azuresim.Knobs{})
 	var assignments []azuresim.Assignment
-	if err := json.Unmarshal([]byte(azure(t, http.MethodGet, "/assignments", nil)), &assignments); err != nil {
+	if err := json.Unmarshal([]byte(azure(t, http.MethodGet, "/assignments", nil)),
+		&assignments); err != nil {
 		t.Fatal(err)
 	}
-	azure(t, http.MethodDelete, "/assignments?principal="+assignments[len(assignments)-1].PrincipalID, nil)
+	azure(t, http.MethodDelete, "/assignments?principal="+assignments[len(assignments)-1].PrincipalID,
+		nil)
 	eventually(t, 30*time.Second, "the API server to refuse the node", func() bool {
 		out, code := get()
 		return code != 0 && strings.Contains(out, "Forbidden")
 	})
 	// What the identity may no longer do is said; the machine and Azure are given back all the same.
-	if out, code := flex(t, m, "unbootstrap", "--drain-timeout=0"); code != 1 || !strings.Contains(out, "kubectl delete node expiry-1") {
+	if out, code := flex(t, m, "unbootstrap", "--drain-timeout=0"); code != 1 ||
+		!strings.Contains(out, "kubectl delete node expiry-1") {
 		t.Errorf("unbootstrap: exit code %d\n%s", code, out)
 	}
 	if machines := azure(t, http.MethodGet, "/machines", nil); strings.TrimSpace(machines) != "[]" {
@@ -215,16 +254,19 @@ func TestTokensExpireAndRolesGo(t *testing.T) {
 	}
 }
 
-// azureCLI is a shell that has the lab's Azure as its cloud.
-const azureCLI = `set -e
+// loginCLI is a shell that has the lab's Azure as its cloud.
+const loginCLI = `set -e
 export REQUESTS_CA_BUNDLE=$FLEXLAB_CA AZURE_CORE_COLLECT_TELEMETRY=0 AZURE_CORE_ONLY_SHOW_ERRORS=1
 B=$FLEXLAB_ARM
-az cloud register -n flexlab --endpoint-resource-manager $B --endpoint-active-directory $B/adfs --endpoint-active-directory-resource-id $B/ --endpoint-active-directory-graph-resource-id $B/ --endpoint-management $B/
+az cloud register -n flexlab --endpoint-resource-manager $B --endpoint-management $B/ \
+  --endpoint-active-directory $B/adfs --endpoint-active-directory-resource-id $B/ \
+  --endpoint-active-directory-graph-resource-id $B/
 az cloud set -n flexlab
 `
 
-// The real az CLI logs in, reads the cluster, and its login onboards a machine; at a terminal the agent has it log in first.
-func TestAzureCLI(t *testing.T) {
+// The real az CLI logs in, reads the cluster, and its login onboards a machine; at a terminal the
+// agent has it log in first.
+func azureCLI(t *testing.T) {
 	who, err := bench.Azure()
 	if err != nil {
 		t.Fatal(err)
@@ -232,34 +274,46 @@ func TestAzureCLI(t *testing.T) {
 	m := bareMachine(t, "cli-1", "azure-cli")
 	configureAs(t, m, lab.Newest, "azureCLI")
 	shell := func(script string) (string, int) {
-		return inside(t, m, "env", "HOME=/root", "REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt", "FLEXLAB_CA=/etc/ssl/certs/ca-certificates.crt", "FLEXLAB_ARM="+lab.AzureURL,
+		return inside(t, m, "env", "HOME=/root", "REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt",
+			"FLEXLAB_CA=/etc/ssl/certs/ca-certificates.crt", "FLEXLAB_ARM="+lab.AzureURL,
 			"CLUSTER="+lab.ClusterID, "TENANT="+lab.Tenant, "bash", "-c", script)
 	}
-	if out, code := shell(azureCLI + "az login --service-principal -u " + who.Operator.ClientID + " -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
+	if out, code := shell(loginCLI + "az login --service-principal -u " + who.Operator.ClientID +
+		" -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
 		`az account list --query '[].name' -o tsv
-az rest --method get --url "$CLUSTER?api-version=2024-02-01" --query properties.aadProfile.enableAzureRBAC
+az rest --method get --url "$CLUSTER?api-version=2024-02-01" \
+  --query properties.aadProfile.enableAzureRBAC
 az resource show --ids $CLUSTER --query name -o tsv
 az logout`); code != 0 || strings.TrimSpace(out) != "flexlab\ntrue\nflexlab" {
 		t.Fatalf("az: exit code %d\n%s", code, out)
 	}
 	// The resource provider, with the same client and through the same Resource Manager.
-	if out, code := shell("set -eo pipefail\naz login --service-principal -u " + who.Operator.ClientID + " -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
+	if out, code := shell("set -eo pipefail\naz login --service-principal -u " +
+		who.Operator.ClientID + " -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
 		`N=$CLUSTER/flexNodeConfig; V=2026-05-01-preview
-az rest --method put --url "$N/az-1?api-version=$V&configUrl=true" --body '{"properties":{"nodeConfig":{"maxPods":20}}}' --query properties.provisioningState -o tsv
-az resource create --id $N/az-2 --api-version $V --properties '{"nodeConfig":{"maxPods":21}}' --query properties.nodeConfig.maxPods -o tsv
+az rest --method put --url "$N/az-1?api-version=$V&configUrl=true" \
+  --body '{"properties":{"nodeConfig":{"maxPods":20}}}' --query properties.provisioningState -o tsv
+az resource create --id $N/az-2 --api-version $V --properties '{"nodeConfig":{"maxPods":21}}' \
+  --query properties.nodeConfig.maxPods -o tsv
 az resource show --ids $N/az-1 --api-version $V --query name -o tsv
 az rest --method get --url "$N?api-version=$V" --query 'length(value)' -o tsv
-az resource invoke-action --ids $N/az-2 --api-version $V --action regenerateToken | grep -c configUrlExpires
-az resource delete --ids $N/az-1 --api-version $V -o none && az resource delete --ids $N/az-2 --api-version $V -o none
+az resource invoke-action --ids $N/az-2 --api-version $V --action regenerateToken |
+  grep -c configUrlExpires
+az resource delete --ids $N/az-1 --api-version $V -o none &&
+  az resource delete --ids $N/az-2 --api-version $V -o none
 (az resource show --ids $N/az-1 --api-version $V 2>&1 || true) | grep -o ResourceNotFound | head -1
 az logout`); code != 0 || strings.TrimSpace(out) != "Succeeded\n21\naz-1\n2\n1\nResourceNotFound" {
 		t.Errorf("az with the resource provider: exit code %d\n%s", code, out)
 	}
-	if out, code := shell("aks-flex-node bootstrap < /dev/null"); code != 1 || !strings.Contains(out, "no terminal to make one at") || !strings.Contains(out, "az login --use-device-code") {
+	if out, code := shell("aks-flex-node bootstrap < /dev/null"); code != 1 ||
+		!strings.Contains(out, "no terminal to make one at") ||
+		!strings.Contains(out, "az login --use-device-code") {
 		t.Errorf("without a login and without a terminal: exit code %d\n%s", code, out)
 	}
 	stop := watchProcesses(t, m, "eyJhbGciOiJSUzI1NiIsImtpZCI6\n")
-	cmd, err := bench.Command(t.Context(), m, "env", "HOME=/root", "TERM=xterm", "REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt", "script", "-qefc", "aks-flex-node bootstrap", "/root/typescript")
+	cmd, err := bench.Command(t.Context(), m, "env", "HOME=/root", "TERM=xterm",
+		"REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt", "script", "-qefc",
+		"aks-flex-node bootstrap", "/root/typescript")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,7 @@ import (
 
 // A secret that is not good is refused while the old one keeps working, and a bad configuration is
 // taken back with Azure switched off.
-func TestBadSecret(t *testing.T) {
-	t.Parallel() // the others that are have nothing to do with Azure
+func badSecret(t *testing.T) {
 	m := bareMachine(t, "badsecret-1")
 	configureAs(t, m, lab.Newest, "servicePrincipal", func(c map[string]any) {
 		section(c, "azure")["kubeletCredential"] = "token"

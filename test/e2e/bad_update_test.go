@@ -91,6 +91,7 @@ func TestBadUpdate(t *testing.T) {
 				now = status(t, m)
 				return len(now.Rejected) > were && ready(t, m)
 			})
+			now.Rejected = now.Rejected[were:]
 			said := now.rejection(t, tt.says)
 			if said == "" || !strings.Contains(said, `"reason":"`) {
 				t.Errorf("no rejection has a reason and tells of %q: %v", tt.says, now.Rejected)

@@ -9,6 +9,7 @@ import (
 // Data disks and links to them, where containerd and kubelet keep their data, are their owner's:
 // the machine joins, runs pods, and has them afterwards as it had them before.
 func TestDataDisks(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		disks []lab.Disk

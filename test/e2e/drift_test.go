@@ -8,8 +8,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// Whatever is changed behind the agent's back is reported with what, where, expected and found; repair puts right exactly that.
+// Whatever is changed behind the agent's back is reported with what, where, expected and found;
+// repair puts right exactly that.
 func TestDrift(t *testing.T) {
+	t.Parallel()
 	m := machine(t, "drift-1")
 	must(t, m, "bootstrap")
 	tests := []struct {
@@ -20,13 +22,21 @@ func TestDrift(t *testing.T) {
 		found    string
 		repairs  int
 	}{
-		{"kubelet flag file", []string{"sed", "-i", "s/hostname-override=/v=9 --hostname-override=/", "/etc/systemd/system/kubelet.service"}, "path:/etc/systemd/system/kubelet.service", "sha256", "sha256", 2},
-		{"unit disabled", []string{"systemctl", "disable", "-q", "kubelet"}, "unit:kubelet.service", "enabled and running", "disabled and running", 1},
-		{"binary link", []string{"ln", "-sfn", "/bin/true", "/usr/local/bin/kubelet"}, "path:/usr/local/bin/kubelet", "a link to /opt/aks-flex-node/store/", "a link to /bin/true", 2},
-		{"sysctl", []string{"sysctl", "-qw", "net.ipv4.ip_forward=0"}, "sysctl:net.ipv4.ip_forward", "1", "0", 1},
-		{"kubelet stopped", []string{"systemctl", "stop", "kubelet"}, "unit:kubelet.service", "enabled and running", "enabled and stopped", 1},
-		{"file removed", []string{"rm", "/etc/cni/net.d/99-aks-flex-node.conflist"}, "path:/etc/cni/net.d/99-aks-flex-node.conflist", "a file of mode 0644", "absent", 1},
-		{"mode widened", []string{"chmod", "0666", "/etc/kubernetes/kubelet.yaml"}, "path:/etc/kubernetes/kubelet.yaml", "mode 0644", "mode 0666", 2},
+		{"kubelet flag file", []string{"sed", "-i", "s/hostname-override=/v=9 --hostname-override=/",
+			"/etc/systemd/system/kubelet.service"}, "path:/etc/systemd/system/kubelet.service", "sha256",
+			"sha256", 2},
+		{"unit disabled", []string{"systemctl", "disable", "-q", "kubelet"}, "unit:kubelet.service",
+			"enabled and running", "disabled and running", 1},
+		{"binary link", []string{"ln", "-sfn", "/bin/true", "/usr/local/bin/kubelet"},
+			"path:/usr/local/bin/kubelet", "a link to /opt/aks-flex-node/store/", "a link to /bin/true", 2},
+		{"sysctl", []string{"sysctl", "-qw", "net.ipv4.ip_forward=0"}, "sysctl:net.ipv4.ip_forward", "1",
+			"0", 1},
+		{"kubelet stopped", []string{"systemctl", "stop", "kubelet"}, "unit:kubelet.service",
+			"enabled and running", "enabled and stopped", 1},
+		{"file removed", []string{"rm", "/etc/cni/net.d/99-aks-flex-node.conflist"},
+			"path:/etc/cni/net.d/99-aks-flex-node.conflist", "a file of mode 0644", "absent", 1},
+		{"mode widened", []string{"chmod", "0666", "/etc/kubernetes/kubelet.yaml"},
+			"path:/etc/kubernetes/kubelet.yaml", "mode 0644", "mode 0666", 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -37,8 +47,11 @@ func TestDrift(t *testing.T) {
 			if len(found) != tt.repairs {
 				t.Errorf("%d findings, want %d: %+v", len(found), tt.repairs, found)
 			}
-			if len(found) == 0 || found[0].Key != tt.key || !strings.Contains(found[0].Expected, tt.expected) || !strings.Contains(found[0].Found, tt.found) {
-				t.Errorf("first finding is %+v; want %s, expected %q, found %q", found, tt.key, tt.expected, tt.found)
+			if len(found) == 0 || found[0].Key != tt.key ||
+				!strings.Contains(found[0].Expected, tt.expected) ||
+				!strings.Contains(found[0].Found, tt.found) {
+				t.Errorf("first finding is %+v; want %s, expected %q, found %q", found, tt.key, tt.expected,
+					tt.found)
 			}
 			out := must(t, m, "drift", "--repair", "--output", "json")
 			if got := parseDrift(t, lastObject(out)); len(got) != tt.repairs {
@@ -49,7 +62,8 @@ func TestDrift(t *testing.T) {
 			}
 		})
 	}
-	if _, err := bench.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "--timeout=60s", "node/"+m.Name); err != nil {
+	if _, err := bench.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "--timeout=60s",
+		"node/"+m.Name); err != nil {
 		t.Error(err)
 	}
 }

@@ -21,8 +21,10 @@ func kills() int {
 	return 6
 }
 
-// Killed at random moments, the next run of the same command finishes; and at the end the machine is given back as it was.
+// Killed at random moments, the next run of the same command finishes; and at the end the machine
+// is given back as it was.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	m := machine(t, "kill-1")
 	before := snapshot(ctx, t, m)
@@ -45,7 +47,8 @@ func TestKill(t *testing.T) {
 			verb, what, most = "unbootstrap", "unbootstrap", 800
 		case joined:
 			pods++
-			configure(t, m, lab.Newest, func(c map[string]any) { c["node"].(map[string]any)["maxPods"] = pods })
+			configure(t, m, lab.Newest,
+				func(c map[string]any) { c["node"].(map[string]any)["maxPods"] = pods })
 			what, most = "change of the configuration", 700
 		}
 		after := time.Duration(random.IntN(most)) * time.Millisecond
@@ -68,11 +71,14 @@ func TestKill(t *testing.T) {
 		must(t, m, "unbootstrap")
 	}
 	// The configuration is the test's own; it has changed since.
-	same(t, without(before, "/etc/aks-flex-node/config.json"), without(snapshot(ctx, t, m), "/etc/aks-flex-node/config.json"))
+	same(t, without(before, "/etc/aks-flex-node/config.json"),
+		without(snapshot(ctx, t, m), "/etc/aks-flex-node/config.json"))
 }
 
-// The daemon, killed at random moments of a join and of changes, is started again by systemd and finishes.
+// The daemon, killed at random moments of a join and of changes, is started again by systemd and
+// finishes.
 func TestKillDaemon(t *testing.T) {
+	t.Parallel()
 	m := machine(t, "kill-2")
 	before := snapshot(t.Context(), t, m)
 	if out, code := inside(t, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); code != 0 {
@@ -107,10 +113,13 @@ func without(lines []string, path string) []string {
 	return rest
 }
 
-// killAfter runs a command in a machine and kills it with SIGKILL after a while; false when it had ended before.
+// killAfter runs a command in a machine and kills it with SIGKILL after a while; false when it had
+// ended before.
 func killAfter(t *testing.T, m lab.Machine, after time.Duration, argv ...string) bool {
 	t.Helper()
-	cmd, err := bench.Command(t.Context(), m, append([]string{"timeout", "--signal=KILL", strconv.FormatFloat(after.Seconds(), 'f', 3, 64)}, argv...)...)
+	cmd, err := bench.Command(t.Context(), m,
+		append([]string{"timeout", "--signal=KILL", strconv.FormatFloat(after.Seconds(), 'f', 3, 64)},
+			argv...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

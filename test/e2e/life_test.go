@@ -14,12 +14,14 @@ import (
 
 // A machine becomes a node, runs pods, survives a reboot, and is given back as it was; and again.
 func TestLife(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	m := machine(t, "life-1")
 	other := machine(t, "life-2")
 	for path, text := range map[string]string{
-		"/opt/cni/bin/foreign": "a plugin of somebody else", "/etc/containerd/certs.d/example.org/hosts.toml": "server = \"https://example.org\"\n",
-		"/etc/sysctl.d/10-foreign.conf": "# theirs\n",
+		"/opt/cni/bin/foreign":                           "a plugin of somebody else",
+		"/etc/containerd/certs.d/example.org/hosts.toml": "server = \"https://example.org\"\n",
+		"/etc/sysctl.d/10-foreign.conf":                  "# theirs\n",
 	} {
 		if err := bench.Write(m, path, 0o640, []byte(text)); err != nil {
 			t.Fatal(err)
@@ -50,7 +52,8 @@ func TestLife(t *testing.T) {
 		want = append(want, c.Action)
 	}
 	if got := logged(string(log)); strings.Join(want, "\n") != strings.Join(got, "\n") {
-		t.Errorf("bootstrap did not do what plan said.\nplan:\n%s\nbootstrap:\n%s", strings.Join(want, "\n"), strings.Join(got, "\n"))
+		t.Errorf("bootstrap did not do what plan said.\nplan:\n%s\nbootstrap:\n%s",
+			strings.Join(want, "\n"), strings.Join(got, "\n"))
 	}
 
 	must(t, other, "bootstrap")
@@ -61,7 +64,8 @@ func TestLife(t *testing.T) {
 	if _, err := bench.CheckPod(ctx, "pod-2", other.Name); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := bench.Fetch(ctx, "pod-2", "http://"+ip+":8080/"); err != nil || !strings.Contains(out, "pod-1") {
+	if out, err := bench.Fetch(ctx, "pod-2", "http://"+ip+":8080/"); err != nil ||
+		!strings.Contains(out, "pod-1") {
 		t.Errorf("pod-2 cannot reach pod-1 at %s: %v: %q", ip, err, out)
 	}
 
@@ -76,10 +80,12 @@ func TestLife(t *testing.T) {
 		if err := bench.StartMachine(ctx, other); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := bench.Kubectl(ctx, "", "wait", "--for=condition=Ready", "--timeout=60s", "node/"+other.Name); err != nil {
+		if _, err := bench.Kubectl(ctx, "", "wait", "--for=condition=Ready", "--timeout=60s",
+			"node/"+other.Name); err != nil {
 			t.Error(err)
 		}
-		if _, err := bench.Kubectl(ctx, "", "delete", "pod", "pod-2", "--wait", "--timeout=60s"); err != nil {
+		if _, err := bench.Kubectl(ctx, "", "delete", "pod", "pod-2", "--wait",
+			"--timeout=60s"); err != nil {
 			t.Error(err)
 		}
 		if _, err := bench.CheckPod(ctx, "pod-3", other.Name); err != nil {
@@ -101,10 +107,13 @@ func TestLife(t *testing.T) {
 	inside(t, m, "mkdir", "-p", "/var/lib/kubelet/theirs")
 	inside(t, m, "mount", "--bind", "/srv/precious", "/var/lib/kubelet/theirs")
 	out, code := flex(t, m, "unbootstrap")
-	if code != 1 || !strings.Contains(out, "/var/lib/kubelet/theirs") || !strings.Contains(out, "umount") {
-		t.Errorf("unbootstrap with a foreign mount: exit code %d, want 1 and a word on the mount\n%s", code, out)
+	if code != 1 || !strings.Contains(out, "/var/lib/kubelet/theirs") ||
+		!strings.Contains(out, "umount") {
+		t.Errorf("unbootstrap with a foreign mount: exit code %d, want 1 and a word on the mount\n%s",
+			code, out)
 	}
-	if data, err := os.ReadFile(filepath.Join(precious, "data")); err != nil || string(data) != "theirs" {
+	if data, err := os.ReadFile(filepath.Join(precious, "data")); err != nil ||
+		string(data) != "theirs" {
 		t.Errorf("what is behind the foreign mount was touched: %v %q", err, data)
 	}
 	inside(t, m, "umount", "/var/lib/kubelet/theirs")
@@ -113,7 +122,8 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, before, snapshot(ctx, t, m))
-	if out, err := bench.Kubectl(ctx, "", "get", "node", m.Name, "--ignore-not-found"); err != nil || out != "" {
+	if out, err := bench.Kubectl(ctx, "", "get", "node", m.Name, "--ignore-not-found"); err != nil ||
+		out != "" {
 		t.Errorf("the Node is still there: %v %s", err, out)
 	}
 
@@ -151,16 +161,17 @@ func times(t *testing.T, root string) map[string]unix.Timespec {
 	t.Helper()
 	found := map[string]unix.Timespec{}
 	for _, dir := range []string{"etc", "opt", "usr/local", "var/lib/aks-flex-node", "var/lib/cni/x"} {
-		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ os.DirEntry, err error) error {
-			if err != nil {
+		err := filepath.WalkDir(filepath.Join(root, dir),
+			func(path string, _ os.DirEntry, err error) error {
+				if err != nil {
+					return nil
+				}
+				var st unix.Stat_t
+				if err := unix.Lstat(path, &st); err == nil {
+					found[path] = st.Ctim
+				}
 				return nil
-			}
-			var st unix.Stat_t
-			if err := unix.Lstat(path, &st); err == nil {
-				found[path] = st.Ctim
-			}
-			return nil
-		})
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,6 @@
-// Package e2e runs the real command on real machines in the laboratory: systemd, containerd, kubelet and API server are the real
-// ones. It needs root on Linux; test/run says so where it is skipped.
+// Package e2e runs the real command on real machines in the laboratory: systemd, containerd,
+// kubelet and API server are the real ones. It needs root on Linux; test/run says so where it is
+// skipped.
 package e2e
 
 import (
@@ -96,7 +97,8 @@ func start(ctx context.Context) error {
 }
 
 // errUsed says that the laboratory is somebody else's.
-var errUsed = errors.New("a laboratory is running here; stop it with `bin/flexlab down`, have it replaced with FLEXLAB_REPLACE=1, or use it with KEEP_LAB=1")
+var errUsed = errors.New("a laboratory is running here; stop it with `bin/flexlab down`, have " +
+	"it replaced with FLEXLAB_REPLACE=1, or use it with KEEP_LAB=1")
 
 // machine makes a machine for one test, with the agent and a configuration in it.
 func machine(t *testing.T, name string, change ...func(map[string]any)) lab.Machine {
@@ -117,7 +119,8 @@ func bareMachine(t *testing.T, name string, packages ...string) lab.Machine {
 	return m
 }
 
-// dispose has a machine removed at the end of a test, and its journal shown when the test has failed.
+// dispose has a machine removed at the end of a test, and its journal shown when the test has
+// failed.
 func dispose(t *testing.T, m lab.Machine) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -141,7 +144,8 @@ func configure(t *testing.T, m lab.Machine, v lab.Versions, change ...func(map[s
 }
 
 // configureAs writes the configuration of a machine that joins in one of the lab's ways.
-func configureAs(t *testing.T, m lab.Machine, v lab.Versions, auth string, change ...func(map[string]any)) {
+func configureAs(t *testing.T, m lab.Machine, v lab.Versions, auth string,
+	change ...func(map[string]any)) {
 	t.Helper()
 	azure, err := bench.Identify(t.Context(), m, auth)
 	if err != nil {

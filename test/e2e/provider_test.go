@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -35,7 +36,8 @@ import (
 // rpNode is the id of a flexNodeConfig.
 func rpNode(name string) string { return lab.ClusterID + "/flexNodeConfig/" + name }
 
-// rp sends a request of the operator through Resource Manager and fails the test unless the status is as wanted.
+// rp sends a request of the operator through Resource Manager and fails the test unless the status
+// is as wanted.
 func rp(t *testing.T, want int, method, path string, body any, or ...int) map[string]any {
 	t.Helper()
 	status, text, err := bench.ARM(t.Context(), method, lab.AzureURL, path, lab.ProviderAPI, body)
@@ -81,10 +83,12 @@ func properties(answer map[string]any) map[string]any {
 
 type desired map[string]any
 
-// A node by its flexNodeConfig: PUT, the URL, the join; then token and URL are of no use to anybody else.
-func TestProvider(t *testing.T) {
+// A node by its flexNodeConfig: PUT, the URL, the join; then token and URL are of no use to anybody
+// else.
+func provider(t *testing.T) {
 	m := bareMachine(t, "rp-1")
-	body := desired{"properties": desired{"nodeConfig": desired{"maxPods": 42, "labels": desired{"line": "7"}}}}
+	body := desired{"properties": desired{"nodeConfig": desired{"maxPods": 42,
+		"labels": desired{"line": "7"}}}}
 	answer := rp(t, 201, http.MethodPut, rpNode("RP-1")+"?configUrl=true", body)
 	url, _ := properties(answer)["configUrl"].(string)
 	status, bundle := get(t, url)
@@ -109,7 +113,8 @@ func TestProvider(t *testing.T) {
 	if status := ask(t, token, "rp-1"); status != "Denied" && status != "Unauthorized" {
 		t.Errorf("a second machine with the token: %s", status)
 	}
-	out, err := bench.Kubectl(t.Context(), "", "get", "node", "rp-1", "-o", "jsonpath={.status.capacity.pods} {.metadata.labels.line}")
+	out, err := bench.Kubectl(t.Context(), "", "get", "node", "rp-1", "-o",
+		"jsonpath={.status.capacity.pods} {.metadata.labels.line}")
 	if err != nil || out != "42 7" {
 		t.Errorf("the Node has %q, want 42 pods and the label 7: %v", out, err)
 	}
@@ -119,14 +124,16 @@ func TestProvider(t *testing.T) {
 	eventually(t, 20*time.Second, "the Node's condition in the resource", func() bool {
 		shown := rp(t, 200, http.MethodGet, rpNode("rp-1"), nil)
 		text, _ := json.Marshal(properties(shown)["status"])
-		return strings.Contains(string(text), `"type":"Ready"`) && strings.Contains(string(text), `"status":"True"`)
+		return strings.Contains(string(text), `"type":"Ready"`) &&
+			strings.Contains(string(text), `"status":"True"`)
 	})
 
 	t.Run("generic client", genericClient)
 	t.Run("killed", killedProvider)
 
 	eventually(t, 100*time.Second, "the Secret of the token that was used to go", func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "secret", "-n", "kube-system", "bootstrap-token-"+token[:6], "--ignore-not-found", "-o", "name")
+		out, err := bench.Kubectl(t.Context(), "", "get", "secret", "-n", "kube-system",
+			"bootstrap-token-"+token[:6], "--ignore-not-found", "-o", "name")
 		return err == nil && out == ""
 	})
 	if status := ask(t, token, "rp-1"); status != "Unauthorized" {
@@ -163,22 +170,29 @@ func between(t *testing.T, text, before, after string) string {
 	return value
 }
 
-// ask files a certificate request with a bootstrap token, as a kubelet does, and returns what became of it.
+// ask files a certificate request with a bootstrap token, as a kubelet does, and returns what
+// became of it.
 func ask(t *testing.T, token, node string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + node,
+			Organization: []string{"system:nodes"}}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	request := base64.StdEncoding.EncodeToString(block)
 	name := fmt.Sprintf("test-%d", time.Now().UnixNano())
 	body, err := json.Marshal(desired{
-		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": desired{"name": name},
-		"spec": desired{"request": request, "signerName": "kubernetes.io/kube-apiserver-client-kubelet", "usages": []string{"digital signature", "client auth"}},
+		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+		"metadata": desired{"name": name},
+		"spec": desired{"request": request,
+			"signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+			"usages":     []string{"digital signature", "client auth"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +202,8 @@ func ask(t *testing.T, token, node string) string {
 		t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, lab.APIServer+"/apis/certificates.k8s.io/v1/certificatesigningrequests", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		lab.APIServer+"/apis/certificates.k8s.io/v1/certificatesigningrequests", bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +222,8 @@ func ask(t *testing.T, token, node string) string {
 	}
 	answer := ""
 	eventually(t, 20*time.Second, "an answer to the certificate request", func() bool {
-		answer, err = bench.Kubectl(t.Context(), "", "get", "csr", name, "-o", "jsonpath={.status.conditions[0].type}")
+		answer, err = bench.Kubectl(t.Context(), "", "get", "csr", name, "-o",
+			"jsonpath={.status.conditions[0].type}")
 		return err == nil && answer != ""
 	})
 	return answer
@@ -225,23 +241,33 @@ func genericClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer transport.CloseIdleConnections()
-	options := policy.ClientOptions{Transport: transport, Cloud: cloud.Configuration{ActiveDirectoryAuthorityHost: lab.AzureURL,
-		Services: map[cloud.ServiceName]cloud.ServiceConfiguration{cloud.ResourceManager: {Endpoint: lab.AzureURL, Audience: lab.AzureURL}}}}
-	credential, err := azidentity.NewClientSecretCredential(lab.Tenant, who.Operator.ClientID, who.Operator.Secret, &azidentity.ClientSecretCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: true})
+	options := policy.ClientOptions{Transport: transport,
+		Cloud: cloud.Configuration{ActiveDirectoryAuthorityHost: lab.AzureURL,
+			Services: map[cloud.ServiceName]cloud.ServiceConfiguration{
+				cloud.ResourceManager: {Endpoint: lab.AzureURL, Audience: lab.AzureURL},
+			}}}
+	credential, err := azidentity.NewClientSecretCredential(lab.Tenant, who.Operator.ClientID,
+		who.Operator.Secret, &azidentity.ClientSecretCredentialOptions{ClientOptions: options,
+			DisableInstanceDiscovery: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := armresources.NewClient(lab.Subscription, credential, &arm.ClientOptions{ClientOptions: options})
+	client, err := armresources.NewClient(lab.Subscription, credential,
+		&arm.ClientOptions{ClientOptions: options})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := rpNode("sdk-1")
-	poller, err := client.BeginCreateOrUpdateByID(ctx, id, lab.ProviderAPI, armresources.GenericResource{Properties: map[string]any{"nodeConfig": map[string]any{"maxPods": 30}}}, nil)
+	poller, err := client.BeginCreateOrUpdateByID(ctx, id, lab.ProviderAPI,
+		armresources.GenericResource{
+			Properties: map[string]any{"nodeConfig": map[string]any{"maxPods": 30}},
+		}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	made, err := poller.PollUntilDone(ctx, nil)
-	if err != nil || *made.ID != id || *made.Type != "Microsoft.ContainerService/managedClusters/flexNodeConfig" {
+	if err != nil || *made.ID != id ||
+		*made.Type != "Microsoft.ContainerService/managedClusters/flexNodeConfig" {
 		t.Fatalf("%+v, %v", made, err)
 	}
 	got, err := client.GetByID(ctx, id, lab.ProviderAPI, nil)
@@ -256,22 +282,25 @@ func genericClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = client.GetByID(ctx, id, lab.ProviderAPI, nil)
-	if refused, ok := errors.AsType[*azcore.ResponseError](err); !ok || refused.ErrorCode != "ResourceNotFound" {
+	if refused, ok := errors.AsType[*azcore.ResponseError](err); !ok ||
+		refused.ErrorCode != "ResourceNotFound" {
 		t.Errorf("after the delete: %v", err)
 	}
 }
 
-// killedProvider kills the provider with SIGKILL while it creates, regenerates and deletes. Afterwards no Secret is without a credential, no
-// URL works that should not, and what was acknowledged is there.
+// killedProvider kills the provider with SIGKILL while it creates, regenerates and deletes.
+// Afterwards no Secret is without a credential, no URL works that should not, and what was
+// acknowledged is there.
 func killedProvider(t *testing.T) {
 	ctx := t.Context()
 	random := mathrand.New(mathrand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	acknowledged := map[string]bool{} // whether a node is there, where that is known
 	var urls []string
-	kills := 0
+	var kills atomic.Int32
 	for i := range 12 {
 		name := fmt.Sprintf("kill-%d", i%3)
-		method, path, body := http.MethodPut, rpNode(name)+"?configUrl=true", desired{"properties": desired{"nodeConfig": desired{"maxPods": 20 + i}}}
+		method, path, body := http.MethodPut, rpNode(name)+"?configUrl=true",
+			desired{"properties": desired{"nodeConfig": desired{"maxPods": 20 + i}}}
 		switch {
 		case acknowledged[name] && random.IntN(2) == 0:
 			method, path, body = http.MethodPost, rpNode(name)+"/regenerateToken", desired{}
@@ -282,7 +311,7 @@ func killedProvider(t *testing.T) {
 		after := time.Duration(random.IntN(40)) * time.Millisecond
 		timer := time.AfterFunc(after, func() {
 			if syscall.Kill(pid, syscall.SIGKILL) == nil {
-				kills++
+				kills.Add(1)
 			}
 		})
 		status, text, err := bench.ARM(ctx, method, lab.ProviderURL(0), path, lab.ProviderAPI, body)
@@ -299,24 +328,28 @@ func killedProvider(t *testing.T) {
 		if bench.ProcessID("flexnode-rp-0") != 0 {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		eventually(t, 5*time.Second, "the provider to die", func() bool { return bench.ProcessID("flexnode-rp-0") == 0 })
+		eventually(t, 5*time.Second, "the provider to die",
+			func() bool { return bench.ProcessID("flexnode-rp-0") == 0 })
 		if err := bench.StartReplica(ctx, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d of 12 requests were cut short or followed by a kill", kills)
+	t.Logf("%d of 12 requests were cut short or followed by a kill", kills.Load())
 	for name, there := range acknowledged {
-		status, text, err := bench.ARM(ctx, http.MethodGet, lab.ProviderURL(0), rpNode(name), lab.ProviderAPI, nil)
+		status, text, err := bench.ARM(ctx, http.MethodGet, lab.ProviderURL(0), rpNode(name),
+			lab.ProviderAPI, nil)
 		if err != nil || (status == 200) != there {
 			t.Errorf("%s: acknowledged %v, but GET says %d %s (%v)", name, there, status, text, err)
 		}
 	}
 	for i := range 3 {
-		rp(t, 200, http.MethodPut, rpNode(fmt.Sprintf("kill-%d", i)), desired{"properties": desired{}}, 201)
+		rp(t, 200, http.MethodPut, rpNode(fmt.Sprintf("kill-%d", i)), desired{"properties": desired{}},
+			201)
 		rp(t, 200, http.MethodDelete, rpNode(fmt.Sprintf("kill-%d", i)), nil)
 	}
 	eventually(t, 30*time.Second, "the Secrets of all revoked tokens to go", func() bool {
-		out, err := bench.Kubectl(context.WithoutCancel(ctx), "", "get", "secret", "-n", "kube-system", "-l", "flexnode.azure.com/provider", "-o", "jsonpath={.items[*].data.description}")
+		out, err := bench.Kubectl(context.WithoutCancel(ctx), "", "get", "secret", "-n", "kube-system",
+			"-l", "flexnode.azure.com/provider", "-o", "jsonpath={.items[*].data.description}")
 		return err == nil && !slices.ContainsFunc(strings.Fields(out), func(s string) bool {
 			text, _ := base64.StdEncoding.DecodeString(s)
 			return strings.Contains(string(text), "/kill-")

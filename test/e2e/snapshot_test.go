@@ -18,31 +18,45 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// passing are the places where a system writes by itself, whoever else is at work: logs of the journal, caches, counters.
+// passing are the places where a system writes by itself, whoever else is at work: logs of the
+// journal, caches, counters.
 var passing = []string{
-	"/proc", "/sys", "/dev", "/tmp", "/run", "/var/log/journal", "/var/lib/systemd", "/var/cache", "/var/tmp", "/var/log/wtmp", "/var/log/lastlog", "/var/log/btmp",
+	"/proc", "/sys", "/dev", "/tmp", "/run", "/var/log/journal", "/var/lib/systemd", "/var/cache",
+	"/var/tmp", "/var/log/wtmp", "/var/log/lastlog", "/var/log/btmp",
 	"/etc/machine-id", "/root/.cache",
 }
 
-// snapshot describes a whole machine as lines: every file with its name, mode, owner and bytes; links; and what the kernel and
-// systemd say of units, parameters, mounts, interfaces, routes and rules.
+// snapshot describes a whole machine as lines: every file with its name, mode, owner and bytes;
+// links; and what the kernel and systemd say of units, parameters, mounts, interfaces, routes and
+// rules.
 func snapshot(ctx context.Context, t *testing.T, m lab.Machine) []string {
 	t.Helper()
 	lines := tree(t, m.Root)
 	for _, q := range []struct{ name, command string }{
-		{"run", `find /run -xdev \( -path /run/systemd -o -path /run/udev -o -path /run/log -o -path /run/dbus -o -path /run/host \) -prune -o -printf '%p %y %m %u:%g %l\n' | sort`},
+		{"run", `find /run -xdev \( -path /run/systemd -o -path /run/udev \
+			-o -path /run/log -o -path /run/dbus \
+			-o -path /run/host \) -prune -o -printf '%p %y %m %u:%g %l\n' | sort`},
 		{"unit", `systemctl list-unit-files --no-legend --no-pager | sort`},
-		{"active", `systemctl list-units --no-legend --no-pager --plain --type=service,slice,swap,timer --state=active,failed | awk '{print $1,$3}' | grep -vE 'man-db|apt-daily|dpkg-db|e2scrub|systemd-tmpfiles|fstrim|systemd-journald|systemd-timesyncd|user|getty' | sort`},
-		{"sysctl", `sysctl -a 2>/dev/null | grep -E '^(net\.(ipv4|ipv6|bridge)|vm\.(overcommit|panic|swappiness)|kernel\.(panic|keys))' | grep -vE 'cni0|veth|random|nr_|stat|netdev_rss|conntrack_count|tcp_mem|neigh.default.base_reachable|route.*(gc|flush)|panic_on_warn|fib_|mtu_expires|state_count|base_reachable|host0' | sort`},
-		{"mount", `awk '{print $5, $9, $10}' /proc/self/mountinfo | grep -vE '^/run/(systemd|credentials)|^/proc' | sort`},
+		{"active", `systemctl list-units --no-legend --no-pager --plain \
+			--type=service,slice,swap,timer --state=active,failed | awk '{print $1,$3}' |
+			grep -vE 'man-db|apt-daily|dpkg-db|e2scrub|systemd-tmpfiles|fstrim|systemd-journald' |
+			grep -vE 'systemd-timesyncd|user|getty' | sort`},
+		{"sysctl", `sysctl -a 2>/dev/null |
+			grep -E '^(net\.(ipv4|ipv6|bridge)|vm\.(overcommit|panic|swappiness)|kernel\.(panic|keys))' |
+			grep -vE 'cni0|veth|random|nr_|stat|netdev_rss|conntrack_count|tcp_mem|route.*(gc|flush)' |
+			grep -vE 'panic_on_warn|fib_|mtu_expires|base_reachable|host0' | sort`},
+		{"mount", `awk '{print $5, $9, $10}' /proc/self/mountinfo |
+			grep -vE '^/run/(systemd|credentials)|^/proc' | sort`},
 		{"link", `ip -o link | awk -F': ' '{print $2}' | sort`},
 		{"addr", `ip -o addr show scope global | awk '{print $2,$3,$4}' | sort`},
 		{"route", `ip route; ip -6 route show proto boot`},
 		{"rule", `ip rule`},
 		{"iptables", `iptables-save | grep -vE '^(#|\*|COMMIT|:[A-Z]+ ACCEPT)' | sed 's/\[[0-9:]*\]//'`},
-		{"ip6tables", `ip6tables-save | grep -vE '^(#|\*|COMMIT|:[A-Z]+ ACCEPT)' | sed 's/\[[0-9:]*\]//'`},
+		{"ip6tables",
+			`ip6tables-save | grep -vE '^(#|\*|COMMIT|:[A-Z]+ ACCEPT)' | sed 's/\[[0-9:]*\]//'`},
 		{"cgroup", `find /sys/fs/cgroup -maxdepth 2 -name '*kube*' | sort`},
-		{"process", `ls -l /proc/*/exe 2>/dev/null | sed -n 's/.*-> //p' | grep -E 'aks-flex|kube|containerd' | sort`},
+		{"process", `ls -l /proc/*/exe 2>/dev/null | sed -n 's/.*-> //p' |
+			grep -E 'aks-flex|kube|containerd' | sort`},
 	} {
 		cmd, err := bench.Command(ctx, m, "bash", "-c", q.command)
 		if err != nil {

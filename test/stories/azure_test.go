@@ -25,7 +25,8 @@ const (
 	canary       = "canary-of-the-principal"
 )
 
-// tokenRoot, in the environment, makes this program the agent of a story's machine, asked for a token by its kubelet.
+// tokenRoot, in the environment, makes this program the agent of a story's machine, asked for a
+// token by its kubelet.
 const tokenRoot = "STORY_TOKEN_ROOT"
 
 func TestMain(m *testing.M) {
@@ -62,7 +63,8 @@ func azureWorld(t *testing.T) (*world, *azuresim.Sim) {
 	return w, sim
 }
 
-// simulateAzure makes the Azure of a machine's cluster, with a principal that may join and has the given secrets.
+// simulateAzure makes the Azure of a machine's cluster, with a principal that may join and has the
+// given secrets.
 func (w *world) simulateAzure(t *testing.T, secrets ...string) *azuresim.Sim {
 	t.Helper()
 	sim := &azuresim.Sim{}
@@ -71,9 +73,11 @@ func (w *world) simulateAzure(t *testing.T, secrets ...string) *azuresim.Sim {
 		app.Secrets = append(app.Secrets, azuresim.Secret{Value: secret})
 	}
 	sim.Load(azuresim.World{
-		TenantID: azuresim.DefaultTenant, Subscriptions: []azuresim.Subscription{{ID: subscription}}, ResourceGroups: []string{groupID},
-		Applications: []azuresim.Application{app},
-		Clusters:     []azuresim.Cluster{{ID: clusterID, Server: w.cluster.URL, CA: string(w.cluster.caPEM), Entra: true, AzureRBAC: true}},
+		TenantID: azuresim.DefaultTenant, Subscriptions: []azuresim.Subscription{{ID: subscription}},
+		ResourceGroups: []string{groupID},
+		Applications:   []azuresim.Application{app},
+		Clusters: []azuresim.Cluster{{ID: clusterID, Server: w.cluster.URL,
+			CA: string(w.cluster.caPEM), Entra: true, AzureRBAC: true}},
 		Assignments: []azuresim.Assignment{
 			{Scope: clusterID, RoleID: "4abbcc35-e782-43d8-92c5-2d3f1bd2253f", PrincipalID: objectID},
 			{Scope: clusterID, RoleID: "b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b", PrincipalID: objectID},
@@ -100,7 +104,8 @@ func (w *world) installProgram(t *testing.T) string {
 	return program
 }
 
-// azure is the part of the configuration that a machine with an identity of Azure has, as change makes it.
+// azure is the part of the configuration that a machine with an identity of Azure has, as change
+// makes it.
 func (w *world) azure(change func(azure map[string]any)) func(map[string]any) {
 	return func(c map[string]any) {
 		section := map[string]any{
@@ -118,14 +123,16 @@ func (w *world) azure(change func(azure map[string]any)) func(map[string]any) {
 	}
 }
 
-// What a person sees when a part of Azure fails in a phase of a join: it succeeds by itself, or one error says what is wrong and what
-// to do, and the next run finishes.
+// What a person sees when a part of Azure fails in a phase of a join: it succeeds by itself, or one
+// error says what is wrong and what to do, and the next run finishes.
 func TestAzureFaults(t *testing.T) {
+	t.Parallel()
 	knobs := func(f func(*azuresim.Knobs)) func(*azuresim.Sim) {
 		return func(s *azuresim.Sim) { s.Adjust(f) }
 	}
 	fault := func(service azuresim.Service, f azuresim.Fault) func(*azuresim.Sim) {
-		return knobs(func(k *azuresim.Knobs) { k.Faults = map[azuresim.Service]azuresim.Fault{service: f} })
+		faults := map[azuresim.Service]azuresim.Fault{service: f}
+		return knobs(func(k *azuresim.Knobs) { k.Faults = faults })
 	}
 	revoke := func(s *azuresim.Sim) { s.Revoke(objectID) }
 	const before, joining = "before anything is touched", "while kubelet joins"
@@ -134,26 +141,49 @@ func TestAzureFaults(t *testing.T) {
 		fault       func(*azuresim.Sim)
 		want        []string // of the error; none for success
 	}{
-		{before, "Entra ID is slow", fault(azuresim.Entra, azuresim.Fault{Latency: 300 * time.Millisecond}), nil},
-		{before, "Entra ID is ill a while", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token", Times: 2}), nil},
-		{before, "Entra ID is ill", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"}), []string{"cannot read the cluster", "Entra ID has a problem of its own (503", "try again later"}},
-		{before, "Entra ID throttles a while", fault(azuresim.Entra, azuresim.Fault{Status: 429, RetryAfter: 1, Match: "token", Times: 1}), nil},
-		{before, "a page for Entra ID", fault(azuresim.Entra, azuresim.Fault{HTML: true}), []string{"is not Azure: it sent a web page"}},
-		{before, "Resource Manager is slow", fault(azuresim.ARM, azuresim.Fault{Latency: 300 * time.Millisecond}), nil},
-		{before, "Resource Manager hangs up a while", fault(azuresim.ARM, azuresim.Fault{Outage: true, Times: 2}), nil},
-		{before, "Resource Manager is ill a while", fault(azuresim.ARM, azuresim.Fault{Status: 500, Times: 2}), nil},
-		{before, "Resource Manager is ill", fault(azuresim.ARM, azuresim.Fault{Status: 500}), []string{"Resource Manager has a problem of its own (500)", "try again later"}},
-		{before, "Resource Manager throttles a while", fault(azuresim.ARM, azuresim.Fault{Status: 429, RetryAfter: 1, Times: 1}), nil},
-		{before, "a page for Resource Manager", fault(azuresim.ARM, azuresim.Fault{HTML: true}), []string{"is not Azure: it sent a web page", "check the proxy"}},
-		{before, "Azure's clock is ahead", knobs(func(k *azuresim.Knobs) { k.Skew = 4 * time.Minute }), nil},
-		{before, "short tokens", knobs(func(k *azuresim.Knobs) { k.TokenLifetime = 35 * time.Second }), nil},
-		{before, "no role", revoke, []string{"the identity lacks permission on " + clusterID, "az role assignment create"}},
-		{joining, "Entra ID is slow", fault(azuresim.Entra, azuresim.Fault{Latency: 300 * time.Millisecond}), nil},
-		{joining, "Entra ID is ill a while", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token", Times: 2}), nil},
-		{joining, "Entra ID is ill", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"}), []string{"cannot make Node edge-1 Ready", "cannot get a token for kubelet: Entra ID has a problem of its own (503"}},
-		{joining, "Resource Manager is ill", fault(azuresim.ARM, azuresim.Fault{Status: 500}), nil}, // it is no longer asked
-		{joining, "short tokens", knobs(func(k *azuresim.Knobs) { k.TokenLifetime = 35 * time.Second }), nil},
-		{joining, "the role is taken away", revoke, []string{"cannot make Node edge-1 Ready", "needs the role \"Azure Kubernetes Service RBAC Cluster Admin\""}},
+		{before, "Entra ID is slow", fault(azuresim.Entra,
+			azuresim.Fault{Latency: 300 * time.Millisecond}), nil},
+		{before, "Entra ID is ill a while", fault(azuresim.Entra,
+			azuresim.Fault{Status: 503, Match: "token", Times: 2}), nil},
+		{before, "Entra ID is ill", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"}),
+			[]string{"cannot read the cluster", "Entra ID has a problem of its own (503",
+				"try again later"}},
+		{before, "Entra ID throttles a while", fault(azuresim.Entra,
+			azuresim.Fault{Status: 429, RetryAfter: 1, Match: "token", Times: 1}), nil},
+		{before, "a page for Entra ID", fault(azuresim.Entra, azuresim.Fault{HTML: true}),
+			[]string{"is not Azure: it sent a web page"}},
+		{before, "Resource Manager is slow", fault(azuresim.ARM,
+			azuresim.Fault{Latency: 300 * time.Millisecond}), nil},
+		{before, "Resource Manager hangs up a while",
+			fault(azuresim.ARM, azuresim.Fault{Outage: true, Times: 2}), nil},
+		{before, "Resource Manager is ill a while",
+			fault(azuresim.ARM, azuresim.Fault{Status: 500, Times: 2}), nil},
+		{before, "Resource Manager is ill", fault(azuresim.ARM, azuresim.Fault{Status: 500}),
+			[]string{"Resource Manager has a problem of its own (500)", "try again later"}},
+		{before, "Resource Manager throttles a while",
+			fault(azuresim.ARM, azuresim.Fault{Status: 429, RetryAfter: 1, Times: 1}), nil},
+		{before, "a page for Resource Manager", fault(azuresim.ARM, azuresim.Fault{HTML: true}),
+			[]string{"is not Azure: it sent a web page", "check the proxy"}},
+		{before, "Azure's clock is ahead", knobs(func(k *azuresim.Knobs) { k.Skew = 4 * time.Minute }),
+			nil},
+		{before, "short tokens", knobs(func(k *azuresim.Knobs) { k.TokenLifetime = 35 * time.Second }),
+			nil},
+		{before, "no role", revoke, []string{"the identity lacks permission on " + clusterID,
+			"az role assignment create"}},
+		{joining, "Entra ID is slow", fault(azuresim.Entra,
+			azuresim.Fault{Latency: 300 * time.Millisecond}), nil},
+		{joining, "Entra ID is ill a while", fault(azuresim.Entra,
+			azuresim.Fault{Status: 503, Match: "token", Times: 2}), nil},
+		{joining, "Entra ID is ill", fault(azuresim.Entra, azuresim.Fault{Status: 503, Match: "token"}),
+			[]string{"cannot make Node edge-1 Ready",
+				"cannot get a token for kubelet: Entra ID has a problem of its own (503"}},
+		// it is no longer asked
+		{joining, "Resource Manager is ill", fault(azuresim.ARM, azuresim.Fault{Status: 500}), nil},
+		{joining, "short tokens", knobs(func(k *azuresim.Knobs) { k.TokenLifetime = 35 * time.Second }),
+			nil},
+		{joining, "the role is taken away", revoke,
+			[]string{"cannot make Node edge-1 Ready",
+				"needs the role \"Azure Kubernetes Service RBAC Cluster Admin\""}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.phase+"/"+tt.name, func(t *testing.T) {
@@ -184,7 +214,8 @@ func TestAzureFaults(t *testing.T) {
 			}
 			w.systemd.OnStart = w.start
 			sim.Adjust(func(k *azuresim.Knobs) { *k = azuresim.Knobs{} })
-			for _, role := range []string{"4abbcc35-e782-43d8-92c5-2d3f1bd2253f", "b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b"} {
+			for _, role := range []string{"4abbcc35-e782-43d8-92c5-2d3f1bd2253f",
+				"b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b"} {
 				sim.Assign(azuresim.Assignment{Scope: clusterID, RoleID: role, PrincipalID: objectID})
 			}
 			if _, err := w.bootstrap(); err != nil {
@@ -201,7 +232,8 @@ func TestAzureFaults(t *testing.T) {
 	}
 }
 
-// What the cluster is like is found out before anything is touched; and who says where the API server is asks Azure nothing.
+// What the cluster is like is found out before anything is touched; and who says where the API
+// server is asks Azure nothing.
 func TestClusters(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -210,19 +242,26 @@ func TestClusters(t *testing.T) {
 		want   string // of the error; "" for success
 		asks   bool   // of Resource Manager
 	}{
-		{"without local accounts", func(c *azuresim.Cluster) { c.LocalAccountsDisabled = true }, nil, "", true},
+		{"without local accounts", func(c *azuresim.Cluster) { c.LocalAccountsDisabled = true }, nil, "",
+			true},
 		{"private", func(c *azuresim.Cluster) { c.Private = true }, nil, "", true},
-		{"without Entra ID", func(c *azuresim.Cluster) { c.Entra = false }, nil, "does not accept identities of Entra ID; enable that", true},
-		{"without Azure RBAC", func(c *azuresim.Cluster) { c.AzureRBAC = false }, nil, "Azure's role assignments do not authorise there; enable that", true},
+		{"without Entra ID", func(c *azuresim.Cluster) { c.Entra = false }, nil,
+			"does not accept identities of Entra ID; enable that", true},
+		{"without Azure RBAC", func(c *azuresim.Cluster) { c.AzureRBAC = false }, nil,
+			"Azure's role assignments do not authorise there; enable that", true},
 		{"named in the configuration", func(*azuresim.Cluster) {}, func(w *world) {
-			w.config.Node.Kubelet.ServerURL, w.config.Node.Kubelet.CACertData = w.cluster.URL, base64.StdEncoding.EncodeToString(w.cluster.caPEM)
+			w.config.Node.Kubelet.ServerURL, w.config.Node.Kubelet.CACertData = w.cluster.URL,
+				base64.StdEncoding.EncodeToString(w.cluster.caPEM)
 		}, "", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w, sim := azureWorld(t)
-			k := azuresim.Cluster{ID: clusterID, Server: w.cluster.URL, CA: string(w.cluster.caPEM), Entra: true, AzureRBAC: true}
-			k.AdminKubeconfig = fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n",
+			k := azuresim.Cluster{ID: clusterID, Server: w.cluster.URL, CA: string(w.cluster.caPEM),
+				Entra: true, AzureRBAC: true}
+			k.AdminKubeconfig = fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: "+
+				"{server: %q, certificate-authority-data: %s}}]\ncontexts: [{name: c, context: {cluster: "+
+				"c}}]\ncurrent-context: c\n",
 				k.Server, base64.StdEncoding.EncodeToString(w.cluster.caPEM))
 			tt.change(&k)
 			sim.AddCluster(k)
@@ -257,7 +296,8 @@ func TestCertificateOfAnIdentity(t *testing.T) {
 		t.Errorf("kubelet's kubeconfig: %v\n%s", err, kubeconfig)
 	}
 	sim.Adjust(func(k *azuresim.Knobs) {
-		k.Faults = map[azuresim.Service]azuresim.Fault{azuresim.Entra: {Outage: true}, azuresim.ARM: {Outage: true}}
+		k.Faults = map[azuresim.Service]azuresim.Fault{azuresim.Entra: {Outage: true},
+			azuresim.ARM: {Outage: true}}
 	})
 	if result, err := w.bootstrap(); err != nil || result.Changes != 0 {
 		t.Errorf("again, with Azure down: %d changes, %v", result.Changes, err)

@@ -124,6 +124,7 @@ func (w *world) follows(former string) {
 // The API server has another CA, or another address, and Azure knows. bootstrap and the daemon ask
 // again, kubelet is restarted with what they were told, and a later rollback uses that.
 func TestClusterChanges(t *testing.T) {
+	t.Parallel()
 	changes := map[string]func(*cluster){
 		"CA":      func(c *cluster) { c.newCA("api-1.example") },
 		"address": func(c *cluster) { c.move("api-2.example:6443") },
@@ -268,6 +269,7 @@ func TestNewConfigurationNeeded(t *testing.T) {
 // A node that cannot follow its cluster has not been given a bad configuration: it follows as soon
 // as it can.
 func TestCannotFollowYet(t *testing.T) {
+	t.Parallel()
 	w, sim := azureWorld(t)
 	w.knowing()
 	if _, err := w.bootstrap(); err != nil {

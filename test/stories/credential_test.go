@@ -132,6 +132,7 @@ const (
 // A wrong secret of the same application is refused at once, with what Entra ID says, while kubelet
 // goes on with the one that works. The right one is accepted then, and the old one erased.
 func TestWrongSecret(t *testing.T) {
+	t.Parallel()
 	for _, credential := range []string{"token", "certificate"} {
 		t.Run(credential, func(t *testing.T) {
 			t.Parallel()
@@ -193,6 +194,7 @@ func (w *world) onlySecret(sim *azuresim.Sim, secret string, gone ...string) {
 
 // An issuer that is down has refused nothing: the new secret is tried again with the next run.
 func TestIssuerDown(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]azuresim.Fault{
 		"ill":  {Status: 503, Match: "token"},
 		"gone": {Outage: true},

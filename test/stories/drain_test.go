@@ -18,6 +18,7 @@ import (
 // A change of the minor version of Kubernetes moves the pods away first, from a Node that takes no
 // new ones, and takes back the cordon that it has made. No other change does.
 func TestDrainsForMinorVersion(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, version string
 		cordoned      bool // by somebody else
@@ -59,6 +60,7 @@ func TestDrainsForMinorVersion(t *testing.T) {
 
 // A change that fails after its drain goes back, and the Node takes pods again.
 func TestRollbackUncordons(t *testing.T) {
+	t.Parallel()
 	for _, cordoned := range []bool{false, true} {
 		w := newWorld(t)
 		if _, err := w.bootstrap(); err != nil {

@@ -106,6 +106,7 @@ func crashing(w *world) func() {
 // Each condition of the gate that fails after a change takes the node back, and is named as the
 // reason.
 func TestGate(t *testing.T) {
+	t.Parallel()
 	for name, ill := range illnesses() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -29,6 +29,7 @@ type campaign struct {
 // killed: at each change of the machine, of the store and of the Node object. The long form kills
 // at every point, the short one at every third, from another first one for each campaign.
 func TestKilledAnywhere(t *testing.T) {
+	t.Parallel()
 	step := 3
 	if os.Getenv("LONG") != "" {
 		step = 1

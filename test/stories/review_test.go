@@ -44,6 +44,7 @@ func (w *world) other(pods int) config.Config {
 // configuration file says by then: what was applied before, something else, something that has
 // failed before, or nothing that can be read.
 func TestHalfChanged(t *testing.T) {
+	t.Parallel()
 	invalid := config.Problems{{Path: "node", Message: "cannot be read"}}
 	tests := []struct {
 		name   string
@@ -285,6 +286,7 @@ func leavingKilledAt(t *testing.T, n int) (w *world, before string, ended bool) 
 // An unbootstrap that was killed anywhere is finished by the next one, and a bootstrap instead
 // makes the machine a node again.
 func TestBackFromLeaving(t *testing.T) {
+	t.Parallel()
 	for n := 3; ; n += 12 {
 		w, before, ended := leavingKilledAt(t, n)
 		if ended {
@@ -389,6 +391,7 @@ func TestDamagedStore(t *testing.T) {
 // An unbootstrap that was killed is finished by the daemon, which never makes the machine a node
 // again.
 func TestLeavingIsFinished(t *testing.T) {
+	t.Parallel()
 	for n := 2; ; n += 7 {
 		w, before, ended := leavingKilledAt(t, n)
 		if ended {

@@ -191,6 +191,7 @@ func TestForeignNetworkWins(t *testing.T) {
 
 // A bootstrap token that has expired since the join is not what is wrong with a node that has its certificate.
 func TestOldTokenIsNotBlamed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.config.Agent.ReadyTimeout = "2s"
 	if _, err := w.bootstrap(); err != nil {

@@ -1,11 +1,10 @@
-// Package stories tells what happens to a machine, in process and without root: the agent's verbs on a temporary root, with a
-// fake systemd and kernel, a small API server, and a fuse that kills a run at its n-th touch of the machine.
+// Package stories tells what happens to a machine, in process and without root: the agent's verbs
+// on a temporary root, with a fake systemd and kernel, a small API server, and a fuse that kills a
+// run at its n-th touch of the machine.
 package stories
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -64,8 +63,8 @@ type world struct {
 	fuse
 }
 
-// fuse kills a process at its n-th touch of the machine or the cluster, as SIGKILL does: nothing that the
-// process would do after that is done, no error is handled and nothing is tidied up.
+// fuse kills a process at its n-th touch of the machine or the cluster, as SIGKILL does: nothing
+// that the process would do after that is done, no error is handled and nothing is tidied up.
 type fuse struct {
 	mu sync.Mutex
 	// left is how many touches are left; negative never kills.
@@ -151,7 +150,8 @@ var errKilled = errors.New("killed")
 // emptyWorld makes a machine without anything, and its cluster.
 func emptyWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, root: tempDir(t), cluster: newCluster(t), fuse: fuse{left: -1, over: make(chan struct{})}}
+	w := &world{t: t, root: tempDir(t), cluster: newCluster(t),
+		fuse: fuse{left: -1, over: make(chan struct{})}}
 	t.Cleanup(func() { close(w.over) })
 	w.systemd = systemdtest.New(w.root)
 	w.kernel = &kernel{root: w.root, residue: map[string]bool{}}
@@ -167,20 +167,26 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := emptyWorld(t)
 	for path, text := range map[string]string{
-		"/etc/os-release": "ID=ubuntu\nVERSION_ID=\"24.04\"\nPRETTY_NAME=\"Ubuntu 24.04 LTS\"\n", "/etc/resolv.conf": "nameserver 192.0.2.1\n", "/etc/fstab": "/swap.img none swap sw 0 0\n",
-		"/opt/cni/bin/theirs": "#!/bin/sh\n", "/usr/local/bin/kubectl": "an older kubectl of the owner", "/etc/sysctl.d/10-theirs.conf": "# theirs\n",
-		"/proc/swaps": "Filename Type Size Used Priority\n/swap.img file 1 0 -2\n", "/proc/filesystems": "\text4\n",
+		"/etc/os-release":  "ID=ubuntu\nVERSION_ID=\"24.04\"\nPRETTY_NAME=\"Ubuntu 24.04 LTS\"\n",
+		"/etc/resolv.conf": "nameserver 192.0.2.1\n", "/etc/fstab": "/swap.img none swap sw 0 0\n",
+		"/opt/cni/bin/theirs": "#!/bin/sh\n", "/usr/local/bin/kubectl": "an older kubectl of the owner",
+		"/etc/sysctl.d/10-theirs.conf": "# theirs\n",
+		"/proc/swaps":                  "Filename Type Size Used Priority\n/swap.img file 1 0 -2\n",
+		"/proc/filesystems":            "\text4\n",
 		"/etc/systemd/system/swap.img.swap.d/theirs.conf": "", "/run/systemd/system/.keep": "",
 	} {
 		w.write(path, text)
 	}
 	for name, value := range map[string]string{
-		"net/bridge/bridge-nf-call-iptables": "0", "net/bridge/bridge-nf-call-ip6tables": "0", "net/ipv4/ip_forward": "0", "vm/overcommit_memory": "0", "vm/panic_on_oom": "0",
-		"kernel/panic": "0", "kernel/panic_on_oops": "0", "kernel/keys/root_maxkeys": "200", "kernel/keys/root_maxbytes": "20000",
+		"net/bridge/bridge-nf-call-iptables": "0", "net/bridge/bridge-nf-call-ip6tables": "0",
+		"net/ipv4/ip_forward": "0", "vm/overcommit_memory": "0", "vm/panic_on_oom": "0",
+		"kernel/panic": "0", "kernel/panic_on_oops": "0", "kernel/keys/root_maxkeys": "200",
+		"kernel/keys/root_maxbytes": "20000",
 	} {
 		w.write("/proc/sys/"+name, value+"\n")
 	}
-	for _, dir := range []string{"/usr/local/sbin", "/sys/module", "/var/lib", "/var/log", "/run", "/etc/systemd/system"} {
+	for _, dir := range []string{"/usr/local/sbin", "/sys/module", "/var/lib", "/var/log", "/run",
+		"/etc/systemd/system"} {
 		if err := os.MkdirAll(filepath.Join(w.root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +196,8 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// tempDir is a directory in memory where there is one: every write is synced, and these tests write a lot.
+// tempDir is a directory in memory where there is one: every write is synced, and these tests write
+// a lot.
 func tempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "story")
@@ -204,7 +211,8 @@ func tempDir(t testing.TB) string {
 func (w *world) write(path, text string) {
 	w.t.Helper()
 	full := filepath.Join(w.root, path)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, []byte(text), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755),
+		os.WriteFile(full, []byte(text), 0o644)); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -214,7 +222,8 @@ func (w *world) start(unit, text string) error {
 	switch unit {
 	case "containerd.service":
 		w.kernel.leave("interface:cni0", "process:/opt/aks-flex-node", "chain:CNI-")
-		for _, path := range []string{"/var/lib/containerd/io.containerd/meta.db", "/run/containerd/containerd.sock", "/var/lib/cni/networks/x"} {
+		for _, path := range []string{"/var/lib/containerd/io.containerd/meta.db",
+			"/run/containerd/containerd.sock", "/var/lib/cni/networks/x"} {
 			if _, err := os.Stat(filepath.Dir(filepath.Dir(filepath.Join(w.root, path)))); err == nil {
 				w.write(path, "x")
 			}
@@ -259,8 +268,12 @@ func (w *world) agent() *agent.Agent {
 	return &agent.Agent{
 		Machine: machine, Root: w.root, Log: log, Show: (&progress.Log{Log: log}).Show,
 		Poll: time.Millisecond, Program: w.program,
-		Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth, Dial: w.cluster.dial, Version: "story",
-		Client: func(func(*http.Request) (*url.URL, error)) *http.Client { return artifact.NewClient(nil) },
+		Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth, Dial: w.cluster.dial,
+		Version: "story",
+		Client: func(func(*http.Request) (*url.URL,
+			error)) *http.Client {
+			return artifact.NewClient(nil)
+		},
 	}
 }
 
@@ -320,49 +333,11 @@ func (w *world) drift(repair bool) (report agent.Report, err error) {
 	return report, err
 }
 
-// releases are the artifacts of these stories: small files in the layout of a mirror, and their digests.
-var releases = sync.OnceValues(func() (map[string][]byte, error) {
-	files := map[string][]byte{}
-	for _, name := range []string{"kubelet", "kubectl", "kubeadm"} {
-		files["dl.k8s.io/v1.34.4/bin/linux/amd64/"+name] = []byte("#!/bin/sh\n# " + name + "\n")
-	}
-	files["github.com/opencontainers/runc/releases/download/v1.3.4/runc.amd64"] = []byte("#!/bin/sh\n# runc\n")
-	plugins := []string{"bandwidth", "bridge", "dhcp", "dummy", "firewall", "host-device", "host-local", "ipvlan", "loopback", "macvlan", "portmap", "ptp", "sbr", "static", "tap", "tuning", "vlan", "vrf"}
-	for path, entries := range map[string][]string{
-		"github.com/containerd/containerd/releases/download/v2.2.1/containerd-2.2.1-linux-amd64.tar.gz":                          {"bin/containerd", "bin/containerd-shim-runc-v2", "bin/ctr"},
-		"github.com/containernetworking/plugins/releases/download/v1.9.1/cni-plugins-linux-amd64-v1.9.1.tgz":                     plugins,
-		"github.com/kubernetes/node-problem-detector/releases/download/v1.34.0/node-problem-detector-v1.34.0-linux_amd64.tar.gz": {"bin/node-problem-detector", "config/kernel-monitor.json"},
-	} {
-		archive, err := pack(entries)
-		if err != nil {
-			return nil, err
-		}
-		files[path] = archive
-	}
-	return files, nil
-})
-
-func pack(entries []string) ([]byte, error) {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	t := tar.NewWriter(z)
-	for _, name := range entries {
-		text := "#!/bin/sh\n# " + name + "\n"
-		if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
-			return nil, err
-		}
-		if _, err := t.Write([]byte(text)); err != nil {
-			return nil, err
-		}
-	}
-	err := errors.Join(t.Close(), z.Close())
-	return b.Bytes(), err
-}
-
 // configuration is what the user writes.
 func (w *world) configuration(change ...func(map[string]any)) config.Config {
 	w.t.Helper()
-	parsed, _, err := config.Parse(w.document(change...), config.Host{HostName: "edge-1", Arch: "amd64"})
+	parsed, _, err := config.Parse(w.document(change...),
+		config.Host{HostName: "edge-1", Arch: "amd64"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -380,11 +355,14 @@ func (w *world) document(change ...func(map[string]any)) []byte {
 	overrides := map[string]any{}
 	for path, data := range files {
 		full := filepath.Join(w.store, path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, data, 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755),
+			os.WriteFile(full, data, 0o644)); err != nil {
 			w.t.Fatal(err)
 		}
 		sum := sha256.Sum256(data)
-		for name, part := range map[string]string{"kubelet": "/kubelet", "kubectl": "/kubectl", "kubeadm": "/kubeadm", "runc": "runc.amd64", "containerd": "containerd-2", "cni-plugins": "cni-plugins", "node-problem-detector": "problem-detector-v"} {
+		for name, part := range map[string]string{"kubelet": "/kubelet", "kubectl": "/kubectl",
+			"kubeadm": "/kubeadm", "runc": "runc.amd64", "containerd": "containerd-2",
+			"cni-plugins": "cni-plugins", "node-problem-detector": "problem-detector-v"} {
 			if strings.Contains(path, part) {
 				overrides[name] = map[string]any{"sha256": hex.EncodeToString(sum[:])}
 			}
@@ -393,12 +371,18 @@ func (w *world) document(change ...func(map[string]any)) []byte {
 	c := map[string]any{
 		"azure": map[string]any{
 			"bootstrapToken": map[string]any{"token": w.cluster.token},
-			"targetCluster":  map[string]any{"resourceId": "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg/providers/Microsoft.ContainerService/managedClusters/c", "location": "x"},
+			"targetCluster": map[string]any{
+				"resourceId": "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg" +
+					"/providers/Microsoft.ContainerService/managedClusters/c",
+				"location": "x",
+			},
 		},
-		"kubernetes": map[string]any{"version": "1.34.4"}, "containerd": map[string]any{"version": "2.2.1"},
+		"kubernetes": map[string]any{"version": "1.34.4"},
+		"containerd": map[string]any{"version": "2.2.1"},
 		"node": map[string]any{
-			"labels":  map[string]any{"example.com/site": "north"},
-			"kubelet": map[string]any{"serverURL": w.cluster.URL, "caCertData": base64.StdEncoding.EncodeToString(w.cluster.caPEM)},
+			"labels": map[string]any{"example.com/site": "north"},
+			"kubelet": map[string]any{"serverURL": w.cluster.URL,
+				"caCertData": base64.StdEncoding.EncodeToString(w.cluster.caPEM)},
 		},
 		"agent":     map[string]any{"nodeName": "edge-1", "readyTimeout": "10s"},
 		"artifacts": map[string]any{"directory": w.store, "overrides": overrides},

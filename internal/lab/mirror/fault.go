@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"path"
 	"strings"
@@ -20,7 +21,9 @@ type Fault struct {
 	// Path is a path.Match pattern, against the whole URL path if it has a slash, else against the last element: "kubelet*"
 	// is kubelet, kubelet.zst and kubelet.sha256. Empty matches every file.
 	Path string `json:"path,omitempty"`
-	Kind Kind   `json:"kind"`
+	// Client is the address of the only machine that it happens to; empty is every one.
+	Client string `json:"client,omitempty"`
+	Kind   Kind   `json:"kind"`
 	// After is how many bytes of a response body are sent before Cut, Corrupt and Stall do their work. A shorter body is not hurt.
 	After int64 `json:"after,omitempty"`
 	// Times is how many requests it happens to; 0 is all of them.
@@ -64,6 +67,9 @@ func (f Fault) validate() error {
 	if _, err := path.Match(f.Path, ""); err != nil {
 		return fmt.Errorf("path %q is not a pattern: %w", f.Path, err)
 	}
+	if f.Client != "" && net.ParseIP(f.Client) == nil {
+		return fmt.Errorf("client %q is no address", f.Client)
+	}
 	if f.After < 0 || f.Times < 0 || f.BytesPerSecond < 0 {
 		return fmt.Errorf("after, times and bytesPerSecond must not be negative")
 	}
@@ -81,6 +87,12 @@ func (f Fault) validate() error {
 		return fmt.Errorf("kind %q is none of cut, corrupt, status, html, stall, noRange, drip", f.Kind)
 	}
 	return nil
+}
+
+// from tells whether the fault can happen to a client, whose address has a port.
+func (f Fault) from(client string) bool {
+	address, _, err := net.SplitHostPort(client)
+	return f.Client == "" || err == nil && address == f.Client
 }
 
 func (f Fault) matches(file string) bool {

@@ -140,7 +140,8 @@ func (s *state) take(r *http.Request) Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, f := range s.knobs.Faults {
-		if f.hits(r.Method) && f.matches(r.URL.Path) && (f.Times == 0 || s.used[i] < f.Times) {
+		meant := f.hits(r.Method) && f.from(r.RemoteAddr) && f.matches(r.URL.Path)
+		if meant && (f.Times == 0 || s.used[i] < f.Times) {
 			s.used[i]++
 			return f
 		}

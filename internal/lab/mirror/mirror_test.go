@@ -323,3 +323,20 @@ func checkEmpty(m *Mirror) error {
 	}
 	return nil
 }
+
+// A fault of one client is nobody else's.
+func TestFaultOfOneClient(t *testing.T) {
+	m, _ := single(t, 10)
+	s := started(t, m)
+	for client, want := range map[string]int{"127.0.0.1": 500, "10.77.0.12": 200} {
+		if err := m.Set(Knobs{Faults: []Fault{{Kind: Status, Client: client}}}); err != nil {
+			t.Fatal(err)
+		}
+		if resp, _, err := ask(t, s, http.MethodGet, at); err != nil || resp.StatusCode != want {
+			t.Errorf("with a fault of %s: %v, want %d (%v)", client, resp, want, err)
+		}
+	}
+	if err := m.Set(Knobs{Faults: []Fault{{Kind: Status, Client: "edge-1"}}}); err == nil {
+		t.Error("a client without an address is accepted")
+	}
+}
