@@ -59,10 +59,11 @@ func (b *bus) GetUnitPropertiesContext(context.Context, string) (map[string]any,
 	return maps.Clone(b.unit), b.call("unit")
 }
 
-func (b *bus) GetUnitTypePropertiesContext(
-	context.Context, string, string,
-) (map[string]any, error) {
-	return map[string]any{"MainPID": uint32(7), "NRestarts": uint32(3)}, b.call("service")
+func (b *bus) GetServicePropertyContext(
+	_ context.Context, _, name string,
+) (*dbus.Property, error) {
+	value := map[string]uint32{"MainPID": 7, "NRestarts": 3}[name]
+	return &dbus.Property{Name: name, Value: godbus.MakeVariant(value)}, b.call("service")
 }
 
 func (b *bus) StartUnitContext(_ context.Context, _, _ string, c chan<- string) (int, error) {
