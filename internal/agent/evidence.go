@@ -220,9 +220,9 @@ func (h *home) failedUnitLog(ctx context.Context, cause error) []string {
 	return h.Machine.Journal(ctx, unit, 10)
 }
 
-// conditionsOf are all conditions of a node, with what it drifts.
-func (h *home) conditionsOf(ctx context.Context, g *generation.Generation, drift state.Plan,
-	known watching) []health.Condition {
+// evidenceOf is all that is known of a node, with what it drifts.
+func (h *home) evidenceOf(ctx context.Context, g *generation.Generation, drift state.Plan,
+	known watching) health.Evidence {
 	c := h.configOf(g)
 	e := health.Evidence{Now: now(), Wanted: h.wanted(c), Trust: health.Tried(h.trusted())}
 	if seen, err := h.Machine.Facts(ctx, h.query(c)); err == nil {
@@ -243,6 +243,11 @@ func (h *home) conditionsOf(ctx context.Context, g *generation.Generation, drift
 		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
 	}
 	e.Rejected, e.Damaged = h.refusal(known), h.storeEvidence()
+	return e
+}
+
+// judge returns all conditions of a node.
+func (h *home) judge(ctx context.Context, e health.Evidence) []health.Condition {
 	conditions := health.Evaluate(health.Watch(), e)
 	if health.Problem(conditions) != nil { // reading the journal runs a program
 		h.withLogs(ctx, &e)

@@ -197,6 +197,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	if err := h.sweep(ctx); err != nil {
 		return daemon.Finding{}, err
 	}
+	h.borrow()
 	s, err := h.status(ctx, watching{exhausted: exhausted, refused: w.refused})
 	if err != nil {
 		return daemon.Finding{}, err

@@ -281,7 +281,7 @@ func (s *DBus) Enable(ctx context.Context, name string) error {
 
 // Disable implements Systemd.
 func (s *DBus) Disable(ctx context.Context, name string) error {
-	return s.files(ctx, func(ctx context.Context, c dbusConn) error {
+	return s.call(ctx, func(ctx context.Context, c dbusConn) error {
 		_, err := c.DisableUnitFilesContext(ctx, []string{name}, false)
 		return err
 	})

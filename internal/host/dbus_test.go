@@ -234,7 +234,7 @@ func TestCalls(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	const all = "enable reload disable reload mask reload unmask reload reset"
+	const all = "enable reload disable mask reload unmask reload reset"
 	if got := strings.Join(b.calls, " "); got != all {
 		t.Errorf("the calls were %s", got)
 	}

@@ -16,6 +16,8 @@ type Systemd interface {
 	Start(ctx context.Context, name string) error
 	Stop(ctx context.Context, name string) error
 	Restart(ctx context.Context, name string) error
+	// Enable, Mask and Unmask make systemd read its unit files again; after Disable somebody else
+	// must.
 	Enable(ctx context.Context, name string) error
 	Disable(ctx context.Context, name string) error
 	Mask(ctx context.Context, name string) error
