@@ -41,6 +41,7 @@ type dbusConn interface {
 	Close()
 	Connected() bool
 	GetUnitPropertiesContext(ctx context.Context, unit string) (map[string]any, error)
+	GetUnitPropertyContext(ctx context.Context, unit, name string) (*dbus.Property, error)
 	GetServicePropertyContext(
 		ctx context.Context, service, name string,
 	) (*dbus.Property, error)
@@ -182,6 +183,18 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 		job = id != 0
 	}
 	return is, job, nil
+}
+
+// Fragment implements Systemd.
+func (s *DBus) Fragment(ctx context.Context, name string) (path string, err error) {
+	err = s.call(ctx, func(ctx context.Context, conn dbusConn) error {
+		p, err := conn.GetUnitPropertyContext(ctx, name, "FragmentPath")
+		if err == nil {
+			path, _ = p.Value.Value().(string)
+		}
+		return err
+	})
+	return path, err
 }
 
 // number reads a property of a service that is a number.

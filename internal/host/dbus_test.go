@@ -59,6 +59,13 @@ func (b *bus) GetUnitPropertiesContext(context.Context, string) (map[string]any,
 	return maps.Clone(b.unit), b.call("unit")
 }
 
+func (b *bus) GetUnitPropertyContext(
+	_ context.Context, _, name string,
+) (*dbus.Property, error) {
+	err := b.call("property")
+	return &dbus.Property{Name: name, Value: godbus.MakeVariant(b.unit[name])}, err
+}
+
 func (b *bus) GetServicePropertyContext(
 	_ context.Context, _, name string,
 ) (*dbus.Property, error) {
@@ -220,6 +227,12 @@ func TestUnitProperties(t *testing.T) {
 		t.Errorf("the slice is %+v, %v", got, err)
 	}
 	if _, err := system().Unit(t.Context(), "x.slice"); !errors.Is(err, errLost) {
+		t.Errorf("the error is %v", err)
+	}
+	if path, err := s.Fragment(t.Context(), "x.service"); err != nil || path != "/x" {
+		t.Errorf("its file is %s, %v", path, err)
+	}
+	if _, err := system().Fragment(t.Context(), "x.service"); !errors.Is(err, errLost) {
 		t.Errorf("the error is %v", err)
 	}
 }
