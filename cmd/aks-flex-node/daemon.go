@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -31,13 +30,6 @@ Made to run as a service: systemctl enable --now aks-flex-node-agent`,
 	}
 }
 
-// A check allocates a few megabytes, and gives them back when it ends: collecting garbage meanwhile
-// would only be done twice. What takes more than that for longer is collected as usual.
-const (
-	garbage = 400      // percent of what is in use
-	memory  = 48 << 20 // from here on, garbage is collected whatever the percentage
-)
-
 // runAgent puts the daemon together and runs it.
 func runAgent(ctx context.Context, o *options) error {
 	if err := asRoot(); err != nil {
@@ -60,8 +52,6 @@ func runAgent(ctx context.Context, o *options) error {
 	if err := a.Claim(); err != nil {
 		return err
 	}
-	debug.SetGCPercent(garbage)
-	debug.SetMemoryLimit(memory)
 	hints := make(chan string)
 	watchdog, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
