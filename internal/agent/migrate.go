@@ -78,7 +78,7 @@ type legacy struct {
 func (r records) readLegacy() (*legacy, error) {
 	var l legacy
 	proved, err := r.load(appliedFile, &l.applied)
-	if err != nil {
+	if err != nil || proved && !l.applied.former() {
 		return nil, err
 	}
 	if _, err := r.load(currentFile, &l.current); err != nil {
