@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -195,22 +194,18 @@ func (m *memory) rejectedGeneration(id string) (Rejection, bool) {
 }
 
 // nothingToDo tells whether the machine is the node already: an empty plan, services that are
-// healthy, and a Node that is registered, Ready and labelled. The API server is asked meanwhile.
+// healthy, and a Node that is registered, Ready and labelled.
 func (h *home) nothingToDo(ctx context.Context, t *target) (bool, error) {
 	if !h.joined() || !h.credentialed(h.applied.Config) {
 		return false, nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	ready := false
-	var asking sync.WaitGroup
-	asking.Go(func() { ready = h.readyNow(bounded) })
 	unchanged, err := h.asApplied(ctx, t)
 	if err != nil || !unchanged {
-		cancel()
+		return false, err
 	}
-	asking.Wait()
-	return unchanged && ready, err
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return h.readyNow(bounded), nil
 }
 
 // asApplied tells whether nothing differs on the machine and its services are healthy.
