@@ -136,18 +136,24 @@ func (c *command) memory(ctx context.Context, m lab.Machine) (float64, error) {
 	return kib / 1024, nil
 }
 
-// cpu is the time that the daemon has used, user and system. A daemon that sleeps uses less than a
-// clock tick in a minute, so it is read in nanoseconds (Documentation/scheduler/sched-stats.rst).
+// cpu is the time that the daemon has used, user and system. It uses a few clock ticks in a minute,
+// so it is read in nanoseconds (Documentation/scheduler/sched-stats.rst), one line for each thread.
+// They are summed here: an awk may have no greater number than 2^31, which are two seconds.
 func (c *command) cpu(ctx context.Context, m lab.Machine) (time.Duration, error) {
-	out, err := c.ofDaemon(ctx, m, "awk '{sum += $1} END {printf \"%d\", sum}' /proc/$pid/task/*/schedstat")
+	out, err := c.ofDaemon(ctx, m, "cat /proc/$pid/task/*/schedstat")
 	if err != nil {
 		return 0, err
 	}
-	nanoseconds, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("cannot read the daemon's time: %w", err)
+	var used time.Duration
+	for line := range strings.Lines(out) {
+		first, _, _ := strings.Cut(line, " ")
+		nanoseconds, err := strconv.ParseInt(first, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("cannot read the daemon's time: %w", err)
+		}
+		used += time.Duration(nanoseconds)
 	}
-	return time.Duration(nanoseconds), nil
+	return used, nil
 }
 
 // tokenRuns is how often the token is asked for.

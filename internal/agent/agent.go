@@ -77,6 +77,7 @@ type Agent struct {
 	// Healthz asks kubelet's health endpoint; nil asks the one on this machine.
 	Healthz func(context.Context) error
 
+	lent lent
 	// claimed is this process' claim to be the machine's one daemon.
 	claimed *lock
 }

@@ -199,35 +199,45 @@ func (h *home) nothingToDo(ctx context.Context, t *target) (bool, error) {
 	if !h.joined() || !h.credentialed(h.applied.Config) {
 		return false, nil
 	}
+	unchanged, err := h.asApplied(ctx, t)
+	if err != nil || !unchanged {
+		return false, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return h.readyNow(bounded), nil
+}
+
+// asApplied tells whether nothing differs on the machine and its services are healthy.
+func (h *home) asApplied(ctx context.Context, t *target) (bool, error) {
 	plan, err := h.drift(ctx, h.applied)
 	if err != nil || len(plan) > 0 {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
 	e := health.Evidence{Now: now(), Wanted: h.wanted(h.applied.Config)}
 	h.serviceEvidence(ctx, &e)
-	if e.Machine, err = h.machineEvidence(ctx, h.applied.Config, t.seen); err != nil {
-		return false, err
-	}
-	if !health.Healthy(health.Evaluate(health.GateLocal(), e)) {
-		return false, nil
-	}
+	e.Machine, err = h.machineEvidence(ctx, h.applied.Config, t.seen)
+	return err == nil && health.Healthy(health.Evaluate(health.GateLocal(), e)), err
+}
+
+// readyNow asks once whether the Node is Ready and labelled. Whether the API server can be reached
+// at all is for the preflight to say.
+func (h *home) readyNow(ctx context.Context) bool {
 	client, err := h.kubeletClient(ctx, h.configOf(h.applied), h.at())
 	if err != nil {
-		return false, nil // whether it can be reached is for the preflight to say
+		return false
 	}
 	defer client.Close()
-	n, err := client.Node(ctx, t.input.Config.Agent.NodeName)
+	n, err := client.Node(ctx, h.applied.Config.Agent.NodeName)
 	if err != nil || !readySince(time.Time{})(n) {
-		return false, nil
+		return false
 	}
 	for key, value := range h.applied.Config.Node.Labels {
 		if n.Labels[key] != value {
-			return false, nil
+			return false
 		}
 	}
-	return true, nil
+	return true
 }
 
 // pursue makes the transition that leads to a target, and carries it out.

@@ -99,8 +99,12 @@ func clientCertificate(c config.Config) string {
 	return path.Join(c.Paths.Kubernetes.KubeletDir, "pki", "kubelet-client-current.pem")
 }
 
-// kubeletClient returns a client with the credential that kubelet has on this machine.
+// kubeletClient returns a client with the credential that kubelet has on this machine. Close closes
+// only what nobody uses, so it may be called of a borrowed one too.
 func (h *home) kubeletClient(ctx context.Context, c config.Config, at where) (*kube.Client, error) {
+	if h.borrowed != nil {
+		return h.borrowed, nil
+	}
 	if !c.Azure.ShowsToken() {
 		return kube.FromCertificate(at.Server, []byte(at.CA), h.path(clientCertificate(c)), h.options(c))
 	}

@@ -81,7 +81,7 @@ func (h *home) drift(ctx context.Context, g *generation.Generation) (state.Plan,
 // no drift.
 func (h *home) standing(ctx context.Context, g *generation.Generation, b node.Bindings,
 ) (node.Bindings, state.Desired) {
-	if seen, err := h.Machine.Facts(ctx, query(g.Config)); err == nil {
+	if seen, err := h.Machine.Facts(ctx, networks(g.Config)); err == nil {
 		if foreign := foreignNetworks(seen); len(foreign) > 0 {
 			b.ForeignCNI = foreign
 		}

@@ -50,12 +50,10 @@ func (h *home) machineEvidence(
 		CPUMillis: int64(seen.CPUs), MemoryBytes: seen.MemoryBytes, DiskBytes: seen.DiskBytes,
 		CNIConfigs: seen.CNIConfigs,
 	}
-	ledger := h.engine.Journal.Ledger()
 	for _, unit := range seen.Units {
-		if _, ours := ledger.Entry(state.UnitKey(unit.Name)); !ours {
-			m.ForeignUnits = append(m.ForeignUnits, health.ForeignUnit{Name: unit.Name, Path: unit.Path})
-		}
+		m.ForeignUnits = append(m.ForeignUnits, health.ForeignUnit{Name: unit.Name, Path: unit.Path})
 	}
+	ledger := h.engine.Journal.Ledger()
 	for _, dir := range []string{c.Paths.Kubernetes.KubeletDir, "/var/lib/containerd"} {
 		key := state.PathKey(dir)
 		if _, ours := ledger.Entry(key); ours {
@@ -171,7 +169,7 @@ func (w *work) explain(ctx context.Context, cause error) error {
 	e := health.Evidence{Now: now(), Wanted: w.wanted(c)}
 	w.serviceEvidence(ctx, &e)
 	w.withLogs(ctx, &e)
-	if seen, err := w.Machine.Facts(ctx, query(c)); err == nil {
+	if seen, err := w.Machine.Facts(ctx, w.query(c)); err == nil {
 		if e.Machine, err = w.machineEvidence(ctx, c, seen); err != nil {
 			return errors.Join(cause, err)
 		}
@@ -222,12 +220,12 @@ func (h *home) failedUnitLog(ctx context.Context, cause error) []string {
 	return h.Machine.Journal(ctx, unit, 10)
 }
 
-// conditionsOf are all conditions of a node, with what it drifts.
-func (h *home) conditionsOf(ctx context.Context, g *generation.Generation, drift state.Plan,
-	known watching) []health.Condition {
+// evidenceOf is all that is known of a node, with what it drifts.
+func (h *home) evidenceOf(ctx context.Context, g *generation.Generation, drift state.Plan,
+	known watching) health.Evidence {
 	c := h.configOf(g)
 	e := health.Evidence{Now: now(), Wanted: h.wanted(c), Trust: health.Tried(h.trusted())}
-	if seen, err := h.Machine.Facts(ctx, query(c)); err == nil {
+	if seen, err := h.Machine.Facts(ctx, h.query(c)); err == nil {
 		e.Machine, _ = h.machineEvidence(ctx, c, seen) // without it, conditions are Unknown
 	}
 	h.serviceEvidence(ctx, &e)
@@ -245,6 +243,11 @@ func (h *home) conditionsOf(ctx context.Context, g *generation.Generation, drift
 		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
 	}
 	e.Rejected, e.Damaged = h.refusal(known), h.storeEvidence()
+	return e
+}
+
+// judge returns all conditions of a node.
+func (h *home) judge(ctx context.Context, e health.Evidence) []health.Condition {
 	conditions := health.Evaluate(health.Watch(), e)
 	if health.Problem(conditions) != nil { // reading the journal runs a program
 		h.withLogs(ctx, &e)

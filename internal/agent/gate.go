@@ -138,7 +138,7 @@ func (w *work) reachableAsBefore(ctx context.Context, t *transition.Transition) 
 func (w *work) evaluateGate(ctx context.Context) []health.Condition {
 	e := health.Evidence{Now: now(), Wanted: w.wanted(w.config)}
 	w.serviceEvidence(ctx, &e)
-	seen, err := w.Machine.Facts(ctx, query(w.config))
+	seen, err := w.Machine.Facts(ctx, w.query(w.config))
 	if err == nil {
 		e.Machine, _ = w.machineEvidence(ctx, w.config, seen) // without it, a condition is Unknown
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -23,6 +24,8 @@ type home struct {
 	lock    *lock
 	// left is a transition of another run that the next one supersedes.
 	left *transition.Transition
+	// borrowed asks the API server in a check; nil makes a client for each question.
+	borrowed *kube.Client
 	memory
 }
 

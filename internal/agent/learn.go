@@ -151,7 +151,7 @@ func podCIDRs(n kube.Node) []string {
 
 // foreignCNI are the network configurations of somebody else that are on the machine now.
 func (w *work) foreignCNI(ctx context.Context) []string {
-	seen, err := w.Machine.Facts(ctx, query(w.config))
+	seen, err := w.Machine.Facts(ctx, networks(w.config))
 	if err != nil {
 		return w.bindings.ForeignCNI
 	}

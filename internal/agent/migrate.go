@@ -76,6 +76,12 @@ type legacy struct {
 // readLegacy returns the records of an older release; nil when this release wrote them. What was
 // applied decides: it is the last record that a migration replaces.
 func (r records) readLegacy() (*legacy, error) {
+	var ours struct {
+		Generation string `json:"generation"`
+	}
+	if _, err := r.load(appliedFile, &ours); err != nil || ours.Generation != "" {
+		return nil, err
+	}
 	var l legacy
 	proved, err := r.load(appliedFile, &l.applied)
 	if err != nil {

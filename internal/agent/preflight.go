@@ -12,7 +12,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/kube"
-	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
 // preflight finds out, before anything is touched, whether this machine can become the node: all
@@ -198,6 +197,3 @@ func (h *home) loggedIn(ctx context.Context, c config.Config) error {
 	}
 	return nil
 }
-
-// units are those of the node, in the order in which they start.
-func units() []string { return []string{node.ContainerdUnit, node.KubeletUnit, node.NPDUnit} }

@@ -42,7 +42,7 @@ func (h *home) aim(ctx context.Context, in Input) (*target, error) {
 		return nil, err
 	}
 	t := &target{input: in, received: received, locator: &locator{home: h}, at: h.at()}
-	if t.seen, err = h.Machine.Facts(ctx, query(in.Config)); err != nil {
+	if t.seen, err = h.Machine.Facts(ctx, h.query(in.Config)); err != nil {
 		return nil, err
 	}
 	t.facts = node.Facts{
@@ -114,11 +114,20 @@ func rivals() []string {
 	}
 }
 
-func query(c config.Config) host.Query {
+// query asks for all that is to be known of this machine. A unit of ours is no rival.
+func (h *home) query(c config.Config) host.Query {
+	ledger := h.engine.Journal.Ledger()
+	units := slices.DeleteFunc(rivals(), func(unit string) bool {
+		_, ours := ledger.Entry(state.UnitKey(unit))
+		return ours
+	})
 	return host.Query{
-		CNIConfDir: c.Paths.CNI.ConfDir, Filesystems: []string{"/var/lib", "/opt"}, Units: rivals(),
+		CNIConfDir: c.Paths.CNI.ConfDir, Filesystems: []string{"/var/lib", "/opt"}, Units: units,
 	}
 }
+
+// networks asks only for the network configurations on this machine.
+func networks(c config.Config) host.Query { return host.Query{CNIConfDir: c.Paths.CNI.ConfDir} }
 
 // rememberedSwap adds the swap that an earlier run took away: it is no longer seen on the machine,
 // but the ledger remembers it.

@@ -3,12 +3,14 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -101,25 +103,35 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 		PodCIDRs: h.bindings.PodCIDRs, Drift: drift, Transition: h.transition,
 		Rejected: h.rejected, CheckedAt: now().UTC().Truncate(time.Second),
 	}
-	for _, unit := range units() {
-		is, err := h.Machine.Observe(ctx, state.UnitKey(unit))
-		if err != nil {
-			return Status{}, err
-		}
-		s.Units = append(s.Units, Running{Name: unit, Active: is.(state.Unit).Active})
-	}
 	var enrolled arc.Record
 	if _, err := h.records.load(arcFile, &enrolled); err != nil {
 		return Status{}, err
 	}
 	s.ArcMachine = enrolled.MachineID
-	s.Conditions = h.conditionsOf(ctx, g, plan, known)
+	e := h.evidenceOf(ctx, g, plan, known)
+	if s.Units, err = h.running(ctx, e); err != nil {
+		return Status{}, err
+	}
+	s.Conditions = h.judge(ctx, e)
 	for _, condition := range s.Conditions {
 		if condition.Type == health.NodeReady {
 			s.Ready, s.Reason = string(condition.Status), condition.Message
 		}
 	}
 	return s, nil
+}
+
+// running tells which services run. How two of them do is evidence already.
+func (h *home) running(ctx context.Context, e health.Evidence) ([]Running, error) {
+	detector, err := h.Machine.Observe(ctx, state.UnitKey(node.NPDUnit))
+	if err := errors.Join(e.Containerd.Err, e.Kubelet.Err, err); err != nil {
+		return nil, err
+	}
+	return []Running{
+		{Name: node.ContainerdUnit, Active: e.Containerd.Value.Active},
+		{Name: node.KubeletUnit, Active: e.Kubelet.Value.Active},
+		{Name: node.NPDUnit, Active: detector.(state.Unit).Active},
+	}, nil
 }
 
 // comparable tells whether the machine is compared with what was applied: while a join is under way

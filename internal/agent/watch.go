@@ -186,6 +186,8 @@ func retryable(err error) bool {
 // without a network and without the lock.
 func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
 	defer debug.FreeOSMemory() // a minute of rest follows; the machine has better use for the memory
+	// That collects the garbage of a check, which is little, so that it need not be done before.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	h, err := w.Agent.openReadOnly(ctx)
 	if err != nil {
 		return daemon.Finding{}, err
@@ -197,6 +199,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	if err := h.sweep(ctx); err != nil {
 		return daemon.Finding{}, err
 	}
+	h.borrow()
 	s, err := h.status(ctx, watching{exhausted: exhausted, refused: w.refused})
 	if err != nil {
 		return daemon.Finding{}, err

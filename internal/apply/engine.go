@@ -239,8 +239,14 @@ func (e *Engine) touch(ctx context.Context, c state.Change) error {
 		}
 	}
 	unit, isUnit := c.To.(state.Unit)
-	if isUnit { // what a service reads must be on disk before it starts
+	if isUnit && unit.Active { // what a service reads must be on disk before it starts
 		if err := errors.Join(e.Disk.Flush(), e.reload(ctx)); err != nil {
+			return err
+		}
+	}
+	// A start before this change may have paid the reload that was owed for both.
+	if slices.Contains(c.Owes, state.DaemonReload) {
+		if err := e.Owe(ctx, state.DaemonReload); err != nil {
 			return err
 		}
 	}

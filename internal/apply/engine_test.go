@@ -369,3 +369,38 @@ func TestErrorsOfTheHost(t *testing.T) {
 		t.Errorf("a wait that fails: %v", err)
 	}
 }
+
+// Undoing reloads systemd once, after all that it must forget; a service that starts again on the
+// way has its own files read before, and what is undone after that is read too.
+func TestRevertReloads(t *testing.T) {
+	other := state.Unit{Name: "y.service", Enabled: state.Disabled}
+	for name, tt := range map[string]struct {
+		before []state.Resource
+		want   []string
+	}{
+		"nothing starts": {nil, []string{
+			"set unit:y.service", "set unit:x.service", "set path:/etc/x", "reload",
+		}},
+		"another starts again": {[]state.Resource{state.Unit{Name: "y.service", Active: true}}, []string{
+			"reload", "set unit:y.service", "set unit:x.service", "set path:/etc/x", "reload",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(tt.before...)
+			target := append(slices.Clone(want), state.Item{Resource: other})
+			if err := apply(t, engine(t, m), target); err != nil {
+				t.Fatal(err)
+			}
+			m.done = nil
+			if err := engine(t, m).Revert(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ours := slices.DeleteFunc(m.done, func(what string) bool {
+				return what == "set path:/state/ledger.json"
+			})
+			if !slices.Equal(ours, tt.want) {
+				t.Errorf("it did %v, want %v", ours, tt.want)
+			}
+		})
+	}
+}

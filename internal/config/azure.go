@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -87,9 +86,11 @@ func arcRules() []rule {
 	}
 }
 
+var resourceGroup = expression(`\A[\p{L}\p{N}_.()-]+\z`)
+
 // isResourceGroup follows ARM's rules for names of resource groups.
 func isResourceGroup(s string) bool {
-	return matches(`[\p{L}\p{N}_.()-]+`)(s) && utf8.RuneCountInString(s) <= 90 &&
+	return resourceGroup().MatchString(s) && utf8.RuneCountInString(s) <= 90 &&
 		!strings.HasSuffix(s, ".")
 }
 
@@ -98,9 +99,11 @@ func isClusterID(s string) bool {
 	return name != ""
 }
 
+var clusterResource = expression(clusterID)
+
 // ID splits the cluster's resource id; all parts are empty when it is not one.
 func (t TargetCluster) ID() (subscription, resourceGroup, name string) {
-	m := regexp.MustCompile(clusterID).FindStringSubmatch(t.ResourceID)
+	m := clusterResource().FindStringSubmatch(t.ResourceID)
 	if m == nil || !isResourceGroup(m[2]) {
 		return "", "", ""
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -19,6 +20,12 @@ func matches(pattern string) func(string) bool {
 	return func(s string) bool {
 		return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString(s)
 	}
+}
+
+// expression is a regular expression that is compiled once, when it is first used: a token needs
+// none.
+func expression(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
 func oneOf(values ...string) func(string) bool {
@@ -48,6 +55,8 @@ func isHost(s string) bool {
 	return len(validation.IsDNS1123Subdomain(strings.ToLower(s))) == 0
 }
 
+var plainPath = expression(`\A[A-Za-z0-9._~/%+@:=-]*\z`)
+
 // parseURL parses an absolute URL with a host and nothing that could be a secret or a surprise: no
 // query, no fragment.
 func parseURL(s string) (*url.URL, bool) {
@@ -59,7 +68,7 @@ func parseURL(s string) (*url.URL, bool) {
 	if port == "" && strings.HasSuffix(u.Host, ":") || port != "" && !between(1, 65535)(port) {
 		return nil, false
 	}
-	return u, regexp.MustCompile(`\A[A-Za-z0-9._~/%+@:=-]*\z`).MatchString(u.EscapedPath())
+	return u, plainPath().MatchString(u.EscapedPath())
 }
 
 // isHTTPS tells whether s is an https URL without user.
@@ -104,7 +113,9 @@ func isNodeIP(s string) bool {
 		strings.Contains(first, ":") != strings.Contains(second, ":")
 }
 
+var absolutePath = expression(`\A/[A-Za-z0-9._+@/-]+\z`)
+
 // isAbs tells whether s is a clean absolute path of characters that need no quoting anywhere.
 func isAbs(s string) bool {
-	return matches(`/[A-Za-z0-9._+@/-]+`)(s) && path.Clean(s) == s
+	return absolutePath().MatchString(s) && path.Clean(s) == s
 }

@@ -111,8 +111,8 @@ func shownDefaults() map[string]string {
 		if l.value.Kind() == reflect.Map {
 			continue
 		}
-		if text, json := l.text(); text != "" && text != "0" {
-			shown[l.path] = "`" + json + "`"
+		if text := l.text(); text != "" && text != "0" {
+			shown[l.path] = "`" + l.shown() + "`"
 		}
 	}
 	shown["continuousMonitoring"] = "`false`"

@@ -41,9 +41,9 @@ func applyRules(c *Config, r *report) {
 				}
 			}
 		default:
-			text, shown := l.text()
+			text := l.text()
 			if unset := text == "" && !strings.HasSuffix(l.pattern, "*"); !unset && !rule.ok(text) {
-				r.add(l.path, shown, "must be "+rule.allowed)
+				r.add(l.path, l.shown(), "must be "+rule.allowed)
 			}
 		}
 	}

@@ -60,8 +60,10 @@ func isKubernetesVersion(s string) bool {
 // version is the numbers of a semantic version.
 type version struct{ major, minor, patch int }
 
+var semanticVersion = expression(`\A` + semver + `\z`)
+
 func parseVersion(s string) (version, bool) {
-	m := regexp.MustCompile(`\A` + semver + `\z`).FindStringSubmatch(s)
+	m := semanticVersion().FindStringSubmatch(s)
 	if m == nil {
 		return version{}, false
 	}

@@ -85,11 +85,11 @@ func (s Store) Load(id string) (Generation, error) {
 	if err != nil {
 		return Generation{}, err
 	}
-	g, err := decode(id, first)
+	g, nodeSHA256, err := decode(id, first)
 	if err != nil {
 		return Generation{}, fmt.Errorf("cannot read %s: %w", s.head(id), err)
 	}
-	g.Node, err = decodeNode(first, second)
+	g.Node, err = decodeNode(nodeSHA256, second)
 	if err != nil {
 		return Generation{}, fmt.Errorf("cannot read %s: %w", s.resources(id), err)
 	}
@@ -102,11 +102,17 @@ func (s Store) Config(id string) (config.Config, error) {
 	if err != nil {
 		return config.Config{}, err
 	}
-	g, err := decode(id, first)
+	var h struct {
+		Config config.Config `json:"config"`
+	}
+	err = ErrDamaged
+	if state.Digest(string(first)) == id {
+		err = json.Unmarshal(first, &h)
+	}
 	if err != nil {
 		return config.Config{}, fmt.Errorf("cannot read %s: %w", s.head(id), err)
 	}
-	return g.Config, nil
+	return h.Config, nil
 }
 
 // read reads a file of a generation. One that is not there is damage: whoever asks for a generation
@@ -122,24 +128,22 @@ func (s Store) read(file string) ([]byte, error) {
 	return data, nil
 }
 
-func decode(id string, first []byte) (Generation, error) {
+// decode reads generation.json. It returns the generation without its resources, and the digest of
+// node.json, which has them.
+func decode(id string, first []byte) (g Generation, nodeSHA256 string, err error) {
 	var h head
 	if state.Digest(string(first)) != id {
-		return Generation{}, ErrDamaged
+		return Generation{}, "", ErrDamaged
 	}
 	if err := json.Unmarshal(first, &h); err != nil {
-		return Generation{}, err
+		return Generation{}, "", err
 	}
-	g := Generation{ID: id, Received: h.Received, Facts: h.Facts, Origin: h.Origin}
-	return g, json.Unmarshal(h.Config, &g.Config)
+	g = Generation{ID: id, Received: h.Received, Facts: h.Facts, Origin: h.Origin}
+	return g, h.NodeSHA256, json.Unmarshal(h.Config, &g.Config)
 }
 
-func decodeNode(first, second []byte) (state.Desired, error) {
-	var h head
-	if err := json.Unmarshal(first, &h); err != nil {
-		return nil, err
-	}
-	if state.Digest(string(second)) != h.NodeSHA256 {
+func decodeNode(sha256 string, second []byte) (state.Desired, error) {
+	if state.Digest(string(second)) != sha256 {
 		return nil, ErrDamaged
 	}
 	var b body

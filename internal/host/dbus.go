@@ -41,9 +41,10 @@ type dbusConn interface {
 	Close()
 	Connected() bool
 	GetUnitPropertiesContext(ctx context.Context, unit string) (map[string]any, error)
-	GetUnitTypePropertiesContext(
-		ctx context.Context, unit, unitType string,
-	) (map[string]any, error)
+	GetUnitPropertyContext(ctx context.Context, unit, name string) (*dbus.Property, error)
+	GetServicePropertyContext(
+		ctx context.Context, service, name string,
+	) (*dbus.Property, error)
 	StartUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
 	StopUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
 	RestartUnitContext(ctx context.Context, name, mode string, ch chan<- string) (int, error)
@@ -150,15 +151,18 @@ func (s *DBus) Unit(ctx context.Context, name string) (UnitStatus, error) {
 
 // unit returns the state of a unit, and whether a job is waiting or running for it.
 func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, err error) {
-	var unit, service map[string]any
+	var unit map[string]any
+	var pid, restarts uint32
 	err = s.call(ctx, func(ctx context.Context, conn dbusConn) error {
 		if unit, err = conn.GetUnitPropertiesContext(ctx, name); err != nil {
 			return err
 		}
-		if strings.HasSuffix(name, ".service") {
-			service, err = conn.GetUnitTypePropertiesContext(ctx, name, "Service")
+		if path, _ := unit["FragmentPath"].(string); path == "" || !strings.HasSuffix(name, ".service") {
+			return nil
 		}
-		return err
+		// All that a service has are some three hundred properties, which take systemd milliseconds.
+		return errors.Join(
+			number(ctx, conn, name, "MainPID", &pid), number(ctx, conn, name, "NRestarts", &restarts))
 	})
 	if err != nil {
 		return UnitStatus{}, false, err
@@ -173,14 +177,33 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 	if since, _ := unit["ActiveEnterTimestamp"].(uint64); since > 0 {
 		is.Since = time.UnixMicro(int64(since))
 	}
-	pid, _ := service["MainPID"].(uint32)
-	restarts, _ := service["NRestarts"].(uint32)
 	is.MainPID, is.Restarts = int(pid), int(restarts)
 	if pair, ok := unit["Job"].([]any); ok && len(pair) > 0 { // (id, object path); 0 is none
 		id, _ := pair[0].(uint32)
 		job = id != 0
 	}
 	return is, job, nil
+}
+
+// Fragment implements Systemd.
+func (s *DBus) Fragment(ctx context.Context, name string) (path string, err error) {
+	err = s.call(ctx, func(ctx context.Context, conn dbusConn) error {
+		p, err := conn.GetUnitPropertyContext(ctx, name, "FragmentPath")
+		if err == nil {
+			path, _ = p.Value.Value().(string)
+		}
+		return err
+	})
+	return path, err
+}
+
+// number reads a property of a service that is a number.
+func number(ctx context.Context, conn dbusConn, service, name string, value *uint32) error {
+	p, err := conn.GetServicePropertyContext(ctx, service, name)
+	if err == nil {
+		*value, _ = p.Value.Value().(uint32)
+	}
+	return err
 }
 
 // startJob starts a job of systemd; its result comes in the channel.
@@ -271,7 +294,7 @@ func (s *DBus) Enable(ctx context.Context, name string) error {
 
 // Disable implements Systemd.
 func (s *DBus) Disable(ctx context.Context, name string) error {
-	return s.files(ctx, func(ctx context.Context, c dbusConn) error {
+	return s.call(ctx, func(ctx context.Context, c dbusConn) error {
 		_, err := c.DisableUnitFilesContext(ctx, []string{name}, false)
 		return err
 	})

@@ -59,10 +59,18 @@ func (b *bus) GetUnitPropertiesContext(context.Context, string) (map[string]any,
 	return maps.Clone(b.unit), b.call("unit")
 }
 
-func (b *bus) GetUnitTypePropertiesContext(
-	context.Context, string, string,
-) (map[string]any, error) {
-	return map[string]any{"MainPID": uint32(7), "NRestarts": uint32(3)}, b.call("service")
+func (b *bus) GetUnitPropertyContext(
+	_ context.Context, _, name string,
+) (*dbus.Property, error) {
+	err := b.call("property")
+	return &dbus.Property{Name: name, Value: godbus.MakeVariant(b.unit[name])}, err
+}
+
+func (b *bus) GetServicePropertyContext(
+	_ context.Context, _, name string,
+) (*dbus.Property, error) {
+	value := map[string]uint32{"MainPID": 7, "NRestarts": 3}[name]
+	return &dbus.Property{Name: name, Value: godbus.MakeVariant(value)}, b.call("service")
 }
 
 func (b *bus) StartUnitContext(_ context.Context, _, _ string, c chan<- string) (int, error) {
@@ -221,6 +229,12 @@ func TestUnitProperties(t *testing.T) {
 	if _, err := system().Unit(t.Context(), "x.slice"); !errors.Is(err, errLost) {
 		t.Errorf("the error is %v", err)
 	}
+	if path, err := s.Fragment(t.Context(), "x.service"); err != nil || path != "/x" {
+		t.Errorf("its file is %s, %v", path, err)
+	}
+	if _, err := system().Fragment(t.Context(), "x.service"); !errors.Is(err, errLost) {
+		t.Errorf("the error is %v", err)
+	}
 }
 
 func TestCalls(t *testing.T) {
@@ -233,7 +247,7 @@ func TestCalls(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	const all = "enable reload disable reload mask reload unmask reload reset"
+	const all = "enable reload disable mask reload unmask reload reset"
 	if got := strings.Join(b.calls, " "); got != all {
 		t.Errorf("the calls were %s", got)
 	}

@@ -144,12 +144,12 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) error {
 	}
 	f.SwapUnits = names
 	for _, name := range q.Units {
-		is, err := h.UnitStatus(ctx, name)
+		file, err := h.Systemd.Fragment(ctx, name)
 		if err != nil {
-			return err
+			return fmt.Errorf("cannot observe %s: %w", name, err)
 		}
-		if is.Path != "" {
-			f.Units = append(f.Units, InstalledUnit{Name: name, Path: is.Path})
+		if file != "" {
+			f.Units = append(f.Units, InstalledUnit{Name: name, Path: file})
 		}
 	}
 	return nil

@@ -115,6 +115,10 @@ func (u *units) Unit(_ context.Context, name string) (UnitStatus, error) {
 	return u.known[name], u.broken
 }
 
+func (u *units) Fragment(_ context.Context, name string) (string, error) {
+	return u.known[name].Path, u.broken
+}
+
 func (u *units) Start(_ context.Context, name string) error {
 	return u.do("start", name, func(s *UnitStatus) { s.Active = "active" })
 }

@@ -12,10 +12,14 @@ type Systemd interface {
 	// Unit returns the state of a unit; one that nobody knows has the file state "" and is
 	// inactive.
 	Unit(ctx context.Context, name string) (UnitStatus, error)
+	// Fragment returns the path of a unit's file; "" when it has none.
+	Fragment(ctx context.Context, name string) (string, error)
 	// Start, Stop and Restart return when the job is done; a job that failed is an error.
 	Start(ctx context.Context, name string) error
 	Stop(ctx context.Context, name string) error
 	Restart(ctx context.Context, name string) error
+	// Enable, Mask and Unmask make systemd read its unit files again; after Disable somebody else
+	// must.
 	Enable(ctx context.Context, name string) error
 	Disable(ctx context.Context, name string) error
 	Mask(ctx context.Context, name string) error

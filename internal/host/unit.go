@@ -63,10 +63,12 @@ func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error
 	if err != nil {
 		return err
 	}
-	return h.enablement(ctx, from, to)
+	return h.enablement(ctx, from, to, c.Undo)
 }
 
-func (h *Host) enablement(ctx context.Context, from, to state.Unit) error {
+// enablement enables, disables or masks a unit. What disabling it undoes owes systemd a reload,
+// which is made once for all that is undone.
+func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) error {
 	switch {
 	case from.Enabled == to.Enabled:
 		return nil
@@ -75,7 +77,11 @@ func (h *Host) enablement(ctx context.Context, from, to state.Unit) error {
 	case to.Enabled == state.Enabled:
 		return h.job(ctx, "enable", to.Name, h.Systemd.Enable)
 	case from.Enabled == state.Enabled:
-		return h.job(ctx, "disable", to.Name, h.Systemd.Disable)
+		err := h.job(ctx, "disable", to.Name, h.Systemd.Disable)
+		if err != nil || undo {
+			return err
+		}
+		return h.Reload(ctx)
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ func TestSetUnit(t *testing.T) {
 		done    []string
 	}{
 		{"start", stopped, unit(state.Enabled, true), false, []string{"start", "enable"}},
-		{"stop", running, unit(state.Disabled, false), false, []string{"stop", "reset", "disable"}},
+		{"stop", running, unit(state.Disabled, false), false,
+			[]string{"stop", "reset", "disable", "reload"}},
 		{"restart", running, unit(state.Enabled, true), true, []string{"restart"}},
 		{"mask", running, unit(state.Masked, false), false, []string{"stop", "reset", "mask"}},
 		{
@@ -43,7 +44,9 @@ func TestSetUnit(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range tt.done {
-				tt.done[i] += " " + name
+				if tt.done[i] != "reload" {
+					tt.done[i] += " " + name
+				}
 			}
 			if !slices.Equal(systemd.done, tt.done) {
 				t.Errorf("it did %v, want %v", systemd.done, tt.done)
@@ -53,6 +56,22 @@ func TestSetUnit(t *testing.T) {
 				t.Errorf("the error is %v", err)
 			}
 		})
+	}
+}
+
+// What is undone is reloaded by whoever undoes it, once for all.
+func TestUndoUnit(t *testing.T) {
+	h := testHost(t)
+	systemd := h.Systemd.(*units)
+	systemd.known["x.service"] = UnitStatus{File: "enabled", Active: "active"}
+	to := state.Unit{Name: "x.service", Enabled: state.Disabled}
+	c := state.Change{From: observe(t, h, "unit:x.service"), To: to, Undo: true}
+	if err := h.Set(t.Context(), c, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"stop x.service", "reset x.service", "disable x.service"}
+	if !slices.Equal(systemd.done, want) {
+		t.Errorf("it did %v, want %v", systemd.done, want)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -73,16 +74,7 @@ func newClient(c *rest.Config, o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client for %s: %w", c.Host, err)
 	}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
-		certificatesv1.AddToScheme, coordinationv1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("internal error: %w", err)
-		}
-	}
-	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
+	codecs := serializer.NewCodecFactory(answers()).WithoutConversion()
 	groupWith := func(client *http.Client, path string, gv schema.GroupVersion) *rest.RESTClient {
 		gc := rest.CopyConfig(c)
 		gc.APIPath, gc.GroupVersion, gc.NegotiatedSerializer = path, &gv, codecs
@@ -106,6 +98,23 @@ func newClient(c *rest.Config, o Options) (*Client, error) {
 		http:           client,
 	}
 	return k, err
+}
+
+// answers are the types of what the API server answers. All that a group has would be many times as
+// much.
+func answers() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	add := func(gv schema.GroupVersion, types ...runtime.Object) {
+		scheme.AddKnownTypes(gv, types...)
+		metav1.AddToGroupVersion(scheme, gv)
+	}
+	add(corev1.SchemeGroupVersion, &corev1.Node{}, &corev1.PodList{}, &corev1.Service{},
+		&metav1.Status{})
+	add(authenticationv1.SchemeGroupVersion, &authenticationv1.SelfSubjectReview{})
+	add(authorizationv1.SchemeGroupVersion, &authorizationv1.SelfSubjectAccessReview{})
+	add(certificatesv1.SchemeGroupVersion, &certificatesv1.CertificateSigningRequestList{})
+	add(coordinationv1.SchemeGroupVersion, &coordinationv1.Lease{})
+	return scheme
 }
 
 // httpClient is client-go's, but for certificates in files: client-go watches those with a

@@ -11,8 +11,12 @@ import (
 func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 	d := differ{
 		seen: seen, ledger: ledger,
-		running: make(map[string]bool),
-		owed:    slices.Clone(ledger.Owed),
+		running:    make(map[string]bool),
+		remembered: make(map[Key]bool),
+		owed:       slices.Clone(ledger.Owed),
+	}
+	for _, key := range ledger.Keys() {
+		d.remembered[key] = true
 	}
 	for _, item := range slices.Concat(now, later) {
 		if u, ok := item.Resource.(Unit); ok && u.Active {
@@ -67,11 +71,12 @@ func wantedKeys(now, later Desired) map[Key]bool {
 }
 
 type differ struct {
-	seen    Observed
-	ledger  Ledger
-	running map[string]bool
-	owed    []string
-	plan    Plan
+	seen       Observed
+	ledger     Ledger
+	running    map[string]bool
+	remembered map[Key]bool
+	owed       []string
+	plan       Plan
 }
 
 // undo adds the change that undoes an entry. What is neither as it was before nor as we made it has
@@ -84,6 +89,10 @@ func (d *differ) undo(e Entry, purged bool) {
 	}
 	before, ours := e.Before.Resource, e.Ours.Resource
 	c := Change{Step: e.Step, From: from, To: before, Owes: e.Owes, Undo: true, Ours: ours}
+	is, _ := from.(Unit)
+	if was, ok := before.(Unit); ok && is.Enabled == Enabled && was.Enabled != Enabled {
+		c.Owes = append(slices.Clone(c.Owes), DaemonReload) // it is disabled
+	}
 	if !purged && !e.isOurs(from) {
 		switch from.undoForeign(before) {
 		case undoAndKeep:
@@ -101,7 +110,7 @@ func (d *differ) want(item Item) {
 	if !isKnown(from) {
 		return
 	}
-	_, remembered := d.ledger.Entry(to.Key())
+	remembered := d.remembered[to.Key()]
 	change := Change{Step: item.Step, From: from, To: to, Owes: item.Owes}
 	switch to := to.(type) {
 	case Residue:

@@ -13,8 +13,8 @@ import (
 // release keeps the fields that a newer one has written.
 type Record struct {
 	Resource
-	// raw is what the record was read from, and read what this release makes of it.
-	raw, read json.RawMessage
+	// raw is what the record was read from.
+	raw json.RawMessage
 }
 
 // decoder reads one kind of resource.
@@ -50,10 +50,17 @@ func decode[T Resource](data []byte) (Resource, error) {
 // MarshalJSON writes the resource with its kind.
 func (r Record) MarshalJSON() ([]byte, error) {
 	data, err := encode(r.Resource)
-	if err == nil && r.raw != nil && bytes.Equal(data, r.read) {
-		return r.raw, nil
+	if err != nil || r.raw == nil {
+		return data, err
 	}
-	return data, err
+	was, err := read(r.raw)
+	if err != nil {
+		return nil, err
+	}
+	if before, err := encode(was); err != nil || bytes.Equal(data, before) {
+		return r.raw, err
+	}
+	return data, nil
 }
 
 func encode(r Resource) ([]byte, error) {
@@ -73,29 +80,35 @@ func encode(r Resource) ([]byte, error) {
 
 // UnmarshalJSON reads what MarshalJSON wrote. A kind that this release does not know is Opaque.
 func (r *Record) UnmarshalJSON(data []byte) error {
-	var head struct {
-		Is string `json:"is"`
-	}
-	if err := json.Unmarshal(data, &head); err != nil {
-		return err
-	}
-	if head.Is == "" {
-		return fmt.Errorf(`cannot decode resource: it has no "is"`)
-	}
 	var raw bytes.Buffer
 	if err := json.Compact(&raw, data); err != nil {
 		return err
 	}
-	resource, err := Resource(Opaque{Kind: head.Is, Raw: raw.Bytes()}), error(nil)
-	for _, k := range kinds() {
-		if k.kind == head.Is {
-			resource, err = k.decode(data)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("cannot decode resource: %w", err)
-	}
-	read, err := encode(resource)
-	*r = Record{Resource: resource, raw: raw.Bytes(), read: read}
+	resource, err := read(raw.Bytes())
+	*r = Record{Resource: resource, raw: raw.Bytes()}
 	return err
+}
+
+// read decodes a resource by its kind.
+func read(raw json.RawMessage) (Resource, error) {
+	var head struct {
+		Is string `json:"is"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return nil, err
+	}
+	if head.Is == "" {
+		return nil, fmt.Errorf(`cannot decode resource: it has no "is"`)
+	}
+	for _, k := range kinds() {
+		if k.kind != head.Is {
+			continue
+		}
+		resource, err := k.decode(raw)
+		if err != nil {
+			return nil, fmt.Errorf("cannot decode resource: %w", err)
+		}
+		return resource, nil
+	}
+	return Opaque{Kind: head.Is, Raw: raw}, nil
 }

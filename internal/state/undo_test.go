@@ -66,7 +66,7 @@ func TestDiffUndo(t *testing.T) {
 		{"swap at a priority of somebody else", Swap{"/s", true, 5},
 			entry(Swap{"/s", true, -2}, Swap{Name: "/s"}),
 			"leave /s as it is: somebody else has changed it since"},
-		{"our unit", running, entry(missing, running), "disable and stop x.service"},
+		{"our unit", running, entry(missing, running), "disable and stop x.service owes daemon-reload"},
 		{
 			"our unit, whatever somebody has made of it",
 			Unit{Name: "x.service", Enabled: Masked}, entry(missing, running),
@@ -166,7 +166,7 @@ func TestUndoOrder(t *testing.T) {
 		entry(missing, running),
 	)
 	got := show(Diff(nil, nil, see(file, running, Sysctl{"vm.x", "1"}), ledger))
-	const all = "disable and stop x.service\n" +
+	const all = "disable and stop x.service owes daemon-reload\n" +
 		"remove /etc/x.conf owes daemon-reload\n" +
 		"restore vm.x to 0"
 	if diff := cmp.Diff(all, got); diff != "" {
@@ -187,7 +187,7 @@ func TestAdopt(t *testing.T) {
 	seen := see(old, link, Sysctl{"vm.x", "1"}, bridge, Unknown{Of: "node:cordon"}, running)
 	ledger := Adopt(wanted, seen)
 	got := show(Diff(nil, nil, seen, ledger))
-	if want := "disable and stop x.service\nremove /usr/bin/x"; got != want {
+	if want := "disable and stop x.service owes daemon-reload\nremove /usr/bin/x"; got != want {
 		t.Errorf("plan is\n%s\nwant\n%s", got, want)
 	}
 	for name, is := range map[string]Resource{

@@ -84,6 +84,12 @@ func (s *Systemd) Unit(_ context.Context, unit string) (host.UnitStatus, error) 
 	return status, nil
 }
 
+// Fragment implements host.Systemd.
+func (s *Systemd) Fragment(ctx context.Context, unit string) (string, error) {
+	is, err := s.Unit(ctx, unit)
+	return is.Path, err
+}
+
 // read returns the text of a unit's file; "" when there is none.
 func (s *Systemd) read(unit string) string {
 	data, err := os.ReadFile(s.file(unit))
