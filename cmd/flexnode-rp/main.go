@@ -14,7 +14,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/service"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	store "github.com/Azure/AKSFlexNode/internal/rp/oldstore"
 )
 
 // version and commit are set by the linker.

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/rp"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	store "github.com/Azure/AKSFlexNode/internal/rp/oldstore"
 )
 
 // Settings are what the operator of a provider writes, as JSON. Paths are absolute or relative to where the program is started.
