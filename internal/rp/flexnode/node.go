@@ -24,6 +24,8 @@ type Node struct {
 	// been reached. Assigned is the one that agents are offered: the ETag is made of it.
 	Revision int64 `json:"revision,omitempty"`
 	Assigned int64 `json:"assigned,omitempty"`
+	// Facts is the layer of cluster facts of the revision that the owner wants.
+	Facts string `json:"facts,omitempty"`
 	// SecretVersion counts the client secrets that the node has had; 0 is none.
 	SecretVersion int64 `json:"secretVersion,omitempty"`
 	// State is the provisioningState, "" is Succeeded; Reason tells why it is Failed.
