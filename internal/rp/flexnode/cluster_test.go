@@ -74,6 +74,8 @@ func TestStatus(t *testing.T) {
 	is := func(status string) *api.Condition {
 		return &api.Condition{Type: Ready, Status: status, LastTransitionTime: now, Reason: "Is"}
 	}
+	const down, gone = "Unknown " + ClusterUnreachable, "Unknown " + NodeNotFound
+	agent := api.Report{Conditions: []api.Condition{*is("True")}}
 	tests := map[string]struct {
 		status    Status
 		reachable bool
@@ -83,12 +85,12 @@ func TestStatus(t *testing.T) {
 		"never joined, cluster down":   {Status{}, false, ""},
 		"ready":                        {Status{Ready: is("True")}, true, "True Is"},
 		"not ready":                    {Status{Ready: is("False")}, true, "False Is"},
-		"ready, cluster down":          {Status{Ready: is("True")}, false, "Unknown " + ClusterUnreachable},
-		"not ready, cluster down":      {Status{Ready: is("False")}, false, "Unknown " + ClusterUnreachable},
-		"Node deleted":                 {Status{Ready: NodeMissing(now)}, true, "Unknown " + NodeNotFound},
-		"Node deleted, cluster down":   {Status{Ready: NodeMissing(now)}, false, "Unknown " + NodeNotFound},
-		"the agent says it is ready":   {Status{Report: api.Report{Conditions: []api.Condition{*is("True")}}, Ready: NodeMissing(now)}, true, "Unknown " + NodeNotFound},
-		"only the agent says anything": {Status{Report: api.Report{Conditions: []api.Condition{*is("True")}}}, true, "True Is"},
+		"ready, cluster down":          {Status{Ready: is("True")}, false, down},
+		"not ready, cluster down":      {Status{Ready: is("False")}, false, down},
+		"Node deleted":                 {Status{Ready: NodeMissing(now)}, true, gone},
+		"Node deleted, cluster down":   {Status{Ready: NodeMissing(now)}, false, gone},
+		"the agent says it is ready":   {Status{Report: agent, Ready: NodeMissing(now)}, true, gone},
+		"only the agent says anything": {Status{Report: agent}, true, "True Is"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

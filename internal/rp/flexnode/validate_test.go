@@ -168,54 +168,6 @@ func TestCheckDefaults(t *testing.T) {
 	}
 }
 
-// One application in two tenants is two identities (the review's minor finding on request.go).
-func TestIdentities(t *testing.T) {
-	sp := func(client, tenant string) api.AzureAuth {
-		return api.AzureAuth{
-			Method: api.ServicePrincipal,
-			ServicePrincipal: &api.ServicePrincipalAuth{
-				ClientID: client, ClientTenant: tenant,
-			},
-		}
-	}
-	mi := func(client, principal string) api.AzureAuth {
-		return api.AzureAuth{
-			Method: api.ManagedIdentity,
-			ManagedIdentity: &api.ManagedIdentityAuth{
-				ClientID: client, PrincipalID: principal,
-			},
-		}
-	}
-	machine := "/subscriptions/S/resourceGroups/G/providers/Microsoft.HybridCompute/machines/M"
-	lower := strings.ToLower(cluster[:strings.Index(cluster, "/providers/")])
-	tests := []struct {
-		auth         api.AzureAuth
-		tenant, want string
-	}{
-		{api.AzureAuth{}, tenant, ""},
-		{sp("A", "T1"), "t2", "app:t1/a"},
-		{sp("A", ""), "T2", "app:t2/a"},
-		{sp("A", ""), "", ""},
-		{sp("A", "T1"), "", "app:t1/a"},
-		{mi("A", "P"), "T2", "app:t2/a"},
-		{mi("", "P"), "T2", "oid:t2/p"},
-		{mi("", "P"), "", ""},
-		{mi("", ""), "t2", ""},
-		{api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{MachineResourceID: machine}}, "t",
-			"mirid:" + strings.ToLower(machine)},
-		{api.AzureAuth{Method: api.Arc}, "",
-			"mirid:" + lower + "/providers/microsoft.hybridcompute/machines/edge-1"},
-	}
-	for _, tt := range tests {
-		if got := IdentityOf(nodeID, api.Desired{AzureAuth: tt.auth}, tt.tenant); got != tt.want {
-			t.Errorf("%+v in %q: %q, want %q", tt.auth, tt.tenant, got, tt.want)
-		}
-	}
-	if got := MachineOf("odd", api.Desired{}); got != "" {
-		t.Errorf("a machine of nothing: %s", got)
-	}
-}
-
 func TestCheckReport(t *testing.T) {
 	good := api.Condition{Type: "Applied", Status: "True"}
 	for want, r := range map[string]api.Report{
@@ -225,7 +177,9 @@ func TestCheckReport(t *testing.T) {
 		"conditions":            {Conditions: slices.Repeat([]api.Condition{good}, maxConditions+1)},
 		"conditions[0].type":    {Conditions: []api.Condition{{Type: "a b", Status: "True"}}},
 		"conditions[0].status":  {Conditions: []api.Condition{{Type: "A", Status: "Maybe"}}},
-		"conditions[0].message": {Conditions: []api.Condition{{Type: "A", Status: "True", Message: strings.Repeat("x", maxText+1)}}},
+		"conditions[0].message": {Conditions: []api.Condition{
+			{Type: "A", Status: "True", Message: strings.Repeat("x", maxText+1)},
+		}},
 	} {
 		got := ""
 		for _, p := range CheckReport(r) {
