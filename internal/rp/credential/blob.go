@@ -62,10 +62,28 @@ func (b *Blobs) client(key string) *blockblob.Client {
 func (b *Blobs) Put(
 	v *store.View, key string, text []byte, version int64, expires time.Time,
 ) error {
-	ctx := v.Context()
+	for range uploads {
+		done, err := b.upload(v.Context(), key, text, version, expires)
+		if err != nil {
+			return fmt.Errorf("cannot write the configuration to blob storage: %w", err)
+		}
+		if done {
+			return nil
+		}
+	}
+	return errors.New("cannot write the configuration to blob storage: others keep writing it")
+}
+
+// uploads is how often an upload is tried again because somebody else was faster.
+const uploads = 5
+
+// upload uploads a blob if it is still as it was; false if it is not.
+func (b *Blobs) upload(
+	ctx context.Context, key string, text []byte, version int64, expires time.Time,
+) (bool, error) {
 	on, newer, err := b.present(ctx, key, version)
 	if err != nil || newer {
-		return err
+		return newer, err
 	}
 	_, err = b.client(key).UploadBuffer(ctx, text, &blockblob.UploadBufferOptions{
 		HTTPHeaders: &blob.HTTPHeaders{
@@ -78,12 +96,9 @@ func (b *Blobs) Put(
 		AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &on},
 	})
 	if bloberror.HasCode(err, bloberror.ConditionNotMet, bloberror.BlobAlreadyExists) {
-		return store.ErrConflict // somebody was faster: it is decided again
+		return false, nil
 	}
-	if err != nil {
-		return fmt.Errorf("cannot write the configuration to blob storage: %w", err)
-	}
-	return nil
+	return err == nil, err
 }
 
 // present is the condition that the blob of a credential is still as it is now, and whether it has a
@@ -97,7 +112,7 @@ func (b *Blobs) present(
 		return on, false, nil
 	}
 	if err != nil {
-		return on, false, fmt.Errorf("cannot read the configuration in blob storage: %w", err)
+		return on, false, err
 	}
 	on.IfMatch = got.ETag
 	there, err := strconv.ParseInt(metadata(got.Metadata, blobVersion), 10, 64)

@@ -28,7 +28,9 @@ func (w worker) provision(ctx context.Context, x subject) error {
 	}
 	err := w.enable(ctx, x)
 	if errors.Is(err, errMoved) {
-		return errors.Join(err, w.abandon(ctx, x))
+		if failed := w.abandon(ctx, x); failed != nil {
+			return failed
+		}
 	}
 	if err == nil {
 		w.Audit.Info("credential issued", "credential", x.key, "node", c.Node,

@@ -51,7 +51,8 @@ func Load(path string) (Ring, error) {
 		return Ring{}, fmt.Errorf("cannot read the keys: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return Ring{}, fmt.Errorf("cannot use the keys in %s: others may read them; chmod 600 %s", path, path)
+		return Ring{}, fmt.Errorf("cannot use the keys in %s: others may read them; chmod 600 %s",
+			path, path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
