@@ -231,6 +231,32 @@ func (w *world) rewrapBesideOthers(key string) (int, error) {
 	return Rewrap(w.t.Context(), w.store(), w.keys)
 }
 
+// What a replica that was not restarted yet seals with the older key meanwhile is sealed again too.
+func TestRewrapBesideTheOlderKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	must(0, w.put(ctx, withPrincipal, false, true))
+	old, beside := w.keys, *w
+	beside.start(w.memory.Another())
+	w.restart(seal.Ring{Keys: []seal.Key{must(seal.NewKey()), old.Keys[0]}})
+	w.memory.Before(func(c store.Call) error {
+		if c.Op == "commit" {
+			w.memory.Before(nil)
+			beside.change(func(v *store.View) error {
+				return beside.service.KeepSecret(v, "a/node", "late", 1)
+			})
+		}
+		return nil
+	})
+	if n := must(Rewrap(ctx, w.store(), w.keys)); n != 2 {
+		t.Errorf("%d boxes were sealed again", n)
+	}
+	if got := must(Boxes(ctx, w.store())); got[old.Keys[0].ID] != 0 {
+		t.Errorf("sealed are %v", got)
+	}
+}
+
 // A box that cannot be opened stops none of the others from being sealed again.
 func TestRewrapOfWhatCannotBeOpened(t *testing.T) {
 	t.Parallel()
