@@ -17,7 +17,8 @@ import (
 // What Azure's storage emulator is known by.
 const (
 	emulatorAccount = "devstoreaccount1"
-	emulatorKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+	emulatorKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq" +
+		"/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 
 // Configurations behind Azure Blob Storage, against Azurite, which `make azurite` starts at

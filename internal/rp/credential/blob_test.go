@@ -20,8 +20,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// fakeBlobs is as much of the Blob service as the provider speaks with: blobs of one container, with
-// metadata and conditions. Requests with a SAS are not checked.
+// fakeBlobs is as much of the Blob service as the provider speaks with: blobs of one container,
+// with metadata and conditions. Requests with a SAS are not checked.
 type fakeBlobs struct {
 	mu    sync.Mutex
 	blobs map[string]fakeBlob // by path

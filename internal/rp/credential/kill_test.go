@@ -117,8 +117,8 @@ func (w *world) unwatch() {
 	w.service.Store.Did = nil
 }
 
-// Killed, or failed, before and after each thing that is done: the next replica finishes. Nothing is
-// left that nobody knows of. At no time is there a bundle without a live credential.
+// Killed, or failed, before and after each thing that is done: the next replica finishes. Nothing
+// is left that nobody knows of. At no time is there a bundle without a live credential.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(string) error{

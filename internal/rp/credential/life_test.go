@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// review is what package cluster does with a certificate request: it returns whether it is approved.
+// review is what package cluster does with a certificate request; true is that it is approved.
 func (w *world) review(a Application) bool {
 	w.t.Helper()
 	ctx := w.t.Context()

@@ -70,8 +70,8 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// fakeCluster holds the Secrets of bootstrap tokens by id. point, if set, is called before and after
-// each effect, and its error is the effect's.
+// fakeCluster holds the Secrets of bootstrap tokens by id. point, if set, is called before and
+// after each effect, and its error is the effect's.
 type fakeCluster struct {
 	mu      sync.Mutex
 	secrets map[string]fakeSecret
