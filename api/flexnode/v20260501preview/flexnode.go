@@ -36,6 +36,7 @@ type SystemData struct {
 type Properties struct {
 	Desired
 	ProvisioningState string         `json:"provisioningState,omitempty"`
+	ResourceUID       string         `json:"resourceUid,omitempty"`   // made with the resource, never changed
 	ConfigVersion     string         `json:"configVersion,omitempty"` // decimal; compare for inequality only
 	ConfigURL         string         `json:"configUrl,omitempty"`     // in the answer to a PUT that asks for it, and nowhere else
 	ConfigURLExpires  *time.Time     `json:"configUrlExpires,omitempty"`
@@ -198,4 +199,56 @@ type ClusterProperties struct {
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Reachable tells whether the provider got an answer when it last tried.
 	Reachable bool `json:"reachable,omitempty"`
+}
+
+// Bundle is what a machine is handed out: its configuration, with secrets, and where it is from.
+type Bundle struct {
+	Config   map[string]any `json:"config"`
+	Resource BundleResource `json:"resource"`
+}
+
+// BundleResource is the flexNodeConfig that a configuration is from.
+type BundleResource struct {
+	ID            string `json:"id"`
+	UID           string `json:"uid"`
+	ConfigVersion string `json:"configVersion"`
+	// Epoch counts how often the provider was restored from a backup: configVersion never goes
+	// back within one.
+	Epoch int64 `json:"epoch"`
+}
+
+// Refreshed is the answer of refreshCredentials: the secrets that go with a configVersion.
+type Refreshed struct {
+	ConfigVersion string `json:"configVersion"`
+	// ClientSecret is that of the node's service principal; BootstrapToken is there when the node
+	// joins with one, until Expires.
+	ClientSecret   string     `json:"clientSecret,omitempty"`
+	BootstrapToken string     `json:"bootstrapToken,omitempty"`
+	Expires        *time.Time `json:"expires,omitempty"`
+}
+
+// OperationStatus is the state of an asynchronous operation (ARM common types,
+// OperationStatusResult).
+type OperationStatus struct {
+	ID              string          `json:"id,omitempty"`
+	ResourceID      string          `json:"resourceId,omitempty"`
+	Name            string          `json:"name,omitempty"`
+	Status          string          `json:"status"` // InProgress, Succeeded, Failed or Canceled
+	PercentComplete float64         `json:"percentComplete,omitempty"`
+	StartTime       *time.Time      `json:"startTime,omitempty"`
+	EndTime         *time.Time      `json:"endTime,omitempty"`
+	Error           *OperationError `json:"error,omitempty"`
+}
+
+// OperationError tells why an operation has failed.
+type OperationError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// DeletionCounts is the answer to DELETE of a cluster with dryRun=true: what it would do.
+type DeletionCounts struct {
+	Nodes       int `json:"nodes"`       // flexNodeConfigs that would be deleted
+	Joined      int `json:"joined"`      // of them, those whose Node is in the cluster
+	Credentials int `json:"credentials"` // that would be revoked
 }
