@@ -90,22 +90,36 @@ func (t Table[T]) Delete(v *View, key string) {
 // List reads all rows whose keys begin with a prefix, in the order of their keys, at one revision.
 func (t Table[T]) List(ctx context.Context, prefix string) ([]Row[T], int64, error) {
 	var rows []Row[T]
+	at, err := t.each(ctx, prefix, func(r Row[T], err error) error {
+		rows = append(rows, r)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return rows, at, nil
+}
+
+// each calls see with all rows below a prefix at one revision, which it returns. err of see is why
+// a row cannot be read.
+func (t Table[T]) each(
+	ctx context.Context, prefix string, see func(r Row[T], err error) error,
+) (int64, error) {
 	after, at := "", int64(0)
 	for {
 		page, err := t.store.Scan(ctx, t.prefix+prefix, after, scanPage, at)
 		if err != nil {
-			return nil, 0, fmt.Errorf("cannot list %s: %w", t.prefix+prefix, err)
+			return 0, fmt.Errorf("cannot list %s: %w", t.prefix+prefix, err)
 		}
 		at = page.Revision
 		for _, kv := range page.KVs {
-			r, err := t.decode(strings.TrimPrefix(kv.Key, t.prefix), kv)
-			if err != nil {
-				return nil, 0, err
+			if err := see(t.decode(strings.TrimPrefix(kv.Key, t.prefix), kv)); err != nil {
+				return 0, err
 			}
-			rows, after = append(rows, r), kv.Key
+			after = kv.Key
 		}
 		if !page.More {
-			return rows, at, nil
+			return at, nil
 		}
 	}
 }
@@ -114,23 +128,42 @@ func (t Table[T]) List(ctx context.Context, prefix string) ([]Row[T], int64, err
 const scanPage = 1000
 
 // Sync calls see with every row below a prefix, and then with each change, until ctx ends. A row
-// that was deleted has revision 0. After the first reading, ready is called, once. When changes
-// are not kept any more it reads everything again, and tells what is gone.
+// that was deleted has revision 0. After the first reading, ready is called, once; if that reading
+// fails then Sync returns why. When changes are not kept any more it reads everything again, and
+// tells what differs and what is gone. Rows that cannot be read are left out.
 func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), ready func()) error {
 	known := map[string]int64{}
-	for {
-		at, err := t.resync(ctx, prefix, known, see)
-		if err != nil {
-			return err
+	at, err := t.resync(ctx, prefix, known, see)
+	if err != nil {
+		return err
+	}
+	if ready != nil {
+		ready()
+	}
+	for ctx.Err() == nil {
+		err := t.follow(ctx, prefix, &at, known, see)
+		if errors.Is(err, ErrCompacted) {
+			var again int64
+			if again, err = t.resync(ctx, prefix, known, see); err == nil {
+				at = again
+				continue
+			}
 		}
-		if ready != nil {
-			ready()
-			ready = nil
-		}
-		err = t.follow(ctx, prefix, at, known, see)
-		if !errors.Is(err, ErrCompacted) {
-			return err
-		}
+		pause(ctx, followPause)
+	}
+	return nil
+}
+
+// followPause is the pause after the connection broke.
+const followPause = time.Second
+
+// pause waits, or less when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }
 
@@ -138,17 +171,19 @@ func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), rea
 func (t Table[T]) resync(
 	ctx context.Context, prefix string, known map[string]int64, see func(Row[T]),
 ) (int64, error) {
-	rows, at, err := t.List(ctx, prefix)
-	if err != nil {
-		return 0, err
-	}
-	there := make(map[string]bool, len(rows))
-	for _, r := range rows {
+	there := map[string]bool{}
+	at, err := t.each(ctx, prefix, func(r Row[T], err error) error {
 		there[r.Key] = true
 		if known[r.Key] != r.Revision {
 			known[r.Key] = r.Revision
-			see(r)
+			if err == nil {
+				see(r)
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
 	}
 	for key := range known {
 		if !there[key] {
@@ -159,43 +194,26 @@ func (t Table[T]) resync(
 	return at, nil
 }
 
-// follow tells of changes after a revision. A break of the connection is no end: it goes on from
-// the last change.
+// follow tells of changes after a revision, which it moves on, until the connection breaks.
 func (t Table[T]) follow(
-	ctx context.Context, prefix string, at int64, known map[string]int64, see func(Row[T]),
+	ctx context.Context, prefix string, at *int64, known map[string]int64, see func(Row[T]),
 ) error {
-	for {
-		err := t.store.Follow(ctx, t.prefix+prefix, at, func(b Batch) {
-			for _, e := range b.Events {
-				key := strings.TrimPrefix(e.Key, t.prefix)
-				if e.Deleted {
-					delete(known, key)
-					see(Row[T]{Key: key})
-					continue
-				}
-				known[key] = e.Revision
-				if r, err := t.decode(key, e.KV); err == nil {
-					see(r)
-				}
+	return t.store.Follow(ctx, t.prefix+prefix, *at, func(b Batch) {
+		for _, e := range b.Events {
+			key := strings.TrimPrefix(e.Key, t.prefix)
+			if e.Deleted {
+				delete(known, key)
+				see(Row[T]{Key: key})
+				continue
 			}
-			at = b.Revision
-		})
-		if ctx.Err() != nil {
-			return nil
+			known[key] = e.Revision
+			if r, err := t.decode(key, e.KV); err == nil {
+				see(r)
+			}
 		}
-		if errors.Is(err, ErrCompacted) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(followPause):
-		}
-	}
+		*at = b.Revision
+	})
 }
-
-// followPause is the pause after a broken connection.
-const followPause = time.Second
 
 func (t Table[T]) decode(key string, kv KV) (Row[T], error) {
 	r := Row[T]{Key: key, Revision: kv.Revision}

@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Index is a replica's copy of the indexed tables, kept by following the store. Polls and lists are
+// answered from it, so that they cost the store nothing; it is a little behind the store. Who reads
+// it takes no lock: each batch of changes makes a new snapshot, which shares with the one before
+// what has not changed.
+type Index struct {
+	store    *Store
+	packer   packer
+	snapshot atomic.Pointer[snapshot]
+	// heard is when the store was last heard of, in Unix nanoseconds.
+	heard atomic.Int64
+	// seen is told each row of Seen.
+	seen func(key string, value []byte)
+
+	mu    sync.Mutex // of what follows
+	tally tally
+	sees  []*func(table, key string)
+
+	writing sync.Mutex // of the one that makes snapshots
+}
+
+// NewIndex returns an empty index; Load fills it.
+func NewIndex(s *Store) *Index {
+	x := &Index{store: s, packer: newPacker(), tally: newTally()}
+	x.snapshot.Store(newSnapshot())
+	return x
+}
+
+// Load reads all indexed rows. Rows that the index has already in the same revision are kept, so
+// that loading again costs no second copy of them.
+func (x *Index) Load(ctx context.Context) error {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	for {
+		err := x.load(ctx)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, ErrCompacted) { // while it was read: from the beginning then
+			return fmt.Errorf("cannot load the index: %w", err)
+		}
+	}
+}
+
+func (x *Index) load(ctx context.Context) error {
+	d := x.draft()
+	after, at := "", int64(0)
+	for {
+		page, err := x.store.Scan(ctx, indexed, after, scanPage, at)
+		if err != nil {
+			return err
+		}
+		at = page.Revision
+		last := ""
+		if page.More {
+			last = page.KVs[len(page.KVs)-1].Key
+		}
+		d.merge(page.KVs, after, last)
+		if after = last; last == "" {
+			x.publish(d, at)
+			return nil
+		}
+	}
+}
+
+// Follow keeps the index up to date until ctx ends: it goes on from the last change that it has
+// seen, and loads again only what the store does not keep any more. say is told of each break.
+func (x *Index) Follow(ctx context.Context, say func(error)) {
+	for {
+		err := x.store.Follow(ctx, indexed, x.Revision(), x.apply)
+		if ctx.Err() == nil && errors.Is(err, ErrCompacted) {
+			say(fmt.Errorf("cannot follow the store, all is loaded again: %w", err))
+			if err = x.Load(ctx); err == nil {
+				continue
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("the connection has ended")
+		}
+		say(fmt.Errorf("cannot follow the store: %w", err))
+		pause(ctx, followPause/2+rand.N(followPause)) // replicas do not come back all at once
+	}
+}
+
+// apply makes a snapshot with changes.
+func (x *Index) apply(b Batch) {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	d := x.draft()
+	d.apply(b.Events)
+	x.publish(d, b.Revision)
+}
+
+// publish makes a draft the snapshot, and tells of its changes.
+func (x *Index) publish(d *draft, revision int64) {
+	d.next.revision = revision
+	x.snapshot.Store(d.next)
+	x.heard.Store(time.Now().UnixNano())
+	x.mu.Lock()
+	x.tally.add(d.change)
+	sees := x.sees
+	x.mu.Unlock()
+	for _, see := range sees {
+		for _, c := range d.changed {
+			(*see)(c.table, c.key)
+		}
+	}
+}
+
+// Subscribe has see called with the table ("nodes", "status", "clusters", "subscriptions") and the
+// key of each change, after the index has it. see must be quick. cancel ends it.
+func (x *Index) Subscribe(see func(table, key string)) (cancel func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.sees = append(slices.Clone(x.sees), &see)
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.sees = slices.DeleteFunc(slices.Clone(x.sees), func(s *func(table, key string)) bool {
+			return s == &see
+		})
+	}
+}
+
+// Age is how long ago the store was last heard of.
+func (x *Index) Age() time.Duration { return time.Since(time.Unix(0, x.heard.Load())) }
+
+// Revision is how far the index is.
+func (x *Index) Revision() int64 { return x.snapshot.Load().revision }
