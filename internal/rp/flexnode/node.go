@@ -26,7 +26,10 @@ type Node struct {
 	Assigned int64 `json:"assigned,omitempty"`
 	// Facts is the layer of cluster facts of the revision that the owner wants.
 	Facts string `json:"facts,omitempty"`
-	// SecretVersion counts the client secrets that the node has had; 0 is none.
+	// Floor is what the first revision must be above, while there is none: every PUT raises it.
+	Floor int64 `json:"floor,omitempty"`
+	// SecretVersion names the client secret that the node has now; 0 is none. Later ones have
+	// greater versions, also after a time without.
 	SecretVersion int64 `json:"secretVersion,omitempty"`
 	// State is the provisioningState, "" is Succeeded; Reason tells why it is Failed.
 	State  string `json:"state,omitempty"`
@@ -49,7 +52,12 @@ type Chosen struct {
 
 // ETag identifies what agents are offered, and by it what an owner has read; status does not change
 // it.
-func (n Node) ETag() string { return ETag(n.UID, n.Assigned, n.Revision) }
+func (n Node) ETag() string {
+	if n.Revision == 0 {
+		return ETag(n.UID, 0, n.Floor)
+	}
+	return ETag(n.UID, n.Assigned, n.Revision)
+}
 
 // ETag is that of a node with a uid, an assigned and a desired revision.
 func ETag(uid string, assigned, desired int64) string {
