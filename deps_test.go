@@ -37,13 +37,13 @@ var rules = []struct {
 	{"api/flexnode/v20260501preview", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp", []string{
 		"api/flexnode/v20260501preview", "internal/arm", "internal/config", "internal/rp/seal",
-		"internal/rp/store",
+		"internal/rp/oldstore",
 	}, []string{"os/exec"}},
-	{"internal/rp/store", []string{"api/flexnode/v20260501preview", "internal/rp/seal"},
+	{"internal/rp/oldstore", []string{"api/flexnode/v20260501preview", "internal/rp/seal"},
 		[]string{"os/exec", "net/http"}},
 	{"internal/rp/seal", nil, []string{"os/exec", "net", "net/http"}},
 	{"internal/rp/service", []string{
-		"docs/api", "internal/rp", "internal/rp/seal", "internal/rp/store",
+		"docs/api", "internal/rp", "internal/rp/seal", "internal/rp/oldstore",
 	}, []string{"os/exec"}},
 	{"internal/azuresim", []string{"internal/arm"}, []string{"os/exec"}},
 	{"internal/identity", []string{"internal/config"}, []string{"os/exec"}},

@@ -75,10 +75,10 @@ func (l leaf) text() string {
 // shown is a setting as its problem shows it.
 func (l leaf) shown() string {
 	switch {
+	case l.value.Kind() != reflect.String:
+		return l.text()
 	case l.value.Type() == reflect.TypeFor[Secret]():
 		return redacted
-	case l.value.Kind() == reflect.String:
-		return show(l.text())
 	}
-	return l.text()
+	return show(l.value.String())
 }

@@ -16,7 +16,7 @@ import (
 	tokens "k8s.io/cluster-bootstrap/token/util"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	store "github.com/Azure/AKSFlexNode/internal/rp/oldstore"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	store "github.com/Azure/AKSFlexNode/internal/rp/oldstore"
 )
 
 // allocate reserves a pod subnet for a node, in the transaction that writes the node. It looks where the node's name points to, so that a

@@ -6,7 +6,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	store "github.com/Azure/AKSFlexNode/internal/rp/oldstore"
 )
 
 // object is a JSON object.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	store "github.com/Azure/AKSFlexNode/internal/rp/oldstore"
 )
 
 // Rewrap seals again what is sealed under an older key, so that that key can be dropped. It returns how many boxes there were.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	store "github.com/Azure/AKSFlexNode/internal/rp/oldstore"
 )
 
 // Clusters reaches target clusters.

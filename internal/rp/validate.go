@@ -14,7 +14,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	store "github.com/Azure/AKSFlexNode/internal/rp/oldstore"
 )
 
 // problem is one thing that is wrong with a request: a JSON path and what to do.

@@ -22,7 +22,7 @@ import (
 	"github.com/Azure/AKSFlexNode/docs/api"
 	"github.com/Azure/AKSFlexNode/internal/rp"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	store "github.com/Azure/AKSFlexNode/internal/rp/oldstore"
 )
 
 // service is a running provider.

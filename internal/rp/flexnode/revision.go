@@ -1,0 +1,73 @@
+package flexnode
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+)
+
+// Revision is one configuration of a node, rendered once and never changed. It has no secrets. Its
+// text is three layers, one over the other: what the operator of the provider gives every node,
+// what the cluster's nodes are told, and the node's own. The first two are shared by many nodes and
+// named by their content.
+type Revision struct {
+	// Version is the configVersion: max(now in Unix seconds, the previous one + 1).
+	Version  int64  `json:"version"`
+	Defaults string `json:"defaults,omitempty"`
+	Facts    string `json:"facts"`
+	// Own is canonical JSON: compact, with sorted names.
+	Own json.RawMessage `json:"own"`
+	// SecretVersion tells which client secret goes with it; 0 is none.
+	SecretVersion int64     `json:"secretVersion,omitempty"`
+	Created       time.Time `json:"created"`
+	// By is who has caused it, Why is "put", "facts", "defaults" or "migration".
+	By       string `json:"by,omitempty"`
+	Why      string `json:"why"`
+	Renderer string `json:"renderer,omitempty"` // version of the program
+}
+
+// Same tells whether two revisions are the same configuration.
+func (r Revision) Same(o Revision) bool {
+	return r.Defaults == o.Defaults && r.Facts == o.Facts && r.SecretVersion == o.SecretVersion &&
+		bytes.Equal(r.Own, o.Own)
+}
+
+// Kept is how many revisions of a node are kept.
+const Kept = 10
+
+// History is the revisions of a node, the newest first.
+type History struct {
+	Revisions []Revision `json:"revisions"`
+}
+
+// Find returns the revision with a configVersion.
+func (h History) Find(version int64) (Revision, bool) {
+	for _, r := range h.Revisions {
+		if r.Version == version {
+			return r, true
+		}
+	}
+	return Revision{}, false
+}
+
+// With is the history with a newer revision. What is assigned is kept however old it is.
+func (h History) With(r Revision, assigned int64) History {
+	next := []Revision{r}
+	for _, old := range h.Revisions {
+		if len(next) < Kept || old.Version == assigned {
+			next = append(next, old)
+		}
+	}
+	return History{next}
+}
+
+// NextVersion is a configVersion after another.
+func NextVersion(previous int64, now time.Time) int64 { return max(now.Unix(), previous+1) }
+
+// ContentID names a layer by its content.
+func ContentID(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:16])
+}
