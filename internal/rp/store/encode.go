@@ -100,8 +100,8 @@ func embeds(t reflect.Type) bool {
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
-// packer makes the encoder and decoder of packed tables, once.
-var packer = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
+// codec makes the encoder and decoder of packed tables, once.
+var codec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(2),
 		zstd.WithEncoderCRC(false), zstd.WithWindowSize(64<<10), zstd.WithLowerEncoderMem(true))
 	if err != nil {
@@ -115,11 +115,11 @@ var packer = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 })
 
 func pack(data []byte) []byte {
-	encoder, _ := packer()
+	encoder, _ := codec()
 	return encoder.EncodeAll(data, make([]byte, 0, len(data)/2))
 }
 
 func unpack(data []byte) ([]byte, error) {
-	_, decoder := packer()
+	_, decoder := codec()
 	return decoder.DecodeAll(data, nil)
 }
