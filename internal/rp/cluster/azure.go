@@ -29,9 +29,9 @@ type TokenSource interface {
 	GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error)
 }
 
-// Manager gives the access to clusters by asking Resource Manager: where their API server is, to
+// ResourceManager gives the access to clusters by asking Resource Manager: where their API server is, to
 // which the provider shows tokens of its own identity.
-type Manager struct {
+type ResourceManager struct {
 	// Clusters makes a client of Resource Manager for a subscription.
 	Clusters func(subscription string) (*armcontainerservice.ManagedClustersClient, error)
 	Tokens   TokenSource
@@ -63,7 +63,7 @@ var errStatic = errors.New("the cluster does not take tokens of Entra ID, and th
 	"allow its administrator's credentials")
 
 // Access implements Source.
-func (m *Manager) Access(ctx context.Context, c flexnode.Cluster, again bool) (Access, error) {
+func (m *ResourceManager) Access(ctx context.Context, c flexnode.Cluster, again bool) (Access, error) {
 	key := arm.Key(c.ID)
 	m.mu.Lock()
 	known, ok := m.known[key]
@@ -90,7 +90,7 @@ func (m *Manager) Access(ctx context.Context, c flexnode.Cluster, again bool) (A
 
 // ask asks Resource Manager for the kubeconfig of users, of which only the server and its CA are
 // used if users have to show tokens.
-func (m *Manager) ask(ctx context.Context, clusterID string) (Access, error) {
+func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, error) {
 	id, err := arm.Parse(clusterID)
 	if err != nil {
 		return Access{}, err
@@ -125,7 +125,7 @@ func (m *Manager) ask(ctx context.Context, clusterID string) (Access, error) {
 }
 
 // user is the access with the provider's own tokens.
-func (m *Manager) user(found []*armcontainerservice.CredentialResult) (Access, error) {
+func (m *ResourceManager) user(found []*armcontainerservice.CredentialResult) (Access, error) {
 	text, cluster, user, err := first(found)
 	if err != nil {
 		return Access{}, err

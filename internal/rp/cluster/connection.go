@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -23,6 +24,8 @@ type Connection struct {
 	// ServerURL and CA (PEM) are what nodes are told.
 	ServerURL string
 	CA        []byte
+	// Version asks for the API server's version; nil asks Watches. Fakes of client-go cannot.
+	Version func(ctx context.Context) (string, error)
 
 	fingerprint string
 	doubtful    *atomic.Bool
