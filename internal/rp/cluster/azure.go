@@ -29,8 +29,8 @@ type TokenSource interface {
 	GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error)
 }
 
-// ResourceManager gives the access to clusters by asking Resource Manager: where their API server is, to
-// which the provider shows tokens of its own identity.
+// ResourceManager gives the access to clusters by asking Azure where their API server is, to which
+// the provider shows tokens of its own identity.
 type ResourceManager struct {
 	// Clusters makes a client of Resource Manager for a subscription.
 	Clusters func(subscription string) (*armcontainerservice.ManagedClustersClient, error)
@@ -59,11 +59,13 @@ const (
 )
 
 // errStatic is a cluster that only static credentials open, which the operator has not allowed.
-var errStatic = errors.New("the cluster does not take tokens of Entra ID, and the settings do not " +
-	"allow its administrator's credentials")
+var errStatic = errors.New("the cluster does not take tokens of Entra ID, and the settings do " +
+	"not allow its administrator's credentials")
 
 // Access implements Source.
-func (m *ResourceManager) Access(ctx context.Context, c flexnode.Cluster, again bool) (Access, error) {
+func (m *ResourceManager) Access(
+	ctx context.Context, c flexnode.Cluster, again bool,
+) (Access, error) {
 	key := arm.Key(c.ID)
 	m.mu.Lock()
 	known, ok := m.known[key]

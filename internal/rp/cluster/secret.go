@@ -82,6 +82,7 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 	if !split {
 		secret = token
 	}
+	expires := c.Expires.UTC().Format(time.RFC3339)
 	marks := w.marks()
 	marks[credentialLabel] = labelOf(key)
 	return &corev1.Secret{
@@ -93,7 +94,7 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 		Data: map[string][]byte{
 			bootstrap.BootstrapTokenIDKey:                          []byte(c.TokenID),
 			bootstrap.BootstrapTokenSecretKey:                      []byte(secret),
-			bootstrap.BootstrapTokenExpirationKey:                  []byte(c.Expires.UTC().Format(time.RFC3339)),
+			bootstrap.BootstrapTokenExpirationKey:                  []byte(expires),
 			bootstrap.BootstrapTokenUsagePrefix + "authentication": []byte("true"),
 			bootstrap.BootstrapTokenExtraGroupsKey:                 []byte(TokenGroup),
 			bootstrap.BootstrapTokenDescriptionKey:                 []byte("flexNodeConfig " + c.Node),
