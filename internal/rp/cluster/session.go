@@ -52,6 +52,7 @@ func (w *worker) keepConnected(ctx context.Context) {
 			end()
 			present, end = nil, func() {}
 			w.noteFailure(ctx, err)
+		case errors.Is(err, errGone): // the work ends when the owner is told
 		case err != nil && present == nil:
 			w.noteFailure(ctx, err)
 		case err != nil: // such as a file that is being replaced

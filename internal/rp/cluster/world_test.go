@@ -334,10 +334,19 @@ func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) erro
 			last = &r
 		}
 	}
-	decision, problems := flexnode.Decide(flexnode.Put{
+	ask := flexnode.Put{
 		ID: clusterID + "/flexNodeConfig/" + name, Desired: d, URL: true, At: time.Now(),
 		NewUID: uuid.NewString(), Renderer: "test",
-	}, old, last, nil, parent, flexnode.Secret{})
+	}
+	decision, problems := flexnode.Decide(ask, old, last, nil, parent, flexnode.Secret{})
+	if p := cluster.Value.Properties; decision.NeedsSubnet {
+		slot, subnet, _ := flexnode.Slot(keyOf(clusterID), key, p.PodCIDR, p.NodeCIDRMask, 0)
+		if err := w.store.PodCIDRs.Put(v, slot, key); err != nil {
+			return err
+		}
+		ask.Subnet = subnet
+		decision, problems = flexnode.Decide(ask, old, last, nil, parent, flexnode.Secret{})
+	}
 	if len(problems) > 0 {
 		return problems
 	}
