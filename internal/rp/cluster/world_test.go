@@ -74,6 +74,7 @@ type world struct {
 	manager     *Manager
 	source      *fakeSource
 	audit       *lines
+	owned       map[string]owner
 }
 
 // lines takes a log.
@@ -255,14 +256,17 @@ func (w *world) own(key string) (*fakeOwner, func()) {
 	revision := must(w.store.Commit(context.Background(), nil,
 		[]store.Write{{Key: row, Value: []byte(uuid.NewString())}}))
 	o := &fakeOwner{fence: store.Condition{Key: row, Revision: revision}, lost: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.Background())
 	m := w.manager
+	if w.owned == nil {
+		w.owned = map[string]owner{}
+	}
+	w.owned[key] = o
 	unsubscribe := w.index.Subscribe(m.changed)
-	m.assign(ctx, map[string]owner{key: o})
+	m.assign(context.Background(), w.owned)
 	end := sync.OnceFunc(func() {
 		unsubscribe()
-		m.assign(ctx, nil)
-		cancel()
+		delete(w.owned, key)
+		m.assign(context.Background(), w.owned)
 	})
 	w.t.Cleanup(end)
 	return o, end
