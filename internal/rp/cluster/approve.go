@@ -269,7 +269,7 @@ func (w *worker) answer(
 	if !w.owner.Valid() {
 		return errNotOwner
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
 	answered := csr.DeepCopy()
 	answered.Status.Conditions = append(answered.Status.Conditions,

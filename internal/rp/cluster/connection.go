@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // Connection is the clients of one cluster, made of one access. It is never changed: another access
@@ -37,6 +39,11 @@ func (c *Connection) Doubtful() bool { return c.doubtful != nil && c.doubtful.Lo
 
 // requestTimeout bounds one request to a cluster; watches are not bounded by it.
 const requestTimeout = 10 * time.Second
+
+// effectTimeout bounds one request that changes something in a cluster. It ends before another
+// replica can own the cluster. A request that was cut short may have been carried out: it is done
+// again, and finds that.
+const effectTimeout = store.OwnerMargin
 
 // The limits of the client that makes and deletes Secrets, per second.
 const secretsQPS, secretsBurst = 50, 100

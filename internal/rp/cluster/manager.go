@@ -7,6 +7,7 @@ package cluster
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -65,6 +66,9 @@ const checkInterval = 5 * time.Second
 // Run works until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	defer m.Index.Subscribe(m.changed)()
+	var sweeping sync.WaitGroup
+	defer sweeping.Wait()
+	sweeping.Go(func() { m.sweep(ctx) })
 	defer m.assign(ctx, nil)
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
@@ -80,6 +84,22 @@ func (m *Manager) Run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-m.Membership.Changed():
 		case <-tick.C:
+		}
+	}
+}
+
+// sweepInterval is the mean time between two sweeps of a replica.
+const sweepInterval = 10 * time.Minute
+
+// sweep removes, now and then, what is left of credentials that no cluster or row stands behind.
+func (m *Manager) sweep(ctx context.Context) {
+	for {
+		wait(ctx, sweepInterval/2+rand.N(sweepInterval))
+		if ctx.Err() != nil {
+			return
+		}
+		if err := m.Credentials.Sweep(ctx); err != nil && ctx.Err() == nil {
+			m.Log.Warn("cannot sweep the credentials", slog.Any("error", err))
 		}
 	}
 }

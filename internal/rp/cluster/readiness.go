@@ -86,6 +86,13 @@ func (r *readiness) ring() {
 	}
 }
 
+// ringAgain has what was noted be compared later.
+func (r *readiness) ringAgain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ring()
+}
+
 // take is what is to be compared.
 func (r *readiness) take() (nodes []string, all bool) {
 	r.mu.Lock()
@@ -113,7 +120,10 @@ func (w *worker) keepReadiness(ctx context.Context) {
 		wait(ctx, readinessPause)
 		if s, err := w.use(); err == nil && s.nodesKnown.Load() {
 			w.compareReadiness(ctx, s)
-		} // else all are noted when the Nodes are known
+			continue
+		}
+		wait(ctx, readinessPause)
+		w.readiness.ringAgain()
 	}
 }
 

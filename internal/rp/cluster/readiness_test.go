@@ -150,7 +150,7 @@ func TestReadyIsWrittenInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), newFakeCluster("factory")
 		w.register(factoryID, c)
-		const nodes = 300
+		const nodes = 150
 		for i := range nodes {
 			name := fmt.Sprintf("edge-%d", i)
 			w.put(factoryID, name, api.Desired{KubernetesAuth: api.KubernetesAuth{}})

@@ -57,19 +57,17 @@ func (t tokens) Ensure(
 	if err != nil {
 		return false, err
 	}
-	secrets := s.connection.Secrets
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	secrets := s.connection.Secrets.CoreV1().Secrets(metav1.NamespaceSystem)
+	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	_, err = secrets.CoreV1().Secrets(metav1.NamespaceSystem).
-		Create(ctx, t.w.secret(c, key, token), metav1.CreateOptions{})
+	_, err = secrets.Create(ctx, t.w.secret(c, key, token), metav1.CreateOptions{})
 	if err == nil {
 		return false, nil
 	}
 	if !apierrors.IsAlreadyExists(err) {
 		return false, fmt.Errorf("cannot make a bootstrap token: %w", err)
 	}
-	there, err := secrets.CoreV1().Secrets(metav1.NamespaceSystem).
-		Get(ctx, bootstrap.BootstrapTokenSecretPrefix+c.TokenID, metav1.GetOptions{})
+	there, err := secrets.Get(ctx, bootstrap.BootstrapTokenSecretPrefix+c.TokenID, metav1.GetOptions{})
 	if err != nil {
 		return false, fmt.Errorf("cannot read a bootstrap token: %w", err)
 	}
@@ -127,7 +125,7 @@ func (t tokens) Remove(ctx context.Context, c store.Credential, key string) erro
 		return nil
 	}
 	if err == nil {
-		err = deleteSecret(ctx, s.connection.Secrets, there)
+		err = t.w.deleteSecret(ctx, s.connection.Secrets, there)
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cannot delete a bootstrap token: %w", err)
@@ -136,7 +134,14 @@ func (t tokens) Remove(ctx context.Context, c store.Credential, key string) erro
 }
 
 // deleteSecret deletes a Secret, if it is still the one that was read.
-func deleteSecret(ctx context.Context, client kubernetes.Interface, s *corev1.Secret) error {
+func (w *worker) deleteSecret(
+	ctx context.Context, client kubernetes.Interface, s *corev1.Secret,
+) error {
+	if !w.owner.Valid() {
+		return errNotOwner
+	}
+	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
+	defer cancel()
 	err := client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID}})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -197,11 +202,8 @@ func (w *worker) removeOrphan(
 	if stands, err := w.Credentials.Stands(ctx, key, id); err != nil || stands {
 		return err
 	}
-	if !w.owner.Valid() {
-		return errNotOwner
-	}
 	w.Audit.Warn("bootstrap token without a credential deleted", "cluster", w.key, "secret", s.Name)
-	if err := deleteSecret(ctx, client, s); err != nil {
+	if err := w.deleteSecret(ctx, client, s); err != nil {
 		return fmt.Errorf("cannot delete a bootstrap token: %w", err)
 	}
 	w.did("orphan gone")

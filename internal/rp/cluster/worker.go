@@ -159,8 +159,10 @@ func (w *worker) handle(ctx context.Context, q queue, t task) {
 	case errors.Is(err, errUnreachable):
 		q.Forget(t)
 		w.park(t)
-	case errors.Is(err, store.ErrFenced), errors.Is(err, errNotOwner):
+	case errors.Is(err, store.ErrFenced):
 		q.Forget(t) // its next owner does it
+	case errors.Is(err, errNotOwner): // perhaps only the store is slow
+		q.AddRateLimited(t)
 	case err != nil:
 		w.log.Warn("a task has failed and is tried again", "task", t.kind, "key", t.key,
 			slog.Any("error", err))
