@@ -22,7 +22,9 @@ type replica struct {
 }
 
 // join makes another replica that takes part in the work.
-func joinReplica(t *testing.T, w *world, memory *store.Memory, keys seal.Ring, name string) *replica {
+func joinReplica(
+	t *testing.T, w *world, memory *store.Memory, keys seal.Ring, name string,
+) *replica {
 	t.Helper()
 	r := &replica{memory: memory,
 		world: &world{t: t, audit: w.audit, source: w.source}}

@@ -26,7 +26,9 @@ import (
 func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
 // csr is what kubelet asks with a token.
-func csr(name, tokenID, node string, key *ecdsa.PrivateKey) *certificates.CertificateSigningRequest {
+func csr(
+	name, tokenID, node string, key *ecdsa.PrivateKey,
+) *certificates.CertificateSigningRequest {
 	der := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
 	}, key))
