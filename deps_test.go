@@ -41,6 +41,10 @@ var rules = []struct {
 	}, []string{"os/exec"}},
 	{"internal/rp/oldstore", []string{"api/flexnode/v20260501preview", "internal/rp/seal"},
 		[]string{"os/exec", "net/http"}},
+	{"internal/rp/cluster", []string{
+		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/credential",
+		"internal/rp/flexnode", "internal/rp/store",
+	}, []string{"os/exec"}},
 	{"internal/rp/seal", nil, []string{"os/exec", "net", "net/http"}},
 	{"internal/rp/service", []string{
 		"docs/api", "internal/rp", "internal/rp/seal", "internal/rp/oldstore",
