@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,14 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 )
-
-// matches makes a check of a regular expression that must match the whole value.
-func matches(pattern string) func(string) bool {
-	// Compiled when it is used: most settings of a configuration are not set.
-	return func(s string) bool {
-		return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString(s)
-	}
-}
 
 func oneOf(values ...string) func(string) bool {
 	return func(s string) bool { return slices.Contains(values, s) }
@@ -59,8 +50,10 @@ func parseURL(s string) (*url.URL, bool) {
 	if port == "" && strings.HasSuffix(u.Host, ":") || port != "" && !between(1, 65535)(port) {
 		return nil, false
 	}
-	return u, regexp.MustCompile(`\A[A-Za-z0-9._~/%+@:=-]*\z`).MatchString(u.EscapedPath())
+	return u, isURLPath(u.EscapedPath())
 }
+
+var isURLPath = matches(`[A-Za-z0-9._~/%+@:=-]*`)
 
 // isHTTPS tells whether s is an https URL without user.
 func isHTTPS(s string) bool {
@@ -106,5 +99,7 @@ func isNodeIP(s string) bool {
 
 // isAbs tells whether s is a clean absolute path of characters that need no quoting anywhere.
 func isAbs(s string) bool {
-	return matches(`/[A-Za-z0-9._+@/-]+`)(s) && path.Clean(s) == s
+	return isPath(s) && path.Clean(s) == s
 }
+
+var isPath = matches(`/[A-Za-z0-9._+@/-]+`)

@@ -61,19 +61,24 @@ func names(v reflect.Value) []string {
 	return list
 }
 
-// text is a setting as its rule reads it, and shown as its problem shows it.
-func (l leaf) text() (text, shown string) {
+// text is a setting as its rule reads it.
+func (l leaf) text() string {
 	switch l.value.Kind() {
 	case reflect.Int, reflect.Int64:
-		n := strconv.FormatInt(l.value.Int(), 10)
-		return n, n
+		return strconv.FormatInt(l.value.Int(), 10)
 	case reflect.Bool:
-		b := strconv.FormatBool(l.value.Bool())
-		return b, b
+		return strconv.FormatBool(l.value.Bool())
 	}
-	text = l.value.String()
-	if l.value.Type() == reflect.TypeFor[Secret]() {
-		return text, redacted
+	return l.value.String()
+}
+
+// shown is a setting as its problem shows it.
+func (l leaf) shown() string {
+	switch {
+	case l.value.Kind() != reflect.String:
+		return l.text()
+	case l.value.Type() == reflect.TypeFor[Secret]():
+		return redacted
 	}
-	return text, show(text)
+	return show(l.value.String())
 }

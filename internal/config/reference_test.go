@@ -111,7 +111,7 @@ func shownDefaults() map[string]string {
 		if l.value.Kind() == reflect.Map {
 			continue
 		}
-		if text, json := l.text(); text != "" && text != "0" {
+		if text, json := l.text(), l.shown(); text != "" && text != "0" {
 			shown[l.path] = "`" + json + "`"
 		}
 	}

@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -57,11 +56,17 @@ func isKubernetesVersion(s string) bool {
 	return ok && v.major == 1 && v.minor >= oldestMinor
 }
 
+var (
+	aSemver        = expression(`\A` + semver + `\z`)
+	aServerVersion = expression(
+		`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[^0-9.].*)?\z`)
+)
+
 // version is the numbers of a semantic version.
 type version struct{ major, minor, patch int }
 
 func parseVersion(s string) (version, bool) {
-	m := regexp.MustCompile(`\A` + semver + `\z`).FindStringSubmatch(s)
+	m := aSemver().FindStringSubmatch(s)
 	if m == nil {
 		return version{}, false
 	}
@@ -80,8 +85,7 @@ func numbers(match []string) version {
 // serverVersion reads what an API server says of itself, which vendors spell differently:
 // v1.34.4, 1.34.4+build, 1.34.
 func serverVersion(s string) (version, bool) {
-	m := regexp.MustCompile(`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[^0-9.].*)?\z`).
-		FindStringSubmatch(s)
+	m := aServerVersion().FindStringSubmatch(s)
 	if m == nil {
 		return version{}, false
 	}

@@ -37,9 +37,9 @@ func keepUnknown(before, data []byte, t reflect.Type) []byte {
 		field, known := names[name]
 		present, there := now[name]
 		switch {
-		case !known:
+		case !known && !there:
 			now[name], changed = value, true
-		case there:
+		case known && there:
 			if kept := keepUnknown(value, present, field); !bytes.Equal(kept, present) {
 				now[name], changed = kept, true
 			}
@@ -73,11 +73,13 @@ func members(t reflect.Type) map[string]reflect.Type {
 	names := map[string]reflect.Type{}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		tag := f.Tag.Get("json")
+		name, _, _ := strings.Cut(tag, ",")
 		switch {
-		case name == "-" || !f.IsExported():
-		case f.Anonymous && name == "":
+		case tag == "-":
+		case f.Anonymous && name == "" && embeds(f.Type): // also one that is not exported
 			maps.Copy(names, members(f.Type))
+		case !f.IsExported():
 		case name == "":
 			names[f.Name] = f.Type
 		default:
@@ -88,10 +90,18 @@ func members(t reflect.Type) map[string]reflect.Type {
 	return names
 }
 
+// embeds tells whether an embedded type's fields are the outer struct's.
+func embeds(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Struct
+}
+
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
-// packer makes the encoder and decoder of packed tables, once.
-var packer = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
+// codec makes the encoder and decoder of packed tables, once.
+var codec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(2),
 		zstd.WithEncoderCRC(false), zstd.WithWindowSize(64<<10), zstd.WithLowerEncoderMem(true))
 	if err != nil {
@@ -105,11 +115,11 @@ var packer = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 })
 
 func pack(data []byte) []byte {
-	encoder, _ := packer()
+	encoder, _ := codec()
 	return encoder.EncodeAll(data, make([]byte, 0, len(data)/2))
 }
 
 func unpack(data []byte) ([]byte, error) {
-	_, decoder := packer()
+	_, decoder := codec()
 	return decoder.DecodeAll(data, nil)
 }

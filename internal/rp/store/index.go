@@ -2,73 +2,143 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // Index is a replica's copy of the indexed tables, kept by following the store. Polls and lists are
-// answered from it, so that they cost the store nothing; it is a little behind the store.
-type Index struct{}
+// answered from it, so that they cost the store nothing; it is a little behind the store. Who reads
+// it takes no lock: each batch of changes makes a new snapshot, which shares with the one before
+// what has not changed.
+type Index struct {
+	store    *Store
+	packer   packer
+	snapshot atomic.Pointer[snapshot]
+	// heard is when the store was last heard of, in Unix nanoseconds.
+	heard atomic.Int64
+	// seen is told each row of Seen.
+	seen func(key string, value []byte)
+
+	mu    sync.Mutex // of what follows
+	tally tally
+	sees  []*func(table, key string)
+
+	writing sync.Mutex // of the one that makes snapshots
+}
 
 // NewIndex returns an empty index; Load fills it.
-func NewIndex(s *Store) *Index { panic("not written yet") }
-
-// Load reads all indexed rows.
-func (x *Index) Load(ctx context.Context) error { panic("not written yet") }
-
-// Follow keeps the index up to date until ctx ends. say is told of each break.
-func (x *Index) Follow(ctx context.Context, say func(error)) { panic("not written yet") }
-
-// Age is how long ago the store was last heard of.
-func (x *Index) Age() time.Duration { panic("not written yet") }
-
-// Revision is how far the index is.
-func (x *Index) Revision() int64 { panic("not written yet") }
-
-// Poll is what a conditional GET of a node needs.
-type Poll struct {
-	UID, ETag        string
-	Identity, Former string
-	State            string // provisioningState, "" is Succeeded
-	// Joining tells that there is a credential to join with: the first authenticated poll may
-	// consume it.
-	Joining bool
+func NewIndex(s *Store) *Index {
+	x := &Index{store: s, packer: newPacker(), tally: newTally()}
+	x.snapshot.Store(newSnapshot())
+	return x
 }
 
-// Poll tells of a node, by its key.
-func (x *Index) Poll(nodeKey string) (Poll, bool) { panic("not written yet") }
-
-// Node is a node, by its key.
-func (x *Index) Node(key string) (Row[flexnode.Node], error) { panic("not written yet") }
-
-// Status is what is said of a node, by its key.
-func (x *Index) Status(key string) (Row[flexnode.Status], error) { panic("not written yet") }
-
-// Cluster is a cluster, by its key.
-func (x *Index) Cluster(key string) (Row[flexnode.Cluster], error) { panic("not written yet") }
-
-// Subscription is the state of a subscription, by its id in lower case; "" if it is not known.
-func (x *Index) Subscription(id string) string { panic("not written yet") }
-
-// Nodes returns up to limit nodes after a key among those whose keys begin with a prefix, and
-// whether there are more.
-func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bool, error) {
-	panic("not written yet")
+// Load reads all indexed rows. Rows that the index has already in the same revision are kept, so
+// that loading again costs no second copy of them.
+func (x *Index) Load(ctx context.Context) error {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	for {
+		err := x.load(ctx)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, ErrCompacted) { // while it was read: from the beginning then
+			return fmt.Errorf("cannot load the index: %w", err)
+		}
+	}
 }
 
-// Clusters is as Nodes for clusters.
-func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluster], bool, error) {
-	panic("not written yet")
+func (x *Index) load(ctx context.Context) error {
+	d := x.draft()
+	after, at := "", int64(0)
+	for {
+		page, err := x.store.Scan(ctx, indexed, after, scanPage, at)
+		if err != nil {
+			return err
+		}
+		at = page.Revision
+		last := ""
+		if page.More {
+			last = page.KVs[len(page.KVs)-1].Key
+		}
+		d.merge(page.KVs, after, last)
+		if after = last; last == "" {
+			x.publish(d, at)
+			return nil
+		}
+	}
 }
 
-// Stale returns keys of up to limit nodes of a cluster that were not rendered with these facts and
-// did not fail.
-func (x *Index) Stale(clusterKey, facts string, limit int) []string { panic("not written yet") }
+// Follow keeps the index up to date until ctx ends: it goes on from the last change that it has
+// seen, and loads again only what the store does not keep any more. say is told of each break.
+func (x *Index) Follow(ctx context.Context, say func(error)) {
+	for {
+		err := x.store.Follow(ctx, indexed, x.Revision(), x.apply)
+		if ctx.Err() == nil && errors.Is(err, ErrCompacted) {
+			say(fmt.Errorf("cannot follow the store, all is loaded again: %w", err))
+			if err = x.Load(ctx); err == nil {
+				continue
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("the connection has ended")
+		}
+		say(fmt.Errorf("cannot follow the store: %w", err))
+		pause(ctx, followPause/2+rand.N(followPause)) // replicas do not come back all at once
+	}
+}
 
-// Counts are the nodes by their state and by that of their Ready condition ("" if it is not known).
-func (x *Index) Counts() map[[2]string]int { panic("not written yet") }
+// apply makes a snapshot with changes.
+func (x *Index) apply(b Batch) {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	d := x.draft()
+	d.apply(b.Events)
+	x.publish(d, b.Revision)
+}
+
+// publish makes a draft the snapshot, and tells of its changes.
+func (x *Index) publish(d *draft, revision int64) {
+	d.next.revision = revision
+	x.snapshot.Store(d.next)
+	x.heard.Store(time.Now().UnixNano())
+	x.mu.Lock()
+	x.tally.add(d.change)
+	sees := x.sees
+	x.mu.Unlock()
+	for _, see := range sees {
+		for _, c := range d.changed {
+			(*see)(c.table, c.key)
+		}
+	}
+}
 
 // Subscribe has see called with the table ("nodes", "status", "clusters", "subscriptions") and the
 // key of each change, after the index has it. see must be quick. cancel ends it.
-func (x *Index) Subscribe(see func(table, key string)) (cancel func()) { panic("not written yet") }
+func (x *Index) Subscribe(see func(table, key string)) (cancel func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.sees = append(slices.Clone(x.sees), &see)
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.sees = slices.DeleteFunc(slices.Clone(x.sees), func(s *func(table, key string)) bool {
+			return s == &see
+		})
+	}
+}
+
+// Age is how long ago the store was last heard of.
+func (x *Index) Age() time.Duration { return time.Since(time.Unix(0, x.heard.Load())) }
+
+// Revision is how far the index is.
+func (x *Index) Revision() int64 { return x.snapshot.Load().revision }

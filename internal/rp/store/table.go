@@ -114,23 +114,42 @@ func (t Table[T]) List(ctx context.Context, prefix string) ([]Row[T], int64, err
 const scanPage = 1000
 
 // Sync calls see with every row below a prefix, and then with each change, until ctx ends. A row
-// that was deleted has revision 0. After the first reading, ready is called, once. When changes
-// are not kept any more it reads everything again, and tells what is gone.
+// that was deleted has revision 0. After the first reading, ready is called, once; if that reading
+// fails then Sync returns why. When changes are not kept any more it reads everything again, and
+// tells what differs and what is gone.
 func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), ready func()) error {
 	known := map[string]int64{}
-	for {
-		at, err := t.resync(ctx, prefix, known, see)
-		if err != nil {
-			return err
+	at, err := t.resync(ctx, prefix, known, see)
+	if err != nil {
+		return err
+	}
+	if ready != nil {
+		ready()
+	}
+	for ctx.Err() == nil {
+		err := t.follow(ctx, prefix, &at, known, see)
+		if errors.Is(err, ErrCompacted) {
+			var again int64
+			if again, err = t.resync(ctx, prefix, known, see); err == nil {
+				at = again
+				continue
+			}
 		}
-		if ready != nil {
-			ready()
-			ready = nil
-		}
-		err = t.follow(ctx, prefix, at, known, see)
-		if !errors.Is(err, ErrCompacted) {
-			return err
-		}
+		pause(ctx, followPause)
+	}
+	return nil
+}
+
+// followPause is the pause after the connection broke.
+const followPause = time.Second
+
+// pause waits, or less when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }
 
@@ -159,43 +178,26 @@ func (t Table[T]) resync(
 	return at, nil
 }
 
-// follow tells of changes after a revision. A break of the connection is no end: it goes on from
-// the last change.
+// follow tells of changes after a revision, which it moves on, until the connection breaks.
 func (t Table[T]) follow(
-	ctx context.Context, prefix string, at int64, known map[string]int64, see func(Row[T]),
+	ctx context.Context, prefix string, at *int64, known map[string]int64, see func(Row[T]),
 ) error {
-	for {
-		err := t.store.Follow(ctx, t.prefix+prefix, at, func(b Batch) {
-			for _, e := range b.Events {
-				key := strings.TrimPrefix(e.Key, t.prefix)
-				if e.Deleted {
-					delete(known, key)
-					see(Row[T]{Key: key})
-					continue
-				}
-				known[key] = e.Revision
-				if r, err := t.decode(key, e.KV); err == nil {
-					see(r)
-				}
+	return t.store.Follow(ctx, t.prefix+prefix, *at, func(b Batch) {
+		for _, e := range b.Events {
+			key := strings.TrimPrefix(e.Key, t.prefix)
+			if e.Deleted {
+				delete(known, key)
+				see(Row[T]{Key: key})
+				continue
 			}
-			at = b.Revision
-		})
-		if ctx.Err() != nil {
-			return nil
+			known[key] = e.Revision
+			if r, err := t.decode(key, e.KV); err == nil {
+				see(r)
+			}
 		}
-		if errors.Is(err, ErrCompacted) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(followPause):
-		}
-	}
+		*at = b.Revision
+	})
 }
-
-// followPause is the pause after a broken connection.
-const followPause = time.Second
 
 func (t Table[T]) decode(key string, kv KV) (Row[T], error) {
 	r := Row[T]{Key: key, Revision: kv.Revision}

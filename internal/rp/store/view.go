@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -27,21 +28,20 @@ const attempts = 20
 // after a pause, so it must have no other effects than on the view. ahead are keys that are read
 // together at first (Table.Key). what names the change for Store.Did. It returns the revision of
 // the change, 0 if decide has written nothing; an error of decide ends it. ErrConflict: others kept
-// changing the rows. After other errors it may be open whether it was written.
+// changing the rows. ErrFenced: a fence does not hold, nothing was written. After other errors it
+// may be open whether it was written.
 func (s *Store) Update(
 	ctx context.Context, what string, ahead []string, decide func(*View) error,
 ) (int64, error) {
 	for attempt := range attempts {
 		if attempt > 0 {
-			pause := time.Duration(1+rand.IntN(1<<min(attempt, 7))) * time.Millisecond
-			select {
-			case <-ctx.Done():
+			pause(ctx, time.Duration(1+rand.IntN(1<<min(attempt, 7)))*time.Millisecond)
+			if ctx.Err() != nil {
 				return 0, ctx.Err()
-			case <-time.After(pause):
 			}
 		}
 		revision, err := s.try(ctx, ahead, decide)
-		if errors.Is(err, ErrConflict) {
+		if errors.Is(err, errAgain) {
 			continue
 		}
 		if err == nil && revision != 0 && s.Did != nil {
@@ -63,7 +63,7 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 	if len(v.writes) == 0 {
 		return 0, nil
 	}
-	conditions := v.fences
+	conditions := slices.Clone(v.fences)
 	for key, kv := range v.read {
 		conditions = append(conditions, Condition{key, kv.Revision})
 	}
@@ -72,10 +72,41 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 		writes = append(writes, v.writes[key])
 	}
 	revision, err := s.Commit(ctx, conditions, writes)
-	if err != nil && !errors.Is(err, ErrConflict) {
+	switch {
+	case errors.Is(err, ErrConflict):
+		return 0, v.conflict()
+	case err != nil:
 		return 0, fmt.Errorf("cannot write to the store: %w", err)
 	}
-	return revision, err
+	return revision, nil
+}
+
+// ErrFenced is a change whose fence does not hold (View.Fence): it was not written, and would not
+// be if it were decided again.
+var ErrFenced = errors.New("this replica may not make the change any more")
+
+// errAgain is a change that is to be decided again.
+var errAgain = errors.New("internal error: to be decided again")
+
+// conflict is ErrFenced if a fence is why the change was not written, else errAgain.
+func (v *View) conflict() error {
+	if len(v.fences) == 0 {
+		return errAgain
+	}
+	keys := make([]string, 0, len(v.fences))
+	for _, f := range v.fences {
+		keys = append(keys, f.Key)
+	}
+	got, _, err := v.store.Read(v.ctx, keys...)
+	if err != nil {
+		return fmt.Errorf("cannot read from the store: %w", err)
+	}
+	for _, f := range v.fences {
+		if got[f.Key].Revision != f.Revision {
+			return ErrFenced
+		}
+	}
+	return errAgain
 }
 
 // Ahead reads keys together, those that have not been read yet.
@@ -103,7 +134,7 @@ func (v *View) Ahead(keys ...string) error {
 func (v *View) Context() context.Context { return v.ctx }
 
 // Fence has the change depend on something that was read before it, such as being the owner of a
-// cluster.
+// cluster: unlike what was read within the view, it is not read again.
 func (v *View) Fence(c Condition) { v.fences = append(v.fences, c) }
 
 // get returns what a key is, within the view.

@@ -1,0 +1,60 @@
+package flexnode
+
+import (
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// Refresh renders a node again after the facts of its cluster have changed: nothing but that layer
+// is replaced. A node that was never rendered is resolved and rendered, or Failed with a Reason. It
+// is Updating or Creating then if it has a credential that its machine waits for. The revision is
+// nil when there is no new one.
+func Refresh(
+	n Node, last *Revision, parent Parent, at time.Time, renderer string,
+) (Node, *Revision) {
+	if parent.FactsLayer == nil {
+		return n, nil
+	}
+	if last == nil {
+		return n.resolve(parent, at, renderer)
+	}
+	facts := ContentID(parent.FactsLayer)
+	if last.Facts == facts {
+		return n, nil
+	}
+	r := *last
+	r.Version = NextVersion(max(n.Revision, last.Version), at)
+	r.Facts, r.Created, r.By, r.Why, r.Renderer = facts, at.UTC(), "", "facts", renderer
+	n.identify(parent.tenant())
+	n.point(r)
+	return n, &r
+}
+
+// resolve renders a node for the first time, once its cluster is known.
+func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revision) {
+	c := chooser{
+		want: n.Desired.Versions, table: components(),
+		server: parent.Cluster.Properties.KubernetesVersion,
+	}
+	versions, problems := c.choose()
+	next := n
+	next.Chosen.Versions = versions
+	if len(problems) == 0 {
+		problems = checkNode(next, parent)
+	}
+	if len(problems) > 0 {
+		n.State, n.Reason = api.Failed, problems[0].Message
+		return n, nil
+	}
+	next.identify(parent.tenant())
+	next.Reason = ""
+	if next.Credential == "" || next.State == api.Failed {
+		next.State = ""
+	}
+	r := next.render(parent, Revision{
+		Version: NextVersion(max(n.Revision, n.Floor), at), Created: at.UTC(), Why: "put",
+		By: n.SystemData.LastModifiedBy, Renderer: renderer,
+	})
+	return next, r
+}

@@ -1,0 +1,198 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// Etcd is a Backend in etcd: one in this process (Open), or a cluster outside it (Dial).
+type Etcd struct {
+	client *clientv3.Client
+	server *embed.Etcd // nil for a cluster outside
+	lock   *os.File    // of the data directory
+	full   atomic.Bool // what the last commit said
+
+	followers followers
+}
+
+var _ Backend = (*Etcd)(nil)
+
+// maxBytes is how large the writes of a commit may be: etcd takes requests of 1.5 MiB
+// (--max-request-bytes), in which each operation has some bytes more.
+const maxBytes = 1400 << 10
+
+// Read implements Backend. More keys than a transaction takes are read with several, at the
+// revision of the first.
+func (e *Etcd) Read(ctx context.Context, keys ...string) (map[string]KV, int64, error) {
+	got := make(map[string]KV, len(keys))
+	revision, err := e.readAt(ctx, keys[:min(len(keys), MaxWrites)], 0, got)
+	for next := MaxWrites; err == nil && next < len(keys); next += MaxWrites {
+		_, err = e.readAt(ctx, keys[next:min(len(keys), next+MaxWrites)], revision, got)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return got, revision, nil
+}
+
+// readAt reads keys at a revision, 0 is now, and returns the present revision.
+func (e *Etcd) readAt(
+	ctx context.Context, keys []string, at int64, into map[string]KV,
+) (int64, error) {
+	ops := make([]clientv3.Op, 0, len(keys))
+	for _, key := range keys {
+		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(at)))
+	}
+	if len(ops) == 0 { // the revision is still asked for
+		ops = append(ops, clientv3.OpGet(root, clientv3.WithCountOnly()))
+	}
+	response, err := e.client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return 0, translate(err)
+	}
+	for _, r := range response.Responses {
+		for _, kv := range r.GetResponseRange().Kvs {
+			into[string(kv.Key)] = KV{string(kv.Key), kv.Value, kv.ModRevision, kv.CreateRevision}
+		}
+	}
+	return response.Header.Revision, nil
+}
+
+// Commit implements Backend.
+func (e *Etcd) Commit(
+	ctx context.Context, conditions []Condition, writes []Write,
+) (int64, error) {
+	if len(conditions) > MaxWrites || len(writes) > MaxWrites || size(writes) > maxBytes {
+		return 0, ErrTooLarge
+	}
+	compares := make([]clientv3.Cmp, 0, len(conditions))
+	for _, c := range conditions {
+		compares = append(compares,
+			clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision))
+	}
+	ops := make([]clientv3.Op, 0, len(writes))
+	for _, w := range writes {
+		ops = append(ops, operation(w))
+	}
+	response, err := e.client.Txn(ctx).If(compares...).Then(ops...).Commit()
+	if err != nil {
+		err = translate(err)
+		if errors.Is(err, ErrFull) {
+			e.full.Store(true)
+		}
+		return 0, err
+	}
+	if !response.Succeeded {
+		return 0, ErrConflict
+	}
+	if grows(writes) {
+		e.full.Store(false)
+	}
+	return response.Header.Revision, nil
+}
+
+func size(writes []Write) int {
+	n := 0
+	for _, w := range writes {
+		n += len(w.Key) + len(w.Value)
+	}
+	return n
+}
+
+// grows tells whether there are writes that a full store refuses; it takes deletions.
+func grows(writes []Write) bool {
+	for _, w := range writes {
+		if !w.Delete {
+			return true
+		}
+	}
+	return false
+}
+
+func operation(w Write) clientv3.Op {
+	if w.Delete {
+		return clientv3.OpDelete(w.Key)
+	}
+	if w.Lease != 0 {
+		return clientv3.OpPut(w.Key, string(w.Value), clientv3.WithLease(clientv3.LeaseID(w.Lease)))
+	}
+	return clientv3.OpPut(w.Key, string(w.Value))
+}
+
+// Scan implements Backend.
+func (e *Etcd) Scan(
+	ctx context.Context, prefix, after string, limit int, at int64,
+) (Page, error) {
+	from := prefix
+	if after >= prefix {
+		from = after + "\x00"
+	}
+	got, err := e.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)),
+		clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))
+	if err != nil {
+		return Page{}, translate(err)
+	}
+	page := Page{More: got.More, Revision: at}
+	if at == 0 {
+		page.Revision = got.Header.Revision
+	}
+	page.KVs = make([]KV, 0, len(got.Kvs))
+	for _, kv := range got.Kvs {
+		page.KVs = append(page.KVs,
+			KV{string(kv.Key), kv.Value, kv.ModRevision, kv.CreateRevision})
+	}
+	return page, nil
+}
+
+// Snapshot implements Backend. What it writes is a file for Restore, with its checksum.
+func (e *Etcd) Snapshot(ctx context.Context, to io.Writer) error {
+	from, err := e.client.Snapshot(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot take a snapshot of the store: %w", translate(err))
+	}
+	_, err = io.Copy(to, from)
+	if err := errors.Join(err, from.Close()); err != nil {
+		return fmt.Errorf("cannot take a snapshot of the store: %w", err)
+	}
+	return nil
+}
+
+// Compact implements Backend.
+func (e *Etcd) Compact(ctx context.Context, revision int64) error {
+	_, err := e.client.Compact(ctx, revision)
+	return translate(err)
+}
+
+// Close implements Backend. An etcd in this process is stopped.
+func (e *Etcd) Close() error {
+	err := e.client.Close()
+	if errors.Is(err, context.Canceled) { // as it says after it was closed
+		err = nil
+	}
+	if e.server == nil {
+		return err
+	}
+	e.server.Close()
+	return errors.Join(err, e.lock.Close())
+}
+
+// translate makes the errors of a Backend of etcd's.
+func translate(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return ErrCompacted
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return ErrFull
+	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return ErrTooLarge
+	}
+	return err
+}
