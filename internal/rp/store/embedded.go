@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
@@ -123,7 +123,7 @@ func Restore(path, dir string) error {
 		return fmt.Errorf("cannot make the data directory: %w", err)
 	}
 	address := peer()
-	err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+	err := etcdutl.NewV3(zap.NewNop()).Restore(etcdutl.RestoreConfig{
 		SnapshotPath: path, OutputDataDir: into, Name: member, PeerURLs: []string{address.String()},
 		InitialCluster:      member + "=" + address.String(),
 		InitialClusterToken: embed.NewConfig().InitialClusterToken,

@@ -9,7 +9,7 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 )
 
@@ -63,7 +63,7 @@ func Backup(ctx context.Context, from External, path string) error {
 	var errs []error
 	for _, endpoint := range from.Endpoints {
 		config.Endpoints = []string{endpoint} // a snapshot is one member's
-		if _, err = snapshot.NewV3(zap.NewNop()).Save(ctx, config, path); err == nil {
+		if _, err = etcdutl.NewV3(zap.NewNop()).Save(ctx, config, path); err == nil {
 			return os.Chmod(path, 0o600)
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", endpoint, err))
