@@ -23,7 +23,7 @@ type API struct {
 	// Index is this replica's copy of nodes and clusters, from which polls and lists are answered.
 	Index *store.Index
 	// Seen is when nodes were last heard of.
-	Seen *store.Seen
+	Seen Liveness
 	// Credentials are what machines join with.
 	Credentials *credential.Service
 	// Keys sign page tokens.
@@ -51,6 +51,13 @@ type API struct {
 	once     sync.Once
 	defaults []byte   // layer, once it was asked for
 	heardOf  sync.Map // of node key: when heard has told of it
+}
+
+// Liveness is when the agents of nodes were last heard of, by the keys of the nodes.
+type Liveness interface {
+	Note(nodeKey string, now time.Time)
+	// Last is zero for one that was never heard of.
+	Last(nodeKey string) time.Time
 }
 
 // CallerTimeout is how long a caller waits for what a cluster's reconciler has to do; what has not

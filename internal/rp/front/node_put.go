@@ -183,6 +183,9 @@ func (p *put) write(
 	}
 	switch {
 	case p.ask.URL:
+		if p.created {
+			p.node.State = api.Creating
+		}
 		if err := c.Issue(v, key, &p.node); err != nil {
 			return err
 		}
