@@ -20,8 +20,8 @@ import (
 )
 
 // Blobs is a Delivery through Azure Blob Storage: a blob each, behind a service SAS for that blob
-// alone, which ends with the credential. A URL is revoked by deleting its blob, because a SAS itself
-// cannot be. Blobs are not sealed by the provider: the machine reads them directly.
+// alone, which ends with the credential. A URL is revoked by deleting its blob, because a SAS
+// itself cannot be. Blobs are not sealed by the provider: the machine reads them directly.
 type Blobs struct {
 	container *container.Client
 	store     *store.Store
@@ -101,8 +101,8 @@ func (b *Blobs) upload(
 	return err == nil, err
 }
 
-// present is the condition that the blob of a credential is still as it is now, and whether it has a
-// newer configVersion than one.
+// present is the condition that the blob of a credential is still as it is now, and whether it has
+// a newer configVersion than one.
 func (b *Blobs) present(
 	ctx context.Context, key string, version int64,
 ) (on blob.ModifiedAccessConditions, newer bool, err error) {

@@ -20,8 +20,8 @@ func (s *Service) KeepSecret(v *store.View, nodeKey, secret string, version int6
 // DropSecret deletes the client secret of a node within a change.
 func (s *Service) DropSecret(v *store.View, nodeKey string) { s.Store.Secrets.Delete(v, nodeKey) }
 
-// SecretIn reads the client secret of a node within a view, with its version; 0 is none. Of one that
-// cannot be opened the version is returned with the error.
+// SecretIn reads the client secret of a node within a view, with its version; 0 is none. Of one
+// that cannot be opened the version is returned with the error.
 func (s *Service) SecretIn(v *store.View, nodeKey string) (string, int64, error) {
 	row, err := s.Store.Secrets.In(v, nodeKey)
 	if err != nil {

@@ -30,26 +30,31 @@ func (s *Service) URL(ctx context.Context, key string) (*api.ConfigURL, error) {
 	}, nil
 }
 
-// Await waits until a credential is no longer Pending, or ctx ends, and returns its row as it is
-// then. It follows the row, so that it ends as soon as that changes.
+// Await waits until a credential is no longer Pending, or ctx ends, and returns its row as it was
+// read last. It follows the row, so that it ends as soon as that changes.
 func (s *Service) Await(
 	ctx context.Context, key string,
 ) (store.Row[store.Credential], error) {
 	name := s.Store.Credentials.Key(key)
+	var last store.Row[store.Credential]
 	for {
 		read, at, err := s.Store.Read(ctx, name)
-		if err != nil {
-			return store.Row[store.Credential]{}, err
+		var row store.Row[store.Credential]
+		if err == nil {
+			row, err = s.Store.Credentials.Get(ctx, key)
 		}
-		row, err := s.Store.Credentials.Get(context.WithoutCancel(ctx), key)
-		if err != nil || row.Value.State != store.Pending {
+		switch {
+		case err != nil && ctx.Err() != nil && last.Exists():
+			return last, nil
+		case err != nil || row.Value.State != store.Pending:
 			return row, err
 		}
+		last = row
 		if read[name].Revision == row.Revision {
 			err = s.changed(ctx, name, at)
 		}
 		if ctx.Err() != nil {
-			return row, nil
+			return last, nil
 		}
 		if err != nil && !errors.Is(err, store.ErrCompacted) {
 			pause(ctx, broken)

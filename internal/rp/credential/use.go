@@ -23,17 +23,21 @@ func (s *Service) ByToken(
 	return row, err
 }
 
-// Consume writes that a machine has asked for a certificate with the token of a credential: before
-// the request is approved, or when somebody else has approved it, whatever it was for. The URL is
-// dead with it. A second request changes nothing; Decide tells whose it is.
+// urlConsumed is what the audit log says of a credential without a token.
+const urlConsumed = "configuration URL consumed"
+
+// Consume writes that a machine has asked for a certificate with the token of a credential, or with
+// the identity of its node: before the request is approved, or when somebody else has approved it,
+// whatever it was for. The URL is dead with it. A second request changes nothing; Decide tells
+// whose it is.
 func (s *Service) Consume(
 	ctx context.Context, key string, a Application, fence store.Condition,
 ) error {
-	consumed, node := false, ""
+	consumed, was := false, store.Credential{}
 	err := worker{s, nil, fence}.update(ctx, "credential consumed", key,
 		func(v *store.View, x subject) error {
 			c := x.row.Value
-			consumed, node = false, c.Node
+			consumed, was = false, c
 			switch {
 			case !x.row.Exists():
 				return nil
@@ -49,7 +53,11 @@ func (s *Service) Consume(
 	if err != nil || !consumed {
 		return err
 	}
-	s.Audit.Info("bootstrap token consumed", "credential", key, "node", node, "csr", a.Name)
+	what := "bootstrap token consumed"
+	if was.TokenID == "" {
+		what = urlConsumed
+	}
+	s.Audit.Info(what, "credential", key, "node", was.Node, "csr", a.Name)
 	s.removeSoon(ctx, key)
 	return nil
 }
@@ -120,15 +128,13 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 				return err
 			}
 		}
-		if consumed, err = s.consumeSeen(v, now); err != nil {
-			return err
-		}
-		return nil
+		consumed, err = s.consumeSeen(v, now)
+		return err
 	})
 	if err != nil || consumed == "" {
 		return err
 	}
-	s.Audit.Info("configuration URL consumed", "credential", consumed, "node", nodeKey)
+	s.Audit.Info(urlConsumed, "credential", consumed, "node", nodeKey)
 	s.removeSoon(ctx, consumed)
 	return nil
 }

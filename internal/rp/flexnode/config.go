@@ -75,4 +75,6 @@ func overlay(path string, under, over object) object {
 }
 
 // replacedWhole are settings of the node's owner that are maps: what is there is what he has given.
-var replacedWhole = []string{".node.labels", ".node.kubelet.kubeReserved", ".node.kubelet.evictionHard"}
+var replacedWhole = []string{
+	".node.labels", ".node.kubelet.kubeReserved", ".node.kubelet.evictionHard",
+}

@@ -59,7 +59,8 @@ type Decision struct {
 	Revision *Revision
 	// Changed tells that what is wanted has changed: what a machine could join with is revoked.
 	Changed bool
-	// Write tells that the row of the node is another one: Changed, or its id has another casing.
+	// Write tells that the row of the node is another one: Changed, or its id has another casing,
+	// or a URL is asked for.
 	Write bool
 	// StoreSecret has the given client secret stored as Node.SecretVersion, DropSecret has the
 	// stored one deleted.
@@ -74,8 +75,9 @@ type Decision struct {
 // that name, or nil.
 //
 // A PUT of what is there changes nothing, whatever has happened to the cluster, the defaults and
-// the provider meanwhile, but that a node which could not be rendered is tried again. Whether its
-// caller gets a new URL (Put.URL) and in which state the node is until then is decided elsewhere.
+// the provider meanwhile, but that a node which could not be rendered is tried again. A node for
+// which a URL is asked is Creating or Updating until the URL is live. Node.Credential is left as it
+// is: whoever writes the node revokes it when Changed, or issues another.
 func Decide(
 	p Put, old *Node, last *Revision, stone *Tombstone, parent Parent, secret Secret,
 ) (Decision, Problems) {
@@ -89,7 +91,10 @@ func Decide(
 	if !d.Changed && !retry {
 		d.Node = *old
 		d.Node.ID = p.ID
-		d.Write = p.ID != old.ID
+		d.Write = p.URL || p.ID != old.ID
+		if p.URL {
+			d.Node.State = d.Node.busy()
+		}
 		return d, nil
 	}
 	d.Write = true
@@ -141,7 +146,11 @@ func (d *Decision) version(
 	n := &d.Node
 	n.identify(parent.tenant())
 	n.touch(old, p)
-	n.Reason, n.State = "", ""
+	if n.Reason = ""; parent.FactsLayer == nil || p.URL {
+		n.State = n.busy()
+	} else {
+		n.State = ""
+	}
 	previous := max(n.Revision, n.Floor)
 	if stone != nil {
 		previous = max(previous, stone.Revision)
@@ -149,15 +158,19 @@ func (d *Decision) version(
 	version := NextVersion(previous, p.At)
 	if parent.FactsLayer == nil {
 		n.Floor = version
-		n.State = api.Updating
-		if old == nil || old.State == api.Creating {
-			n.State = api.Creating
-		}
 		return
 	}
 	d.Revision = n.render(parent, Revision{
 		Version: version, Created: p.At.UTC(), By: p.By, Why: "put", Renderer: p.Renderer,
 	})
+}
+
+// busy is the state of a node that waits for something.
+func (n *Node) busy() string {
+	if n.Revision == 0 && n.Floor == 0 || n.State == api.Creating {
+		return api.Creating
+	}
+	return api.Updating
 }
 
 // render makes a revision of the node, and has the node point to it. Agents are offered it unless

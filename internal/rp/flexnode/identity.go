@@ -46,16 +46,16 @@ func MachineOf(id string, d api.Desired) string {
 	return id[:at] + "/providers/Microsoft.HybridCompute/machines/" + baseName(id)
 }
 
-// identify gives a node its identity after a change, and keeps the one that its agent still has.
-// While that of a former change was not seen either, the agent is the one before.
+// identify gives a node its identity after a change. Former stays the one that was seen last, which
+// its agent still has, until the present one is seen.
 func (n *Node) identify(tenant string) {
 	now := IdentityOf(n.ID, n.Desired, tenant)
 	switch {
 	case now == n.Identity:
 		return
-	case n.Identity != "" && (n.Former == "" || n.Former == now):
+	case n.Former == "":
 		n.Former = n.Identity
-	case n.Former == now: // from nobody back to the one before
+	case n.Former == now:
 		n.Former = ""
 	}
 	n.Identity = now

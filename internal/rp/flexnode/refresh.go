@@ -8,8 +8,9 @@ import (
 
 // Refresh renders a node again after the facts of its cluster have changed: nothing but that layer
 // is replaced. A node that was never rendered is resolved and rendered, or Failed with a Reason. It
-// is Updating or Creating then if it has a credential that its machine waits for. The revision is
-// nil when there is no new one.
+// stays Creating or Updating then if it has a credential that is still to be made live. The
+// revision is nil when there is no new one; the node is another one then only if its State or
+// Reason is.
 func Refresh(
 	n Node, last *Revision, parent Parent, at time.Time, renderer string,
 ) (Node, *Revision) {
@@ -49,8 +50,10 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	}
 	next.identify(parent.tenant())
 	next.Reason = ""
-	if next.Credential == "" || next.State == api.Failed {
+	if next.Credential == "" {
 		next.State = ""
+	} else if next.State == api.Failed {
+		next.State = api.Updating
 	}
 	r := next.render(parent, Revision{
 		Version: NextVersion(max(n.Revision, n.Floor), at), Created: at.UTC(), Why: "put",

@@ -45,7 +45,9 @@ func SlotOf(cluster, pool, subnet string) string {
 	return slotKey(cluster, number)
 }
 
-func slotKey(cluster string, number uint64) string { return fmt.Sprintf("%s/%08x", cluster, number) }
+func slotKey(cluster string, number uint64) string {
+	return fmt.Sprintf("%s/%08x", cluster, number)
+}
 
 // subnetOf is the n-th subnet with mask bits of a network.
 func subnetOf(network netip.Prefix, mask int, n uint64) string {

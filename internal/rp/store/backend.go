@@ -13,8 +13,8 @@ type Backend interface {
 	// Read returns the present values of keys at one revision. Keys that are absent are left out.
 	Read(ctx context.Context, keys ...string) (map[string]KV, int64, error)
 	// Commit writes everything, if every condition holds, and returns its revision; ErrConflict if
-	// one does not hold. After any other error but ErrTooLarge and ErrFull it is open whether it
-	// was written.
+	// one does not hold. After any other error but ErrTooLarge it is open whether it was written;
+	// also after ErrFull.
 	Commit(ctx context.Context, conditions []Condition, writes []Write) (int64, error)
 	// Scan returns up to limit values below a prefix whose keys are after a key, in their order, at
 	// a revision; 0 is now.
@@ -43,7 +43,8 @@ var (
 	ErrCompacted = errors.New("the changes since then are not kept any more")
 	// ErrTooLarge is a commit of more than MaxWrites writes or conditions: nothing was written.
 	ErrTooLarge = errors.New("the change is too large for one transaction")
-	// ErrFull is a database that has reached its quota: nothing was written, reads work.
+	// ErrFull is a database that has reached its quota: reads and deletions work. etcd says so once
+	// of what it has written.
 	ErrFull = errors.New("the store is full and refuses writes")
 )
 

@@ -8,14 +8,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/lease"
+	"google.golang.org/grpc"
 )
 
 // etcdLease is a Lease. etcd counts its time from when it has heard of it, which is after we have
 // asked: so until the ttl after the last question that was answered, it has not ended there.
 type etcdLease struct {
-	client *clientv3.Client
+	etcd   *Etcd
 	id     clientv3.LeaseID
 	ttl    time.Duration
 	until  atomic.Pointer[time.Time]
@@ -35,7 +38,7 @@ func (e *Etcd) Lease(ctx context.Context, ttl time.Duration) (Lease, error) {
 	}
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &etcdLease{
-		client: e.client, id: granted.ID, ttl: ttl, stop: stop, done: make(chan struct{}),
+		etcd: e, id: granted.ID, ttl: ttl, stop: stop, done: make(chan struct{}),
 	}
 	l.extend(asked)
 	go l.keep(keep)
@@ -56,29 +59,58 @@ func (l *etcdLease) extend(asked time.Time) {
 	l.until.Store(&until)
 }
 
-// keep asks for more time three times in a ttl, until the lease is closed, has ended, or may have
-// ended because etcd does not answer.
+// keep asks for more time three times in a ttl, and more often while that fails, until the lease is
+// closed, has ended, or may have ended because etcd does not answer.
 func (l *etcdLease) keep(ctx context.Context) {
 	defer close(l.done)
-	tick := time.NewTicker(l.ttl / 3)
-	defer tick.Stop()
+	pause := l.ttl / 3
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 		asked := time.Now()
 		deadline, cancel := context.WithDeadline(ctx, l.Until())
-		_, err := l.client.KeepAliveOnce(deadline, l.id)
+		err := l.renew(deadline)
 		cancel()
 		switch {
 		case err == nil:
 			l.extend(asked)
-		case errors.Is(err, rpctypes.ErrLeaseNotFound), !time.Now().Before(l.Until()):
+			pause = l.ttl / 3
+		case errors.Is(err, errNoLease), !time.Now().Before(l.Until()):
 			return
+		default:
+			pause = l.ttl / 20
 		}
 	}
+}
+
+// renew asks once. The client's own KeepAliveOnce asks again and again without a pause while there
+// is no connection.
+func (l *etcdLease) renew(ctx context.Context) error {
+	if l.etcd.server != nil {
+		_, err := l.etcd.server.Server.LeaseRenew(ctx, lease.LeaseID(l.id))
+		if errors.Is(err, lease.ErrLeaseNotFound) {
+			return errNoLease
+		}
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream
+	remote := etcdserverpb.NewLeaseClient(l.etcd.client.ActiveConnection())
+	stream, err := remote.LeaseKeepAlive(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(l.id)}); err != nil {
+		return err
+	}
+	answer, err := stream.Recv()
+	if err == nil && answer.TTL <= 0 {
+		return errNoLease
+	}
+	return err
 }
 
 // Close implements Lease: what was written with it vanishes at once, or, if etcd does not answer,
@@ -90,7 +122,7 @@ func (l *etcdLease) Close() error {
 		<-l.done
 		ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
 		defer cancel()
-		_, err = l.client.Revoke(ctx, l.id)
+		_, err = l.etcd.client.Revoke(ctx, l.id)
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			err = nil
 		}

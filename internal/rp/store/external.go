@@ -31,7 +31,7 @@ func Dial(at External) (*Etcd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach etcd at %v: %w", at.Endpoints, err)
 	}
-	return &Etcd{client: client}, nil
+	return &Etcd{client: client, at: at}, nil
 }
 
 // config has a member that hangs left within seconds.
@@ -51,22 +51,48 @@ func (e External) config() (clientv3.Config, error) {
 	return c, nil
 }
 
+// current is how to reach a member that has everything that was written before: one that is behind
+// would give a snapshot without the last writes.
+func (e External) current(ctx context.Context) (clientv3.Config, error) {
+	config, err := e.config()
+	if err != nil {
+		return config, err
+	}
+	var errs []error
+	for _, endpoint := range e.Endpoints {
+		config.Endpoints = []string{endpoint}
+		err := readAt(ctx, config)
+		if err == nil {
+			return config, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", endpoint, err))
+	}
+	return config, errors.Join(errs...)
+}
+
+// readAt reads from one member, which it answers when it is as far as the cluster.
+func readAt(ctx context.Context, config clientv3.Config) error {
+	client, err := clientv3.New(config)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
+	defer cancel()
+	_, err = client.Get(ctx, root, clientv3.WithCountOnly())
+	return errors.Join(err, client.Close())
+}
+
 // Backup writes a snapshot of a running store to a new file. Any member will do.
 func Backup(ctx context.Context, from External, path string) error {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("cannot write the backup: %s is there already", path)
 	}
-	config, err := from.config()
+	config, err := from.current(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot write the backup: %w", err)
 	}
-	var errs []error
-	for _, endpoint := range from.Endpoints {
-		config.Endpoints = []string{endpoint} // a snapshot is one member's
-		if _, err = etcdutl.NewV3(zap.NewNop()).Save(ctx, config, path); err == nil {
-			return os.Chmod(path, 0o600)
-		}
-		errs = append(errs, fmt.Errorf("%s: %w", endpoint, err))
+	if _, err = etcdutl.NewV3(zap.NewNop()).Save(ctx, config, path); err != nil {
+		return fmt.Errorf("cannot write the backup: %w", err)
 	}
-	return fmt.Errorf("cannot write the backup: %w", errors.Join(errs...))
+	return os.Chmod(path, 0o600)
 }

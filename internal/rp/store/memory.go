@@ -66,6 +66,7 @@ type memoryDB struct {
 	compacted int64
 	size      int64 // of the present values with their keys
 	quota     int64
+	full      bool // what the last commit said
 	leases    map[int64]*memoryLease
 	lastLease int64
 	changed   chan struct{} // closed by the next change
@@ -156,8 +157,10 @@ func (db *memoryDB) commit(conditions []Condition, writes []Write) (int64, error
 		}
 	}
 	if err := db.check(writes); err != nil {
+		db.full = errors.Is(err, ErrFull)
 		return 0, err
 	}
+	db.full = false
 	db.write(writes)
 	return db.revision, nil
 }

@@ -40,6 +40,10 @@ type Store struct {
 	// APIServers tell which registration an API server belongs to, by the uid of its Service
 	// default/kubernetes.
 	APIServers Table[string]
+	// Members are the live replicas by name, Owners tell which of them has a cluster, by its key.
+	// They are under the lease of the replica (Membership).
+	Members Table[Member]
+	Owners  Table[Member]
 	// Meta has what concerns all of the store, by name.
 	Meta Table[json.RawMessage]
 }
@@ -68,6 +72,8 @@ func New(b Backend) *Store {
 	s.Tombstones = Table[flexnode.Tombstone]{store: s, prefix: other + "tombstones/"}
 	s.Operations = Table[flexnode.Operation]{store: s, prefix: other + "operations/"}
 	s.APIServers = Table[string]{store: s, prefix: other + "apiservers/"}
+	s.Members = Table[Member]{store: s, prefix: other + "members/"}
+	s.Owners = Table[Member]{store: s, prefix: other + "owners/"}
 	s.Meta = Table[json.RawMessage]{store: s, prefix: other + "meta/"}
 	return s
 }

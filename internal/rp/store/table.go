@@ -90,22 +90,36 @@ func (t Table[T]) Delete(v *View, key string) {
 // List reads all rows whose keys begin with a prefix, in the order of their keys, at one revision.
 func (t Table[T]) List(ctx context.Context, prefix string) ([]Row[T], int64, error) {
 	var rows []Row[T]
+	at, err := t.each(ctx, prefix, func(r Row[T], err error) error {
+		rows = append(rows, r)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return rows, at, nil
+}
+
+// each calls see with all rows below a prefix at one revision, which it returns. err of see is why
+// a row cannot be read.
+func (t Table[T]) each(
+	ctx context.Context, prefix string, see func(r Row[T], err error) error,
+) (int64, error) {
 	after, at := "", int64(0)
 	for {
 		page, err := t.store.Scan(ctx, t.prefix+prefix, after, scanPage, at)
 		if err != nil {
-			return nil, 0, fmt.Errorf("cannot list %s: %w", t.prefix+prefix, err)
+			return 0, fmt.Errorf("cannot list %s: %w", t.prefix+prefix, err)
 		}
 		at = page.Revision
 		for _, kv := range page.KVs {
-			r, err := t.decode(strings.TrimPrefix(kv.Key, t.prefix), kv)
-			if err != nil {
-				return nil, 0, err
+			if err := see(t.decode(strings.TrimPrefix(kv.Key, t.prefix), kv)); err != nil {
+				return 0, err
 			}
-			rows, after = append(rows, r), kv.Key
+			after = kv.Key
 		}
 		if !page.More {
-			return rows, at, nil
+			return at, nil
 		}
 	}
 }
@@ -116,7 +130,7 @@ const scanPage = 1000
 // Sync calls see with every row below a prefix, and then with each change, until ctx ends. A row
 // that was deleted has revision 0. After the first reading, ready is called, once; if that reading
 // fails then Sync returns why. When changes are not kept any more it reads everything again, and
-// tells what differs and what is gone.
+// tells what differs and what is gone. Rows that cannot be read are left out.
 func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), ready func()) error {
 	known := map[string]int64{}
 	at, err := t.resync(ctx, prefix, known, see)
@@ -157,17 +171,19 @@ func pause(ctx context.Context, d time.Duration) {
 func (t Table[T]) resync(
 	ctx context.Context, prefix string, known map[string]int64, see func(Row[T]),
 ) (int64, error) {
-	rows, at, err := t.List(ctx, prefix)
-	if err != nil {
-		return 0, err
-	}
-	there := make(map[string]bool, len(rows))
-	for _, r := range rows {
+	there := map[string]bool{}
+	at, err := t.each(ctx, prefix, func(r Row[T], err error) error {
 		there[r.Key] = true
 		if known[r.Key] != r.Revision {
 			known[r.Key] = r.Revision
-			see(r)
+			if err == nil {
+				see(r)
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
 	}
 	for key := range known {
 		if !there[key] {
