@@ -19,6 +19,8 @@ type Cluster struct {
 	Facts string `json:"facts,omitempty"`
 	// APIServer is the uid of its Service default/kubernetes: no other registration has the same.
 	APIServer string `json:"apiServer,omitempty"`
+	// Probe is what was found when it was last asked.
+	Probe Probe `json:"probe,omitzero"`
 	// Version changes with what the owner wants of the registration.
 	Version string `json:"version"`
 	// Deletion is set when the registration is being deleted: no node is added any more.
