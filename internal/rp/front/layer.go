@@ -70,3 +70,16 @@ func decimal(version int64) string {
 	}
 	return strconv.FormatInt(version, 10)
 }
+
+// StoreDefaults stores the layer of defaults, so that no PUT has to.
+func (a *API) StoreDefaults(ctx context.Context) error {
+	_, err := a.Store.Update(ctx, "defaults written", nil, func(v *store.View) error {
+		p := flexnode.Parent{Defaults: a.defaultsLayer()}
+		if p.Defaults == nil {
+			return nil
+		}
+		p.DefaultsID = flexnode.ContentID(p.Defaults)
+		return a.keepDefaults(v, p)
+	})
+	return err
+}

@@ -337,8 +337,8 @@ func TestPodSubnetsBeyondTheGuesses(t *testing.T) {
 	w.must(409, "PUT", nodeURL("more"), `{"properties":{}}`)
 }
 
-// Of two deletes of one node one has deleted it, whatever their steps; a node that is made while one
-// is deleted is another one, and stays.
+// Of two deletes of one node one has deleted it, whatever their steps; a node that is made while
+// one is deleted is another one, and stays.
 func TestTwoDeletes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
