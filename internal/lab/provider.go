@@ -172,7 +172,8 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	behind["clientCAFile"], behind["clientNames"] = l.CAFile(), []string{"resource-manager.azuresim"}
 	settings := object{
 		"listen": listen(ProviderURL(i)), "armListen": behind, "metricsAddress": host(ProviderMetrics(i)), "publicURL": ProviderURL(i),
-		"keysFile": l.path("rp", "keys.json"), "kubeconfigDir": l.replicaPath(i, "kubeconfigs"), "tenantId": Tenant, "caFile": l.CAFile(), "auditFile": l.replicaPath(i, "audit.log"),
+		"keysFile": l.path("rp", "keys.json"), "installation": "flexlab",
+		"clusters": []object{{"id": ClusterID, "kubeconfig": l.replicaPath(i, "kubeconfigs", "flexlab")}}, "tenantId": Tenant, "caFile": l.CAFile(), "auditFile": l.replicaPath(i, "audit.log"),
 		"authentication": object{
 			"issuers":   []object{{"url": AzureURL + "/" + Tenant + "/", "tenantId": Tenant, "keysURL": AzureURL + "/" + Tenant + "/discovery/v2.0/keys"}},
 			"audiences": []string{AzureURL, "https://management.azure.com"},
