@@ -46,8 +46,13 @@ var rules = []struct {
 		"internal/rp/flexnode", "internal/rp/store",
 	}, []string{"os/exec"}},
 	{"internal/rp/seal", nil, []string{"os/exec", "net", "net/http"}},
+	{"internal/rp/front", []string{
+		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/credential",
+		"internal/rp/flexnode", "internal/rp/seal", "internal/rp/store",
+	}, []string{"os", "os/exec", "net"}},
 	{"internal/rp/service", []string{
-		"docs/api", "internal/rp", "internal/rp/seal", "internal/rp/oldstore",
+		"docs/api", "internal/rp/cluster", "internal/rp/credential", "internal/rp/flexnode",
+		"internal/rp/front", "internal/rp/seal", "internal/rp/store",
 	}, []string{"os/exec"}},
 	{"internal/azuresim", []string{"internal/arm"}, []string{"os/exec"}},
 	{"internal/identity", []string{"internal/config"}, []string{"os/exec"}},

@@ -36,6 +36,9 @@ func TestKeys(t *testing.T) {
 			"address": "127.0.0.1:0", "certFile": "c", "keyFile": "k", "clientCAFile": "a",
 			"clientNames": []string{"arm"},
 		},
+		"blob": map[string]any{
+			"containerURL": "https://a.example/c", "account": "a", "accountKeyFile": "k",
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	store "github.com/Azure/AKSFlexNode/internal/rp/oldstore"
 	"github.com/Azure/AKSFlexNode/internal/rp/service"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // version and commit are set by the linker.
@@ -63,7 +63,7 @@ func serve(settings *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return service.Run(cmd.Context(), s, os.Stdout)
+			return service.Run(cmd.Context(), s, version, os.Stdout)
 		},
 	}
 }
@@ -92,9 +92,7 @@ away and cannot be restored.`,
 			if err != nil {
 				return err
 			}
-			from := s.Endpoints()
-			from.Endpoints = from.Endpoints[:1] // a snapshot is one member's
-			if err := store.Backup(cmd.Context(), from, args[0]); err != nil {
+			if err := store.Backup(cmd.Context(), s.Endpoints(), args[0]); err != nil {
 				return err
 			}
 			fmt.Println("backup written to", args[0])
@@ -115,6 +113,9 @@ func restore(settings *string) *cobra.Command {
 				return fmt.Errorf("cannot restore an etcd outside the process: use `etcdutl snapshot restore` on its members")
 			}
 			if err := store.Restore(args[0], s.DataDir); err != nil {
+				return err
+			}
+			if err := service.MarkRestored(s.DataDir); err != nil {
 				return err
 			}
 			fmt.Println("restored to", s.DataDir)

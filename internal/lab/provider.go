@@ -195,7 +195,10 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	settings := object{
 		"listen": listen(ProviderURL(i)), "armListen": behind, "metricsAddress": host(ProviderMetrics(i)),
 		"publicURL": ProviderURL(i),
-		"keysFile":  l.path("rp", "keys.json"), "kubeconfigDir": l.replicaPath(i, "kubeconfigs"),
+		"keysFile":  l.path("rp", "keys.json"), "installation": "flexlab",
+		"clusters": []object{
+			{"id": ClusterID, "kubeconfig": l.replicaPath(i, "kubeconfigs", "flexlab")},
+		},
 		"tenantId": Tenant, "caFile": l.CAFile(), "auditFile": l.replicaPath(i, "audit.log"),
 		"authentication": object{
 			"issuers": []object{{"url": AzureURL + "/" + Tenant + "/", "tenantId": Tenant,

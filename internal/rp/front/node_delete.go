@@ -1,0 +1,111 @@
+package front
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// deletion is the body that document 004 gives the answer to a DELETE.
+type deletion struct {
+	Status  string  `json:"status"`
+	Cleanup cleanup `json:"cleanup"`
+	Note    string  `json:"note"`
+}
+
+type cleanup struct {
+	ConfigURLRevoked      bool `json:"configUrlRevoked"`
+	BootstrapTokenRevoked bool `json:"bootstrapTokenRevoked"`
+	MonitoringDisabled    bool `json:"monitoringDisabled"`
+}
+
+// deleteNode deletes a node with all that belongs to it, in one change: what a machine could have
+// joined with is revoked, and a tombstone is written for the machine that was the node. A cluster
+// that does not answer does not keep it: the Secret of the token is deleted later, and expires.
+func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
+	var gone *flexnode.Node
+	ahead := []string{a.Store.Nodes.Key(r.nodeKey()), a.Store.Clusters.Key(r.clusterKey())}
+	_, err := a.Store.Update(r.Context(), "node deleted", ahead, func(v *store.View) error {
+		gone = nil
+		node, err := a.Store.Nodes.In(v, r.nodeKey())
+		if err != nil || !node.Exists() {
+			return err
+		}
+		if err := r.preconditions(node.Value.ETag()); err != nil {
+			return err
+		}
+		gone = &node.Value
+		return a.removeNode(v, r.nodeKey(), node.Value)
+	})
+	if err != nil {
+		return err
+	}
+	if gone == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	r.before = decimal(gone.Revision)
+	revoked, err := a.awaitRevoked(r.Context(), gone.Credential)
+	if err != nil {
+		return err
+	}
+	arm.WriteJSON(w, http.StatusOK, deletion{
+		Status: "Deleted",
+		Cleanup: cleanup{
+			ConfigURLRevoked: true, BootstrapTokenRevoked: revoked, MonitoringDisabled: true,
+		},
+		Note: "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed " +
+			"separately.",
+	})
+	return nil
+}
+
+// removeNode writes that a node is gone.
+func (a *API) removeNode(v *store.View, key string, n flexnode.Node) error {
+	if err := a.Credentials.Revoke(v, n.Credential, true); err != nil {
+		return err
+	}
+	cluster, err := a.Store.Clusters.In(v, parentOf(key))
+	if err != nil {
+		return err
+	}
+	if err := a.freeSubnet(v, key, n, cluster.Value.Properties.PodCIDR); err != nil {
+		return err
+	}
+	a.Credentials.DropSecret(v, key)
+	a.Store.Nodes.Delete(v, key)
+	a.Store.Status.Delete(v, key)
+	a.Store.History.Delete(v, key)
+	return a.Store.Tombstones.Set(v, key+"/"+n.UID, flexnode.Tombstone{
+		ID: n.ID, UID: n.UID, Revision: max(n.Revision, n.Floor), Identity: n.Identity,
+		Former: n.Former, Deleted: a.Now().UTC(), Wipe: true,
+	})
+}
+
+// awaitRevoked waits until nothing is left of a credential that was revoked, for as long as a
+// caller waits, and tells whether that is so.
+func (a *API) awaitRevoked(ctx context.Context, key string) (bool, error) {
+	if key == "" {
+		return true, nil
+	}
+	wait, cancel := context.WithTimeout(ctx, a.patience())
+	defer cancel()
+	for {
+		row, err := a.Store.Credentials.Get(ctx, key)
+		if err != nil || !row.Exists() || row.Value.TokenID == "" {
+			return err == nil, err
+		}
+		select {
+		case <-wait.Done():
+			return false, nil
+		case <-time.After(revokedAgain):
+		}
+	}
+}
+
+// revokedAgain is how long awaitRevoked waits before it reads again.
+const revokedAgain = 50 * time.Millisecond
