@@ -11,10 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/Azure/AKSFlexNode/internal/rp"
-	"github.com/Azure/AKSFlexNode/internal/rp/seal"
-	"github.com/Azure/AKSFlexNode/internal/rp/service"
 	store "github.com/Azure/AKSFlexNode/internal/rp/oldstore"
+	"github.com/Azure/AKSFlexNode/internal/rp/service"
 )
 
 // version and commit are set by the linker.
@@ -40,7 +38,7 @@ configurations, hands each out once through an expiring URL, and answers polling
 agents. It stores what it knows in an etcd inside the process, or in a cluster of
 etcds, which several replicas share.
 
-  flexnode-rp keys rotate /etc/flexnode-rp/keys.json     once, before the first start
+  flexnode-rp keys init /etc/flexnode-rp/keys.json       once, before the first start
   flexnode-rp check --settings /etc/flexnode-rp/settings.json
   flexnode-rp serve --settings /etc/flexnode-rp/settings.json
 
@@ -123,51 +121,4 @@ func restore(settings *string) *cobra.Command {
 			return nil
 		},
 	}
-}
-
-func keys(settings *string) *cobra.Command {
-	parent := &cobra.Command{Use: "keys", Short: "Replace the keys that secrets are sealed with",
-		Long: `Replace the keys that secrets are sealed with: rotate, restart every replica,
-rewrap, drop, restart again. Nothing is unreadable at any time in between.`}
-	parent.AddCommand(&cobra.Command{
-		Use: "rotate FILE", Short: "Put a new key in front; makes the file if it is not there", Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			ring, err := seal.Rotate(args[0])
-			if err == nil {
-				fmt.Printf("key %s is the first of %d\n", ring.Keys[0].ID, len(ring.Keys))
-			}
-			return err
-		},
-	}, &cobra.Command{
-		Use: "rewrap", Short: "Seal again what is sealed under an older key; the provider may run", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := service.Load(*settings)
-			if err != nil {
-				return err
-			}
-			return rewrap(cmd.Context(), s)
-		},
-	}, &cobra.Command{
-		Use: "drop FILE", Short: "Take away every key but the first, after rewrap", Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return seal.Drop(args[0]) },
-	})
-	return parent
-}
-
-// rewrap works beside a running provider: an embedded store is reached through the socket in its directory.
-func rewrap(ctx context.Context, s service.Settings) error {
-	ring, err := seal.Load(s.KeysFile)
-	if err != nil {
-		return err
-	}
-	client, err := s.Endpoints().Dial()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	n, err := (&rp.Server{Store: store.New(client), Keys: ring}).Rewrap(ctx)
-	if err == nil {
-		fmt.Printf("%d boxes are sealed again\n", n)
-	}
-	return err
 }

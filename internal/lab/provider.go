@@ -151,7 +151,7 @@ func (l *Lab) writeSettings(ctx context.Context, i int) error {
 	if _, err := os.Stat(l.path("rp", "keys.json")); err == nil {
 		return nil
 	}
-	_, err = run(ctx, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "keys", "rotate", l.path("rp", "keys.json"))
+	_, err = run(ctx, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "keys", "init", l.path("rp", "keys.json"))
 	return err
 }
 

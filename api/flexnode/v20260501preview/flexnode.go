@@ -1,5 +1,6 @@
-// Package v20260501preview is flexNodeConfig as it is on the wire with api-version 2026-05-01-preview: what a caller of the resource provider
-// writes and reads, and what a node is handed out. It uses the standard library only, so that every program can speak it.
+// Package v20260501preview is flexNodeConfig as it is on the wire with api-version
+// 2026-05-01-preview: what a caller of the resource provider writes and reads, and what a node is
+// handed out. It uses the standard library only, so that every program can speak it.
 //
 // The contract itself is api/typespec/main.tsp; docs/api has the OpenAPI document that it yields.
 package v20260501preview
@@ -22,10 +23,11 @@ type FlexNodeConfig struct {
 	Properties Properties  `json:"properties"`
 }
 
-// SystemData tells who made and last changed a resource (ARM common types, systemData).
+// SystemData tells who made and last changed a resource (ARM common types, systemData). Types are
+// User, Application, ManagedIdentity and Key.
 type SystemData struct {
 	CreatedBy          string    `json:"createdBy,omitempty"`
-	CreatedByType      string    `json:"createdByType,omitempty"` // User, Application, ManagedIdentity or Key
+	CreatedByType      string    `json:"createdByType,omitempty"`
 	CreatedAt          time.Time `json:"createdAt,omitzero"`
 	LastModifiedBy     string    `json:"lastModifiedBy,omitempty"`
 	LastModifiedByType string    `json:"lastModifiedByType,omitempty"`
@@ -35,13 +37,17 @@ type SystemData struct {
 // Properties are what the caller wants (Desired) and what the provider says.
 type Properties struct {
 	Desired
-	ProvisioningState string         `json:"provisioningState,omitempty"`
-	ResourceUID       string         `json:"resourceUid,omitempty"`   // made with the resource, never changed
-	ConfigVersion     string         `json:"configVersion,omitempty"` // decimal; compare for inequality only
-	ConfigURL         string         `json:"configUrl,omitempty"`     // in the answer to a PUT that asks for it, and nowhere else
-	ConfigURLExpires  *time.Time     `json:"configUrlExpires,omitempty"`
-	Config            map[string]any `json:"config,omitempty"` // the agent's configuration, without secrets
-	Status            *Status        `json:"status,omitempty"`
+	ProvisioningState string `json:"provisioningState,omitempty"`
+	// ResourceUID is made with the resource and never changes.
+	ResourceUID string `json:"resourceUid,omitempty"`
+	// ConfigVersion is decimal; it is compared for inequality only.
+	ConfigVersion string `json:"configVersion,omitempty"`
+	// ConfigURL is in the answer to a PUT that asks for it, and nowhere else.
+	ConfigURL        string     `json:"configUrl,omitempty"`
+	ConfigURLExpires *time.Time `json:"configUrlExpires,omitempty"`
+	// Config is the agent's configuration, without secrets.
+	Config map[string]any `json:"config,omitempty"`
+	Status *Status        `json:"status,omitempty"`
 }
 
 // The values of provisioningState.
@@ -56,7 +62,8 @@ const (
 
 // Desired is the part of the properties that the caller writes. A PUT replaces all of it.
 type Desired struct {
-	// ContinuousMonitoring has the node follow this resource after it has joined; it needs an identity in Azure.
+	// ContinuousMonitoring has the node follow this resource after it has joined; it needs an
+	// identity in Azure.
 	ContinuousMonitoring bool           `json:"continuousMonitoring,omitempty"`
 	AzureAuth            AzureAuth      `json:"azureAuth,omitzero"`
 	KubernetesAuth       KubernetesAuth `json:"kubernetesAuth,omitzero"`
@@ -83,25 +90,30 @@ type AzureAuth struct {
 // ServicePrincipalAuth is an Entra application.
 type ServicePrincipalAuth struct {
 	ClientID string `json:"clientId"`
-	// ClientSecret is written only; a PUT without it keeps the one that is stored for the same ClientID.
+	// ClientSecret is written only; a PUT without it keeps the one that is stored for the same
+	// ClientID.
 	ClientSecret string `json:"clientSecret,omitempty"`
 	ClientTenant string `json:"clientTenant,omitempty"`
 }
 
-// ManagedIdentityAuth is the identity of an Azure VM; without a ClientID it is the system-assigned one.
+// ManagedIdentityAuth is the identity of an Azure VM; without a ClientID it is the system-assigned
+// one.
 type ManagedIdentityAuth struct {
 	ClientID string `json:"clientId,omitempty"`
-	// PrincipalID is the object id of a system-assigned identity, by which its node is known when it polls.
+	// PrincipalID is the object id of a system-assigned identity, by which its node is known when it
+	// polls.
 	PrincipalID string `json:"principalId,omitempty"`
 }
 
 // ArcAuth is the identity of an Azure Arc machine.
 type ArcAuth struct {
-	// MachineResourceID is the id of the machine; default: the machine of the node's name in the cluster's resource group.
+	// MachineResourceID is the id of the machine; default: the machine of the node's name in the
+	// cluster's resource group.
 	MachineResourceID string `json:"machineResourceId,omitempty"`
 }
 
-// KubernetesAuth is how kubelet joins: with the identity in Azure, else with a bootstrap token that the provider makes.
+// KubernetesAuth is how kubelet joins: with the identity in Azure, else with a bootstrap token that
+// the provider makes.
 type KubernetesAuth struct {
 	UseAzureAuth bool `json:"useAzureAuth,omitempty"`
 }
@@ -187,12 +199,14 @@ type ManagedCluster struct {
 // ClusterProperties say how the provider reaches a cluster, and what nodes are told of it.
 type ClusterProperties struct {
 	ProvisioningState string `json:"provisioningState,omitempty"`
-	// Kubeconfig names a file in the provider's directory of kubeconfigs; empty: the provider asks Resource Manager for one.
+	// Kubeconfig names one of the provider's kubeconfigs; empty: the provider asks Resource Manager
+	// for one.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	// ServerURL and DNSServiceIP are what nodes use; default: what the kubeconfig and the cluster say.
 	ServerURL    string `json:"serverUrl,omitempty"`
 	DNSServiceIP string `json:"dnsServiceIP,omitempty"`
-	// PodCIDR is the network out of which each node gets a subnet of NodeCIDRMask bits; empty: nodes take the one of their Node object.
+	// PodCIDR is the network out of which each node gets a subnet of NodeCIDRMask bits; empty: nodes
+	// take the one of their Node object.
 	PodCIDR      string `json:"podCidr,omitempty"`
 	NodeCIDRMask int    `json:"nodeCidrMask,omitempty"`
 	// KubernetesVersion is that of the API server, as it said itself.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -129,10 +130,22 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 		}
 	}
 	desired, secret := WithoutSecret(complete(b.Properties.Desired))
-	if problems := Validate(desired); len(problems) > 0 {
+	problems := append(checkState(b.Properties.ProvisioningState), Validate(desired)...)
+	if len(problems) > 0 {
 		return desired, "", problems
 	}
 	return desired, secret, nil
+}
+
+// checkState takes any state that a GET may have shown: what the provider says is ignored.
+func checkState(state string) Problems {
+	states := []string{"", api.Succeeded, api.Creating, api.Updating, api.Deleting, api.Failed,
+		api.Canceled}
+	if slices.ContainsFunc(states, func(s string) bool { return strings.EqualFold(s, state) }) {
+		return nil
+	}
+	return Problems{{"properties.provisioningState", fmt.Sprintf(
+		"The state is the provider's to say, and '%s' is none of its states.", shorten(state))}}
 }
 
 // WithoutSecret takes the client secret out of what an owner wants.

@@ -23,6 +23,8 @@ func TestAnEqualPutChangesNothing(t *testing.T) {
 			t.Fatalf("a new node: %+v", first)
 		}
 		before := *w.node
+		before.Chosen.Versions = olderTable // as an older provider has chosen
+		w.node = &before
 		w.now = w.now.Add(time.Hour)
 		w.parent.Cluster.Properties.KubernetesVersion = pick(g, "1.35.4", "1.36.0", "1.41.2")
 		f := someFacts()
@@ -43,6 +45,10 @@ func TestAnEqualPutChangesNothing(t *testing.T) {
 			t.Fatalf("an equal PUT changed the node:\n%s", diff)
 		}
 	}
+}
+
+var olderTable = api.Versions{
+	Kubernetes: "1.34.1", Containerd: "2.1.0", Runc: "1.3.0", CNI: "1.8.0", NPD: "1.33.0",
 }
 
 func roundTrip(d api.Desired) (api.Desired, error) {
@@ -72,9 +78,7 @@ func TestAnotherCasingIsShown(t *testing.T) {
 // What the owner leaves open stays as it was chosen (M6): also when he changes something else, one
 // of the versions included, after an upgrade of the cluster and with a newer table.
 func TestWhatIsLeftOpenStays(t *testing.T) {
-	chosen := api.Versions{
-		Kubernetes: "1.34.1", Containerd: "2.1.0", Runc: "1.3.0", CNI: "1.8.0", NPD: "1.33.0",
-	}
+	chosen := olderTable
 	table := api.Versions{Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0"}
 	newest := table
 	newest.Kubernetes = "1.40.0"
@@ -130,7 +134,10 @@ func TestPutsKeepVersions(t *testing.T) {
 		d := randomDesired(g)
 		d.Versions = api.Versions{}
 		w.put(d)
-		was := w.node.Chosen
+		older := *w.node
+		older.Chosen.Versions = olderTable
+		w.node = &older
+		was := older.Chosen
 		w.reach(someFacts(), "1.36.2")
 		w.now = w.now.Add(time.Minute)
 		d.NodeConfig.Labels = map[string]string{"changed": "yes"}

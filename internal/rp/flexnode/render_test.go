@@ -233,6 +233,26 @@ func TestLayersAreTheFormerRendering(t *testing.T) {
 	}
 }
 
+// A bundle tells the agent which resource, and which version of it, its configuration is from.
+func TestABundleSaysWhatItIsFrom(t *testing.T) {
+	w := newWorld(t)
+	w.put(api.Desired{})
+	whole := must(Config(*w.last(), nil, w.parent.FactsLayer, Grants{Token: anyToken}))
+	from := api.BundleResource{ID: nodeID, UID: "u-1", ConfigVersion: "1800000000", Epoch: 3}
+	text := must(json.Marshal(api.Bundle{Config: whole, Resource: from}))
+	if _, _, err := config.Parse(text, config.Host{HostName: "x", Arch: "amd64"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := config.ResourceOf(text)
+	if err != nil || api.BundleResource(*got) != from {
+		t.Errorf("%+v, %v", got, err)
+	}
+	bare := must(config.Canonical(must(json.Marshal(whole))))
+	if string(must(config.Canonical(text))) != string(bare) {
+		t.Error("the bundle is another document than its configuration")
+	}
+}
+
 func TestFactsComeBackFromTheirLayer(t *testing.T) {
 	for _, f := range []Facts{{}, someFacts(), {ServerURL: "https://x", Location: "y"}} {
 		got, err := FactsOf(FactsLayer(f, cluster))

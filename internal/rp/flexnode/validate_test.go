@@ -96,6 +96,8 @@ func TestProblems(t *testing.T) {
 		{`{"name":"edge-1","type":"MICROSOFT.ContainerService/managedClusters/flexNodeConfig",` +
 			`"properties":{}}`, ""},
 		{`{"type":"Microsoft.Compute/disks","properties":{}}`, "InvalidParameter"},
+		{`{"properties":{"provisioningState":"Failed"}}`, ""}, // as a GET has shown it
+		{`{"properties":{"provisioningState":"Magic"}}`, one + "properties.provisioningState"},
 		{`{"properties":{"maxPods":1}}`, "InvalidRequestContent"},
 		{`{"properties":{}} {}`, "InvalidRequestContent"},
 		{`{"properties":{},"Properties":{}}`, "InvalidRequestContent"},

@@ -170,7 +170,7 @@ func TestRun(t *testing.T) {
 		return l.Addr().String()
 	}
 	l.Address = free()
-	if _, err := seal.Rotate(filepath.Join(dir, "keys.json")); err != nil {
+	if _, err := seal.Init(filepath.Join(dir, "keys.json")); err != nil {
 		t.Fatal(err)
 	}
 	settings := Settings{

@@ -29,7 +29,7 @@ type Settings struct {
 	DataDir string `json:"dataDir,omitempty"`
 	// Etcd is an etcd cluster outside the process.
 	Etcd *Etcd `json:"etcd,omitempty"`
-	// KeysFile holds the keys that secrets are sealed with; `flexnode-rp keys rotate` makes it.
+	// KeysFile holds the keys that secrets are sealed with; `flexnode-rp keys init` makes it.
 	KeysFile string `json:"keysFile"`
 	// KubeconfigDir holds the kubeconfigs that clusters name.
 	KubeconfigDir string `json:"kubeconfigDir,omitempty"`
@@ -136,7 +136,7 @@ func (s Settings) check() error {
 	}
 	need(s.Listen != nil || s.ARMListen != nil, "listen: set this or armListen")
 	need((s.DataDir != "") != (s.Etcd != nil), "dataDir: set exactly one of dataDir and etcd")
-	need(s.KeysFile != "", "keysFile: must be set; `flexnode-rp keys rotate FILE` makes one")
+	need(s.KeysFile != "", "keysFile: must be set; `flexnode-rp keys init FILE` makes one")
 	need(s.TenantID != "", "tenantId: must be set")
 	u, err := url.Parse(s.PublicURL)
 	need(err == nil && u.Scheme == "https" && u.Host != "" && strings.Trim(u.Path, "/") == "", "publicURL: must be an https URL of a host, perhaps with a port")

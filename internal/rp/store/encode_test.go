@@ -55,9 +55,10 @@ func TestUnknownMembersRemain(t *testing.T) {
 		value  any
 		want   string
 	}{
-		"at the top":   {`{"new":1,"plain":"x"}`, inner{A: 1}, `{"a":1,"new":1,"plain":"x"}`},
-		"nested":       {`{"in":{"a":1,"new":2}}`, Outer{In: inner{3}}, `{"in":{"a":3,"new":2}}`},
-		"in a pointer": {`{"pointer":{"new":2}}`, Outer{Pointer: &inner{1}}, `{"pointer":{"a":1,"new":2}}`},
+		"at the top": {`{"new":1,"plain":"x"}`, inner{A: 1}, `{"a":1,"new":1,"plain":"x"}`},
+		"nested":     {`{"in":{"a":1,"new":2}}`, Outer{In: inner{3}}, `{"in":{"a":3,"new":2}}`},
+		"in a pointer": {`{"pointer":{"new":2}}`, Outer{Pointer: &inner{1}},
+			`{"pointer":{"a":1,"new":2}}`},
 		"in a named embedded one": {`{"named":{"x":1,"new":2}}`, Outer{Named: Named{5}},
 			`{"named":{"x":5,"new":2}}`},
 		"nothing is new": {`{"plain":"x"}`, Outer{Plain: "y"}, `{"plain":"y"}`},

@@ -36,6 +36,13 @@ type Credential struct {
 	KeyHash string     `json:"keyHash,omitempty"` // of the public key that consumed it
 	CSR     string     `json:"csr,omitempty"`     // name of the request that consumed it
 	Issued  *time.Time `json:"issued,omitempty"`  // when its certificate was there
+	// Epoch is the one that it was issued in (Meta): a restored backup knows nothing of what has
+	// become of it since.
+	Epoch int64 `json:"epoch,omitempty"`
+	// Delivered counts how often its URL has handed out the configuration, up to a few.
+	Delivered int `json:"delivered,omitempty"`
+	// Denied is why a certificate request with its token was denied last, for people.
+	Denied string `json:"denied,omitempty"`
 	// Problem is why it cannot be made Live, for people.
 	Problem string `json:"problem,omitempty"`
 }

@@ -77,7 +77,8 @@ type changed struct{ table, key string }
 func (x *Index) draft() *draft {
 	now := x.snapshot.Load()
 	return &draft{index: x, change: newTally(), next: &snapshot{
-		nodes: now.nodes.Clone(), clusters: now.clusters.Clone(), subscriptions: now.subscriptions.Clone(),
+		nodes: now.nodes.Clone(), clusters: now.clusters.Clone(),
+		subscriptions: now.subscriptions.Clone(),
 	}}
 }
 
@@ -169,7 +170,7 @@ func (d *draft) put(p parsed) {
 	case subscriptionsTable:
 		d.putSubscription(p)
 	case seenTable:
-		if d.index.seen != nil && !p.deleted {
+		if d.index.seen != nil {
 			d.index.seen(p.key, p.raw)
 		}
 		return
