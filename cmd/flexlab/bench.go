@@ -77,7 +77,7 @@ Rounds are interleaved; the last line is for the largest number.`,
 	}
 	rp.Flags().IntSliceVar(&sizes, "nodes", sizes, "how many nodes are stored, one after the other, growing")
 	rp.Flags().IntVar(&rounds, "rounds", rounds, "how many rounds")
-	parent.AddCommand(rp, c.versionFlags(join), c.versionFlags(agent), c.versionFlags(token))
+	parent.AddCommand(rp, c.benchStore(), c.versionFlags(join), c.versionFlags(agent), c.versionFlags(token))
 	return parent
 }
 

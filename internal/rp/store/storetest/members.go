@@ -80,11 +80,16 @@ func port() (url.URL, error) {
 }
 
 // StopMember stops one member.
-func (m *Members) StopMember(i int) { m.members[i].Close() }
+func (m *Members) StopMember(i int) {
+	m.members[i].Close()
+	m.members[i] = nil
+}
 
 // Stop stops all members.
 func (m *Members) Stop() {
 	for _, server := range m.members {
-		server.Close()
+		if server != nil {
+			server.Close()
+		}
 	}
 }
