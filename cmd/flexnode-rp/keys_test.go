@@ -24,14 +24,13 @@ func run(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// A key is replaced in the order that the help gives, beside a running store; dropping one that is
-// needed is refused.
-func TestKeys(t *testing.T) {
-	dir := t.TempDir()
-	file, settings := filepath.Join(dir, "keys.json"), filepath.Join(dir, "settings.json")
+// settingsIn writes settings of a provider with an embedded store, and returns their path.
+func settingsIn(t *testing.T, dir string) string {
+	t.Helper()
+	settings := filepath.Join(dir, "settings.json")
 	text, err := json.Marshal(map[string]any{
 		"publicURL": "https://provider.example", "dataDir": filepath.Join(dir, "data"),
-		"keysFile": file, "tenantId": "t",
+		"keysFile": filepath.Join(dir, "keys.json"), "tenantId": "t",
 		"armListen": map[string]any{
 			"address": "127.0.0.1:0", "certFile": "c", "keyFile": "k", "clientCAFile": "a",
 			"clientNames": []string{"arm"},
@@ -46,6 +45,14 @@ func TestKeys(t *testing.T) {
 	if err := os.WriteFile(settings, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return settings
+}
+
+// A key is replaced in the order that the help gives, beside a running store; dropping one that is
+// needed is refused.
+func TestKeys(t *testing.T) {
+	dir := t.TempDir()
+	file, settings := filepath.Join(dir, "keys.json"), settingsIn(t, dir)
 	must := func(want string, args ...string) {
 		t.Helper()
 		out, err := run(t, append([]string{"--settings", settings, "keys"}, args...)...)

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -110,7 +111,8 @@ func restore(settings *string) *cobra.Command {
 				return err
 			}
 			if s.DataDir == "" {
-				return fmt.Errorf("cannot restore an etcd outside the process: use `etcdutl snapshot restore` on its members")
+				return errors.New("cannot restore an etcd outside the process: stop all replicas, use " +
+					"`etcdutl snapshot restore` on its members, then `flexnode-rp store raise-epoch`")
 			}
 			if err := store.Restore(args[0], s.DataDir); err != nil {
 				return err

@@ -257,7 +257,7 @@ func (s *Sim) subscriptions(w http.ResponseWriter, c call) *arm.Error {
 		scope := "/subscriptions/" + sub.ID
 		if slices.ContainsFunc(s.world.Assignments, func(a Assignment) bool {
 			return strings.EqualFold(a.PrincipalID, c.caller.OID) &&
-				(within(a.Scope, scope) || within(scope, a.Scope))
+				(arm.Within(a.Scope, scope) || arm.Within(scope, a.Scope))
 		}) {
 			items = append(items, s.subscription(sub))
 		}
@@ -292,7 +292,7 @@ func (s *Sim) group(w http.ResponseWriter, c call) *arm.Error {
 	if strings.HasSuffix(c.id.Key(), "/resourcegroups") {
 		var items []any
 		for _, id := range s.world.ResourceGroups {
-			if within(id, "/subscriptions/"+c.id.Subscription) {
+			if arm.Within(id, "/subscriptions/"+c.id.Subscription) {
 				items = append(items, resourceGroup(id))
 			}
 		}

@@ -6,12 +6,9 @@ import (
 	"encoding/pem"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
 // DefaultTenant is the tenant of a world that names none.
@@ -191,10 +188,4 @@ func (a Application) keys() ([]key, error) {
 		keys = append(keys, key{public: public})
 	}
 	return keys, nil
-}
-
-// within tells whether an id is a scope or below it.
-func within(id, scope string) bool {
-	id, scope = arm.Key(id), arm.Key(scope)
-	return id == scope || scope == "/" || strings.HasPrefix(id, scope+"/")
 }

@@ -65,6 +65,13 @@ var (
 // version is the numbers of a semantic version.
 type version struct{ major, minor, patch int }
 
+// Numbers are the major, minor and patch number of a semantic version, with or without a leading
+// "v".
+func Numbers(s string) (numbers [3]int, ok bool) {
+	v, ok := parseVersion(s)
+	return [3]int{v.major, v.minor, v.patch}, ok
+}
+
 func parseVersion(s string) (version, bool) {
 	m := aSemver().FindStringSubmatch(s)
 	if m == nil {

@@ -28,7 +28,7 @@ func (w *worker) clusterChanged() error {
 	if err != nil || !row.Exists() {
 		return err
 	}
-	if deleting(row.Value) {
+	if row.Value.Deleting() {
 		w.tasks.Add(task{kind: taskRemove})
 		return nil
 	}

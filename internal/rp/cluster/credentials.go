@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -96,7 +95,7 @@ func (w *worker) followCredentials(ctx context.Context) {
 		})
 		if err != nil && ctx.Err() == nil {
 			w.log.Warn("cannot follow the credentials", slog.Any("error", err))
-			wait(ctx, firstPause)
+			store.Pause(ctx, firstPause)
 		}
 	}
 }
@@ -114,19 +113,12 @@ func (w *worker) seeCredential(r store.Row[store.Credential]) {
 	wanted := err == nil && node.Exists() && node.Value.Credential == r.Key
 	now := w.Now()
 	state, next := credential.Due(c, wanted, now)
-	rests := c.State == store.Live || c.State == store.Consumed
 	switch {
-	case !rests || state != c.State: // the step reads again whether it is wanted
+	// Others have something to be done now; what is Live waits. The step reads again whether it is
+	// wanted.
+	case c.State != store.Live || state != c.State:
 		w.tasks.Add(t)
 	case !next.IsZero():
 		w.tasks.AddAfter(t, max(0, next.Sub(now)))
-	}
-}
-
-// wait waits, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

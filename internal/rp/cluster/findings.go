@@ -32,7 +32,7 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 		}
 		next := row.Value
 		refused, err = w.claimAPIServer(v, &next, f.uid)
-		if err == nil && refused == nil && !deleting(next) {
+		if err == nil && refused == nil && !next.Deleting() {
 			next.Properties.KubernetesVersion, next.Probe.Warnings = f.version, f.warnings
 			err = w.putFacts(v, s, &next, f)
 		}

@@ -95,7 +95,7 @@ func (w *worker) nodeOf(user string) (string, error) {
 		}
 		for _, r := range rows {
 			if isNode(r.Value, user) {
-				return nameOf(r.Key), nil
+				return flexnode.LastOf(r.Key), nil
 			}
 			after = r.Key
 		}
@@ -104,6 +104,3 @@ func (w *worker) nodeOf(user string) (string, error) {
 		}
 	}
 }
-
-// nameOf is the name of a node with a key.
-func nameOf(key string) string { return key[strings.LastIndex(key, "/")+1:] }

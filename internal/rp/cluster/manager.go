@@ -94,7 +94,7 @@ const sweepInterval = 10 * time.Minute
 // sweep removes, now and then, what is left of credentials that no cluster or row stands behind.
 func (m *Manager) sweep(ctx context.Context) {
 	for {
-		wait(ctx, sweepInterval/2+rand.N(sweepInterval))
+		store.Pause(ctx, sweepInterval/2+rand.N(sweepInterval))
 		if ctx.Err() != nil {
 			return
 		}
@@ -143,22 +143,9 @@ func (m *Manager) changed(table, key string) {
 		}
 		return
 	}
-	if w := m.working[clusterOf(key)]; w != nil {
+	if w := m.working[flexnode.ClusterOf(key)]; w != nil {
 		w.changed(table, key)
 	}
-}
-
-// clusterOf is the key of the cluster of a row: its first three parts.
-func clusterOf(key string) string {
-	at := 0
-	for range 3 {
-		next := strings.IndexByte(key[at:], '/')
-		if next < 0 {
-			return key
-		}
-		at += next + 1
-	}
-	return key[:at-1]
 }
 
 // did tells of an effect in a cluster; tests stop the provider there (store.Store.Did).
@@ -167,7 +154,3 @@ func (m *Manager) did(what string) {
 		m.Store.Did(what)
 	}
 }
-
-// deleting tells whether a registration is being deleted. One without an operation is only
-// reserved while its nodes are counted.
-func deleting(c flexnode.Cluster) bool { return c.Deletion != nil && c.Deletion.Operation != "" }

@@ -80,12 +80,12 @@ func (w *worker) keepReadiness(ctx context.Context) {
 			return
 		case <-w.readiness.wake:
 		}
-		wait(ctx, readinessPause)
+		store.Pause(ctx, readinessPause)
 		if s, err := w.use(); err == nil && s.nodesKnown.Load() {
 			w.compareReadiness(ctx, s)
 			continue
 		}
-		wait(ctx, readinessPause)
+		store.Pause(ctx, readinessPause)
 		w.readiness.ringAgain()
 	}
 }
@@ -113,7 +113,7 @@ func (w *worker) compareReadiness(ctx context.Context, s *session) {
 			for _, key := range batch {
 				w.readiness.note(key)
 			}
-			wait(ctx, firstPause)
+			store.Pause(ctx, firstPause)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func (w *worker) differs(s *session, key string) bool {
 // ready is the Ready condition that a node has now; known is the stored one. A Node that is gone is
 // Unknown, one that never was has none.
 func (s *session) ready(key string, known *api.Condition, now time.Time) *api.Condition {
-	found, there, err := s.nodes.GetByKey(nameOf(key))
+	found, there, err := s.nodes.GetByKey(flexnode.LastOf(key))
 	node, ok := found.(*seenNode)
 	switch {
 	case err != nil:

@@ -14,6 +14,7 @@ import (
 	ktesting "k8s.io/client-go/testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -195,6 +196,55 @@ func TestVersionTooNewIsFoundLater(t *testing.T) {
 	})
 }
 
+// A node whose credential has expired while its cluster was never reached is Failed; it is rendered
+// when the cluster answers. One that cannot be rendered is tried once, and again with other facts.
+func TestFailedNodesAreRendered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		c.down.Store(true)
+		w.register(factoryID, c)
+		w.own(factory)
+		w.put(factoryID, "late", api.Desired{})
+		w.put(factoryID, "new", api.Desired{Versions: api.Versions{Kubernetes: "1.36.0"}})
+		pass(credential.Lifetime + time.Minute)
+		if n := w.node(factory + "/late"); n.State != api.Failed || n.Revision != 0 {
+			t.Fatalf("it is %q: %+v", n.State, n)
+		}
+		c.down.Store(false)
+		pass(10 * time.Minute)
+		if n := w.node(factory + "/late"); n.State != "" || n.Revision == 0 {
+			t.Errorf("it is %q: %+v", n.State, n)
+		}
+		facts := w.cluster(factory).Facts
+		if n := w.node(factory + "/new"); n.State != api.Failed || n.Facts != facts {
+			t.Errorf("it is %q: %+v", n.State, n)
+		}
+		if keys := w.index.Stale(factory, facts, 10); len(keys) != 0 {
+			t.Errorf("%v are tried again and again", keys)
+		}
+		version := "v1.36.0"
+		c.version.Store(&version)
+		w.moveAPIServer("https://moved.example/")
+		if n := w.node(factory + "/new"); n.State != "" || n.Revision == 0 {
+			t.Errorf("with other facts it is %q: %+v", n.State, n)
+		}
+	})
+}
+
+// moveAPIServer gives the factory another address, which its nodes are told.
+func (w *world) moveAPIServer(url string) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row, err := w.store.Clusters.In(v, factory)
+		if err != nil {
+			return err
+		}
+		row.Value.Properties.ServerURL, row.Value.Version = url, "2"
+		return w.store.Clusters.Put(v, factory, row.Value)
+	})
+	pass(5 * time.Second)
+}
+
 // New facts of a cluster reach all its nodes, as another version, with only that layer replaced;
 // also the configurations that wait for machines.
 func TestNewFactsAreANewVersion(t *testing.T) {
@@ -206,15 +256,7 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 		}
 		pass(time.Second)
 		before := w.node(factory + "/edge-aa")
-		w.change(func(v *store.View) error {
-			row, err := w.store.Clusters.In(v, factory)
-			if err != nil {
-				return err
-			}
-			row.Value.Properties.ServerURL, row.Value.Version = "https://moved.example/", "2"
-			return w.store.Clusters.Put(v, factory, row.Value)
-		})
-		pass(5 * time.Second)
+		w.moveAPIServer("https://moved.example/")
 		facts := w.cluster(factory).Facts
 		rows, _, err := w.store.Nodes.List(context.Background(), factory+"/")
 		if err != nil || len(rows) != nodes {

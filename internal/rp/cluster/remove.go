@@ -28,7 +28,7 @@ const (
 // it, and in the end its row. It can be ended anywhere and is gone on with from what is stored.
 func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	row, err := w.Store.Clusters.Get(ctx, w.key)
-	if err != nil || !deleting(row.Value) {
+	if err != nil || !row.Value.Deleting() {
 		return noTime, err
 	}
 	if err := w.countNodes(ctx, row.Value); err != nil {
@@ -135,7 +135,7 @@ func (w *worker) removeNodes(ctx context.Context, names []string) error {
 	_, err := w.Store.Update(ctx, "nodes removed", ahead, func(v *store.View) error {
 		v.Fence(w.owner.Fence())
 		row, err := w.Store.Clusters.In(v, w.key)
-		if err != nil || !deleting(row.Value) {
+		if err != nil || !row.Value.Deleting() {
 			return err
 		}
 		removed := 0
@@ -222,7 +222,7 @@ func (w *worker) removeRow(ctx context.Context) error {
 	_, err := w.Store.Update(ctx, "cluster removed", nil, func(v *store.View) error {
 		v.Fence(w.owner.Fence())
 		row, err := w.Store.Clusters.In(v, w.key)
-		if err != nil || !deleting(row.Value) {
+		if err != nil || !row.Value.Deleting() {
 			return err
 		}
 		if uid := row.Value.APIServer; uid != "" {

@@ -21,7 +21,7 @@ const (
 func (w *worker) render(ctx context.Context) (time.Time, error) {
 	cluster, err := w.Index.Cluster(w.key)
 	if err != nil || !cluster.Exists() || cluster.Value.Facts == "" ||
-		deleting(cluster.Value) {
+		cluster.Value.Deleting() {
 		return noTime, err
 	}
 	keys := w.Index.Stale(w.key, cluster.Value.Facts, renderBatch)
@@ -59,7 +59,7 @@ func (w *worker) renderNodes(ctx context.Context, keys []string) error {
 // parent is what nodes of the cluster are rendered with; without FactsLayer if they cannot be.
 func (w *worker) parent(v *store.View) (flexnode.Parent, error) {
 	row, err := w.Store.Clusters.In(v, w.key)
-	if err != nil || !row.Exists() || row.Value.Facts == "" || deleting(row.Value) {
+	if err != nil || !row.Exists() || row.Value.Facts == "" || row.Value.Deleting() {
 		return flexnode.Parent{}, err
 	}
 	facts, err := w.Store.Layers.In(v, row.Value.Facts)

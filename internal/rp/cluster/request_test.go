@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -91,6 +93,36 @@ func (c *fakeCluster) issue(name string) {
 	pass(time.Second)
 }
 
+// removals counts what is removed from where machines fetch it.
+type removals struct {
+	credential.Delivery
+	n atomic.Int64
+}
+
+func (d *removals) Remove(ctx context.Context, key string) error {
+	d.n.Add(1)
+	return d.Delivery.Remove(ctx, key)
+}
+
+// What a URL hands out is removed as soon as its token was used, not when the credential ends.
+func TestAUsedConfigurationIsRemovedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		delivery := &removals{Delivery: w.credentials.Delivery}
+		w.credentials.Delivery = delivery
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		before := delivery.n.Load()
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "Approved" {
+			t.Fatalf("the request: %q", got)
+		}
+		if delivery.n.Load() == before {
+			t.Error("it is still there")
+		}
+	})
+}
+
 // One machine gets in with a token, for its own name; then the Secret goes.
 func TestATokenAdmitsOneMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +185,7 @@ func checkSecret(t *testing.T, w *world, c *fakeCluster, row store.Row[store.Cre
 		t.Errorf("the Secret: %+v", s)
 	}
 	if s.Labels[installationLabel] != "here" || s.Labels[clusterLabel] == "" ||
-		s.Labels[credentialLabel] != labelOf(row.Key) {
+		s.Labels[credentialLabel] != flexnode.LastOf(row.Key) {
 		t.Errorf("its labels: %v", s.Labels)
 	}
 	if strings.Contains(w.audit.String(), string(s.Data["token-secret"])) {

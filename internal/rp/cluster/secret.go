@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	bootstrap "k8s.io/cluster-bootstrap/token/api"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -40,9 +41,6 @@ func (w *worker) marks() labels.Set {
 	return labels.Set{providerLabel: providerName, installationLabel: w.Installation,
 		clusterLabel: hex.EncodeToString(sum[:16])}
 }
-
-// labelOf is the key of a credential as the value of a label: its id.
-func labelOf(key string) string { return key[strings.LastIndex(key, "/")+1:] }
 
 // tokens makes and removes bootstrap tokens in the cluster (credential.Tokens).
 type tokens struct{ w *worker }
@@ -82,7 +80,7 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 	}
 	expires := c.Expires.UTC().Format(time.RFC3339)
 	marks := w.marks()
-	marks[credentialLabel] = labelOf(key)
+	marks[credentialLabel] = flexnode.LastOf(key)
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      bootstrap.BootstrapTokenSecretPrefix + c.TokenID,
@@ -104,7 +102,7 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 // of the installation.
 func (w *worker) owns(s *corev1.Secret, key string) bool {
 	by, marked := s.Labels[installationLabel]
-	return s.Labels[credentialLabel] == labelOf(key) && (!marked || by == w.Installation)
+	return s.Labels[credentialLabel] == flexnode.LastOf(key) && (!marked || by == w.Installation)
 }
 
 // Remove deletes the Secret of a credential, unless it is somebody else's.

@@ -105,7 +105,7 @@ func CheckBindings(bindings []Binding) []string {
 	owner := map[string]string{}
 	for i, b := range bindings {
 		id, err := arm.Parse(b.ClusterID)
-		if err != nil || !strings.EqualFold(id.Type(), clusterType) || id.Name() == "" {
+		if err != nil || !strings.EqualFold(id.Type(), flexnode.ClusterType) || id.Name() == "" {
 			add(i, "id: %q is not the id of a managed cluster", b.ClusterID)
 			continue
 		}
@@ -121,8 +121,6 @@ func CheckBindings(bindings []Binding) []string {
 	}
 	return problems
 }
-
-const clusterType = "Microsoft.ContainerService/managedClusters"
 
 // readKubeconfig reads a kubeconfig with all files that it names, so that a change of any of them
 // is one of its content.

@@ -12,10 +12,10 @@ import (
 )
 
 // deleting has the registration of the cluster be deleted since now.
-func (w *world) deleting() {
+func (w *world) deleting(operation string) {
 	w.change(func(v *store.View) error {
 		c := must(w.store().Clusters.In(v, clusterKey)).Value
-		c.Deletion = &flexnode.Deletion{Since: w.clock.now()}
+		c.Deletion = &flexnode.Deletion{Operation: operation, Since: w.clock.now()}
 		return w.store().Clusters.Put(v, clusterKey, c)
 	})
 }
@@ -38,7 +38,7 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	w := newWorld(t)
 	must(0, created(w))
 	w.cluster.down = errDown
-	w.deleting()
+	w.deleting("operation")
 	must(0, w.delete(t.Context()))
 	w.settleSome()
 	if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
@@ -52,12 +52,33 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	}
 }
 
+// A registration that is only reserved is not being deleted: its cluster is tried for ever.
+func TestACredentialOfAReservedCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, created(w))
+	w.cluster.down = errDown
+	w.deleting("")
+	must(0, w.delete(t.Context()))
+	w.clock.pass(forsaken)
+	w.settleSome()
+	if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
+		t.Error("the credential was given up")
+	}
+	w.cluster.down = nil
+	w.settle()
+	w.empty()
+	if left := w.cluster.list(); len(left) != 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
 // A cluster that answers is cleaned, although it is being deleted.
 func TestACredentialOfAClusterThatAnswers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	must(0, created(w))
-	w.deleting()
+	w.deleting("operation")
 	w.clock.pass(forsaken)
 	must(0, w.delete(t.Context()))
 	w.settle()

@@ -51,7 +51,7 @@ func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) (string, 
 	if err != nil {
 		return "", err
 	}
-	cluster, now := clusterOf(nodeKey), s.now()
+	cluster, now := flexnode.ClusterOf(nodeKey), s.now()
 	key := cluster + "/" + uuid.NewString()
 	c := store.Credential{
 		Node: nodeKey, UID: n.UID, Cluster: cluster, Config: n.Assigned, State: store.Pending,

@@ -38,11 +38,11 @@ func (s *Service) freeSubnet(v *store.View, key string, n flexnode.Node) error {
 	if n.Chosen.PodCIDR == "" {
 		return nil
 	}
-	cluster, err := s.Store.Clusters.In(v, clusterOf(key))
+	cluster, err := s.Store.Clusters.In(v, flexnode.ClusterOf(key))
 	if err != nil {
 		return err
 	}
-	slot := flexnode.SlotOf(clusterOf(key), cluster.Value.Properties.PodCIDR, n.Chosen.PodCIDR)
+	slot := flexnode.SlotOf(flexnode.ClusterOf(key), cluster.Value.Properties.PodCIDR, n.Chosen.PodCIDR)
 	if slot == "" {
 		return nil
 	}

@@ -59,8 +59,9 @@ func (w worker) removeToken(ctx context.Context, x subject) error {
 	if failed != nil {
 		return errors.Join(err, failed)
 	}
-	d := cluster.Value.Deletion
-	if cluster.Exists() && (d == nil || w.now().Before(d.Since.Add(forsaken))) {
+	c := cluster.Value
+	if cluster.Exists() &&
+		(!c.Deleting() || w.now().Before(c.Deletion.Since.Add(forsaken))) {
 		return err
 	}
 	w.abandoned(x, err)
@@ -100,13 +101,14 @@ func (s *Service) forget(v *store.View, x subject) error {
 	return s.Store.Nodes.Put(v, x.node.Key, n)
 }
 
-// endNode ends the wait of a node for a credential that will not be made any more.
+// endNode ends the wait of a node for a credential that will not be made any more, and its reference
+// to it.
 func (s *Service) endNode(v *store.View, x subject) error {
 	n := x.node.Value
 	if !x.wanted || n.State != api.Creating && n.State != api.Updating {
 		return nil
 	}
-	n.State = api.Failed
+	n.State, n.Credential = api.Failed, ""
 	n.Reason = "a credential could not be made before it expired; POST regenerateToken makes another"
 	if x.row.Value.Problem != "" {
 		n.Reason += ": " + x.row.Value.Problem

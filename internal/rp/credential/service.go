@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -106,12 +105,6 @@ func epochOf(row store.Row[json.RawMessage]) (int64, error) {
 	}
 	return max(epoch, 1), nil
 }
-
-// clusterOf is the key of the cluster that a node or a credential belongs to.
-func clusterOf(key string) string { return key[:strings.LastIndex(key, "/")] }
-
-// nameOf is the name of a node with a key.
-func nameOf(nodeKey string) string { return nodeKey[strings.LastIndex(nodeKey, "/")+1:] }
 
 // fenced has a change depend on who may make it; the zero Condition is no fence.
 func fenced(v *store.View, fence store.Condition) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -67,9 +68,9 @@ func Decide(a Application, c store.Credential, known bool) (approved bool, why s
 		return false, "its bootstrap token has been revoked"
 	case a.Flaw != "":
 		return false, a.Flaw
-	case a.Node != nameOf(c.Node):
+	case a.Node != flexnode.LastOf(c.Node):
 		return false, fmt.Sprintf("its bootstrap token is for the node %s, not for %s",
-			nameOf(c.Node), a.Node)
+			flexnode.LastOf(c.Node), a.Node)
 	case c.State == store.Consumed && c.KeyHash != a.KeyHash:
 		return false, "its bootstrap token was used by another machine"
 	}

@@ -57,20 +57,13 @@ func (s *Service) Await(
 			return last, nil
 		}
 		if err != nil && !errors.Is(err, store.ErrCompacted) {
-			pause(ctx, broken)
+			store.Pause(ctx, broken)
 		}
 	}
 }
 
 // broken is the pause after a broken connection to the store.
 const broken = 200 * time.Millisecond
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
 
 // changed returns when a row has changed after a revision, or ctx ends.
 func (s *Service) changed(ctx context.Context, name string, after int64) error {

@@ -437,7 +437,7 @@ func (w *world) consistentCluster(tokens map[string]string) {
 		w.t.Fatal(err)
 	}
 	for _, row := range rows {
-		if tokens[nameOf(row.Key)] != row.Value {
+		if tokens[flexnode.LastOf(row.Key)] != row.Value {
 			w.t.Errorf("the token %s is remembered and has no credential", row.Key)
 		}
 	}

@@ -58,7 +58,7 @@ func TestShownCluster(t *testing.T) {
 	states := []string{ShownCluster(c).Properties.ProvisioningState}
 	c.Facts = "f"
 	states = append(states, ShownCluster(c).Properties.ProvisioningState)
-	c.Deletion = &Deletion{}
+	c.Deletion = &Deletion{Operation: "o"}
 	states = append(states, ShownCluster(c).Properties.ProvisioningState)
 	if diff := cmp.Diff([]string{api.Creating, api.Succeeded, api.Deleting}, states); diff != "" {
 		t.Error(diff)

@@ -24,7 +24,8 @@ type Node struct {
 	// been reached. Assigned is the one that agents are offered: the ETag is made of it.
 	Revision int64 `json:"revision,omitempty"`
 	Assigned int64 `json:"assigned,omitempty"`
-	// Facts is the layer of cluster facts of the revision that the owner wants.
+	// Facts is the layer of cluster facts of the revision that the owner wants; without a revision,
+	// the one with which it could not be made.
 	Facts string `json:"facts,omitempty"`
 	// Floor is what the first revision must be above, while there is none: every PUT raises it.
 	Floor int64 `json:"floor,omitempty"`

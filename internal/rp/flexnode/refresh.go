@@ -7,10 +7,9 @@ import (
 )
 
 // Refresh renders a node again after the facts of its cluster have changed: nothing but that layer
-// is replaced. A node that was never rendered is resolved and rendered, or Failed with a Reason. It
-// stays Creating or Updating then if it has a credential that is still to be made live. The
-// revision is nil when there is no new one; the node is another one then only if its State or
-// Reason is.
+// is replaced. A node that was never rendered is resolved and rendered, or Failed with a Reason, and
+// notes the facts that this was tried with. It remains Creating or Updating if it has a credential
+// that is still to be made live. The revision is nil when there is no new one.
 func Refresh(
 	n Node, last *Revision, parent Parent, at time.Time, renderer string,
 ) (Node, *Revision) {
@@ -22,6 +21,7 @@ func Refresh(
 	}
 	facts := ContentID(parent.FactsLayer)
 	if last.Facts == facts {
+		n.Facts = facts
 		return n, nil
 	}
 	r := *last
@@ -46,6 +46,7 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	}
 	if len(problems) > 0 {
 		n.State, n.Reason = api.Failed, problems[0].Message
+		n.Facts = ContentID(parent.FactsLayer)
 		return n, nil
 	}
 	next.identify(parent.tenant())

@@ -1,11 +1,10 @@
 package flexnode
 
 import (
-	"fmt"
-	"strconv"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // skew is how many minor versions kubelet may be older than its API server (Kubernetes version skew
@@ -62,14 +61,14 @@ func checkSkew(kubelet, server string) Problems {
 	if kubelet == "" && server == "" {
 		return nil // it is the cluster's, once that is known
 	}
-	k, err := parseVersion(kubelet)
-	if err != nil {
+	k, ok := config.Numbers(kubelet)
+	if !ok {
 		problems.add(at, "The Kubernetes version '%s' is not a version x.y.z.", shorten(kubelet))
 		return problems
 	}
-	s, err := parseVersion(server)
+	s, ok := config.Numbers(server)
 	switch {
-	case err != nil: // the cluster has not been reached yet
+	case !ok: // the cluster has not been reached yet
 	case k[0] != s[0] || k[1] > s[1] || k[1] == s[1] && k[2] > s[2]:
 		problems.add(at, "The Kubernetes version '%s' is newer than the cluster's API server, "+
 			"which is %s; upgrade the cluster first.", kubelet, server)
@@ -78,23 +77,4 @@ func checkSkew(kubelet, server string) Problems {
 			"the cluster's API server, which is %s.", kubelet, skew, server)
 	}
 	return problems
-}
-
-// parseVersion splits x.y.z; what follows the patch number is ignored.
-func parseVersion(s string) ([3]int, error) {
-	var v [3]int
-	parts := strings.SplitN(strings.TrimPrefix(s, "v"), ".", 3)
-	if len(parts) != 3 {
-		return v, fmt.Errorf("cannot parse the version %q", s)
-	}
-	parts[2], _, _ = strings.Cut(parts[2], "-")
-	parts[2], _, _ = strings.Cut(parts[2], "+")
-	for i, p := range parts {
-		n, err := strconv.Atoi(p)
-		if err != nil || n < 0 {
-			return v, fmt.Errorf("cannot parse the version %q", s)
-		}
-		v[i] = n
-	}
-	return v, nil
 }

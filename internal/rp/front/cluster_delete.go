@@ -24,8 +24,8 @@ const reservation = 30 * time.Second
 
 // isLeaving tells whether a registration is being deleted: its nodes cannot be changed any more.
 func (a *API) isLeaving(c flexnode.Cluster) bool {
-	return c.Deletion != nil &&
-		(c.Deletion.Operation != "" || a.Now().Before(c.Deletion.Since.Add(2*reservation)))
+	return c.Deleting() ||
+		c.Deletion != nil && a.Now().Before(c.Deletion.Since.Add(2*reservation))
 }
 
 // counts is what would be deleted with a registration.
@@ -126,7 +126,7 @@ func (a *API) withdraw(ctx context.Context, clusterKey string) {
 	defer cancel()
 	_, err := a.Store.Update(ctx, "cluster kept", nil, func(v *store.View) error {
 		row, err := a.Store.Clusters.In(v, clusterKey)
-		if err != nil || row.Value.Deletion == nil || row.Value.Deletion.Operation != "" {
+		if err != nil || row.Value.Deletion == nil || row.Value.Deleting() {
 			return err
 		}
 		row.Value.Deletion = nil
@@ -151,7 +151,7 @@ func (a *API) markDeletion(r *request, wipe bool, reserved time.Time) (string, e
 		if err != nil || !row.Exists() {
 			return err
 		}
-		if d := row.Value.Deletion; d != nil && d.Operation != "" {
+		if d := row.Value.Deletion; row.Value.Deleting() {
 			operation = d.Operation
 			return nil
 		}

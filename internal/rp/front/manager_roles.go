@@ -9,6 +9,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
 // remembered is how long an answer of Resource Manager holds: a role that is taken away works on
@@ -44,7 +46,8 @@ func (m *ManagerRoles) Allowed(
 		return false, err
 	}
 	for _, p := range permissions {
-		if within(scope, p.scope) && allows(p.actions, action) && !allows(p.notActions, action) {
+		if arm.Within(scope, p.scope) && arm.Allows(p.actions, action) &&
+			!arm.Allows(p.notActions, action) {
 			return true, nil
 		}
 	}

@@ -39,7 +39,7 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 			return err
 		}
 		gone = &node.Value
-		return a.removeNode(v, r.nodeKey(), node.Value)
+		return a.Credentials.RemoveNode(v, r.nodeKey(), true, a.Now())
 	})
 	if err != nil {
 		return err
@@ -62,28 +62,6 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 			"separately.",
 	})
 	return nil
-}
-
-// removeNode writes that a node is gone.
-func (a *API) removeNode(v *store.View, key string, n flexnode.Node) error {
-	if err := a.Credentials.Revoke(v, n.Credential, true); err != nil {
-		return err
-	}
-	cluster, err := a.Store.Clusters.In(v, parentOf(key))
-	if err != nil {
-		return err
-	}
-	if err := a.freeSubnet(v, key, n, cluster.Value.Properties.PodCIDR); err != nil {
-		return err
-	}
-	a.Credentials.DropSecret(v, key)
-	a.Store.Nodes.Delete(v, key)
-	a.Store.Status.Delete(v, key)
-	a.Store.History.Delete(v, key)
-	return a.Store.Tombstones.Set(v, key+"/"+n.UID, flexnode.Tombstone{
-		ID: n.ID, UID: n.UID, Revision: max(n.Revision, n.Floor), Identity: n.Identity,
-		Former: n.Former, Deleted: a.Now().UTC(), Wipe: true,
-	})
 }
 
 // awaitRevoked waits until nothing is left of a credential that was revoked, for as long as a

@@ -98,7 +98,7 @@ func (a *API) answerNode(
 func (a *API) show(
 	ctx context.Context, key string, n flexnode.Node, revision *flexnode.Revision,
 ) (api.FlexNodeConfig, error) {
-	status, err := a.status(key, a.reachable(parentOf(key)))
+	status, err := a.status(key, a.reachable(flexnode.ClusterOf(key)))
 	if err != nil || revision == nil {
 		return flexnode.Shown(n, nil, nil, status), err
 	}
@@ -128,9 +128,6 @@ func (a *API) reachable(clusterKey string) bool {
 	row, err := a.Index.Cluster(clusterKey)
 	return err == nil && row.Value.Properties.Reachable
 }
-
-// parentOf is the key of the cluster of a node with a key.
-func parentOf(nodeKey string) string { return nodeKey[:strings.LastIndexByte(nodeKey, '/')] }
 
 // ownNode tells whether a request is of a node about itself, or of one that was deleted.
 func (a *API) ownNode(r *request) (bool, error) {

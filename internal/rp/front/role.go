@@ -3,6 +3,8 @@ package front
 import (
 	"context"
 	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
 // Assignment lets a principal do actions at a scope and below.
@@ -23,43 +25,9 @@ type Assignments []Assignment
 func (a Assignments) Allowed(_ context.Context, c Caller, action, scope string) (bool, error) {
 	for _, one := range a {
 		if c.ObjectID != "" && strings.EqualFold(one.PrincipalID, c.ObjectID) &&
-			within(scope, one.Scope) && allows(one.Actions, action) {
+			arm.Within(scope, one.Scope) && arm.Allows(one.Actions, action) {
 			return true, nil
 		}
 	}
 	return false, nil
-}
-
-// within tells whether a scope is another or lies below it.
-func within(scope, other string) bool {
-	scope = strings.ToLower(strings.TrimRight(scope, "/"))
-	other = strings.ToLower(strings.TrimRight(other, "/"))
-	return scope == other || strings.HasPrefix(scope, other+"/")
-}
-
-func allows(patterns []string, action string) bool {
-	for _, p := range patterns {
-		if wildcard(strings.ToLower(p), strings.ToLower(action)) {
-			return true
-		}
-	}
-	return false
-}
-
-// wildcard matches a pattern in which * stands for anything.
-func wildcard(pattern, s string) bool {
-	head, rest, star := strings.Cut(pattern, "*")
-	if !star {
-		return pattern == s
-	}
-	if !strings.HasPrefix(s, head) {
-		return false
-	}
-	s = s[len(head):]
-	for i := 0; i <= len(s); i++ {
-		if wildcard(rest, s[i:]) {
-			return true
-		}
-	}
-	return false
 }

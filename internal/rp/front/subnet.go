@@ -64,16 +64,3 @@ func (a *API) reserveAny(v *store.View, r *request, c flexnode.Cluster) (string,
 		"All %d pod subnets of the cluster are in use. Give the cluster a larger podCidr or delete "+
 			"flexNodeConfigs that are not needed.", flexnode.Slots(p.PodCIDR, p.NodeCIDRMask))
 }
-
-// freeSubnet gives the pod subnet of a node back.
-func (a *API) freeSubnet(v *store.View, nodeKey string, n flexnode.Node, pool string) error {
-	key := flexnode.SlotOf(parentOf(nodeKey), pool, n.Chosen.PodCIDR)
-	if key == "" {
-		return nil
-	}
-	row, err := a.Store.PodCIDRs.In(v, key)
-	if err == nil && row.Value == nodeKey {
-		a.Store.PodCIDRs.Delete(v, key)
-	}
-	return err
-}

@@ -364,7 +364,7 @@ func (c *fakeCluster) render(ctx context.Context, key string) error {
 		if err != nil || !node.Exists() {
 			return err
 		}
-		parent, err := c.store.Clusters.In(v, parentOf(key))
+		parent, err := c.store.Clusters.In(v, flexnode.ClusterOf(key))
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package store
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"unique"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -75,11 +74,6 @@ func (e *entry) join(key, etag, uid, node, status string) {
 	}
 }
 
-// clusterOf is the key of the cluster of a node.
-func clusterOf(nodeKey string) string {
-	return nodeKey[:max(strings.LastIndexByte(nodeKey, '/'), 0)]
-}
-
 // unpackRow is a row of an index.
 func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], error) {
 	r := Row[T]{Key: key, Revision: revision}
@@ -96,8 +90,8 @@ func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], err
 	return r, nil
 }
 
-// tally counts nodes: by state and Ready condition, and, of those that did not fail, by cluster and
-// the facts that they were rendered with.
+// tally counts nodes: by state and Ready condition, and by cluster and the facts that they were
+// rendered with.
 type tally struct {
 	states map[[2]string]int
 	facts  map[[2]string]int
@@ -112,13 +106,8 @@ func (t tally) count(e *entry, by int) {
 	}
 	is := e.traits.Value()
 	t.states[[2]string{is.state, is.ready}] += by
-	if is.state != failed {
-		t.facts[[2]string{clusterOf(e.key()), is.facts}] += by
-	}
+	t.facts[[2]string{flexnode.ClusterOf(e.key()), is.facts}] += by
 }
-
-// failed is the state of a node that waits for its owner to change it.
-const failed = "Failed"
 
 func (t tally) add(o tally) {
 	sum(t.states, o.states)

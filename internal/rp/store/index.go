@@ -93,7 +93,7 @@ func (x *Index) Follow(ctx context.Context, say func(error)) {
 			err = errors.New("the connection has ended")
 		}
 		say(fmt.Errorf("cannot follow the store: %w", err))
-		pause(ctx, followPause/2+rand.N(followPause)) // replicas do not come back all at once
+		Pause(ctx, followPause/2+rand.N(followPause)) // replicas do not come back all at once
 	}
 }
 

@@ -187,7 +187,7 @@ func BenchmarkIndexPollWhileApplying(b *testing.B) {
 				batch.Events = append(batch.Events, Event{KV: kv})
 			}
 			x.apply(batch)
-			pause(ctx, 10*time.Millisecond)
+			Pause(ctx, 10*time.Millisecond)
 		}
 	}()
 	key := benchKey(4711)

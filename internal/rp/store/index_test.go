@@ -293,14 +293,14 @@ func TestIndexIsWhatTheStoreIs(t *testing.T) {
 			case 3:
 				update(t, s, func(v *View) error {
 					if random.IntN(2) == 0 {
-						s.Clusters.Delete(v, clusterOf(key))
+						s.Clusters.Delete(v, flexnode.ClusterOf(key))
 						s.Subscriptions.Delete(v, "s")
 						return nil
 					}
 					if err := s.Subscriptions.Set(v, "s", flexnode.Subscription{}); err != nil {
 						return err
 					}
-					return s.Clusters.Set(v, clusterOf(key), flexnode.Cluster{ID: key})
+					return s.Clusters.Set(v, flexnode.ClusterOf(key), flexnode.Cluster{ID: key})
 				})
 			default:
 				putNode(t, s, key, n)
@@ -373,7 +373,7 @@ func compareClusters(t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node
 		var stale []string
 		for _, n := range nodes {
 			v := n.Value
-			if clusterOf(n.Key) == cluster && v.Facts != "f1" && v.State != "Failed" {
+			if flexnode.ClusterOf(n.Key) == cluster && v.Facts != "f1" {
 				stale = append(stale, n.Key)
 			}
 		}

@@ -110,8 +110,8 @@ func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluste
 	return rows[:min(limit, len(rows))], len(rows) > limit, nil
 }
 
-// Stale returns keys of up to limit nodes of a cluster that were not rendered with these facts and
-// did not fail. When there are none it does not go through the nodes.
+// Stale returns keys of up to limit nodes of a cluster that were not rendered with these facts, be
+// they Failed or not. When there are none it does not go through the nodes.
 func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 	limit = min(limit, x.countStale(clusterKey, facts))
 	if limit <= 0 {
@@ -124,8 +124,7 @@ func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 		if !strings.HasPrefix(i.key, prefix) {
 			return false
 		}
-		t := i.value.traits.Value()
-		if i.value.nodeAt != 0 && t.facts != facts && t.state != failed {
+		if i.value.nodeAt != 0 && i.value.traits.Value().facts != facts {
 			keys = append(keys, i.key)
 		}
 		return len(keys) < limit

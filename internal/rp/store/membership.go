@@ -138,11 +138,12 @@ func (m *Membership) enterAgain(ctx context.Context) {
 			return
 		}
 		m.say(err)
-		pause(ctx, jitter(memberPause))
+		Pause(ctx, Jitter(memberPause))
 	}
 }
 
-func jitter(mean time.Duration) time.Duration { return mean/2 + rand.N(mean) }
+// Jitter is a random time around a mean: from half of it to half more.
+func Jitter(mean time.Duration) time.Duration { return mean/2 + rand.N(mean) }
 
 func (m *Membership) say(err error) {
 	if m.Say != nil {
@@ -179,7 +180,7 @@ func followTable[T any](ctx context.Context, m *Membership, t Table[T], see func
 		}, ready)
 		if err != nil && ctx.Err() == nil {
 			m.say(err)
-			pause(ctx, jitter(memberPause))
+			Pause(ctx, Jitter(memberPause))
 		}
 	}
 }

@@ -58,7 +58,7 @@ func Migrate(ctx context.Context, s *Store, m Migration) error {
 			continue
 		}
 		m.tell("waiting for another replica to migrate the store")
-		if pause(ctx, time.Second); ctx.Err() != nil {
+		if Pause(ctx, time.Second); ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}

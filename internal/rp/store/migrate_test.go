@@ -103,7 +103,7 @@ func TestMigratedNodesAreServedTheSame(t *testing.T) {
 		if diff := cmp.Diff(answer.Properties.Config, plain(t, config)); diff != "" {
 			t.Errorf("%s is served another configuration: %s", key, diff)
 		}
-		if cluster := get(t, s.Clusters, clusterOf(key)); n.Facts != cluster.Facts {
+		if cluster := get(t, s.Clusters, flexnode.ClusterOf(key)); n.Facts != cluster.Facts {
 			t.Errorf("%s would be rendered again: its facts are %s, its cluster's %s", key, n.Facts, cluster.Facts)
 		}
 	}

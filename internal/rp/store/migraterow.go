@@ -194,7 +194,7 @@ func one[T any](ctx context.Context, s *Store, key string) (value T, found bool,
 
 // parent is the former cluster of a key below one; one that is absent has no id.
 func (w *migrator) parent(ctx context.Context, key string) (formerCluster, error) {
-	at := clusterOf(key)
+	at := flexnode.ClusterOf(key)
 	if c, known := w.clusters[at]; known {
 		return c, nil
 	}

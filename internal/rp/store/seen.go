@@ -113,7 +113,7 @@ func (s *Seen) Last(nodeKey string) time.Time {
 func (s *Seen) Run(ctx context.Context, say func(error)) {
 	swept := s.Now()
 	for i := rand.IntN(seenShards); ; i++ { // replicas do not write the same shard at once
-		pause(ctx, seenRound/seenShards)
+		Pause(ctx, seenRound/seenShards)
 		if ctx.Err() != nil {
 			return
 		}

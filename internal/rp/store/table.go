@@ -149,7 +149,7 @@ func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), rea
 				continue
 			}
 		}
-		pause(ctx, followPause)
+		Pause(ctx, followPause)
 	}
 	return nil
 }
@@ -157,8 +157,8 @@ func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), rea
 // followPause is the pause after the connection broke.
 const followPause = time.Second
 
-// pause waits, or less when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// Pause waits, or less when ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -35,7 +35,7 @@ func (s *Store) Update(
 ) (int64, error) {
 	for attempt := range attempts {
 		if attempt > 0 {
-			pause(ctx, time.Duration(1+rand.IntN(1<<min(attempt, 7)))*time.Millisecond)
+			Pause(ctx, time.Duration(1+rand.IntN(1<<min(attempt, 7)))*time.Millisecond)
 			if ctx.Err() != nil {
 				return 0, ctx.Err()
 			}
