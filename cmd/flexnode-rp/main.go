@@ -46,13 +46,15 @@ etcds, which several replicas share.
 docs/provider.md describes the settings.`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.PersistentFlags().StringVar(&settings, "settings", "/etc/flexnode-rp/settings.json", "JSON `file` with the settings")
-	root.AddCommand(serve(&settings), check(&settings), backup(&settings), restore(&settings), keys(&settings), storage(&settings), &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Run: func(*cobra.Command, []string) {
-			fmt.Printf("flexnode-rp %s (commit %s, %s)\n", version, commit, runtime.Version())
-		},
-	})
+	root.PersistentFlags().StringVar(&settings, "settings", "/etc/flexnode-rp/settings.json",
+		"JSON `file` with the settings")
+	root.AddCommand(serve(&settings), check(&settings), backup(&settings), restore(&settings),
+		keys(&settings), storage(&settings), &cobra.Command{
+			Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+			Run: func(*cobra.Command, []string) {
+				fmt.Printf("flexnode-rp %s (commit %s, %s)\n", version, commit, runtime.Version())
+			},
+		})
 	return root
 }
 
@@ -84,7 +86,8 @@ func check(settings *string) *cobra.Command {
 
 func backup(settings *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "backup FILE", Short: "Write a snapshot of the store of a running provider", Args: cobra.ExactArgs(1),
+		Use: "backup FILE", Short: "Write a snapshot of the store of a running provider",
+		Args: cobra.ExactArgs(1),
 		Long: `Write a snapshot of the store of a running provider to a new file. Secrets in it
 are sealed: without the keys file, which belongs in another place, it gives none
 away and cannot be restored.`,
@@ -104,15 +107,18 @@ away and cannot be restored.`,
 
 func restore(settings *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "restore FILE", Short: "Make a data directory of a snapshot; the provider must not run", Args: cobra.ExactArgs(1),
+		Use:   "restore FILE",
+		Short: "Make a data directory of a snapshot; the provider must not run",
+		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
 				return err
 			}
 			if s.DataDir == "" {
-				return errors.New("cannot restore an etcd outside the process: stop all replicas, use " +
-					"`etcdutl snapshot restore` on its members, then `flexnode-rp store raise-epoch`")
+				return errors.New("cannot restore an etcd outside the process: stop all " +
+					"replicas, use `etcdutl snapshot restore` on its members, then `flexnode-rp " +
+					"store raise-epoch`")
 			}
 			if err := store.Restore(args[0], s.DataDir); err != nil {
 				return err

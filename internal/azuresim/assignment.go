@@ -75,7 +75,8 @@ func (s *Sim) listAssignments(w http.ResponseWriter, c call) *arm.Error {
 	}
 	var items []any
 	for _, a := range s.world.Assignments {
-		hit := arm.Within(c.scope, a.Scope) || arm.Within(a.Scope, c.scope) && !atScope.MatchString(filter)
+		hit := arm.Within(c.scope, a.Scope) || arm.Within(a.Scope, c.scope) &&
+			!atScope.MatchString(filter)
 		if hit && (principal == "" || strings.EqualFold(principal, a.PrincipalID)) {
 			items = append(items, s.assignment(a))
 		}

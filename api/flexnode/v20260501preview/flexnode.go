@@ -100,8 +100,8 @@ type ServicePrincipalAuth struct {
 // one.
 type ManagedIdentityAuth struct {
 	ClientID string `json:"clientId,omitempty"`
-	// PrincipalID is the object id of a system-assigned identity, by which its node is known when it
-	// polls.
+	// PrincipalID is the object id of a system-assigned identity, by which its node is known when
+	// it polls.
 	PrincipalID string `json:"principalId,omitempty"`
 }
 
@@ -118,7 +118,7 @@ type KubernetesAuth struct {
 	UseAzureAuth bool `json:"useAzureAuth,omitempty"`
 }
 
-// Versions are those that the node shall run; empty ones are the provider's choice.
+// Versions are those that the node is to run; empty ones are the provider's choice.
 type Versions struct {
 	Kubernetes string `json:"kubernetes,omitempty"`
 	Containerd string `json:"containerd,omitempty"`
@@ -127,7 +127,7 @@ type Versions struct {
 	NPD        string `json:"npd,omitempty"`
 }
 
-// NodeConfig is what the Node and its kubelet shall be like.
+// NodeConfig is what the Node and its kubelet are to be like.
 type NodeConfig struct {
 	MaxPods int               `json:"maxPods,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
@@ -202,11 +202,12 @@ type ClusterProperties struct {
 	// Kubeconfig names one of the provider's kubeconfigs; empty: the provider asks Resource Manager
 	// for one.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// ServerURL and DNSServiceIP are what nodes use; default: what the kubeconfig and the cluster say.
+	// ServerURL and DNSServiceIP are what nodes use; default: what the kubeconfig and the cluster
+	// say.
 	ServerURL    string `json:"serverUrl,omitempty"`
 	DNSServiceIP string `json:"dnsServiceIP,omitempty"`
-	// PodCIDR is the network out of which each node gets a subnet of NodeCIDRMask bits; empty: nodes
-	// take the one of their Node object.
+	// PodCIDR is the network out of which each node gets a subnet of NodeCIDRMask bits; empty:
+	// nodes take the one of their Node object.
 	PodCIDR      string `json:"podCidr,omitempty"`
 	NodeCIDRMask int    `json:"nodeCidrMask,omitempty"`
 	// KubernetesVersion is that of the API server, as it said itself.

@@ -102,8 +102,9 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 		return Access{}, fmt.Errorf("cannot ask Resource Manager for the cluster: %w", err)
 	}
 	format := armcontainerservice.FormatExec
-	got, err := client.ListClusterUserCredentials(ctx, id.ResourceGroup, id.Name(),
-		&armcontainerservice.ManagedClustersClientListClusterUserCredentialsOptions{Format: &format})
+	options := armcontainerservice.ManagedClustersClientListClusterUserCredentialsOptions{
+		Format: &format}
+	got, err := client.ListClusterUserCredentials(ctx, id.ResourceGroup, id.Name(), &options)
 	if err == nil {
 		var access Access
 		access, err = m.user(got.Kubeconfigs)
@@ -112,7 +113,8 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 		}
 	}
 	if !m.Admin {
-		return Access{}, fmt.Errorf("cannot get the users' kubeconfig from Resource Manager: %w", err)
+		return Access{}, fmt.Errorf("cannot get the users' kubeconfig from Resource Manager: %w",
+			err)
 	}
 	admin, adminErr := client.ListClusterAdminCredentials(ctx, id.ResourceGroup, id.Name(), nil)
 	if adminErr == nil {

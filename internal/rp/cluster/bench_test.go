@@ -42,7 +42,7 @@ func benchOutstanding(b *testing.B, outstanding int) {
 	<-reached
 	w.seed(outstanding)
 	memory := w.store.Backend.(*store.Memory)
-	settle(b, w, outstanding)
+	calm(b, w, outstanding)
 	idle := memory.Reads()
 	time.Sleep(time.Second)
 	idle = memory.Reads() - idle
@@ -67,7 +67,8 @@ func (w *world) seed(n int) {
 		w.change(func(v *store.View) error {
 			for i := from; i < min(n, from+batch); i++ {
 				node := fmt.Sprintf("%s/edge-%d", factory, i)
-				key, id, uid := factory+"/"+uuid.NewString(), fmt.Sprintf("t%05d", i), uuid.NewString()
+				key, id, uid := factory+"/"+uuid.NewString(), fmt.Sprintf("t%05d",
+					i), uuid.NewString()
 				err := w.store.Credentials.Set(v, key, store.Credential{Node: node, UID: uid,
 					Cluster: factory, State: store.Live, Config: 1, TokenID: id, Created: now,
 					Since: now, Expires: now.Add(24 * time.Hour)})
@@ -87,8 +88,8 @@ func (w *world) seed(n int) {
 	}
 }
 
-// settle waits until the worker knows all credentials and has nothing to do.
-func settle(b *testing.B, w *world, outstanding int) {
+// calm waits until the worker knows all credentials and has nothing to do.
+func calm(b *testing.B, w *world, outstanding int) {
 	b.Helper()
 	worker := w.manager.working[factory]
 	health := must(w.store.Health(context.Background()))

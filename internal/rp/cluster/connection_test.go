@@ -53,7 +53,8 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 		w := newWorld(t)
 		path := filepath.Join(t.TempDir(), "factory.yaml")
 		clusters := map[string]*fakeCluster{
-			"https://a.example": newFakeCluster("factory"), "https://b.example": newFakeCluster("factory")}
+			"https://a.example": newFakeCluster("factory"),
+			"https://b.example": newFakeCluster("factory")}
 		a, b := clusters["https://a.example"], clusters["https://b.example"]
 		var dialled atomic.Int64
 		w.manager.Source = &Sources{Bindings: []Binding{{factoryID, path}}}
@@ -156,7 +157,8 @@ func apiServer(t *testing.T, token *atomic.Pointer[string]) (*httptest.Server, s
 		}
 	}))
 	t.Cleanup(s.Close)
-	return s, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+	return s, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: s.Certificate().Raw}))
 }
 
 // A real connection: what it asks, and what makes it doubtful.

@@ -66,8 +66,8 @@ func (w *worker) claimAPIServer(
 		}
 		if other.Exists() { // else its registration has ended
 			c.Properties.ProvisioningState = api.Failed
-			c.Probe.Refused = "The API server belongs to another registration already. Delete one " +
-				"of the two, or correct the kubeconfig."
+			c.Probe.Refused = "The API server belongs to another registration already. Delete " +
+				"one of the two, or correct the kubeconfig."
 			return fmt.Errorf("cannot register the cluster: %w", errRefused), nil
 		}
 	}

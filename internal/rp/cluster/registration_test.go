@@ -278,7 +278,8 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 			t.Errorf("the revision %+v after %+v", is, was)
 		}
 		layer := must(w.store.Layers.Get(context.Background(), facts)).Value
-		if f, err := flexnode.FactsOf(layer); err != nil || f.ServerURL != "https://moved.example" ||
+		if f, err := flexnode.FactsOf(layer); err != nil ||
+			f.ServerURL != "https://moved.example" ||
 			f.TenantID != tenant || f.DNSServiceIP != "10.96.0.10" {
 			t.Errorf("the facts: %+v, %v", f, err)
 		}

@@ -32,7 +32,8 @@ func csr(
 	name, tokenID, node string, key *ecdsa.PrivateKey,
 ) *certificates.CertificateSigningRequest {
 	der := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
+		Subject: pkix.Name{CommonName: "system:node:" + node,
+			Organization: []string{"system:nodes"}},
 	}, key))
 	return &certificates.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -305,11 +306,17 @@ func TestFlaws(t *testing.T) {
 	type spoiled = *certificates.CertificateSigningRequest
 	for what, spoil := range map[string]func(spoiled){
 		"no request": func(c spoiled) { c.Spec.Request = []byte("x") },
-		"an admin":   func(c spoiled) { c.Spec.Request = request(subject("admin", "system:masters")) },
+		"an admin": func(c spoiled) {
+			c.Spec.Request = request(subject("admin",
+				"system:masters"))
+		},
 		"masters too": func(c spoiled) {
 			c.Spec.Request = request(subject("system:node:n", "system:nodes", "system:masters"))
 		},
-		"no name": func(c spoiled) { c.Spec.Request = request(subject("system:node:", "system:nodes")) },
+		"no name": func(c spoiled) {
+			c.Spec.Request = request(subject("system:node:",
+				"system:nodes"))
+		},
 		"other names": func(c spoiled) {
 			r := subject("system:node:n", "system:nodes")
 			r.DNSNames = []string{"x"}

@@ -65,7 +65,8 @@ func (t tokens) Ensure(
 	if !apierrors.IsAlreadyExists(err) {
 		return false, fmt.Errorf("cannot make a bootstrap token: %w", err)
 	}
-	there, err := secrets.Get(ctx, bootstrap.BootstrapTokenSecretPrefix+c.TokenID, metav1.GetOptions{})
+	there, err := secrets.Get(ctx, bootstrap.BootstrapTokenSecretPrefix+c.TokenID,
+		metav1.GetOptions{})
 	if err != nil {
 		return false, fmt.Errorf("cannot read a bootstrap token: %w", err)
 	}
@@ -93,7 +94,8 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 			bootstrap.BootstrapTokenExpirationKey:                  []byte(expires),
 			bootstrap.BootstrapTokenUsagePrefix + "authentication": []byte("true"),
 			bootstrap.BootstrapTokenExtraGroupsKey:                 []byte(TokenGroup),
-			bootstrap.BootstrapTokenDescriptionKey:                 []byte("flexNodeConfig " + c.Node),
+			bootstrap.BootstrapTokenDescriptionKey: []byte("flexNodeConfig " +
+				c.Node),
 		},
 	}
 }

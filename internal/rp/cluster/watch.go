@@ -20,13 +20,15 @@ func (w *worker) watchRequests(ctx context.Context, wg *sync.WaitGroup, s *sessi
 	client := s.connection.Watches
 	requests := client.CertificatesV1().CertificateSigningRequests()
 	source := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
+			error) {
 			o.FieldSelector = selector
 			ctx, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
 			return requests.List(ctx, o)
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
+			error) {
 			o.FieldSelector = selector
 			return requests.Watch(ctx, o)
 		},
@@ -64,12 +66,14 @@ func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session)
 	client := s.connection.Watches
 	nodes := client.CoreV1().Nodes()
 	source := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
+			error) {
 			ctx, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
 			return nodes.List(ctx, o)
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
+			error) {
 			return nodes.Watch(ctx, o)
 		},
 	}

@@ -37,8 +37,8 @@ const (
 		"Microsoft.ContainerService/managedClusters/Factory"
 	factory = subscription + "/edge/factory"
 	// harbour is a cluster of another team, in another subscription.
-	harbourID = "/subscriptions/22222222-2222-3333-4444-555555555555/resourceGroups/Quay/providers/" +
-		"Microsoft.ContainerService/managedClusters/Harbour"
+	harbourID = "/subscriptions/22222222-2222-3333-4444-555555555555/resourceGroups/Quay/" +
+		"providers/Microsoft.ContainerService/managedClusters/Harbour"
 	harbour = "22222222-2222-3333-4444-555555555555/quay/harbour"
 )
 

@@ -52,7 +52,7 @@ func TestAzurite(t *testing.T) {
 	}
 	bundle(t, text)
 	must(0, w.moveCluster("https://moved.example"))
-	w.settle()
+	w.work()
 	if _, text := get(link); !strings.Contains(text, "https://moved.example") {
 		t.Errorf("after new facts: %s", text)
 	}

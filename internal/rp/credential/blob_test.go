@@ -175,11 +175,11 @@ func TestBlobs(t *testing.T) {
 		t.Errorf("left are %v; the credential is %s", left, w.credential(key).State)
 	}
 	must(0, w.regenerate(ctx))
-	w.settle()
+	w.work()
 	must(0, w.delete(ctx))
-	w.settle()
+	w.work()
 	w.clock.pass(Joining)
-	w.settle()
+	w.work()
 	if left := f.paths(); len(left) != 0 {
 		t.Errorf("left are %v", left)
 	}
@@ -218,7 +218,7 @@ func TestABlobOfACredentialThatIsGone(t *testing.T) {
 	f.before = func(string) {
 		f.before = nil
 		must(0, w.delete(t.Context()))
-		w.settle()
+		w.work()
 	}
 	must(0, w.step(t.Context()))
 	if left := f.paths(); len(left) != 0 || len(w.cluster.list()) != 0 {
@@ -237,7 +237,7 @@ func TestSweepOfBlobs(t *testing.T) {
 			blobs.Put(v, clusterKey+"/old", []byte("x"), 1, w.clock.now().Add(time.Minute)),
 			blobs.Put(v, clusterKey+"/young", []byte("x"), 1, w.clock.now().Add(time.Hour)))
 	})
-	f.blobs["/configs/theirs.json"] = fakeBlob{text: "theirs"}
+	f.blobs["/configs/another.json"] = fakeBlob{text: "another"}
 	must(0, w.service.Sweep(t.Context()))
 	if len(f.paths()) != 4 {
 		t.Errorf("left are %v", f.paths())

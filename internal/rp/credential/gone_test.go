@@ -40,12 +40,12 @@ func TestACredentialOfAClusterThatGoes(t *testing.T) {
 	w.cluster.down = errDown
 	w.deleting("operation")
 	must(0, w.delete(t.Context()))
-	w.settleSome()
+	w.tryOnce()
 	if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
 		t.Error("a cluster that does not answer was not tried")
 	}
 	w.clock.pass(forsaken)
-	w.settle()
+	w.work()
 	w.empty()
 	if !strings.Contains(w.audit.String(), "left in a cluster") {
 		t.Error("the token that is left is not in the audit log")
@@ -61,12 +61,12 @@ func TestACredentialOfAReservedCluster(t *testing.T) {
 	w.deleting("")
 	must(0, w.delete(t.Context()))
 	w.clock.pass(forsaken)
-	w.settleSome()
+	w.tryOnce()
 	if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
 		t.Error("the credential was given up")
 	}
 	w.cluster.down = nil
-	w.settle()
+	w.work()
 	w.empty()
 	if left := w.cluster.list(); len(left) != 0 {
 		t.Errorf("left are %v", left)
@@ -81,7 +81,7 @@ func TestACredentialOfAClusterThatAnswers(t *testing.T) {
 	w.deleting("operation")
 	w.clock.pass(forsaken)
 	must(0, w.delete(t.Context()))
-	w.settle()
+	w.work()
 	w.empty()
 	if left := w.cluster.list(); len(left) != 0 {
 		t.Errorf("left are %v", left)
@@ -147,12 +147,12 @@ func TestAfterRestore(t *testing.T) {
 	if status, _ := w.get(url); status != 403 {
 		t.Errorf("a URL of before the restore: %d", status)
 	}
-	w.settle()
+	w.work()
 	if left := w.cluster.list(); len(left) != 0 {
 		t.Errorf("a token of before the restore: %v", left)
 	}
 	must(0, w.regenerate(ctx))
-	w.settle()
+	w.work()
 	fresh := w.url()
 	must(0, w.service.AfterRestore(ctx)) // the next replica, or the next start
 	status, text := w.get(fresh)
@@ -174,7 +174,7 @@ func TestAfterRestoreOfAPendingOne(t *testing.T) {
 		return w.store().Meta.Put(v, "epoch", json.RawMessage("2"))
 	})
 	must(0, w.service.AfterRestore(t.Context()))
-	w.settle()
+	w.work()
 	if n := w.node(); n.State != "Failed" || n.Credential != "" {
 		t.Errorf("%+v", n)
 	}
@@ -190,7 +190,7 @@ func TestRewrap(t *testing.T) {
 	d := withPrincipal
 	d.KubernetesAuth.UseAzureAuth = false
 	must(0, w.put(ctx, d, true, true))
-	w.settle()
+	w.work()
 	url, key := w.url(), w.node().Credential
 	_, before := w.get(url)
 	old, fresh := w.keys.Keys[0], must(seal.NewKey())
@@ -284,7 +284,7 @@ func TestRewrapOfWhatCannotBeOpened(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	must(0, w.put(ctx, withPrincipal, true, true))
-	w.settle()
+	w.work()
 	old, lost := w.keys.Keys[0], seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
 	w.change(func(v *store.View) error {
 		box := must(lost.Seal(secretSeal+clusterKey+"/lost", []byte("x")))

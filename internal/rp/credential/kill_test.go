@@ -152,7 +152,7 @@ func tell(t *testing.T, s story, p *points) int {
 	var urls []string
 	if s.before != nil {
 		must(0, s.before(w))
-		w.settle()
+		w.work()
 		urls = append(urls, w.url())
 	}
 	p.watch(w)
@@ -170,10 +170,10 @@ func tell(t *testing.T, s story, p *points) int {
 	}()
 	w.unwatch()
 	w.start(w.memory.Another())
-	w.settle()
+	w.work()
 	w.forgetSomebody()
 	w.clock.pass(Joining) // for machines that are joining
-	w.settle()
+	w.work()
 	if w.node().Credential != "" {
 		urls = append(urls, w.url())
 	}
@@ -200,7 +200,10 @@ func TestWhatHappensMeanwhile(t *testing.T) {
 		"revoke": func(w *world) error {
 			return w.put(w.t.Context(), labelled(withToken, "y"), false, true)
 		},
-		"replace":    func(w *world) error { return w.put(w.t.Context(), withPrincipal, true, true) },
+		"replace": func(w *world) error {
+			return w.put(w.t.Context(), withPrincipal, true,
+				true)
+		},
 		"regenerate": func(w *world) error { return w.regenerate(w.t.Context()) },
 		"delete":     func(w *world) error { return w.delete(w.t.Context()) },
 		"nothing":    func(*world) error { return nil },
@@ -225,7 +228,7 @@ func tellBeside(t *testing.T, s story, k int, do func(*world) error) {
 	w := newWorld(t)
 	if s.before != nil {
 		must(0, s.before(w))
-		w.settle()
+		w.work()
 	}
 	p := &points{k: k}
 	p.do = func(what string) error {
@@ -252,10 +255,10 @@ func tellBeside(t *testing.T, s story, k int, do func(*world) error) {
 	if err != nil {
 		t.Logf("%s: %v", s.name, err)
 	}
-	w.settle()
+	w.work()
 	w.forgetSomebody()
 	w.clock.pass(Joining) // for machines that are joining
-	w.settle()
+	w.work()
 	w.consistent(nil)
 }
 
@@ -277,7 +280,8 @@ func TestBundlesAreOnlyThereWhileLive(t *testing.T) {
 			for _, row := range rows {
 				c, err := beside.Credentials.Get(t.Context(), row.Key)
 				if err != nil || c.Value.State != store.Live {
-					t.Errorf("%s: a bundle of a credential that is %q: %v", s.name, c.Value.State, err)
+					t.Errorf("%s: a bundle of a credential that is %q: %v", s.name, c.Value.State,
+						err)
 				}
 			}
 			return nil
@@ -286,7 +290,7 @@ func TestBundlesAreOnlyThereWhileLive(t *testing.T) {
 			must(0, s.before(w))
 		}
 		must(0, s.during(w))
-		w.settle()
+		w.work()
 	}
 }
 
@@ -305,7 +309,7 @@ func TestAnOrphanIsKnown(t *testing.T) {
 		w.cluster.point = nil
 		if what == "before Secret made" {
 			must(0, w.delete(t.Context()))
-			w.settle()
+			w.work()
 			w.cluster.point = func(string) error { panic(killed{}) }
 		}
 		return nil
@@ -346,9 +350,9 @@ func TestTwoWorkers(t *testing.T) {
 			owner.changeMinds(rand.New(rand.NewPCG(seed, 1)))
 			stop()
 			workers.Wait()
-			w.settle()
+			w.work()
 			w.clock.pass(Joining)
-			w.settle()
+			w.work()
 			w.consistent(nil)
 		})
 	}

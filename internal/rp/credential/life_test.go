@@ -37,7 +37,7 @@ func TestATokenIsForOneMachine(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	must(0, w.put(ctx, withToken, true, true))
-	w.settle()
+	w.work()
 	n := w.node()
 	if n.State != "" {
 		t.Fatalf("%+v", n)
@@ -52,7 +52,8 @@ func TestATokenIsForOneMachine(t *testing.T) {
 		t.Errorf("a second GET: %d", again)
 	}
 	c, from := bundle(t, text)
-	if from != (api.BundleResource{ID: n.ID, UID: n.UID, ConfigVersion: u.ConfigVersion, Epoch: 1}) {
+	if from != (api.BundleResource{ID: n.ID, UID: n.UID, ConfigVersion: u.ConfigVersion,
+		Epoch: 1}) {
 		t.Errorf("the bundle is from %+v", from)
 	}
 	token := c.Azure.BootstrapToken.Token.Reveal()
@@ -66,7 +67,7 @@ func TestATokenIsForOneMachine(t *testing.T) {
 		t.Errorf("%d deliveries were counted", got)
 	}
 
-	mine, theirs := "mine", "theirs"
+	mine, another := "mine", "another"
 	if w.review(Application{TokenID: id, Node: "edge-2", KeyHash: mine, Name: "other-node"}) {
 		t.Error("a request for another node's name was approved")
 	}
@@ -86,13 +87,13 @@ func TestATokenIsForOneMachine(t *testing.T) {
 	if !w.review(Application{TokenID: id, Node: "edge-1", KeyHash: mine, Name: "again"}) {
 		t.Error("the same machine was denied")
 	}
-	if w.review(Application{TokenID: id, Node: "edge-1", KeyHash: theirs, Name: "thief"}) {
+	if w.review(Application{TokenID: id, Node: "edge-1", KeyHash: another, Name: "thief"}) {
 		t.Error("another machine with the token was approved")
 	}
 	if got := must(w.service.URL(ctx, key)); got != nil {
 		t.Errorf("a token that was used has the URL %v", got)
 	}
-	w.settle()
+	w.work()
 	if len(w.cluster.list()) != 1 {
 		t.Error("the Secret went before the certificate was there")
 	}
@@ -102,12 +103,12 @@ func TestATokenIsForOneMachine(t *testing.T) {
 		t.Errorf("without grace: %v, next %s", w.cluster.list(), next)
 	}
 	w.clock.pass(Grace)
-	w.settle()
+	w.work()
 	if left := w.cluster.list(); len(left) != 0 {
 		t.Errorf("the Secret is still there: %v", left)
 	}
 	w.consistent([]string{u.ConfigURL})
-	if w.review(Application{TokenID: id, Node: "edge-1", KeyHash: theirs, Name: "late"}) {
+	if w.review(Application{TokenID: id, Node: "edge-1", KeyHash: another, Name: "late"}) {
 		t.Error("a token that is gone was accepted")
 	}
 	if w.node().Credential != "" || w.node().Assigned != n.Assigned {
@@ -130,7 +131,7 @@ func (w *world) joinAgain(old string) {
 	w.t.Helper()
 	ctx := w.t.Context()
 	must(0, w.regenerate(ctx))
-	w.settle()
+	w.work()
 	fresh := w.url()
 	if fresh == "" || fresh == old {
 		w.t.Fatalf("regenerated: %s", fresh)
@@ -138,11 +139,11 @@ func (w *world) joinAgain(old string) {
 	_, text := w.get(fresh)
 	c, _ := bundle(w.t, text)
 	id, _, _ := strings.Cut(c.Azure.BootstrapToken.Token.Reveal(), ".")
-	if !w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "theirs", Name: "second"}) {
+	if !w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "another", Name: "second"}) {
 		w.t.Error("the new token was denied")
 	}
 	must(0, w.delete(ctx)) // while a machine is joining
-	w.settle()
+	w.work()
 	if left := w.cluster.list(); len(left) != 0 {
 		w.t.Errorf("a deleted node has a Secret: %v", left)
 	}
@@ -155,7 +156,7 @@ func TestDeadURLs(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	must(0, w.put(ctx, withToken, true, true))
-	w.settle()
+	w.work()
 	url := strings.TrimPrefix(w.url(), public)
 	_, alive := w.get(url)
 	_, dead := w.get(HandoutPath + "x.json")
@@ -171,12 +172,12 @@ func TestDeadURLs(t *testing.T) {
 	if status, got := w.get(url); status != 403 || got != dead {
 		t.Errorf("an expired URL: %d %s", status, got)
 	}
-	w.settle()
+	w.work()
 	if left := w.cluster.list(); len(left) != 0 {
 		t.Errorf("an expired token is still there: %v", left)
 	}
 	must(0, w.put(ctx, withToken, true, true))
-	w.settle()
+	w.work()
 	url = w.url()
 	must(0, w.put(ctx, labelled(withToken, "x"), false, true))
 	if status, got := w.get(url); status != 403 || got != dead {
@@ -237,7 +238,7 @@ func TestClusterIsDown(t *testing.T) {
 	if w.node().Credential == key {
 		t.Error("a credential for another configuration was kept")
 	}
-	w.settleSome()
+	w.tryOnce()
 	key = w.node().Credential
 	if _, err := w.service.Step(ctx, key, nil, store.Condition{}); err == nil {
 		t.Error("a step without a connection did it all")
@@ -252,7 +253,7 @@ func TestClusterIsDown(t *testing.T) {
 		t.Errorf("a URL that nobody serves: %s; the node is %s", w.url(), w.node().State)
 	}
 	w.cluster.down = nil
-	w.settle()
+	w.work()
 	if c := w.credential(key); c.State != store.Live || c.Problem != "" {
 		t.Errorf("%s, because %q", c.State, c.Problem)
 	}
@@ -264,17 +265,17 @@ func TestClusterIsDown(t *testing.T) {
 	if status, _ := w.get(url); status != 403 {
 		t.Errorf("the URL of a deleted node: %d", status)
 	}
-	w.settleSome()
+	w.tryOnce()
 	w.cluster.down = nil
-	w.settle()
+	w.work()
 	if left := w.cluster.list(); len(left) != 0 {
 		t.Errorf("a deleted node's token is still there: %v", left)
 	}
 	w.consistent([]string{url})
 }
 
-// settleSome has the reconciler try, in vain.
-func (w *world) settleSome() { _ = w.step(w.t.Context()) }
+// tryOnce has the reconciler try, in vain.
+func (w *world) tryOnce() { _ = w.step(w.t.Context()) }
 
 // A problem is noted once, so that noting it is no reason to try again at once.
 func TestAProblemIsNotedOnce(t *testing.T) {
@@ -284,16 +285,16 @@ func TestAProblemIsNotedOnce(t *testing.T) {
 	key := w.node().Credential
 	for i := range 3 {
 		w.cluster.down = errTo(i)
-		w.settleSome()
+		w.tryOnce()
 	}
 	row := must(w.store().Credentials.Get(t.Context(), key))
 	w.cluster.down = errTo(77)
-	w.settleSome()
+	w.tryOnce()
 	if again := must(w.store().Credentials.Get(t.Context(), key)); again.Revision != row.Revision {
 		t.Error("the same problem was written again")
 	}
 	w.cluster.down = errDown
-	w.settleSome()
+	w.tryOnce()
 	if got := w.credential(key).Problem; got != errDown.Error() {
 		t.Errorf("another problem is noted as %q", got)
 	}
@@ -313,7 +314,7 @@ func TestTokenIDIsTaken(t *testing.T) {
 	key := w.node().Credential
 	taken := w.credential(key).TokenID
 	w.cluster.secrets[taken] = fakeSecret{owner: "somebody"}
-	w.settle()
+	w.work()
 	if got := w.credential(key); got.State != store.Live || got.TokenID == taken {
 		t.Errorf("%+v", got)
 	}
@@ -321,7 +322,7 @@ func TestTokenIDIsTaken(t *testing.T) {
 		t.Error("the other's token counts as ours")
 	}
 	must(0, w.delete(t.Context()))
-	w.settle()
+	w.work()
 	if left := w.cluster.list(); len(left) != 1 || left[taken].owner != "somebody" {
 		t.Errorf("secrets: %v", left)
 	}
@@ -337,11 +338,11 @@ func TestAskedAgainWhileTheClusterIsDown(t *testing.T) {
 	ctx := t.Context()
 	w.cluster.down = errDown
 	must(0, w.put(ctx, withToken, true, true))
-	w.settleSome()
+	w.tryOnce()
 	key := w.node().Credential
 	for range 3 {
 		must(0, w.regenerate(ctx))
-		w.settleSome()
+		w.tryOnce()
 	}
 	rows, _, err := w.store().Credentials.List(ctx, "")
 	if err != nil || len(rows) != 1 || rows[0].Key != key || rows[0].Value.State != store.Pending {
@@ -353,13 +354,13 @@ func TestAskedAgainWhileTheClusterIsDown(t *testing.T) {
 		t.Error("a credential that is about to expire was given again")
 	}
 	w.cluster.down = nil
-	w.settle()
+	w.work()
 	live := w.node().Credential
 	must(0, w.regenerate(ctx))
 	if w.node().Credential == live {
 		t.Error("a live credential was kept")
 	}
-	w.settle()
+	w.work()
 	w.consistent([]string{w.url()})
 }
 
@@ -370,16 +371,16 @@ func TestTheWaitOfANodeEnds(t *testing.T) {
 		w := newWorld(t)
 		w.cluster.down = errDown
 		must(0, w.put(t.Context(), withToken, true, reached))
-		w.settleSome()
+		w.tryOnce()
 		w.clock.pass(Lifetime)
-		w.settleSome()
+		w.tryOnce()
 		n := w.node()
 		if n.State != api.Failed || !strings.Contains(n.Reason, "expired") ||
 			reached && !strings.Contains(n.Reason, errDown.Error()) {
 			t.Errorf("reached=%v: the node is %s: %s", reached, n.State, n.Reason)
 		}
 		w.cluster.down = nil
-		w.settle()
+		w.work()
 		if n := w.node(); n.Credential != "" || n.State != api.Failed {
 			t.Errorf("reached=%v: %+v", reached, n)
 		}
@@ -393,7 +394,7 @@ func TestAWaitingBundleFollowsItsNode(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	must(0, w.put(ctx, withToken, true, true))
-	w.settle()
+	w.work()
 	url, key := w.url(), w.node().Credential
 	before := must(w.service.URL(ctx, key)).ConfigVersion
 	_, text := w.get(url)
@@ -402,11 +403,12 @@ func TestAWaitingBundleFollowsItsNode(t *testing.T) {
 	if u := must(w.service.URL(ctx, key)); u.ConfigVersion != before {
 		t.Errorf("the URL says %s before it hands that out", u.ConfigVersion)
 	}
-	w.settle()
+	w.work()
 	_, text = w.get(url)
 	c, from := bundle(t, text)
 	u := must(w.service.URL(ctx, key))
-	if c.Node.Kubelet.ServerURL != "https://moved.example" || from.ConfigVersion != u.ConfigVersion ||
+	if c.Node.Kubelet.ServerURL != "https://moved.example" ||
+		from.ConfigVersion != u.ConfigVersion ||
 		u.ConfigVersion == before || u.ConfigURL != url {
 		t.Errorf("%s; from %+v; the URL says %+v", text, from, u)
 	}
@@ -454,7 +456,7 @@ func TestAMachineJoinsWithWhatIsAssigned(t *testing.T) {
 		n.Assigned = held
 		return w.store().Nodes.Put(v, nodeKey, n)
 	})
-	w.settle()
+	w.work()
 	_, text := w.get(w.url())
 	if _, from := bundle(t, text); from.ConfigVersion != strconv.FormatInt(held, 10) {
 		t.Errorf("the bundle is of %s, offered is %d", from.ConfigVersion, held)

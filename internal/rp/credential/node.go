@@ -42,7 +42,8 @@ func (s *Service) freeSubnet(v *store.View, key string, n flexnode.Node) error {
 	if err != nil {
 		return err
 	}
-	slot := flexnode.SlotOf(flexnode.ClusterOf(key), cluster.Value.Properties.PodCIDR, n.Chosen.PodCIDR)
+	slot := flexnode.SlotOf(flexnode.ClusterOf(key), cluster.Value.Properties.PodCIDR,
+		n.Chosen.PodCIDR)
 	if slot == "" {
 		return nil
 	}

@@ -205,7 +205,8 @@ func (s *Service) render(
 			return nil, err
 		}
 		if !layer.Exists() {
-			return nil, fmt.Errorf("internal error: layer %s of revision %d is not kept", id, r.Version)
+			return nil, fmt.Errorf("internal error: layer %s of revision %d is not kept", id,
+				r.Version)
 		}
 		layers[i] = layer.Value
 	}

@@ -101,15 +101,16 @@ func (s *Service) forget(v *store.View, x subject) error {
 	return s.Store.Nodes.Put(v, x.node.Key, n)
 }
 
-// endNode ends the wait of a node for a credential that will not be made any more, and its reference
-// to it.
+// endNode ends the wait of a node for a credential that will not be made any more, and its
+// reference to it.
 func (s *Service) endNode(v *store.View, x subject) error {
 	n := x.node.Value
 	if !x.wanted || n.State != api.Creating && n.State != api.Updating {
 		return nil
 	}
 	n.State, n.Credential = api.Failed, ""
-	n.Reason = "a credential could not be made before it expired; POST regenerateToken makes another"
+	n.Reason = "a credential could not be made before it expired; POST regenerateToken makes " +
+		"another"
 	if x.row.Value.Problem != "" {
 		n.Reason += ": " + x.row.Value.Problem
 	}

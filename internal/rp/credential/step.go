@@ -67,7 +67,8 @@ func (w worker) step(ctx context.Context, x subject) (time.Time, error) {
 	switch state {
 	case store.Pending:
 		if x.node.Value.Assigned == 0 {
-			err := w.problem(ctx, x.key, "its node has no configuration yet: "+reasonOf(x.node.Value))
+			err := w.problem(ctx, x.key,
+				"its node has no configuration yet: "+reasonOf(x.node.Value))
 			return earliest(next, w.now().Add(waiting)), err
 		}
 		return next, w.provision(ctx, x)

@@ -65,7 +65,8 @@ func (s *Service) Consume(
 // removeSoon removes a configuration that was used at once; if it cannot, Step goes on with it.
 func (s *Service) removeSoon(ctx context.Context, key string) {
 	if err := s.Delivery.Remove(ctx, key); err != nil {
-		s.Log.Warn("a configuration that was used is not removed yet", "credential", key, "error", err)
+		s.Log.Warn("a configuration that was used is not removed yet", "credential", key, "error",
+			err)
 	}
 }
 

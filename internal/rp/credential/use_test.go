@@ -36,7 +36,7 @@ func TestForeignApprovalConsumes(t *testing.T) {
 	}
 	must(0, w.service.Issued(ctx, key, "csr-x", store.Condition{}))
 	w.clock.pass(Grace)
-	w.settle()
+	w.work()
 	w.consistent([]string{url})
 }
 
@@ -51,7 +51,7 @@ func TestUsedBeforeHandedOut(t *testing.T) {
 	if c := w.credential(key); c.State != store.Revoking {
 		t.Errorf("it is %s", c.State)
 	}
-	w.settle()
+	w.work()
 	if len(w.cluster.list()) != 0 || w.node().State != api.Failed {
 		t.Errorf("%v, %+v", w.cluster.list(), w.node())
 	}
@@ -64,7 +64,7 @@ func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	must(0, w.put(ctx, withPrincipal, true, true))
-	w.settle()
+	w.work()
 	if len(w.cluster.list()) != 0 {
 		t.Errorf("a Secret for a node without a token: %v", w.cluster.list())
 	}
@@ -93,7 +93,7 @@ func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
 		t.Errorf("after the poll: %d, %s", status, w.credential(key).State)
 	}
 	w.clock.pass(Grace)
-	w.settle()
+	w.work()
 	w.consistent([]string{url})
 	if !strings.Contains(w.audit.String(), "configuration URL consumed") {
 		t.Error("it is not in the audit log")
@@ -157,8 +157,9 @@ func TestAwait(t *testing.T) {
 		if again := w.memory.Reads() - reads; again > 2 {
 			t.Errorf("%d reads while it waits", again)
 		}
-		w.settle()
-		if row := <-got; row.Value.State != store.Live || time.Since(begin) > 6*time.Hour+time.Minute {
+		w.work()
+		if row := <-got; row.Value.State != store.Live ||
+			time.Since(begin) > 6*time.Hour+time.Minute {
 			t.Errorf("%s after %s", row.Value.State, time.Since(begin))
 		}
 		if row := must(w.service.Await(t.Context(), key)); row.Value.State != store.Live {
@@ -187,7 +188,7 @@ func TestRefresh(t *testing.T) {
 	d := withPrincipal
 	d.KubernetesAuth.UseAzureAuth = false
 	must(0, w.put(ctx, d, true, true))
-	w.settle()
+	w.work()
 	node := func() store.Row[flexnode.Node] { return must(w.store().Nodes.Get(ctx, nodeKey)) }
 	first := must(w.service.Refresh(ctx, node()))
 	id, _, _ := strings.Cut(first.BootstrapToken, ".")

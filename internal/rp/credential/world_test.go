@@ -219,8 +219,9 @@ var (
 	}
 	withPrincipal = api.Desired{
 		AzureAuth: api.AzureAuth{
-			Method:           api.ServicePrincipal,
-			ServicePrincipal: &api.ServicePrincipalAuth{ClientID: "22222222-0000-0000-0000-000000000000"},
+			Method: api.ServicePrincipal,
+			ServicePrincipal: &api.ServicePrincipalAuth{
+				ClientID: "22222222-0000-0000-0000-000000000000"},
 		},
 		KubernetesAuth: api.KubernetesAuth{UseAzureAuth: true}, ContinuousMonitoring: true,
 	}
@@ -285,8 +286,9 @@ func (w *world) rendered(v *store.View, n *flexnode.Node, version int64) error {
 		return err
 	}
 	return w.store().History.Put(v, nodeKey, history.Value.With(flexnode.Revision{
-		Version: version, Facts: n.Facts, Own: flexnode.OwnLayer(*n), SecretVersion: n.SecretVersion,
-		Created: w.clock.now(), Why: "put",
+		Version: version, Facts: n.Facts, Own: flexnode.OwnLayer(*n),
+		SecretVersion: n.SecretVersion,
+		Created:       w.clock.now(), Why: "put",
 	}, n.Assigned))
 }
 
@@ -335,8 +337,8 @@ func (w *world) step(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// settle has the reconciler work until nothing is left to do.
-func (w *world) settle() {
+// work has the reconciler work until nothing is left to do.
+func (w *world) work() {
 	w.t.Helper()
 	for range 4 {
 		if err := w.step(w.t.Context()); err != nil {

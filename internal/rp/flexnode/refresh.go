@@ -7,9 +7,9 @@ import (
 )
 
 // Refresh renders a node again after the facts of its cluster have changed: nothing but that layer
-// is replaced. A node that was never rendered is resolved and rendered, or Failed with a Reason, and
-// notes the facts that this was tried with. It remains Creating or Updating if it has a credential
-// that is still to be made live. The revision is nil when there is no new one.
+// is replaced. A node that was never rendered is resolved and rendered, or Failed with a Reason,
+// and notes the facts that this was tried with. It remains Creating or Updating if it has a
+// credential that is still to be made live. The revision is nil when there is no new one.
 func Refresh(
 	n Node, last *Revision, parent Parent, at time.Time, renderer string,
 ) (Node, *Revision) {

@@ -211,7 +211,8 @@ func TestLayersAreTheFormerRendering(t *testing.T) {
 		}
 		n.Chosen.Versions.Kubernetes = "1.35.4"
 		defaults := pick(g, nil, object{}, object{
-			"azure": object{"authorityHost": "https://login.example", "arc": object{"tags": object{}}},
+			"azure": object{"authorityHost": "https://login.example",
+				"arc": object{"tags": object{}}},
 			"node": object{
 				"labels": object{"from": "operator"}, "maxPods": 20,
 				"kubelet": object{"kubeReserved": object{"memory": "1Gi"}, "verbosity": 1},
@@ -286,7 +287,8 @@ func TestArcMachineInAnotherSubscription(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, name := c.Azure.TargetCluster.ID()
-	got := []string{c.Azure.SubscriptionID, c.Azure.Arc.ResourceGroup, c.Azure.Arc.MachineName, name,
+	got := []string{c.Azure.SubscriptionID, c.Azure.Arc.ResourceGroup, c.Azure.Arc.MachineName,
+		name,
 		c.Azure.TargetCluster.ResourceID, w.node.Identity}
 	want := []string{subscription2, "Arc", "M-1", "Factory", cluster,
 		"mirid:" + strings.ToLower(machine)}

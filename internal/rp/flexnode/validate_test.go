@@ -62,7 +62,8 @@ func TestProblems(t *testing.T) {
 			one + "properties.versions.kubernetes"},
 		{`{"properties":{"versions":{"kubernetes":"1.31.0"}}}`,
 			one + "properties.versions.kubernetes"},
-		{`{"properties":{"versions":{"kubernetes":"new"}}}`, one + "properties.versions.kubernetes"},
+		{`{"properties":{"versions":{"kubernetes":"new"}}}`, one +
+			"properties.versions.kubernetes"},
 		{`{"properties":{"versions":{"runc":"new"}}}`, one + "properties.versions.runc"},
 		{`{"properties":{"nodeConfig":{"maxPods":-1,"labels":{"a b":"c"},"taints":["x"]}}}`,
 			many + `properties.nodeConfig.labels["a b"] properties.nodeConfig.maxPods ` +

@@ -206,7 +206,8 @@ func randomDesired(g *rand.Rand) api.Desired {
 
 func randomAuth(g *rand.Rand, d *api.Desired) {
 	auth := &d.AzureAuth
-	auth.Method = pick(g, "", api.BootstrapToken, api.ServicePrincipal, api.ManagedIdentity, api.Arc)
+	auth.Method = pick(g, "", api.BootstrapToken, api.ServicePrincipal, api.ManagedIdentity,
+		api.Arc)
 	switch auth.Method {
 	case "", api.BootstrapToken:
 		return

@@ -29,7 +29,8 @@ func readBody(w http.ResponseWriter, r *request) error {
 		kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 		if err != nil || kind != "application/json" {
 			return arm.Errorf(415, "UnsupportedMediaType",
-				"The content media type '%s' is not supported. Only 'application/json' is supported.",
+				"The content media type '%s' is not supported. Only 'application/json' is "+
+					"supported.",
 				shorten(r.Header.Get("Content-Type")))
 		}
 	}

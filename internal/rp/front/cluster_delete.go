@@ -109,9 +109,9 @@ func (a *API) refuseNodes(r *request) (time.Time, error) {
 	found, err := a.count(r.Context(), r.clusterKey())
 	if err == nil && found.Nodes > 0 {
 		err = arm.Errorf(409, "ClusterHasNodes",
-			"The cluster has %d flexNodeConfigs, %d of which have joined. Delete them first, or say "+
-				"what becomes of their machines: nodes=%s has them run on unmanaged, nodes=%s has "+
-				"their agents give them back. dryRun=true only counts.",
+			"The cluster has %d flexNodeConfigs, %d of which have joined. Delete them first, or "+
+				"say what becomes of their machines: nodes=%s has them run on unmanaged, "+
+				"nodes=%s has their agents give them back. dryRun=true only counts.",
 			found.Nodes, found.Joined, releaseNodes, wipeNodes)
 	}
 	if err != nil {
@@ -133,8 +133,8 @@ func (a *API) withdraw(ctx context.Context, clusterKey string) {
 		return a.Store.Clusters.Put(v, clusterKey, row.Value)
 	})
 	if err != nil {
-		a.Log.Warn("a cluster takes no nodes for a minute: its deletion was refused, and that cannot "+
-			"be written", "cluster", clusterKey, "error", err)
+		a.Log.Warn("a cluster takes no nodes for a minute: its deletion was refused, and that "+
+			"cannot be written", "cluster", clusterKey, "error", err)
 	}
 }
 
@@ -159,7 +159,8 @@ func (a *API) markDeletion(r *request, wipe bool, reserved time.Time) (string, e
 			return err
 		}
 		if !reserved.IsZero() && !a.reserved(row.Value, reserved) {
-			return arm.Errorf(409, "Conflict", "Others have changed the cluster meanwhile. Try again.")
+			return arm.Errorf(409, "Conflict",
+				"Others have changed the cluster meanwhile. Try again.")
 		}
 		operation = r.subscriptionKey() + "/" + id
 		r.before = row.Value.Version

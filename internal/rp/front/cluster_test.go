@@ -109,7 +109,7 @@ func TestDeleteCluster(t *testing.T) {
 		w.must(201, "PUT", nodeURL(name), withToken)
 	}
 	w.must(204, "POST", nodeURL("a", "/reportStatus"), `{"agentVersion":"1.0"}`)
-	w.settled()
+	w.caughtUp()
 	_, text := w.must(409, "DELETE", clusterURL, "")
 	if code(text) != "ClusterHasNodes" || !strings.Contains(text, "has 2 flexNodeConfigs, 1 of") {
 		t.Error(text)
@@ -167,7 +167,8 @@ func (w *world) checkLeaving(status, result string) {
 	}
 	status, result = path(status), path(result)
 	_, text = w.must(200, "GET", status, "")
-	if o := operationOf(t, text); o.Status != inProgress || !strings.EqualFold(o.ResourceID, cluster) {
+	if o := operationOf(t, text); o.Status != inProgress ||
+		!strings.EqualFold(o.ResourceID, cluster) {
 		t.Errorf("operation: %s", text)
 	}
 	w.must(202, "GET", result, "")
@@ -219,7 +220,8 @@ func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 	w.during("commit", func() {
 		w.send(w.manager, "PUT", subscriptionURL, `{"state":"Deleted"}`)
 	})
-	if got := w.do("PUT", clusterURL, `{"location":"westeurope","properties":{}}`); got.StatusCode !=
+	if got := w.do("PUT", clusterURL,
+		`{"location":"westeurope","properties":{}}`); got.StatusCode !=
 		404 {
 		t.Errorf("status %d", got.StatusCode)
 	}

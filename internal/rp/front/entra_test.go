@@ -147,12 +147,14 @@ func TestRefusedTokens(t *testing.T) {
 		{"of another issuer", with("iss", "https://evil.example/"), invalidToken},
 		{"of another tenant", with("tid", otherTenant), "InvalidAuthenticationTokenTenant"},
 		{"without signature", "Bearer " + unsigned, invalidToken},
-		{"signed with the public key", "Bearer " + must(confused.SignedString(public)), invalidToken},
+		{"signed with the public key", "Bearer " + must(confused.SignedString(public)),
+			invalidToken},
 		{"signed by a stranger",
 			"Bearer " + stranger.sign(t, "one", i.claims(now, clientA)), invalidToken},
 		{"signed by a stranger with an unknown key",
 			"Bearer " + stranger.sign(t, "two", i.claims(now, clientA)), invalidToken},
-		{"with another payload", "Bearer " + parts[0] + "." + payload + "." + parts[2], invalidToken},
+		{"with another payload", "Bearer " + parts[0] + "." + payload + "." + parts[2],
+			invalidToken},
 		{"cut off", "Bearer " + good[:len(good)-5], invalidToken},
 		{"endless", "Bearer " + strings.Repeat("a", 20<<10), invalidToken},
 	}
@@ -198,7 +200,7 @@ func TestANodeIsOnlyItself(t *testing.T) {
 		"/resourceGroups/Edge/providers/Microsoft.HybridCompute/machines/c"
 	w.must(201, "PUT", nodeURL("c"), `{"properties":{"continuousMonitoring":true,
 		"azureAuth":{"method":"arc"},"kubernetesAuth":{"useAzureAuth":true}}}`, ops)
-	w.settled()
+	w.caughtUp()
 	a := i.app(t, w, clientA)
 	arc := i.claims(w.clock.now(), "arc-app")
 	arc["xms_mirid"] = strings.ToUpper(machine)
@@ -233,7 +235,7 @@ func TestANodeIsOnlyItself(t *testing.T) {
 	w.must(403, "GET", nodeURL("b"), "", a, ifNoneMatch)
 	// A deleted node learns that it is.
 	w.must(200, "DELETE", nodeURL("a"), "", ops)
-	w.settled()
+	w.caughtUp()
 	_, text := w.must(404, "GET", nodeURL("a"), "", a)
 	if !strings.Contains(text, TombstoneInfo) {
 		t.Errorf("a deleted node: %s", text)
@@ -247,7 +249,7 @@ func TestNamesakesAreNotTheNode(t *testing.T) {
 	t.Parallel()
 	w, i := guarded(t)
 	w.must(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), i.as(t, w, "operator"))
-	w.settled()
+	w.caughtUp()
 	w.must(200, "GET", nodeURL("a"), "", i.app(t, w, clientA))
 	namesake := i.claims(w.clock.now(), clientA)
 	namesake["tid"], namesake["iss"] = otherTenant, i.URL+"/other/"
@@ -283,7 +285,7 @@ func TestSpoofedHeaders(t *testing.T) {
 	for n := range 3 {
 		w.must(201, "PUT", nodeURL(string(rune('a'+n))), `{"properties":{}}`, ops)
 	}
-	w.settled()
+	w.caughtUp()
 	_, text := w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=1", "", ops,
 		"Referer: https://evil.example"+cluster+"/flexNodeConfig", "Host: evil.example")
 	if strings.Contains(text, "evil.example") {
@@ -332,7 +334,7 @@ func TestBehindResourceManager(t *testing.T) {
 	}
 	w.must(201, "PUT", nodeURL("m"), `{"properties":{}}`,
 		append(headers, "Referer: https://management.example/elsewhere")...)
-	w.settled()
+	w.caughtUp()
 	nodes := cluster + "/flexNodeConfig" + versionQuery + "&$top=1"
 	_, text = w.must(200, "GET", nodes, "",
 		append(headers, "Referer: https://management.example"+nodes+"&$filter=x")...)

@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// retryAfter is how many seconds a caller shall wait: below what Azure's SDKs give up at, and no
+// retryAfter is how many seconds a caller is to wait: below what Azure's SDKs give up at, and no
 // round number.
 const retryAfter = 17
 
@@ -63,8 +63,8 @@ func (a *API) told(r *request, err error) *arm.Error {
 		"path", r.URL.Path, slog.Any("error", err))
 	if errors.Is(err, store.ErrFull) {
 		return arm.Errorf(503, "StoreFull",
-			"The provider's store is full: nothing can be changed, reads and polls go on. Tell its "+
-				"operator the request id %s.", r.id)
+			"The provider's store is full: nothing can be changed, reads and polls go on. Tell "+
+				"its operator the request id %s.", r.id)
 	}
 	return arm.Errorf(503, "ServiceUnavailable",
 		"The service cannot answer now. Try again; if that does not help, tell its operator the "+
@@ -95,8 +95,8 @@ func noCluster(r *request) error {
 // leaving is the answer to a change of what belongs to a cluster that is being deleted.
 func leaving(r *request) error {
 	return arm.Errorf(409, "ClusterIsBeingDeleted",
-		"The registration of the cluster '%s' is being deleted. Wait until it is gone, and register "+
-			"the cluster again.", r.names["cluster"])
+		"The registration of the cluster '%s' is being deleted. Wait until it is gone, and "+
+			"register the cluster again.", r.names["cluster"])
 }
 
 // invalid is the answer to a parameter that cannot be used.

@@ -18,13 +18,13 @@ func TestIdentityIsReplaced(t *testing.T) {
 	w, i := guarded(t)
 	ops := i.as(t, w, "operator")
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
-	w.settled()
+	w.caughtUp()
 	old, fresh := i.app(t, w, clientA), i.app(t, w, clientB)
 	r, _ := w.must(200, "GET", nodeURL("n"), "", old)
 	w.must(403, "GET", nodeURL("n"), "", fresh)
 
 	w.must(200, "PUT", nodeURL("n"), nodeOf(clientB, "second"), ops)
-	w.settled()
+	w.caughtUp()
 	_, text := w.must(200, "GET", nodeURL("n"), "", old, "If-None-Match: "+r.Header.Get("ETag"))
 	config := shownNode(t, text).Properties.Config
 	azure := config["azure"].(map[string]any)
@@ -44,11 +44,11 @@ func TestIdentityIsReplaced(t *testing.T) {
 		}
 	}
 	w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`, old)
-	w.settled()
+	w.caughtUp()
 	w.must(200, "GET", nodeURL("n"), "", old)
 
 	w.must(200, "GET", nodeURL("n"), "", fresh, `If-None-Match: "1"`)
-	w.settled()
+	w.caughtUp()
 	w.must(403, "GET", nodeURL("n"), "", old)
 	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", old)
 	w.must(200, "GET", nodeURL("n"), "", fresh)
@@ -61,7 +61,7 @@ func TestOnlyTheNodeGetsItsCredentials(t *testing.T) {
 	ops := i.as(t, w, "operator")
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	w.must(200, "PUT", nodeURL("n"), nodeOf(clientA, "second"), ops)
-	w.settled()
+	w.caughtUp()
 	_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), "",
 		i.app(t, w, clientA))
 	if !strings.Contains(text, "second") {
@@ -89,7 +89,7 @@ func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
 	w.must(200, "DELETE", nodeURL("n"), "", ops)
 	_, text = w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
 	present := shownNode(t, text)
-	w.settled()
+	w.caughtUp()
 	a := i.app(t, w, clientA)
 	of := func(n api.FlexNodeConfig) string {
 		return "x-ms-flexnode-uid: " + strings.ToUpper(n.Properties.ResourceUID)
@@ -137,7 +137,8 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 			Revision: row.Value.Revision, Deleted: w.clock.now(),
 		})
 	})
-	for _, header := range []string{"Accept: */*", "x-ms-flexnode-uid: " + n.Properties.ResourceUID} {
+	for _, header := range []string{"Accept: */*", "x-ms-flexnode-uid: " +
+		n.Properties.ResourceUID} {
 		_, text = w.must(404, "GET", nodeURL("n"), "", i.app(t, w, clientA), header)
 		if strings.Contains(text, TombstoneInfo) {
 			t.Errorf("with %s: %s", header, text)
@@ -150,7 +151,7 @@ func TestPollsLeaveTheStoreAlone(t *testing.T) {
 	t.Parallel()
 	w, i := guarded(t)
 	r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), i.as(t, w, "operator"))
-	w.settled()
+	w.caughtUp()
 	a := i.app(t, w, clientA)
 	calls := 0
 	w.memory.Before(func(c store.Call) error {
@@ -188,7 +189,7 @@ func TestURLIsConsumedByAPoll(t *testing.T) {
 	r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", body, ops)
 	url := path(shownNode(t, text).Properties.ConfigURL)
 	w.must(200, "GET", url, "")
-	w.settled()
+	w.caughtUp()
 	w.must(304, "GET", nodeURL("n"), "", i.app(t, w, clientA),
 		"If-None-Match: "+r.Header.Get("ETag"))
 	w.must(403, "GET", url, "")

@@ -199,7 +199,7 @@ func TestSubscriptionStates(t *testing.T) {
 	w.must(409, "DELETE", nodeURL("n"), "")
 	w.must(200, "POST", "/subscriptions/"+subscription+
 		"/providers/Microsoft.ContainerService/register?api-version=2021-04-01", "")
-	w.settled()
+	w.caughtUp()
 	row := must(w.api.Store.Subscriptions.Get(t.Context(), subscription))
 	if !strings.Contains(string(row.Value.Properties), tenant) {
 		t.Errorf("register has dropped what ARM told: %s", row.Value.Properties)

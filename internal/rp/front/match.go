@@ -81,7 +81,7 @@ func unknownPath(segments []string, version string) error {
 		types = append(types, segments[i])
 	}
 	return arm.Errorf(404, "InvalidResourceType",
-		"The resource type '%s' could not be found in the namespace '%s' for api version '%s'. The "+
-			"supported api-versions are '%s'.",
+		"The resource type '%s' could not be found in the namespace '%s' for api version '%s'. "+
+			"The supported api-versions are '%s'.",
 		shorten(strings.Join(types, "/")), namespace, shorten(version), api.APIVersion)
 }

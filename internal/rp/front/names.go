@@ -21,8 +21,8 @@ var nameRules = []nameRule{
 		"The provided subscription identifier '%s' is malformed or invalid."},
 	{"group", isGroup, "InvalidResourceGroupName", "The resource group name '%s' is invalid."},
 	{"cluster", isCluster, "InvalidResourceName",
-		"The cluster name '%s' is invalid: 1 to 63 letters, digits, '-' and '_', a letter or digit " +
-			"first and last."},
+		"The cluster name '%s' is invalid: 1 to 63 letters, digits, '-' and '_', a letter or " +
+			"digit first and last."},
 	{"node", isNode, "InvalidResourceName",
 		"The node name '%s' is invalid: in lower case it must be the name of a Kubernetes node " +
 			"(DNS-1123: letters, digits, '-' and '.', at most 253)."},

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// PollInterval is how often an agent shall ask whether its configuration has changed, in seconds;
+// PollInterval is how often an agent is to ask whether its configuration has changed, in seconds;
 // it adds a jitter of a third.
 const PollInterval = "30"
 
@@ -54,7 +54,8 @@ func unchanged(w http.ResponseWriter, etag string) error {
 func (r *request) uid() (string, error) {
 	uid := r.Header.Get(uidHeader)
 	if uid != "" && !isGUID(uid) {
-		return "", arm.Errorf(400, "InvalidHeaderValue", "The value '%s' of the header %s is not a uid.",
+		return "", arm.Errorf(400, "InvalidHeaderValue",
+			"The value '%s' of the header %s is not a uid.",
 			shorten(uid), strings.ToLower(uidHeader))
 	}
 	return strings.ToLower(uid), nil
@@ -221,7 +222,7 @@ type tombstone struct {
 }
 
 // notFound is the answer for a node that is not there. If its owner has deleted it, the answer
-// carries its tombstone: by that, and by nothing else, an agent knows that its machine shall be
+// carries its tombstone: by that, and by nothing else, an agent knows that its machine is to be
 // given back.
 func (a *API) notFound(r *request, uid string) error {
 	stone, ok, err := a.tombstone(r.Context(), r.nodeKey(), uid)

@@ -53,7 +53,7 @@ func TestLifeOfANode(t *testing.T) {
 	}
 	checkBundle(t, w, p.ConfigURL)
 
-	w.settled()
+	w.caughtUp()
 	_, text = w.must(200, "GET", nodeURL("edge-1"), "")
 	shown := shownNode(t, text)
 	if strings.Contains(text, "hush") || strings.Contains(text, "configUrl") {
@@ -73,7 +73,7 @@ func TestLifeOfANode(t *testing.T) {
 	w.must(204, "POST", nodeURL("edge-1", "/reportStatus"),
 		`{"appliedConfigVersion":"`+p.ConfigVersion+`","conditions":[
 			{"type":"Applied","status":"True"}]}`)
-	w.settled()
+	w.caughtUp()
 	r, text = w.must(200, "GET", nodeURL("edge-1"), "")
 	s := shownNode(t, text).Properties.Status
 	if s == nil || s.AppliedConfigVersion != p.ConfigVersion || len(s.Conditions) != 1 {
@@ -125,7 +125,7 @@ func checkDeletion(t *testing.T, w *world, n api.FlexNodeConfig) {
 	t.Helper()
 	w.must(200, "DELETE", nodeURL("edge-1"), "")
 	w.must(204, "DELETE", nodeURL("edge-1"), "")
-	w.settled()
+	w.caughtUp()
 	_, text := w.must(404, "GET", nodeURL("edge-1"), "")
 	if code(text) != "ResourceNotFound" || !strings.Contains(text, TombstoneInfo) {
 		t.Errorf("after its delete: %s", text)
@@ -245,7 +245,7 @@ func TestPages(t *testing.T) {
 	for i := range 7 {
 		w.must(201, "PUT", nodeURL(fmt.Sprintf("n-%d", i)), `{"properties":{}}`)
 	}
-	w.settled()
+	w.caughtUp()
 	var names []string
 	url := cluster + "/flexNodeConfig" + versionQuery + "&$top=3"
 	for pages := 0; url != ""; pages++ {
@@ -375,7 +375,8 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 	w.cluster.isDown.Store(true)
 	w.api.Patience = time.Millisecond
 	r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
-	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Creating || p.ConfigURL != "" {
+	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Creating ||
+		p.ConfigURL != "" {
 		t.Errorf("properties: %+v", p)
 	}
 	status := path(r.Header.Get("Azure-AsyncOperation"))

@@ -61,6 +61,7 @@ func (a *API) reserveAny(v *store.View, r *request, c flexnode.Cluster) (string,
 		}
 	}
 	return "", arm.Errorf(409, "PodCIDRExhausted",
-		"All %d pod subnets of the cluster are in use. Give the cluster a larger podCidr or delete "+
-			"flexNodeConfigs that are not needed.", flexnode.Slots(p.PodCIDR, p.NodeCIDRMask))
+		"All %d pod subnets of the cluster are in use. Give the cluster a larger podCidr or "+
+			"delete flexNodeConfigs that are not "+
+			"needed.", flexnode.Slots(p.PodCIDR, p.NodeCIDRMask))
 }

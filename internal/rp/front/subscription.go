@@ -129,7 +129,8 @@ func (a *API) checkSubscription(r *request) error {
 func (r *request) allowedIn(state string) error {
 	id := r.names["subscription"]
 	missing := arm.Errorf(409, "MissingSubscriptionRegistration",
-		"The subscription is not registered to use namespace '%s'. See https://aka.ms/rps-not-found "+
+		"The subscription is not registered to use namespace '%s'. See "+
+			"https://aka.ms/rps-not-found "+
 			"for how to register subscriptions.", namespace)
 	switch {
 	case state == "" && r.route.change:

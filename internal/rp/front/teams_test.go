@@ -48,9 +48,9 @@ func TestTwoTeams(t *testing.T) {
 	}
 	w.api.Kubeconfigs, w.api.Authorizer = bound, roles
 	for _, x := range []team{a, b} {
-		w.settle(t, i, x)
+		w.arrive(t, i, x)
 	}
-	w.settled()
+	w.caughtUp()
 	for _, x := range [][2]team{{a, b}, {b, a}} {
 		w.trespass(t, i, x[0], x[1])
 	}
@@ -64,8 +64,8 @@ func TestTwoTeams(t *testing.T) {
 	}
 }
 
-// settle has a team register its cluster, and make a node.
-func (w *world) settle(t *testing.T, i *issuer, x team) {
+// arrive has a team register its cluster, and make a node.
+func (w *world) arrive(t *testing.T, i *issuer, x team) {
 	t.Helper()
 	who := i.as(t, w, x.who)
 	w.must(200, "POST", "/subscriptions/"+x.subscription+
@@ -96,7 +96,8 @@ func (w *world) trespass(t *testing.T, i *issuer, x, other team) {
 		{"POST", other.node("/reportStatus"), "{}", 403},
 		{"GET", other.cluster() + "/flexNodeConfig" + versionQuery, "", 403},
 		{"GET", clusterURL, "", 403},
-		{"PUT", clusterURL, `{"location":"x","properties":{"kubeconfig":"` + x.kubeconfig + `"}}`, 403},
+		{"PUT", clusterURL, `{"location":"x","properties":{"kubeconfig":"` + x.kubeconfig + `"}}`,
+			403},
 		{"DELETE", clusterURL + "&nodes=wipe", "", 403},
 		{"DELETE", clusterURL + "&nodes=wipe&dryRun=true", "", 403},
 		{"GET", "/subscriptions/" + other.subscription + "/providers/" + clusterType + versionQuery,

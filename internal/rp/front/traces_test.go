@@ -18,7 +18,7 @@ func TestTraces(t *testing.T) {
 	const parent = "0af7651916cd43dd8448eb211c80319c"
 	r, _ := w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`,
 		"traceparent: 00-"+parent+"-b7ad6b7169203331-01")
-	w.settled()
+	w.caughtUp()
 	w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+r.Header.Get("ETag"))
 	ended := spans.Ended()
 	last := ended[len(ended)-1]

@@ -208,7 +208,7 @@ func (w *world) tell(body string) {
 	if r.StatusCode != 200 {
 		w.t.Fatalf("status %d: %s", r.StatusCode, readAll(w.t, r.Body))
 	}
-	w.settled()
+	w.caughtUp()
 }
 
 // register makes the world's cluster known.
@@ -216,11 +216,11 @@ func (w *world) register(properties string) {
 	w.t.Helper()
 	w.must(201, "PUT", cluster+versionQuery,
 		`{"location":"westeurope","properties":{`+properties+`}}`)
-	w.settled()
+	w.caughtUp()
 }
 
-// settled waits until the index has seen all that is stored.
-func (w *world) settled() {
+// caughtUp waits until the index has seen all that is stored.
+func (w *world) caughtUp() {
 	w.t.Helper()
 	health, err := w.memory.Health(context.Background())
 	if err != nil {
@@ -434,7 +434,7 @@ func (w *world) change(decide func(*store.View) error) {
 	if _, err := w.api.Store.Update(context.Background(), "test", nil, decide); err != nil {
 		w.t.Fatal(err)
 	}
-	w.settled()
+	w.caughtUp()
 }
 
 func (w *world) setState(name, state string) {

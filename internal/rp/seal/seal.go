@@ -71,7 +71,8 @@ func (r Ring) check(path string) error {
 	}
 	for _, k := range r.Keys {
 		if k.ID == "" || len(k.Bytes) != 32 {
-			return fmt.Errorf("cannot use the key %q in %s: a key has an id and 32 bytes", k.ID, path)
+			return fmt.Errorf("cannot use the key %q in %s: a key has an id and 32 bytes", k.ID,
+				path)
 		}
 	}
 	return nil
@@ -115,7 +116,8 @@ func Promote(path string) (Ring, error) {
 	}
 	last := len(r.Keys) - 1
 	if last == 0 {
-		return r, fmt.Errorf("cannot promote a key in %s: there is one only; `keys add` adds another",
+		return r, fmt.Errorf("cannot promote a key in %s: there is one only; `keys add` adds "+
+			"another",
 			path)
 	}
 	r.Keys = append([]Key{r.Keys[last]}, r.Keys[:last]...)
@@ -136,8 +138,8 @@ func Drop(path string, boxes map[string]int) (Ring, error) {
 		}
 	}
 	if others > 0 {
-		return r, fmt.Errorf("cannot drop the older keys in %s: %d boxes are sealed with another key "+
-			"than %s; run `keys rewrap` first", path, others, r.Keys[0].ID)
+		return r, fmt.Errorf("cannot drop the older keys in %s: %d boxes are sealed with another "+
+			"key than %s; run `keys rewrap` first", path, others, r.Keys[0].ID)
 	}
 	r.Keys = r.Keys[:1]
 	return r, r.save(path)
@@ -202,7 +204,8 @@ func (r Ring) Open(about string, b Box) ([]byte, error) {
 		}
 		return decrypt(dataKey, b.Data, about)
 	}
-	return nil, fmt.Errorf("cannot open what was sealed with the key %q: it is not in the ring", b.Key)
+	return nil, fmt.Errorf("cannot open what was sealed with the key %q: it is not in the ring",
+		b.Key)
 }
 
 // Rewrap closes a box with the first key that was closed with another.

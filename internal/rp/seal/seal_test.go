@@ -129,7 +129,8 @@ func TestKeysThatOthersReadAreRefused(t *testing.T) {
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("got %v, want a refusal with its cure", err)
 	}
-	if err := os.WriteFile(path, []byte(`{"keys":[{"id":"x","key":"c2hvcnQ="}]}`), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(`{"keys":[{"id":"x","key":"c2hvcnQ="}]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {

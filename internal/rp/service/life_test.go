@@ -41,7 +41,8 @@ func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(),
 func (w *world) ask(name, tokenID, node string, key *ecdsa.PrivateKey) string {
 	w.t.Helper()
 	der := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
+		Subject: pkix.Name{CommonName: "system:node:" + node,
+			Organization: []string{"system:nodes"}},
 	}, key))
 	client := w.cluster.CertificatesV1().CertificateSigningRequests()
 	must(client.Create(context.Background(), &certificates.CertificateSigningRequest{
@@ -240,7 +241,8 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 	})
 }
 
-// When a node was last seen costs the store nothing until it is flushed, and is kept over a restart.
+// When a node was last seen costs the store nothing until it is flushed, and is kept over a
+// restart.
 func TestLastSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const client = "aaaaaaaa-0000-0000-0000-000000000001"

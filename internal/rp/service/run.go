@@ -96,7 +96,8 @@ func OpenStore(ctx context.Context, settings Settings) (*store.Store, func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	return store.New(backend), func() { _ = backend.Close() }, nil // what it had to tell it has told
+	// What its end has to tell it has told before.
+	return store.New(backend), func() { _ = backend.Close() }, nil
 }
 
 func openAudit(path string, out io.Writer) (*slog.Logger, func(), error) {

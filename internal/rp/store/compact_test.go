@@ -32,10 +32,12 @@ func TestCompactor(t *testing.T) {
 			if minute > 2*int(CompactEvery/time.Minute) {
 				recent, old := at[minute-5], at[minute-11]
 				if err := compactedBefore(t, m, recent); err != nil {
-					t.Errorf("in minute %d the changes of 5 minutes before are gone: %v", minute, err)
+					t.Errorf("in minute %d the changes of 5 minutes before are gone: %v", minute,
+						err)
 				}
 				if err := compactedBefore(t, m, old); !errors.Is(err, ErrCompacted) {
-					t.Errorf("in minute %d the changes of 11 minutes before are kept: %v", minute, err)
+					t.Errorf("in minute %d the changes of 11 minutes before are kept: %v", minute,
+						err)
 				}
 			}
 			time.Sleep(time.Minute)

@@ -238,7 +238,8 @@ func manyKeys(t *testing.T, b Backend) {
 	}()
 	for range 50 {
 		got, at, err := b.Read(t.Context(), keys...)
-		if err != nil || !bytes.Equal(got[first].Value, got[last].Value) || got[last].Revision > at {
+		if err != nil || !bytes.Equal(got[first].Value, got[last].Value) ||
+			got[last].Revision > at {
 			t.Errorf("at %d: %+v, %+v, %v", at, got[first], got[last], err)
 		}
 	}
@@ -317,7 +318,8 @@ func scans(t *testing.T, b Backend) {
 	for i := 0; i < n; i += 100 {
 		var writes []Write
 		for j := range 100 {
-			writes = append(writes, Write{Key: fmt.Sprintf("scans/%04d", i+j), Value: []byte("old")})
+			writes = append(writes,
+				Write{Key: fmt.Sprintf("scans/%04d", i+j), Value: []byte("old")})
 		}
 		last = write(t, b, writes...)
 	}
@@ -341,7 +343,8 @@ func scans(t *testing.T, b Backend) {
 		if pages++; !page.More {
 			break
 		}
-		put(t, b, fmt.Sprintf("scans/%04d", n-pages), "new", fmt.Sprintf("scans/%04dx", n-pages), "new")
+		put(t, b, fmt.Sprintf("scans/%04d", n-pages), "new", fmt.Sprintf("scans/%04dx", n-pages),
+			"new")
 		write(t, b, Write{Key: fmt.Sprintf("scans/%04d", n-100-pages), Delete: true})
 	}
 	if len(keys) != n || pages != 5 || keys[0] != "scans/0000" || keys[n-1] != "scans/0499" {
@@ -351,7 +354,8 @@ func scans(t *testing.T, b Backend) {
 		len(fresh.KVs) != 3 || fresh.More || fresh.Revision <= now.Revision {
 		t.Errorf("what is there now: %+v, %v", fresh, err)
 	}
-	if none, err := b.Scan(ctx, "scans/none/", "", 10, 0); err != nil || none.More || none.KVs != nil && len(none.KVs) > 0 {
+	if none, err := b.Scan(ctx, "scans/none/", "", 10, 0); err != nil || none.More ||
+		none.KVs != nil && len(none.KVs) > 0 {
 		t.Errorf("nothing: %+v, %v", none, err)
 	}
 }
@@ -392,22 +396,26 @@ func follows(t *testing.T, b Backend) {
 	one := put(t, b, "follows/a", "2", "follows/b", "1", "elsewhere", "1")
 	two := write(t, b, Write{Key: "follows/b", Delete: true})
 	go func() { // while it is followed
-		_, err := b.Commit(context.Background(), nil, []Write{{Key: "follows/c", Value: []byte("1")}})
+		_, err := b.Commit(context.Background(), nil,
+			[]Write{{Key: "follows/c", Value: []byte("1")}})
 		if err != nil {
 			t.Error(err)
 		}
 	}()
-	events := followUntil(t, b, "follows/", start, func(e []Event, _ int64) bool { return len(e) >= 4 })
+	events := followUntil(t, b, "follows/", start,
+		func(e []Event, _ int64) bool { return len(e) >= 4 })
 	three := events[3].Revision
 	want := []Event{
-		{KV: KV{"follows/a", []byte("2"), one, start}}, {KV: KV{"follows/b", []byte("1"), one, one}},
+		{KV: KV{"follows/a", []byte("2"), one, start}}, {KV: KV{"follows/b", []byte("1"), one,
+			one}},
 		{KV: KV{"follows/b", nil, two, 0}, Deleted: true},
 		{KV: KV{"follows/c", []byte("1"), three, three}},
 	}
 	if diff := cmp.Diff(want, events); diff != "" || three <= two {
 		t.Error(diff)
 	}
-	again := followUntil(t, b, "follows/", one, func(e []Event, _ int64) bool { return len(e) >= 2 })
+	again := followUntil(t, b, "follows/", one,
+		func(e []Event, _ int64) bool { return len(e) >= 2 })
 	if diff := cmp.Diff(want[2:], again); diff != "" {
 		t.Errorf("from the middle: %s", diff)
 	}
@@ -457,7 +465,8 @@ func nothingChanges(t *testing.T, b Backend) {
 		_ = b.Follow(behind, "resumes/", start, func(Batch) {}) // until it is cancelled
 	}()
 	later := put(t, b, "elsewhere", "2")
-	events := followUntil(t, b, "quiet/", start, func(_ []Event, at int64) bool { return at >= later })
+	events := followUntil(t, b, "quiet/", start,
+		func(_ []Event, at int64) bool { return at >= later })
 	if len(events) != 0 {
 		t.Errorf("%+v", events)
 	}
@@ -513,7 +522,8 @@ func (s subject) leases(t *testing.T, b Backend) {
 			key := "leases/" + name
 			start := write(t, b, Write{Key: key, Value: []byte("1"), Lease: l.ID()},
 				Write{Key: key + "/freed", Value: []byte("1"), Lease: l.ID()})
-			put(t, b, key+"/freed", "2")                       // another write takes it off the lease
+			put(t, b, key+"/freed",
+				"2") // another write takes it off the lease
 			for first := l.Until(); !l.Until().After(first); { // until it was kept
 				time.Sleep(time.Millisecond)
 			}
@@ -580,7 +590,8 @@ func compacts(t *testing.T, b Backend) {
 	if err != nil || len(page.KVs) != 2 || string(page.KVs[1].Value) != "1" {
 		t.Errorf("a scan of then: %+v, %v", page, err)
 	}
-	events := followUntil(t, b, "compaction/", at-1, func(e []Event, _ int64) bool { return len(e) > 1 })
+	events := followUntil(t, b, "compaction/", at-1,
+		func(e []Event, _ int64) bool { return len(e) > 1 })
 	if events[0].Revision != at || events[1].Revision != last {
 		t.Errorf("%+v", events)
 	}
@@ -615,7 +626,8 @@ func (s subject) isFull(t *testing.T) {
 	if got := values(t, b, "small", keys[0]); got[0] != "1" || len(got[1]) != 64<<10 {
 		t.Errorf("reads of a full store: %.10s", got)
 	}
-	if _, err := b.Commit(ctx, nil, []Write{{Key: "small", Value: make([]byte, 64<<10)}}); !errors.Is(err, ErrFull) {
+	if _, err := b.Commit(ctx, nil,
+		[]Write{{Key: "small", Value: make([]byte, 64<<10)}}); !errors.Is(err, ErrFull) {
 		t.Errorf("another write: %v", err)
 	}
 	if got := values(t, b, "small"); got[0] != "1" {

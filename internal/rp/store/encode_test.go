@@ -62,7 +62,8 @@ func TestUnknownMembersRemain(t *testing.T) {
 		"in a named embedded one": {`{"named":{"x":1,"new":2}}`, Outer{Named: Named{5}},
 			`{"named":{"x":5,"new":2}}`},
 		"nothing is new": {`{"plain":"x"}`, Outer{Plain: "y"}, `{"plain":"y"}`},
-		"what is known and left out is gone": {`{"gone":1,"pointer":{"new":2},"a":1,"here":1,"there":1}`,
+		"what is known and left out is gone": {
+			`{"gone":1,"pointer":{"new":2},"a":1,"here":1,"there":1}`,
 			Outer{}, `{}`},
 		"embedded fields are known": {`{"a":1,"here":1,"there":1}`,
 			Outer{inner: inner{2}, Deep: Deep{3}, Far: &Far{4}}, `{"a":2,"here":3,"there":4}`},

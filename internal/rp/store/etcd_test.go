@@ -23,7 +23,8 @@ func TestBackupAndRestore(t *testing.T) {
 	if err := Backup(ctx, LocalEndpoint(dir), file); err == nil {
 		t.Error("a backup was written over another")
 	}
-	if _, err := Open(ctx, dir, Options{}); err == nil || !strings.Contains(err.Error(), "another") {
+	if _, err := Open(ctx, dir, Options{}); err == nil ||
+		!strings.Contains(err.Error(), "another") {
 		t.Errorf("two programs opened one directory: %v", err)
 	}
 	if err := Restore(file, dir); err == nil {
@@ -133,7 +134,8 @@ func TestARequestIsTooLarge(t *testing.T) {
 	if !errors.Is(err, ErrTooLarge) {
 		t.Errorf("2 MiB: %v", err)
 	}
-	if _, err := e.Commit(t.Context(), nil, []Write{{Key: "a", Value: make([]byte, maxBytes-1)}}); err != nil {
+	if _, err := e.Commit(t.Context(), nil,
+		[]Write{{Key: "a", Value: make([]byte, maxBytes-1)}}); err != nil {
 		t.Errorf("what is allowed: %v", err)
 	}
 }

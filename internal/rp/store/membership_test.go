@@ -182,7 +182,7 @@ func TestAPausedReplicaIsNoOwner(t *testing.T) {
 			if invalid.IsZero() && !o.Valid() {
 				invalid = time.Now()
 			}
-			if theirs, ok := b.Owns(cluster); ok && theirs.Valid() {
+			if another, ok := b.Owns(cluster); ok && another.Valid() {
 				taken = time.Now()
 			}
 		}

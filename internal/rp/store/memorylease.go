@@ -126,7 +126,8 @@ func (l *memoryLease) Close() error {
 	if err != nil { // it ends by time
 		l.halt()
 		if !l.ended {
-			l.stop = []func() bool{l.m.db.clock.AfterFunc(l.until.Sub(l.m.db.clock.Now()), l.expire)}
+			l.stop = []func() bool{l.m.db.clock.AfterFunc(l.until.Sub(l.m.db.clock.Now()),
+				l.expire)}
 		}
 	} else {
 		l.end()

@@ -27,7 +27,7 @@ const (
 // Migration is what it takes to make rows of the release before into ours.
 type Migration struct {
 	// Defaults is what the operator gives every node, TenantID is that of subscriptions that have
-	// not told theirs: the release before has read both from its settings for each answer.
+	// not told another: the release before has read both from its settings for each answer.
 	Defaults map[string]any
 	TenantID string
 	// Renderer is the version of this program, Now is the time.
@@ -81,8 +81,8 @@ func (s *Store) migrated(ctx context.Context) (bool, error) {
 		for _, row := range got {
 			version, err := strconv.Atoi(string(row.Value))
 			if err != nil || version > schema {
-				return false, fmt.Errorf("cannot use the store: its rows have version %s, and this "+
-					"program knows %d at most; run a newer flexnode-rp", row.Value, schema)
+				return false, fmt.Errorf("cannot use the store: its rows have version %s, and "+
+					"this program knows %d at most; run a newer flexnode-rp", row.Value, schema)
 			}
 		}
 		switch {
@@ -172,7 +172,8 @@ func (w *migrator) run(ctx context.Context) error {
 			return fmt.Errorf("cannot read how far the migration is: %w", err)
 		}
 	}
-	if err := w.commit(ctx, Write{Key: formerSchema, Value: []byte(strconv.Itoa(schema))}); err != nil {
+	if err := w.commit(ctx,
+		Write{Key: formerSchema, Value: []byte(strconv.Itoa(schema))}); err != nil {
 		return err
 	}
 	steps := w.steps()

@@ -29,7 +29,8 @@ func (w *migrator) node(ctx context.Context, v *View, rows related, key string, 
 	}
 	if old.State == api.Deleting {
 		return w.store.Tombstones.Set(v, key, flexnode.Tombstone{
-			ID: n.ID, UID: n.UID, Revision: version, Identity: n.Identity, Deleted: w.Now, Wipe: true,
+			ID: n.ID, UID: n.UID, Revision: version, Identity: n.Identity, Deleted: w.Now,
+			Wipe: true,
 		})
 	}
 	if old.Resolved.Facts == "" { // its cluster was never reached
@@ -210,7 +211,9 @@ func (w *migrator) bundle(
 }
 
 // podCIDR keeps the subnet of a node that is there.
-func (w *migrator) podCIDR(_ context.Context, v *View, rows related, key string, data []byte) error {
+func (w *migrator) podCIDR(
+	_ context.Context, v *View, rows related, key string, data []byte,
+) error {
 	var node string
 	if err := json.Unmarshal(data, &node); err != nil {
 		return err

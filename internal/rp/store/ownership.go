@@ -135,7 +135,8 @@ func (m *Membership) plan() (claims []string, releases []*Ownership, next time.D
 func (m *Membership) strays() (strays []*Ownership) {
 	for _, cluster := range sortedKeys(m.owners) {
 		row := m.owners[cluster]
-		if row.Value.Lease == m.lease.ID() && m.owned[cluster] == nil && m.leaving[cluster] == nil &&
+		if row.Value.Lease == m.lease.ID() && m.owned[cluster] == nil &&
+			m.leaving[cluster] == nil &&
 			(!m.clusters[cluster] || choice(m.members, cluster) != m.replica) {
 			fence := Condition{m.store.Owners.Key(cluster), row.Revision}
 			strays = append(strays, &Ownership{Cluster: cluster, fence: fence})

@@ -94,9 +94,11 @@ func sampleNodes(at time.Time) []any {
 	}
 	arc, managed, principal := n, n, n
 	arc.Desired.AzureAuth = api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{}}
-	arc.Identity = "mirid:" + sampleGroup + "/providers/microsoft.hybridcompute/machines/edge-node-1"
+	arc.Identity = "mirid:" + sampleGroup +
+		"/providers/microsoft.hybridcompute/machines/edge-node-1"
 	managed.Desired.AzureAuth = api.AzureAuth{
-		Method: api.ManagedIdentity, ManagedIdentity: &api.ManagedIdentityAuth{ClientID: sampleUUID},
+		Method:          api.ManagedIdentity,
+		ManagedIdentity: &api.ManagedIdentityAuth{ClientID: sampleUUID},
 	}
 	managed.Identity, managed.State = "oid:"+sampleUUID, ""
 	principal.Desired.AzureAuth = api.AzureAuth{

@@ -63,11 +63,11 @@ func TestReplicasOnEtcd(t *testing.T) {
 	eventually(t, func() bool { return x.Revision() >= last })
 	compare(t, s, x)
 	other := NewIndex(s)
-	theirs := NewSeen(s, other, "b")
+	another := NewSeen(s, other, "b")
 	if err := other.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := theirs.Last("s/g/c0/n0"); !got.Equal(now.Truncate(time.Minute)) {
+	if got := another.Last("s/g/c0/n0"); !got.Equal(now.Truncate(time.Minute)) {
 		t.Errorf("it was seen at %v, not %v", got, now)
 	}
 }

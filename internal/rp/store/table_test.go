@@ -34,7 +34,8 @@ func synced(t *testing.T, m *Memory, prefix string) (*told, context.CancelFunc) 
 	ctx, cancel := context.WithCancel(t.Context())
 	var l told
 	go func() {
-		if err := names(New(m)).Sync(ctx, prefix, l.see, func() { l = append(l, "ready") }); err != nil {
+		if err := names(New(m)).Sync(ctx, prefix, l.see,
+			func() { l = append(l, "ready") }); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -49,7 +49,8 @@ func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
 		if row, err := names(s).Get(t.Context(), "a"); err != nil || row.Value != "3+" {
 			t.Errorf("stored is %+v, %v", row, err)
 		}
-		if waited := time.Since(began); waited < 3*time.Millisecond || waited > 16*time.Millisecond {
+		if waited := time.Since(began); waited < 3*time.Millisecond ||
+			waited > 16*time.Millisecond {
 			t.Errorf("three conflicts took %v of pauses", waited) // 1-2, 1-4 and 1-8 ms
 		}
 	})
@@ -230,7 +231,8 @@ func TestUnknownOutcomeIsAnError(t *testing.T) {
 		calls++
 		return names(s).Put(v, "a", "1")
 	}
-	if _, err := s.Update(t.Context(), "unknown", nil, decide); !errors.Is(err, lost) || calls != 1 {
+	if _, err := s.Update(t.Context(), "unknown", nil, decide); !errors.Is(err, lost) ||
+		calls != 1 {
 		t.Errorf("%v after %d calls", err, calls)
 	}
 	if row, _ := names(s).Get(t.Context(), "a"); row.Value != "1" {
@@ -260,7 +262,7 @@ func TestSetAndDeleteDependOnNothing(t *testing.T) {
 	calls := 0
 	update(t, s, func(v *View) error {
 		calls++
-		set(t, New(m.Another()), "a", "theirs")
+		set(t, New(m.Another()), "a", "another")
 		set(t, New(m.Another()), "gone", "2")
 		names(s).Delete(v, "gone")
 		names(s).Delete(v, "never was")
