@@ -193,7 +193,8 @@ func (r *storeRun) hours(ctx context.Context) error {
 			return err
 		}
 		if r.Compact && before != 0 {
-			if err := r.etcd.Compact(ctx, before); err != nil {
+			// It is done long before the next one, in truth; here it would fall behind.
+			if err := r.etcd.CompactAndWait(ctx, before); err != nil {
 				return err
 			}
 		}
@@ -287,15 +288,17 @@ func nodeKeyOf(i int) string {
 func (r *storeRun) put(v *store.View, i int, version int64) error {
 	key := nodeKeyOf(i)
 	parts := strings.Split(key, "/")
+	desired := desiredOf(i, version)
+	client := desired.AzureAuth.ServicePrincipal.ClientID
 	n := flexnode.Node{
 		ID: fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.ContainerService/"+
 			"managedClusters/%s/flexNodeConfig/%s", parts[0], parts[1], parts[2], parts[3]),
 		UID: uuid.NewSHA1(uuid.Nil, []byte(key)).String(), Revision: version, Assigned: version,
-		Facts: flexnode.ContentID([]byte(parts[2])), Desired: desiredOf(i, version),
+		Facts: flexnode.ContentID([]byte(parts[2])), Desired: desired,
 		Chosen: flexnode.Chosen{PodCIDR: "10.200.3.0/24", Versions: api.Versions{
 			Kubernetes: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
 		}},
-		Identity: "app:99999999-0000-0000-0000-000000000000/" + uuid.NewSHA1(uuid.Nil, []byte(key)).String(),
+		Identity: "app:99999999-0000-0000-0000-000000000000/" + client,
 		SystemData: api.SystemData{
 			CreatedBy: "0f0f0f0f-1234-5678-9abc-def012345678", CreatedByType: "Application",
 			CreatedAt: r.now, LastModifiedBy: "0f0f0f0f-1234-5678-9abc-def012345678",

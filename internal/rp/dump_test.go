@@ -68,13 +68,14 @@ func dumpNodes(w *world) {
 	w.must(201, "PUT", nodeURL("going"), withPrincipal)
 }
 
-// dumpOthers makes what is left: nodes whose cluster was never reached, one that cannot be resolved,
-// one that is being deleted, and what a registration leaves that was deleted.
+// dumpOthers makes what is left: nodes whose cluster was never reached, one that cannot be
+// resolved, one that is being deleted, and what a registration leaves that was deleted.
 func dumpOthers(w *world) {
 	other := strings.ReplaceAll(cluster, "Factory", "Harbour")
 	w.cluster.down.Store(true)
 	w.must(201, "PUT", other+versionQuery, `{"location":"northeurope","properties":{}}`)
-	w.must(201, "PUT", other+"/flexNodeConfig/early"+versionQuery+"&configUrl=true", `{"properties":{}}`)
+	w.must(201, "PUT", other+"/flexNodeConfig/early"+versionQuery+"&configUrl=true",
+		`{"properties":{}}`)
 	w.must(200, "PUT", "/subscriptions/"+strings.Repeat("2", 8)+subscription[8:]+"?api-version=2.0",
 		`{"state":"Warned","properties":{"quotaId":"x"}}`)
 	gone := strings.ReplaceAll(cluster, "Factory", "Closed")
@@ -91,7 +92,8 @@ func dumpOthers(w *world) {
 	next.State = api.Deleting
 	failed := node.Value
 	failed.ID, failed.State = strings.ReplaceAll(failed.ID, "going", "failed"), api.Failed
-	failed.Resolved, failed.Desired = store.Resolved{}, api.Desired{Versions: api.Versions{Kubernetes: "1.99.0"}}
+	failed.Resolved = store.Resolved{}
+	failed.Desired = api.Desired{Versions: api.Versions{Kubernetes: "1.99.0"}}
 	txn := w.server.Store.Txn()
 	w.server.Store.Nodes.Put(txn, node, next)
 	w.server.Store.Nodes.Set(txn, clusterKey+"/failed", failed)

@@ -133,7 +133,8 @@ func TestARequestIsTooLarge(t *testing.T) {
 	if !errors.Is(err, ErrTooLarge) {
 		t.Errorf("2 MiB: %v", err)
 	}
-	if _, err := e.Commit(t.Context(), nil, []Write{{Key: "a", Value: make([]byte, maxBytes-1)}}); err != nil {
+	_, err = e.Commit(t.Context(), nil, []Write{{Key: "a", Value: make([]byte, maxBytes-1)}})
+	if err != nil {
 		t.Errorf("what is allowed: %v", err)
 	}
 }
