@@ -22,6 +22,13 @@ import (
 // ProviderAPI is the api-version of flexNodeConfig.
 const ProviderAPI = "2026-05-01-preview"
 
+// SecondClusterID is a cluster that only the provider knows. Its settings bind a kubeconfig to it,
+// which is not there until somebody puts it there.
+const SecondClusterID = groupID + "/providers/Microsoft.ContainerService/managedClusters/second"
+
+// providerUser is who the provider is in the cluster (packaging.ProviderRBAC).
+const providerUser = "flexnode-rp"
+
 // maxReplicas bounds the replicas of the provider: azuresim knows the addresses of as many from its
 // start.
 const maxReplicas = 3
@@ -114,6 +121,11 @@ func (l *Lab) replicaPath(i int, elem ...string) string {
 	return l.path(append([]string{"rp", fmt.Sprint(i)}, elem...)...)
 }
 
+// replicaKubeconfig is where a replica has the kubeconfig of a cluster.
+func (l *Lab) replicaKubeconfig(i int, cluster string) string {
+	return l.replicaPath(i, "kubeconfigs", filepath.Base(cluster))
+}
+
 func clientPort(member int) int { return 23810 + 10*member }
 
 // memberFlags are those of a member of the provider's etcd.
@@ -145,7 +157,7 @@ func (l *Lab) writeSettings(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := os.ReadFile(l.path("flexnode-rp.kubeconfig"))
+	kubeconfig, err := os.ReadFile(l.path(providerUser + ".kubeconfig"))
 	if err != nil {
 		return fmt.Errorf("cannot read the PKI: %w", err)
 	}
@@ -158,9 +170,9 @@ func (l *Lab) writeSettings(ctx context.Context, i int) error {
 		return fmt.Errorf("internal error: %w", err)
 	}
 	for path, content := range map[string][]byte{
-		l.replicaPath(i, "kubeconfigs", "flexlab"): kubeconfig,
-		l.replicaPath(i, "secret"):                 []byte(who.Provider.Secret),
-		l.replicaPath(i, "settings.json"):          text,
+		l.replicaKubeconfig(i, ClusterID): kubeconfig,
+		l.replicaPath(i, "secret"):        []byte(who.Provider.Secret),
+		l.replicaPath(i, "settings.json"): text,
 	} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			return fmt.Errorf("cannot write the provider's settings: %w", err)
@@ -197,7 +209,8 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 		"publicURL": ProviderURL(i),
 		"keysFile":  l.path("rp", "keys.json"), "installation": "flexlab",
 		"clusters": []object{
-			{"id": ClusterID, "kubeconfig": l.replicaPath(i, "kubeconfigs", "flexlab")},
+			{"id": ClusterID, "kubeconfig": l.replicaKubeconfig(i, ClusterID)},
+			{"id": SecondClusterID, "kubeconfig": l.replicaKubeconfig(i, SecondClusterID)},
 		},
 		"tenantId": Tenant, "caFile": l.CAFile(), "auditFile": l.replicaPath(i, "audit.log"),
 		"authentication": object{
