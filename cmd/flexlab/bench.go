@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -134,36 +133,6 @@ func (s *samples) ratios(against samples) string {
 	return fmt.Sprintf(" ours/against=%.2f second/against=%.2f leave/against=%.2f",
 		median(s.ready)/median(against.ready), median(s.second)/median(against.second),
 		median(s.leave)/median(against.leave))
-}
-
-// chaos works on a provider of several replicas while they and their store are harmed.
-func (c *command) chaos() *cobra.Command {
-	during := 10 * time.Minute
-	cmd := &cobra.Command{
-		Use: "chaos", Short: "Kill and pause the provider's replicas and store while it is worked on", Args: cobra.NoArgs,
-		Long: `Starts three replicas of the resource provider on an etcd of three members, has
-clients create, read and delete nodes through all of them, and meanwhile kills and
-pauses replicas and members. Then it is judged whether the history of answers is
-linearizable: whether one order explains every answer, the last reads included, so
-that no acknowledged write is lost.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c.lab.Replicas, c.lab.Members = 3, 3
-			if err := c.start(cmd.Context(), 0); err != nil {
-				return err
-			}
-			got, err := c.lab.RunChaos(cmd.Context(), during)
-			if err != nil {
-				return err
-			}
-			fmt.Printf("chaos operations=%d unknown=%d faults=%d linearizable=%v\n", got.Operations, got.Unknown, got.Faults, got.Linearizable)
-			if !got.Linearizable || len(got.Wrong) > 0 {
-				return fmt.Errorf("the history is not as it must be: %s", strings.Join(got.Wrong, "; "))
-			}
-			return nil
-		},
-	}
-	cmd.Flags().DurationVar(&during, "for", during, "for how long")
-	return cmd
 }
 
 // benchProvider measures a provider of its own lab, which must be up with --rp and hold no nodes.
