@@ -70,6 +70,7 @@ tokens, its client on the same machine:
   memory     of the process's own, by node, without its fixed base
   start      of the program until it is ready
   stampede   10,000 agents at once, each over a new connection
+  put        changes of stored nodes without a URL, as many as are answered
 
 Rounds are interleaved; the last line is for the largest number.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.benchProvider(cmd.Context(), sizes, rounds) },
@@ -186,7 +187,11 @@ func (c *command) benchProvider(ctx context.Context, sizes []int, rounds int) er
 			rates.Provider, rates.APIServer, rates.Bare, rates.Provider/rates.APIServer, rates.Provider/rates.Bare, float64(p99.Microseconds())/1000, perNode, start.Seconds())
 		fmt.Printf("nodes=%d %s memory_mib=%.0f after_polls_mib=%.0f stampede_s=%.1f stampede_failed=%d\n", n, last, float64(memory)/(1<<20), float64(polled)/(1<<20), took.Seconds(), failed)
 	}
-	fmt.Println(last)
+	puts, err := b.Puts(ctx, rounds)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s put_s=%.0f\n", last, puts)
 	return nil
 }
 

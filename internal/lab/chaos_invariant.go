@@ -297,7 +297,9 @@ func (c *chaosRun) checkReads(ctx context.Context, r rows, f *findings) error {
 	return nil
 }
 
-func (c *chaosRun) compareList(replica int, cluster string, listed []shownNode, r rows, f *findings) {
+func (c *chaosRun) compareList(
+	replica int, cluster string, listed []shownNode, r rows, f *findings,
+) {
 	etags := map[string]string{}
 	for _, n := range listed {
 		etags[n.Name] = n.ETag
