@@ -15,7 +15,8 @@ type inner struct {
 	A int `json:"a,omitempty"`
 }
 
-type word string
+// Word is a member by its name when it is embedded.
+type Word string
 
 type Outer struct {
 	Plain   string           `json:"plain"`
@@ -27,13 +28,12 @@ type Outer struct {
 	When    time.Time        `json:"when,omitzero"`
 	Raw     json.RawMessage  `json:"raw,omitempty"`
 	Skipped int              `json:"-"`
-	Dash    int              `json:"-,"`
 	NoTag   int
-	inner                  // not exported, its fields are
-	Deep                   // embedded
-	*Far                   // embedded by pointer
-	word                   // neither a struct nor exported: no member
-	Named   `json:"named"` // a member of its own
+	inner   // not exported, its fields are
+	Deep    // embedded
+	*Far    // embedded by pointer
+	Word
+	Named `json:"named"` // a member of its own
 }
 
 type (
@@ -72,8 +72,8 @@ func TestUnknownMembersRemain(t *testing.T) {
 			Outer{Map: map[string]inner{"k": {1}}}, `{"map":{"k":{"a":1}}}`},
 		"raw JSON is the value's own": {`{"raw":{"new":2}}`, Outer{Raw: json.RawMessage(`{"a":1}`)},
 			`{"raw":{"a":1}}`},
-		"names without a tag": {`{"NoTag":1,"-":2,"Skipped":7}`, Outer{NoTag: 3, Dash: 4},
-			`{"NoTag":3,"-":4,"Skipped":7}`},
+		"names without a tag": {`{"NoTag":1,"Word":"a","Skipped":7}`,
+			Outer{NoTag: 3, Word: "b"}, `{"NoTag":3,"Word":"b","Skipped":7}`},
 		"a newer kind of value": {`{"in":[1,2]}`, Outer{In: inner{1}}, `{"in":{"a":1}}`},
 		"no object":             {`["x"]`, Outer{Plain: "y"}, `{"plain":"y"}`},
 		"null":                  {`null`, Outer{Plain: "y"}, `{"plain":"y"}`},

@@ -75,7 +75,7 @@ func (e *entry) join(key, etag, uid, node, status string) {
 	}
 }
 
-// cluster is the key of the cluster of a node.
+// clusterOf is the key of the cluster of a node.
 func clusterOf(nodeKey string) string {
 	return nodeKey[:max(strings.LastIndexByte(nodeKey, '/'), 0)]
 }

@@ -14,7 +14,8 @@ import (
 const benchNodes = 100_000
 
 func benchKey(i int) string {
-	return fmt.Sprintf("12345678-90ab-cdef-1234-567890abcdef/plants/north-%02d/edge-node-%06d", i%20, i)
+	const group = "12345678-90ab-cdef-1234-567890abcdef/plants"
+	return fmt.Sprintf("%s/north-%02d/edge-node-%06d", group, i%20, i)
 }
 
 // benchNode is a node as an owner would write it: no two are alike.
@@ -134,8 +135,8 @@ func BenchmarkIndexApply(b *testing.B) {
 	}
 }
 
-// BenchmarkIndexLoad is a replica's start with 100,000 nodes and their status, and tells what a node
-// costs it in memory.
+// BenchmarkIndexLoad is a replica's start with 100,000 nodes and their status, and tells what a
+// node costs it in memory.
 func BenchmarkIndexLoad(b *testing.B) {
 	s := benchStore(b, benchNodes)
 	before := heap()

@@ -33,8 +33,8 @@ type Member struct {
 }
 
 // Membership is a replica among the others: each cluster is owned by one of them, the one with the
-// highest hash of its name and the cluster's. A replica that joins or leaves moves only the clusters
-// that it gets or had.
+// highest hash of its name and the cluster's. A replica that joins or leaves moves only the
+// clusters that it gets or had.
 type Membership struct {
 	// Say is told of what goes wrong with the store; it is tried again. It may be nil.
 	Say func(error)

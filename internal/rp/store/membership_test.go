@@ -354,8 +354,8 @@ func TestRowsThatVanish(t *testing.T) {
 	})
 }
 
-// A claim that was written without its replica being told, and is not wanted any more, does not keep
-// others from the cluster.
+// A claim that was written without its replica being told, and is not wanted any more, does not
+// keep others from the cluster.
 func TestStrayClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory()

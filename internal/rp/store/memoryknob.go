@@ -178,7 +178,7 @@ func (m *Memory) Snapshot(ctx context.Context, to io.Writer) error {
 	lines := []memoryLine{{Revision: db.revision}}
 	db.records.Ascend(func(r *record) bool {
 		if v, ok := r.at(db.revision); ok && v.lease == 0 {
-			lines = append(lines, memoryLine{v.Key, v.Value, v.Revision, v.Created})
+			lines = append(lines, memoryLine(v.KV))
 		}
 		return true
 	})
@@ -207,7 +207,7 @@ func RestoreMemory(from io.Reader) (*Memory, error) {
 		case first:
 			m.db.revision, m.db.compacted = line.Revision, line.Revision
 		default:
-			m.db.keep(version{KV: KV{line.Key, line.Value, line.Revision, line.Created}})
+			m.db.keep(version{KV: KV(line)})
 		}
 	}
 }

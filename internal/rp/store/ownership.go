@@ -130,8 +130,8 @@ func (m *Membership) plan() (claims []string, releases []*Ownership, next time.D
 	return claims, releases, next
 }
 
-// strays are rows of claims that this replica was not told the outcome of, and that it does not want
-// any more.
+// strays are rows of claims that this replica was not told the outcome of, and that it does not
+// want any more.
 func (m *Membership) strays() (strays []*Ownership) {
 	for _, cluster := range sortedKeys(m.owners) {
 		row := m.owners[cluster]

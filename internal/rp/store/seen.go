@@ -169,7 +169,8 @@ func (s *Seen) flush(ctx context.Context, i int) error {
 	return nil
 }
 
-// write writes a shard's row, with what only rows of replicas that are gone have, and deletes those.
+// write writes a shard's row, with what only rows of replicas that are gone have, and deletes
+// those.
 func (s *Seen) write(
 	ctx context.Context, i int, now uint32, own map[uint64]uint32, gone []string,
 ) (taken map[uint64]uint32, err error) {

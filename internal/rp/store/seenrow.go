@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A row of Seen is when it was written, in minutes since 1970 in 4 bytes, and for each node the hash
-// of its uid in 8 bytes and when it was heard of in 4, in the order of the hashes. Big-endian.
+// A row of Seen is when it was written, in minutes since 1970 in 4 bytes, and for each node the
+// hash of its uid in 8 bytes and when it was heard of in 4, in the order of the hashes. Big-endian.
 const (
 	seenHeadSize = 4
 	seenItemSize = 12
