@@ -103,7 +103,7 @@ type storeRun struct {
 	written, commits atomic.Int64
 }
 
-// counted counts what is written.
+// counted counts what was written.
 type counted struct {
 	*store.Etcd
 	written, commits *atomic.Int64
@@ -112,11 +112,15 @@ type counted struct {
 func (c counted) Commit(
 	ctx context.Context, conditions []store.Condition, writes []store.Write,
 ) (int64, error) {
+	revision, err := c.Etcd.Commit(ctx, conditions, writes)
+	if err != nil { // such as a conflict: it is tried again
+		return 0, err
+	}
+	c.commits.Add(1)
 	for _, w := range writes {
 		c.written.Add(int64(len(w.Key) + len(w.Value)))
 	}
-	c.commits.Add(1)
-	return c.Etcd.Commit(ctx, conditions, writes)
+	return revision, nil
 }
 
 func (b StoreBench) run(ctx context.Context, e *store.Etcd) (StoreSizes, error) {
