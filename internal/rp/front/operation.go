@@ -161,7 +161,8 @@ func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string
 		if err != nil || !row.Exists() {
 			return "", "", err
 		}
-		return flexnode.ShownCluster(row.Value).Properties.ProvisioningState, "", nil
+		shown := flexnode.ShownCluster(row.Value).Properties
+		return shown.ProvisioningState, shown.Message, nil
 	}
 	row, err := a.Store.Nodes.Get(ctx, key)
 	if err != nil || !row.Exists() {
