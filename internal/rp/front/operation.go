@@ -83,6 +83,9 @@ const operationAgain = 5
 // location is that of the cluster of a request.
 func (a *API) location(r *request) string {
 	row, err := a.Index.Cluster(r.clusterKey())
+	if err == nil && !row.Exists() { // the index may be behind
+		row, err = a.Store.Clusters.Get(r.Context(), r.clusterKey())
+	}
 	if err != nil || row.Value.Location == "" {
 		return "global"
 	}
