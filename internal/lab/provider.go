@@ -71,9 +71,13 @@ func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 	if _, err := l.apply(ctx, packaging.ProviderRBAC); err != nil {
 		return err
 	}
+	if l.Members > 0 {
+		if err := l.startLinks(ctx); err != nil {
+			return err
+		}
+	}
 	for i := range l.Members {
-		if err := l.background(fmt.Sprintf("rp-etcd-%d", i), filepath.Join(dirs[component.Etcd], "etcd"),
-			l.memberFlags(i)...); err != nil {
+		if err := l.startMember(dirs, i); err != nil {
 			return err
 		}
 	}
@@ -86,6 +90,12 @@ func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 		}
 	}
 	return l.registerCluster(ctx)
+}
+
+// startMember starts a member of the provider's etcd.
+func (l *Lab) startMember(dirs programs, i int) error {
+	return l.background(memberName(i), filepath.Join(dirs[component.Etcd], "etcd"),
+		l.memberFlags(i)...)
 }
 
 // StartReplica starts a replica and waits until it is ready.
@@ -134,12 +144,12 @@ func (l *Lab) memberFlags(i int) []string {
 		fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)+1)
 	var initial []string
 	for j := range l.Members {
-		initial = append(initial, fmt.Sprintf("rp-%d=http://127.0.0.1:%d", j, clientPort(j)+1))
+		initial = append(initial, fmt.Sprintf("rp-%d=%s", j, peerURL(j)))
 	}
 	return []string{
 		fmt.Sprintf("--name=rp-%d", i), "--data-dir=" + l.path("rp", fmt.Sprintf("etcd-%d", i)),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
-		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peerURL(i),
 		"--initial-cluster=" + strings.Join(initial, ","), "--log-level=error",
 	}
 }
@@ -230,7 +240,7 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	}
 	var endpoints []string
 	for j := range l.Members {
-		endpoints = append(endpoints, fmt.Sprintf("http://127.0.0.1:%d", clientPort(j)))
+		endpoints = append(endpoints, fmt.Sprintf("http://127.0.0.1:%d", linkPort(i, j)))
 	}
 	settings["etcd"] = object{"endpoints": endpoints}
 	return settings, nil

@@ -210,7 +210,9 @@ func (w *migrator) bundle(
 }
 
 // podCIDR keeps the subnet of a node that is there.
-func (w *migrator) podCIDR(_ context.Context, v *View, rows related, key string, data []byte) error {
+func (w *migrator) podCIDR(
+	_ context.Context, v *View, rows related, key string, data []byte,
+) error {
 	var node string
 	if err := json.Unmarshal(data, &node); err != nil {
 		return err
