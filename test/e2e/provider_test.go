@@ -159,6 +159,7 @@ func provider(t *testing.T) {
 	if text, _ := json.Marshal(gone); !strings.Contains(string(text), "FlexNodeConfigTombstone") {
 		t.Errorf("after the delete: %s", text)
 	}
+	t.Run("rights", rights)
 }
 
 func between(t *testing.T, text, before, after string) string {
