@@ -64,11 +64,17 @@ func (c *chaosRun) linearizable() bool {
 	model := chaosModel()
 	for _, part := range model.Partition(c.history) {
 		verdict := porcupine.CheckOperationsTimeout(model, part, time.Minute)
-		if verdict != porcupine.Ok {
-			good = false
-			c.blame("the history of %s (%d operations) is judged %s",
-				part[0].Input.(step).node, len(part), verdict)
+		if verdict == porcupine.Ok {
+			continue
 		}
+		good = false
+		_, info := porcupine.CheckOperationsVerbose(model, part, time.Minute)
+		node := part[0].Input.(step).node
+		path, err := c.keepHistory(node, part, info)
+		if err != nil {
+			path = err.Error()
+		}
+		c.blame("the history of %s (%d operations, in %s) is judged %s", node, len(part), path, verdict)
 	}
 	return good
 }
