@@ -90,7 +90,7 @@ func backup(settings *string) *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		Long: `Write a snapshot of the store of a running provider to a new file. Secrets in it
 are sealed: without the keys file, which belongs in another place, it gives none
-away and cannot be restored.`,
+away, and a provider that is restored from it cannot open them.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
@@ -109,7 +109,10 @@ func restore(settings *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Make a data directory of a snapshot; the provider must not run",
-		Args: cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1),
+		Long: `Make a data directory of a snapshot; there must be none yet, and the provider must
+not run. The first start on it begins a new epoch: credentials that the backup
+says to be usable are revoked, since they may have been used.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {

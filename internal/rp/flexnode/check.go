@@ -17,17 +17,18 @@ const (
 	anyVersion = "1.34.4"
 )
 
-// checkNode has the agent's own rules check the configuration that a node would get, so that what
-// is accepted here is accepted there. Problems are told in terms of the resource.
-func checkNode(n Node, parent Parent) Problems {
+// checkNode has the agent's own rules check the configuration that a node with an own layer would
+// get, so that what is accepted here is accepted there. Problems are told in terms of the resource.
+func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	if n.Chosen.Versions.Kubernetes == "" {
 		n.Chosen.Versions.Kubernetes = anyVersion
+		own = OwnLayer(n)
 	}
 	g := Grants{ClientSecret: anySecret}
 	if !n.Desired.KubernetesAuth.UseAzureAuth {
 		g.Token = anyToken
 	}
-	text, err := checkedText(n, parent, g)
+	text, err := checkedText(n, own, parent, g)
 	if err != nil {
 		return Problems{{"properties", "internal error: " + err.Error()}}
 	}
@@ -49,14 +50,14 @@ func checkNode(n Node, parent Parent) Problems {
 
 // checkedText is the configuration of a node that is to be checked. What is not known of its
 // cluster yet is made up.
-func checkedText(n Node, parent Parent, g Grants) ([]byte, error) {
+func checkedText(n Node, own json.RawMessage, parent Parent, g Grants) ([]byte, error) {
 	facts := parent.FactsLayer
 	made := placeholderFacts()
 	if facts == nil {
 		made.Location = parent.Cluster.Location
 		facts = FactsLayer(made, clusterID(n.ID))
 	}
-	whole, err := Config(Revision{Own: OwnLayer(n)}, parent.Defaults, facts, g)
+	whole, err := Config(Revision{Own: own}, parent.Defaults, facts, g)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func CheckDefaults(defaults map[string]any) []string {
 	n := Node{ID: id, Desired: complete(api.Desired{}), Chosen: Chosen{Versions: components()}}
 	parent := Parent{Cluster: Cluster{Location: "x"}, Defaults: DefaultsLayer(defaults)}
 	var problems []string
-	for _, p := range checkNode(n, parent) {
+	for _, p := range checkNode(n, OwnLayer(n), parent) {
 		problems = append(problems, p.Message)
 	}
 	return problems

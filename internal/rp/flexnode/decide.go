@@ -68,6 +68,9 @@ type Decision struct {
 	// NeedsSubnet asks to reserve a pod subnet, and to call Decide again with it. Nothing else of
 	// the decision holds then.
 	NeedsSubnet bool
+
+	// own is the node's own layer, as it was checked.
+	own json.RawMessage
 }
 
 // Decide is a PUT: what the node is then. old is nil for one that is made, last is the revision
@@ -136,7 +139,8 @@ func (d *Decision) next(p Put, old *Node, parent Parent) Problems {
 		d.NeedsSubnet = true
 		return nil
 	}
-	return checkNode(*n, parent)
+	d.own = OwnLayer(*n)
+	return checkNode(*n, d.own, parent)
 }
 
 // version gives the node its next version, and renders it if that can be done.
@@ -162,6 +166,7 @@ func (d *Decision) version(
 	}
 	d.Revision = n.render(parent, Revision{
 		Version: version, Created: p.At.UTC(), By: p.By, Why: "put", Renderer: p.Renderer,
+		Own: d.own,
 	})
 }
 
@@ -173,11 +178,10 @@ func (n *Node) busy() string {
 	return api.Updating
 }
 
-// render makes a revision of the node, and has the node point to it. Agents are offered it unless
-// they are being kept at another one.
+// render completes a revision with the node's own layer, and has the node point to it. Agents are
+// offered it unless they are being kept at another one.
 func (n *Node) render(parent Parent, r Revision) *Revision {
 	r.Defaults, r.Facts = parent.DefaultsID, ContentID(parent.FactsLayer)
-	r.Own = OwnLayer(*n)
 	if n.Desired.AzureAuth.ServicePrincipal != nil {
 		r.SecretVersion = n.SecretVersion
 	}

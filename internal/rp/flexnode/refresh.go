@@ -41,8 +41,9 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	versions, problems := c.choose()
 	next := n
 	next.Chosen.Versions = versions
+	own := OwnLayer(next)
 	if len(problems) == 0 {
-		problems = checkNode(next, parent)
+		problems = checkNode(next, own, parent)
 	}
 	if len(problems) > 0 {
 		n.State, n.Reason = api.Failed, problems[0].Message
@@ -58,7 +59,7 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	}
 	r := next.render(parent, Revision{
 		Version: NextVersion(max(n.Revision, n.Floor), at), Created: at.UTC(), Why: "put",
-		By: n.SystemData.LastModifiedBy, Renderer: renderer,
+		By: n.SystemData.LastModifiedBy, Renderer: renderer, Own: own,
 	})
 	return next, r
 }

@@ -100,7 +100,7 @@ func TestBundles(t *testing.T) {
 					diff)
 			}
 			parent := Parent{FactsLayer: facts, Defaults: defaults}
-			if problems := checkNode(n, parent); len(problems) > 0 {
+			if problems := checkNode(n, OwnLayer(n), parent); len(problems) > 0 {
 				t.Errorf("the agent does not take it: %v", problems)
 			}
 		})

@@ -100,6 +100,7 @@ func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Clu
 	c.ID, c.Location, c.Tags, c.Properties = id, body.Location, body.Tags, body.Properties
 	c.Properties.ProvisioningState = said.ProvisioningState
 	c.Properties.KubernetesVersion, c.Properties.Reachable = said.KubernetesVersion, said.Reachable
+	c.Properties.Message = "" // which is not stored
 	return c
 }
 
@@ -112,11 +113,11 @@ func sameCluster(a, b flexnode.Cluster) bool {
 func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) error {
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())
 	defer cancel()
-	row, err := a.awaitCluster(wait, r.clusterKey())
-	if err != nil && wait.Err() == nil {
+	if _, err := a.awaitCluster(wait, r.clusterKey()); err != nil && wait.Err() == nil {
 		return err
 	}
-	if row, err = a.Store.Clusters.Get(r.Context(), r.clusterKey()); err != nil {
+	row, err := a.Store.Clusters.Get(r.Context(), r.clusterKey())
+	if err != nil {
 		return err
 	}
 	if !row.Exists() {

@@ -29,8 +29,8 @@ type request struct {
 	node bool
 	id   string // x-ms-request-id
 	key  string // nodeKey, once it was asked for
-	// before and after are what the audit log tells of a change: versions. detail tells more of it.
-	before, after, detail string
+	// before and after are what the audit log tells of a change: versions.
+	before, after string
 }
 
 // subscriptionKey is how the request's subscription is stored.
@@ -170,8 +170,10 @@ func (r *request) flag(name string) bool {
 }
 
 // shorten keeps what a caller sent from filling an answer or a log.
-func shorten(s string) string {
-	const most = 100
+func shorten(s string) string { return cut(s, 100) }
+
+// cut keeps at most so many bytes of a text.
+func cut(s string, most int) string {
 	if len(s) > most {
 		s = s[:most] + "..."
 	}

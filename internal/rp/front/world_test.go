@@ -412,12 +412,6 @@ func (c *fakeCluster) Remove(_ context.Context, _ store.Credential, key string) 
 	return nil
 }
 
-func (c *fakeCluster) tokens() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.secrets)
-}
-
 // storedNode is a node of the world's cluster as it is stored.
 func (w *world) storedNode(name string) flexnode.Node {
 	w.t.Helper()

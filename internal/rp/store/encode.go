@@ -15,7 +15,7 @@ import (
 // a newer program has written it.
 func encode(before []byte, value any) ([]byte, error) {
 	data, err := json.Marshal(value)
-	if err != nil || len(before) == 0 {
+	if err != nil || len(before) == 0 || !hasUnknown(before, reflect.TypeOf(value)) {
 		return data, err
 	}
 	return keepUnknown(before, data, reflect.TypeOf(value)), nil
@@ -103,6 +103,7 @@ var marshaler = reflect.TypeFor[json.Marshaler]()
 // codec makes the encoder and decoder of packed tables, once.
 var codec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(2),
+		zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithEncoderCRC(false), zstd.WithWindowSize(64<<10), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		panic("internal error: " + err.Error())
