@@ -42,8 +42,9 @@ type register struct {
 	etag string
 	// floor is a version that every later one is above: also of a node that is made again.
 	floor int64
-	// credential is the one whose URL answers.
+	// credential is the one whose URL answers; in doubt: or one that nobody has been told.
 	credential string
+	doubt      bool
 }
 
 // unseen is a credential whose URL nobody has been told.
@@ -86,10 +87,10 @@ func (r register) put(in step, out outcome) (bool, register) {
 		return false, r
 	}
 	if !r.exists || r.value != in.value {
-		r.exists, r.value, r.etag, r.credential = true, in.value, "", ""
+		r.exists, r.value, r.etag, r.credential, r.doubt = true, in.value, "", "", false
 	}
 	if in.url {
-		r.credential = told(out)
+		r = r.issue(out)
 	}
 	if !out.known {
 		return true, r
@@ -97,11 +98,18 @@ func (r register) put(in step, out outcome) (bool, register) {
 	return r.see(out.etag)
 }
 
-func told(out outcome) string {
-	if out.credential == "" {
-		return unseen
+// issue is a new credential. One that nothing has been made of yet is kept when another is asked
+// for, so that somebody who was told no URL may be waiting for the one that somebody else is told.
+func (r register) issue(out outcome) register {
+	switch {
+	case out.credential != "":
+		r.credential, r.doubt = out.credential, false
+	case r.credential == "":
+		r.credential = unseen
+	default:
+		r.doubt = true
 	}
-	return out.credential
+	return r
 }
 
 func (r register) get(out outcome) (bool, register) {
@@ -118,9 +126,17 @@ func (r register) get(out outcome) (bool, register) {
 }
 
 func (r register) bundle(in step, out outcome) (bool, register) {
+	if !out.known {
+		return true, r
+	}
+	if r.credential == in.credential && r.doubt {
+		r.doubt = false
+		if !out.exists {
+			r.credential = unseen
+		}
+	}
 	alive := r.credential == in.credential
-	good := !out.known || out.exists == alive && (!alive || out.value == r.value)
-	return good, r
+	return out.exists == alive && (!alive || out.value == r.value), r
 }
 
 func (r register) regenerate(out outcome) (bool, register) {
@@ -128,7 +144,7 @@ func (r register) regenerate(out outcome) (bool, register) {
 		return false, r
 	}
 	if r.exists {
-		r.credential = told(out)
+		r = r.issue(out)
 	}
 	return true, r
 }
