@@ -38,8 +38,10 @@ type outcome struct {
 type register struct {
 	exists bool
 	value  int
-	// etag is that of the present revision; "" when nobody has seen it.
-	etag string
+	// etag is that of the present revision; "" when nobody has seen it. Early is one that may not be
+	// rendered yet: who waits for a URL is told what is then.
+	etag  string
+	early bool
 	// floor is a version that every later one is above: also of a node that is made again.
 	floor int64
 	// credential is the one whose URL answers; in doubt: or one that nobody has been told.
@@ -70,8 +72,9 @@ func (r register) see(etag string) (bool, register) {
 	case version < 0:
 		return false, r
 	case version == 0: // its cluster has not been reached yet
-		return r.etag == "", r
+		return r.etag == "" || r.early, r
 	case r.etag != "":
+		r.early = false
 		return r.etag == etag, r
 	case version <= r.floor:
 		return false, r
@@ -87,7 +90,7 @@ func (r register) put(in step, out outcome) (bool, register) {
 		return false, r
 	}
 	if !r.exists || r.value != in.value {
-		r.exists, r.value, r.etag, r.credential, r.doubt = true, in.value, "", "", false
+		r = register{exists: true, value: in.value, floor: r.floor}
 	}
 	if in.url {
 		r = r.issue(out)
@@ -95,7 +98,10 @@ func (r register) put(in step, out outcome) (bool, register) {
 	if !out.known {
 		return true, r
 	}
-	return r.see(out.etag)
+	seen := r.etag != ""
+	good, next := r.see(out.etag)
+	next.early = next.early || in.url && !seen && next.etag != ""
+	return good, next
 }
 
 // issue is a new credential. One that nothing has been made of yet is kept when another is asked

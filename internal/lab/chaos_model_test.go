@@ -40,6 +40,7 @@ func fetched(credential string, alive bool) did {
 // The model takes what the provider may do, and nothing else.
 func TestChaosModel(t *testing.T) {
 	unknownPut := did{step{verb: putOp, value: 2}, outcome{}}
+	waited := did{step{verb: putOp, value: 1, url: true}, outcome{known: true, etag: `"a-5"`}}
 	tests := map[string]struct {
 		history []did
 		good    bool
@@ -55,6 +56,8 @@ func TestChaosModel(t *testing.T) {
 		"a version that is again": {[]did{
 			made, deleted, {made.in, outcome{known: true, etag: `"b-5"`}},
 		}, false},
+		"not rendered yet":       {[]did{waited, read(1, `"a-0-4"`), read(1, `"a-5"`)}, true},
+		"not rendered any more":  {[]did{waited, read(1, `"a-5"`), read(1, `"a-0-4"`)}, false},
 		"made twice":             {[]did{made, made}, false},
 		"an unknown write, done": {[]did{made, unknownPut, read(2, `"a-7"`)}, true},
 		"an old version":         {[]did{made, unknownPut, read(2, `"a-5"`)}, false},
