@@ -70,7 +70,10 @@ func (c *command) benchAgent(ctx context.Context, duration time.Duration) (err e
 		if err != nil {
 			return err
 		}
-		return c.lab.WaitReady(ctx, m.Name)
+		if err := c.lab.WaitReady(ctx, m.Name); err != nil {
+			return err
+		}
+		return c.keepsWatch(ctx, m)
 	})
 	if err != nil {
 		return err
@@ -116,6 +119,15 @@ func (c *command) benchAgent(ctx context.Context, duration time.Duration) (err e
 
 // agentService is the daemon's unit.
 const agentService = "aks-flex-node-agent"
+
+// keepsWatch waits until the daemon has joined the machine, which goes on for some seconds after the
+// Node is Ready, and has checked it once.
+func (c *command) keepsWatch(ctx context.Context, m lab.Machine) error {
+	const wait = `for i in {1..180}; do [ -e /run/aks-flex-node/status.json ] && exit; sleep 1; done
+echo the daemon has not checked the node within three minutes >&2; exit 1`
+	_, err := c.lab.Output(ctx, m, "bash", "-c", wait)
+	return err
+}
 
 // ofDaemon asks for something of the daemon's process, whose number the script has as pid.
 func (c *command) ofDaemon(ctx context.Context, m lab.Machine, script string) (string, error) {

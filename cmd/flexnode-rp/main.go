@@ -86,7 +86,7 @@ func backup(settings *string) *cobra.Command {
 		Use: "backup FILE", Short: "Write a snapshot of the store of a running provider", Args: cobra.ExactArgs(1),
 		Long: `Write a snapshot of the store of a running provider to a new file. Secrets in it
 are sealed: without the keys file, which belongs in another place, it gives none
-away and cannot be restored.`,
+away, and a provider that is restored from it cannot open them.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
@@ -103,7 +103,12 @@ away and cannot be restored.`,
 
 func restore(settings *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "restore FILE", Short: "Make a data directory of a snapshot; the provider must not run", Args: cobra.ExactArgs(1),
+		Use:   "restore FILE",
+		Short: "Make a data directory of a snapshot; the provider must not run",
+		Args:  cobra.ExactArgs(1),
+		Long: `Make a data directory of a snapshot; there must be none yet, and the provider must
+not run. The first start on it begins a new epoch: credentials that the backup
+says to be usable are revoked, since they may have been used.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {

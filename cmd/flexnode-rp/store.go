@@ -42,17 +42,21 @@ poll and join on meanwhile as far as that needs no write.`,
 			},
 		})
 	}
-	add("status", "Show each member: size, quota, alarms", `Show each member of the store: how large its file is, how much of that is in use,
+	add("status", "Show each member: size, quota, alarms",
+		`Show each member of the store: how large its file is, how much of that is in use,
 how much it may become, and its alarms. It writes nothing. The exit code is 1 when
 a member does not answer, has no leader or raises an alarm.`, storeStatus)
-	add("compact", "Forget the history of all rows", `Forget the history of all rows and free its space within the files; the rows stay
+	add("compact", "Forget the history of all rows",
+		`Forget the history of all rows and free its space within the files; the rows stay
 as they are. The files do not shrink: that is for "store defragment". Replicas that
 are behind read everything again.`, storeCompact)
-	add("defragment", "Give free space back to the disk, member by member", `Write each member's file anew without the space that is free within it, one member
+	add("defragment", "Give free space back to the disk, member by member",
+		`Write each member's file anew without the space that is free within it, one member
 after the other, the leader last. A member answers nobody while its file is
 written: some seconds for each GiB. With three members the others answer meanwhile;
 with one, as in the provider's own process, the provider stands still.`, storeDefragment)
-	add("disarm", "Have a store that was full take writes again", `Have a store that was full take writes again, after compact and defragment. A store
+	add("disarm", "Have a store that was full take writes again",
+		`Have a store that was full take writes again, after compact and defragment. A store
 that is still full raises its alarm again at the next write. Alarms about damaged
 data are not touched: replace that member, or restore a backup.`, storeDisarm)
 	return parent

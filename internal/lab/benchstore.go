@@ -103,7 +103,7 @@ type storeRun struct {
 	written, commits atomic.Int64
 }
 
-// counted counts what is written.
+// counted counts what was written.
 type counted struct {
 	*store.Etcd
 	written, commits *atomic.Int64
@@ -112,11 +112,15 @@ type counted struct {
 func (c counted) Commit(
 	ctx context.Context, conditions []store.Condition, writes []store.Write,
 ) (int64, error) {
+	revision, err := c.Etcd.Commit(ctx, conditions, writes)
+	if err != nil { // such as a conflict: it is tried again
+		return 0, err
+	}
+	c.commits.Add(1)
 	for _, w := range writes {
 		c.written.Add(int64(len(w.Key) + len(w.Value)))
 	}
-	c.commits.Add(1)
-	return c.Etcd.Commit(ctx, conditions, writes)
+	return revision, nil
 }
 
 func (b StoreBench) run(ctx context.Context, e *store.Etcd) (StoreSizes, error) {
@@ -193,7 +197,8 @@ func (r *storeRun) hours(ctx context.Context) error {
 			return err
 		}
 		if r.Compact && before != 0 {
-			if err := r.etcd.Compact(ctx, before); err != nil {
+			// It is done long before the next one, in truth; here it would fall behind.
+			if err := r.etcd.CompactAndWait(ctx, before); err != nil {
 				return err
 			}
 		}
@@ -287,15 +292,17 @@ func nodeKeyOf(i int) string {
 func (r *storeRun) put(v *store.View, i int, version int64) error {
 	key := nodeKeyOf(i)
 	parts := strings.Split(key, "/")
+	desired := desiredOf(i, version)
+	client := desired.AzureAuth.ServicePrincipal.ClientID
 	n := flexnode.Node{
 		ID: fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.ContainerService/"+
 			"managedClusters/%s/flexNodeConfig/%s", parts[0], parts[1], parts[2], parts[3]),
 		UID: uuid.NewSHA1(uuid.Nil, []byte(key)).String(), Revision: version, Assigned: version,
-		Facts: flexnode.ContentID([]byte(parts[2])), Desired: desiredOf(i, version),
+		Facts: flexnode.ContentID([]byte(parts[2])), Desired: desired,
 		Chosen: flexnode.Chosen{PodCIDR: "10.200.3.0/24", Versions: api.Versions{
 			Kubernetes: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
 		}},
-		Identity: "app:99999999-0000-0000-0000-000000000000/" + uuid.NewSHA1(uuid.Nil, []byte(key)).String(),
+		Identity: "app:99999999-0000-0000-0000-000000000000/" + client,
 		SystemData: api.SystemData{
 			CreatedBy: "0f0f0f0f-1234-5678-9abc-def012345678", CreatedByType: "Application",
 			CreatedAt: r.now, LastModifiedBy: "0f0f0f0f-1234-5678-9abc-def012345678",

@@ -213,6 +213,8 @@ type ClusterProperties struct {
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Reachable tells whether the provider got an answer when it last tried.
 	Reachable bool `json:"reachable,omitempty"`
+	// Message tells people what is wrong with the registration or the cluster.
+	Message string `json:"message,omitempty"`
 }
 
 // Bundle is what a machine is handed out: its configuration, with secrets, and where it is from.

@@ -106,8 +106,8 @@ func (s *Service) token(key string, c store.Credential) (string, error) {
 }
 
 // Revoke has a change revoke a credential that nobody has used yet, and with alsoJoining one that a
-// machine is joining with. Its URL is dead with that change; what there is in the cluster goes
-// soon after. key may be "".
+// machine is joining with. Its URL is dead with that change (a blob with its deletion, by Step);
+// what there is in the cluster goes soon after. key may be "".
 func (s *Service) Revoke(v *store.View, key string, alsoJoining bool) error {
 	if key == "" {
 		return nil

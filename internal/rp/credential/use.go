@@ -28,8 +28,8 @@ const urlConsumed = "configuration URL consumed"
 
 // Consume writes that a machine has asked for a certificate with the token of a credential, or with
 // the identity of its node: before the request is approved, or when somebody else has approved it,
-// whatever it was for. The URL is dead with it. A second request changes nothing; Decide tells
-// whose it is.
+// whatever it was for. The URL is dead with it, that of a blob as soon as the blob is deleted. A
+// second request changes nothing; Decide tells whose it is.
 func (s *Service) Consume(
 	ctx context.Context, key string, a Application, fence store.Condition,
 ) error {

@@ -57,12 +57,12 @@ type Subscription struct {
 // Status is what its agent and its cluster say of a node. When it was last seen is kept apart.
 type Status struct {
 	Report api.Report `json:"report"`
-	// Ready is the Ready condition of the Node object; Unknown when the Node is missing or the
-	// cluster does not answer.
+	// Ready is the Ready condition of the Node object, Unknown when the Node was deleted. While the
+	// cluster does not answer it stays as it was; StatusOf shows Unknown then.
 	Ready *api.Condition `json:"ready,omitempty"`
 }
 
-// Tombstone is a node that was deleted.
+// Tombstone is a node that was deleted, stored by key of the node and uid.
 type Tombstone struct {
 	ID  string `json:"id"`
 	UID string `json:"uid"`
@@ -78,8 +78,8 @@ type Tombstone struct {
 
 // Operation is an asynchronous operation (RPC, asynchronous operations).
 type Operation struct {
-	// Target is the id of the resource that it is about, Kind what is done: "deleteCluster" or
-	// "putNode".
+	// Target is the id of the resource that it is about, Kind what is done: "deleteCluster",
+	// "putCluster", "putNode" or "regenerateToken".
 	Target string `json:"target"`
 	Kind   string `json:"kind"`
 	// State is InProgress, Succeeded or Failed.

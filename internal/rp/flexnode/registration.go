@@ -72,6 +72,7 @@ func ShownCluster(c Cluster) api.ManagedCluster {
 		ID: c.ID, Name: id.Name(), Type: ClusterType, Location: c.Location, Tags: c.Tags,
 		ETag: `"` + c.Version + `"`, SystemData: &system, Properties: c.Properties,
 	}
+	shown.Properties.Message = c.Probe.Message()
 	switch state := &shown.Properties.ProvisioningState; {
 	case c.Deletion != nil:
 		*state = api.Deleting

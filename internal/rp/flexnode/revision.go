@@ -22,7 +22,7 @@ type Revision struct {
 	// SecretVersion tells which client secret goes with it; 0 is none.
 	SecretVersion int64     `json:"secretVersion,omitempty"`
 	Created       time.Time `json:"created"`
-	// By is who has caused it, Why is "put", "facts", "defaults" or "migration".
+	// By is who has caused it, Why is "put", "facts" or "migration".
 	By       string `json:"by,omitempty"`
 	Why      string `json:"why"`
 	Renderer string `json:"renderer,omitempty"` // version of the program

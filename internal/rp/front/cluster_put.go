@@ -99,6 +99,7 @@ func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Clu
 	c.ID, c.Location, c.Tags, c.Properties = id, body.Location, body.Tags, body.Properties
 	c.Properties.ProvisioningState = said.ProvisioningState
 	c.Properties.KubernetesVersion, c.Properties.Reachable = said.KubernetesVersion, said.Reachable
+	c.Properties.Message = "" // which is not stored
 	return c
 }
 

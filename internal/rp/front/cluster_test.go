@@ -2,6 +2,7 @@ package front
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,35 @@ func TestRegistrationWaitsForTheCluster(t *testing.T) {
 	_, text = w.must(200, "GET", nodeURL("n"), "")
 	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Succeeded || p.Config == nil {
 		t.Errorf("properties: %+v", p)
+	}
+}
+
+// The owner of a registration that is refused is told why, wherever he asks; what he is told is no
+// wish of his when he sends it back (B2).
+func TestRefusedRegistration(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cluster.isDown.Store(true)
+	w.api.Patience = time.Millisecond
+	r, _ := w.must(201, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
+	const why = "The API server belongs to another registration already."
+	w.change(func(v *store.View) error {
+		row, err := w.api.Store.Clusters.In(v, clusterKey)
+		row.Value.Properties.ProvisioningState, row.Value.Probe.Refused = api.Failed, why
+		return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value))
+	})
+	_, text := w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
+	if o := operationOf(t, text); o.Status != api.Failed || o.Error == nil || o.Error.Message != why {
+		t.Errorf("operation: %s", text)
+	}
+	_, shown := w.must(200, "GET", clusterURL, "")
+	if !strings.Contains(shown, why) {
+		t.Errorf("registration: %s", shown)
+	}
+	before := w.storedCluster()
+	w.must(200, "PUT", clusterURL, shown)
+	if after := w.storedCluster(); after.Version != before.Version || after.Properties.Message != "" {
+		t.Errorf("after a PUT of what was shown: %+v", after)
 	}
 }
 

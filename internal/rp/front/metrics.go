@@ -90,6 +90,9 @@ func (a *API) observe(r *request, w *response, took time.Duration) {
 	}
 }
 
+// auditedPath is how much of a path the audit log takes, in bytes: the id of a node has at most 400.
+const auditedPath = 512
+
 // audit writes down a request. Nothing secret is in it: neither bodies nor queries.
 func (a *API) audit(r *request, w *response, operation string, took time.Duration) {
 	from := r.RemoteAddr
@@ -98,7 +101,7 @@ func (a *API) audit(r *request, w *response, operation string, took time.Duratio
 	}
 	a.Audit.Info("request",
 		"request", r.id, "correlation", w.Header().Get("x-ms-correlation-request-id"),
-		"operation", operation, "method", r.Method, "path", shorten(r.URL.Path),
+		"operation", operation, "method", r.Method, "path", cut(r.URL.Path, auditedPath),
 		"status", w.status, "code", w.Header().Get("x-ms-error-code"),
 		"caller", r.caller.Name, "object", r.caller.ObjectID, "tenant", r.caller.TenantID,
 		"from", from, "before", r.before, "after", r.after,

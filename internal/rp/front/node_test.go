@@ -92,7 +92,7 @@ func TestLifeOfANode(t *testing.T) {
 	w.must(403, "GET", path(p.ConfigURL), "")
 	checkDeletion(t, w, changed)
 	if audit := w.audit.String(); strings.Contains(audit, "hush") ||
-		!strings.Contains(audit, "ops@example.com") {
+		!strings.Contains(audit, "ops@example.com") || !strings.Contains(audit, "/flexNodeConfig/") {
 		t.Errorf("audit: %s", audit)
 	}
 }

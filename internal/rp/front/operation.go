@@ -83,6 +83,9 @@ const operationAgain = 5
 // location is that of the cluster of a request.
 func (a *API) location(r *request) string {
 	row, err := a.Index.Cluster(r.clusterKey())
+	if err == nil && !row.Exists() { // the index may be behind
+		row, err = a.Store.Clusters.Get(r.Context(), r.clusterKey())
+	}
 	if err != nil || row.Value.Location == "" {
 		return "global"
 	}
@@ -161,7 +164,8 @@ func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string
 		if err != nil || !row.Exists() {
 			return "", "", err
 		}
-		return flexnode.ShownCluster(row.Value).Properties.ProvisioningState, "", nil
+		shown := flexnode.ShownCluster(row.Value).Properties
+		return shown.ProvisioningState, shown.Message, nil
 	}
 	row, err := a.Store.Nodes.Get(ctx, key)
 	if err != nil || !row.Exists() {

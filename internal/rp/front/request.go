@@ -170,8 +170,10 @@ func (r *request) flag(name string) bool {
 }
 
 // shorten keeps what a caller sent from filling an answer or a log.
-func shorten(s string) string {
-	const most = 100
+func shorten(s string) string { return cut(s, 100) }
+
+// cut keeps at most so many bytes of a text.
+func cut(s string, most int) string {
 	if len(s) > most {
 		s = s[:most] + "..."
 	}

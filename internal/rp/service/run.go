@@ -241,7 +241,7 @@ type certificateRequests struct{ requests *prometheus.CounterVec }
 func newCertificateRequests(r prometheus.Registerer) certificateRequests {
 	c := certificateRequests{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "flexnode_rp_certificate_requests_total",
-		Help: "Certificate requests of holders of bootstrap tokens, by decision.",
+		Help: "Certificate requests that the provider has decided on, by decision.",
 	}, []string{"decision"})}
 	r.MustRegister(c.requests)
 	return c

@@ -341,7 +341,8 @@ func scans(t *testing.T, b Backend) {
 		if pages++; !page.More {
 			break
 		}
-		put(t, b, fmt.Sprintf("scans/%04d", n-pages), "new", fmt.Sprintf("scans/%04dx", n-pages), "new")
+		last := fmt.Sprintf("scans/%04d", n-pages)
+		put(t, b, last, "new", last+"x", "new")
 		write(t, b, Write{Key: fmt.Sprintf("scans/%04d", n-100-pages), Delete: true})
 	}
 	if len(keys) != n || pages != 5 || keys[0] != "scans/0000" || keys[n-1] != "scans/0499" {
@@ -351,7 +352,8 @@ func scans(t *testing.T, b Backend) {
 		len(fresh.KVs) != 3 || fresh.More || fresh.Revision <= now.Revision {
 		t.Errorf("what is there now: %+v, %v", fresh, err)
 	}
-	if none, err := b.Scan(ctx, "scans/none/", "", 10, 0); err != nil || none.More || none.KVs != nil && len(none.KVs) > 0 {
+	none, err := b.Scan(ctx, "scans/none/", "", 10, 0)
+	if err != nil || none.More || len(none.KVs) > 0 {
 		t.Errorf("nothing: %+v, %v", none, err)
 	}
 }
@@ -384,6 +386,11 @@ func followUntil(
 	return events
 }
 
+// atLeast is enough when there are so many events.
+func atLeast(n int) func([]Event, int64) bool {
+	return func(events []Event, _ int64) bool { return len(events) >= n }
+}
+
 // patience is how long the suite waits for what must happen at some time.
 const patience = time.Minute
 
@@ -397,7 +404,7 @@ func follows(t *testing.T, b Backend) {
 			t.Error(err)
 		}
 	}()
-	events := followUntil(t, b, "follows/", start, func(e []Event, _ int64) bool { return len(e) >= 4 })
+	events := followUntil(t, b, "follows/", start, atLeast(4))
 	three := events[3].Revision
 	want := []Event{
 		{KV: KV{"follows/a", []byte("2"), one, start}}, {KV: KV{"follows/b", []byte("1"), one, one}},
@@ -407,7 +414,7 @@ func follows(t *testing.T, b Backend) {
 	if diff := cmp.Diff(want, events); diff != "" || three <= two {
 		t.Error(diff)
 	}
-	again := followUntil(t, b, "follows/", one, func(e []Event, _ int64) bool { return len(e) >= 2 })
+	again := followUntil(t, b, "follows/", one, atLeast(2))
 	if diff := cmp.Diff(want[2:], again); diff != "" {
 		t.Errorf("from the middle: %s", diff)
 	}
@@ -580,7 +587,7 @@ func compacts(t *testing.T, b Backend) {
 	if err != nil || len(page.KVs) != 2 || string(page.KVs[1].Value) != "1" {
 		t.Errorf("a scan of then: %+v, %v", page, err)
 	}
-	events := followUntil(t, b, "compaction/", at-1, func(e []Event, _ int64) bool { return len(e) > 1 })
+	events := followUntil(t, b, "compaction/", at-1, atLeast(2))
 	if events[0].Revision != at || events[1].Revision != last {
 		t.Errorf("%+v", events)
 	}
@@ -615,7 +622,8 @@ func (s subject) isFull(t *testing.T) {
 	if got := values(t, b, "small", keys[0]); got[0] != "1" || len(got[1]) != 64<<10 {
 		t.Errorf("reads of a full store: %.10s", got)
 	}
-	if _, err := b.Commit(ctx, nil, []Write{{Key: "small", Value: make([]byte, 64<<10)}}); !errors.Is(err, ErrFull) {
+	_, err = b.Commit(ctx, nil, []Write{{Key: "small", Value: make([]byte, 64<<10)}})
+	if !errors.Is(err, ErrFull) {
 		t.Errorf("another write: %v", err)
 	}
 	if got := values(t, b, "small"); got[0] != "1" {

@@ -36,8 +36,12 @@ func peer() url.URL { return url.URL{Scheme: "http", Host: "localhost:2380"} }
 // socket is where an embedded etcd listens: in its directory, for backups and maintenance.
 func socket(dir string) string { return filepath.Join(dir, "etcd.sock") }
 
-// LocalEndpoint is where the embedded etcd of a running provider is reached.
+// LocalEndpoint is where the embedded etcd of a running provider is reached. dir may be relative to
+// where this program was started; the URL of a socket may not.
 func LocalEndpoint(dir string) External {
+	if absolute, err := filepath.Abs(dir); err == nil {
+		dir = absolute
+	}
 	return External{Endpoints: []string{"unix://" + socket(dir)}}
 }
 

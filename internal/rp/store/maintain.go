@@ -112,11 +112,17 @@ func (e *Etcd) CompactAll(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("cannot read from the store: %w", err)
 	}
-	_, err = e.client.Compact(ctx, now, clientv3.WithCompactPhysical())
+	return now, e.CompactAndWait(ctx, now)
+}
+
+// CompactAndWait is Compact, and waits until the space is free within the file. One that has been
+// compacted further is as it should be.
+func (e *Etcd) CompactAndWait(ctx context.Context, revision int64) error {
+	_, err := e.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
 	if err = translate(err); err != nil && !errors.Is(err, ErrCompacted) {
-		return 0, fmt.Errorf("cannot compact the store: %w", err)
+		return fmt.Errorf("cannot compact the store: %w", err)
 	}
-	return now, nil
+	return nil
 }
 
 // Defragment gives space that is free within the members' files back to the disk, one member after

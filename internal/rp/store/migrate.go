@@ -172,7 +172,8 @@ func (w *migrator) run(ctx context.Context) error {
 			return fmt.Errorf("cannot read how far the migration is: %w", err)
 		}
 	}
-	if err := w.commit(ctx, Write{Key: formerSchema, Value: []byte(strconv.Itoa(schema))}); err != nil {
+	version := []byte(strconv.Itoa(schema)) // keeps programs of the release before away
+	if err := w.commit(ctx, Write{Key: formerSchema, Value: version}); err != nil {
 		return err
 	}
 	steps := w.steps()

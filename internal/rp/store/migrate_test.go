@@ -67,6 +67,9 @@ func (f formerStore) stored(t *testing.T) *Memory {
 const (
 	formerSub     = "11111111-2222-3333-4444-555555555555"
 	formerFactory = formerSub + "/edge/factory"
+	// formerIdentity is that of the nodes with a service principal.
+	formerIdentity = "app:99999999-0000-0000-0000-000000000000/" +
+		"aaaaaaaa-0000-0000-0000-000000000001"
 )
 
 // Every node is served what it was served before, under the same version.
@@ -93,10 +96,12 @@ func TestMigratedNodesAreServedTheSame(t *testing.T) {
 			continue
 		}
 		r, ok := get(t, s.History, key).Find(n.Assigned)
-		if !ok || n.Revision != n.Assigned || strconv.FormatInt(r.Version, 10) != answer.Properties.ConfigVersion {
-			t.Errorf("%s: %+v, %+v; want version %s", key, n, r, answer.Properties.ConfigVersion)
+		was := answer.Properties.ConfigVersion
+		if !ok || n.Revision != n.Assigned || strconv.FormatInt(r.Version, 10) != was {
+			t.Errorf("%s: %+v, %+v; want version %s", key, n, r, was)
 		}
-		config, err := flexnode.Config(r, get(t, s.Layers, r.Defaults), get(t, s.Layers, r.Facts), flexnode.Grants{})
+		defaults, facts := get(t, s.Layers, r.Defaults), get(t, s.Layers, r.Facts)
+		config, err := flexnode.Config(r, defaults, facts, flexnode.Grants{})
 		if err != nil {
 			t.Error(err)
 		}
@@ -104,7 +109,8 @@ func TestMigratedNodesAreServedTheSame(t *testing.T) {
 			t.Errorf("%s is served another configuration: %s", key, diff)
 		}
 		if cluster := get(t, s.Clusters, clusterOf(key)); n.Facts != cluster.Facts {
-			t.Errorf("%s would be rendered again: its facts are %s, its cluster's %s", key, n.Facts, cluster.Facts)
+			t.Errorf("%s would be rendered again: its facts are %s, its cluster's %s", key,
+				n.Facts, cluster.Facts)
 		}
 	}
 }
@@ -152,16 +158,17 @@ func TestMigratedRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := get(t, s.Nodes, formerFactory+"/principal")
-	if want := "app:99999999-0000-0000-0000-000000000000/aaaaaaaa-0000-0000-0000-000000000001"; n.Identity != want {
-		t.Errorf("identity %s, want %s", n.Identity, want)
+	if n.Identity != formerIdentity {
+		t.Errorf("identity %s, want %s", n.Identity, formerIdentity)
 	}
 	secret := get(t, s.Secrets, formerFactory+"/principal")
 	text, err := f.keys.Open("secrets/"+formerFactory+"/principal", secret.Box)
-	if err != nil || string(text) != "hush-hush" || secret.Version != n.SecretVersion || n.SecretVersion != 1 {
+	if err != nil || string(text) != "hush-hush" || secret.Version != 1 || n.SecretVersion != 1 {
 		t.Errorf("secret %q of version %d, node has %d, %v", text, secret.Version, n.SecretVersion, err)
 	}
 	c := get(t, s.Credentials, n.Credential)
-	if c.State != Live || c.UID != n.UID || c.Config != n.Revision || c.Node != formerFactory+"/principal" {
+	if c.State != Live || c.UID != n.UID || c.Config != n.Revision ||
+		c.Node != formerFactory+"/principal" {
 		t.Errorf("credential %+v of node %+v", c, n)
 	}
 	bundle, err := f.keys.Open("bundles/"+n.Credential, get(t, s.Bundles, n.Credential).Box)
@@ -179,45 +186,63 @@ func TestMigratedRows(t *testing.T) {
 	if arc := get(t, s.Status, formerFactory+"/arc"); arc.Report.AgentVersion != "1.2.3" {
 		t.Errorf("status %+v", arc)
 	}
-	if sub := get(t, s.Subscriptions, formerSub); sub.State != "Registered" || len(sub.Properties) == 0 {
+	sub := get(t, s.Subscriptions, formerSub)
+	if sub.State != "Registered" || len(sub.Properties) == 0 {
 		t.Errorf("subscription %+v", sub)
 	}
 	for name, got := range map[string][2][]string{
 		"clusters": {keysOf(t, s.Clusters), {"factory", "harbour"}},
 		"secrets":  {keysOf(t, s.Secrets), {"factory/principal"}},
 		"podcidrs": {keysOf(t, s.PodCIDRs), {
-			"factory/00000005", "factory/0000000b", "factory/00000021", "factory/00000071", "factory/000000b4",
+			"factory/00000005", "factory/0000000b", "factory/00000021", "factory/00000071",
+			"factory/000000b4",
 		}},
-		"tombstones": {keysOf(t, s.Tombstones), {"closed/lost", "factory/going", "factory/gone"}},
 	} {
 		if diff := cmp.Diff(got[1], got[0]); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	if creds := keysOf(t, s.Credentials); len(creds) != 3 || slices.ContainsFunc(creds, func(k string) bool {
-		return strings.HasPrefix(k, "closed/")
-	}) {
-		t.Errorf("credentials %v", creds)
+	closed := func(key string) bool { return strings.HasPrefix(key, "closed/") }
+	if got := keysOf(t, s.Credentials); len(got) != 3 || slices.ContainsFunc(got, closed) {
+		t.Errorf("credentials %v", got)
 	}
 }
 
 // A deletion wipes the machine if the owner has deleted the node, and not if its registration was.
+// Each is found where those of today are: below its node, by a uid.
 func TestMigratedTombstones(t *testing.T) {
 	f := readFormer(t)
 	s := New(f.stored(t))
 	if err := Migrate(t.Context(), s, f.m); err != nil {
 		t.Fatal(err)
 	}
-	for key, wipe := range map[string]bool{"factory/gone": true, "factory/going": true, "closed/lost": false} {
-		stone := get(t, s.Tombstones, formerSub+"/edge/"+key)
+	for key, wipe := range map[string]bool{
+		"factory/gone": true, "factory/going": true, "closed/lost": false,
+	} {
+		stone := tombstoneOf(t, s, formerSub+"/edge/"+key)
 		if stone.Wipe != wipe || stone.Revision == 0 || stone.Deleted.IsZero() {
 			t.Errorf("%s: %+v", key, stone)
 		}
 	}
-	want := "app:99999999-0000-0000-0000-000000000000/aaaaaaaa-0000-0000-0000-000000000001"
-	if got := get(t, s.Tombstones, formerFactory+"/gone").Identity; got != want {
-		t.Errorf("it may be known to %s, want %s", got, want)
+	if n := len(keysOf(t, s.Tombstones)); n != 3 {
+		t.Errorf("%d tombstones", n)
 	}
+	if got := tombstoneOf(t, s, formerFactory+"/gone").Identity; got != formerIdentity {
+		t.Errorf("it may be known to %s, want %s", got, formerIdentity)
+	}
+}
+
+// tombstoneOf is the only tombstone of a node.
+func tombstoneOf(t *testing.T, s *Store, nodeKey string) flexnode.Tombstone {
+	t.Helper()
+	rows, _, err := s.Tombstones.List(t.Context(), nodeKey+"/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 1 || rows[0].Key != nodeKey+"/"+rows[0].Value.UID || rows[0].Value.UID == "" {
+		t.Fatalf("the tombstones of %s are %+v", nodeKey, rows)
+	}
+	return rows[0].Value
 }
 
 // dump is all that is in a database.
@@ -324,7 +349,8 @@ func TestMigrationOfManyNodes(t *testing.T) {
 	if err := Migrate(t.Context(), s, f.m); err != nil {
 		t.Fatal(err)
 	}
-	if nodes, histories := len(keysOf(t, s.Nodes)), len(keysOf(t, s.History)); nodes != n+7 || histories != n+5 {
+	nodes, histories := len(keysOf(t, s.Nodes)), len(keysOf(t, s.History))
+	if nodes != n+7 || histories != n+5 {
 		t.Errorf("%d nodes, %d histories", nodes, histories)
 	}
 }
@@ -337,7 +363,7 @@ func TestSchema(t *testing.T) {
 	}{
 		"empty":                {nil, ""},
 		"ours":                 {map[string]string{version: "2", formerSchema: "2"}, ""},
-		"newer":                {map[string]string{version: "3", formerSchema: "3"}, "run a newer flexnode-rp"},
+		"newer":                {map[string]string{version: "3", formerSchema: "3"}, "run a newer"},
 		"newer, former":        {map[string]string{formerSchema: "7"}, "its rows have version 7"},
 		"of the one before":    {map[string]string{formerSchema: "1"}, ""},
 		"not a version at all": {map[string]string{version: `"x"`}, "run a newer"},
@@ -352,7 +378,8 @@ func TestSchema(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%v; want %q", err, tt.want)
 				}
-				if diff := cmp.Diff(slices.Sorted(maps.Keys(tt.rows)), slices.Sorted(maps.Keys(dump(t, m)))); diff != "" {
+				before, after := maps.Keys(tt.rows), maps.Keys(dump(t, m))
+				if diff := cmp.Diff(slices.Sorted(before), slices.Sorted(after)); diff != "" {
 					t.Errorf("a refused store was changed: %s", diff)
 				}
 				return
@@ -372,7 +399,8 @@ func TestMigrationWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	told := ""
 	f.m.Tell = func(what string) { told = what; cancel() }
-	if err := Migrate(ctx, New(m), f.m); !errors.Is(err, context.Canceled) || !strings.Contains(told, "another replica") {
+	err := Migrate(ctx, New(m), f.m)
+	if !errors.Is(err, context.Canceled) || !strings.Contains(told, "another replica") {
 		t.Errorf("%v, %q", err, told)
 	}
 }

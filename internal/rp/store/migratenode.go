@@ -28,7 +28,7 @@ func (w *migrator) node(ctx context.Context, v *View, rows related, key string, 
 		return err
 	}
 	if old.State == api.Deleting {
-		return w.store.Tombstones.Set(v, key, flexnode.Tombstone{
+		return w.store.Tombstones.Set(v, key+"/"+n.UID, flexnode.Tombstone{
 			ID: n.ID, UID: n.UID, Revision: version, Identity: n.Identity, Deleted: w.Now, Wipe: true,
 		})
 	}
@@ -210,7 +210,9 @@ func (w *migrator) bundle(
 }
 
 // podCIDR keeps the subnet of a node that is there.
-func (w *migrator) podCIDR(_ context.Context, v *View, rows related, key string, data []byte) error {
+func (w *migrator) podCIDR(
+	_ context.Context, v *View, rows related, key string, data []byte,
+) error {
 	var node string
 	if err := json.Unmarshal(data, &node); err != nil {
 		return err
@@ -250,9 +252,10 @@ func (w *migrator) tombstone(
 	if err != nil {
 		return fmt.Errorf("its version is %q", old.Version)
 	}
-	return w.store.Tombstones.Set(v, key, flexnode.Tombstone{
-		ID: old.ID, Revision: version, Identity: qualified(old.Agent, tenant), Deleted: old.Deleted,
-		Wipe: c.ID != "" && c.SystemData.CreatedAt.Before(old.Deleted),
+	uid := uidOf(key, api.SystemData{CreatedAt: old.Deleted}) // which is all that is known of it
+	return w.store.Tombstones.Set(v, key+"/"+uid, flexnode.Tombstone{
+		ID: old.ID, UID: uid, Revision: version, Identity: qualified(old.Agent, tenant),
+		Deleted: old.Deleted, Wipe: c.ID != "" && c.SystemData.CreatedAt.Before(old.Deleted),
 	})
 }
 

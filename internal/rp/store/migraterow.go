@@ -117,7 +117,8 @@ func (w *migrator) steps() []step {
 func (w *migrator) subscription(
 	_ context.Context, v *View, _ related, key string, data []byte,
 ) error {
-	return carry(v, w.store.Subscriptions, key, data, func(*flexnode.Subscription) error { return nil })
+	same := func(*flexnode.Subscription) error { return nil }
+	return carry(v, w.store.Subscriptions, key, data, same)
 }
 
 // carry writes a former row whose form is ours, after a change.
