@@ -38,12 +38,15 @@ type outcome struct {
 type register struct {
 	exists bool
 	value  int
-	// etag is that of the present revision; "" when nobody has seen it.
-	etag string
+	// etag is that of the present revision; "" when nobody has seen it. Early is one that may not be
+	// rendered yet: who waits for a URL is told what is then.
+	etag  string
+	early bool
 	// floor is a version that every later one is above: also of a node that is made again.
 	floor int64
-	// credential is the one whose URL answers.
+	// credential is the one whose URL answers; in doubt: or one that nobody has been told.
 	credential string
+	doubt      bool
 }
 
 // unseen is a credential whose URL nobody has been told.
@@ -69,8 +72,9 @@ func (r register) see(etag string) (bool, register) {
 	case version < 0:
 		return false, r
 	case version == 0: // its cluster has not been reached yet
-		return r.etag == "", r
+		return r.etag == "" || r.early, r
 	case r.etag != "":
+		r.early = false
 		return r.etag == etag, r
 	case version <= r.floor:
 		return false, r
@@ -86,22 +90,32 @@ func (r register) put(in step, out outcome) (bool, register) {
 		return false, r
 	}
 	if !r.exists || r.value != in.value {
-		r.exists, r.value, r.etag, r.credential = true, in.value, "", ""
+		r = register{exists: true, value: in.value, floor: r.floor}
 	}
 	if in.url {
-		r.credential = told(out)
+		r = r.issue(out)
 	}
 	if !out.known {
 		return true, r
 	}
-	return r.see(out.etag)
+	seen := r.etag != ""
+	good, next := r.see(out.etag)
+	next.early = next.early || in.url && !seen && next.etag != ""
+	return good, next
 }
 
-func told(out outcome) string {
-	if out.credential == "" {
-		return unseen
+// issue is a new credential. One that nothing has been made of yet is kept when another is asked
+// for, so that somebody who was told no URL may be waiting for the one that somebody else is told.
+func (r register) issue(out outcome) register {
+	switch {
+	case out.credential != "":
+		r.credential, r.doubt = out.credential, false
+	case r.credential == "":
+		r.credential = unseen
+	default:
+		r.doubt = true
 	}
-	return out.credential
+	return r
 }
 
 func (r register) get(out outcome) (bool, register) {
@@ -118,9 +132,17 @@ func (r register) get(out outcome) (bool, register) {
 }
 
 func (r register) bundle(in step, out outcome) (bool, register) {
+	if !out.known {
+		return true, r
+	}
+	if r.credential == in.credential && r.doubt {
+		r.doubt = false
+		if !out.exists {
+			r.credential = unseen
+		}
+	}
 	alive := r.credential == in.credential
-	good := !out.known || out.exists == alive && (!alive || out.value == r.value)
-	return good, r
+	return out.exists == alive && (!alive || out.value == r.value), r
 }
 
 func (r register) regenerate(out outcome) (bool, register) {
@@ -128,7 +150,7 @@ func (r register) regenerate(out outcome) (bool, register) {
 		return false, r
 	}
 	if r.exists {
-		r.credential = told(out)
+		r = r.issue(out)
 	}
 	return true, r
 }
