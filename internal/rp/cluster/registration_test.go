@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -242,6 +244,44 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 		}
 		if c := w.credential(factory + "/edge-aa").Value; c.Config != after.Assigned {
 			t.Errorf("the URL hands out %d, offered is %d", c.Config, after.Assigned)
+		}
+	})
+}
+
+// New facts reach all nodes, however large some are.
+func TestNewFactsReachLargeNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 60
+		w, _ := factoryWorld(t)
+		for i := range nodes {
+			labels := map[string]string{}
+			for len(labels) < 30<<10/78 { // what does not pack
+				labels[rand.Text()+rand.Text()] = rand.Text()
+			}
+			w.put(factoryID, fmt.Sprintf("edge-%d", i),
+				api.Desired{NodeConfig: api.NodeConfig{Labels: labels}})
+		}
+		w.change(func(v *store.View) error {
+			row, err := w.store.Clusters.In(v, factory)
+			if err != nil {
+				return err
+			}
+			row.Value.Properties.ServerURL, row.Value.Version = "https://moved.example/", "2"
+			return w.store.Clusters.Put(v, factory, row.Value)
+		})
+		pass(time.Minute)
+		rows, _, err := w.store.Nodes.List(context.Background(), factory+"/")
+		if err != nil || len(rows) != nodes {
+			t.Fatalf("%d nodes, %v", len(rows), err)
+		}
+		facts, waiting := w.cluster(factory).Facts, 0
+		for _, r := range rows {
+			if r.Value.Facts != facts {
+				waiting++
+			}
+		}
+		if waiting > 0 {
+			t.Errorf("%d of %d nodes have the former facts", waiting, nodes)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package flexnode
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -110,7 +111,7 @@ func Decide(
 
 // next is the node that a PUT makes, without version and revision.
 func (d *Decision) next(p Put, old *Node, parent Parent) Problems {
-	problems := Validate(p.Desired)
+	problems := append(Validate(p.Desired), checkSize(p.Desired)...)
 	n := &d.Node
 	c := chooser{
 		want: p.Desired.Versions, table: components(),
@@ -141,6 +142,18 @@ func (d *Decision) next(p Put, old *Node, parent Parent) Problems {
 	}
 	d.own = OwnLayer(*n)
 	return checkNode(*n, d.own, parent)
+}
+
+// maxDesired bounds what an owner may want of a node, as JSON: it is in several rows, which go into
+// transactions with others.
+const maxDesired = 64 << 10
+
+func checkSize(d api.Desired) Problems {
+	if text, err := json.Marshal(d); err != nil || len(text) <= maxDesired {
+		return nil
+	}
+	return Problems{{"properties", fmt.Sprintf(
+		"The properties are larger than %d bytes.", maxDesired)}}
 }
 
 // version gives the node its next version, and renders it if that can be done.

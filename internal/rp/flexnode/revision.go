@@ -52,12 +52,18 @@ func (h History) Find(version int64) (Revision, bool) {
 	return Revision{}, false
 }
 
-// With is the history with a newer revision. What is assigned is kept however old it is.
+// KeptBytes bounds the configurations of the revisions of a node that are kept: a row has to go
+// into a transaction together with others.
+const KeptBytes = 256 << 10
+
+// With is the history with a newer revision, of which the last Kept remain, fewer if they have more
+// than KeptBytes. What is assigned is kept however old and large it is.
 func (h History) With(r Revision, assigned int64) History {
-	next := []Revision{r}
+	next, size, full := []Revision{r}, len(r.Own), false
 	for _, old := range h.Revisions {
-		if len(next) < Kept || old.Version == assigned {
-			next = append(next, old)
+		full = full || len(next) == Kept || size+len(old.Own) > KeptBytes
+		if !full || old.Version == assigned {
+			next, size = append(next, old), size+len(old.Own)
 		}
 	}
 	return History{next}
