@@ -28,6 +28,10 @@ type Cluster struct {
 	SystemData api.SystemData `json:"systemData"`
 }
 
+// Deleting tells whether the registration is being deleted. One without an operation is only
+// reserved while its nodes are counted.
+func (c Cluster) Deleting() bool { return c.Deletion != nil && c.Deletion.Operation != "" }
+
 // Deletion is how a registration is being deleted.
 type Deletion struct {
 	// Operation is the id of the asynchronous operation, Wipe tells that the machines of its nodes

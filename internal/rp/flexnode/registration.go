@@ -73,7 +73,7 @@ func ShownCluster(c Cluster) api.ManagedCluster {
 		ETag: `"` + c.Version + `"`, SystemData: &system, Properties: c.Properties,
 	}
 	switch state := &shown.Properties.ProvisioningState; {
-	case c.Deletion != nil:
+	case c.Deleting():
 		*state = api.Deleting
 	case *state != "":
 	case c.Facts == "":
