@@ -20,6 +20,14 @@ type Parent struct {
 	Defaults   []byte
 }
 
+// factsID is the id that the facts layer is stored with.
+func (p Parent) factsID() string {
+	if p.Cluster.Facts != "" {
+		return p.Cluster.Facts
+	}
+	return ContentID(p.FactsLayer)
+}
+
 // tenant is that of the cluster, as its nodes are told; "" while it is not known.
 func (p Parent) tenant() string {
 	if p.FactsLayer == nil {
@@ -194,7 +202,7 @@ func (n *Node) busy() string {
 // render completes a revision with the node's own layer, and has the node point to it. Agents are
 // offered it unless they are being kept at another one.
 func (n *Node) render(parent Parent, r Revision) *Revision {
-	r.Defaults, r.Facts = parent.DefaultsID, ContentID(parent.FactsLayer)
+	r.Defaults, r.Facts = parent.DefaultsID, parent.factsID()
 	if n.Desired.AzureAuth.ServicePrincipal != nil {
 		r.SecretVersion = n.SecretVersion
 	}

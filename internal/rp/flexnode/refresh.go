@@ -20,8 +20,9 @@ func Refresh(
 	if last == nil {
 		return n.resolve(parent, at, renderer)
 	}
-	facts := ContentID(parent.FactsLayer)
+	facts := parent.factsID()
 	if last.Facts == facts {
+		n.Facts = facts
 		return n, nil
 	}
 	r := *last
