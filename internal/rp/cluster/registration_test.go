@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	authorization "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -282,6 +283,55 @@ func TestNewFactsReachLargeNodes(t *testing.T) {
 		}
 		if waiting > 0 {
 			t.Errorf("%d of %d nodes have the former facts", waiting, nodes)
+		}
+	})
+}
+
+// A node that has a configuration gets new facts whatever has become of a credential that was asked
+// for; one that could not be rendered is tried again when the cluster has another version.
+func TestFailedNodesGetNewFacts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "runs", api.Desired{})
+		w.change(func(v *store.View) error {
+			n := w.node(factory + "/runs")
+			n.State, n.Reason = api.Failed, "its credential was revoked" // by the release before
+			return w.store.Nodes.Put(v, factory+"/runs", n)
+		})
+		w.change(func(v *store.View) error {
+			return w.store.Nodes.Put(v, factory+"/new", flexnode.Node{
+				ID: factoryID + "/flexNodeConfig/new", UID: uuid.NewString(), Floor: 1,
+				Desired: api.Desired{Versions: api.Versions{Kubernetes: "1.36.0"}},
+				State:   api.Creating,
+			})
+		})
+		pass(time.Second)
+		facts := w.cluster(factory).Facts
+		if n := w.node(factory + "/new"); n.State != api.Failed || n.Facts != facts {
+			t.Fatalf("too new: %+v", n)
+		}
+		if keys := w.index.Stale(factory, facts, 10); len(keys) != 0 {
+			t.Errorf("%v are tried again and again", keys)
+		}
+		version := "v1.36.0"
+		c.version.Store(&version)
+		pass(2 * probeInterval)
+		if n := w.node(factory + "/new"); n.State != "" || n.Revision == 0 || n.Reason != "" {
+			t.Errorf("after the upgrade: %+v", n)
+		}
+		w.change(func(v *store.View) error {
+			row, err := w.store.Clusters.In(v, factory)
+			if err != nil {
+				return err
+			}
+			row.Value.Properties.ServerURL, row.Value.Version = "https://moved.example/", "2"
+			return w.store.Clusters.Put(v, factory, row.Value)
+		})
+		pass(5 * time.Second)
+		for _, name := range []string{"/runs", "/new"} {
+			if w.node(factory+name).Facts != w.cluster(factory).Facts {
+				t.Errorf("%s has the former facts", name)
+			}
 		}
 	})
 }

@@ -78,7 +78,8 @@ func (w *worker) parent(v *store.View) (flexnode.Parent, error) {
 // renderNode renders one node.
 func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) error {
 	node, err := w.Store.Nodes.In(v, key)
-	if err != nil || !node.Exists() || node.Value.Facts == parent.Cluster.Facts {
+	if err != nil || !node.Exists() || node.Value.Facts == parent.Cluster.Facts &&
+		(node.Value.Revision != 0 || node.Value.Tried == parent.Cluster.Properties.KubernetesVersion) {
 		return err
 	}
 	history, err := w.Store.History.In(v, key)

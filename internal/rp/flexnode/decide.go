@@ -215,7 +215,7 @@ func (n *Node) point(r Revision) {
 	if n.Assigned == n.Revision {
 		n.Assigned = r.Version
 	}
-	n.Revision, n.Facts, n.Floor = r.Version, r.Facts, 0
+	n.Revision, n.Facts, n.Tried, n.Floor = r.Version, r.Facts, "", 0
 }
 
 // touch writes down who has made and who has changed the node.

@@ -53,7 +53,7 @@ func (e *entry) with(p parsed) *entry {
 		h := p.head
 		etag, uid, node = flexnode.ETag(h.UID, h.Assigned, h.Revision), h.UID, string(p.packed)
 		next.nodeAt, next.identity = p.revision, unique.Make(h.Identity)
-		t = traits{h.State, t.ready, h.Facts, h.Former, h.Credential != ""}
+		t = traits{h.State, t.ready, h.facts(), h.Former, h.Credential != ""}
 	}
 	if p.deleted && p.table == statusTable {
 		next.statusAt = 0
@@ -96,8 +96,8 @@ func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], err
 	return r, nil
 }
 
-// tally counts nodes: by state and Ready condition, and, of those that did not fail, by cluster and
-// the facts that they were rendered with.
+// tally counts nodes: by state and Ready condition, and by cluster and the facts that they were
+// rendered with.
 type tally struct {
 	states map[[2]string]int
 	facts  map[[2]string]int
@@ -112,13 +112,8 @@ func (t tally) count(e *entry, by int) {
 	}
 	is := e.traits.Value()
 	t.states[[2]string{is.state, is.ready}] += by
-	if is.state != failed {
-		t.facts[[2]string{clusterOf(e.key()), is.facts}] += by
-	}
+	t.facts[[2]string{clusterOf(e.key()), is.facts}] += by
 }
-
-// failed is the state of a node that waits for its owner to change it.
-const failed = "Failed"
 
 func (t tally) add(o tally) {
 	sum(t.states, o.states)
