@@ -287,6 +287,28 @@ func TestNewFactsReachLargeNodes(t *testing.T) {
 	})
 }
 
+// A credential that cannot be made expires while its cluster does not answer, and its node does not
+// wait on.
+func TestAPendingCredentialExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		c.down.Store(true)
+		pass(time.Minute)
+		w.put(factoryID, "edge-1", api.Desired{})
+		key := w.node(factory + "/edge-1").Credential
+		pass(time.Minute)
+		if got := w.credential(factory + "/edge-1").Value.State; got != store.Pending {
+			t.Fatalf("it is %s", got)
+		}
+		pass(25 * time.Hour)
+		row := must(w.store.Credentials.Get(context.Background(), key))
+		if n := w.node(factory + "/edge-1"); row.Value.State != store.Revoking ||
+			n.State != "" || !strings.Contains(n.Reason, "expired") {
+			t.Errorf("it is %q, its node %q: %s", row.Value.State, n.State, n.Reason)
+		}
+	})
+}
+
 // A node that has a configuration gets new facts whatever has become of a credential that was asked
 // for; one that could not be rendered is tried again when the cluster has another version.
 func TestFailedNodesGetNewFacts(t *testing.T) {
