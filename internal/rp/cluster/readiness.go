@@ -68,7 +68,7 @@ func (r *readiness) take() (nodes []string, all bool) {
 const (
 	// readinessPause gathers changes, so that they are written together.
 	readinessPause = 500 * time.Millisecond
-	// readinessBatch is how many nodes one transaction changes: each has two conditions.
+	// readinessBatch is how many nodes are written, and noted again together when that fails.
 	readinessBatch = 60
 )
 
@@ -186,18 +186,15 @@ func same(a, b *api.Condition) bool {
 func (w *worker) writeReadiness(ctx context.Context, s *session, keys []string) error {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	var ahead []string
-	for _, key := range keys {
-		ahead = append(ahead, w.Store.Nodes.Key(key), w.Store.Status.Key(key))
-	}
-	_, err := w.Store.Update(ctx, "Nodes noted", ahead, func(v *store.View) error {
-		v.Fence(w.owner.Fence())
-		for _, key := range keys {
-			if err := w.putReady(v, s, key); err != nil {
-				return err
-			}
-		}
-		return nil
+	_, err := w.Store.UpdateEach(ctx, keys, store.Each{
+		What: "Nodes noted",
+		Ahead: func(key string) []string {
+			return []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}
+		},
+		One: func(v *store.View, key string) error {
+			v.Fence(w.owner.Fence())
+			return w.putReady(v, s, key)
+		},
 	})
 	return err
 }

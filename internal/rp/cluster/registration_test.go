@@ -2,11 +2,14 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	authorization "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -285,6 +288,115 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 		}
 		if c := w.credential(factory + "/edge-aa").Value; c.Config != after.Assigned {
 			t.Errorf("the URL hands out %d, offered is %d", c.Config, after.Assigned)
+		}
+	})
+}
+
+// New facts reach all nodes, however large some are.
+func TestNewFactsReachLargeNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 60
+		w, _ := factoryWorld(t)
+		for i := range nodes {
+			labels := map[string]string{}
+			for len(labels) < 30<<10/78 { // what does not pack
+				labels[rand.Text()+rand.Text()] = rand.Text()
+			}
+			w.put(factoryID, fmt.Sprintf("edge-%d", i),
+				api.Desired{NodeConfig: api.NodeConfig{Labels: labels}})
+		}
+		w.change(func(v *store.View) error {
+			row, err := w.store.Clusters.In(v, factory)
+			if err != nil {
+				return err
+			}
+			row.Value.Properties.ServerURL, row.Value.Version = "https://moved.example/", "2"
+			return w.store.Clusters.Put(v, factory, row.Value)
+		})
+		pass(time.Minute)
+		rows, _, err := w.store.Nodes.List(context.Background(), factory+"/")
+		if err != nil || len(rows) != nodes {
+			t.Fatalf("%d nodes, %v", len(rows), err)
+		}
+		facts, waiting := w.cluster(factory).Facts, 0
+		for _, r := range rows {
+			if r.Value.Facts != facts {
+				waiting++
+			}
+		}
+		if waiting > 0 {
+			t.Errorf("%d of %d nodes have the former facts", waiting, nodes)
+		}
+	})
+}
+
+// A credential that cannot be made expires while its cluster does not answer, and its node does not
+// wait on.
+func TestAPendingCredentialExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		c.down.Store(true)
+		pass(time.Minute)
+		w.put(factoryID, "edge-1", api.Desired{})
+		key := w.node(factory + "/edge-1").Credential
+		pass(time.Minute)
+		if got := w.credential(factory + "/edge-1").Value.State; got != store.Pending {
+			t.Fatalf("it is %s", got)
+		}
+		pass(25 * time.Hour)
+		row := must(w.store.Credentials.Get(context.Background(), key))
+		if n := w.node(factory + "/edge-1"); row.Value.State != store.Revoking ||
+			n.State != "" || !strings.Contains(n.Reason, "expired") {
+			t.Errorf("it is %q, its node %q: %s", row.Value.State, n.State, n.Reason)
+		}
+	})
+}
+
+// A node that has a configuration gets new facts whatever has become of a credential that was asked
+// for; one that could not be rendered is tried again when the cluster has another version.
+func TestFailedNodesGetNewFacts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "runs", api.Desired{})
+		w.change(func(v *store.View) error {
+			n := w.node(factory + "/runs")
+			n.State, n.Reason = api.Failed, "its credential was revoked" // by the release before
+			return w.store.Nodes.Put(v, factory+"/runs", n)
+		})
+		w.change(func(v *store.View) error {
+			return w.store.Nodes.Put(v, factory+"/new", flexnode.Node{
+				ID: factoryID + "/flexNodeConfig/new", UID: uuid.NewString(), Floor: 1,
+				Desired: api.Desired{Versions: api.Versions{Kubernetes: "1.36.0"}},
+				State:   api.Creating,
+			})
+		})
+		pass(time.Second)
+		facts := w.cluster(factory).Facts
+		if n := w.node(factory + "/new"); n.State != api.Failed || n.Facts != facts {
+			t.Fatalf("too new: %+v", n)
+		}
+		if keys := w.index.Stale(factory, facts, 10); len(keys) != 0 {
+			t.Errorf("%v are tried again and again", keys)
+		}
+		version := "v1.36.0"
+		c.version.Store(&version)
+		pass(2 * probeInterval)
+		if n := w.node(factory + "/new"); n.State != "" || n.Revision == 0 || n.Reason != "" {
+			t.Errorf("after the upgrade: %+v", n)
+		}
+		w.change(func(v *store.View) error {
+			row, err := w.store.Clusters.In(v, factory)
+			if err != nil {
+				return err
+			}
+			row.Value.Properties.ServerURL, row.Value.Version = "https://moved.example/", "2"
+			return w.store.Clusters.Put(v, factory, row.Value)
+		})
+		pass(5 * time.Second)
+		for _, name := range []string{"/runs", "/new"} {
+			if w.node(factory+name).Facts != w.cluster(factory).Facts {
+				t.Errorf("%s has the former facts", name)
+			}
 		}
 	})
 }

@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +12,7 @@ import (
 )
 
 const (
-	// removeBatch is how many nodes one transaction deletes at most.
+	// removeBatch is how many nodes are deleted before it is seen how many are left.
 	removeBatch = 30
 	// clearBatch is how many rows of other tables one transaction deletes.
 	clearBatch = 100
@@ -126,39 +124,34 @@ func (w *worker) page(ctx context.Context, prefix string, limit int) ([]string, 
 	return keys, page.More, nil
 }
 
-// removeNodes deletes nodes together, fewer if they are too many for one transaction.
+// removeNodes deletes nodes.
 func (w *worker) removeNodes(ctx context.Context, names []string) error {
-	ahead := []string{w.Store.Clusters.Key(w.key)}
-	for _, name := range names {
-		ahead = append(ahead, w.Store.Nodes.Key(w.key+"/"+name))
-	}
-	_, err := w.Store.Update(ctx, "nodes removed", ahead, func(v *store.View) error {
-		v.Fence(w.owner.Fence())
-		row, err := w.Store.Clusters.In(v, w.key)
-		if err != nil || !row.Value.Deleting() {
-			return err
-		}
-		removed := 0
-		for _, name := range names {
-			node, err := w.Store.Nodes.In(v, w.key+"/"+name)
-			if err != nil {
-				return err
-			}
-			if !node.Exists() {
-				continue
-			}
-			wipe := row.Value.Deletion.Wipe
-			if err := w.Credentials.RemoveNode(v, node.Key, wipe, w.Now().UTC()); err != nil {
-				return err
-			}
-			removed++
-		}
-		return w.progress(v, row.Value, removed)
+	_, err := w.Store.UpdateEach(ctx, names, store.Each{
+		What: "nodes removed",
+		Ahead: func(name string) []string {
+			return []string{w.Store.Nodes.Key(w.key + "/" + name)}
+		},
+		One: w.removeNode,
 	})
-	if errors.Is(err, store.ErrTooLarge) && len(names) > 1 {
-		return w.removeNodes(ctx, names[:len(names)/2])
-	}
 	return err
+}
+
+// removeNode deletes a node within a change, and has the operation tell of it.
+func (w *worker) removeNode(v *store.View, name string) error {
+	v.Fence(w.owner.Fence())
+	row, err := w.Store.Clusters.In(v, w.key)
+	if err != nil || !row.Value.Deleting() {
+		return err
+	}
+	node, err := w.Store.Nodes.In(v, w.key+"/"+name)
+	if err != nil || !node.Exists() {
+		return err
+	}
+	wipe := row.Value.Deletion.Wipe
+	if err := w.Credentials.RemoveNode(v, node.Key, wipe, w.Now().UTC()); err != nil {
+		return err
+	}
+	return w.progress(v, row.Value, 1)
 }
 
 // progress has the operation tell how many nodes are deleted.
@@ -199,19 +192,15 @@ func (w *worker) revokeAll(ctx context.Context) error {
 			keys = append(keys, r.Key)
 		}
 	}
-	for batch := range slices.Chunk(keys, removeBatch) {
-		_, err := w.Store.Update(ctx, "credentials revoked", nil, func(v *store.View) error {
+	_, err = w.Store.UpdateEach(ctx, keys, store.Each{
+		What: "credentials revoked",
+		One: func(v *store.View, key string) error {
 			v.Fence(w.owner.Fence())
-			for _, key := range batch {
-				if err := w.Credentials.Revoke(v, key, true); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
+			return w.Credentials.Revoke(v, key, true)
+		},
+	})
+	if err != nil {
+		return err
 	}
 	w.revoked = true
 	return nil

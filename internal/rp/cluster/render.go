@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"log/slog"
 	"reflect"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 )
 
 const (
-	// renderBatch is how many nodes one transaction renders: each has two rows.
+	// renderBatch is how many nodes are rendered before a pause.
 	renderBatch = 50
 	// renderPause is the pause after a batch: new facts reach a large cluster in a while, and not
 	// all of its agents at once.
@@ -28,32 +29,32 @@ func (w *worker) render(ctx context.Context) (time.Time, error) {
 	if len(keys) == 0 {
 		return noTime, nil
 	}
-	if err := w.renderNodes(ctx, keys); err != nil {
+	done, err := w.renderNodes(ctx, keys)
+	if err != nil && done == 0 {
 		return noTime, err
+	}
+	if err != nil { // those that cannot be rendered keep no others waiting
+		w.log.Warn("cannot render some nodes", slog.Any("error", err))
 	}
 	return w.Now().Add(renderPause), nil // the index may be behind, and there may be more
 }
 
 // renderNodes renders nodes with the cluster's facts, as all of them are stored now.
-func (w *worker) renderNodes(ctx context.Context, keys []string) error {
-	ahead := []string{w.Store.Clusters.Key(w.key)}
-	for _, key := range keys {
-		ahead = append(ahead, w.Store.Nodes.Key(key), w.Store.History.Key(key))
-	}
-	_, err := w.Store.Update(ctx, "nodes rendered", ahead, func(v *store.View) error {
-		v.Fence(w.owner.Fence())
-		parent, err := w.parent(v)
-		if err != nil || parent.FactsLayer == nil {
-			return err
-		}
-		for _, key := range keys {
-			if err := w.renderNode(v, parent, key); err != nil {
+func (w *worker) renderNodes(ctx context.Context, keys []string) (done int, err error) {
+	return w.Store.UpdateEach(ctx, keys, store.Each{
+		What: "nodes rendered",
+		Ahead: func(key string) []string {
+			return []string{w.Store.Nodes.Key(key), w.Store.History.Key(key)}
+		},
+		One: func(v *store.View, key string) error {
+			v.Fence(w.owner.Fence())
+			parent, err := w.parent(v)
+			if err != nil || parent.FactsLayer == nil {
 				return err
 			}
-		}
-		return nil
+			return w.renderNode(v, parent, key)
+		},
 	})
-	return err
 }
 
 // parent is what nodes of the cluster are rendered with; without FactsLayer if they cannot be.
@@ -77,7 +78,8 @@ func (w *worker) parent(v *store.View) (flexnode.Parent, error) {
 // renderNode renders one node.
 func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) error {
 	node, err := w.Store.Nodes.In(v, key)
-	if err != nil || !node.Exists() || node.Value.Facts == parent.Cluster.Facts {
+	if err != nil || !node.Exists() || node.Value.Facts == parent.Cluster.Facts &&
+		(node.Value.Revision != 0 || node.Value.Tried == parent.Cluster.Properties.KubernetesVersion) {
 		return err
 	}
 	history, err := w.Store.History.In(v, key)

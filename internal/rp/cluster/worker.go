@@ -159,6 +159,9 @@ func (w *worker) handle(ctx context.Context, q queue, t task) {
 	case errors.Is(err, errUnreachable):
 		q.Forget(t)
 		w.park(t)
+		if !next.IsZero() { // its own time comes also while the cluster does not answer
+			q.AddAfter(t, max(0, next.Sub(w.Now())))
+		}
 	case errors.Is(err, store.ErrFenced):
 		q.Forget(t) // its next owner does it
 	case errors.Is(err, errNotOwner): // perhaps only the store is slow

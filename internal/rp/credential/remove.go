@@ -7,6 +7,7 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -96,7 +97,7 @@ func (s *Service) forget(v *store.View, x subject) error {
 	n := x.node.Value
 	n.Credential = ""
 	if n.State == api.Creating || n.State == api.Updating {
-		n.State, n.Reason = api.Failed, "its credential was revoked before it could be made"
+		n.State, n.Reason = ended(n), "its credential was revoked before it could be made"
 	}
 	return s.Store.Nodes.Put(v, x.node.Key, n)
 }
@@ -108,13 +109,22 @@ func (s *Service) endNode(v *store.View, x subject) error {
 	if !x.wanted || n.State != api.Creating && n.State != api.Updating {
 		return nil
 	}
-	n.State, n.Credential = api.Failed, ""
+	n.State, n.Credential = ended(n), ""
 	n.Reason = "a credential could not be made before it expired; POST regenerateToken makes " +
 		"another"
 	if x.row.Value.Problem != "" {
 		n.Reason += ": " + x.row.Value.Problem
 	}
 	return s.Store.Nodes.Put(v, x.node.Key, n)
+}
+
+// ended is the state of a node whose wait for a credential has ended without one. One that has a
+// configuration is as it is wanted, and perhaps runs.
+func ended(n flexnode.Node) string {
+	if n.Revision != 0 {
+		return ""
+	}
+	return api.Failed
 }
 
 // Stands tells whether a credential with that token is there. Secrets in a cluster of which that is

@@ -3,6 +3,7 @@ package flexnode
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -17,6 +18,14 @@ type Parent struct {
 	// DefaultsID and Defaults are the layer of the operator's defaults; "" and nil for none.
 	DefaultsID string
 	Defaults   []byte
+}
+
+// factsID is the id that the facts layer is stored with.
+func (p Parent) factsID() string {
+	if p.Cluster.Facts != "" {
+		return p.Cluster.Facts
+	}
+	return ContentID(p.FactsLayer)
 }
 
 // tenant is that of the cluster, as its nodes are told; "" while it is not known.
@@ -110,7 +119,7 @@ func Decide(
 
 // next is the node that a PUT makes, without version and revision.
 func (d *Decision) next(p Put, old *Node, parent Parent) Problems {
-	problems := Validate(p.Desired)
+	problems := append(Validate(p.Desired), checkSize(p.Desired)...)
 	n := &d.Node
 	c := chooser{
 		want: p.Desired.Versions, table: components(),
@@ -141,6 +150,18 @@ func (d *Decision) next(p Put, old *Node, parent Parent) Problems {
 	}
 	d.own = OwnLayer(*n)
 	return checkNode(*n, d.own, parent)
+}
+
+// maxDesired bounds what an owner may want of a node, as JSON: it is in several rows, which go into
+// transactions with others.
+const maxDesired = 64 << 10
+
+func checkSize(d api.Desired) Problems {
+	if text, err := json.Marshal(d); err != nil || len(text) <= maxDesired {
+		return nil
+	}
+	return Problems{{"properties", fmt.Sprintf(
+		"The properties are larger than %d bytes.", maxDesired)}}
 }
 
 // version gives the node its next version, and renders it if that can be done.
@@ -181,7 +202,7 @@ func (n *Node) busy() string {
 // render completes a revision with the node's own layer, and has the node point to it. Agents are
 // offered it unless they are being kept at another one.
 func (n *Node) render(parent Parent, r Revision) *Revision {
-	r.Defaults, r.Facts = parent.DefaultsID, ContentID(parent.FactsLayer)
+	r.Defaults, r.Facts = parent.DefaultsID, parent.factsID()
 	if n.Desired.AzureAuth.ServicePrincipal != nil {
 		r.SecretVersion = n.SecretVersion
 	}
@@ -194,7 +215,7 @@ func (n *Node) point(r Revision) {
 	if n.Assigned == n.Revision {
 		n.Assigned = r.Version
 	}
-	n.Revision, n.Facts, n.Floor = r.Version, r.Facts, 0
+	n.Revision, n.Facts, n.Tried, n.Floor = r.Version, r.Facts, "", 0
 }
 
 // touch writes down who has made and who has changed the node.

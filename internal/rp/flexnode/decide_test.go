@@ -2,6 +2,7 @@ package flexnode
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -392,5 +393,39 @@ func TestHistory(t *testing.T) {
 	}
 	if len(versions) != Kept+1 {
 		t.Error("versions come twice")
+	}
+}
+
+// Few revisions are kept of a node with large configurations, but the one that is assigned.
+func TestHistoryIsBounded(t *testing.T) {
+	own := json.RawMessage(`"` + strings.Repeat("x", 60<<10) + `"`)
+	h := History{}
+	for version := range int64(30) {
+		h = h.With(Revision{Version: version, Own: own}, 3)
+	}
+	if text := must(json.Marshal(h)); len(text) > KeptBytes+64<<10 {
+		t.Errorf("it has %d bytes", len(text))
+	}
+	for _, version := range []int64{29, 28, 27, 3} {
+		if _, ok := h.Find(version); !ok {
+			t.Errorf("revision %d is gone", version)
+		}
+	}
+	if _, ok := h.Find(20); ok {
+		t.Error("older ones are kept")
+	}
+}
+
+// A node that would take much of a transaction by itself is refused.
+func TestALargeNodeIsRefused(t *testing.T) {
+	labels := map[string]string{}
+	for i := range 2000 {
+		labels[fmt.Sprintf("example.com/label-%d", i)] = strings.Repeat("x", 40)
+	}
+	p := Put{ID: nodeID, At: time.Now(), Desired: api.Desired{
+		NodeConfig: api.NodeConfig{Labels: labels}}}
+	_, problems := Decide(p, nil, nil, nil, newWorld(t).parent, Secret{})
+	if len(problems) != 1 || !strings.Contains(problems[0].Message, "larger than 65536 bytes") {
+		t.Errorf("%v", problems)
 	}
 }

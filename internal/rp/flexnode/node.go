@@ -24,15 +24,17 @@ type Node struct {
 	// been reached. Assigned is the one that agents are offered: the ETag is made of it.
 	Revision int64 `json:"revision,omitempty"`
 	Assigned int64 `json:"assigned,omitempty"`
-	// Facts is the layer of cluster facts of the revision that the owner wants; without a revision,
-	// the one with which it could not be made.
+	// Facts is the layer of cluster facts of the revision that the owner wants. Tried is the version
+	// of the cluster with which, and with these facts, a node could not be rendered that never was.
 	Facts string `json:"facts,omitempty"`
+	Tried string `json:"tried,omitempty"`
 	// Floor is what the first revision must be above, while there is none: every PUT raises it.
 	Floor int64 `json:"floor,omitempty"`
 	// SecretVersion names the client secret that the node has now; 0 is none. Later ones have
 	// greater versions, also after a time without.
 	SecretVersion int64 `json:"secretVersion,omitempty"`
-	// State is the provisioningState, "" is Succeeded; Reason tells why it is Failed.
+	// State is the provisioningState, "" is Succeeded; Reason tells why it is Failed, or, of one
+	// that has a configuration, why it has no credential.
 	State  string `json:"state,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Credential is the key of the credential that a machine may join with now.

@@ -7,9 +7,9 @@ import (
 )
 
 // Refresh renders a node again after the facts of its cluster have changed: nothing but that layer
-// is replaced. A node that was never rendered is resolved and rendered, or Failed with a Reason,
-// and notes the facts that this was tried with. It remains Creating or Updating if it has a
-// credential that is still to be made live. The revision is nil when there is no new one.
+// is replaced. A node that was never rendered is resolved and rendered, or Failed with a Reason. It
+// stays Creating or Updating then if it has a credential that is still to be made live. The
+// revision is nil when there is no new one; the node may be another one also then.
 func Refresh(
 	n Node, last *Revision, parent Parent, at time.Time, renderer string,
 ) (Node, *Revision) {
@@ -19,7 +19,7 @@ func Refresh(
 	if last == nil {
 		return n.resolve(parent, at, renderer)
 	}
-	facts := ContentID(parent.FactsLayer)
+	facts := parent.factsID()
 	if last.Facts == facts {
 		n.Facts = facts
 		return n, nil
@@ -47,7 +47,7 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	}
 	if len(problems) > 0 {
 		n.State, n.Reason = api.Failed, problems[0].Message
-		n.Facts = ContentID(parent.FactsLayer)
+		n.Facts, n.Tried = parent.factsID(), parent.Cluster.Properties.KubernetesVersion
 		return n, nil
 	}
 	next.identify(parent.tenant())

@@ -99,3 +99,21 @@ func TestRefreshKeepsTheState(t *testing.T) {
 		t.Errorf("%q %q", w.node.State, w.node.Reason)
 	}
 }
+
+// A node is at the cluster's facts when its revision is, also if they are stored with another id
+// than that of their content: nobody is asked to render it again and again.
+func TestRefreshEnds(t *testing.T) {
+	for _, id := range []string{"", "OTHER"} {
+		w := newWorld(t)
+		w.put(api.Desired{})
+		if id != "" {
+			w.parent.Cluster.Facts = id
+		}
+		want := w.parent.factsID()
+		w.node.Facts = "former"
+		w.refresh()
+		if w.refresh(); w.node.Facts != want {
+			t.Errorf("it is at %s, the cluster at %s", w.node.Facts, want)
+		}
+	}
+}

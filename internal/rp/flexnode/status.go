@@ -88,19 +88,23 @@ func Shown(
 		shown.Properties.ConfigVersion = strconv.FormatInt(version, 10)
 	}
 	if n.Reason != "" {
-		shown.Properties.Status = withReason(status, n.Reason)
+		shown.Properties.Status = withReason(status, n)
 	}
 	return shown
 }
 
-// withReason adds to a status why the node cannot be as it is wanted.
-func withReason(status *api.Status, reason string) *api.Status {
+// withReason adds to a status why the node cannot be as it is wanted, or has nothing to join with.
+func withReason(status *api.Status, n Node) *api.Status {
 	var s api.Status
 	if status != nil {
 		s = *status
 	}
-	s.Conditions = append(s.Conditions[:len(s.Conditions):len(s.Conditions)], api.Condition{
-		Type: "Resolved", Status: "False", Reason: "CannotRender", Message: reason,
-	})
+	told := api.Condition{
+		Type: "Resolved", Status: "False", Reason: "CannotRender", Message: n.Reason,
+	}
+	if n.State != api.Failed {
+		told.Type, told.Reason = "Credential", "NotIssued"
+	}
+	s.Conditions = append(s.Conditions[:len(s.Conditions):len(s.Conditions)], told)
 	return &s
 }

@@ -56,6 +56,9 @@ func (a *API) told(r *request, err error) *arm.Error {
 	case errors.Is(err, store.ErrConflict):
 		return arm.Errorf(409, "Conflict",
 			"The resource is being changed by others all the time. Try again.")
+	case errors.Is(err, store.ErrTooLarge):
+		return arm.Errorf(413, "RequestEntityTooLarge",
+			"The resource is larger than the provider can store.")
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
 		return arm.Errorf(499, "ClientClosedRequest", "The caller has gone.")
 	}

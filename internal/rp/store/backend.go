@@ -41,7 +41,8 @@ var (
 	ErrConflict = errors.New("the stored rows have changed meanwhile")
 	// ErrCompacted is a revision that is not kept any more.
 	ErrCompacted = errors.New("the changes since then are not kept any more")
-	// ErrTooLarge is a commit of more than MaxWrites writes or conditions: nothing was written.
+	// ErrTooLarge is a commit of more than MaxWrites writes or conditions, or of more than a bit
+	// over a megabyte: nothing was written.
 	ErrTooLarge = errors.New("the change is too large for one transaction")
 	// ErrFull is a database that has reached its quota: reads and deletions work. etcd says so once
 	// of what it has written.

@@ -490,6 +490,11 @@ func largeTransactions(t *testing.T, b Backend) {
 	if _, err := b.Commit(ctx, conditions, writes[:1]); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("%d conditions: %v", len(conditions), err)
 	}
+	heavy := []Write{{Key: "large/0000", Value: make([]byte, 800<<10)},
+		{Key: "large/0001", Value: make([]byte, 800<<10)}}
+	if _, err := b.Commit(ctx, nil, heavy); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("writes of 1600 KiB: %v", err)
+	}
 	if got := values(t, b, "large/0000"); got[0] != "-" {
 		t.Errorf("something was written: %s", got)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -155,7 +156,7 @@ func TestPackedRows(t *testing.T) {
 	m := NewMemory()
 	s := New(m)
 	own := json.RawMessage(`{"a":"` + strings.Repeat("x", 2000) + `"}`)
-	h := flexnode.History{Revisions: []flexnode.Revision{{Version: 1, Facts: "f", Own: own}}}
+	h := flexnode.History{}.With(flexnode.Revision{Version: 1, Facts: "f", Own: own}, 0)
 	update(t, s, func(v *View) error { return s.History.Put(v, "n", h) })
 	update(t, s, func(v *View) error {
 		row, err := s.History.In(v, "n")
@@ -171,5 +172,36 @@ func TestPackedRows(t *testing.T) {
 	got, _, _ := m.Read(t.Context(), s.History.Key("n"))
 	if size := len(got[s.History.Key("n")].Value); size == 0 || size > 400 {
 		t.Errorf("it is stored in %d bytes", size)
+	}
+}
+
+// A revision remains as it was written, also when an older program adds one: it is never changed.
+func TestRevisionsOfANewerProgramRemain(t *testing.T) {
+	s := New(NewMemory())
+	const newer = `{"version":1,"facts":"f","own":{"a":"<b>"},"created":"2026-01-01T00:00:00Z",` +
+		`"why":"put","signature":{"by":"newer","of":[1.50]}}`
+	update(t, s, func(v *View) error {
+		v.write(Write{Key: s.History.Key("n"), Value: pack([]byte(`{"revisions":[` + newer + `]}`))})
+		return nil
+	})
+	update(t, s, func(v *View) error {
+		row, err := s.History.In(v, "n")
+		if err != nil {
+			return err
+		}
+		if r, ok := row.Value.Find(1); !ok || string(r.Own) != `{"a":"<b>"}` {
+			t.Errorf("%+v, %v", r, ok)
+		}
+		return s.History.Put(v, "n", row.Value.With(flexnode.Revision{Version: 2}, 1))
+	})
+	got, _, err := s.Read(t.Context(), s.History.Key("n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := unpack(got[s.History.Key("n")].Value)
+	var escaped bytes.Buffer
+	json.HTMLEscape(&escaped, []byte(newer)) // as everything is that is stored
+	if err != nil || !strings.Contains(string(text), escaped.String()) {
+		t.Errorf("%v: it is not there as it was: %s", err, text)
 	}
 }

@@ -52,7 +52,7 @@ func (e *entry) with(p parsed) *entry {
 		h := p.head
 		etag, uid, node = flexnode.ETag(h.UID, h.Assigned, h.Revision), h.UID, string(p.packed)
 		next.nodeAt, next.identity = p.revision, unique.Make(h.Identity)
-		t = traits{h.State, t.ready, h.Facts, h.Former, h.Credential != ""}
+		t = traits{h.State, t.ready, h.facts(), h.Former, h.Credential != ""}
 	}
 	if p.deleted && p.table == statusTable {
 		next.statusAt = 0

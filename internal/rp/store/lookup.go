@@ -111,9 +111,15 @@ func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluste
 }
 
 // Stale returns keys of up to limit nodes of a cluster that were not rendered with these facts, be
-// they Failed or not. When there are none it does not go through the nodes.
+// they Failed or not. Those that cannot be, which was tried with the present version of the
+// cluster, are left out. When there are none it does not go through the nodes.
 func (x *Index) Stale(clusterKey, facts string, limit int) []string {
-	limit = min(limit, x.countStale(clusterKey, facts))
+	cluster, err := x.Cluster(clusterKey)
+	if err != nil {
+		return nil
+	}
+	tried := triedWith(facts, cluster.Value.Properties.KubernetesVersion)
+	limit = min(limit, x.countStale(clusterKey, facts, tried))
 	if limit <= 0 {
 		return nil
 	}
@@ -124,7 +130,8 @@ func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 		if !strings.HasPrefix(i.key, prefix) {
 			return false
 		}
-		if i.value.nodeAt != 0 && i.value.traits.Value().facts != facts {
+		is := i.value.traits.Value().facts
+		if i.value.nodeAt != 0 && is != facts && is != tried {
 			keys = append(keys, i.key)
 		}
 		return len(keys) < limit
@@ -132,12 +139,12 @@ func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 	return keys
 }
 
-func (x *Index) countStale(clusterKey, facts string) int {
+func (x *Index) countStale(clusterKey, facts, tried string) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	n := 0
 	for key, count := range x.tally.facts {
-		if key[0] == clusterKey && key[1] != facts {
+		if key[0] == clusterKey && key[1] != facts && key[1] != tried {
 			n += count
 		}
 	}

@@ -133,7 +133,7 @@ func (m *Memory) Commit(
 	ctx context.Context, conditions []Condition, writes []Write,
 ) (int64, error) {
 	call := Call{Op: "commit", Conditions: conditions, Writes: writes}
-	if len(conditions) > MaxWrites || len(writes) > MaxWrites {
+	if len(conditions) > MaxWrites || len(writes) > MaxWrites || size(writes) > maxBytes {
 		return 0, ErrTooLarge
 	}
 	if err := m.begin(ctx, call); err != nil {

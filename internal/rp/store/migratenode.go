@@ -118,7 +118,7 @@ func (w *migrator) history(
 			return err
 		}
 	}
-	return w.store.History.Set(v, key, flexnode.History{Revisions: []flexnode.Revision{r}})
+	return w.store.History.Set(v, key, flexnode.History{}.With(r, r.Version))
 }
 
 // parentID is the id of the cluster that a node's id lies below, in the same casing.

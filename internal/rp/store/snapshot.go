@@ -101,11 +101,23 @@ type head struct {
 	Revision   int64  `json:"revision"`
 	Assigned   int64  `json:"assigned"`
 	Facts      string `json:"facts"`
+	Tried      string `json:"tried"`
 	State      string `json:"state"`
 	Credential string `json:"credential"`
 	Identity   string `json:"identity"`
 	Former     string `json:"former"`
 }
+
+// facts are what the node was rendered with, or could not be; see Index.Stale.
+func (h head) facts() string {
+	if h.Revision == 0 && h.Tried != "" {
+		return triedWith(h.Facts, h.Tried)
+	}
+	return h.Facts
+}
+
+// triedWith is in place of facts for a node that they could not be rendered with.
+func triedWith(facts, version string) string { return facts + " " + version }
 
 // parse decodes and packs a row. Rows that cannot be read are kept: their readers are told.
 func (x *Index) parse(e Event) parsed {

@@ -15,9 +15,11 @@ type View struct {
 	ctx    context.Context
 	store  *Store
 	read   map[string]KV
+	ahead  map[string]KV // read already, but nothing depends on it yet (UpdateEach)
 	writes map[string]Write
 	order  []string // of writes
 	fences []Condition
+	broken bool // the store could not be read
 }
 
 // attempts is how often a change is decided again because rows have changed meanwhile.
@@ -60,6 +62,11 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 	if err := decide(v); err != nil {
 		return 0, err
 	}
+	return v.commit()
+}
+
+// commit writes what is written in a view, if what was read is as it was.
+func (v *View) commit() (int64, error) {
 	if len(v.writes) == 0 {
 		return 0, nil
 	}
@@ -71,7 +78,7 @@ func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) erro
 	for _, key := range v.order {
 		writes = append(writes, v.writes[key])
 	}
-	revision, err := s.Commit(ctx, conditions, writes)
+	revision, err := v.store.Commit(v.ctx, conditions, writes)
 	switch {
 	case errors.Is(err, ErrConflict):
 		return 0, v.conflict()
@@ -113,15 +120,21 @@ func (v *View) conflict() error {
 func (v *View) Ahead(keys ...string) error {
 	var missing []string
 	for _, key := range keys {
-		if _, known := v.read[key]; !known {
-			missing = append(missing, key)
+		if _, known := v.read[key]; known {
+			continue
 		}
+		if kv, known := v.ahead[key]; known {
+			v.read[key] = kv
+			continue
+		}
+		missing = append(missing, key)
 	}
 	if len(missing) == 0 {
 		return nil
 	}
 	got, _, err := v.store.Read(v.ctx, missing...)
 	if err != nil {
+		v.broken = true
 		return fmt.Errorf("cannot read from the store: %w", err)
 	}
 	for _, key := range missing {
@@ -135,7 +148,11 @@ func (v *View) Context() context.Context { return v.ctx }
 
 // Fence has the change depend on something that was read before it, such as being the owner of a
 // cluster: unlike what was read within the view, it is not read again.
-func (v *View) Fence(c Condition) { v.fences = append(v.fences, c) }
+func (v *View) Fence(c Condition) {
+	if !slices.Contains(v.fences, c) {
+		v.fences = append(v.fences, c)
+	}
+}
 
 // get returns what a key is, within the view.
 func (v *View) get(key string) (KV, error) {
