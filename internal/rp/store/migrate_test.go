@@ -70,6 +70,8 @@ const (
 	// formerIdentity is that of the nodes with a service principal.
 	formerIdentity = "app:99999999-0000-0000-0000-000000000000/" +
 		"aaaaaaaa-0000-0000-0000-000000000001"
+	// goingUID is that of a node that was being deleted.
+	goingUID = "0784be02-20c5-558a-939a-0f8def290e3f"
 )
 
 // Every node is served what it was served before, under the same version.
@@ -197,7 +199,9 @@ func TestMigratedRows(t *testing.T) {
 			"factory/00000005", "factory/0000000b", "factory/00000021", "factory/00000071",
 			"factory/000000b4",
 		}},
-		"tombstones": {keysOf(t, s.Tombstones), {"closed/lost", "factory/going", "factory/gone"}},
+		"tombstones": {keysOf(t, s.Tombstones), {
+			"closed/lost/0", "factory/going/" + goingUID, "factory/gone/0",
+		}},
 	} {
 		if diff := cmp.Diff(got[1], got[0]); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -217,14 +221,14 @@ func TestMigratedTombstones(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, wipe := range map[string]bool{
-		"factory/gone": true, "factory/going": true, "closed/lost": false,
+		"factory/gone/0": true, "factory/going/" + goingUID: true, "closed/lost/0": false,
 	} {
 		stone := get(t, s.Tombstones, formerSub+"/edge/"+key)
 		if stone.Wipe != wipe || stone.Revision == 0 || stone.Deleted.IsZero() {
 			t.Errorf("%s: %+v", key, stone)
 		}
 	}
-	if got := get(t, s.Tombstones, formerFactory+"/gone").Identity; got != formerIdentity {
+	if got := get(t, s.Tombstones, formerFactory+"/gone/0").Identity; got != formerIdentity {
 		t.Errorf("it may be known to %s, want %s", got, formerIdentity)
 	}
 }

@@ -28,7 +28,7 @@ func (w *migrator) node(ctx context.Context, v *View, rows related, key string, 
 		return err
 	}
 	if old.State == api.Deleting {
-		return w.store.Tombstones.Set(v, key, flexnode.Tombstone{
+		return w.store.Tombstones.Set(v, key+"/"+n.UID, flexnode.Tombstone{
 			ID: n.ID, UID: n.UID, Revision: version, Identity: n.Identity, Deleted: w.Now, Wipe: true,
 		})
 	}
@@ -231,6 +231,9 @@ func nodeOfSubnet(_ string, value []byte) []string {
 	return []string{formerNodes + node}
 }
 
+// noUID is where the uid is in the key of a tombstone that has none.
+const noUID = "0"
+
 // tombstone keeps a tombstone. It gives the machine back if it is of a registration that is still
 // there: the one of a registration that was deleted, or made again, may come of that deletion.
 func (w *migrator) tombstone(
@@ -252,7 +255,7 @@ func (w *migrator) tombstone(
 	if err != nil {
 		return fmt.Errorf("its version is %q", old.Version)
 	}
-	return w.store.Tombstones.Set(v, key, flexnode.Tombstone{
+	return w.store.Tombstones.Set(v, key+"/"+noUID, flexnode.Tombstone{
 		ID: old.ID, Revision: version, Identity: qualified(old.Agent, tenant), Deleted: old.Deleted,
 		Wipe: c.ID != "" && c.SystemData.CreatedAt.Before(old.Deleted),
 	})
