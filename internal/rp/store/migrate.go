@@ -15,6 +15,8 @@ const (
 	schema       = 2
 	former       = "/flexnode/v1/"
 	formerSchema = former + "schema"
+	// formerLeaders is below which replicas of the release before have rows while they run.
+	formerLeaders = former + "leaders/"
 )
 
 // The rows of Meta that a migration has.
@@ -43,7 +45,7 @@ const migrationLease = 15 * time.Second
 // Migrate makes the rows of the release before into ours, once: one replica does it and the others
 // wait. It goes on where one that was killed has stopped. From its beginning on a program of the
 // release before refuses to start; those that still run must be stopped before, since what they
-// write afterwards is lost. A store that a newer program has written is refused.
+// write afterwards is lost: while one of them leads a cluster it refuses to begin. A store that a newer program has written is refused.
 func Migrate(ctx context.Context, s *Store, m Migration) error {
 	for {
 		done, err := s.migrated(ctx)
@@ -172,8 +174,14 @@ func (w *migrator) run(ctx context.Context) error {
 			return fmt.Errorf("cannot read how far the migration is: %w", err)
 		}
 	}
+	if err := w.alone(ctx); err != nil {
+		return err
+	}
 	version := []byte(strconv.Itoa(schema)) // keeps programs of the release before away
 	if err := w.commit(ctx, Write{Key: formerSchema, Value: version}); err != nil {
+		return err
+	}
+	if err := w.alone(ctx); err != nil { // one may have started meanwhile
 		return err
 	}
 	steps := w.steps()
@@ -195,6 +203,25 @@ func (w *migrator) run(ctx context.Context) error {
 	return w.commit(ctx, append(versionRows(w.store.Meta.Key(schemaRow)),
 		Write{Key: w.store.Meta.Key(progressRow), Delete: true})...)
 }
+
+// alone waits until no replica of the release before leads a cluster: the rows that tell so end soon
+// after it was stopped or killed.
+func (w *migrator) alone(ctx context.Context) error {
+	for range formerLeases {
+		page, err := w.store.Scan(ctx, formerLeaders, "", 1, 0)
+		if err != nil || len(page.KVs) == 0 {
+			return err
+		}
+		w.tell("waiting for the replicas of the release before to end")
+		if Pause(ctx, time.Second); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return errors.New("replicas of the release before still run on it; stop them all, and start again")
+}
+
+// formerLeases is for how many seconds at most the rows of a replica of the release before remain.
+const formerLeases = 15
 
 // formerPage is how many of the former rows are read at once.
 const formerPage = 100

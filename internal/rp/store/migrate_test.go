@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -405,4 +406,33 @@ func TestMigrationWaits(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !strings.Contains(told, "another replica") {
 		t.Errorf("%v, %q", err, told)
 	}
+}
+
+// While a replica of the release before leads a cluster nothing is migrated: what it would still
+// write is lost. One that has been killed is waited for.
+func TestMigrationBesideTheReleaseBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := readFormer(t)
+		m := f.stored(t)
+		leader := Write{Key: formerLeaders + formerFactory + "/5d8b", Value: []byte(`"replica"`)}
+		write(t, m, leader)
+		before := dump(t, m)
+		err := Migrate(t.Context(), New(m), f.m)
+		if err == nil || !strings.Contains(err.Error(), "stop them all") {
+			t.Errorf("%v", err)
+		}
+		if diff := cmp.Diff(before, dump(t, m)); diff != "" {
+			t.Errorf("a refused store was changed: %s", diff)
+		}
+		waited := false
+		f.m.Tell = func(what string) {
+			if !waited && strings.Contains(what, "release before") {
+				waited = true
+				write(t, m, Write{Key: leader.Key, Delete: true})
+			}
+		}
+		if err := Migrate(t.Context(), New(m), f.m); err != nil || !waited {
+			t.Errorf("after it has ended: %v", err)
+		}
+	})
 }
