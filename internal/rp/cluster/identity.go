@@ -83,26 +83,21 @@ func isNode(n flexnode.Node, user string) bool {
 	return false
 }
 
-// nodeOf is the name of a node whose identity a user is; "" if there is none. It reads all nodes of
-// the cluster in the index, which only requests of strangers for nodes' certificates cost.
+// nodeOf is the name of a node whose identity a user is; "" if there is none.
 func (w *worker) nodeOf(user string) (string, error) {
-	const page = 1000
-	after := ""
-	for {
-		rows, more, err := w.Index.Nodes(w.key+"/", after, page)
+	if user == "" {
+		return "", nil
+	}
+	for _, key := range w.Index.Identified(w.key, user) {
+		row, err := w.Index.Node(key)
 		if err != nil {
 			return "", err
 		}
-		for _, r := range rows {
-			if isNode(r.Value, user) {
-				return nameOf(r.Key), nil
-			}
-			after = r.Key
-		}
-		if !more {
-			return "", nil
+		if isNode(row.Value, user) {
+			return nameOf(key), nil
 		}
 	}
+	return "", nil
 }
 
 // nameOf is the name of a node with a key.
