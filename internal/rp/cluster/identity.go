@@ -42,6 +42,12 @@ func (w *worker) approveIdentity(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 	a credential.Application, node store.Row[flexnode.Node],
 ) error {
+	if why, err := s.taken(a.Node); err != nil || why != "" {
+		if err != nil {
+			return err
+		}
+		return w.deny(ctx, s, csr, a, "", why)
+	}
 	if key := node.Value.Credential; key != "" {
 		row, err := w.Store.Credentials.Get(ctx, key)
 		if err != nil {
