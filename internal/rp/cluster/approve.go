@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	certificates "k8s.io/api/certificates/v1"
@@ -96,6 +97,12 @@ func (w *worker) reviewToken(
 	}
 	approved, why := credential.Decide(a, row.Value, row.Exists())
 	if approved && row.Value.State == store.Live {
+		if why, err := s.taken(a.Node); err != nil || why != "" {
+			if err != nil {
+				return err
+			}
+			return w.deny(ctx, s, csr, a, row.Key, why)
+		}
 		if err := w.Credentials.Consume(ctx, row.Key, a, w.owner.Fence()); err != nil {
 			return err
 		}
@@ -112,6 +119,19 @@ func (w *worker) reviewToken(
 		return w.deny(ctx, s, csr, a, row.Key, why)
 	}
 	return w.approve(ctx, s, csr, "The first request with the bootstrap token of this node.")
+}
+
+// taken tells why a machine cannot have the name of a Node: one of that name is there that no flex
+// node is, and whoever had its certificate would be that Node.
+func (s *session) taken(name string) (why string, err error) {
+	if !s.nodesKnown.Load() {
+		return "", errors.New("the Nodes of the cluster are not known yet")
+	}
+	found, _, err := s.nodes.GetByKey(name)
+	if node, ok := found.(*seenNode); err == nil && ok && node.other {
+		why = "a Node of this name is in the cluster that is not a flex node's"
+	}
+	return why, err
 }
 
 // isForeign tells whether a token that we do not know is somebody else's: there is a Secret of it

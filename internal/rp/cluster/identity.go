@@ -42,6 +42,12 @@ func (w *worker) approveIdentity(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 	a credential.Application, node store.Row[flexnode.Node],
 ) error {
+	if why, err := s.taken(a.Node); err != nil || why != "" {
+		if err != nil {
+			return err
+		}
+		return w.deny(ctx, s, csr, a, "", why)
+	}
 	if key := node.Value.Credential; key != "" {
 		row, err := w.Store.Credentials.Get(ctx, key)
 		if err != nil {
@@ -83,24 +89,19 @@ func isNode(n flexnode.Node, user string) bool {
 	return false
 }
 
-// nodeOf is the name of a node whose identity a user is; "" if there is none. It reads all nodes of
-// the cluster in the index, which only requests of strangers for nodes' certificates cost.
+// nodeOf is the name of a node whose identity a user is; "" if there is none.
 func (w *worker) nodeOf(user string) (string, error) {
-	const page = 1000
-	after := ""
-	for {
-		rows, more, err := w.Index.Nodes(w.key+"/", after, page)
+	if user == "" {
+		return "", nil
+	}
+	for _, key := range w.Index.Identified(w.key, user) {
+		row, err := w.Index.Node(key)
 		if err != nil {
 			return "", err
 		}
-		for _, r := range rows {
-			if isNode(r.Value, user) {
-				return flexnode.LastOf(r.Key), nil
-			}
-			after = r.Key
-		}
-		if !more {
-			return "", nil
+		if isNode(row.Value, user) {
+			return flexnode.LastOf(key), nil
 		}
 	}
+	return "", nil
 }

@@ -352,6 +352,31 @@ func TestAPendingCredentialExpires(t *testing.T) {
 	})
 }
 
+// What works in a session that was refused meanwhile is not given another's knowledge.
+func TestARefusedSessionIsNotUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := factoryWorld(t)
+		worker := w.manager.working[factory]
+		before := must(worker.use())
+		w.register(harbourID, newFakeCluster("harbour"))
+		give := func(key string) {
+			w.change(func(v *store.View) error {
+				return w.store.APIServers.Put(v, "uid-of-factory", key)
+			})
+			worker.probeAgain()
+			pass(2 * sourceInterval)
+		}
+		give(harbour)
+		if _, err := worker.use(); err == nil {
+			t.Fatal("it was not refused")
+		}
+		give(factory)
+		if after := must(worker.use()); after == before || after.nodes == before.nodes {
+			t.Error("it is the same session again")
+		}
+	})
+}
+
 // A node that has a configuration gets new facts whatever has become of a credential that was asked
 // for; one that could not be rendered is tried again when the cluster has another version.
 func TestFailedNodesGetNewFacts(t *testing.T) {

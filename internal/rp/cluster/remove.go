@@ -39,7 +39,7 @@ func (w *worker) remove(ctx context.Context) (time.Time, error) {
 	if len(nodes) > 0 {
 		return w.Now(), w.removeNodes(ctx, nodes)
 	}
-	if err := w.revokeAll(ctx); err != nil {
+	if err := w.revokeAll(ctx, row.Value.Deletion.Operation); err != nil {
 		return noTime, err
 	}
 	left, _, err := w.page(ctx, w.Store.Credentials.Key(w.key+"/"), clearBatch)
@@ -177,9 +177,9 @@ func (w *worker) operation(
 }
 
 // revokeAll revokes the credentials of the cluster that are left, whoever joins with them. None is
-// added any more: it is done once.
-func (w *worker) revokeAll(ctx context.Context) error {
-	if w.revoked {
+// added any more: it is done once for a deletion.
+func (w *worker) revokeAll(ctx context.Context, deletion string) error {
+	if w.revoked == deletion {
 		return nil
 	}
 	rows, _, err := w.Store.Credentials.List(ctx, w.key+"/")
@@ -202,7 +202,7 @@ func (w *worker) revokeAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.revoked = true
+	w.revoked = deletion
 	return nil
 }
 

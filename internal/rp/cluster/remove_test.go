@@ -176,6 +176,41 @@ func TestARegistrationThatWasNeverReachedIsDeleted(t *testing.T) {
 	})
 }
 
+// A registration that is made again at once, while the same replica owns it, is deleted again with
+// all its credentials.
+func TestARegistrationIsDeletedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.fill(c, 2)
+		w.markDeletion(factory, false)
+		pass(10 * time.Second)
+		w.checkGone(2, false)
+		w.register(factoryID, c)
+		pass(time.Minute)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		if got := c.ask(csr("later", id, "edge-1", newKey())); got != "Approved" {
+			t.Fatalf("the machine does not join: %q", got)
+		}
+		w.put(factoryID, "edge-1", api.Desired{NodeConfig: api.NodeConfig{MaxPods: 31}})
+		pass(time.Second)
+		w.change(func(v *store.View) error {
+			row, err := w.store.Clusters.In(v, factory)
+			if err != nil {
+				return err
+			}
+			row.Value.Deletion = &flexnode.Deletion{
+				Operation: operation + "2", Since: time.Now().UTC()}
+			return w.store.Clusters.Put(v, factory, row.Value)
+		})
+		pass(10 * time.Second)
+		if w.cluster(factory).ID != "" || w.rows(w.store.Credentials.Key(factory)) != 0 {
+			t.Error("it is still there")
+		}
+	})
+}
+
 // Killed after each thing that is done, the next owner goes on; in between no request is approved.
 func TestADeletionIsKilledAnywhere(t *testing.T) {
 	points := deletionKilledAt(t, 0)

@@ -260,6 +260,39 @@ func TestIdentities(t *testing.T) {
 	})
 }
 
+// Nobody gets the certificate of a Node that is not a flex node's; one that has joined may again.
+func TestTheNameOfAnotherNode(t *testing.T) {
+	const user = "aaaaaaaa-0000-0000-0000-000000000001"
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		for _, name := range []string{"aks-pool-0", "edge-1"} {
+			w.put(factoryID, name, api.Desired{})
+		}
+		w.put(factoryID, "aks-pool-1", withIdentity(user))
+		for _, name := range []string{"aks-pool-0", "aks-pool-1", "edge-1"} {
+			n := kubeNode(name, corev1.ConditionTrue)
+			if name == "edge-1" {
+				n.Labels[managedLabel] = "false"
+			}
+			must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
+		}
+		pass(time.Second)
+		for name, want := range map[string]string{"aks-pool-0": "Denied", "edge-1": "Approved"} {
+			id := w.credential(factory + "/" + name).Value.TokenID
+			if got := c.ask(csr("of-"+name, id, name, newKey())); got != want {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		if got := c.ask(byIdentity("of-identity", user, "aks-pool-1")); got != "Denied" {
+			t.Errorf("by its identity: %q", got)
+		}
+		got := w.credential(factory + "/aks-pool-0").Value
+		if got.State != store.Live || !strings.Contains(got.Denied, "not a flex node's") {
+			t.Errorf("the credential: %+v", got)
+		}
+	})
+}
+
 // A user whose name is the id of a token is not that token.
 func TestAUserIsNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,11 @@ type seenNode struct {
 	status corev1.ConditionStatus // of Ready
 	reason string
 	since  time.Time
+	other  bool // it is none of a flex node
 }
+
+// managedLabel is "false" of every Node that the agent has joined, and of none that AKS has.
+const managedLabel = "kubernetes.azure.com/managed"
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor, by which caches know it.
 func (n *seenNode) GetObjectMeta() metav1.Object {
@@ -34,7 +38,8 @@ func seeNode(o any) (any, error) {
 	if !ok {
 		return o, nil
 	}
-	seen := &seenNode{name: node.Name, uid: node.UID, status: corev1.ConditionUnknown}
+	seen := &seenNode{name: node.Name, uid: node.UID, status: corev1.ConditionUnknown,
+		other: node.Labels[managedLabel] != "false"}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			seen.status, seen.reason, seen.since = c.Status, c.Reason, c.LastTransitionTime.UTC()

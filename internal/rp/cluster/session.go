@@ -129,8 +129,9 @@ func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 }
 
 // converse waits until the cluster answers and is this registration's, and works in it as long as
-// it is.
-func (w *worker) converse(ctx context.Context, s *session) {
+// it is, in a session of its own: tasks may hold the former one for a while.
+func (w *worker) converse(ctx context.Context, former *session) {
+	s := &session{connection: former.connection, made: former.made}
 	for w.probe(ctx, s) != nil {
 		select {
 		case <-ctx.Done():
@@ -145,7 +146,6 @@ func (w *worker) converse(ctx context.Context, s *session) {
 	defer cancel()
 	defer w.adopt(nil)
 	defer s.up.Store(false)
-	s.nodesKnown.Store(false)
 	w.watchRequests(ctx, &wg, s)
 	w.watchNodes(ctx, &wg, s)
 	s.up.Store(true)

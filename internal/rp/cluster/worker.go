@@ -44,7 +44,9 @@ type worker struct {
 	asked   string    // the version of the registration that was probed last
 	again   chan struct{}
 
-	revoked bool // all credentials of a registration that is being deleted; of taskRemove
+	// revoked is the deletion of the registration that has revoked all its credentials; of
+	// taskRemove. Another follows when the registration is made again and deleted again.
+	revoked string
 }
 
 // task is something to do, once however often it is asked for.

@@ -29,6 +29,7 @@ type Index struct {
 	sees  []*func(table, key string)
 
 	writing sync.Mutex // of the one that makes snapshots
+	anew    bool       // the next Load takes over nothing
 }
 
 // NewIndex returns an empty index; Load fills it.
@@ -56,6 +57,7 @@ func (x *Index) Load(ctx context.Context) error {
 
 func (x *Index) load(ctx context.Context) error {
 	d := x.draft()
+	d.anew = x.anew
 	after, at := "", int64(0)
 	for {
 		page, err := x.store.Scan(ctx, indexed, after, scanPage, at)
@@ -70,6 +72,7 @@ func (x *Index) load(ctx context.Context) error {
 		d.merge(page.KVs, after, last)
 		if after = last; last == "" {
 			x.publish(d, at)
+			x.anew = false
 			return nil
 		}
 	}
@@ -79,8 +82,11 @@ func (x *Index) load(ctx context.Context) error {
 // seen, and loads again only what the store does not keep any more. say is told of each break.
 func (x *Index) Follow(ctx context.Context, say func(error)) {
 	for {
-		err := x.store.Follow(ctx, indexed, x.Revision(), x.apply)
-		if ctx.Err() == nil && errors.Is(err, ErrCompacted) {
+		err := x.follow(ctx)
+		if ctx.Err() == nil && errors.Is(err, errWentBack) {
+			x.forget()
+		}
+		if ctx.Err() == nil && (errors.Is(err, ErrCompacted) || errors.Is(err, errWentBack)) {
 			say(fmt.Errorf("cannot follow the store, all is loaded again: %w", err))
 			if err = x.Load(ctx); err == nil {
 				continue
@@ -95,6 +101,42 @@ func (x *Index) Follow(ctx context.Context, say func(error)) {
 		say(fmt.Errorf("cannot follow the store: %w", err))
 		Pause(ctx, followPause/2+rand.N(followPause)) // replicas do not come back all at once
 	}
+}
+
+// errWentBack is a store that is at an earlier revision than it was: it was restored from a backup
+// while replicas run.
+var errWentBack = errors.New("the store is behind what it has told")
+
+// follow applies changes until the connection breaks, or the store has gone back. A member of it
+// that is behind the others for a moment is not taken for that.
+func (x *Index) follow(ctx context.Context) error {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := x.store.Follow(inner, indexed, x.Revision(), func(b Batch) {
+		if inner.Err() != nil {
+			return
+		}
+		if b.Revision >= x.Revision() {
+			x.apply(b)
+			return
+		}
+		_, now, err := x.store.Read(inner, indexed)
+		if err == nil && now < x.Revision() {
+			cancel(errWentBack)
+		}
+	})
+	if errors.Is(context.Cause(inner), errWentBack) {
+		return errWentBack
+	}
+	return err
+}
+
+// forget has the next Load take over nothing: what is in the index may have the revisions of other
+// rows by now.
+func (x *Index) forget() {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	x.anew = true
 }
 
 // apply makes a snapshot with changes.

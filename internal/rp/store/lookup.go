@@ -139,6 +139,29 @@ func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 	return keys
 }
 
+// Identified are the keys of the nodes of a cluster whose identity, the present one or the former
+// one, ends so, whatever the case. No row is unpacked for it.
+func (x *Index) Identified(clusterKey, ending string) []string {
+	var keys []string
+	prefix := clusterKey + "/"
+	ends := func(identity string) bool {
+		at := len(identity) - len(ending)
+		return at >= 0 && strings.EqualFold(identity[at:], ending)
+	}
+	from := item[*entry]{key: prefix}
+	x.snapshot.Load().nodes.AscendGreaterOrEqual(from, func(i item[*entry]) bool {
+		if !strings.HasPrefix(i.key, prefix) {
+			return false
+		}
+		if i.value.nodeAt != 0 &&
+			(ends(i.value.identity.Value()) || ends(i.value.traits.Value().former)) {
+			keys = append(keys, i.key)
+		}
+		return true
+	})
+	return keys
+}
+
 func (x *Index) countStale(clusterKey, facts, tried string) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()

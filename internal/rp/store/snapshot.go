@@ -71,6 +71,7 @@ type draft struct {
 	next    *snapshot
 	change  tally
 	changed []changed
+	anew    bool // merge takes over nothing
 }
 
 type changed struct{ table, key string }
@@ -236,7 +237,7 @@ func (d *draft) putSubscription(p parsed) {
 func (d *draft) merge(page []KV, after, last string) {
 	var events []Event
 	for _, kv := range page {
-		if d.revision(kv.Key) != kv.Revision {
+		if d.anew || d.revision(kv.Key) != kv.Revision {
 			events = append(events, Event{KV: kv})
 		}
 	}
