@@ -69,6 +69,9 @@ func settingsFor(t *testing.T, dataDir string) string {
 			"address": "127.0.0.1:0", "certFile": "c", "keyFile": "k", "clientCAFile": "ca",
 			"clientNames": []string{"arm"},
 		},
+		"blob": map[string]any{
+			"containerURL": "https://account.example/configs", "account": "a", "accountKeyFile": "k",
+		},
 	})
 	path := filepath.Join(t.TempDir(), "settings.json")
 	if err := errors.Join(err, os.WriteFile(path, text, 0o600)); err != nil {
