@@ -49,7 +49,7 @@ docs/provider.md describes the settings.`,
 	root.PersistentFlags().StringVar(&settings, "settings", "/etc/flexnode-rp/settings.json",
 		"JSON `file` with the settings")
 	root.AddCommand(serve(&settings), check(&settings), backup(&settings), restore(&settings),
-		keys(&settings), storage(&settings), &cobra.Command{
+		keys(&settings), storage(&settings), epoch(&settings), &cobra.Command{
 			Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 			Run: func(*cobra.Command, []string) {
 				fmt.Printf("flexnode-rp %s (commit %s, %s)\n", version, commit, runtime.Version())
@@ -121,12 +121,9 @@ says to be usable are revoked, since they may have been used.`,
 			if s.DataDir == "" {
 				return errors.New("cannot restore an etcd outside the process: stop all " +
 					"replicas, use `etcdutl snapshot restore` on its members, then `flexnode-rp " +
-					"store raise-epoch`")
+					"epoch raise`")
 			}
-			if err := store.Restore(args[0], s.DataDir); err != nil {
-				return err
-			}
-			if err := service.MarkRestored(s.DataDir); err != nil {
+			if err := service.Restore(args[0], s.DataDir); err != nil {
 				return err
 			}
 			fmt.Println("restored to", s.DataDir)

@@ -59,12 +59,6 @@ with one, as in the provider's own process, the provider stands still.`, storeDe
 		`Have a store that was full take writes again, after compact and defragment. A store
 that is still full raises its alarm again at the next write. Alarms about damaged
 data are not touched: replace that member, or restore a backup.`, storeDisarm)
-	add("raise-epoch", "Tell an etcd that was restored from a backup that it was",
-		`Tell an etcd outside the provider's process that it was restored from a backup, with
-"etcdutl snapshot restore" on its members, before the first replica starts on it:
-tokens that were usable in the backup may have been used since, and are revoked;
-agents learn that a version which goes backwards is no mistake. "flexnode-rp
-restore" does this itself.`, raiseEpoch)
 	return parent
 }
 
@@ -147,14 +141,6 @@ func storeDefragment(ctx context.Context, out io.Writer, e *store.Etcd) error {
 		}
 		fmt.Fprintf(out, "%s is done: %s, %s less\n", m.Endpoint, mib(m.Size), mib(before-m.Size))
 	})
-}
-
-func raiseEpoch(ctx context.Context, out io.Writer, e *store.Etcd) error {
-	if err := service.RaiseEpoch(ctx, store.New(e)); err != nil {
-		return err
-	}
-	fmt.Fprintln(out, "a new epoch has begun; start the replicas now")
-	return nil
 }
 
 func storeDisarm(ctx context.Context, out io.Writer, e *store.Etcd) error {

@@ -2,8 +2,13 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"log/slog"
+	"os"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -51,17 +56,25 @@ func (w *worker) writeUnreachable(ctx context.Context, cause error) error {
 			return nil
 		}
 		next.Properties.Reachable, next.Probe.Since = false, w.Now().UTC()
-		next.Probe.Unreachable = "The cluster does not answer: " + shorten(cause.Error()) + "."
+		next.Probe.Unreachable = unreachable(cause)
 		return w.Store.Clusters.Put(v, w.key, next)
 	})
 	return err
 }
 
-// shorten bounds a text that is kept.
-func shorten(text string) string {
-	const most = 500
-	if len(text) > most {
-		return text[:most] + "..."
+// unreachable tells the owner of a registration why its cluster does not answer, in words of ours:
+// the error itself, with the operator's files and addresses, is in the log.
+func unreachable(cause error) string {
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.Is(cause, ErrNotBound):
+		return "No kubeconfig is bound to the cluster: its operator adds it to the provider's settings."
+	case apierrors.IsUnauthorized(cause), apierrors.IsForbidden(cause):
+		return "The cluster refuses the provider's credentials or requests."
+	case errors.As(cause, &untrusted):
+		return "The cluster does not answer: its certificate is not trusted."
+	case errors.Is(cause, context.DeadlineExceeded), os.IsTimeout(cause):
+		return "The cluster does not answer in time."
 	}
-	return text
+	return "The cluster does not answer, or there is no access to it; the provider's log tells more."
 }

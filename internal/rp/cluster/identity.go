@@ -36,8 +36,8 @@ func (w *worker) reviewIdentity(
 	return w.deny(ctx, s, csr, a, "", why)
 }
 
-// approveIdentity approves a request of a node's own identity. If a machine has fetched the node's
-// configuration it was for this: its URL is dead then.
+// approveIdentity approves a request of a node's own identity. If a machine may have fetched the
+// node's configuration it was for this: its URL is dead then.
 func (w *worker) approveIdentity(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 	a credential.Application, node store.Row[flexnode.Node],
@@ -53,7 +53,7 @@ func (w *worker) approveIdentity(
 		if err != nil {
 			return err
 		}
-		if row.Value.State == store.Live && row.Value.Delivered > 0 {
+		if row.Value.State == store.Live && w.Credentials.MayBeFetched(row.Value) {
 			if err := w.Credentials.Consume(ctx, key, a, w.owner.Fence()); err != nil {
 				return err
 			}

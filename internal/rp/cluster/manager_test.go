@@ -29,7 +29,7 @@ func joinReplica(
 	r := &replica{memory: memory,
 		world: &world{t: t, audit: w.audit, source: w.source}}
 	r.start(memory, keys)
-	membership := must(store.Join(context.Background(), r.store, name))
+	membership := store.NewMembership(r.store, name)
 	r.manager.Membership = membership
 	r.manager.Log = r.manager.Log.With("replica", name)
 	ctx, cancel := context.WithCancel(context.Background())

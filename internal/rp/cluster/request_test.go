@@ -293,6 +293,26 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 	})
 }
 
+// blobs is a delivery that does not tell how often a configuration was read.
+type blobs struct{ *credential.Handout }
+
+// An identity that joins consumes its URL, also where nobody tells whether it was read.
+func TestAnIdentityConsumesABlob(t *testing.T) {
+	const one = "aaaaaaaa-0000-0000-0000-000000000001"
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.credentials.Delivery = blobs{w.credentials.Delivery.(*credential.Handout)}
+		w.put(factoryID, "edge-1", withIdentity(one))
+		pass(time.Second)
+		if got := c.ask(byIdentity("own", one, "edge-1")); got != "Approved" {
+			t.Errorf("%q", got)
+		}
+		if got := w.credential(factory + "/edge-1").Value; got.State != store.Consumed {
+			t.Errorf("the credential is %s", got.State)
+		}
+	})
+}
+
 // A user whose name is the id of a token is not that token.
 func TestAUserIsNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -226,6 +226,49 @@ func TestABlobOfACredentialThatIsGone(t *testing.T) {
 	}
 }
 
+// A replica that was paused in an upload, and does not own the cluster any more when it goes on,
+// removes the blob of a credential that was used meanwhile.
+func TestABlobOfAFormerOwner(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{false, true} {
+		w, f, _ := withBlobs(t)
+		ctx := t.Context()
+		must(0, w.put(ctx, withToken, true, true))
+		key := w.node().Credential
+		own := func() store.Condition {
+			at := must(w.memory.Commit(ctx, nil, []store.Write{{Key: "/owner", Value: []byte("x")}}))
+			return store.Condition{Key: "/owner", Revision: at}
+		}
+		fence := own()
+		if again {
+			w.work()
+			w.change(func(v *store.View) error {
+				n := must(w.store().Nodes.In(v, nodeKey)).Value
+				must(0, w.rendered(v, &n, n.Revision+1))
+				return w.store().Nodes.Put(v, nodeKey, n)
+			})
+		}
+		f.before = func(string) {
+			f.before = nil
+			own()
+			w.work()
+			a := Application{
+				TokenID: w.credential(key).TokenID, Node: "edge-1", KeyHash: "k", Name: "csr",
+			}
+			must(0, w.service.Consume(ctx, key, a, store.Condition{}))
+		}
+		if _, err := w.service.Step(ctx, key, w.cluster, fence); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("again %v: %v", again, err)
+		}
+		if w.credential(key).State != store.Consumed || len(w.cluster.list()) != 1 {
+			t.Errorf("the credential is %s", w.credential(key).State)
+		}
+		if left := f.paths(); len(left) != 0 {
+			t.Errorf("again %v: left are %v", again, left)
+		}
+	}
+}
+
 // The sweep deletes what has expired and belongs to no credential; others' blobs are left alone.
 func TestSweepOfBlobs(t *testing.T) {
 	t.Parallel()

@@ -27,9 +27,9 @@ func (w worker) provision(ctx context.Context, x subject) error {
 		w.did("Secret made")
 	}
 	err := w.enable(ctx, x)
-	if errors.Is(err, errMoved) {
+	if errors.Is(err, errMoved) || errors.Is(err, store.ErrFenced) {
 		if failed := w.abandon(ctx, x); failed != nil {
-			return failed
+			return errors.Join(err, failed)
 		}
 	}
 	if err == nil {
@@ -97,15 +97,18 @@ func (w worker) enable(ctx context.Context, made subject) error {
 	})
 }
 
-// abandon removes what was made for a credential that others have removed meanwhile: they cannot
-// have seen it.
+// abandon removes what was made for a credential that others have ended meanwhile: they cannot have
+// seen it. The Secret of one that a machine is joining with stays.
 func (w worker) abandon(ctx context.Context, made subject) error {
 	x, err := w.get(ctx, made.key)
-	if err != nil || x.row.Exists() && x.row.Value.TokenID == made.row.Value.TokenID {
+	if err != nil {
 		return err
 	}
-	if !x.row.Exists() {
+	if state := x.row.Value.State; state != store.Pending && state != store.Live {
 		err = w.Delivery.Remove(ctx, made.key)
+	}
+	if x.row.Exists() && x.row.Value.TokenID == made.row.Value.TokenID {
+		return err
 	}
 	if made.row.Value.TokenID != "" && w.tokens != nil {
 		err = errors.Join(err, w.tokens.Remove(ctx, made.row.Value, made.key))
@@ -118,17 +121,26 @@ func (w worker) rerender(ctx context.Context, x subject) error {
 	if x.row.Value.Config == x.node.Value.Assigned {
 		return nil
 	}
-	return w.update(ctx, "bundle rendered again", x.key, func(v *store.View, x subject) error {
+	put := false
+	err := w.update(ctx, "bundle rendered again", x.key, func(v *store.View, x subject) error {
 		c := x.row.Value
 		if !x.row.Exists() || !x.wanted || c.State != store.Live {
+			if put {
+				return errMoved
+			}
 			return nil
 		}
 		was := c.Config
+		put = true
 		if err := w.deliver(v, x.key, &c, x.node.Value); err != nil || c.Config == was {
 			return err
 		}
 		return w.Store.Credentials.Put(v, x.key, c)
 	})
+	if errors.Is(err, errMoved) || errors.Is(err, store.ErrFenced) {
+		return errors.Join(err, w.abandon(ctx, x))
+	}
+	return err
 }
 
 // deliver puts the configuration of a node behind the URL of its credential.

@@ -140,6 +140,13 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 	return nil
 }
 
+// MayBeFetched tells whether a machine may have the configuration of a credential. How often a blob
+// is read nobody tells.
+func (s *Service) MayBeFetched(c store.Credential) bool {
+	_, counted := s.Delivery.(*Handout)
+	return !counted || c.Delivered > 0
+}
+
 // consumeSeen consumes the credential without a token of a node that was seen, and returns its key.
 // One that nobody has fetched yet is for a machine that is still to come, as far as that is known.
 func (s *Service) consumeSeen(v *store.View, n flexnode.Node) (string, error) {
@@ -151,8 +158,7 @@ func (s *Service) consumeSeen(v *store.View, n flexnode.Node) (string, error) {
 		return "", err
 	}
 	c := row.Value
-	_, counted := s.Delivery.(*Handout)
-	if !row.Exists() || c.State != store.Live || c.TokenID != "" || counted && c.Delivered == 0 {
+	if !row.Exists() || c.State != store.Live || c.TokenID != "" || !s.MayBeFetched(c) {
 		return "", nil
 	}
 	now := s.now()

@@ -4,6 +4,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -158,9 +159,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	if err := credentials.AfterRestore(ctx); err != nil {
 		return err
 	}
-	if s.membership, err = store.Join(ctx, s.store, replica); err != nil {
-		return err
-	}
+	s.membership = store.NewMembership(s.store, replica)
 	s.membership.Say = s.say("membership")
 	s.clusters = &cluster.Manager{
 		Store: s.store, Index: s.index, Membership: s.membership, Credentials: credentials,
@@ -207,7 +206,10 @@ func (s *service) delivery(
 
 // load fills the index, and stores what every revision refers to.
 func (s *service) load(ctx context.Context) error {
-	if err := s.api.StoreDefaults(ctx); err != nil {
+	err := s.api.StoreDefaults(ctx)
+	if errors.Is(err, store.ErrFull) { // who needs them writes them
+		s.log.Warn("the defaults are not stored yet", slog.Any("error", err))
+	} else if err != nil {
 		return err
 	}
 	if err := s.index.Load(ctx); err != nil {

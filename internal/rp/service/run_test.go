@@ -198,6 +198,27 @@ func TestEpochAfterARestore(t *testing.T) {
 	}
 }
 
+// A data directory is marked before it can be started; one that is in use is not.
+func TestRestoreMarksFirst(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	marked := func(want bool) {
+		t.Helper()
+		if _, err := os.Lstat(filepath.Join(dir, restoredMark)); (err == nil) != want {
+			t.Errorf("the mark: %v, want %v", err, want)
+		}
+	}
+	if err := Restore(filepath.Join(dir, "no-backup"), dir); err == nil {
+		t.Error("there is no backup, and it was restored")
+	}
+	marked(true)
+	must(0, os.Remove(filepath.Join(dir, restoredMark)))
+	must(0, os.MkdirAll(filepath.Join(dir, "etcd"), 0o700))
+	if err := Restore("backup", dir); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("a directory that is in use: %v", err)
+	}
+	marked(false)
+}
+
 // Old tombstones and operations are deleted, younger ones stay.
 func TestCollectOld(t *testing.T) {
 	s := store.New(store.NewMemory())

@@ -118,10 +118,19 @@ func startEmbedded(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
 	return nil, err
 }
 
+// etcdIn is where the etcd of a data directory is.
+func etcdIn(dir string) string { return filepath.Join(dir, "etcd") }
+
+// Holds tells whether a data directory has a store in it.
+func Holds(dir string) bool {
+	_, err := os.Lstat(etcdIn(dir))
+	return err == nil
+}
+
 // Restore makes a data directory of a snapshot. There must be none yet.
 func Restore(path, dir string) error {
-	into := filepath.Join(dir, "etcd")
-	if _, err := os.Lstat(into); err == nil {
+	into := etcdIn(dir)
+	if Holds(dir) {
 		return fmt.Errorf("cannot restore: %s is there already; move it away first", into)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {

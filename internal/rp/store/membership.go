@@ -43,7 +43,7 @@ type Membership struct {
 
 	store   *Store
 	replica string
-	lease   Lease
+	lease   Lease         // nil until it has joined
 	wake    chan struct{} // something has changed, or is to be tried again
 	changed chan struct{}
 
@@ -59,18 +59,14 @@ type Membership struct {
 // syncedAll is how many tables Run follows.
 const syncedAll = 3
 
-// Join makes a replica a member. Run then claims clusters.
-func Join(ctx context.Context, s *Store, replica string) (*Membership, error) {
-	m := &Membership{
+// NewMembership is a replica that Run makes a member.
+func NewMembership(s *Store, replica string) *Membership {
+	return &Membership{
 		Now: time.Now, store: s, replica: replica,
 		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		members: map[string]bool{}, clusters: map[string]bool{}, owners: map[string]Row[Member]{},
 		owned: map[string]*Ownership{}, leaving: map[string]*Ownership{},
 	}
-	if err := m.enter(ctx); err != nil {
-		return nil, err
-	}
-	return m, nil
 }
 
 // enter makes a lease and the row of the member.
@@ -95,18 +91,21 @@ func (m *Membership) announce(ctx context.Context) error {
 	return err
 }
 
-// Run claims the clusters of which this replica is the first choice, and releases others, until ctx
-// ends; then it releases all and leaves. End ctx when what works under an Ownership has stopped.
+// Run joins the replicas, however long it takes: from then on the clusters of which this replica is
+// the first choice wait for it, so it must be able to work. It claims those, and releases others,
+// until ctx ends; then it releases all and leaves. End ctx when what works under an Ownership has
+// stopped.
 func (m *Membership) Run(ctx context.Context) {
 	var following sync.WaitGroup
 	following.Go(func() { followTable(ctx, m, m.store.Members, m.seeMember) })
 	following.Go(func() { followTable(ctx, m, m.store.Owners, m.seeOwner) })
 	following.Go(func() { followTable(ctx, m, m.store.Clusters, m.seeCluster) })
+	m.join(ctx)
 	for ctx.Err() == nil {
 		select {
 		case <-m.lease.Done():
 			m.loseAll()
-			m.enterAgain(ctx)
+			m.join(ctx)
 			m.poke()
 			continue
 		default:
@@ -122,14 +121,22 @@ func (m *Membership) Run(ctx context.Context) {
 		timer.Stop()
 	}
 	m.loseAll()
-	if err := m.lease.Close(); err != nil {
-		m.say(fmt.Errorf("cannot leave the replicas, they will see it in %v: %w", MemberTTL, err))
-	}
+	m.leave()
 	following.Wait()
 }
 
-// enterAgain joins anew after the lease has ended, however long it takes.
-func (m *Membership) enterAgain(ctx context.Context) {
+// leave gives the lease back, if there is one.
+func (m *Membership) leave() {
+	if m.lease == nil { // it has not joined
+		return
+	}
+	if err := m.lease.Close(); err != nil {
+		m.say(fmt.Errorf("cannot leave the replicas, they will see it in %v: %w", MemberTTL, err))
+	}
+}
+
+// join makes this replica a member, anew after its lease has ended, however long it takes.
+func (m *Membership) join(ctx context.Context) {
 	for ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, memberPatience)
 		err := m.enter(within)

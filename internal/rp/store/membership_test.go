@@ -24,10 +24,7 @@ type replica struct {
 func join(t *testing.T, m *Memory, name string) *replica {
 	t.Helper()
 	its := m.Another()
-	membership, err := Join(t.Context(), New(its), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	membership := NewMembership(New(its), name)
 	r := &replica{Membership: membership, m: its}
 	membership.Say = func(error) { r.wrong.Add(1) }
 	ctx, cancel := context.WithCancel(t.Context())
@@ -258,10 +255,7 @@ func TestMembershipBeginsAmongErrors(t *testing.T) {
 		m := NewMemory()
 		putCluster(t, New(m), "s/g/c")
 		its := m.Another()
-		membership, err := Join(t.Context(), New(its), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		membership := NewMembership(New(its), "a")
 		its.Before(func(c Call) error {
 			if c.Op == "scan" {
 				return errors.New("no leader")

@@ -28,10 +28,7 @@ func TestReplicasOnEtcd(t *testing.T) {
 	defer cancel()
 	running.Go(func() { x.Follow(ctx, func(error) {}) })
 	member := func(name string) (*Membership, context.CancelFunc) {
-		m, err := Join(t.Context(), s, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := NewMembership(s, name)
 		ctx, leave := context.WithCancel(ctx)
 		running.Go(func() { m.Run(ctx) })
 		return m, leave
