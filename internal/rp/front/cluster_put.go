@@ -111,17 +111,21 @@ func sameCluster(a, b flexnode.Cluster) bool {
 func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) error {
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())
 	defer cancel()
-	row, err := a.awaitCluster(wait, r.clusterKey())
+	_, err := a.Store.Clusters.Wait(wait, r.clusterKey(),
+		func(row store.Row[flexnode.Cluster]) bool {
+			return !row.Exists() || !isCreating(row.Value)
+		})
 	if err != nil && wait.Err() == nil {
 		return err
 	}
-	if row, err = a.Store.Clusters.Get(r.Context(), r.clusterKey()); err != nil {
+	row, err := a.Store.Clusters.Get(r.Context(), r.clusterKey())
+	if err != nil {
 		return err
 	}
 	if !row.Exists() {
 		return noCluster(r)
 	}
-	if flexnode.ShownCluster(row.Value).Properties.ProvisioningState == api.Creating {
+	if isCreating(row.Value) {
 		if err := a.accept(w, r, putClusterKind, row.Value.ID, false); err != nil {
 			return err
 		}
@@ -134,31 +138,6 @@ func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) err
 	return nil
 }
 
-// awaitCluster waits until a cluster is not Creating any more, or ctx ends.
-func (a *API) awaitCluster(
-	ctx context.Context, key string,
-) (store.Row[flexnode.Cluster], error) {
-	changed := make(chan struct{}, 1)
-	cancel := a.Index.Subscribe(func(table, changedKey string) {
-		if table != "clusters" || changedKey != key {
-			return
-		}
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	})
-	defer cancel()
-	for {
-		row, err := a.Store.Clusters.Get(ctx, key)
-		if err != nil || !row.Exists() ||
-			flexnode.ShownCluster(row.Value).Properties.ProvisioningState != api.Creating {
-			return row, err
-		}
-		select {
-		case <-ctx.Done():
-			return row, ctx.Err()
-		case <-changed:
-		}
-	}
+func isCreating(c flexnode.Cluster) bool {
+	return flexnode.ShownCluster(c).Properties.ProvisioningState == api.Creating
 }
