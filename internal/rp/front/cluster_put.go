@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -93,17 +94,30 @@ func (a *API) writeCluster(
 	return a.Store.Clusters.Put(v, r.clusterKey(), next)
 }
 
-// wanted is a registration with what its owner wants now.
+// wanted is a registration with what its owner wants now. Nodes are told its id and location, so
+// that these stay as they were written first: another way to write them is no change.
 func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
 	said := c.Properties
-	c.ID, c.Location, c.Tags, c.Properties = id, body.Location, body.Tags, body.Properties
+	if c.ID == "" {
+		c.ID = id
+	}
+	if location := region(body.Location); region(c.Location) != location {
+		c.Location = location
+	}
+	c.Tags, c.Properties = body.Tags, body.Properties
 	c.Properties.ProvisioningState = said.ProvisioningState
 	c.Properties.KubernetesVersion, c.Properties.Reachable = said.KubernetesVersion, said.Reachable
 	return c
 }
 
+// region is the name of an Azure region in the form that Azure uses, without regard to case and
+// blanks.
+func region(location string) string {
+	return strings.ToLower(strings.ReplaceAll(location, " ", ""))
+}
+
 func sameCluster(a, b flexnode.Cluster) bool {
-	return a.ID == b.ID && a.Location == b.Location && a.Properties == b.Properties &&
+	return a.Location == b.Location && a.Properties == b.Properties &&
 		maps.Equal(a.Tags, b.Tags)
 }
 

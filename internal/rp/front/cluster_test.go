@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -222,5 +224,30 @@ func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 	if got := w.do("PUT", clusterURL, `{"location":"westeurope","properties":{}}`); got.StatusCode !=
 		404 {
 		t.Errorf("status %d", got.StatusCode)
+	}
+}
+
+// Another way to write the id or the location of a registration changes nothing: what its nodes
+// are told stays, so that none of them is rendered again.
+func TestRegistrationInOtherCasing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.must(201, "PUT", clusterURL, `{"location":"West Europe","properties":{}}`)
+	before := w.storedCluster()
+	if before.Location != "westeurope" {
+		t.Errorf("location %q", before.Location)
+	}
+	other := strings.Replace(clusterURL, "resourceGroups/Edge", "resourcegroups/EDGE", 1)
+	other = strings.Replace(other, "Factory", "FACTORY", 1)
+	for _, location := range []string{"westeurope", "WestEurope", "west europe"} {
+		w.must(200, "PUT", other, `{"location":"`+location+`","properties":{}}`)
+		if diff := cmp.Diff(before, w.storedCluster()); diff != "" {
+			t.Errorf("%s: %s", location, diff)
+		}
+	}
+	w.must(200, "PUT", other, `{"location":"westeurope","tags":{"a":"b"},"properties":{}}`)
+	if after := w.storedCluster(); after.ID != before.ID || after.Location != before.Location ||
+		after.Tags["a"] != "b" {
+		t.Errorf("%+v", after)
 	}
 }

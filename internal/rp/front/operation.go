@@ -86,7 +86,7 @@ func (a *API) location(r *request) string {
 	if err != nil || row.Value.Location == "" {
 		return "global"
 	}
-	return strings.ToLower(strings.ReplaceAll(row.Value.Location, " ", ""))
+	return region(row.Value.Location)
 }
 
 // operation reads the operation of a request, as it is now. Only who has begun it may know of it,
