@@ -140,7 +140,8 @@ func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) err
 		return noCluster(r)
 	}
 	if isCreating(row.Value) {
-		if err := a.accept(w, r, putClusterKind, row.Value.ID, false); err != nil {
+		target := flexnode.Operation{Target: row.Value.ID, UID: row.Value.UID}
+		if err := a.accept(w, r, putClusterKind, target, false); err != nil {
 			return err
 		}
 	}
