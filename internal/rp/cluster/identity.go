@@ -18,7 +18,7 @@ func (w *worker) reviewIdentity(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 	a credential.Application,
 ) error {
-	node, err := w.Index.Node(w.key + "/" + a.Node)
+	node, err := w.Store.Nodes.Get(ctx, w.key+"/"+a.Node) // the index may know another of its name
 	if err != nil {
 		return err
 	}
@@ -30,6 +30,10 @@ func (w *worker) reviewIdentity(
 	}
 	other, err := w.nodeOf(csr.Spec.Username)
 	if err != nil || other == "" {
+		return err
+	}
+	if node, err = w.Store.Nodes.Get(ctx, w.key+"/"+other); err != nil ||
+		!isNode(node.Value, csr.Spec.Username) {
 		return err
 	}
 	why := fmt.Sprintf("its sender is the identity of the node %s, not of %s", other, a.Node)

@@ -2,9 +2,7 @@ package credential
 
 import (
 	"context"
-	"errors"
 	"strconv"
-	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -31,53 +29,11 @@ func (s *Service) URL(ctx context.Context, key string) (*api.ConfigURL, error) {
 }
 
 // Await waits until a credential is no longer Pending, or ctx ends, and returns its row as it was
-// read last. It follows the row, so that it ends as soon as that changes.
+// read last.
 func (s *Service) Await(
 	ctx context.Context, key string,
 ) (store.Row[store.Credential], error) {
-	name := s.Store.Credentials.Key(key)
-	var last store.Row[store.Credential]
-	for {
-		read, at, err := s.Store.Read(ctx, name)
-		var row store.Row[store.Credential]
-		if err == nil {
-			row, err = s.Store.Credentials.Get(ctx, key)
-		}
-		switch {
-		case err != nil && ctx.Err() != nil && last.Exists():
-			return last, nil
-		case err != nil || row.Value.State != store.Pending:
-			return row, err
-		}
-		last = row
-		if read[name].Revision == row.Revision {
-			err = s.changed(ctx, name, at)
-		}
-		if ctx.Err() != nil {
-			return last, nil
-		}
-		if err != nil && !errors.Is(err, store.ErrCompacted) {
-			store.Pause(ctx, broken)
-		}
-	}
-}
-
-// broken is the pause after a broken connection to the store.
-const broken = 200 * time.Millisecond
-
-// changed returns when a row has changed after a revision, or ctx ends.
-func (s *Service) changed(ctx context.Context, name string, after int64) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	seen := false
-	err := s.Store.Follow(ctx, name, after, func(b store.Batch) {
-		if len(b.Events) > 0 {
-			seen = true
-			cancel()
-		}
+	return s.Store.Credentials.Wait(ctx, key, func(row store.Row[store.Credential]) bool {
+		return row.Value.State != store.Pending
 	})
-	if seen {
-		return nil
-	}
-	return err
 }

@@ -269,3 +269,21 @@ func TestRefreshIsNotReady(t *testing.T) {
 		}
 	})
 }
+
+// A store that is full keeps no machine from its configuration: only the count is not written.
+func TestHandedOutWhileTheStoreIsFull(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, created(w))
+	url := w.url()
+	w.memory.SetQuota(1)
+	for range 2 {
+		if status, text := w.get(url); status != 200 {
+			t.Errorf("%d: %s", status, text)
+		}
+	}
+	w.memory.SetQuota(0)
+	if c := w.credential(w.node().Credential); c.State != store.Live || c.Delivered != 0 {
+		t.Errorf("%+v", c)
+	}
+}

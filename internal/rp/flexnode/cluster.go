@@ -86,6 +86,9 @@ type Operation struct {
 	// "putCluster", "putNode" or "regenerateToken".
 	Target string `json:"target"`
 	Kind   string `json:"kind"`
+	// UID is that of the target, Credential the key of the one that is being made for it.
+	UID        string `json:"uid,omitempty"`
+	Credential string `json:"credential,omitempty"`
 	// State is InProgress, Succeeded or Failed.
 	State   string    `json:"state"`
 	Started time.Time `json:"started"`

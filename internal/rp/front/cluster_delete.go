@@ -2,6 +2,7 @@ package front
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -56,10 +57,7 @@ func (a *API) deleteCluster(w http.ResponseWriter, r *request) error {
 		return nil
 	}
 	if r.flag("dryRun") {
-		found, err := a.count(r.Context(), r.clusterKey())
-		if err != nil {
-			return err
-		}
+		found := a.count(r.clusterKey())
 		found.DryRun, found.Wipe = true, nodes == wipeNodes
 		arm.WriteJSON(w, http.StatusOK, found)
 		return nil
@@ -88,8 +86,10 @@ func (a *API) deleteCluster(w http.ResponseWriter, r *request) error {
 func (a *API) refuseNodes(r *request) (time.Time, error) {
 	since := a.Now().UTC()
 	ahead := []string{a.Store.Clusters.Key(r.clusterKey())}
-	_, err := a.Store.Update(r.Context(), "cluster reserved", ahead, func(v *store.View) error {
+	var at int64 // of the reservation of another
+	written, err := a.Store.Update(r.Context(), "cluster reserved", ahead, func(v *store.View) error {
 		row, err := a.Store.Clusters.In(v, r.clusterKey())
+		at = row.Revision
 		if err != nil || !row.Exists() {
 			return err
 		}
@@ -106,7 +106,7 @@ func (a *API) refuseNodes(r *request) (time.Time, error) {
 	if err != nil {
 		return since, err
 	}
-	found, err := a.count(r.Context(), r.clusterKey())
+	found, err := a.countAt(r.Context(), r.clusterKey(), max(at, written))
 	if err == nil && found.Nodes > 0 {
 		err = arm.Errorf(409, "ClusterHasNodes",
 			"The cluster has %d flexNodeConfigs, %d of which have joined. Delete them first, or "+
@@ -190,23 +190,36 @@ func (a *API) beginDeletion(
 	return a.Store.Clusters.Put(v, row.Key, row.Value)
 }
 
-// count counts the nodes of a cluster in the store.
-func (a *API) count(ctx context.Context, clusterKey string) (counts, error) {
+// count counts the nodes of a cluster in the index.
+func (a *API) count(clusterKey string) counts {
 	var found counts
-	rows, _, err := a.Store.Nodes.List(ctx, clusterKey+"/")
-	if err != nil {
-		return found, err
-	}
-	for _, row := range rows {
+	a.Index.EachNode(clusterKey+"/", func(key string, hasStatus bool) {
 		found.Nodes++
-		status, err := a.Index.Status(row.Key)
-		if err != nil {
-			return found, err
-		}
-		if status.Value.Ready != nil || status.Value.Report.AgentVersion != "" ||
-			!a.Seen.Last(row.Key).IsZero() {
+		if hasStatus || !a.Seen.Last(key).IsZero() {
 			found.Joined++
 		}
+	})
+	return found
+}
+
+// countAt is as count, after the index has all that was written up to a revision.
+func (a *API) countAt(ctx context.Context, clusterKey string, revision int64) (counts, error) {
+	wait, cancel := context.WithTimeout(ctx, a.patience())
+	defer cancel()
+	changed := make(chan struct{}, 1)
+	leave := a.Index.Subscribe(func(string, string) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	defer leave()
+	for a.Index.Revision() < revision {
+		select {
+		case <-wait.Done():
+			return counts{}, fmt.Errorf("the index is behind the store: %w", wait.Err())
+		case <-changed:
+		}
 	}
-	return found, nil
+	return a.count(clusterKey), nil
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -94,18 +95,31 @@ func (a *API) writeCluster(
 	return a.Store.Clusters.Put(v, r.clusterKey(), next)
 }
 
-// wanted is a registration with what its owner wants now.
+// wanted is a registration with what its owner wants now. Nodes are told its id and location, so
+// that these stay as they were written first: another way to write them is no change.
 func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
 	said := c.Properties
-	c.ID, c.Location, c.Tags, c.Properties = id, body.Location, body.Tags, body.Properties
+	if c.ID == "" {
+		c.ID = id
+	}
+	if location := region(body.Location); region(c.Location) != location {
+		c.Location = location
+	}
+	c.Tags, c.Properties = body.Tags, body.Properties
 	c.Properties.ProvisioningState = said.ProvisioningState
 	c.Properties.KubernetesVersion, c.Properties.Reachable = said.KubernetesVersion, said.Reachable
 	c.Properties.Message = "" // which is not stored
 	return c
 }
 
+// region is the name of an Azure region in the form that Azure uses, without regard to case and
+// blanks.
+func region(location string) string {
+	return strings.ToLower(strings.ReplaceAll(location, " ", ""))
+}
+
 func sameCluster(a, b flexnode.Cluster) bool {
-	return a.ID == b.ID && a.Location == b.Location && a.Properties == b.Properties &&
+	return a.Location == b.Location && a.Properties == b.Properties &&
 		maps.Equal(a.Tags, b.Tags)
 }
 
@@ -113,7 +127,11 @@ func sameCluster(a, b flexnode.Cluster) bool {
 func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) error {
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())
 	defer cancel()
-	if _, err := a.awaitCluster(wait, r.clusterKey()); err != nil && wait.Err() == nil {
+	_, err := a.Store.Clusters.Wait(wait, r.clusterKey(),
+		func(row store.Row[flexnode.Cluster]) bool {
+			return !row.Exists() || !isCreating(row.Value)
+		})
+	if err != nil && wait.Err() == nil {
 		return err
 	}
 	row, err := a.Store.Clusters.Get(r.Context(), r.clusterKey())
@@ -123,8 +141,9 @@ func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) err
 	if !row.Exists() {
 		return noCluster(r)
 	}
-	if flexnode.ShownCluster(row.Value).Properties.ProvisioningState == api.Creating {
-		if err := a.accept(w, r, putClusterKind, row.Value.ID, false); err != nil {
+	if isCreating(row.Value) {
+		target := flexnode.Operation{Target: row.Value.ID, UID: row.Value.UID}
+		if err := a.accept(w, r, putClusterKind, target, false); err != nil {
 			return err
 		}
 	}
@@ -136,31 +155,6 @@ func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) err
 	return nil
 }
 
-// awaitCluster waits until a cluster is not Creating any more, or ctx ends.
-func (a *API) awaitCluster(
-	ctx context.Context, key string,
-) (store.Row[flexnode.Cluster], error) {
-	changed := make(chan struct{}, 1)
-	cancel := a.Index.Subscribe(func(table, changedKey string) {
-		if table != "clusters" || changedKey != key {
-			return
-		}
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	})
-	defer cancel()
-	for {
-		row, err := a.Store.Clusters.Get(ctx, key)
-		if err != nil || !row.Exists() ||
-			flexnode.ShownCluster(row.Value).Properties.ProvisioningState != api.Creating {
-			return row, err
-		}
-		select {
-		case <-ctx.Done():
-			return row, ctx.Err()
-		case <-changed:
-		}
-	}
+func isCreating(c flexnode.Cluster) bool {
+	return flexnode.ShownCluster(c).Properties.ProvisioningState == api.Creating
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -152,6 +154,7 @@ func TestDeleteCluster(t *testing.T) {
 	w.must(201, "PUT", nodeURL("c"), withToken)
 	w.must(400, "DELETE", clusterURL+"&nodes=burn", "")
 
+	w.caughtUp() // the counts are the index's
 	before := must(w.memory.Health(t.Context())).Revision
 	_, text = w.must(200, "DELETE", clusterURL+"&nodes=wipe&dryRun=true", "")
 	var found counts
@@ -228,13 +231,16 @@ func (w *world) checkLeaving(status, result string) {
 // acknowledged and then lost (M1).
 func TestNodeIsMadeWhileItsClusterIsDeleted(t *testing.T) {
 	t.Parallel()
-	for _, op := range []string{"read", "scan", "commit"} {
+	for _, op := range []string{"read", "commit", "counted"} {
 		w := newWorld(t)
 		w.register("")
 		status := 0
-		w.during(op, func() {
-			status = w.do("PUT", nodeURL("n"), `{"properties":{}}`).StatusCode
-		})
+		put := func() { status = w.do("PUT", nodeURL("n"), `{"properties":{}}`).StatusCode }
+		if op == "counted" { // between the commits that reserve the cluster and that mark it
+			w.during("commit", func() { w.afterCommit(put) })
+		} else {
+			w.during(op, put)
+		}
 		got := w.do("DELETE", clusterURL, "").StatusCode
 		switch {
 		case status == 201 && got == 409 && w.storedCluster().Deletion == nil:
@@ -256,5 +262,30 @@ func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 		`{"location":"westeurope","properties":{}}`); got.StatusCode !=
 		404 {
 		t.Errorf("status %d", got.StatusCode)
+	}
+}
+
+// Another way to write the id or the location of a registration changes nothing: what its nodes
+// are told stays, so that none of them is rendered again.
+func TestRegistrationInOtherCasing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.must(201, "PUT", clusterURL, `{"location":"West Europe","properties":{}}`)
+	before := w.storedCluster()
+	if before.Location != "westeurope" {
+		t.Errorf("location %q", before.Location)
+	}
+	other := strings.Replace(clusterURL, "resourceGroups/Edge", "resourcegroups/EDGE", 1)
+	other = strings.Replace(other, "Factory", "FACTORY", 1)
+	for _, location := range []string{"westeurope", "WestEurope", "west europe"} {
+		w.must(200, "PUT", other, `{"location":"`+location+`","properties":{}}`)
+		if diff := cmp.Diff(before, w.storedCluster()); diff != "" {
+			t.Errorf("%s: %s", location, diff)
+		}
+	}
+	w.must(200, "PUT", other, `{"location":"westeurope","tags":{"a":"b"},"properties":{}}`)
+	if after := w.storedCluster(); after.ID != before.ID || after.Location != before.Location ||
+		after.Tags["a"] != "b" {
+		t.Errorf("%+v", after)
 	}
 }

@@ -26,7 +26,7 @@ var nameRules = []nameRule{
 	{"node", isNode, "InvalidResourceName",
 		"The node name '%s' is invalid: in lower case it must be the name of a Kubernetes node " +
 			"(DNS-1123: letters, digits, '-' and '.', at most 253)."},
-	{"operation", isGUID, "InvalidOperationId", "The operation id '%s' is malformed or invalid."},
+	{"operation", isOperation, "InvalidOperationId", "The operation id '%s' is malformed or invalid."},
 }
 
 // checkNames checks the variable segments of the path. It is on the way of every poll, so it uses

@@ -3,7 +3,6 @@ package front
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -72,18 +71,12 @@ func (a *API) awaitRevoked(ctx context.Context, key string) (bool, error) {
 	}
 	wait, cancel := context.WithTimeout(ctx, a.patience())
 	defer cancel()
-	for {
-		row, err := a.Store.Credentials.Get(ctx, key)
-		if err != nil || !row.Exists() || row.Value.TokenID == "" {
-			return err == nil, err
-		}
-		select {
-		case <-wait.Done():
-			return false, nil
-		case <-time.After(revokedAgain):
-		}
+	gone := func(row store.Row[store.Credential]) bool {
+		return !row.Exists() || row.Value.TokenID == ""
 	}
+	row, err := a.Store.Credentials.Wait(wait, key, gone)
+	if err != nil && wait.Err() != nil && ctx.Err() == nil {
+		return false, nil
+	}
+	return err == nil && gone(row), err
 }
-
-// revokedAgain is how long awaitRevoked waits before it reads again.
-const revokedAgain = 50 * time.Millisecond

@@ -38,6 +38,9 @@ func (a *API) getNode(w http.ResponseWriter, r *request) error {
 	if !node.Exists() || !named(uid, node.Value.UID) {
 		return a.notFound(r, uid)
 	}
+	if err := a.mayHave(r, node.Value); err != nil {
+		return err
+	}
 	if condition != "" && listed(condition, node.Value.ETag()) { // the index is behind
 		return unchanged(w, node.Value.ETag())
 	}
@@ -130,27 +133,47 @@ func (a *API) reachable(clusterKey string) bool {
 	return err == nil && row.Value.Properties.Reachable
 }
 
-// ownNode tells whether a request is of a node about itself, or of one that was deleted.
+// ownNode tells whether a request is of a node about itself, as far as the index knows; the row that
+// is answered with is compared again (mayHave).
 func (a *API) ownNode(r *request) (bool, error) {
 	uid, err := r.uid()
 	if err != nil {
 		return false, err
 	}
 	poll, ok := a.Index.Poll(r.nodeKey())
-	if !ok { // the index may be behind
-		row, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
-		if err != nil {
-			return false, err
-		}
-		n := row.Value
-		poll, ok = store.Poll{UID: n.UID, Identity: n.Identity, Former: n.Former}, row.Exists()
+	r.node = ok && named(uid, poll.UID) && (r.caller.is(poll.Identity) || r.caller.is(poll.Former))
+	r.own = r.node
+	return r.own, nil
+}
+
+// ownStoredNode is as ownNode by the store, for who would be refused otherwise: the index may be
+// behind, and does not know the nodes that were deleted.
+func (a *API) ownStoredNode(r *request) (bool, error) {
+	uid, err := r.uid()
+	if err != nil {
+		return false, err
 	}
-	if ok && named(uid, poll.UID) {
-		r.node = r.caller.is(poll.Identity) || r.caller.is(poll.Former)
-		return r.node, nil
+	row, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
+	if err != nil {
+		return false, err
+	}
+	n := row.Value
+	if row.Exists() && named(uid, n.UID) {
+		r.node = r.caller.is(n.Identity) || r.caller.is(n.Former)
+		r.own = r.node
+		return r.own, nil
 	}
 	stone, ok, err := a.tombstone(r.Context(), r.nodeKey(), uid)
-	return ok && (r.caller.is(stone.Identity) || r.caller.is(stone.Former)), err
+	r.own = ok && (r.caller.is(stone.Identity) || r.caller.is(stone.Former))
+	return r.own, err
+}
+
+// mayHave is an error if a caller that was let in as a node is not the one whose row was read.
+func (a *API) mayHave(r *request, n flexnode.Node) error {
+	if !r.own || r.caller.is(n.Identity) || r.caller.is(n.Former) {
+		return nil
+	}
+	return a.askRole(r)
 }
 
 // heard takes down that a node has polled or reported. If something is waiting for that, it is told

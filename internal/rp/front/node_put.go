@@ -242,7 +242,8 @@ func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
 	}
 	state := shown.Properties.ProvisioningState
 	if state == api.Creating || state == api.Updating {
-		if err := p.api.accept(w, p.r, putNodeKind, p.node.ID, false); err != nil {
+		target := flexnode.Operation{Target: p.node.ID, UID: p.node.UID}
+		if err := p.api.accept(w, p.r, putNodeKind, target, false); err != nil {
 			return err
 		}
 	}

@@ -8,16 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// What an operation does (flexnode.Operation.Kind). Only that of a deletion is written by the
-// cluster's reconciler; how far the others are is seen from their targets.
+// What an operation does (flexnode.Operation.Kind). Only that of a deletion is a row, which the
+// cluster's reconciler writes; how far the others are is seen from their targets.
 const (
 	putNodeKind       = "putNode"
 	regenerateKind    = "regenerateToken"
@@ -40,20 +37,16 @@ type operationStatus struct {
 	Error           *arm.Error `json:"error,omitempty"`
 }
 
-// accept writes down an operation that goes on after the answer, and tells the caller where to ask
-// about it.
+// accept tells the caller where to ask about what goes on after the answer. Nothing is written for
+// it: the id tells what it is about, and how far that is its target tells.
 func (a *API) accept(
-	w http.ResponseWriter, r *request, kind, target string, location bool,
+	w http.ResponseWriter, r *request, kind string, target flexnode.Operation, location bool,
 ) error {
-	key := r.subscriptionKey() + "/" + uuid.NewString()
-	_, err := a.Store.Update(r.Context(), "operation written", nil, func(v *store.View) error {
-		return a.Store.Operations.Set(v, key, flexnode.Operation{
-			Target: target, Kind: kind, State: inProgress, Started: a.Now().UTC(),
-			By: r.caller.ObjectID,
-		})
-	})
+	target.Kind, target.State, target.By = kind, inProgress, r.caller.ObjectID
+	target.Started = a.Now().UTC().Truncate(time.Second)
+	id, err := operationID(a.Keys, r.subscriptionKey(), target)
 	if err == nil {
-		a.pointTo(w, r, key, location)
+		a.pointTo(w, r, r.subscriptionKey()+"/"+id, location)
 	}
 	return err
 }
@@ -89,23 +82,21 @@ func (a *API) location(r *request) string {
 	if err != nil || row.Value.Location == "" {
 		return "global"
 	}
-	return strings.ToLower(strings.ReplaceAll(row.Value.Location, " ", ""))
+	return region(row.Value.Location)
 }
 
 // operation reads the operation of a request, as it is now. Only who has begun it may know of it,
 // and who may read what it is about.
 func (a *API) operation(r *request) (flexnode.Operation, error) {
-	key := r.subscriptionKey() + "/" + strings.ToLower(r.names["operation"])
-	row, err := a.Store.Operations.Get(r.Context(), key)
-	if err != nil {
-		return row.Value, err
-	}
 	unknown := arm.Errorf(404, "OperationNotFound", "The operation '%s' was not found.",
 		shorten(r.names["operation"]))
-	if !row.Exists() {
-		return row.Value, unknown
+	o, there, err := a.findOperation(r)
+	if err != nil {
+		return o, err
 	}
-	o := row.Value
+	if !there {
+		return o, unknown
+	}
 	if !r.caller.Trusted && (o.By == "" || o.By != r.caller.ObjectID) {
 		may, err := a.Authorizer.Allowed(r.Context(), r.caller, readOf(o.Target), o.Target)
 		if err != nil {
@@ -120,6 +111,20 @@ func (a *API) operation(r *request) (flexnode.Operation, error) {
 	}
 	return a.progress(r.Context(), o)
 }
+
+// findOperation is the operation that an id names: what is in the id, or the row of a deletion.
+func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
+	id := strings.ToLower(r.names["operation"])
+	if isGUID(id) {
+		row, err := a.Store.Operations.Get(r.Context(), r.subscriptionKey()+"/"+id)
+		return row.Value, row.Exists(), err
+	}
+	o, ok := readOperationID(a.Keys, r.subscriptionKey(), id)
+	return o, ok && a.Now().Before(o.Started.Add(operationAge)), nil
+}
+
+// operationAge is how long an operation can be asked about.
+const operationAge = 7 * 24 * time.Hour
 
 // readOf is the permission to read a resource.
 func readOf(id string) string {
@@ -161,14 +166,14 @@ func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string
 	}
 	if o.Kind == putClusterKind {
 		row, err := a.Store.Clusters.Get(ctx, key)
-		if err != nil || !row.Exists() {
+		if err != nil || !row.Exists() || row.Value.UID != o.UID {
 			return "", "", err
 		}
 		shown := flexnode.ShownCluster(row.Value).Properties
 		return shown.ProvisioningState, shown.Message, nil
 	}
 	row, err := a.Store.Nodes.Get(ctx, key)
-	if err != nil || !row.Exists() {
+	if err != nil || !row.Exists() || row.Value.UID != o.UID {
 		return "", "", err
 	}
 	shown := flexnode.Shown(row.Value, nil, nil, nil)
@@ -235,12 +240,12 @@ func (a *API) getOperationResult(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// answerRegenerated answers with the URL that regenerateToken was asked for. To who has not begun
-// the operation it is no different from listConfigUrl.
+// answerRegenerated answers with the URL that regenerateToken has made, and no other. The answer is
+// a secret, whoever has begun the operation: the caller must be allowed to read it now.
 func (a *API) answerRegenerated(
 	w http.ResponseWriter, r *request, o flexnode.Operation,
 ) error {
-	if !r.caller.Trusted && o.By != r.caller.ObjectID {
+	if !r.caller.Trusted {
 		action := api.ResourceType + "/listConfigUrl/action"
 		may, err := a.Authorizer.Allowed(r.Context(), r.caller, action, o.Target)
 		if err != nil {
@@ -249,11 +254,16 @@ func (a *API) answerRegenerated(
 		if !may {
 			return r.forbidden(o.Target)
 		}
+	} else if o.By != r.caller.ObjectID {
+		return r.forbidden(o.Target)
 	}
 	key, _ := keyOf(o.Target)
 	node, err := a.Store.Nodes.Get(r.Context(), key)
 	if err != nil {
 		return err
+	}
+	if node.Value.UID != o.UID || node.Value.Credential != o.Credential {
+		node.Value.Credential = "" // it was replaced
 	}
 	return a.answerLiveURL(w, r, node.Value)
 }

@@ -35,6 +35,9 @@ func (a *API) reportStatus(w http.ResponseWriter, r *request) error {
 		if err != nil || !named(uid, node.Value.UID) {
 			return err
 		}
+		if err := a.mayHave(r, node.Value); err != nil {
+			return err
+		}
 		if status.Exists() && reflect.DeepEqual(status.Value.Report, report) {
 			return nil
 		}

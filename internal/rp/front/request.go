@@ -25,12 +25,13 @@ type request struct {
 	body  []byte
 	// caller is who asks, once it is known.
 	caller Caller
-	// node tells that the caller is the node that the request is about, now or formerly.
-	node bool
-	id   string // x-ms-request-id
-	key  string // nodeKey, once it was asked for
-	// before and after are what the audit log tells of a change: versions.
-	before, after string
+	// node tells that the caller is the node that the request is about, now or formerly, own that
+	// it was let in as that, or as one that was deleted, without a role.
+	node, own bool
+	id        string // x-ms-request-id
+	key       string // nodeKey, once it was asked for
+	// before and after are what the audit log tells of a change: versions. detail tells more of it.
+	before, after, detail string
 }
 
 // subscriptionKey is how the request's subscription is stored.

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -138,6 +139,19 @@ func (a *API) authorize(r *request) error {
 			return err
 		}
 	}
+	refused := a.askRole(r)
+	if !r.route.own || !isForbidden(refused) {
+		return refused
+	}
+	own, err := a.ownStoredNode(r)
+	if own || err != nil {
+		return err
+	}
+	return refused
+}
+
+// askRole is an error unless the caller has a role for what it asks.
+func (a *API) askRole(r *request) error {
 	allowed, err := a.Authorizer.Allowed(r.Context(), r.caller, r.route.permission, r.scope())
 	if err != nil {
 		return fmt.Errorf("cannot tell whether the caller is authorized: %w", err)
@@ -146,6 +160,11 @@ func (a *API) authorize(r *request) error {
 		return r.forbidden(r.scope())
 	}
 	return nil
+}
+
+func isForbidden(err error) bool {
+	e, ok := errors.AsType[*arm.Error](err)
+	return ok && e.Status == http.StatusForbidden
 }
 
 // forbidden is the answer to a caller that has no role for what it asks.

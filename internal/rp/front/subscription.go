@@ -114,15 +114,14 @@ func (a *API) checkSubscription(r *request) error {
 	if r.names["subscription"] == "" || r.route.kind == "" {
 		return nil
 	}
-	state := a.Index.Subscription(r.subscriptionKey())
-	if state == "" { // the index may be behind
-		row, err := a.Store.Subscriptions.Get(r.Context(), r.subscriptionKey())
-		if err != nil {
-			return err
-		}
-		state = row.Value.State
+	if r.allowedIn(a.Index.Subscription(r.subscriptionKey())) == nil {
+		return nil
 	}
-	return r.allowedIn(state)
+	row, err := a.Store.Subscriptions.Get(r.Context(), r.subscriptionKey()) // the index may be behind
+	if err != nil {
+		return err
+	}
+	return r.allowedIn(row.Value.State)
 }
 
 // allowedIn is an error if the request may not be made in a subscription in a state.

@@ -35,7 +35,8 @@ func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
 	if url != nil {
 		return answerURL(w, node, url)
 	}
-	if err := a.accept(w, r, regenerateKind, node.ID, true); err != nil {
+	target := flexnode.Operation{Target: node.ID, UID: node.UID, Credential: node.Credential}
+	if err := a.accept(w, r, regenerateKind, target, true); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusAccepted)

@@ -90,6 +90,21 @@ func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bo
 	return rows, more, nil
 }
 
+// EachNode calls see with the key of each node whose key begins with a prefix, and whether anything
+// is said of it. Nothing is unpacked.
+func (x *Index) EachNode(prefix string, see func(key string, hasStatus bool)) {
+	from := item[*entry]{key: prefix}
+	x.snapshot.Load().nodes.AscendGreaterOrEqual(from, func(i item[*entry]) bool {
+		if !strings.HasPrefix(i.key, prefix) {
+			return false
+		}
+		if i.value.nodeAt != 0 {
+			see(i.key, i.value.statusAt != 0)
+		}
+		return true
+	})
+}
+
 // Clusters is as Nodes for clusters.
 func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluster], bool, error) {
 	var rows []Row[flexnode.Cluster]

@@ -46,6 +46,8 @@ type Store struct {
 	Owners  Table[Member]
 	// Meta has what concerns all of the store, by name.
 	Meta Table[json.RawMessage]
+
+	waits waits
 }
 
 // Where the rows are. Those of the release before were below /flexnode/v1/.
