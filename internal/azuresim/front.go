@@ -128,6 +128,10 @@ func (c *call) permission() {
 	}
 	if c.id.Parent != "" {
 		c.scope = c.id.Parent
+	} else if strings.EqualFold(c.id.Namespace, "Microsoft.Authorization") &&
+		c.id.Subscription != "" { // of a subscription or resource group
+		at := strings.LastIndex(strings.ToLower(c.scope), "/providers/")
+		c.scope = c.scope[:at]
 	}
 	c.action = kind + "/" + verb
 }
@@ -169,6 +173,7 @@ func (s *Sim) dispatch(w http.ResponseWriter, c call) *arm.Error {
 		"microsoft.hybridcompute/machines":                s.machines,
 		"microsoft.authorization/roleassignments":         s.roleAssignments,
 		"microsoft.authorization/roledefinitions":         s.roleDefinitions,
+		"microsoft.authorization/denyassignments":         s.denyAssignments,
 		"microsoft.authorization/permissions":             s.permissions,
 		"microsoft.containerservice/managedclusters":      s.clusters,
 		"microsoft.containerservice/locations/operations": s.operation,
@@ -321,7 +326,7 @@ func resourceGroup(id string) map[string]any {
 func (s *Sim) provider(w http.ResponseWriter, c call) *arm.Error {
 	types := map[string][]string{
 		"microsoft.containerservice": {"managedClusters"}, "microsoft.hybridcompute": {"machines"},
-		"microsoft.authorization": {"roleAssignments", "roleDefinitions"},
+		"microsoft.authorization": {"roleAssignments", "roleDefinitions", "denyAssignments"},
 	}[strings.ToLower(c.id.Namespace)]
 	if types == nil {
 		return arm.Errorf(404, "InvalidResourceNamespace",

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -389,4 +390,34 @@ func TestFlaws(t *testing.T) {
 	if a := readCSR(good()); a.Flaw != "" || a.Node != "n" || a.TokenID != "abcdef" {
 		t.Errorf("a good one: %+v", a)
 	}
+}
+
+// While the index is behind, a machine that was a node of that name gets no certificate, and the
+// one that is the node does.
+func TestIdentitiesWhileTheIndexIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		one, two := "aaaaaaaa-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000002"
+		w.put(factoryID, "edge-1", withIdentity(one))
+		pass(time.Second)
+		memory := w.store.Backend.(*store.Memory)
+		memory.Before(func(call store.Call) error {
+			if (call.Op == "changes" || call.Op == "follow") &&
+				strings.Contains(call.Keys[0], "/i/") {
+				return errors.New("broken")
+			}
+			return nil
+		})
+		defer memory.Before(nil)
+		w.change(func(v *store.View) error {
+			return w.credentials.RemoveNode(v, factory+"/edge-1", true, time.Now())
+		})
+		w.put(factoryID, "edge-1", withIdentity(two))
+		if got := c.ask(byIdentity("former", one, "edge-1")); got != "" {
+			t.Errorf("the former machine: %q", got)
+		}
+		if got := c.ask(byIdentity("present", two, "edge-1")); got != "Approved" {
+			t.Errorf("the present machine: %q", got)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -51,6 +52,9 @@ type API struct {
 	once     sync.Once
 	defaults []byte   // layer, once it was asked for
 	heardOf  sync.Map // of node key: when heard has told of it
+
+	strangers     sync.Map // of tenant and object id: *rate.Limiter of refusals
+	strangerCount atomic.Int64
 }
 
 // Liveness is when the agents of nodes were last heard of, by the keys of the nodes.

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,4 +60,18 @@ func TestDeleteDoesNotListNodes(t *testing.T) {
 	w.register("")
 	w.during("scan", func() { w.clock.pass(time.Minute) })
 	w.must(202, "DELETE", clusterURL, "")
+}
+
+// Who has no role costs the store next to nothing, whatever names he makes up.
+func TestStrangersDoNotWorkTheStore(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	who := i.app(t, w, clientB)
+	reads := w.memory.Reads()
+	for n := range 100 {
+		w.must(403, "GET", nodeURL("made-up-"+strconv.Itoa(n)), "", who)
+	}
+	if got := w.memory.Reads() - reads; got > 30 {
+		t.Errorf("100 refused requests have read the store %d times", got)
+	}
 }

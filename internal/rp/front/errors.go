@@ -39,7 +39,11 @@ func (a *API) fail(w *response, r *request, err error) {
 	}
 	e := a.told(r, err)
 	if e.Status == 503 || e.Status == 429 {
-		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+		after := retryAfter
+		if t, ok := errors.AsType[*throttled](err); ok {
+			after = max(1, int(t.after.Seconds()))
+		}
+		w.Header().Set("Retry-After", strconv.Itoa(after))
 	}
 	e.Write(w)
 }

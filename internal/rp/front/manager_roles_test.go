@@ -2,7 +2,12 @@ package front
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +29,19 @@ const (
 func TestManagerRoles(t *testing.T) {
 	t.Parallel()
 	sim := &azuresim.Sim{}
-	server := httptest.NewTLSServer(sim)
+	var asked, throttled atomic.Int64
+	server := httptest.NewTLSServer(http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/roleAssignments") {
+				asked.Add(1)
+				if after := throttled.Load(); after > 0 {
+					w.Header().Set("Retry-After", strconv.FormatInt(after, 10))
+					w.WriteHeader(http.StatusTooManyRequests)
+					return
+				}
+			}
+			sim.ServeHTTP(w, r)
+		}))
 	t.Cleanup(server.Close)
 	sim.Load(azuresim.World{
 		TenantID: tenant, Subscriptions: []azuresim.Subscription{{ID: subscription}},
@@ -36,6 +53,13 @@ func TestManagerRoles(t *testing.T) {
 		Assignments: []azuresim.Assignment{
 			{Scope: "/subscriptions/" + subscription, RoleID: reader, PrincipalID: "provider"},
 			{Scope: cluster, RoleID: contributor, PrincipalID: "contributor"},
+			{Scope: "/", RoleID: contributor, PrincipalID: "global"},
+			{Scope: cluster, RoleID: contributor, PrincipalID: "denied"},
+		},
+		Denials: []azuresim.Denial{
+			{Name: "a", Scope: cluster, Actions: []string{"*/write"}, PrincipalIDs: []string{"denied"}},
+			{Name: "b", Scope: cluster, Actions: []string{"*/delete"}, PrincipalIDs: []string{everyone},
+				Except: []string{"global"}},
 		},
 	})
 	options := policy.ClientOptions{Transport: server.Client(), Cloud: cloud.Configuration{
@@ -70,5 +94,36 @@ func TestManagerRoles(t *testing.T) {
 	now = now.Add(remembered)
 	if allowed("contributor", write) {
 		t.Error("a role that was taken away works on")
+	}
+	const remove = "Microsoft.ContainerService/managedClusters/flexNodeConfig/delete"
+	if !allowed("global", write) || !allowed("global", remove) || allowed("denied", write) ||
+		allowed("denied", remove) || !allowed("denied", strings.Replace(write, "write", "read", 1)) {
+		t.Error("assignments above the subscription, or deny assignments, are not heeded")
+	}
+	// Whatever a caller asks about, Resource Manager is asked once.
+	before := asked.Load()
+	var running sync.WaitGroup
+	for n := range 100 {
+		running.Go(func() {
+			scope := cluster + "/flexNodeConfig/n" + strconv.Itoa(n)
+			if must(roles.Allowed(context.Background(), Caller{ObjectID: "stranger"}, write, scope)) {
+				t.Error("a stranger is allowed")
+			}
+		})
+	}
+	running.Wait()
+	if got := asked.Load() - before; got != 1 {
+		t.Errorf("it was asked %d times", got)
+	}
+	throttled.Store(40)
+	before = asked.Load()
+	for range 3 {
+		_, err := roles.Allowed(context.Background(), Caller{ObjectID: "late"}, write, cluster)
+		if err == nil || !strings.Contains(err.Error(), "TooManyRequests") {
+			t.Errorf("throttled: %v", err)
+		}
+	}
+	if got := asked.Load() - before; got != 1 {
+		t.Errorf("it was asked %d times while it throttles", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/time/rate"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
@@ -143,11 +144,35 @@ func (a *API) authorize(r *request) error {
 	if !r.route.own || !isForbidden(refused) {
 		return refused
 	}
+	// Anybody with a token of the tenant comes here: who is refused often costs the store nothing.
+	stranger := a.stranger(r.caller)
+	if stranger.Tokens() < 1 {
+		return refused
+	}
 	own, err := a.ownStoredNode(r)
 	if own || err != nil {
 		return err
 	}
+	stranger.Allow()
 	return refused
+}
+
+// How often the store is asked about a caller that turns out to be no node.
+const (
+	refusals     = 10
+	refusalAgain = time.Second
+	// maxStrangers bounds how many callers are remembered.
+	maxStrangers = 10_000
+)
+
+func (a *API) stranger(c Caller) *rate.Limiter {
+	key := c.TenantID + "/" + c.ObjectID
+	limiter, known := a.strangers.LoadOrStore(key, rate.NewLimiter(rate.Every(refusalAgain), refusals))
+	if !known && a.strangerCount.Add(1) > maxStrangers {
+		a.strangers.Clear()
+		a.strangerCount.Store(0)
+	}
+	return limiter.(*rate.Limiter)
 }
 
 // askRole is an error unless the caller has a role for what it asks.
