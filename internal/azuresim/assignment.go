@@ -230,7 +230,7 @@ func (s *Sim) denyAssignments(w http.ResponseWriter, c call) *arm.Error {
 	defer s.mu.Unlock()
 	var items []any
 	for _, d := range s.world.Denials {
-		if !arm.Within(c.scope, d.Scope) && !within(d.Scope, c.scope) ||
+		if !arm.Within(c.scope, d.Scope) && !arm.Within(d.Scope, c.scope) ||
 			principal != "" && !slices.Contains(d.PrincipalIDs, principal) {
 			continue
 		}

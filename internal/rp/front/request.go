@@ -30,8 +30,8 @@ type request struct {
 	node, own bool
 	id        string // x-ms-request-id
 	key       string // nodeKey, once it was asked for
-	// before and after are what the audit log tells of a change: versions. detail tells more of it.
-	before, after, detail string
+	// before and after are what the audit log tells of a change: versions.
+	before, after string
 }
 
 // subscriptionKey is how the request's subscription is stored.

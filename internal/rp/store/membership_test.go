@@ -356,6 +356,7 @@ func TestStrayClaim(t *testing.T) {
 		s := New(m)
 		a := join(t, m, "a")
 		b := join(t, m, "b")
+		synctest.Wait() // until both have joined
 		cluster := chosen("b")
 		update(t, s, func(v *View) error {
 			return s.Owners.Lease(v, cluster, Member{"a", a.lease.ID()}, a.lease)
