@@ -24,7 +24,7 @@ lint:
 	@test -z "$$(gofmt -l api cmd docs internal lab packaging test | tee /dev/stderr)" || \
 		{ echo "run gofmt -w on the files above"; exit 1; }
 	$(GO) vet ./...
-	$(GO) vet -tags azurite ./internal/rp
+	$(GO) vet -tags azurite ./internal/rp/credential
 	$(GO) tool staticcheck ./...
 
 race:
@@ -37,7 +37,7 @@ coverage: ## Statement coverage of the agent by unit tests and stories; at least
 	./test/coverage
 
 golden: ## Rewrite golden files and generated documents; review the diff
-	$(GO) test ./internal/rp -run TestBundles -update
+	$(GO) test ./internal/rp/flexnode -run TestBundles -update
 	$(GO) test ./internal/node ./internal/config -update
 
 openapi: ## Rewrite docs/api/openapi.json from api/typespec

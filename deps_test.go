@@ -9,8 +9,8 @@ import (
 
 const module = "github.com/Azure/AKSFlexNode/"
 
-// rules hold the arrows of ARCHITECTURE.md: which packages of ours a room may import, and which parts of
-// the standard library it may not.
+// rules hold the arrows of ARCHITECTURE.md: which packages of ours a room may import, and which
+// parts of the standard library it may not.
 var rules = []struct {
 	room   string
 	allows []string // packages of ours
@@ -35,15 +35,28 @@ var rules = []struct {
 		[]string{"os", "net", "os/exec", "net/http"}},
 	{"internal/arm", nil, []string{"os", "net", "os/exec"}},
 	{"api/flexnode/v20260501preview", nil, []string{"os", "net", "net/http", "os/exec"}},
-	{"internal/rp", []string{
-		"api/flexnode/v20260501preview", "internal/arm", "internal/config", "internal/rp/seal",
+	{"internal/rp/flexnode", []string{
+		"api/flexnode/v20260501preview", "internal/arm", "internal/config",
+	}, []string{"os", "net", "net/http", "os/exec"}},
+	{"internal/rp/store", []string{
+		"api/flexnode/v20260501preview", "internal/rp/flexnode", "internal/rp/seal",
+	}, []string{"net/http", "os/exec"}},
+	{"internal/rp/credential", []string{
+		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/flexnode", "internal/rp/seal",
 		"internal/rp/store",
+	}, []string{"os", "net", "os/exec"}},
+	{"internal/rp/cluster", []string{
+		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/credential",
+		"internal/rp/flexnode", "internal/rp/store",
 	}, []string{"os/exec"}},
-	{"internal/rp/store", []string{"api/flexnode/v20260501preview", "internal/rp/seal"},
-		[]string{"os/exec", "net/http"}},
 	{"internal/rp/seal", nil, []string{"os/exec", "net", "net/http"}},
+	{"internal/rp/front", []string{
+		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/credential",
+		"internal/rp/flexnode", "internal/rp/seal", "internal/rp/store",
+	}, []string{"os", "os/exec", "net"}},
 	{"internal/rp/service", []string{
-		"docs/api", "internal/rp", "internal/rp/seal", "internal/rp/store",
+		"docs/api", "internal/rp/cluster", "internal/rp/credential", "internal/rp/flexnode",
+		"internal/rp/front", "internal/rp/seal", "internal/rp/store",
 	}, []string{"os/exec"}},
 	{"internal/azuresim", []string{"internal/arm"}, []string{"os/exec"}},
 	{"internal/identity", []string{"internal/config"}, []string{"os/exec"}},
@@ -59,7 +72,8 @@ var rules = []struct {
 
 func TestArrows(t *testing.T) {
 	for _, rule := range rules {
-		out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, "./"+rule.room).Output()
+		list := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, "./"+rule.room)
+		out, err := list.Output()
 		if err != nil {
 			t.Fatalf("cannot list the imports of %s: %v", rule.room, err)
 		}
@@ -75,13 +89,33 @@ func TestArrows(t *testing.T) {
 	}
 }
 
+// Only one room of the provider knows Kubernetes' client.
+func TestOnlyClusterTalksToClusters(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`,
+		"./internal/rp/...").Output()
+	if err != nil {
+		t.Fatalf("cannot list packages: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		for _, imported := range fields[1:] {
+			if strings.HasPrefix(imported, "k8s.io/") &&
+				fields[0] != module+"internal/rp/cluster" {
+				t.Errorf("%s imports %s; only internal/rp/cluster may", fields[0], imported)
+			}
+		}
+	}
+}
+
 // Only one room runs programs on the machine, and only one speaks to systemd.
 func TestOnlyHostTouchesTheMachine(t *testing.T) {
-	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/aks-flex-node",
-		"./internal/agent/...", "./internal/aks/...", "./internal/arc/...", "./internal/identity/...",
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`,
+		"./cmd/aks-flex-node", "./internal/agent/...", "./internal/aks/...", "./internal/arc/...",
+		"./internal/identity/...",
 		"./internal/apply/...", "./internal/generation/...", "./internal/transition/...",
 		"./internal/daemon/...", "./internal/health/...", "./internal/nodeobject/...",
-		"./internal/artifact/...", "./internal/config/...", "./internal/kube/...", "./internal/node/...", "./internal/progress/...", "./internal/state/...").Output()
+		"./internal/artifact/...", "./internal/config/...", "./internal/kube/...",
+		"./internal/node/...", "./internal/progress/...", "./internal/state/...").Output()
 	if err != nil {
 		t.Fatalf("cannot list packages: %v", err)
 	}

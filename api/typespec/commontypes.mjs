@@ -16,6 +16,8 @@ const parameters = {
     name: "resourceGroupName", in: "path", required: true, type: "string", description: "The name of the resource group. The name is case insensitive.",
     minLength: 1, maxLength: 90, "x-ms-parameter-location": "method",
   },
+  OperationIdParameter: { name: "operationId", in: "path", required: true, type: "string", description: "The ID of an ongoing async operation.", minLength: 1, "x-ms-parameter-location": "method" },
+  LocationParameter: { name: "location", in: "path", required: true, type: "string", description: "The name of the Azure region.", minLength: 1, "x-ms-parameter-location": "method" },
 };
 
 export async function writeCommonTypes(into) {

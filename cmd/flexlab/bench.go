@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,13 +70,14 @@ tokens, its client on the same machine:
   memory     of the process's own, by node, without its fixed base
   start      of the program until it is ready
   stampede   10,000 agents at once, each over a new connection
+  put        changes of stored nodes without a URL, as many as are answered
 
 Rounds are interleaved; the last line is for the largest number.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.benchProvider(cmd.Context(), sizes, rounds) },
 	}
 	rp.Flags().IntSliceVar(&sizes, "nodes", sizes, "how many nodes are stored, one after the other, growing")
 	rp.Flags().IntVar(&rounds, "rounds", rounds, "how many rounds")
-	parent.AddCommand(rp, c.versionFlags(join), c.versionFlags(agent), c.versionFlags(token))
+	parent.AddCommand(rp, c.benchStore(), c.versionFlags(join), c.versionFlags(agent), c.versionFlags(token))
 	return parent
 }
 
@@ -136,36 +136,6 @@ func (s *samples) ratios(against samples) string {
 		median(s.leave)/median(against.leave))
 }
 
-// chaos works on a provider of several replicas while they and their store are harmed.
-func (c *command) chaos() *cobra.Command {
-	during := 10 * time.Minute
-	cmd := &cobra.Command{
-		Use: "chaos", Short: "Kill and pause the provider's replicas and store while it is worked on", Args: cobra.NoArgs,
-		Long: `Starts three replicas of the resource provider on an etcd of three members, has
-clients create, read and delete nodes through all of them, and meanwhile kills and
-pauses replicas and members. Then it is judged whether the history of answers is
-linearizable: whether one order explains every answer, the last reads included, so
-that no acknowledged write is lost.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c.lab.Replicas, c.lab.Members = 3, 3
-			if err := c.start(cmd.Context(), 0); err != nil {
-				return err
-			}
-			got, err := c.lab.RunChaos(cmd.Context(), during)
-			if err != nil {
-				return err
-			}
-			fmt.Printf("chaos operations=%d unknown=%d faults=%d linearizable=%v\n", got.Operations, got.Unknown, got.Faults, got.Linearizable)
-			if !got.Linearizable || len(got.Wrong) > 0 {
-				return fmt.Errorf("the history is not as it must be: %s", strings.Join(got.Wrong, "; "))
-			}
-			return nil
-		},
-	}
-	cmd.Flags().DurationVar(&during, "for", during, "for how long")
-	return cmd
-}
-
 // benchProvider measures a provider of its own lab, which must be up with --rp and hold no nodes.
 func (c *command) benchProvider(ctx context.Context, sizes []int, rounds int) error {
 	c.lab.Replicas = 1
@@ -217,7 +187,11 @@ func (c *command) benchProvider(ctx context.Context, sizes []int, rounds int) er
 			rates.Provider, rates.APIServer, rates.Bare, rates.Provider/rates.APIServer, rates.Provider/rates.Bare, float64(p99.Microseconds())/1000, perNode, start.Seconds())
 		fmt.Printf("nodes=%d %s memory_mib=%.0f after_polls_mib=%.0f stampede_s=%.1f stampede_failed=%d\n", n, last, float64(memory)/(1<<20), float64(polled)/(1<<20), took.Seconds(), failed)
 	}
-	fmt.Println(last)
+	puts, err := b.Puts(ctx, rounds)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s put_s=%.0f\n", last, puts)
 	return nil
 }
 

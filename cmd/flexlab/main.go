@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -113,7 +114,7 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.AddCommand(c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(), c.down(), c.status(), c.demo(), c.bench(), c.chaos(),
-		c.apiserver(), c.rotateCA(), c.serve(), c.bare(), c.launch())
+		c.apiserver(), c.rotateCA(), c.serve(), c.bare(), c.links(), c.launch())
 	return root
 }
 
@@ -363,6 +364,19 @@ func (c *command) bare() *cobra.Command {
 	return &cobra.Command{
 		Use: "bare", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.lab.ServeBare(cmd.Context()) },
+	}
+}
+
+func (c *command) links() *cobra.Command {
+	return &cobra.Command{
+		Use: "links MEMBERS", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			members, err := strconv.Atoi(args[0])
+			if err != nil {
+				return fmt.Errorf("cannot use %q as a number of members: %w", args[0], err)
+			}
+			return lab.ServeLinks(cmd.Context(), members)
+		},
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -11,8 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/Azure/AKSFlexNode/internal/rp"
-	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/service"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -40,20 +39,22 @@ configurations, hands each out once through an expiring URL, and answers polling
 agents. It stores what it knows in an etcd inside the process, or in a cluster of
 etcds, which several replicas share.
 
-  flexnode-rp keys rotate /etc/flexnode-rp/keys.json     once, before the first start
+  flexnode-rp keys init /etc/flexnode-rp/keys.json       once, before the first start
   flexnode-rp check --settings /etc/flexnode-rp/settings.json
   flexnode-rp serve --settings /etc/flexnode-rp/settings.json
 
 docs/provider.md describes the settings.`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.PersistentFlags().StringVar(&settings, "settings", "/etc/flexnode-rp/settings.json", "JSON `file` with the settings")
-	root.AddCommand(serve(&settings), check(&settings), backup(&settings), restore(&settings), keys(&settings), &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Run: func(*cobra.Command, []string) {
-			fmt.Printf("flexnode-rp %s (commit %s, %s)\n", version, commit, runtime.Version())
-		},
-	})
+	root.PersistentFlags().StringVar(&settings, "settings", "/etc/flexnode-rp/settings.json",
+		"JSON `file` with the settings")
+	root.AddCommand(serve(&settings), check(&settings), backup(&settings), restore(&settings),
+		keys(&settings), storage(&settings), epoch(&settings), &cobra.Command{
+			Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+			Run: func(*cobra.Command, []string) {
+				fmt.Printf("flexnode-rp %s (commit %s, %s)\n", version, commit, runtime.Version())
+			},
+		})
 	return root
 }
 
@@ -65,7 +66,7 @@ func serve(settings *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return service.Run(cmd.Context(), s, os.Stdout)
+			return service.Run(cmd.Context(), s, version, os.Stdout)
 		},
 	}
 }
@@ -85,18 +86,17 @@ func check(settings *string) *cobra.Command {
 
 func backup(settings *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "backup FILE", Short: "Write a snapshot of the store of a running provider", Args: cobra.ExactArgs(1),
+		Use: "backup FILE", Short: "Write a snapshot of the store of a running provider",
+		Args: cobra.ExactArgs(1),
 		Long: `Write a snapshot of the store of a running provider to a new file. Secrets in it
 are sealed: without the keys file, which belongs in another place, it gives none
-away and cannot be restored.`,
+away, and a provider that is restored from it cannot open them.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
 				return err
 			}
-			from := s.Endpoints()
-			from.Endpoints = from.Endpoints[:1] // a snapshot is one member's
-			if err := store.Backup(cmd.Context(), from, args[0]); err != nil {
+			if err := store.Backup(cmd.Context(), s.Endpoints(), args[0]); err != nil {
 				return err
 			}
 			fmt.Println("backup written to", args[0])
@@ -107,67 +107,27 @@ away and cannot be restored.`,
 
 func restore(settings *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "restore FILE", Short: "Make a data directory of a snapshot; the provider must not run", Args: cobra.ExactArgs(1),
+		Use:   "restore FILE",
+		Short: "Make a data directory of a snapshot; the provider must not run",
+		Args:  cobra.ExactArgs(1),
+		Long: `Make a data directory of a snapshot; there must be none yet, and the provider must
+not run. The first start on it begins a new epoch: credentials that the backup
+says to be usable are revoked, since they may have been used.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
 				return err
 			}
 			if s.DataDir == "" {
-				return fmt.Errorf("cannot restore an etcd outside the process: use `etcdutl snapshot restore` on its members")
+				return errors.New("cannot restore an etcd outside the process: stop all " +
+					"replicas, use `etcdutl snapshot restore` on its members, then `flexnode-rp " +
+					"epoch raise`")
 			}
-			if err := store.Restore(args[0], s.DataDir); err != nil {
+			if err := service.Restore(args[0], s.DataDir); err != nil {
 				return err
 			}
 			fmt.Println("restored to", s.DataDir)
 			return nil
 		},
 	}
-}
-
-func keys(settings *string) *cobra.Command {
-	parent := &cobra.Command{Use: "keys", Short: "Replace the keys that secrets are sealed with",
-		Long: `Replace the keys that secrets are sealed with: rotate, restart every replica,
-rewrap, drop, restart again. Nothing is unreadable at any time in between.`}
-	parent.AddCommand(&cobra.Command{
-		Use: "rotate FILE", Short: "Put a new key in front; makes the file if it is not there", Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			ring, err := seal.Rotate(args[0])
-			if err == nil {
-				fmt.Printf("key %s is the first of %d\n", ring.Keys[0].ID, len(ring.Keys))
-			}
-			return err
-		},
-	}, &cobra.Command{
-		Use: "rewrap", Short: "Seal again what is sealed under an older key; the provider may run", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := service.Load(*settings)
-			if err != nil {
-				return err
-			}
-			return rewrap(cmd.Context(), s)
-		},
-	}, &cobra.Command{
-		Use: "drop FILE", Short: "Take away every key but the first, after rewrap", Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return seal.Drop(args[0]) },
-	})
-	return parent
-}
-
-// rewrap works beside a running provider: an embedded store is reached through the socket in its directory.
-func rewrap(ctx context.Context, s service.Settings) error {
-	ring, err := seal.Load(s.KeysFile)
-	if err != nil {
-		return err
-	}
-	client, err := s.Endpoints().Dial()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	n, err := (&rp.Server{Store: store.New(client), Keys: ring}).Rewrap(ctx)
-	if err == nil {
-		fmt.Printf("%d boxes are sealed again\n", n)
-	}
-	return err
 }

@@ -1,5 +1,6 @@
-// Package arm is Azure Resource Manager as a protocol: resource ids, the error body, the headers. It knows no resource type and
-// asks no network; the agent, the resource provider and azuresim speak with it.
+// Package arm is Azure Resource Manager as a protocol: resource ids, the error body, the headers.
+// It knows no resource type and asks no network; the agent, the resource provider and azuresim
+// speak with it.
 package arm
 
 import (
@@ -9,22 +10,27 @@ import (
 	"strings"
 )
 
-// ID is a resource id, taken apart. Names keep the casing they were written with; compare with Equal or Key.
+// ID is a resource id, taken apart. Names keep the casing they were written with; compare with
+// Equal or Key.
 type ID struct {
 	Subscription  string
 	ResourceGroup string
-	// Namespace is that of the innermost provider, such as Microsoft.Authorization; "" for a subscription or resource group.
+	// Namespace is that of the innermost provider, such as Microsoft.Authorization; "" for a
+	// subscription or resource group.
 	Namespace string
-	// Types and Names are the innermost provider's, outermost first; equally long, or Names one shorter for a collection.
+	// Types and Names are the innermost provider's, outermost first; equally long, or Names one
+	// shorter for a collection.
 	Types, Names []string
-	// Parent is the scope of an extension resource, such as the cluster of a role assignment; "" for others.
+	// Parent is the scope of an extension resource, such as the cluster of a role assignment; ""
+	// for others.
 	Parent string
 	// Action is the last segment of a POST; Parse never sets it.
 	Action string
 	text   string
 }
 
-// Parse takes a path of ARM apart: /subscriptions/{s}[/resourceGroups/{g}][/providers/{namespace}/{type}/{name}...]..., any casing.
+// Parse takes a path of ARM apart:
+// /subscriptions/{s}[/resourceGroups/{g}][/providers/{namespace}/{type}/{name}...]..., any casing.
 func Parse(path string) (ID, error) {
 	path = "/" + strings.Trim(path, "/")
 	id := ID{text: path}
@@ -52,14 +58,17 @@ func Parse(path string) (ID, error) {
 	segments := strings.Split(strings.Trim(scope, "/"), "/")
 	switch {
 	case scope == "" || scope == "/":
-	case len(segments) >= 4 && strings.EqualFold(segments[0], "subscriptions") && strings.EqualFold(segments[2], "resourceGroups"):
+	case len(segments) >= 4 && strings.EqualFold(segments[0], "subscriptions") &&
+		strings.EqualFold(segments[2], "resourceGroups"):
 		id.Subscription, id.ResourceGroup = segments[1], segments[3]
-	case len(segments) >= 2 && len(segments) <= 3 && strings.EqualFold(segments[0], "subscriptions"): // and its resourceGroups
+	case len(segments) >= 2 && len(segments) <= 3 &&
+		strings.EqualFold(segments[0], "subscriptions"): // and its resourceGroups
 		if len(segments) == 3 && !strings.EqualFold(segments[2], "resourceGroups") {
 			return ID{}, bad
 		}
 		id.Subscription = segments[1]
-	case len(segments) == 1 && (strings.EqualFold(scope, "/subscriptions") || strings.EqualFold(scope, "/tenants")):
+	case len(segments) == 1 &&
+		(strings.EqualFold(scope, "/subscriptions") || strings.EqualFold(scope, "/tenants")):
 	default:
 		return ID{}, bad
 	}
@@ -110,7 +119,8 @@ func Errorf(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Write sends the error as ARM does: envelope, and the code once more in a header, which SDKs prefer.
+// Write sends the error as ARM does: envelope, and the code once more in a header, which SDKs
+// prefer.
 func (e *Error) Write(w http.ResponseWriter) {
 	w.Header().Set("x-ms-error-code", e.Code)
 	WriteJSON(w, e.Status, map[string]*Error{"error": e})

@@ -10,7 +10,8 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	const cluster = "/subscriptions/S/resourceGroups/G/providers/Microsoft.ContainerService/managedClusters/C"
+	const aks = "Microsoft.ContainerService"
+	const cluster = "/subscriptions/S/resourceGroups/G/providers/" + aks + "/managedClusters/C"
 	tests := []struct {
 		path string
 		want ID
@@ -19,11 +20,17 @@ func TestParse(t *testing.T) {
 		{"/subscriptions/S/resourceGroups", ID{Subscription: "S"}},
 		{"/subscriptions/S", ID{Subscription: "S"}},
 		{"/SUBSCRIPTIONS/S/resourcegroups/G/", ID{Subscription: "S", ResourceGroup: "G"}},
-		{cluster, ID{Subscription: "S", ResourceGroup: "G", Namespace: "Microsoft.ContainerService", Types: []string{"managedClusters"}, Names: []string{"C"}}},
-		{cluster + "/agentPools/p", ID{Subscription: "S", ResourceGroup: "G", Namespace: "Microsoft.ContainerService", Types: []string{"managedClusters", "agentPools"}, Names: []string{"C", "p"}}},
-		{"/subscriptions/S/providers/Microsoft.ContainerService/managedClusters", ID{Subscription: "S", Namespace: "Microsoft.ContainerService", Types: []string{"managedClusters"}}},
-		{cluster + "/PROVIDERS/Microsoft.Authorization/roleAssignments/a", ID{Subscription: "S", ResourceGroup: "G", Namespace: "Microsoft.Authorization", Types: []string{"roleAssignments"}, Names: []string{"a"}, Parent: cluster}},
-		{"/providers/Microsoft.ContainerService/operations", ID{Namespace: "Microsoft.ContainerService", Types: []string{"operations"}}},
+		{cluster, ID{Subscription: "S", ResourceGroup: "G", Namespace: "Microsoft.ContainerService",
+			Types: []string{"managedClusters"}, Names: []string{"C"}}},
+		{cluster + "/agentPools/p", ID{Subscription: "S", ResourceGroup: "G", Namespace: aks,
+			Types: []string{"managedClusters", "agentPools"}, Names: []string{"C", "p"}}},
+		{"/subscriptions/S/providers/" + aks + "/managedClusters",
+			ID{Subscription: "S", Namespace: aks, Types: []string{"managedClusters"}}},
+		{cluster + "/PROVIDERS/Microsoft.Authorization/roleAssignments/a", ID{
+			Subscription: "S", ResourceGroup: "G", Namespace: "Microsoft.Authorization",
+			Types: []string{"roleAssignments"}, Names: []string{"a"}, Parent: cluster}},
+		{"/providers/Microsoft.ContainerService/operations",
+			ID{Namespace: "Microsoft.ContainerService", Types: []string{"operations"}}},
 	}
 	for _, tt := range tests {
 		got, err := Parse(tt.path)
@@ -49,7 +56,8 @@ func TestErrorIsARMs(t *testing.T) {
 	w := httptest.NewRecorder()
 	Errorf(404, "ResourceNotFound", "The Resource %s was not found.", "x").Write(w)
 	const want = `{"error":{"code":"ResourceNotFound","message":"The Resource x was not found."}}`
-	if w.Code != 404 || w.Header().Get("x-ms-error-code") != "ResourceNotFound" || strings.TrimSpace(w.Body.String()) != want {
+	if w.Code != 404 || w.Header().Get("x-ms-error-code") != "ResourceNotFound" ||
+		strings.TrimSpace(w.Body.String()) != want {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 }

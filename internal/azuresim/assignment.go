@@ -75,7 +75,8 @@ func (s *Sim) listAssignments(w http.ResponseWriter, c call) *arm.Error {
 	}
 	var items []any
 	for _, a := range s.world.Assignments {
-		hit := within(c.scope, a.Scope) || within(a.Scope, c.scope) && !atScope.MatchString(filter)
+		hit := arm.Within(c.scope, a.Scope) || arm.Within(a.Scope, c.scope) &&
+			!atScope.MatchString(filter)
 		if hit && (principal == "" || strings.EqualFold(principal, a.PrincipalID)) {
 			items = append(items, s.assignment(a))
 		}
@@ -204,6 +205,40 @@ func (s *Sim) permissions(w http.ResponseWriter, c call) *arm.Error {
 	var items []any
 	for _, role := range s.effective(c.caller.OID, scope) {
 		items = append(items, permission(role))
+	}
+	arm.WriteJSON(w, 200, list(items))
+	return nil
+}
+
+// denyAssignments lists those at the scope, above it and below it.
+func (s *Sim) denyAssignments(w http.ResponseWriter, c call) *arm.Error {
+	if c.id.Name() != "" || c.Method != http.MethodGet {
+		return notAllowed(w, c, "GET")
+	}
+	principal := ""
+	if m := principalFilter.FindStringSubmatch(c.URL.Query().Get("$filter")); m != nil {
+		principal = m[1] + m[2]
+	}
+	principals := func(ids []string) []any {
+		shown := []any{}
+		for _, id := range ids {
+			shown = append(shown, map[string]any{"id": id})
+		}
+		return shown
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var items []any
+	for _, d := range s.world.Denials {
+		if !arm.Within(c.scope, d.Scope) && !arm.Within(d.Scope, c.scope) ||
+			principal != "" && !slices.Contains(d.PrincipalIDs, principal) {
+			continue
+		}
+		items = append(items, map[string]any{"name": d.Name, "properties": map[string]any{
+			"scope": d.Scope, "principals": principals(d.PrincipalIDs),
+			"excludePrincipals": principals(d.Except),
+			"permissions":       []any{map[string]any{"actions": d.Actions}},
+		}})
 	}
 	arm.WriteJSON(w, 200, list(items))
 	return nil

@@ -49,7 +49,7 @@ func (s *Sim) clusters(w http.ResponseWriter, c call) *arm.Error {
 	case c.id.Name() == "" && c.Method == http.MethodGet:
 		var items []any
 		for _, k := range s.world.Clusters {
-			if within(k.ID, strings.TrimSuffix(c.id.Key(),
+			if arm.Within(k.ID, strings.TrimSuffix(c.id.Key(),
 				"/providers/microsoft.containerservice/managedclusters")) {
 				items = append(items, s.cluster(k))
 			}

@@ -36,12 +36,29 @@ const (
 	forwardLimit   = 8 << 20
 )
 
-// forwarded are the types that a provider serves, in lower case.
-var forwarded = []string{"microsoft.containerservice/managedclusters/flexnodeconfig"}
-
-// forwards tells whether a request is for the provider.
+// forwards tells whether a request is for the provider: about its own resources, its operations, or
+// a cluster that this Azure does not have.
 func (s *Sim) forwards(c call) bool {
-	return s.Provider != nil && slices.Contains(forwarded, strings.ToLower(c.id.Type()))
+	if s.Provider == nil {
+		return false
+	}
+	switch strings.ToLower(c.id.Type()) {
+	case "microsoft.containerservice/managedclusters/flexnodeconfig",
+		"microsoft.containerservice/locations/operationstatuses",
+		"microsoft.containerservice/locations/operationresults":
+		return true
+	case "microsoft.containerservice/managedclusters":
+		return c.id.Name() != "" && c.Method != http.MethodPost && !s.hasCluster(c.scope)
+	}
+	return false
+}
+
+// hasCluster tells whether a cluster is one of this Azure.
+func (s *Sim) hasCluster(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.world.Clusters,
+		func(k Cluster) bool { return arm.Key(k.ID) == arm.Key(id) })
 }
 
 // forward passes a request on and its answer back.

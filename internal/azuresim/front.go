@@ -128,6 +128,10 @@ func (c *call) permission() {
 	}
 	if c.id.Parent != "" {
 		c.scope = c.id.Parent
+	} else if strings.EqualFold(c.id.Namespace, "Microsoft.Authorization") &&
+		c.id.Subscription != "" { // of a subscription or resource group
+		at := strings.LastIndex(strings.ToLower(c.scope), "/providers/")
+		c.scope = c.scope[:at]
 	}
 	c.action = kind + "/" + verb
 }
@@ -166,13 +170,13 @@ func (s *Sim) may(c call) *arm.Error {
 func (s *Sim) dispatch(w http.ResponseWriter, c call) *arm.Error {
 	type handler func(http.ResponseWriter, call) *arm.Error
 	handlers := map[string]handler{
-		"microsoft.hybridcompute/machines":                      s.machines,
-		"microsoft.authorization/roleassignments":               s.roleAssignments,
-		"microsoft.authorization/roledefinitions":               s.roleDefinitions,
-		"microsoft.authorization/permissions":                   s.permissions,
-		"microsoft.containerservice/managedclusters":            s.clusters,
-		"microsoft.containerservice/locations/operations":       s.operation,
-		"microsoft.containerservice/locations/operationresults": s.operation,
+		"microsoft.hybridcompute/machines":                s.machines,
+		"microsoft.authorization/roleassignments":         s.roleAssignments,
+		"microsoft.authorization/roledefinitions":         s.roleDefinitions,
+		"microsoft.authorization/denyassignments":         s.denyAssignments,
+		"microsoft.authorization/permissions":             s.permissions,
+		"microsoft.containerservice/managedclusters":      s.clusters,
+		"microsoft.containerservice/locations/operations": s.operation,
 	}
 	path := strings.ToLower(strings.Trim(c.URL.Path, "/"))
 	if rest, ok := strings.CutSuffix(path, "/providers/microsoft.containerservice/register"); ok &&
@@ -193,7 +197,7 @@ func (s *Sim) dispatch(w http.ResponseWriter, c call) *arm.Error {
 		return s.provider(w, c)
 	}
 	if s.forwards(c) {
-		if err := s.may(c); err != nil {
+		if err := s.may(c); err != nil && !anyone(c) {
 			return err
 		}
 		return s.forward(w, c)
@@ -257,7 +261,7 @@ func (s *Sim) subscriptions(w http.ResponseWriter, c call) *arm.Error {
 		scope := "/subscriptions/" + sub.ID
 		if slices.ContainsFunc(s.world.Assignments, func(a Assignment) bool {
 			return strings.EqualFold(a.PrincipalID, c.caller.OID) &&
-				(within(a.Scope, scope) || within(scope, a.Scope))
+				(arm.Within(a.Scope, scope) || arm.Within(scope, a.Scope))
 		}) {
 			items = append(items, s.subscription(sub))
 		}
@@ -292,7 +296,7 @@ func (s *Sim) group(w http.ResponseWriter, c call) *arm.Error {
 	if strings.HasSuffix(c.id.Key(), "/resourcegroups") {
 		var items []any
 		for _, id := range s.world.ResourceGroups {
-			if within(id, "/subscriptions/"+c.id.Subscription) {
+			if arm.Within(id, "/subscriptions/"+c.id.Subscription) {
 				items = append(items, resourceGroup(id))
 			}
 		}
@@ -322,7 +326,7 @@ func resourceGroup(id string) map[string]any {
 func (s *Sim) provider(w http.ResponseWriter, c call) *arm.Error {
 	types := map[string][]string{
 		"microsoft.containerservice": {"managedClusters"}, "microsoft.hybridcompute": {"machines"},
-		"microsoft.authorization": {"roleAssignments", "roleDefinitions"},
+		"microsoft.authorization": {"roleAssignments", "roleDefinitions", "denyAssignments"},
 	}[strings.ToLower(c.id.Namespace)]
 	if types == nil {
 		return arm.Errorf(404, "InvalidResourceNamespace",

@@ -69,7 +69,7 @@ func (s *Sim) Requests(of Service) int {
 	return s.hits[of]
 }
 
-// fault counts a request and answers it wrongly, if it shall be; true if it did.
+// fault counts a request and answers it wrongly, if it is to be; true if it did.
 func (s *Sim) fault(service Service, w http.ResponseWriter, r *http.Request) bool {
 	s.mu.Lock()
 	s.hits[service]++

@@ -9,10 +9,12 @@ import (
 
 // A cluster that is put again, as after a rotation of its CA, replaces the one that Azure knew.
 func TestControlReplacesCluster(t *testing.T) {
-	const id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
+	const id = "/subscriptions/s/resourceGroups/g/providers/" +
+		"Microsoft.ContainerService/managedClusters/c"
 	s := &Sim{}
 	s.AddCluster(Cluster{ID: id, CA: "old"})
-	r := httptest.NewRequest(http.MethodPut, "/clusters", strings.NewReader(`{"id":"`+strings.ToUpper(id)+`","ca":"new"}`))
+	r := httptest.NewRequest(http.MethodPut, "/clusters",
+		strings.NewReader(`{"id":"`+strings.ToUpper(id)+`","ca":"new"}`))
 	w := httptest.NewRecorder()
 	s.Control().ServeHTTP(w, r)
 	if got := s.world.Clusters; w.Code != http.StatusOK || len(got) != 1 || got[0].CA != "new" {

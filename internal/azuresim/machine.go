@@ -26,7 +26,8 @@ func (s *Sim) machines(w http.ResponseWriter, c call) *arm.Error {
 	case c.id.Name() == "" && c.Method == http.MethodGet:
 		var items []any
 		for _, id := range slices.Sorted(maps.Keys(s.resources)) {
-			if within(id, strings.TrimSuffix(key, "/providers/microsoft.hybridcompute/machines")) {
+			if arm.Within(id,
+				strings.TrimSuffix(key, "/providers/microsoft.hybridcompute/machines")) {
 				items = append(items, s.resources[id])
 			}
 		}

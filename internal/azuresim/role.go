@@ -1,9 +1,10 @@
 package azuresim
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
 // Role is a role definition: what it allows, with * for anything. DataActions are about what is
@@ -56,22 +57,11 @@ var builtIn = []Role{
 			"Microsoft.ContainerService/managedClusters/configmaps/read"}},
 }
 
-// matches tells whether an action is one that a pattern allows; case is ignored, and * stands for
-// anything.
-func matches(pattern, action string) bool {
-	expr := "(?i)^" + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$"
-	ok, err := regexp.MatchString(expr, action)
-	return err == nil && ok
-}
-
 func (r Role) allows(action string, data bool) bool {
-	hit := func(patterns []string) bool {
-		return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, action) })
-	}
 	if data {
-		return hit(r.DataActions)
+		return arm.Allows(r.DataActions, action)
 	}
-	return hit(r.Actions) && !hit(r.NotActions)
+	return arm.Allows(r.Actions, action) && !arm.Allows(r.NotActions, action)
 }
 
 func roleByID(id string) (Role, bool) {
@@ -96,7 +86,7 @@ func (s *Sim) Allowed(principal, action, scope string, data bool) bool {
 func (s *Sim) effective(principal, scope string) []Role {
 	var roles []Role
 	for _, a := range s.world.Assignments {
-		if !strings.EqualFold(a.PrincipalID, principal) || !within(scope, a.Scope) {
+		if !strings.EqualFold(a.PrincipalID, principal) || !arm.Within(scope, a.Scope) {
 			continue
 		}
 		if made, fresh := s.made[a.Name]; fresh && s.now().Before(made.Add(s.knobs.Propagation)) {

@@ -6,12 +6,9 @@ import (
 	"encoding/pem"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
 // DefaultTenant is the tenant of a world that names none.
@@ -26,6 +23,7 @@ type World struct {
 	Users          []User         `json:"users"`
 	Clusters       []Cluster      `json:"clusters"`
 	Assignments    []Assignment   `json:"assignments"`
+	Denials        []Denial       `json:"denials,omitempty"`
 }
 
 // Subscription is an Azure subscription.
@@ -72,6 +70,16 @@ type Assignment struct {
 	Scope       string `json:"scope"`
 	RoleID      string `json:"roleId"` // the GUID of a Role
 	PrincipalID string `json:"principalId"`
+}
+
+// Denial is a deny assignment. It is shown, for others to heed; the simulator itself does not.
+type Denial struct {
+	Name    string   `json:"name"`
+	Scope   string   `json:"scope"`
+	Actions []string `json:"actions"`
+	// PrincipalIDs are those it is for; the nil GUID is everyone. Except are not denied.
+	PrincipalIDs []string `json:"principalIds"`
+	Except       []string `json:"except,omitempty"`
 }
 
 // Load puts a world in place of the present one. Everything in it has been there for a long time.
@@ -191,10 +199,4 @@ func (a Application) keys() ([]key, error) {
 		keys = append(keys, key{public: public})
 	}
 	return keys, nil
-}
-
-// within tells whether an id is a scope or below it.
-func within(id, scope string) bool {
-	id, scope = arm.Key(id), arm.Key(scope)
-	return id == scope || scope == "/" || strings.HasPrefix(id, scope+"/")
 }

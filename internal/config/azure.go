@@ -21,6 +21,8 @@ const (
 	ChinaCloud        = "AzureChinaCloud"
 )
 
+var aClusterID = expression(clusterID)
+
 func azureRules() []rule {
 	const (
 		aGUID    = "a GUID"
@@ -34,18 +36,18 @@ func azureRules() []rule {
 	clouds := []string{PublicCloud, USGovernmentCloud, ChinaCloud}
 	const principal = "azure.servicePrincipal."
 	return []rule{
-		{"azure.subscriptionId", aGUID, matches(guid)},
-		{"azure.tenantId", aGUID, matches(guid)},
+		{"azure.subscriptionId", aGUID, isGUID},
+		{"azure.tenantId", aGUID, isGUID},
 		{"azure.cloud", "one of " + strings.Join(clouds, ", "), oneOf(clouds...)},
 		{"azure.resourceManagerEndpoint", aURL, isHTTPSHost},
 		{"azure.authorityHost", aURL, isHTTPSHost},
-		{principal + "tenantId", aGUID, matches(guid)},
-		{principal + "clientId", aGUID, matches(guid)},
+		{principal + "tenantId", aGUID, isGUID},
+		{principal + "clientId", aGUID, isGUID},
 		{principal + "clientSecret", "printable ASCII without spaces", matches(`[!-~]+`)},
 		{principal + "clientSecretFile", aFile + ", or the name of a systemd credential",
-			func(s string) bool { return isAbs(s) || matches(`[A-Za-z0-9._-]+`)(s) }},
+			func(s string) bool { return isAbs(s) || isCredential(s) }},
 		{principal + "certificateFile", aFile, isAbs},
-		{"azure.managedIdentity.clientId", aGUID, matches(guid)},
+		{"azure.managedIdentity.clientId", aGUID, isGUID},
 		{"azure.bootstrapToken.token", aToken, matches(`[a-z0-9]{6}\.[a-z0-9]{16}`)},
 		{"azure.targetCluster.resourceId", aCluster, isClusterID},
 		{"azure.targetCluster.location", aLocation, isLocation},
@@ -57,7 +59,14 @@ func azureRules() []rule {
 
 const aLocation = "an Azure region, such as westeurope"
 
-func isLocation(s string) bool { return matches(`[A-Za-z0-9][A-Za-z0-9 ]{0,62}`)(s) }
+var (
+	isLocation   = matches(`[A-Za-z0-9][A-Za-z0-9 ]{0,62}`)
+	isGUID       = matches(guid)
+	isCredential = matches(`[A-Za-z0-9._-]+`)
+	isTagName    = matches(`[^<>%&\\?/=\p{C}]+`)
+	isTagValue   = matches(`[^\p{C}]*`)
+	isGroupName  = matches(`[\p{L}\p{N}_.()-]+`)
+)
 
 func arcRules() []rule {
 	const (
@@ -75,22 +84,20 @@ func arcRules() []rule {
 		{"azure.arc.location", aLocation, isLocation},
 		{"azure.arc.roles.*", "a GUID, or one of " + roles, func(s string) bool {
 			_, known := Roles()[s]
-			return known || matches(guid)(s)
+			return known || isGUID(s)
 		}},
 		{"azure.arc.tags", aTag, func(s string) bool {
-			return matches(`[^<>%&\\?/=\p{C}]+`)(s) && utf8.RuneCountInString(s) <= 512
+			return isTagName(s) && utf8.RuneCountInString(s) <= 512
 		}},
 		{"azure.arc.tags.*", "up to 256 characters that print", func(s string) bool {
-			return matches(`[^\p{C}]*`)(s) && utf8.RuneCountInString(s) <= 256
+			return isTagValue(s) && utf8.RuneCountInString(s) <= 256
 		}},
 	}
 }
 
-var resourceGroup = expression(`\A[\p{L}\p{N}_.()-]+\z`)
-
 // isResourceGroup follows ARM's rules for names of resource groups.
 func isResourceGroup(s string) bool {
-	return resourceGroup().MatchString(s) && utf8.RuneCountInString(s) <= 90 &&
+	return isGroupName(s) && utf8.RuneCountInString(s) <= 90 &&
 		!strings.HasSuffix(s, ".")
 }
 
@@ -99,11 +106,9 @@ func isClusterID(s string) bool {
 	return name != ""
 }
 
-var clusterResource = expression(clusterID)
-
 // ID splits the cluster's resource id; all parts are empty when it is not one.
 func (t TargetCluster) ID() (subscription, resourceGroup, name string) {
-	m := clusterResource().FindStringSubmatch(t.ResourceID)
+	m := aClusterID().FindStringSubmatch(t.ResourceID)
 	if m == nil || !isResourceGroup(m[2]) {
 		return "", "", ""
 	}

@@ -4,29 +4,13 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 )
-
-// matches makes a check of a regular expression that must match the whole value.
-func matches(pattern string) func(string) bool {
-	// Compiled when it is used: most settings of a configuration are not set.
-	return func(s string) bool {
-		return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString(s)
-	}
-}
-
-// expression is a regular expression that is compiled once, when it is first used: a token needs
-// none.
-func expression(pattern string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
-}
 
 func oneOf(values ...string) func(string) bool {
 	return func(s string) bool { return slices.Contains(values, s) }
@@ -55,8 +39,6 @@ func isHost(s string) bool {
 	return len(validation.IsDNS1123Subdomain(strings.ToLower(s))) == 0
 }
 
-var plainPath = expression(`\A[A-Za-z0-9._~/%+@:=-]*\z`)
-
 // parseURL parses an absolute URL with a host and nothing that could be a secret or a surprise: no
 // query, no fragment.
 func parseURL(s string) (*url.URL, bool) {
@@ -68,8 +50,10 @@ func parseURL(s string) (*url.URL, bool) {
 	if port == "" && strings.HasSuffix(u.Host, ":") || port != "" && !between(1, 65535)(port) {
 		return nil, false
 	}
-	return u, plainPath().MatchString(u.EscapedPath())
+	return u, isURLPath(u.EscapedPath())
 }
+
+var isURLPath = matches(`[A-Za-z0-9._~/%+@:=-]*`)
 
 // isHTTPS tells whether s is an https URL without user.
 func isHTTPS(s string) bool {
@@ -113,9 +97,9 @@ func isNodeIP(s string) bool {
 		strings.Contains(first, ":") != strings.Contains(second, ":")
 }
 
-var absolutePath = expression(`\A/[A-Za-z0-9._+@/-]+\z`)
-
 // isAbs tells whether s is a clean absolute path of characters that need no quoting anywhere.
 func isAbs(s string) bool {
-	return absolutePath().MatchString(s) && path.Clean(s) == s
+	return isPath(s) && path.Clean(s) == s
 }
+
+var isPath = matches(`/[A-Za-z0-9._+@/-]+`)

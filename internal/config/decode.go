@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // decoder fills a Config from a document. Every member must be one that the Config has, and of its
@@ -114,10 +115,17 @@ type field struct {
 
 // fields lists the members of an object that is read into a struct of type t.
 func fields(t reflect.Type) []field {
+	if known, ok := fieldsOf.Load(t); ok {
+		return known.([]field)
+	}
 	list := make([]field, t.NumField())
 	for i := range list {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		list[i] = field{name: name, index: i}
 	}
+	fieldsOf.Store(t, list)
 	return list
 }
+
+// fieldsOf has what fields has found, by type: a configuration is made of few types.
+var fieldsOf sync.Map

@@ -64,9 +64,7 @@ func readDocument(data []byte, r *report) *value {
 		r.add("", "", message)
 		return nil
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	doc := (&reader{tokens: d, report: r}).value("")
+	doc := (&reader{text: data, report: r}).value()
 	if doc.kind != anObject {
 		r.add("", "", fmt.Sprintf("the configuration must be an object ({...}), not %s", doc.kind))
 		return nil
@@ -82,11 +80,11 @@ func checkSyntax(data []byte) string {
 	if bad := invalidUTF8(data); bad >= 0 {
 		return place(data, bad) + ": this is not UTF-8"
 	}
-	var raw json.RawMessage
-	err := json.Unmarshal(data, &raw)
-	if err == nil {
+	if json.Valid(data) {
 		return ""
 	}
+	var raw json.RawMessage
+	err := json.Unmarshal(data, &raw)
 	if errors.Is(json.NewDecoder(bytes.NewReader(data)).Decode(&raw), io.ErrUnexpectedEOF) {
 		return place(data, len(data)) +
 			": the document ends too early: a bracket or a quote is missing"
@@ -127,62 +125,4 @@ func place(data []byte, at int) string {
 	line := 1 + bytes.Count(head, []byte("\n"))
 	column := 1 + utf8.RuneCount(head[bytes.LastIndexByte(head, '\n')+1:])
 	return fmt.Sprintf("line %d, column %d", line, column)
-}
-
-// reader turns the tokens of a well-formed text into values.
-type reader struct {
-	tokens *json.Decoder
-	report *report
-}
-
-func (d *reader) value(path string) *value {
-	token, err := d.tokens.Token()
-	if err != nil {
-		return &value{kind: aNull}
-	}
-	switch t := token.(type) {
-	case json.Delim:
-		if t == '{' {
-			return d.object(path)
-		}
-		return d.list(path)
-	case string:
-		return &value{kind: aString, text: t}
-	case json.Number:
-		return &value{kind: aNumber, text: t.String()}
-	case bool:
-		return &value{kind: aBoolean, text: fmt.Sprint(t)}
-	}
-	return &value{kind: aNull}
-}
-
-func (d *reader) object(path string) *value {
-	v := &value{kind: anObject}
-	seen := map[string]bool{}
-	for d.tokens.More() {
-		token, err := d.tokens.Token()
-		name, ok := token.(string)
-		if err != nil || !ok {
-			return v
-		}
-		at := member(path, name)
-		next := d.value(at)
-		if seen[name] {
-			d.report.add(at, "", "is given twice: keep one")
-			continue
-		}
-		seen[name] = true
-		v.members = append(v.members, entry{name: name, value: next})
-	}
-	_, _ = d.tokens.Token()
-	return v
-}
-
-func (d *reader) list(path string) *value {
-	v := &value{kind: aList}
-	for d.tokens.More() {
-		v.items = append(v.items, d.value(item(path, len(v.items))))
-	}
-	_, _ = d.tokens.Token()
-	return v
 }

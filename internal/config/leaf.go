@@ -17,26 +17,33 @@ type leaf struct {
 // leaves lists the settings of a configuration in the order of its fields; sections that are absent
 // have none.
 func leaves(v reflect.Value, path, pattern string) []leaf {
-	var list []leaf
+	return appendLeaves(make([]leaf, 0, 128), v, path, pattern)
+}
+
+func appendLeaves(list []leaf, v reflect.Value, path, pattern string) []leaf {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			return leaves(v.Elem(), path, pattern)
+			return appendLeaves(list, v.Elem(), path, pattern)
 		}
 	case reflect.Struct:
 		for _, f := range fields(v.Type()) {
-			at, general := member(path, f.name), join(pattern, f.name)
-			list = append(list, leaves(v.Field(f.index), at, general)...)
+			at := member(path, f.name)
+			general := at // outside of maps and lists they are the same
+			if path != pattern || !plain(f.name) {
+				general = join(pattern, f.name)
+			}
+			list = appendLeaves(list, v.Field(f.index), at, general)
 		}
 	case reflect.Map:
 		list = append(list, leaf{path, pattern, v})
 		for _, name := range names(v) {
 			next := v.MapIndex(reflect.ValueOf(name))
-			list = append(list, leaves(next, member(path, name), join(pattern, "*"))...)
+			list = appendLeaves(list, next, member(path, name), join(pattern, "*"))
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			list = append(list, leaves(v.Index(i), item(path, i), join(pattern, "*"))...)
+			list = appendLeaves(list, v.Index(i), item(path, i), join(pattern, "*"))
 		}
 	default:
 		list = append(list, leaf{path, pattern, v})
@@ -75,10 +82,10 @@ func (l leaf) text() string {
 // shown is a setting as its problem shows it.
 func (l leaf) shown() string {
 	switch {
+	case l.value.Kind() != reflect.String:
+		return l.text()
 	case l.value.Type() == reflect.TypeFor[Secret]():
 		return redacted
-	case l.value.Kind() == reflect.String:
-		return show(l.text())
 	}
-	return l.text()
+	return show(l.value.String())
 }

@@ -18,6 +18,8 @@ type Loaded struct {
 	Config Config
 	// Document is the canonical form of the very bytes that Config was parsed from (Canonical).
 	Document []byte
+	// Resource is the flexNodeConfig that it is from; nil when the file does not say.
+	Resource *Resource
 	Warnings []Warning
 }
 
@@ -50,7 +52,11 @@ func Load(path string, before *Config) (Loaded, error) {
 		return Loaded{Warnings: warnings}, err
 	}
 	document, err := Canonical(data)
-	return Loaded{Config: c, Document: document, Warnings: warnings}, err
+	if err != nil {
+		return Loaded{Warnings: warnings}, err
+	}
+	resource, err := ResourceOf(data)
+	return Loaded{Config: c, Document: document, Resource: resource, Warnings: warnings}, err
 }
 
 // read returns a regular file and what it was like when it was opened. It does not wait for a

@@ -116,10 +116,12 @@ func isQuantity(s string) bool {
 
 func isThreshold(s string) bool {
 	if percent, ok := strings.CutSuffix(s, "%"); ok {
-		return matches(`(?:100|[0-9]{1,2}(?:\.[0-9]{1,4})?)`)(percent)
+		return isPercent(percent)
 	}
 	return isQuantity(s)
 }
+
+var isPercent = matches(`(?:100|[0-9]{1,2}(?:\.[0-9]{1,4})?)`)
 
 // checkNode checks that settings of the node go together.
 func checkNode(c Config, r *report) {

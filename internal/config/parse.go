@@ -14,10 +14,10 @@ type Host struct {
 	Before *Config
 }
 
-// Parse reads a configuration: JSON of the form of Config or of the bundle {"config": {...}}, with
-// aliases, and completes it. kubernetes.version may be left open: then it is "", and the caller
-// chooses (KubernetesFor, WithKubernetes). The error is of type Problems, and holds all of them;
-// the Config is valid only without one.
+// Parse reads a configuration: JSON of the form of Config or of the bundle {"config": {...}}, which
+// may say what it is from (ResourceOf), with aliases, and completes it. kubernetes.version may be
+// left open: then it is "", and the caller chooses (KubernetesFor, WithKubernetes). The error is of
+// type Problems, and holds all of them; the Config is valid only without one.
 func Parse(data []byte, host Host) (Config, []Warning, error) {
 	c, warnings, problems := parse(data, host)
 	if len(problems) > 0 {
@@ -55,17 +55,9 @@ func readSettings(data []byte, r *report) *value {
 	if doc == nil {
 		return nil
 	}
-	doc = unwrap(doc)
+	doc, origin := unwrap(doc)
+	readResource(origin, r)
 	rename(doc, r)
-	return doc
-}
-
-// unwrap returns the configuration in a bundle that holds nothing else.
-func unwrap(doc *value) *value {
-	inner := doc.get("config")
-	if inner != nil && inner.kind == anObject && len(doc.members) == 1 {
-		return inner
-	}
 	return doc
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,10 +136,16 @@ func (r *report) sorted(c Config) Problems {
 // conceal redacts what people paste into the wrong setting: user and query of a URL, and bootstrap
 // tokens.
 func conceal(s string) string {
-	s = regexp.MustCompile(`://.*@`).ReplaceAllString(s, "://"+redacted+"@")
-	s = regexp.MustCompile(`(://[^?]*)\?.*`).ReplaceAllString(s, "$1?"+redacted)
-	return regexp.MustCompile(`[a-z0-9]{6}\.[a-z0-9]{16}`).ReplaceAllString(s, redacted)
+	s = userInURL().ReplaceAllString(s, "://"+redacted+"@")
+	s = queryInURL().ReplaceAllString(s, "$1?"+redacted)
+	return tokenInText().ReplaceAllString(s, redacted)
 }
+
+var (
+	userInURL   = expression(`://.*@`)
+	queryInURL  = expression(`(://[^?]*)\?.*`)
+	tokenInText = expression(`[a-z0-9]{6}\.[a-z0-9]{16}`)
+)
 
 // cut shortens what is too long for a line.
 func cut(s string) string {

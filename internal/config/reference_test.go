@@ -111,8 +111,8 @@ func shownDefaults() map[string]string {
 		if l.value.Kind() == reflect.Map {
 			continue
 		}
-		if text := l.text(); text != "" && text != "0" {
-			shown[l.path] = "`" + l.shown() + "`"
+		if text, json := l.text(), l.shown(); text != "" && text != "0" {
+			shown[l.path] = "`" + json + "`"
 		}
 	}
 	shown["continuousMonitoring"] = "`false`"

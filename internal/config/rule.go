@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // rule says what one setting may be. The same words are in the problem and in
@@ -17,19 +18,25 @@ type rule struct {
 	ok func(string) bool
 }
 
-// rules are the rules of every setting that is not just true or false.
-func rules() []rule {
+// rules are the rules of every setting that is not just true or false. They are made once.
+var rules = sync.OnceValue(func() []rule {
 	return slices.Concat(azureRules(), arcRules(), versionRules(), nodeRules(), kubeletRules(),
 		pathRules(), networkRules(), agentRules())
-}
+})
 
-// applyRules checks every setting by itself. What is not set is left to the checks of what is
-// required.
-func applyRules(c *Config, r *report) {
+// rulesByPattern are the rules by setting.
+var rulesByPattern = sync.OnceValue(func() map[string]rule {
 	byPattern := map[string]rule{}
 	for _, rule := range rules() {
 		byPattern[rule.pattern] = rule
 	}
+	return byPattern
+})
+
+// applyRules checks every setting by itself. What is not set is left to the checks of what is
+// required.
+func applyRules(c *Config, r *report) {
+	byPattern := rulesByPattern()
 	for _, l := range leaves(reflect.ValueOf(c).Elem(), "", "") {
 		rule := byPattern[l.pattern]
 		switch {

@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -57,13 +56,24 @@ func isKubernetesVersion(s string) bool {
 	return ok && v.major == 1 && v.minor >= oldestMinor
 }
 
+var (
+	aSemver        = expression(`\A` + semver + `\z`)
+	aServerVersion = expression(
+		`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[^0-9.].*)?\z`)
+)
+
 // version is the numbers of a semantic version.
 type version struct{ major, minor, patch int }
 
-var semanticVersion = expression(`\A` + semver + `\z`)
+// Numbers are the major, minor and patch number of a semantic version, with or without a leading
+// "v".
+func Numbers(s string) (numbers [3]int, ok bool) {
+	v, ok := parseVersion(s)
+	return [3]int{v.major, v.minor, v.patch}, ok
+}
 
 func parseVersion(s string) (version, bool) {
-	m := semanticVersion().FindStringSubmatch(s)
+	m := aSemver().FindStringSubmatch(s)
 	if m == nil {
 		return version{}, false
 	}
@@ -82,8 +92,7 @@ func numbers(match []string) version {
 // serverVersion reads what an API server says of itself, which vendors spell differently:
 // v1.34.4, 1.34.4+build, 1.34.
 func serverVersion(s string) (version, bool) {
-	m := regexp.MustCompile(`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[^0-9.].*)?\z`).
-		FindStringSubmatch(s)
+	m := aServerVersion().FindStringSubmatch(s)
 	if m == nil {
 		return version{}, false
 	}

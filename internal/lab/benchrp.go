@@ -91,6 +91,21 @@ func benchNode(n int) string {
 	return ClusterID + "/flexNodeConfig/bench-" + fmt.Sprintf("%06d", n)
 }
 
+// benchBody is what is asked for of a node at a site.
+func benchBody(who Azure, site string) ([]byte, error) {
+	body, err := json.Marshal(object{"properties": object{
+		"continuousMonitoring": true, "azureAuth": object{"method": "managedIdentity",
+			"managedIdentity": object{"clientId": who.Node.ClientID}},
+		"kubernetesAuth": object{"useAzureAuth": true},
+		"nodeConfig": object{"maxPods": 50,
+			"labels": object{"environment": "prod", "site": site}},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("internal error: %w", err)
+	}
+	return body, nil
+}
+
 // Fill stores nodes through the API until there are so many.
 func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 	who, err := b.lab.Azure()
@@ -101,15 +116,9 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(object{"properties": object{
-		"continuousMonitoring": true, "azureAuth": object{"method": "managedIdentity",
-			"managedIdentity": object{"clientId": who.Node.ClientID}},
-		"kubernetesAuth": object{"useAzureAuth": true},
-		"nodeConfig": object{"maxPods": 50,
-			"labels": object{"environment": "prod", "site": "factory-7"}},
-	}})
+	body, err := benchBody(who, "factory-7")
 	if err != nil {
-		return fmt.Errorf("internal error: %w", err)
+		return err
 	}
 	b.etags = append(b.etags, make([]string, nodes-b.stored)...)
 	var next atomic.Int64
@@ -262,6 +271,44 @@ func (b *ProviderBench) Compare(ctx context.Context, rounds int) (Rates, error) 
 		}
 	}
 	return Rates{middle(got[0]), middle(got[1]), middle(got[2])}, nil
+}
+
+// Puts floods the provider with PUTs that change stored nodes, and returns the median of the
+// rounds, in a second. What polls show is not so any more after that.
+func (b *ProviderBench) Puts(ctx context.Context, rounds int) (float64, error) {
+	who, err := b.lab.Azure()
+	if err != nil {
+		return 0, err
+	}
+	token, err := b.lab.AccessToken(ctx, who.Operator)
+	if err != nil {
+		return 0, err
+	}
+	site := 0
+	target := load.Target{TLS: b.tls, Status: http.StatusOK,
+		Request: func(ctx context.Context, n int) (*http.Request, error) {
+			body, err := benchBody(who, fmt.Sprintf("site-%d-%d", site, n))
+			if err != nil {
+				return nil, err
+			}
+			r, err := http.NewRequestWithContext(ctx, http.MethodPut,
+				ProviderURL(0)+benchNode(n*7919%b.stored)+"?api-version="+ProviderAPI,
+				bytes.NewReader(body))
+			if err == nil {
+				r.Header.Set("Authorization", "Bearer "+token)
+				r.Header.Set("Content-Type", "application/json")
+			}
+			return r, err
+		}}
+	var got []float64
+	for site = range rounds {
+		rate, err := target.Flood(ctx, pollers, 5*time.Second)
+		if err != nil {
+			return 0, err
+		}
+		got = append(got, rate)
+	}
+	return middle(got), nil
 }
 
 func middle(values []float64) float64 {

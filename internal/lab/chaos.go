@@ -1,307 +1,178 @@
 package lab
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/Azure/AKSFlexNode/internal/lab/component"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// Chaos is what came of working on a provider whose replicas and store members are killed and
-// paused.
+// Chaos is a provider worked on while its replicas and the members of its store are killed, paused
+// and parted, and its clusters are rotated, deleted and registered again. What is done, and in
+// which order each who does it does it, comes from the seed; when it meets what else goes on does
+// not.
 type Chaos struct {
-	Operations, Unknown, Faults int
-	// Linearizable tells whether the history has an order that explains every answer; Wrong says where
-	// it has not.
-	Linearizable bool
-	Wrong        []string
+	Seed uint64
+	For  time.Duration
 }
 
-// The names of the nodes that are worked on, and by how many at once.
+// ChaosResult is what came of it.
+type ChaosResult struct {
+	Operations, Unknown, Faults int
+	// Linearizable tells whether there is an order of all operations that explains every answer.
+	Linearizable bool
+	// Findings are what must not be, by kind, after the faults and the time to catch up; URLs how
+	// many were handed out, and Alive how many of them answer rightly.
+	Findings    map[string]int
+	URLs, Alive int
+	CaughtUp    time.Duration
+	// Wrong says what is not as it must be.
+	Wrong []string
+}
+
+// String is the result as one line.
+func (r ChaosResult) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "operations=%d unknown=%d faults=%d linearizable=%v", r.Operations, r.Unknown,
+		r.Faults, r.Linearizable)
+	for _, kind := range findingKinds {
+		fmt.Fprintf(&b, " %s=%d", kind, r.Findings[kind])
+	}
+	fmt.Fprintf(&b, " urls=%d alive=%d caught_up_s=%.1f wrong=%d", r.URLs, r.Alive,
+		r.CaughtUp.Seconds(), len(r.Wrong))
+	return b.String()
+}
+
 const (
-	chaosNodes   = 8
+	// chaosClients work at once.
 	chaosClients = 12
-	// opTimeout is after how long a client gives an operation up, without knowing whether it happened.
-	opTimeout = 5 * time.Second
+	// opTimeout is after how long a client gives an operation up, without knowing whether it
+	// happened. The provider waits up to 8 s for a cluster.
+	opTimeout = 10 * time.Second
+	// catchUp is how long the provider may take after the last fault.
+	catchUp = 30 * time.Second
 )
 
-// step is one operation on one node, as porcupine sees it.
-type step struct {
-	node, verb string
-	value      int
-}
-
-// outcome is what was answered.
-type outcome struct {
-	known  bool
-	exists bool // GET, DELETE
-	value  int  // GET
-}
-
-// register is the model: a node is there with a value, or not.
-type register struct {
-	exists bool
-	value  int
-}
-
-func chaosModel() porcupine.Model {
-	return porcupine.Model{
-		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
-			byNode := map[string][]porcupine.Operation{}
-			for _, op := range history {
-				byNode[op.Input.(step).node] = append(byNode[op.Input.(step).node], op)
-			}
-			var parts [][]porcupine.Operation
-			for _, part := range byNode {
-				parts = append(parts, part)
-			}
-			return parts
-		},
-		Init: func() any { return register{} },
-		Step: func(state, input, output any) (bool, any) {
-			r, in, out := state.(register), input.(step), output.(outcome)
-			switch in.verb {
-			case http.MethodPut:
-				return true, register{true, in.value}
-			case http.MethodDelete:
-				return !out.known || out.exists == r.exists, register{}
-			}
-			return !out.known || out.exists == r.exists && (!r.exists || out.value == r.value), r
-		},
-	}
-}
-
-// RunChaos works on nodes through all replicas for a while, during which replicas and members of
-// the store are killed, paused and started again.
-func (l *Lab) RunChaos(ctx context.Context, during time.Duration) (Chaos, error) {
+// RunChaos works on nodes through all replicas for a while, during which these and their store are
+// harmed. The lab must be up with several replicas and members.
+func (l *Lab) RunChaos(ctx context.Context, c Chaos) (ChaosResult, error) {
 	dirs, err := l.build(ctx, ofSystem)
 	if err != nil {
-		return Chaos{}, err
+		return ChaosResult{}, err
 	}
-	who, err := l.Azure()
+	run, err := l.newChaos(ctx, c)
 	if err != nil {
-		return Chaos{}, err
+		return ChaosResult{}, err
 	}
-	token, err := l.AccessToken(ctx, who.Operator)
-	if err != nil {
-		return Chaos{}, err
+	defer run.end()
+	if err := l.startSecond(ctx, dirs); err != nil {
+		return ChaosResult{}, err
 	}
-	client, err := l.HTTPClient()
-	if err != nil {
-		return Chaos{}, err
+	if err := run.register(ctx); err != nil {
+		return ChaosResult{}, err
 	}
-	client.Timeout = opTimeout
-	defer client.CloseIdleConnections()
-	run := &chaosRun{lab: l, client: client, token: token, began: time.Now()}
-	working, stop := context.WithTimeout(ctx, during)
-	defer stop()
-	var wg sync.WaitGroup
-	for i := range chaosClients {
-		wg.Go(func() { run.work(working, i) })
+	if err := run.during(ctx, dirs); err != nil {
+		return ChaosResult{}, err
 	}
-	faults, err := l.harm(working, dirs)
-	wg.Wait()
-	if err != nil {
-		return Chaos{}, err
-	}
-	result := run.judge(ctx)
-	result.Faults = faults
-	return result, nil
+	return run.judge(ctx)
 }
 
 // chaosRun is a history in the making.
 type chaosRun struct {
+	Chaos
 	lab    *Lab
 	client *http.Client
 	token  string
+	etcd   *store.Etcd
+	store  *store.Store
 	began  time.Time
+	nodes  []chaosNode
 
 	mu      sync.Mutex
 	history []porcupine.Operation
+	others  int               // operations that are not in the history: polls, lists
+	urls    map[string]string // of credentials, by key: path and query
+	wrong   []string
+	faults  int
 }
 
-// work sends one operation after the other until ctx ends.
-func (c *chaosRun) work(ctx context.Context, id int) {
-	random := rand.New(rand.NewPCG(uint64(id), uint64(c.began.UnixNano())))
-	for n := 0; ctx.Err() == nil; n++ {
-		s := step{node: fmt.Sprintf("chaos-%d", random.IntN(chaosNodes)), verb: http.MethodGet,
-			value: id*1_000_000 + n}
-		switch random.IntN(10) {
-		case 0, 1, 2, 3:
-			s.verb = http.MethodPut
-		case 4:
-			s.verb = http.MethodDelete
-		}
-		called := time.Since(c.began)
-		out := c.do(context.WithoutCancel(ctx), random.IntN(c.lab.Replicas), s)
-		op := porcupine.Operation{ClientId: id, Input: s, Call: called.Nanoseconds(), Output: out,
-			Return: time.Since(c.began).Nanoseconds()}
-		if !out.known {
-			if s.verb == http.MethodGet { // it says nothing
-				continue
-			}
-			op.Return = time.Duration(1<<62 - 1).Nanoseconds() // it may happen any time from now on
-		}
-		c.mu.Lock()
-		c.history = append(c.history, op)
-		c.mu.Unlock()
-	}
-}
-
-// do sends one operation; what was not answered, or with 5xx or 409, is not known to have happened.
-func (c *chaosRun) do(ctx context.Context, replica int, s step) outcome {
-	var body io.Reader
-	if s.verb == http.MethodPut {
-		labels := object{"value": strconv.Itoa(s.value)}
-		// it always encodes
-		text, _ := json.Marshal(object{"properties": object{"nodeConfig": object{"labels": labels}}})
-		body = bytes.NewReader(text)
-	}
-	r, err := http.NewRequestWithContext(ctx, s.verb,
-		ProviderURL(replica)+ClusterID+"/flexNodeConfig/"+s.node+"?api-version="+ProviderAPI, body)
+func (l *Lab) newChaos(ctx context.Context, c Chaos) (*chaosRun, error) {
+	who, err := l.Azure()
 	if err != nil {
-		return outcome{}
+		return nil, err
 	}
-	r.Header.Set("Authorization", "Bearer "+c.token)
-	r.Header.Set("Content-Type", "application/json")
-	response, err := c.client.Do(r)
+	token, err := l.AccessToken(ctx, who.Operator)
 	if err != nil {
-		time.Sleep(50 * time.Millisecond) // a replica that is down
-		return outcome{}
+		return nil, err
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
+	client, err := l.HTTPClient()
 	if err != nil {
-		return outcome{}
+		return nil, err
 	}
-	switch response.StatusCode {
-	case http.StatusOK, http.StatusCreated:
-		var shown struct {
-			Properties struct {
-				NodeConfig struct{ Labels struct{ Value string } }
-			}
-		}
-		if s.verb == http.MethodGet && json.Unmarshal(text, &shown) != nil {
-			return outcome{}
-		}
-		// a PUT's answer is not looked at
-		value, _ := strconv.Atoi(shown.Properties.NodeConfig.Labels.Value)
-		return outcome{known: true, exists: true, value: value}
-	case http.StatusNoContent:
-		return outcome{known: true}
-	case http.StatusNotFound:
-		return outcome{known: strings.Contains(string(text), `"ResourceNotFound"`)}
+	client.Timeout = opTimeout
+	var endpoints []string
+	for i := range l.Members {
+		endpoints = append(endpoints, fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)))
 	}
-	return outcome{}
+	etcd, err := store.Dial(store.External{Endpoints: endpoints})
+	if err != nil {
+		return nil, err
+	}
+	return &chaosRun{Chaos: c, lab: l, client: client, token: token, etcd: etcd,
+		store: store.New(etcd), began: time.Now(), nodes: chaosNodes(), urls: map[string]string{}}, nil
 }
 
-// harm kills and pauses replicas and members, one at a time, now and then two members, and brings
-// them back; it returns how often.
-func (l *Lab) harm(ctx context.Context, dirs programs) (int, error) {
-	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 7))
-	faults := 0
-	for {
-		select {
-		case <-ctx.Done():
-			return faults, nil
-		case <-time.After(time.Duration(1500+random.IntN(3000)) * time.Millisecond):
-		}
-		faults++
-		var err error
-		switch random.IntN(5) {
-		case 0:
-			err = l.pause(random, fmt.Sprintf("flexnode-rp-%d", random.IntN(l.Replicas)))
-		case 1:
-			err = l.pause(random, fmt.Sprintf("rp-etcd-%d", random.IntN(l.Members)))
-		case 2: // without a quorum
-			first := random.IntN(l.Members)
-			err = l.pause(random, fmt.Sprintf("rp-etcd-%d", first),
-				fmt.Sprintf("rp-etcd-%d", (first+1)%l.Members))
-		case 3:
-			i := random.IntN(l.Replicas)
-			if err = l.killHard(fmt.Sprintf("flexnode-rp-%d", i)); err == nil {
-				err = l.StartReplica(context.WithoutCancel(ctx), i)
-			}
-		case 4:
-			i := random.IntN(l.Members)
-			name := fmt.Sprintf("rp-etcd-%d", i)
-			if err = l.killHard(name); err == nil {
-				time.Sleep(time.Second)
-				err = l.background(name, filepath.Join(dirs[component.Etcd], "etcd"), l.memberFlags(i)...)
-			}
-		}
-		if err != nil {
-			return faults, err
-		}
+func (c *chaosRun) end() {
+	c.client.CloseIdleConnections()
+	_ = c.etcd.Close() // nothing is lost
+}
+
+// random is what one who takes part decides with.
+func (c *chaosRun) random(id uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, id)) }
+
+// during has all take part until the time is over, and heals what was harmed.
+func (c *chaosRun) during(ctx context.Context, dirs programs) error {
+	working, stop := context.WithTimeout(ctx, c.For)
+	defer stop()
+	var wg sync.WaitGroup
+	for i := range chaosClients {
+		wg.Go(func() { c.work(working, i) })
+	}
+	errs := make([]error, 4)
+	for i, part := range []func(context.Context) error{
+		c.rotate, c.compact, c.kubelets, c.registrations,
+	} {
+		wg.Go(func() { errs[i] = part(working) })
+	}
+	err := c.harm(working, dirs)
+	stop()
+	wg.Wait()
+	return errors.Join(append(errs, err)...)
+}
+
+// blame notes something that must not be.
+func (c *chaosRun) blame(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.wrong) < 20 {
+		c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
 	}
 }
 
-func (l *Lab) pause(random *rand.Rand, names ...string) error {
-	var errs []error
-	for _, name := range names {
-		errs = append(errs, syscall.Kill(l.ProcessID(name), syscall.SIGSTOP))
+// rest waits for a random time of at least low; false when ctx has ended.
+func rest(ctx context.Context, r *rand.Rand, low, high time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(low + time.Duration(r.Int64N(int64(high-low)))):
+		return true
 	}
-	time.Sleep(time.Duration(500+random.IntN(4000)) * time.Millisecond)
-	for _, name := range names {
-		errs = append(errs, syscall.Kill(l.ProcessID(name), syscall.SIGCONT))
-	}
-	return errors.Join(errs...)
-}
-
-func (l *Lab) killHard(name string) error {
-	if err := syscall.Kill(l.ProcessID(name), syscall.SIGKILL); err != nil {
-		return fmt.Errorf("cannot kill %s: %w", name, err)
-	}
-	for l.ProcessID(name) != 0 {
-		time.Sleep(10 * time.Millisecond)
-	}
-	return nil
-}
-
-// judge checks the history, and reads every node once more.
-func (c *chaosRun) judge(ctx context.Context) Chaos {
-	result := Chaos{Operations: len(c.history)}
-	for _, op := range c.history {
-		if !op.Output.(outcome).known {
-			result.Unknown++
-		}
-	}
-	// what is there at the end is part of the history: a lost write shows as one that no order
-	// explains
-	for i := range chaosNodes {
-		s := step{node: fmt.Sprintf("chaos-%d", i), verb: http.MethodGet}
-		called := time.Since(c.began)
-		out := c.do(ctx, i%c.lab.Replicas, s)
-		if !out.known {
-			result.Wrong = append(result.Wrong, s.node+" cannot be read")
-			continue
-		}
-		c.history = append(c.history, porcupine.Operation{ClientId: chaosClients, Input: s,
-			Call: called.Nanoseconds(), Output: out, Return: time.Since(c.began).Nanoseconds()})
-	}
-	model := chaosModel()
-	result.Linearizable = true
-	for _, part := range model.Partition(c.history) {
-		if verdict := porcupine.CheckOperationsTimeout(model, part,
-			time.Minute); verdict != porcupine.Ok {
-			result.Linearizable = false
-			result.Wrong = append(result.Wrong, fmt.Sprintf("the history of %s (%d operations) is judged %s",
-				part[0].Input.(step).node, len(part), verdict))
-		}
-	}
-	return result
 }

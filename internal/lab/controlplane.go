@@ -64,7 +64,12 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 // startAPIServer starts the API server and waits until it is ready.
 func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
 	pki := func(name string) string { return l.path("pki", name) }
+	if err := os.WriteFile(l.path("audit.yaml"), []byte(auditPolicy), 0o600); err != nil {
+		return fmt.Errorf("cannot write the audit policy: %w", err)
+	}
 	flags := append(l.azureFlags(),
+		"--audit-policy-file="+l.path("audit.yaml"), "--audit-log-path="+l.AuditLog(),
+		"--audit-log-mode=batch", "--audit-log-batch-max-wait=1s",
 		"--etcd-servers="+etcd, "--bind-address="+HostIP, "--advertise-address="+HostIP,
 		"--secure-port=6443",
 		"--service-cluster-ip-range="+ServiceCIDR, "--client-ca-file="+pki("client-ca.crt"),
@@ -82,6 +87,19 @@ func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
 	}
 	return l.waitReady(ctx)
 }
+
+// auditPolicy has the API server take down what the resource provider asks of it.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, users: ["` + providerUser + `"]}
+- {level: None}
+`
+
+// AuditLog is the file in which the API server takes down what the resource provider has asked of
+// it, as events of audit.k8s.io/v1, one a line.
+func (l *Lab) AuditLog() string { return l.path("logs", "audit.jsonl") }
 
 // waitReady waits until the API server says that it is ready.
 func (l *Lab) waitReady(ctx context.Context) error {

@@ -55,7 +55,7 @@ func (l *Lab) RotateCA(ctx context.Context) error {
 	if err := l.tellAzure(ctx); err != nil {
 		return err
 	}
-	return l.tellProvider(ctx)
+	return l.tellProvider()
 }
 
 // tellAzure has the simulated Azure know the cluster as it is now.
@@ -81,30 +81,37 @@ func (l *Lab) tellAzure(ctx context.Context) error {
 	return os.WriteFile(l.path("world.json"), text, 0o600)
 }
 
-// tellProvider gives the provider's replicas the kubeconfig as it is now, and starts them again.
-func (l *Lab) tellProvider(ctx context.Context) error {
-	kubeconfig, err := os.ReadFile(l.path("flexnode-rp.kubeconfig"))
+// tellProvider gives the provider's replicas the kubeconfig as it is now.
+func (l *Lab) tellProvider() error {
+	kubeconfig, err := os.ReadFile(l.path(providerUser + ".kubeconfig"))
 	if err != nil {
 		return fmt.Errorf("cannot read the PKI: %w", err)
 	}
+	return l.BindKubeconfig(ClusterID, kubeconfig)
+}
+
+// BindKubeconfig gives the provider's replicas the kubeconfig of one of the clusters that their
+// settings name, in place of what they had: they notice.
+func (l *Lab) BindKubeconfig(cluster string, kubeconfig []byte) error {
 	for i := range maxReplicas {
 		if _, err := os.Stat(l.replicaPath(i, "settings.json")); err != nil {
 			continue
 		}
-		path := l.replicaPath(i, "kubeconfigs", "flexlab")
-		if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+		path := l.replicaKubeconfig(i, cluster)
+		if err := os.WriteFile(path+".new", kubeconfig, 0o600); err != nil {
 			return fmt.Errorf("cannot write the provider's kubeconfig: %w", err)
 		}
-		if p, ok := l.running(fmt.Sprintf("flexnode-rp-%d", i)); ok {
-			if err := p.stop(); err != nil {
-				return err
-			}
-			if err := l.StartReplica(ctx, i); err != nil {
-				return err
-			}
+		if err := os.Rename(path+".new", path); err != nil {
+			return fmt.Errorf("cannot write the provider's kubeconfig: %w", err)
 		}
 	}
 	return nil
+}
+
+// ProviderKubeconfig is that of the provider's user; with another server than the cluster's it
+// reaches nothing.
+func (l *Lab) ProviderKubeconfig(server string) ([]byte, error) {
+	return l.kubeconfigOf(providerUser, server)
 }
 
 // DeleteNode does what `kubectl delete node` does. The machine is not told.

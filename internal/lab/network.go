@@ -21,6 +21,11 @@ func kernelParameters() map[string]string {
 	return values
 }
 
+// bridgeAddress is the bridge's hardware address. Without one of its own a bridge takes the lowest of
+// its ports: it would change as machines come and go, and those that are there would send to the
+// former one for a while.
+const bridgeAddress = "02:77:00:00:00:01"
+
 // networkUp makes the bridge that machines and control plane meet on. Pods on two machines reach
 // each other through it.
 func (l *Lab) networkUp(ctx context.Context) error {
@@ -41,7 +46,7 @@ func (l *Lab) networkUp(ctx context.Context) error {
 		return fmt.Errorf("cannot allow forwarding: %w", err)
 	}
 	for _, args := range [][]string{
-		{"link", "add", Bridge, "type", "bridge"},
+		{"link", "add", Bridge, "address", bridgeAddress, "type", "bridge"},
 		{"addr", "add", HostIP + "/24", "dev", Bridge},
 		{"link", "set", Bridge, "up"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
@@ -28,7 +29,7 @@ var clients = map[string]pkix.Name{
 	"admin":                   {CommonName: "flexlab-admin", Organization: []string{"system:masters"}},
 	"kube-controller-manager": {CommonName: "system:kube-controller-manager"},
 	"kube-scheduler":          {CommonName: "system:kube-scheduler"},
-	"flexnode-rp":             {CommonName: "flexnode-rp"},
+	providerUser:              {CommonName: providerUser},
 }
 
 // makePKI makes two certificate authorities and everything that is signed with them, once: "ca"
@@ -185,24 +186,58 @@ func (l *Lab) writeIdentity(name string, id *identity) error {
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}), 0o600)
 }
 
+// readIdentity reads what writeIdentity has written.
+func (l *Lab) readIdentity(name string) (*identity, error) {
+	pair, err := tls.LoadX509KeyPair(l.path("pki", name+".crt"), l.path("pki", name+".key"))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the PKI: %w", err)
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("internal error: the key of %s is a %T", name, pair.PrivateKey)
+	}
+	return &identity{cert: pair.Leaf, key: key, der: pair.Certificate[0]}, nil
+}
+
+// IssueClient gives a user of the cluster a new client certificate, and returns a kubeconfig with
+// it.
+func (l *Lab) IssueClient(user string) ([]byte, error) {
+	ca, err := l.readIdentity("cluster-ca")
+	if err != nil {
+		return nil, err
+	}
+	if err := l.issueTo(user, ca, clientCertificate(pkix.Name{CommonName: user})); err != nil {
+		return nil, err
+	}
+	return l.kubeconfigOf(user, APIServer)
+}
+
 // writeKubeconfig writes the kubeconfig of one of the lab's own identities.
 func (l *Lab) writeKubeconfig(name string) error {
+	text, err := l.kubeconfigOf(name, APIServer)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(l.path(name+".kubeconfig"), text, 0o600)
+}
+
+// kubeconfigOf is a kubeconfig of a user with a certificate of the cluster.
+func (l *Lab) kubeconfigOf(name, server string) ([]byte, error) {
 	var data [3]string
 	for i, file := range []string{"cluster-ca.crt", name + ".crt", name + ".key"} {
 		text, err := os.ReadFile(l.path("pki", file))
 		if err != nil {
-			return fmt.Errorf("cannot read the PKI: %w", err)
+			return nil, fmt.Errorf("cannot read the PKI: %w", err)
 		}
 		data[i] = base64.StdEncoding.EncodeToString(text)
 	}
-	text := fmt.Sprintf(`apiVersion: v1
+	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters: [{name: flexlab, cluster: {server: "%s", certificate-authority-data: %s}}]
 users: [{name: %s, user: {client-certificate-data: %s, client-key-data: %s}}]
 contexts: [{name: flexlab, context: {cluster: flexlab, user: %s}}]
 current-context: flexlab
-`, APIServer, data[0], name, data[1], data[2], name)
-	return os.WriteFile(l.path(name+".kubeconfig"), []byte(text), 0o600)
+`, server, data[0], name, data[1], data[2], name), nil
 }
 
 // Kubeconfig is the path of the administrator's kubeconfig.

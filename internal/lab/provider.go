@@ -22,6 +22,13 @@ import (
 // ProviderAPI is the api-version of flexNodeConfig.
 const ProviderAPI = "2026-05-01-preview"
 
+// SecondClusterID is a cluster that only the provider knows. Its settings bind a kubeconfig to it,
+// which is not there until somebody puts it there.
+const SecondClusterID = groupID + "/providers/Microsoft.ContainerService/managedClusters/second"
+
+// providerUser is who the provider is in the cluster (packaging.ProviderRBAC).
+const providerUser = "flexnode-rp"
+
 // maxReplicas bounds the replicas of the provider: azuresim knows the addresses of as many from its
 // start.
 const maxReplicas = 3
@@ -64,9 +71,13 @@ func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 	if _, err := l.apply(ctx, packaging.ProviderRBAC); err != nil {
 		return err
 	}
+	if l.Members > 0 {
+		if err := l.startLinks(ctx); err != nil {
+			return err
+		}
+	}
 	for i := range l.Members {
-		if err := l.background(fmt.Sprintf("rp-etcd-%d", i), filepath.Join(dirs[component.Etcd], "etcd"),
-			l.memberFlags(i)...); err != nil {
+		if err := l.startMember(dirs, i); err != nil {
 			return err
 		}
 	}
@@ -79,6 +90,12 @@ func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 		}
 	}
 	return l.registerCluster(ctx)
+}
+
+// startMember starts a member of the provider's etcd.
+func (l *Lab) startMember(dirs programs, i int) error {
+	return l.background(memberName(i), filepath.Join(dirs[component.Etcd], "etcd"),
+		l.memberFlags(i)...)
 }
 
 // StartReplica starts a replica and waits until it is ready.
@@ -114,6 +131,11 @@ func (l *Lab) replicaPath(i int, elem ...string) string {
 	return l.path(append([]string{"rp", fmt.Sprint(i)}, elem...)...)
 }
 
+// replicaKubeconfig is where a replica has the kubeconfig of a cluster.
+func (l *Lab) replicaKubeconfig(i int, cluster string) string {
+	return l.replicaPath(i, "kubeconfigs", filepath.Base(cluster))
+}
+
 func clientPort(member int) int { return 23810 + 10*member }
 
 // memberFlags are those of a member of the provider's etcd.
@@ -122,12 +144,12 @@ func (l *Lab) memberFlags(i int) []string {
 		fmt.Sprintf("http://127.0.0.1:%d", clientPort(i)+1)
 	var initial []string
 	for j := range l.Members {
-		initial = append(initial, fmt.Sprintf("rp-%d=http://127.0.0.1:%d", j, clientPort(j)+1))
+		initial = append(initial, fmt.Sprintf("rp-%d=%s", j, peerURL(j)))
 	}
 	return []string{
 		fmt.Sprintf("--name=rp-%d", i), "--data-dir=" + l.path("rp", fmt.Sprintf("etcd-%d", i)),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
-		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peerURL(i),
 		"--initial-cluster=" + strings.Join(initial, ","), "--log-level=error",
 	}
 }
@@ -145,7 +167,7 @@ func (l *Lab) writeSettings(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := os.ReadFile(l.path("flexnode-rp.kubeconfig"))
+	kubeconfig, err := os.ReadFile(l.path(providerUser + ".kubeconfig"))
 	if err != nil {
 		return fmt.Errorf("cannot read the PKI: %w", err)
 	}
@@ -158,9 +180,9 @@ func (l *Lab) writeSettings(ctx context.Context, i int) error {
 		return fmt.Errorf("internal error: %w", err)
 	}
 	for path, content := range map[string][]byte{
-		l.replicaPath(i, "kubeconfigs", "flexlab"): kubeconfig,
-		l.replicaPath(i, "secret"):                 []byte(who.Provider.Secret),
-		l.replicaPath(i, "settings.json"):          text,
+		l.replicaKubeconfig(i, ClusterID): kubeconfig,
+		l.replicaPath(i, "secret"):        []byte(who.Provider.Secret),
+		l.replicaPath(i, "settings.json"): text,
 	} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			return fmt.Errorf("cannot write the provider's settings: %w", err)
@@ -169,7 +191,7 @@ func (l *Lab) writeSettings(ctx context.Context, i int) error {
 	if _, err := os.Stat(l.path("rp", "keys.json")); err == nil {
 		return nil
 	}
-	_, err = run(ctx, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "keys", "rotate",
+	_, err = run(ctx, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "keys", "init",
 		l.path("rp", "keys.json"))
 	return err
 }
@@ -195,7 +217,11 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	settings := object{
 		"listen": listen(ProviderURL(i)), "armListen": behind, "metricsAddress": host(ProviderMetrics(i)),
 		"publicURL": ProviderURL(i),
-		"keysFile":  l.path("rp", "keys.json"), "kubeconfigDir": l.replicaPath(i, "kubeconfigs"),
+		"keysFile":  l.path("rp", "keys.json"), "installation": "flexlab",
+		"clusters": []object{
+			{"id": ClusterID, "kubeconfig": l.replicaKubeconfig(i, ClusterID)},
+			{"id": SecondClusterID, "kubeconfig": l.replicaKubeconfig(i, SecondClusterID)},
+		},
 		"tenantId": Tenant, "caFile": l.CAFile(), "auditFile": l.replicaPath(i, "audit.log"),
 		"authentication": object{
 			"issuers": []object{{"url": AzureURL + "/" + Tenant + "/", "tenantId": Tenant,
@@ -214,7 +240,7 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	}
 	var endpoints []string
 	for j := range l.Members {
-		endpoints = append(endpoints, fmt.Sprintf("http://127.0.0.1:%d", clientPort(j)))
+		endpoints = append(endpoints, fmt.Sprintf("http://127.0.0.1:%d", linkPort(i, j)))
 	}
 	settings["etcd"] = object{"endpoints": endpoints}
 	return settings, nil

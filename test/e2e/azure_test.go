@@ -37,6 +37,7 @@ func TestAzure(t *testing.T) {
 	t.Run("CLI", azureCLI)
 	t.Run("BadSecret", badSecret)
 	t.Run("Provider", provider)
+	t.Run("ProviderClusters", providerClusters)
 }
 
 // Every identity makes a real kubelet join; a pod runs, the second bootstrap does nothing, no
@@ -276,7 +277,8 @@ func azureCLI(t *testing.T) {
 	shell := func(script string) (string, int) {
 		return inside(t, m, "env", "HOME=/root", "REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt",
 			"FLEXLAB_CA=/etc/ssl/certs/ca-certificates.crt", "FLEXLAB_ARM="+lab.AzureURL,
-			"CLUSTER="+lab.ClusterID, "TENANT="+lab.Tenant, "bash", "-c", script)
+			"CLUSTER="+lab.ClusterID, "SECOND="+lab.SecondClusterID, "TENANT="+lab.Tenant, "bash", "-c",
+			script)
 	}
 	if out, code := shell(loginCLI + "az login --service-principal -u " + who.Operator.ClientID +
 		" -p " + who.Operator.Secret + " --tenant $TENANT -o none\n" +
@@ -295,14 +297,25 @@ az rest --method put --url "$N/az-1?api-version=$V&configUrl=true" \
   --body '{"properties":{"nodeConfig":{"maxPods":20}}}' --query properties.provisioningState -o tsv
 az resource create --id $N/az-2 --api-version $V --properties '{"nodeConfig":{"maxPods":21}}' \
   --query properties.nodeConfig.maxPods -o tsv
+az resource wait --ids $N/az-2 --api-version $V --created --interval 1
+az resource update --ids $N/az-2 --api-version $V --set properties.nodeConfig.maxPods=22 \
+  --query properties.nodeConfig.maxPods -o tsv
 az resource show --ids $N/az-1 --api-version $V --query name -o tsv
 az rest --method get --url "$N?api-version=$V" --query 'length(value)' -o tsv
 az resource invoke-action --ids $N/az-2 --api-version $V --action regenerateToken |
   grep -c configUrlExpires
 az resource delete --ids $N/az-1 --api-version $V -o none &&
   az resource delete --ids $N/az-2 --api-version $V -o none
+az resource wait --ids $N/az-2 --api-version $V --deleted --interval 1
 (az resource show --ids $N/az-1 --api-version $V 2>&1 || true) | grep -o ResourceNotFound | head -1
-az logout`); code != 0 || strings.TrimSpace(out) != "Succeeded\n21\naz-1\n2\n1\nResourceNotFound" {
+az rest --method put --url "$SECOND?api-version=$V" -o none \
+  --body '{"location":"lab","properties":{"kubeconfig":"second"}}'
+az resource show --ids $SECOND --api-version $V --query properties.provisioningState -o tsv
+az resource delete --ids $SECOND --api-version $V -o none
+az resource wait --ids $SECOND --api-version $V --deleted --interval 1
+(az resource show --ids $SECOND --api-version $V 2>&1 || true) | grep -o ResourceNotFound | head -1
+az logout`); code != 0 || strings.TrimSpace(out) != "Succeeded\n21\n22\naz-1\n2\n1\n"+
+		"ResourceNotFound\nCreating\nResourceNotFound" {
 		t.Errorf("az with the resource provider: exit code %d\n%s", code, out)
 	}
 	if out, code := shell("aks-flex-node bootstrap < /dev/null"); code != 1 ||

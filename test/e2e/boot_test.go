@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,12 +14,16 @@ import (
 
 // Neither a boot nor `systemctl enable --now` hangs on the cluster: without an API server, which is
 // not a Node that is missing, the machine boots, drift is reported, and the node is one again when
-// the API server is back.
+// the API server is back. The provider, which shows the Node's condition, says that it is unknown.
 func TestBootWithoutAPIServer(t *testing.T) {
 	ctx := t.Context()
 	m, fresh := machine(t, "boot-1"), machine(t, "boot-2")
 	serve(t, m)
 	before := kubelet(t, m)
+	rp(t, 201, http.MethodPut, rpNode(m.Name), desired{"properties": desired{}})
+	eventually(t, 30*time.Second, "the Node in its resource", func() bool {
+		return strings.HasPrefix(shownReady(t, m.Name), "True/")
+	})
 	stopAPIServer(t)
 	if got := status(t, m).condition("NodeRegistered"); !strings.HasPrefix(got, "Unknown/") {
 		t.Errorf("NodeRegistered is %q", got)
@@ -51,7 +56,14 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	if out, code := flex(t, m, "drift"); code != 2 {
 		t.Errorf("drift: exit code %d\n%s", code, out)
 	}
+	eventually(t, time.Minute, "Ready Unknown of a cluster that does not answer", func() bool {
+		return shownReady(t, m.Name) == "Unknown/ClusterUnreachable"
+	})
 	startAPIServer(t)
+	eventually(t, time.Minute, "the Node in its resource again", func() bool {
+		return strings.HasPrefix(shownReady(t, m.Name), "True/")
+	})
+	rp(t, 200, http.MethodDelete, rpNode(m.Name), nil)
 	eventually(t, time.Minute, "both Nodes", func() bool { return ready(t, m) && ready(t, fresh) })
 	for _, node := range []lab.Machine{m, fresh} {
 		eventually(t, 30*time.Second, "the status of "+node.Name, func() bool {

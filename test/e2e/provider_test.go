@@ -127,6 +127,7 @@ func provider(t *testing.T) {
 		return strings.Contains(string(text), `"type":"Ready"`) &&
 			strings.Contains(string(text), `"status":"True"`)
 	})
+	nodeDeleted(t, m)
 
 	t.Run("generic client", genericClient)
 	t.Run("killed", killedProvider)
@@ -158,6 +159,7 @@ func provider(t *testing.T) {
 	if text, _ := json.Marshal(gone); !strings.Contains(string(text), "FlexNodeConfigTombstone") {
 		t.Errorf("after the delete: %s", text)
 	}
+	t.Run("rights", rights)
 }
 
 func between(t *testing.T, text, before, after string) string {
@@ -285,6 +287,35 @@ func genericClient(t *testing.T) {
 	if refused, ok := errors.AsType[*azcore.ResponseError](err); !ok ||
 		refused.ErrorCode != "ResourceNotFound" {
 		t.Errorf("after the delete: %v", err)
+	}
+	genericOperation(t, client)
+}
+
+// genericOperation has Azure's generic client wait for an operation: the deletion of a registration
+// that cannot be reached.
+func genericOperation(t *testing.T, client *armresources.Client) {
+	ctx := t.Context()
+	bindUnreachable(t, lab.SecondClusterID)
+	made := call(t, operator(t), lab.AzureURL, http.MethodPut, lab.SecondClusterID,
+		desired{"location": "lab", "properties": desired{"kubeconfig": "second"}})
+	if made.status != 201 || made.header.Get("Azure-AsyncOperation") == "" ||
+		properties(made.body)["provisioningState"] != "Creating" {
+		t.Errorf("a registration that cannot be reached: %d %s", made.status, made.text)
+	}
+	deletion, err := client.BeginDeleteByID(ctx, lab.SecondClusterID, lab.ProviderAPI, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if deletion.Done() {
+		t.Error("the deletion of a registration is no operation")
+	}
+	if _, err := deletion.PollUntilDone(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.GetByID(ctx, lab.SecondClusterID, lab.ProviderAPI, nil)
+	if refused, ok := errors.AsType[*azcore.ResponseError](err); !ok ||
+		refused.StatusCode != http.StatusNotFound {
+		t.Errorf("after the deletion of the registration: %v", err)
 	}
 }
 

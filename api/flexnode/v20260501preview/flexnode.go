@@ -1,5 +1,6 @@
-// Package v20260501preview is flexNodeConfig as it is on the wire with api-version 2026-05-01-preview: what a caller of the resource provider
-// writes and reads, and what a node is handed out. It uses the standard library only, so that every program can speak it.
+// Package v20260501preview is flexNodeConfig as it is on the wire with api-version
+// 2026-05-01-preview: what a caller of the resource provider writes and reads, and what a node is
+// handed out. It uses the standard library only, so that every program can speak it.
 //
 // The contract itself is api/typespec/main.tsp; docs/api has the OpenAPI document that it yields.
 package v20260501preview
@@ -22,10 +23,11 @@ type FlexNodeConfig struct {
 	Properties Properties  `json:"properties"`
 }
 
-// SystemData tells who made and last changed a resource (ARM common types, systemData).
+// SystemData tells who made and last changed a resource (ARM common types, systemData). Types are
+// User, Application, ManagedIdentity and Key.
 type SystemData struct {
 	CreatedBy          string    `json:"createdBy,omitempty"`
-	CreatedByType      string    `json:"createdByType,omitempty"` // User, Application, ManagedIdentity or Key
+	CreatedByType      string    `json:"createdByType,omitempty"`
 	CreatedAt          time.Time `json:"createdAt,omitzero"`
 	LastModifiedBy     string    `json:"lastModifiedBy,omitempty"`
 	LastModifiedByType string    `json:"lastModifiedByType,omitempty"`
@@ -35,12 +37,17 @@ type SystemData struct {
 // Properties are what the caller wants (Desired) and what the provider says.
 type Properties struct {
 	Desired
-	ProvisioningState string         `json:"provisioningState,omitempty"`
-	ConfigVersion     string         `json:"configVersion,omitempty"` // decimal; compare for inequality only
-	ConfigURL         string         `json:"configUrl,omitempty"`     // in the answer to a PUT that asks for it, and nowhere else
-	ConfigURLExpires  *time.Time     `json:"configUrlExpires,omitempty"`
-	Config            map[string]any `json:"config,omitempty"` // the agent's configuration, without secrets
-	Status            *Status        `json:"status,omitempty"`
+	ProvisioningState string `json:"provisioningState,omitempty"`
+	// ResourceUID is made with the resource and never changes.
+	ResourceUID string `json:"resourceUid,omitempty"`
+	// ConfigVersion is decimal; it is compared for inequality only.
+	ConfigVersion string `json:"configVersion,omitempty"`
+	// ConfigURL is in the answer to a PUT that asks for it, and nowhere else.
+	ConfigURL        string     `json:"configUrl,omitempty"`
+	ConfigURLExpires *time.Time `json:"configUrlExpires,omitempty"`
+	// Config is the agent's configuration, without secrets.
+	Config map[string]any `json:"config,omitempty"`
+	Status *Status        `json:"status,omitempty"`
 }
 
 // The values of provisioningState.
@@ -55,7 +62,8 @@ const (
 
 // Desired is the part of the properties that the caller writes. A PUT replaces all of it.
 type Desired struct {
-	// ContinuousMonitoring has the node follow this resource after it has joined; it needs an identity in Azure.
+	// ContinuousMonitoring has the node follow this resource after it has joined; it needs an
+	// identity in Azure.
 	ContinuousMonitoring bool           `json:"continuousMonitoring,omitempty"`
 	AzureAuth            AzureAuth      `json:"azureAuth,omitzero"`
 	KubernetesAuth       KubernetesAuth `json:"kubernetesAuth,omitzero"`
@@ -82,30 +90,35 @@ type AzureAuth struct {
 // ServicePrincipalAuth is an Entra application.
 type ServicePrincipalAuth struct {
 	ClientID string `json:"clientId"`
-	// ClientSecret is written only; a PUT without it keeps the one that is stored for the same ClientID.
+	// ClientSecret is written only; a PUT without it keeps the one that is stored for the same
+	// ClientID.
 	ClientSecret string `json:"clientSecret,omitempty"`
 	ClientTenant string `json:"clientTenant,omitempty"`
 }
 
-// ManagedIdentityAuth is the identity of an Azure VM; without a ClientID it is the system-assigned one.
+// ManagedIdentityAuth is the identity of an Azure VM; without a ClientID it is the system-assigned
+// one.
 type ManagedIdentityAuth struct {
 	ClientID string `json:"clientId,omitempty"`
-	// PrincipalID is the object id of a system-assigned identity, by which its node is known when it polls.
+	// PrincipalID is the object id of a system-assigned identity, by which its node is known when
+	// it polls.
 	PrincipalID string `json:"principalId,omitempty"`
 }
 
 // ArcAuth is the identity of an Azure Arc machine.
 type ArcAuth struct {
-	// MachineResourceID is the id of the machine; default: the machine of the node's name in the cluster's resource group.
+	// MachineResourceID is the id of the machine; default: the machine of the node's name in the
+	// cluster's resource group.
 	MachineResourceID string `json:"machineResourceId,omitempty"`
 }
 
-// KubernetesAuth is how kubelet joins: with the identity in Azure, else with a bootstrap token that the provider makes.
+// KubernetesAuth is how kubelet joins: with the identity in Azure, else with a bootstrap token that
+// the provider makes.
 type KubernetesAuth struct {
 	UseAzureAuth bool `json:"useAzureAuth,omitempty"`
 }
 
-// Versions are those that the node shall run; empty ones are the provider's choice.
+// Versions are those that the node is to run; empty ones are the provider's choice.
 type Versions struct {
 	Kubernetes string `json:"kubernetes,omitempty"`
 	Containerd string `json:"containerd,omitempty"`
@@ -114,7 +127,7 @@ type Versions struct {
 	NPD        string `json:"npd,omitempty"`
 }
 
-// NodeConfig is what the Node and its kubelet shall be like.
+// NodeConfig is what the Node and its kubelet are to be like.
 type NodeConfig struct {
 	MaxPods int               `json:"maxPods,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
@@ -186,16 +199,73 @@ type ManagedCluster struct {
 // ClusterProperties say how the provider reaches a cluster, and what nodes are told of it.
 type ClusterProperties struct {
 	ProvisioningState string `json:"provisioningState,omitempty"`
-	// Kubeconfig names a file in the provider's directory of kubeconfigs; empty: the provider asks Resource Manager for one.
+	// Kubeconfig names one of the provider's kubeconfigs; empty: the provider asks Resource Manager
+	// for one.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// ServerURL and DNSServiceIP are what nodes use; default: what the kubeconfig and the cluster say.
+	// ServerURL and DNSServiceIP are what nodes use; default: what the kubeconfig and the cluster
+	// say.
 	ServerURL    string `json:"serverUrl,omitempty"`
 	DNSServiceIP string `json:"dnsServiceIP,omitempty"`
-	// PodCIDR is the network out of which each node gets a subnet of NodeCIDRMask bits; empty: nodes take the one of their Node object.
+	// PodCIDR is the network out of which each node gets a subnet of NodeCIDRMask bits; empty:
+	// nodes take the one of their Node object.
 	PodCIDR      string `json:"podCidr,omitempty"`
 	NodeCIDRMask int    `json:"nodeCidrMask,omitempty"`
 	// KubernetesVersion is that of the API server, as it said itself.
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Reachable tells whether the provider got an answer when it last tried.
 	Reachable bool `json:"reachable,omitempty"`
+	// Message tells people what is wrong with the registration or the cluster.
+	Message string `json:"message,omitempty"`
+}
+
+// Bundle is what a machine is handed out: its configuration, with secrets, and where it is from.
+type Bundle struct {
+	Config   map[string]any `json:"config"`
+	Resource BundleResource `json:"resource"`
+}
+
+// BundleResource is the flexNodeConfig that a configuration is from.
+type BundleResource struct {
+	ID            string `json:"id"`
+	UID           string `json:"uid"`
+	ConfigVersion string `json:"configVersion"`
+	// Epoch counts how often the provider was restored from a backup: configVersion never goes
+	// back within one.
+	Epoch int64 `json:"epoch"`
+}
+
+// Refreshed is the answer of refreshCredentials: the secrets that go with a configVersion.
+type Refreshed struct {
+	ConfigVersion string `json:"configVersion"`
+	// ClientSecret is that of the node's service principal; BootstrapToken is there when the node
+	// joins with one, until Expires.
+	ClientSecret   string     `json:"clientSecret,omitempty"`
+	BootstrapToken string     `json:"bootstrapToken,omitempty"`
+	Expires        *time.Time `json:"expires,omitempty"`
+}
+
+// OperationStatus is the state of an asynchronous operation (ARM common types,
+// OperationStatusResult).
+type OperationStatus struct {
+	ID              string          `json:"id,omitempty"`
+	ResourceID      string          `json:"resourceId,omitempty"`
+	Name            string          `json:"name,omitempty"`
+	Status          string          `json:"status"` // InProgress, Succeeded, Failed or Canceled
+	PercentComplete float64         `json:"percentComplete,omitempty"`
+	StartTime       *time.Time      `json:"startTime,omitempty"`
+	EndTime         *time.Time      `json:"endTime,omitempty"`
+	Error           *OperationError `json:"error,omitempty"`
+}
+
+// OperationError tells why an operation has failed.
+type OperationError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// DeletionCounts is the answer to DELETE of a cluster with dryRun=true: what it would do.
+type DeletionCounts struct {
+	Nodes       int `json:"nodes"`       // flexNodeConfigs that would be deleted
+	Joined      int `json:"joined"`      // of them, those whose Node is in the cluster
+	Credentials int `json:"credentials"` // that would be revoked
 }

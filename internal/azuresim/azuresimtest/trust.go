@@ -1,5 +1,5 @@
-// Package azuresimtest helps tests whose programs ask a simulated Azure over TLS, with nothing of
-// theirs replaced.
+// Package azuresimtest helps tests whose programs ask a simulated Azure over TLS, with nothing in
+// them replaced.
 package azuresimtest
 
 import (

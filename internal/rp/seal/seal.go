@@ -1,6 +1,6 @@
-// Package seal is envelope encryption for what the provider stores: each box has a data key of its own, which is wrapped by a key of a
-// ring that lies in a file outside the store. A copy of the store alone gives no secret away, and a key is replaced without
-// touching the data under it.
+// Package seal is envelope encryption for what the provider stores: each box has a data key of its
+// own, which is wrapped by a key of a ring that is in a file outside the store. A copy of the store
+// alone gives no secret away, and a key is replaced without touching the data under it.
 package seal
 
 import (
@@ -51,7 +51,8 @@ func Load(path string) (Ring, error) {
 		return Ring{}, fmt.Errorf("cannot read the keys: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return Ring{}, fmt.Errorf("cannot use the keys in %s: others may read them; chmod 600 %s", path, path)
+		return Ring{}, fmt.Errorf("cannot use the keys in %s: others may read them; chmod 600 %s",
+			path, path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -70,34 +71,78 @@ func (r Ring) check(path string) error {
 	}
 	for _, k := range r.Keys {
 		if k.ID == "" || len(k.Bytes) != 32 {
-			return fmt.Errorf("cannot use the key %q in %s: a key has an id and 32 bytes", k.ID, path)
+			return fmt.Errorf("cannot use the key %q in %s: a key has an id and 32 bytes", k.ID,
+				path)
 		}
 	}
 	return nil
 }
 
-// Rotate puts a new key in front of the ring in a file, which is made if it is not there.
-func Rotate(path string) (Ring, error) {
+// Init makes a file with a ring of one key. A file that is there is left as it is.
+func Init(path string) (Ring, error) {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return Ring{}, fmt.Errorf("cannot make the keys in %s: it is there already; "+
+			"`keys add` adds a key to it", path)
+	}
+	key, err := NewKey()
+	if err != nil {
+		return Ring{}, err
+	}
+	r := Ring{Keys: []Key{key}}
+	return r, r.save(path)
+}
+
+// Add puts a new key behind the others of the ring in a file: it opens boxes, and closes none until
+// Promote. Whoever has not read the file again meets no box that he cannot open.
+func Add(path string) (Ring, error) {
 	r, err := Load(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return Ring{}, err
 	}
 	key, err := NewKey()
 	if err != nil {
 		return Ring{}, err
 	}
-	r.Keys = append([]Key{key}, r.Keys...)
+	r.Keys = append(r.Keys, key)
 	return r, r.save(path)
 }
 
-// Drop takes every key but the first from the ring in a file.
-func Drop(path string) error {
+// Promote puts the last key of the ring in a file first. All who use the file must have read it
+// since that key was added.
+func Promote(path string) (Ring, error) {
 	r, err := Load(path)
 	if err != nil {
-		return err
+		return Ring{}, err
+	}
+	last := len(r.Keys) - 1
+	if last == 0 {
+		return r, fmt.Errorf("cannot promote a key in %s: there is one only; `keys add` adds "+
+			"another",
+			path)
+	}
+	r.Keys = append([]Key{r.Keys[last]}, r.Keys[:last]...)
+	return r, r.save(path)
+}
+
+// Drop takes every key but the first from the ring in a file, unless something is still sealed with
+// another: boxes is how many are, by id of the key.
+func Drop(path string, boxes map[string]int) (Ring, error) {
+	r, err := Load(path)
+	if err != nil {
+		return Ring{}, err
+	}
+	others := 0
+	for id, n := range boxes {
+		if id != r.Keys[0].ID {
+			others += n
+		}
+	}
+	if others > 0 {
+		return r, fmt.Errorf("cannot drop the older keys in %s: %d boxes are sealed with another "+
+			"key than %s; run `keys rewrap` first", path, others, r.Keys[0].ID)
 	}
 	r.Keys = r.Keys[:1]
-	return r.save(path)
+	return r, r.save(path)
 }
 
 func (r Ring) save(path string) error {
@@ -159,7 +204,17 @@ func (r Ring) Open(about string, b Box) ([]byte, error) {
 		}
 		return decrypt(dataKey, b.Data, about)
 	}
-	return nil, fmt.Errorf("cannot open what was sealed with the key %q: it is not in the ring", b.Key)
+	return nil, fmt.Errorf("cannot open what was sealed with the key %q: it is not in the ring",
+		b.Key)
+}
+
+// Rewrap closes a box with the first key that was closed with another.
+func (r Ring) Rewrap(about string, b Box) (Box, error) {
+	content, err := r.Open(about, b)
+	if err != nil {
+		return b, err
+	}
+	return r.Seal(about, content)
 }
 
 // Derive makes keys for another purpose, one for each key of the ring.

@@ -2,62 +2,125 @@ package seal
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
 func TestABoxOpensOnlyAsWhatItIs(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "keys.json")
-	old, err := Rotate(path)
+	ring, err := Init(filepath.Join(t.TempDir(), "keys.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	box, err := old.Seal("nodes/a", []byte("a secret"))
+	box, err := ring.Seal("nodes/a", []byte("a secret"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if bytes.Contains(box.Data, []byte("secret")) {
 		t.Error("the content is readable")
 	}
-	if _, err := old.Open("nodes/b", box); err == nil {
+	if _, err := ring.Open("nodes/b", box); err == nil {
 		t.Error("the box of one row opened as that of another")
 	}
 	for i := range box.Data {
 		bent := Box{Key: box.Key, Wrapped: box.Wrapped, Data: bytes.Clone(box.Data)}
 		bent.Data[i] ^= 1
-		if _, err := old.Open("nodes/a", bent); err == nil {
+		if _, err := ring.Open("nodes/a", bent); err == nil {
 			t.Fatalf("the box opened although byte %d was changed", i)
 		}
 	}
+}
 
-	rotated, err := Rotate(path)
+// Replicas read the file one after the other. In the order of `keys` each can open, at every time,
+// what any other has sealed, and check what any other has signed.
+func TestKeysAreReplacedWhileReplicasRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.json")
+	must := func(r Ring, err error) Ring {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := must(Init(path))
+	if _, err := Init(path); err == nil || !strings.Contains(err.Error(), "keys add") {
+		t.Errorf("a file that is there: %v", err)
+	}
+	if _, err := Promote(path); err == nil || !strings.Contains(err.Error(), "keys add") {
+		t.Errorf("one key was promoted: %v", err)
+	}
+	replicas := []Ring{first, first}
+	understood := func(when string) {
+		t.Helper()
+		for i, sealer := range replicas {
+			box, err := sealer.Seal("x", []byte("content"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			signing, err := sealer.Derive("signing")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for k, other := range replicas {
+				if _, err := other.Open("x", box); err != nil {
+					t.Errorf("%s: replica %d cannot open what %d has sealed: %v", when, k, i, err)
+				}
+				derived, err := other.Derive("signing")
+				if err != nil || !slices.ContainsFunc(derived, func(key []byte) bool {
+					return bytes.Equal(key, signing[0])
+				}) {
+					t.Errorf("%s: replica %d cannot check what %d has signed", when, k, i)
+				}
+			}
+		}
+	}
+	restart := func(what string) {
+		t.Helper()
+		for i := range replicas {
+			understood(fmt.Sprintf("%s, %d restarted", what, i))
+			replicas[i] = must(Load(path))
+		}
+		understood(what + ", all restarted")
+	}
+	old, err := first.Seal("y", []byte("old"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, err := rotated.Open("nodes/a", box)
-	if err != nil || string(content) != "a secret" {
-		t.Errorf("after a rotation: %q, %v", content, err)
+	must(Add(path))
+	restart("add")
+	if !replicas[0].Current(old) {
+		t.Error("the added key seals before it is promoted")
 	}
-	if rotated.Current(box) {
+	must(Promote(path))
+	restart("promote")
+	if replicas[0].Current(old) {
 		t.Error("a box under the old key counts as current")
 	}
-	if err := Drop(path); err != nil {
-		t.Fatal(err)
+	boxes := map[string]int{old.Key: 2, replicas[0].Keys[0].ID: 7}
+	if _, err := Drop(path, boxes); err == nil || !strings.Contains(err.Error(), "2 boxes") {
+		t.Errorf("a key was dropped that is needed: %v", err)
 	}
-	last, err := Load(path)
-	if err != nil {
-		t.Fatal(err)
+	fresh, err := replicas[0].Rewrap("y", old)
+	if err != nil || !replicas[0].Current(fresh) {
+		t.Fatalf("rewrap: %v", err)
 	}
-	if _, err := last.Open("nodes/a", box); err == nil || !strings.Contains(err.Error(), "not in the ring") {
+	must(Drop(path, map[string]int{fresh.Key: 9}))
+	restart("drop")
+	if content, err := replicas[0].Open("y", fresh); err != nil || string(content) != "old" {
+		t.Errorf("after the drop: %q, %v", content, err)
+	}
+	if _, err := replicas[0].Open("y", old); err == nil ||
+		!strings.Contains(err.Error(), "not in the ring") {
 		t.Errorf("a dropped key still opens: %v", err)
 	}
 }
 
 func TestKeysThatOthersReadAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.json")
-	if _, err := Rotate(path); err != nil {
+	if _, err := Init(path); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(path, 0o640); err != nil {
@@ -66,7 +129,8 @@ func TestKeysThatOthersReadAreRefused(t *testing.T) {
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("got %v, want a refusal with its cure", err)
 	}
-	if err := os.WriteFile(path, []byte(`{"keys":[{"id":"x","key":"c2hvcnQ="}]}`), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(`{"keys":[{"id":"x","key":"c2hvcnQ="}]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {

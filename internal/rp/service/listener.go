@@ -19,20 +19,21 @@ type certificate struct {
 	mu      sync.Mutex
 	pair    *tls.Certificate
 	changed time.Time
-	looked  time.Time
+	checked time.Time
 }
 
-// recheck is how often the files are looked at.
+// recheck is how often the files are checked.
 const recheck = 10 * time.Second
 
-// get returns the certificate, read again if its file has changed. A new one that cannot be read leaves the old in use.
+// get returns the certificate, read again if its file has changed. A new one that cannot be read
+// leaves the old in use.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pair != nil && time.Since(c.looked) < recheck {
+	if c.pair != nil && time.Since(c.checked) < recheck {
 		return c.pair, nil
 	}
-	c.looked = time.Now()
+	c.checked = time.Now()
 	info, err := os.Stat(c.certFile)
 	if err == nil && c.pair != nil && info.ModTime().Equal(c.changed) {
 		return c.pair, nil
@@ -81,11 +82,13 @@ func readPool(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// newServer is an http.Server that slow and large clients cannot hold up. Idle connections outlive the interval between two polls.
+// newServer is an http.Server that slow and large clients cannot hold up. Idle connections outlive
+// the interval between two polls.
 func newServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
 

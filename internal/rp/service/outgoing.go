@@ -16,8 +16,10 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/containerservice/armcontainerservice/v6"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
-	"github.com/Azure/AKSFlexNode/internal/rp"
+	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
+	"github.com/Azure/AKSFlexNode/internal/rp/front"
 )
 
 // outgoing is how the provider reaches Azure.
@@ -45,18 +47,22 @@ func newOutgoing(s Settings) (outgoing, error) {
 	if err != nil || s.Azure == nil {
 		return o, err
 	}
-	if s.Azure.ResourceManagerEndpoint != "" || s.Azure.AuthorityHost != "" {
-		o.cloud = cloud.Configuration{ActiveDirectoryAuthorityHost: s.Azure.AuthorityHost, Services: map[cloud.ServiceName]cloud.ServiceConfiguration{
-			cloud.ResourceManager: {Endpoint: s.Azure.ResourceManagerEndpoint, Audience: s.Azure.ResourceManagerEndpoint},
-		}}
+	if endpoint := s.Azure.ResourceManagerEndpoint; endpoint != "" || s.Azure.AuthorityHost != "" {
+		o.cloud = cloud.Configuration{
+			ActiveDirectoryAuthorityHost: s.Azure.AuthorityHost,
+			Services: map[cloud.ServiceName]cloud.ServiceConfiguration{
+				cloud.ResourceManager: {Endpoint: endpoint, Audience: endpoint},
+			},
+		}
 	}
 	secret, err := readSecret(s.Azure.ClientSecretFile)
 	if err != nil {
 		return o, err
 	}
-	o.credential, err = azidentity.NewClientSecretCredential(s.Azure.TenantID, s.Azure.ClientID, secret, &azidentity.ClientSecretCredentialOptions{
-		ClientOptions: o.options(), DisableInstanceDiscovery: s.Azure.AuthorityHost != "",
-	})
+	o.credential, err = azidentity.NewClientSecretCredential(s.Azure.TenantID, s.Azure.ClientID,
+		secret, &azidentity.ClientSecretCredentialOptions{
+			ClientOptions: o.options(), DisableInstanceDiscovery: s.Azure.AuthorityHost != "",
+		})
 	if err != nil {
 		return o, fmt.Errorf("cannot use the provider's identity: %w", err)
 	}
@@ -64,62 +70,78 @@ func newOutgoing(s Settings) (outgoing, error) {
 }
 
 func (o outgoing) options() policy.ClientOptions {
-	return policy.ClientOptions{Cloud: o.cloud, Transport: o.client, Retry: policy.RetryOptions{MaxRetries: 2, TryTimeout: 10 * time.Second}}
+	return policy.ClientOptions{
+		Cloud: o.cloud, Transport: o.client,
+		Retry: policy.RetryOptions{MaxRetries: 2, TryTimeout: 10 * time.Second},
+	}
+}
+
+func (o outgoing) manager() *arm.ClientOptions {
+	return &arm.ClientOptions{ClientOptions: o.options(), DisableRPRegistration: true}
 }
 
 // authorizer asks the settings, and Resource Manager if there is an identity to ask with.
-func (o outgoing) authorizer(s Settings) (rp.Authorizer, error) {
+func (o outgoing) authorizer(s Settings) (front.Authorizer, error) {
 	if o.credential == nil {
 		return s.RoleAssignments, nil
 	}
-	factory, err := armauthorization.NewClientFactory("", o.credential, &arm.ClientOptions{ClientOptions: o.options(), DisableRPRegistration: true})
+	factory, err := armauthorization.NewClientFactory("", o.credential, o.manager())
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask Resource Manager for role assignments: %w", err)
 	}
-	return either{s.RoleAssignments, &rp.ManagerRoles{Factory: factory, Now: time.Now}}, nil
+	return either{s.RoleAssignments, &front.ManagerRoles{Factory: factory, Now: time.Now}}, nil
 }
 
-// either allows what one of them allows; the second is asked only where the first says no.
-type either [2]rp.Authorizer
+// either allows what one of them allows; the second is asked only where the first does not allow
+// it.
+type either [2]front.Authorizer
 
-// Allowed implements rp.Authorizer.
-func (e either) Allowed(ctx context.Context, c rp.Caller, action, scope string) (bool, error) {
+// Allowed implements front.Authorizer.
+func (e either) Allowed(
+	ctx context.Context, c front.Caller, action, scope string,
+) (bool, error) {
 	if ok, err := e[0].Allowed(ctx, c, action, scope); ok && err == nil {
 		return true, nil
 	}
 	return e[1].Allowed(ctx, c, action, scope)
 }
 
-func (o outgoing) clusters(s Settings) (rp.Clusters, error) {
-	k := &rp.Kubeconfigs{Dir: s.KubeconfigDir}
-	if o.credential != nil {
-		k.Manager = func(subscription string) (*armcontainerservice.ManagedClustersClient, error) {
-			return armcontainerservice.NewManagedClustersClient(subscription, o.credential, &arm.ClientOptions{ClientOptions: o.options(), DisableRPRegistration: true})
-		}
+// sources are the ways to the clusters.
+func (o outgoing) sources(s Settings) *cluster.Sources {
+	sources := &cluster.Sources{Bindings: s.Clusters}
+	if o.credential == nil {
+		return sources
 	}
-	return k, nil
+	sources.Manager = &cluster.ResourceManager{
+		Clusters: func(subscription string) (*armcontainerservice.ManagedClustersClient, error) {
+			return armcontainerservice.NewManagedClustersClient(subscription, o.credential,
+				o.manager())
+		},
+		Tokens: o.credential, Admin: s.Azure.AdminCredentials, Now: time.Now,
+	}
+	return sources
 }
 
-func newEntra(ctx context.Context, s Settings) (*rp.Entra, error) {
+func newEntra(ctx context.Context, s Settings) (*front.Entra, error) {
 	client, err := newClient(s)
 	if err != nil {
 		return nil, err
 	}
-	return rp.NewEntra(ctx, s.Authentication.Issuers, s.Authentication.Audiences, client, time.Now)
+	a := s.Authentication
+	return front.NewEntra(ctx, a.Issuers, a.Audiences, client, time.Now)
 }
 
-// trace sends spans to the endpoint of the settings, if there is one.
-func (s *service) trace(ctx context.Context) (func(), error) {
-	if s.settings.OTLPEndpoint == "" {
-		return func() {}, nil
+// newTracer sends spans to an endpoint; none without one. Its end sends what is left.
+func newTracer(ctx context.Context, endpoint string) (trace.Tracer, func(), error) {
+	if endpoint == "" {
+		return nil, func() {}, nil
 	}
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(s.settings.OTLPEndpoint))
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint))
 	if err != nil {
-		return nil, fmt.Errorf("cannot send traces: %w", err)
+		return nil, nil, fmt.Errorf("cannot send traces: %w", err)
 	}
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter))
-	s.server.Tracer = provider.Tracer("flexnode-rp")
-	return func() {
+	return provider.Tracer("flexnode-rp"), func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		_ = provider.Shutdown(ctx) // what cannot be sent now is lost; traces are no records

@@ -1,3 +1,5 @@
+// Package service is the provider as a program: its settings, its listeners, and starting and
+// stopping in the right order.
 package service
 
 import (
@@ -7,77 +9,96 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/pprof"
 	"os"
 	"runtime/debug"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/Azure/AKSFlexNode/docs/api"
-	"github.com/Azure/AKSFlexNode/internal/rp"
+	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // service is a running provider.
 type service struct {
-	settings Settings
-	log      *slog.Logger
-	server   *rp.Server
-	registry *prometheus.Registry
-	draining atomic.Bool
+	settings   Settings
+	log, audit *slog.Logger
+	store      *store.Store
+	index      *store.Index
+	seen       *store.Seen
+	membership *store.Membership
+	clusters   *cluster.Manager
+	api        *front.API
+	handout    *credential.Handout // nil with blobs
+	health     *health
+	registry   *prometheus.Registry
 	// fatal takes what the program cannot go on after.
 	fatal chan error
 }
 
-// Run serves until ctx ends, and then drains: it says that it is not ready, finishes what it is at, and stores what it has in memory.
-func Run(ctx context.Context, settings Settings, out io.Writer) error {
+// Run serves until ctx ends, and then drains: it tells that it is not ready, finishes what it is
+// at, and stores what it has in memory. version is that of the program.
+func Run(ctx context.Context, settings Settings, version string, out io.Writer) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(settings.LogLevel)); err != nil {
 		return err
 	}
-	s := &service{settings: settings, log: slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), registry: prometheus.NewRegistry(), fatal: make(chan error, 8)}
+	handler := slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+	s := &service{
+		settings: settings, log: slog.New(handler), registry: prometheus.NewRegistry(),
+		fatal: make(chan error, 8),
+	}
 	audit, closeAudit, err := openAudit(settings.AuditFile, out)
 	if err != nil {
 		return err
 	}
 	defer closeAudit()
+	s.audit = audit
 	st, closeStore, err := OpenStore(ctx, settings)
 	if err != nil {
 		return err
 	}
 	defer closeStore()
-	if err := st.Migrate(ctx); err != nil {
+	s.store = st
+	if err := s.prepare(ctx, version); err != nil {
 		return err
 	}
-	stopTracing, err := s.assemble(ctx, st, audit)
+	tracer, stopTracing, err := newTracer(ctx, settings.OTLPEndpoint)
 	if err != nil {
 		return err
 	}
 	defer stopTracing()
+	if err := s.assemble(ctx, version); err != nil {
+		return err
+	}
+	s.api.Tracer = tracer
+	if err := s.load(ctx); err != nil {
+		return err
+	}
 	return s.serve(ctx)
 }
 
 // OpenStore opens the store that the settings name.
 func OpenStore(ctx context.Context, settings Settings) (*store.Store, func(), error) {
+	var backend *store.Etcd
+	var err error
 	if settings.Etcd != nil {
-		client, err := settings.Endpoints().Dial()
-		if err != nil {
-			return nil, nil, err
-		}
-		return store.New(client), func() { _ = client.Close() }, nil // what it had to say it has said
+		backend, err = store.Dial(settings.Endpoints())
+	} else {
+		backend, err = store.Open(ctx, settings.DataDir, store.Options{})
 	}
-	embedded, err := store.Open(ctx, settings.DataDir)
 	if err != nil {
 		return nil, nil, err
 	}
-	return store.New(embedded.Client()), func() { _ = embedded.Close() }, nil
+	// What its end has to tell it has told before.
+	return store.New(backend), func() { _ = backend.Close() }, nil
 }
 
 func openAudit(path string, out io.Writer) (*slog.Logger, func(), error) {
@@ -91,53 +112,116 @@ func openAudit(path string, out io.Writer) (*slog.Logger, func(), error) {
 	return slog.New(slog.NewJSONHandler(f, nil)), func() { _ = f.Close() }, nil
 }
 
+// prepare brings the store into the form of this program.
+func (s *service) prepare(ctx context.Context, version string) error {
+	err := store.Migrate(ctx, s.store, store.Migration{
+		Defaults: s.settings.NodeDefaults, TenantID: s.settings.TenantID, Renderer: version,
+		Now:  time.Now(),
+		Tell: func(what string) { s.log.Info("migration", "what", what) },
+	})
+	if err != nil {
+		return err
+	}
+	return beginEpoch(ctx, s.store, s.settings.DataDir)
+}
+
 // assemble puts the provider together.
-func (s *service) assemble(ctx context.Context, st *store.Store, audit *slog.Logger) (func(), error) {
+func (s *service) assemble(ctx context.Context, version string) error {
 	keys, err := seal.Load(s.settings.KeysFile)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	outgoing, err := newOutgoing(s.settings)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s.server = &rp.Server{
-		Store: st, Index: st.NewIndex(), Keys: keys, Defaults: s.settings.NodeDefaults, TenantID: s.settings.TenantID, Now: time.Now,
-		Log: s.log, Audit: audit, Metrics: rp.NewMetrics(s.registry),
-	}
-	if s.server.Authorizer, err = outgoing.authorizer(s.settings); err != nil {
-		return nil, err
-	}
-	if s.server.Clusters, err = outgoing.clusters(s.settings); err != nil {
-		return nil, err
-	}
-	if s.server.Bundles, err = s.bundles(st, keys, outgoing, audit); err != nil {
-		return nil, err
-	}
-	s.registry.MustRegister(s.server.Gauges(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	stop, err := s.trace(ctx)
+	authorizer, err := outgoing.authorizer(s.settings)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.server.Index.Load(ctx); err != nil {
-		return nil, err
+	replica := replicaName()
+	s.index = store.NewIndex(s.store)
+	s.seen = store.NewSeen(s.store, s.index, replica)
+	s.health = &health{index: s.index, store: s.store}
+	credentials := &credential.Service{
+		Store: s.store, Keys: keys, Now: time.Now, Audit: s.audit, Log: s.log,
 	}
-	debug.FreeOSMemory() // what loading has needed
-	return stop, nil
+	metrics, sources := front.NewMetrics(s.registry), outgoing.sources(s.settings)
+	if credentials.Delivery, err = s.delivery(keys, outgoing, metrics); err != nil {
+		return err
+	}
+	s.api = &front.API{
+		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials, Keys: keys,
+		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
+		PublicURL: s.settings.PublicURL, Renderer: version, Now: time.Now, Log: s.log,
+		Audit: s.audit, Metrics: metrics,
+	}
+	if err := credentials.AfterRestore(ctx); err != nil {
+		return err
+	}
+	s.membership = store.NewMembership(s.store, replica)
+	s.membership.Say = s.say("membership")
+	s.clusters = &cluster.Manager{
+		Store: s.store, Index: s.index, Membership: s.membership, Credentials: credentials,
+		Source: sources, Installation: s.settings.Installation, TenantID: s.settings.TenantID,
+		Defaults: flexnode.DefaultsLayer(s.settings.NodeDefaults), Renderer: version, Now: time.Now,
+		Log: s.log, Audit: s.audit, Metrics: newCertificateRequests(s.registry),
+	}
+	s.registry.MustRegister(s.api.Gauges(), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return nil
 }
 
-func (s *service) bundles(st *store.Store, keys seal.Ring, outgoing outgoing, audit *slog.Logger) (rp.Bundles, error) {
+// replicaName tells this process from all others.
+func replicaName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "replica"
+	}
+	return fmt.Sprintf("%s-%d-%.8s", strings.ToLower(name), os.Getpid(), uuid.NewString())
+}
+
+// delivery is how machines get their configurations.
+func (s *service) delivery(
+	keys seal.Ring, outgoing outgoing, metrics *front.Metrics,
+) (credential.Delivery, error) {
 	if b := s.settings.Blob; b != nil {
 		key, err := readSecret(b.AccountKeyFile)
 		if err != nil {
 			return nil, err
 		}
-		return rp.NewBlobBundles(b.ContainerURL, b.Account, key, outgoing.options())
+		return credential.NewBlobs(s.store, time.Now, b.ContainerURL, b.Account, key,
+			outgoing.options())
 	}
-	return &rp.OwnBundles{Store: st, Keys: keys, PublicURL: s.settings.PublicURL, Now: time.Now, Read: func(key string, r *http.Request) {
-		s.server.Metrics.BundleRead()
-		audit.Info("configuration handed out", "credential", key, "from", r.RemoteAddr)
-	}}, nil
+	s.handout = &credential.Handout{
+		Store: s.store, Keys: keys, PublicURL: s.settings.PublicURL, Now: time.Now,
+		Delivered: func(key, node string, r *http.Request) {
+			metrics.BundleRead()
+			s.audit.Info("configuration handed out", "credential", key, "node", node,
+				"from", r.RemoteAddr)
+		},
+	}
+	return s.handout, nil
+}
+
+// load fills the index, and stores what every revision refers to.
+func (s *service) load(ctx context.Context) error {
+	err := s.api.StoreDefaults(ctx)
+	if errors.Is(err, store.ErrFull) { // who needs them writes them
+		s.log.Warn("the defaults are not stored yet", slog.Any("error", err))
+	} else if err != nil {
+		return err
+	}
+	if err := s.index.Load(ctx); err != nil {
+		return err
+	}
+	debug.FreeOSMemory() // what loading has needed
+	return nil
+}
+
+// say logs what goes wrong and is tried again.
+func (s *service) say(what string) func(error) {
+	return func(err error) { s.log.Warn(what, slog.Any("error", err)) }
 }
 
 // readSecret reads a secret from a file that only its owner may read.
@@ -147,173 +231,26 @@ func readSecret(path string) (string, error) {
 		return "", fmt.Errorf("cannot read a secret: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("cannot use the secret in %s: others may read it; chmod 600 %s", path, path)
+		return "", fmt.Errorf("cannot use the secret in %s: others may read it; chmod 600 %s",
+			path, path)
 	}
 	text, err := os.ReadFile(path)
 	return strings.TrimSpace(string(text)), err
 }
 
-// serve runs listeners and background work until ctx ends or one of them fails.
-func (s *service) serve(ctx context.Context) error {
-	servers, err := s.open(ctx)
-	if err != nil {
-		return err
-	}
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var background sync.WaitGroup
-	background.Go(func() {
-		s.server.Index.Follow(work, func(err error) { s.log.Warn("the index", slog.Any("error", err)) })
-	})
-	background.Go(func() { s.control(work) })
-	background.Go(func() { s.flush(work) })
-	s.log.Info("serving", "publicURL", s.settings.PublicURL)
-	select {
-	case <-ctx.Done():
-	case err = <-s.fatal:
-	}
-	s.draining.Store(true)
-	if err == nil {
-		s.log.Info("draining")
-		time.Sleep(time.Duration(s.settings.DrainSeconds) * time.Second)
-	}
-	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-	defer cancel()
-	for _, h := range servers {
-		err = errors.Join(err, h.Shutdown(shutdown))
-	}
-	stop()
-	background.Wait()
-	return errors.Join(err, s.server.FlushSeen(shutdown))
+// certificateRequests counts certificate requests by answer.
+type certificateRequests struct{ requests *prometheus.CounterVec }
+
+func newCertificateRequests(r prometheus.Registerer) certificateRequests {
+	c := certificateRequests{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "flexnode_rp_certificate_requests_total",
+		Help: "Certificate requests that the provider has decided on, by decision.",
+	}, []string{"decision"})}
+	r.MustRegister(c.requests)
+	return c
 }
 
-// open starts the listeners: never callers with tokens and Resource Manager on the same one.
-func (s *service) open(ctx context.Context) ([]*http.Server, error) {
-	var servers []*http.Server
-	start := func(h http.Handler, address string, l *Listen, clientCA string) error {
-		server := newServer(h, s.log)
-		if l == nil {
-			plain, err := listen(address, nil)
-			if err != nil {
-				return err
-			}
-			go func() { s.ended(server.Serve(plain)) }()
-		} else {
-			config, err := tlsConfig(*l, clientCA)
-			if err != nil {
-				return err
-			}
-			secured, err := listen(l.Address, config)
-			if err != nil {
-				return err
-			}
-			go func() { s.ended(server.Serve(secured)) }()
-		}
-		servers = append(servers, server)
-		return nil
-	}
-	if l := s.settings.Listen; l != nil {
-		entra, err := newEntra(ctx, s.settings)
-		if err != nil {
-			return nil, err
-		}
-		if err := start(s.public(s.server.Direct(entra)), "", l, ""); err != nil {
-			return nil, err
-		}
-	}
-	if l := s.settings.ARMListen; l != nil {
-		if err := start(s.server.BehindARM(rp.FrontDoor{Names: l.ClientNames}), "", &l.Listen, l.ClientCAFile); err != nil {
-			return nil, err
-		}
-	}
-	if s.settings.MetricsAddress != "" {
-		mux := http.NewServeMux()
-		mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		s.health(mux)
-		if err := start(mux, s.settings.MetricsAddress, nil, ""); err != nil {
-			return nil, err
-		}
-	}
-	return servers, nil
-}
-
-func (s *service) ended(err error) {
-	if !errors.Is(err, http.ErrServerClosed) {
-		s.fatal <- err
-	}
-}
-
-// public is what is at the address that callers and machines come to: the API, configurations, and what tells about both.
-func (s *service) public(front http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	s.health(mux)
-	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(apidoc.OpenAPI)
-	})
-	bundles, own := s.server.Bundles.(http.Handler)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/livez" || r.URL.Path == "/readyz" || r.URL.Path == "/openapi.json":
-			mux.ServeHTTP(w, r)
-		case own && strings.HasPrefix(r.URL.Path, "/configs/"):
-			bundles.ServeHTTP(w, r)
-		default:
-			front.ServeHTTP(w, r)
-		}
-	})
-}
-
-// stale is how old the index may be before this replica says that it is not ready.
-const stale = 20 * time.Second
-
-func (s *service) health(mux *http.ServeMux) {
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
-		defer cancel()
-		err := s.server.Store.Alarm(ctx)
-		if age := s.server.Index.Age(); age > stale {
-			err = errors.Join(err, fmt.Errorf("the store has not been heard of for %s", age.Round(time.Second)))
-		}
-		if s.draining.Load() {
-			err = errors.Join(err, errors.New("draining"))
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
-}
-
-// control works on clusters, and takes part in the election again when it fell out of it.
-func (s *service) control(ctx context.Context) {
-	name, err := os.Hostname()
-	if err != nil {
-		name = "replica"
-	}
-	for ctx.Err() == nil {
-		if err := s.server.Control(ctx, fmt.Sprintf("%s/%d", name, os.Getpid())); err != nil && ctx.Err() == nil {
-			s.log.Warn("controllers", slog.Any("error", err))
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-}
-
-func (s *service) flush(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(rp.FlushInterval):
-			if err := s.server.FlushSeen(ctx); err != nil {
-				s.log.Warn("last-seen times are not stored", slog.Any("error", err))
-			}
-		}
-	}
+// CertificateRequest implements cluster.Metrics.
+func (c certificateRequests) CertificateRequest(answer string) {
+	c.requests.WithLabelValues(answer).Inc()
 }

@@ -2,177 +2,240 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net/url"
+	"io"
 	"os"
-	"path/filepath"
-	"time"
+	"sync/atomic"
 
-	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
-	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 )
 
-// External says how an etcd cluster outside the process is reached.
-type External struct {
-	Endpoints                 []string
-	CAFile, CertFile, KeyFile string
-}
-
-// Dial returns a client of an etcd cluster outside the process.
-func (e External) Dial() (*clientv3.Client, error) {
-	config, err := e.config()
-	if err != nil {
-		return nil, err
-	}
-	client, err := clientv3.New(config)
-	if err != nil {
-		return nil, fmt.Errorf("cannot reach etcd at %v: %w", e.Endpoints, err)
-	}
-	return client, nil
-}
-
-func (e External) config() (clientv3.Config, error) {
-	c := clientv3.Config{
-		Endpoints: e.Endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
-		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 3 * time.Second, // a member that hangs is left within seconds
-	}
-	if e.CAFile == "" && e.CertFile == "" {
-		return c, nil
-	}
-	var err error
-	info := transport.TLSInfo{TrustedCAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile}
-	if c.TLS, err = info.ClientConfig(); err != nil {
-		return c, fmt.Errorf("cannot use etcd's certificates: %w", err)
-	}
-	return c, nil
-}
-
-// Embedded is an etcd of one member in this process.
-type Embedded struct {
-	server *embed.Etcd
+// Etcd is a Backend in etcd: one in this process (Open), or a cluster outside it (Dial).
+type Etcd struct {
 	client *clientv3.Client
-	lock   *os.File
+	at     External    // of a cluster outside
+	server *embed.Etcd // nil for a cluster outside
+	lock   *os.File    // of the data directory
+	full   atomic.Bool // what the last commit said
+
+	followers followers
 }
 
-// member is the name of an embedded etcd in its cluster of one. It is told an address for its peers, of whom there are none.
-const member = "flexnode-rp"
+var _ Backend = (*Etcd)(nil)
 
-var nowhere = url.URL{Scheme: "http", Host: "localhost:2380"}
+// maxBytes is how large the writes of a commit may be: etcd takes requests of 1.5 MiB
+// (--max-request-bytes), in which each operation has some bytes more.
+const maxBytes = 1400 << 10
 
-// lockDir keeps a second program away from a data directory.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+// Read implements Backend. More keys than a transaction takes are read with several, at the
+// revision of the first.
+func (e *Etcd) Read(ctx context.Context, keys ...string) (map[string]KV, int64, error) {
+	got := make(map[string]KV, len(keys))
+	revision, err := e.readAt(ctx, keys[:min(len(keys), MaxWrites)], 0, got)
+	for next := MaxWrites; err == nil && next < len(keys); next += MaxWrites {
+		_, err = e.readAt(ctx, keys[next:min(len(keys), next+MaxWrites)], revision, got)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the data directory: %w", err)
+		return nil, 0, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("cannot open the store in %s: another flexnode-rp is running on it", dir)
-	}
-	return f, nil
+	return got, revision, nil
 }
 
-// quota is how large an embedded etcd may become: the most that etcd recommends.
-const quota = 8 << 30
-
-// socket is where an embedded etcd listens: in its directory, for backups.
-func socket(dir string) string { return filepath.Join(dir, "etcd.sock") }
-
-// Open starts an embedded etcd on a directory, which it makes if need be.
-func Open(ctx context.Context, dir string) (*Embedded, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot make the data directory: %w", err)
+// readAt reads keys at a revision, 0 is now, and returns the present revision.
+func (e *Etcd) readAt(
+	ctx context.Context, keys []string, at int64, into map[string]KV,
+) (int64, error) {
+	ops := make([]clientv3.Op, 0, len(keys))
+	for _, key := range keys {
+		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(at)))
 	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot close the data directory to others: %w", err)
+	if len(ops) == 0 { // the revision is still asked for
+		ops = append(ops, clientv3.OpGet(root, clientv3.WithCountOnly()))
 	}
-	lock, err := lockDir(dir)
+	response, err := e.client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
-		return nil, err
+		return 0, translate(err)
 	}
-	c := embed.NewConfig()
-	c.Dir, c.Name = filepath.Join(dir, "etcd"), member
-	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: socket(dir)}}
-	c.ListenPeerUrls = nil // there are none
-	c.AdvertiseClientUrls, c.AdvertisePeerUrls = []url.URL{nowhere}, []url.URL{nowhere}
-	c.InitialCluster = member + "=" + nowhere.String()
-	c.QuotaBackendBytes = quota
-	c.SnapshotCount, c.SnapshotCatchUpEntries = 5000, 500 // what is kept in memory for members that are behind, of whom there are none
-	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "1h"
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	c.LogLevel = "error"
-	server, err := embed.StartEtcd(c)
+	for _, r := range response.Responses {
+		for _, kv := range r.GetResponseRange().Kvs {
+			into[string(kv.Key)] = KV{string(kv.Key), kv.Value, kv.ModRevision, kv.CreateRevision}
+		}
+	}
+	return response.Header.Revision, nil
+}
+
+// Commit implements Backend.
+func (e *Etcd) Commit(
+	ctx context.Context, conditions []Condition, writes []Write,
+) (int64, error) {
+	if len(conditions) > MaxWrites || len(writes) > MaxWrites || size(writes) > maxBytes {
+		return 0, ErrTooLarge
+	}
+	compares := make([]clientv3.Cmp, 0, len(conditions))
+	for _, c := range conditions {
+		compares = append(compares,
+			clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision))
+	}
+	ops := make([]clientv3.Op, 0, len(writes))
+	for _, w := range writes {
+		ops = append(ops, operation(w))
+	}
+	response, err := e.client.Txn(ctx).If(compares...).Then(ops...).Commit()
 	if err != nil {
-		lock.Close()
-		return nil, fmt.Errorf("cannot open the store in %s: %w", dir, err)
+		err = translate(err)
+		if errors.Is(err, ErrFull) {
+			e.full.Store(true)
+		}
+		return 0, err
 	}
-	select {
-	case <-server.Server.ReadyNotify():
-		return &Embedded{server: server, client: v3client.New(server.Server), lock: lock}, nil
-	case err = <-server.Err():
-	case <-ctx.Done():
-		err = ctx.Err()
+	if !response.Succeeded {
+		return 0, ErrConflict
 	}
-	server.Close()
-	lock.Close()
-	return nil, fmt.Errorf("cannot open the store in %s: %w", dir, err)
+	if grows(writes) {
+		e.full.Store(false)
+	}
+	return response.Header.Revision, nil
 }
 
-// Client returns a client in the process.
-func (e *Embedded) Client() *clientv3.Client { return e.client }
-
-// Close stops the etcd.
-func (e *Embedded) Close() error {
-	err := e.client.Close()
-	e.server.Close()
-	err = errors.Join(err, e.lock.Close())
-	if errors.Is(err, context.Canceled) {
-		return nil
+func size(writes []Write) int {
+	n := 0
+	for _, w := range writes {
+		n += len(w.Key) + len(w.Value)
 	}
-	return err
+	return n
 }
 
-// Backup writes a snapshot of a running store to a new file.
-func Backup(ctx context.Context, endpoints External, path string) error {
-	if _, err := os.Lstat(path); err == nil {
-		return fmt.Errorf("cannot write the backup: %s is there already", path)
+// grows tells whether there are writes that a full store refuses; it takes deletions.
+func grows(writes []Write) bool {
+	for _, w := range writes {
+		if !w.Delete {
+			return true
+		}
 	}
-	config, err := endpoints.config()
+	return false
+}
+
+func operation(w Write) clientv3.Op {
+	if w.Delete {
+		return clientv3.OpDelete(w.Key)
+	}
+	if w.Lease != 0 {
+		return clientv3.OpPut(w.Key, string(w.Value), clientv3.WithLease(clientv3.LeaseID(w.Lease)))
+	}
+	return clientv3.OpPut(w.Key, string(w.Value))
+}
+
+// Scan implements Backend.
+func (e *Etcd) Scan(
+	ctx context.Context, prefix, after string, limit int, at int64,
+) (Page, error) {
+	from := prefix
+	if after >= prefix {
+		from = after + "\x00"
+	}
+	got, err := e.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)),
+		clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))
 	if err != nil {
-		return err
+		return Page{}, translate(err)
 	}
-	if _, err := snapshot.NewV3(zap.NewNop()).Save(ctx, config, path); err != nil {
-		return fmt.Errorf("cannot write the backup: %w", err)
+	page := Page{More: got.More, Revision: at}
+	if at == 0 {
+		page.Revision = got.Header.Revision
 	}
-	return os.Chmod(path, 0o600)
+	page.KVs = make([]KV, 0, len(got.Kvs))
+	for _, kv := range got.Kvs {
+		page.KVs = append(page.KVs,
+			KV{string(kv.Key), kv.Value, kv.ModRevision, kv.CreateRevision})
+	}
+	return page, nil
 }
 
-// LocalEndpoint is where the embedded etcd of a running provider listens.
-func LocalEndpoint(dir string) External {
-	return External{Endpoints: []string{"unix://" + socket(dir)}}
-}
-
-// Restore makes a data directory of a snapshot. There must be none yet.
-func Restore(path, dir string) error {
-	into := filepath.Join(dir, "etcd")
-	if _, err := os.Lstat(into); err == nil {
-		return fmt.Errorf("cannot restore: %s is there already; move it away first", into)
+// Snapshot implements Backend. What it writes is a file for Restore, with its checksum.
+func (e *Etcd) Snapshot(ctx context.Context, to io.Writer) error {
+	if e.server != nil {
+		return e.ownSnapshot(ctx, to)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the data directory: %w", err)
-	}
-	err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
-		SnapshotPath: path, OutputDataDir: into, Name: member, PeerURLs: []string{nowhere.String()}, InitialCluster: member + "=" + nowhere.String(),
-		InitialClusterToken: embed.NewConfig().InitialClusterToken,
-	})
+	one, err := e.at.current(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot restore %s: %w", path, err)
+		return fmt.Errorf("cannot take a snapshot of the store: %w", err)
+	}
+	client, err := clientv3.New(one)
+	if err != nil {
+		return fmt.Errorf("cannot take a snapshot of the store: %w", err)
+	}
+	from, err := client.Snapshot(ctx)
+	if err == nil {
+		_, err = io.Copy(to, from)
+		err = errors.Join(err, from.Close())
+	}
+	if err := errors.Join(err, client.Close()); err != nil {
+		return fmt.Errorf("cannot take a snapshot of the store: %w", err)
 	}
 	return nil
+}
+
+// ownSnapshot is that of the etcd in this process. The client in the process says at the end of one
+// that it was cancelled.
+func (e *Etcd) ownSnapshot(ctx context.Context, to io.Writer) error {
+	from := e.server.Server.Backend().Snapshot()
+	sum := sha256.New()
+	_, err := from.WriteTo(io.MultiWriter(untilDone{ctx, to}, sum))
+	if err == nil {
+		_, err = to.Write(sum.Sum(nil))
+	}
+	if err := errors.Join(err, from.Close()); err != nil {
+		return fmt.Errorf("cannot take a snapshot of the store: %w", err)
+	}
+	return nil
+}
+
+// untilDone writes until a context ends.
+type untilDone struct {
+	ctx context.Context
+	to  io.Writer
+}
+
+func (w untilDone) Write(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.to.Write(p)
+}
+
+// Compact implements Backend.
+func (e *Etcd) Compact(ctx context.Context, revision int64) error {
+	_, err := e.client.Compact(ctx, revision)
+	return translate(err)
+}
+
+// Close implements Backend. An etcd in this process is stopped.
+func (e *Etcd) Close() error {
+	err := e.client.Close()
+	if errors.Is(err, context.Canceled) { // as it says after it was closed
+		err = nil
+	}
+	if e.server == nil {
+		return err
+	}
+	e.server.Close()
+	return errors.Join(err, e.lock.Close())
+}
+
+// translate makes the errors of a Backend of etcd's.
+func translate(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return ErrCompacted
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return ErrFull
+	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return ErrTooLarge
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return errNoLease
+	}
+	return err
 }

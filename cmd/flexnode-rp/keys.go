@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/service"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+func keys(settings *string) *cobra.Command {
+	parent := &cobra.Command{
+		Use: "keys", Short: "Make and replace the keys that secrets are sealed with",
+		Long: `Make and replace the keys that secrets are sealed with and URLs are signed with.
+
+  flexnode-rp keys init FILE        once, before the first start
+
+To replace the key, in this order; the provider runs all the time. Where replicas
+have a file each, run add, promote and drop on one and copy it to the others:
+
+  1. flexnode-rp keys add FILE      the new key opens what it has sealed: nothing yet
+  2. restart every replica          now each can open what the new key will seal
+  3. flexnode-rp keys promote FILE  the new key seals and signs from the next start on
+  4. restart every replica          now none seals with the old key any more
+  5. flexnode-rp keys rewrap        what the old key has sealed is sealed again
+  6. flexnode-rp keys drop FILE     refused while anything is sealed with the old key
+  7. restart every replica
+
+Between 4 and 6 wait for 24 hours, or tell owners to ask for their configuration
+URLs again: those that the old key has signed end when it is dropped.`,
+	}
+	parent.AddCommand(
+		keysFile("init FILE", "Make the file with the first key", "made", seal.Init, "rotate"),
+		keysFile("add FILE", "Put a new key behind the others", "added", seal.Add),
+		keysFile("promote FILE", "Put the newest key first", "promoted", seal.Promote),
+		keysRewrap(settings), keysDrop(settings), keysStatus(settings),
+	)
+	return parent
+}
+
+// keysFile is a command that changes nothing but the file with the keys.
+func keysFile(
+	use, short, done string, change func(string) (seal.Ring, error), aliases ...string,
+) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1), Aliases: aliases,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ring, err := change(args[0])
+			if err != nil {
+				return err
+			}
+			key := ring.Keys[0].ID
+			if done == "added" {
+				key = ring.Keys[len(ring.Keys)-1].ID
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "key %s %s; %s seals and signs\n", key, done,
+				ring.Keys[0].ID)
+			return nil
+		},
+	}
+}
+
+func keysRewrap(settings *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "rewrap", Short: "Seal again what is sealed with an older key", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withStore(*settings, func(st *store.Store, ring seal.Ring) error {
+				n, err := credential.Rewrap(cmd.Context(), st, ring)
+				fmt.Fprintf(cmd.OutOrStdout(), "%d boxes are sealed again with %s\n", n,
+					ring.Keys[0].ID)
+				return err
+			})
+		},
+	}
+}
+
+func keysDrop(settings *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "drop FILE", Short: "Take away every key but the first", Args: cobra.ExactArgs(1),
+		Long: `Take away every key but the first. It is refused while anything in the store is
+sealed with another: run "keys rewrap" first.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withStore(*settings, func(st *store.Store, _ seal.Ring) error {
+				boxes, err := credential.Boxes(cmd.Context(), st)
+				if err != nil {
+					return err
+				}
+				ring, err := seal.Drop(args[0], boxes)
+				if err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "key %s is the only one\n", ring.Keys[0].ID)
+				}
+				return err
+			})
+		},
+	}
+}
+
+func keysStatus(settings *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Tell which keys there are and what is sealed with each",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withStore(*settings, func(st *store.Store, ring seal.Ring) error {
+				return printKeys(cmd.Context(), cmd.OutOrStdout(), st, ring)
+			})
+		},
+	}
+}
+
+// printKeys lists the keys of a ring and those that it lacks, with how many boxes each has sealed.
+func printKeys(ctx context.Context, out io.Writer, st *store.Store, ring seal.Ring) error {
+	boxes, err := credential.Boxes(ctx, st)
+	if err != nil {
+		return err
+	}
+	for i, key := range ring.Keys {
+		role := "opens"
+		if i == 0 {
+			role = "seals and signs"
+		}
+		fmt.Fprintf(out, "%s  %d boxes  %s\n", key.ID, boxes[key.ID], role)
+		delete(boxes, key.ID)
+	}
+	for _, id := range slices.Sorted(maps.Keys(boxes)) {
+		fmt.Fprintf(out, "%s  %d boxes  NOT IN THE FILE: they cannot be opened\n", id, boxes[id])
+	}
+	return nil
+}
+
+// withStore works beside a running provider: an embedded store is reached through the socket in its
+// directory.
+func withStore(path string, work func(*store.Store, seal.Ring) error) error {
+	s, err := service.Load(path)
+	if err != nil {
+		return err
+	}
+	ring, err := seal.Load(s.KeysFile)
+	if err != nil {
+		return err
+	}
+	backend, err := store.Dial(store.External(s.Endpoints()))
+	if err != nil {
+		return err
+	}
+	defer backend.Close()
+	return work(store.New(backend), ring)
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/service"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+func storage(settings *string) *cobra.Command {
+	parent := &cobra.Command{
+		Use: "store", Short: "See how full the store is, and make room in it",
+		Long: `See how full the store is, and make room in it. The provider may run: an etcd in
+its process is reached through the socket in its data directory.
+
+The provider has the store forget old changes by itself, every five minutes, so
+that in normal times none of this is needed. A store that has reached its quota
+refuses writes until somebody does this, in this order:
+
+  flexnode-rp store status        which member is full, and of what
+  flexnode-rp store compact       forget the history of every row
+  flexnode-rp store defragment    give the space back to the disk
+  flexnode-rp store disarm        take writes again
+
+If "in use" is near the quota after compact, the rows themselves need the space:
+give etcd a larger quota (at most 8 GiB), or delete what is not needed. Machines
+poll and join on meanwhile as far as that needs no write.`,
+	}
+	add := func(use, short, long string, work func(context.Context, io.Writer, *store.Etcd) error) {
+		parent.AddCommand(&cobra.Command{
+			Use: use, Short: short, Long: long, Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return withEtcd(*settings, func(e *store.Etcd) error {
+					return work(cmd.Context(), cmd.OutOrStdout(), e)
+				})
+			},
+		})
+	}
+	add("status", "Show each member: size, quota, alarms",
+		`Show each member of the store: how large its file is, how much of that is in use,
+how much it may become, and its alarms. It writes nothing. The exit code is 1 when
+a member does not answer, has no leader or raises an alarm.`, storeStatus)
+	add("compact", "Forget the history of all rows",
+		`Forget the history of all rows and free its space within the files; the rows stay
+as they are. The files do not shrink: that is for "store defragment". Replicas that
+are behind read everything again.`, storeCompact)
+	add("defragment", "Give free space back to the disk, member by member",
+		`Write each member's file anew without the space that is free within it, one member
+after the other, the leader last. A member answers nobody while its file is
+written: some seconds for each GiB. With three members the others answer meanwhile;
+with one, as in the provider's own process, the provider stands still.`, storeDefragment)
+	add("disarm", "Have a store that was full take writes again",
+		`Have a store that was full take writes again, after compact and defragment. A store
+that is still full raises its alarm again at the next write. Alarms about damaged
+data are not touched: replace that member, or restore a backup.`, storeDisarm)
+	return parent
+}
+
+// withEtcd works beside a running provider.
+func withEtcd(settings string, work func(*store.Etcd) error) error {
+	s, err := service.Load(settings)
+	if err != nil {
+		return err
+	}
+	e, err := store.Dial(store.External(s.Endpoints()))
+	if err != nil {
+		return err
+	}
+	return errors.Join(work(e), e.Close())
+}
+
+func storeStatus(ctx context.Context, out io.Writer, e *store.Etcd) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "MEMBER\tVERSION\tROLE\tREVISION\tSIZE\tIN USE\tQUOTA\tSTATE")
+	bad := 0
+	for _, m := range e.Members(ctx) {
+		state := stateOf(m)
+		if state != "ok" {
+			bad++
+		}
+		if m.Err != nil {
+			fmt.Fprintf(table, "%s\t-\t-\t-\t-\t-\t-\t%s\n", m.Endpoint, state)
+			continue
+		}
+		role := "follower"
+		if m.Leader {
+			role = "leader"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", m.Endpoint, m.Version, role,
+			m.Revision, mib(m.Size), mib(m.InUse), mib(m.Quota), state)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if bad > 0 {
+		return fmt.Errorf("%d members of the store are not well; see docs/troubleshooting.md", bad)
+	}
+	return nil
+}
+
+// stateOf is what is wrong with a member.
+func stateOf(m store.EtcdMember) string {
+	switch {
+	case m.Err != nil:
+		return "does not answer: " + m.Err.Error()
+	case m.Corrupt:
+		return "its data is damaged: replace it, or restore a backup"
+	case m.Full:
+		return "full: it refuses writes"
+	case !m.HasLeader:
+		return "has no leader: most members are gone"
+	}
+	return "ok"
+}
+
+func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
+
+func storeCompact(ctx context.Context, out io.Writer, e *store.Etcd) error {
+	revision, err := e.CompactAll(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "the history before revision %d is forgotten\n", revision)
+	return nil
+}
+
+func storeDefragment(ctx context.Context, out io.Writer, e *store.Etcd) error {
+	var before int64
+	return e.Defragment(ctx, func(m store.EtcdMember, done bool) {
+		if !done {
+			before = m.Size
+			fmt.Fprintf(out, "%s answers nobody while its file of %s is written anew ...\n",
+				m.Endpoint, mib(m.Size))
+			return
+		}
+		fmt.Fprintf(out, "%s is done: %s, %s less\n", m.Endpoint, mib(m.Size), mib(before-m.Size))
+	})
+}
+
+func storeDisarm(ctx context.Context, out io.Writer, e *store.Etcd) error {
+	if err := e.Disarm(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "the store takes writes")
+	return nil
+}

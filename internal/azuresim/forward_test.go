@@ -1,0 +1,68 @@
+package azuresim_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/resources/armresources"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+)
+
+// provider is a resource provider whose deletions take one poll: it points its callers to where
+// they have reached Resource Manager (RPC, Referer).
+func provider(t *testing.T, asked *[]string) *azuresim.Provider {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*asked = append(*asked, r.Method+" "+r.URL.Path)
+		public, err := url.Parse(r.Header.Get("Referer"))
+		if err != nil {
+			t.Error(err)
+		}
+		public.Path = "/subscriptions/" + subscription +
+			"/providers/Microsoft.ContainerService/locations/lab/operationStatuses/1"
+		if r.Method == http.MethodDelete {
+			w.Header().Set("Azure-AsyncOperation", public.String())
+			public.Path = strings.Replace(public.Path, "Statuses", "Results", 1)
+			w.Header().Set("Location", public.String())
+			w.Header().Set("Retry-After", "0")
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"status":"Succeeded"}`)
+	}))
+	t.Cleanup(server.Close)
+	return &azuresim.Provider{URLs: []string{server.URL}, Client: server.Client()}
+}
+
+// Azure's client waits for an operation of the provider: the URLs that it is given lead through
+// Resource Manager. A cluster of Azure's own is not the provider's to delete.
+func TestOperationsOfTheProvider(t *testing.T) {
+	a := start(t)
+	var asked []string
+	a.Provider = provider(t, &asked)
+	credential, options := a.arm(t)
+	client, err := armresources.NewClient(subscription, credential, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registered := groupID + "/providers/Microsoft.ContainerService/managedClusters/elsewhere"
+	for id, want := range map[string]int{registered: 2, clusterID: 0} {
+		asked = nil
+		poller, err := client.BeginDeleteByID(t.Context(), id, "2026-05-01-preview", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := poller.PollUntilDone(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if len(asked) != want {
+			t.Errorf("%s: the provider was asked %v", id, asked)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package config
+
+import "strconv"
+
+// Resource is the flexNodeConfig that a configuration is from, as its bundle says.
+type Resource struct {
+	// ID is its ARM id, UID is made with it and never changes: who deletes a resource and makes
+	// another of the same name has two.
+	ID  string `json:"id"`
+	UID string `json:"uid"`
+	// ConfigVersion is the version of the configuration. Within an Epoch it never goes back.
+	ConfigVersion string `json:"configVersion"`
+	Epoch         int64  `json:"epoch,omitempty"`
+}
+
+// ResourceOf returns what a bundle says of where its configuration is from; nil when it says
+// nothing. The error is of type Problems.
+func ResourceOf(data []byte) (*Resource, error) {
+	r := &report{}
+	doc := readDocument(data, r)
+	if doc == nil {
+		return nil, r.sorted(Config{})
+	}
+	_, origin := unwrap(doc)
+	resource := readResource(origin, r)
+	if problems := r.sorted(Config{}); len(problems) > 0 {
+		return nil, problems
+	}
+	return resource, nil
+}
+
+// unwrap returns the configuration in a bundle, and what the bundle says of where it is from. What
+// holds anything else is no bundle.
+func unwrap(doc *value) (settings, origin *value) {
+	inner, origin := doc.get("config"), doc.get("resource")
+	size := 1
+	if origin != nil {
+		size = 2
+	}
+	if inner != nil && inner.kind == anObject && len(doc.members) == size {
+		return inner, origin
+	}
+	return doc, nil
+}
+
+// readResource reads where a bundle is from; nil when it does not say. Members that are not known
+// are a newer provider's.
+func readResource(origin *value, r *report) *Resource {
+	if origin == nil || origin.kind == aNull {
+		return nil
+	}
+	if origin.kind != anObject {
+		r.add("resource", "", "must be an object, not "+string(origin.kind))
+		return nil
+	}
+	resource := &Resource{}
+	for name, s := range map[string]*string{
+		"id": &resource.ID, "uid": &resource.UID, "configVersion": &resource.ConfigVersion,
+	} {
+		switch v := origin.get(name); {
+		case v == nil || v.kind == aNull:
+		case v.kind != aString:
+			r.add(member("resource", name), "", "must be a string, not "+string(v.kind))
+		default:
+			*s = v.text
+		}
+	}
+	if v := origin.get("epoch"); v != nil && v.kind != aNull {
+		epoch, err := strconv.ParseInt(v.text, 10, 64)
+		if v.kind != aNumber || err != nil || epoch < 0 {
+			r.add("resource.epoch", "", "must be a whole number of at least 0")
+		}
+		resource.Epoch = epoch
+	}
+	return resource
+}

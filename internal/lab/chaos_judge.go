@@ -1,0 +1,93 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// judge waits until the provider has caught up, reads every node once more, and checks the history.
+func (c *chaosRun) judge(ctx context.Context) (ChaosResult, error) {
+	result := ChaosResult{Operations: len(c.history) + c.others, Faults: c.faults}
+	for _, op := range c.history {
+		if !op.Output.(outcome).known {
+			result.Unknown++
+		}
+	}
+	healed := time.Now()
+	var last *findings
+	for {
+		found, err := c.inspect(ctx)
+		if err == nil {
+			last = found
+		}
+		late := time.Since(healed) > catchUp
+		if err == nil && found.none() || late {
+			if last == nil {
+				return result, fmt.Errorf("cannot inspect the provider: %w", err)
+			}
+			break
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	result.CaughtUp = time.Since(healed)
+	result.Findings, result.URLs, result.Alive = last.counts, len(c.urls), last.alive
+	for _, example := range last.examples {
+		c.blame("%s", example)
+	}
+	c.readAll(ctx)
+	result.Linearizable = c.linearizable()
+	result.Wrong = c.wrong
+	return result, nil
+}
+
+// readAll reads every node once more: a lost write shows as a read that no order explains.
+func (c *chaosRun) readAll(ctx context.Context) {
+	for i, n := range c.nodes {
+		s := step{node: n.name, verb: getOp}
+		called := time.Since(c.began)
+		out, _ := c.do(ctx, n, i%c.lab.Replicas, s)
+		if !out.known {
+			c.blame("%s cannot be read", n.name)
+			continue
+		}
+		c.keep(chaosClients+1, s, out, called)
+	}
+}
+
+// linearizable checks the history, node by node.
+func (c *chaosRun) linearizable() bool {
+	good := true
+	model := chaosModel()
+	for _, part := range model.Partition(c.history) {
+		verdict := porcupine.CheckOperationsTimeout(model, part, time.Minute)
+		if verdict == porcupine.Ok {
+			continue
+		}
+		good = false
+		_, info := porcupine.CheckOperationsVerbose(model, part, time.Minute)
+		node := part[0].Input.(step).node
+		path, err := c.keepHistory(node, part, info)
+		if err != nil {
+			path = err.Error()
+		}
+		c.blame("the history of %s (%d operations, in %s) is judged %s", node, len(part), path, verdict)
+	}
+	return good
+}
+
+// head asks whether a URL answers.
+func (c *chaosRun) head(ctx context.Context, replica int, uri string) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodHead, ProviderURL(replica)+uri, nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := c.client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	return response.StatusCode, response.Body.Close()
+}

@@ -1,0 +1,140 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+)
+
+// gates let connections pass, by the names of their links.
+type gates struct {
+	mu      sync.Mutex
+	changed chan struct{} // closed when states are others
+	states  LinkStates
+	open    map[net.Conn]string // connections by link
+}
+
+// errCut is why a connection ends on a link that is cut.
+var errCut = errors.New("the link is cut")
+
+func newGates() *gates {
+	return &gates{changed: make(chan struct{}), open: map[net.Conn]string{}}
+}
+
+// set changes the states of links, and ends the connections of those that are cut.
+func (g *gates) set(states LinkStates) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.states = states
+	close(g.changed)
+	g.changed = make(chan struct{})
+	for c, link := range g.open {
+		if slices.Contains(states.Cut, link) {
+			_ = c.Close()
+		}
+	}
+}
+
+// pass returns when a link carries something; an error when it is cut or ctx ends.
+func (g *gates) pass(ctx context.Context, link string) error {
+	for {
+		g.mu.Lock()
+		states, changed := g.states, g.changed
+		g.mu.Unlock()
+		if slices.Contains(states.Cut, link) {
+			return errCut
+		}
+		if !slices.Contains(states.Stalled, link) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// listen takes connections on a port of loopback and passes them on to another, until ctx ends. of
+// tells which link a connection belongs to, and what it had to read for that.
+func (g *gates) listen(
+	ctx context.Context, port, to int, of func(net.Conn) (string, []byte, error),
+) error {
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return fmt.Errorf("cannot make a link: %w", err)
+	}
+	context.AfterFunc(ctx, func() { _ = listener.Close() })
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if link, head, err := of(c); err == nil {
+					g.carry(ctx, link, c, head, to)
+				}
+			}()
+		}
+	}()
+	return nil
+}
+
+// carry passes a connection on until one side ends it.
+func (g *gates) carry(ctx context.Context, link string, from net.Conn, head []byte, to int) {
+	if g.pass(ctx, link) != nil {
+		return
+	}
+	var dialer net.Dialer
+	target, err := dialer.DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", to))
+	if err != nil {
+		return
+	}
+	defer target.Close()
+	for _, c := range []net.Conn{from, target} {
+		g.mu.Lock()
+		g.open[c] = link
+		g.mu.Unlock()
+		defer func() {
+			g.mu.Lock()
+			delete(g.open, c)
+			g.mu.Unlock()
+		}()
+	}
+	if _, err := target.Write(head); err != nil {
+		return
+	}
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		g.copy(ctx, link, from, target)
+	}()
+	g.copy(ctx, link, target, from)
+	<-back
+}
+
+// copy copies in one direction, as far as the link lets it, and then ends both.
+func (g *gates) copy(ctx context.Context, link string, to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			if g.pass(ctx, link) != nil {
+				return
+			}
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

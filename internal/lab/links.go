@@ -1,0 +1,173 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+)
+
+// The provider's replicas reach the members of their etcd, and the members each other, through a
+// process of the lab that can stall or cut each of these links by itself. A partition is made
+// there: the box needs no rules for it, and nothing is left behind.
+
+// linksURL is where the links are told what to do.
+const linksURL = "http://127.0.0.1:23899"
+
+// replicaName and memberName are the ends of links.
+func replicaName(i int) string { return fmt.Sprintf("flexnode-rp-%d", i) }
+func memberName(i int) string  { return fmt.Sprintf("rp-etcd-%d", i) }
+
+// linkName is a link from who connects to a member.
+func linkName(from, to string) string { return from + ">" + to }
+
+// linkPort is where a replica reaches a member, through its link.
+func linkPort(replica, member int) int { return clientPort(member) + 3 + replica }
+
+// peerURL is where the other members reach one, through their links to it.
+func peerURL(member int) string { return fmt.Sprintf("http://127.0.0.1:%d", clientPort(member)+2) }
+
+// LinkStates says which links do not carry anything: those that are stalled keep what is sent until
+// later, as a broken network does; those that are cut refuse it. All others are open.
+type LinkStates struct {
+	Stalled []string `json:"stalled,omitempty"`
+	Cut     []string `json:"cut,omitempty"`
+}
+
+// SetLinks says how all links are from now on.
+func (l *Lab) SetLinks(ctx context.Context, states LinkStates) error {
+	text, err := json.Marshal(states)
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, linksURL, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return fmt.Errorf("cannot change the links: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("cannot change the links: %s", response.Status)
+	}
+	return nil
+}
+
+// startLinks starts the process that has the links.
+func (l *Lab) startLinks(ctx context.Context) error {
+	if err := l.background("links", l.Self, "links", fmt.Sprint(l.Members)); err != nil {
+		return err
+	}
+	return until(ctx, time.Minute, "the links to the provider's etcd", func() error {
+		return l.SetLinks(ctx, LinkStates{})
+	})
+}
+
+// ServeLinks has the links to so many members, until ctx ends.
+func ServeLinks(ctx context.Context, members int) error {
+	ids, err := memberIDs(members)
+	if err != nil {
+		return err
+	}
+	g := newGates()
+	for m := range members {
+		to, port := memberName(m), clientPort(m)
+		for r := range maxReplicas {
+			name := linkName(replicaName(r), to)
+			known := func(net.Conn) (string, []byte, error) { return name, nil, nil }
+			if err := g.listen(ctx, linkPort(r, m), port, known); err != nil {
+				return err
+			}
+		}
+		peer := func(c net.Conn) (string, []byte, error) {
+			head, err := readHead(c)
+			return linkName(ids[sender(head)], to), head, err
+		}
+		if err := g.listen(ctx, port+2, port+1, peer); err != nil {
+			return err
+		}
+	}
+	return g.serveControl(ctx)
+}
+
+// memberIDs are the names of members by the ids that they have in their etcd.
+func memberIDs(members int) (map[string]string, error) {
+	ids := map[string]string{}
+	for i := range members {
+		urls, err := types.NewURLs([]string{peerURL(i)})
+		if err != nil {
+			return nil, fmt.Errorf("internal error: %w", err)
+		}
+		// the name of a cluster that was given none (etcd's embed.DefaultInitialClusterToken)
+		m := membership.NewMember(memberName(i), urls, "etcd-cluster", nil)
+		ids[m.ID.String()] = memberName(i)
+	}
+	return ids, nil
+}
+
+// sender is the id of the member that a request is from, which etcd's peers say in a header; "" if
+// it does not say.
+func sender(head []byte) string {
+	for line := range strings.Lines(string(head)) {
+		name, value, _ := strings.Cut(line, ":")
+		if strings.EqualFold(name, "X-Server-From") {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// maxHead bounds the head of a request.
+const maxHead = 16 << 10
+
+// readHead reads from a connection until it has the head of the first request.
+func readHead(c net.Conn) ([]byte, error) {
+	var head []byte
+	buffer := make([]byte, 4<<10)
+	for !bytes.Contains(head, []byte("\r\n\r\n")) {
+		if len(head) > maxHead {
+			return nil, errors.New("the head of a request is too long")
+		}
+		n, err := c.Read(buffer)
+		head = append(head, buffer[:n]...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return head, nil
+}
+
+// serveControl takes the states of links, until ctx ends.
+func (g *gates) serveControl(ctx context.Context) error {
+	server := &http.Server{Addr: strings.TrimPrefix(linksURL, "http://"),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			text, err := io.ReadAll(r.Body)
+			var states LinkStates
+			if err == nil {
+				err = json.Unmarshal(text, &states)
+			}
+			if err != nil || r.Method != http.MethodPut {
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			g.set(states)
+			w.WriteHeader(http.StatusNoContent)
+		})}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

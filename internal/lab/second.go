@@ -1,0 +1,84 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/lab/component"
+	"github.com/Azure/AKSFlexNode/packaging"
+)
+
+// secondServer is the API server of the second cluster.
+const secondServer = "https://" + HostIP + ":6444"
+
+// startSecond starts a second cluster for the resource provider: an API server on the same etcd,
+// with keys of its own, and no machines. The provider's replicas are given a kubeconfig of it.
+func (l *Lab) startSecond(ctx context.Context, dirs programs) error {
+	pki := func(name string) string { return l.path("pki", name) }
+	program := filepath.Join(dirs[component.KubernetesControlPlane], "kube-apiserver")
+	if err := l.background("kube-apiserver-2", program,
+		"--etcd-servers=http://127.0.0.1:23790", "--etcd-prefix=/second", "--bind-address="+HostIP,
+		"--advertise-address="+HostIP, "--secure-port=6444", "--authorization-mode=RBAC",
+		"--service-cluster-ip-range="+ServiceCIDR, "--client-ca-file="+pki("client-ca.crt"),
+		"--tls-cert-file="+pki("apiserver.crt"), "--tls-private-key-file="+pki("apiserver.key"),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+pki("sa.key"),
+		"--service-account-signing-key-file="+pki("sa.key"),
+		"--enable-bootstrap-token-auth"); err != nil {
+		return err
+	}
+	admin, err := l.kubeconfigOf("admin", secondServer)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(l.path("second.kubeconfig"), admin, 0o600); err != nil {
+		return fmt.Errorf("cannot write the PKI: %w", err)
+	}
+	err = until(ctx, time.Minute, "the second API server", func() error {
+		_, err := l.second(ctx, packaging.ProviderRBAC, "apply", "-f", "-")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	provider, err := l.kubeconfigOf(providerUser, secondServer)
+	if err != nil {
+		return err
+	}
+	return l.BindKubeconfig(SecondClusterID, provider)
+}
+
+// second runs kubectl as the administrator of the second cluster.
+func (l *Lab) second(ctx context.Context, stdin string, args ...string) (string, error) {
+	return l.Kubectl(ctx, stdin, append([]string{"--kubeconfig=" + l.path("second.kubeconfig")},
+		args...)...)
+}
+
+// rotateProvider gives the provider new client certificates of both clusters.
+func (l *Lab) rotateProvider() error {
+	first, err := l.IssueClient(providerUser)
+	if err != nil {
+		return err
+	}
+	if err := l.BindKubeconfig(ClusterID, first); err != nil {
+		return err
+	}
+	second := strings.ReplaceAll(string(first), APIServer, secondServer)
+	return l.BindKubeconfig(SecondClusterID, []byte(second))
+}
+
+// secondBody is the registration of the second cluster: its nodes get subnets.
+func secondBody() object {
+	return object{"location": "lab", "properties": object{"kubeconfig": "second",
+		"dnsServiceIP": DNSService, "podCidr": "10.250.0.0/16", "nodeCidrMask": 24}}
+}
+
+// gone tells whether an answer says that a resource is not there.
+func gone(status int) bool {
+	return status == http.StatusNoContent || status == http.StatusNotFound
+}

@@ -1,0 +1,214 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	certificates "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	bootstrap "k8s.io/cluster-bootstrap/token/api"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// reviewNamed decides on the certificate request with a name, as it is known now.
+func (w *worker) reviewNamed(ctx context.Context, name string) error {
+	s, err := w.use()
+	if err != nil {
+		return err
+	}
+	known, there, err := s.requests.GetByKey(name)
+	if err != nil || !there {
+		return err
+	}
+	csr, ok := known.(*certificates.CertificateSigningRequest)
+	if !ok {
+		return fmt.Errorf("internal error: %T is no certificate request", known)
+	}
+	return w.review(ctx, s, csr)
+}
+
+// review decides on a certificate request, if it is ours to decide on, and writes what it means for
+// the credential that it was made with.
+func (w *worker) review(
+	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
+) error {
+	if !concerns(csr) {
+		return nil
+	}
+	a, status := readCSR(csr), answersOf(csr)
+	_, byToken := tokenOf(csr)
+	switch {
+	case status.denied:
+		return nil
+	case !byToken && status.issued:
+		return w.noteIssued(ctx, a, csr.Spec.Username)
+	case !byToken && status.approved:
+		return nil
+	case !byToken:
+		return w.reviewIdentity(ctx, s, csr, a)
+	case status.approved || status.issued:
+		return w.noteApproved(ctx, a, status.issued)
+	}
+	return w.reviewToken(ctx, s, csr, a)
+}
+
+// noteApproved writes that a request was approved, whoever has done that: its token is used up.
+func (w *worker) noteApproved(ctx context.Context, a credential.Application, issued bool) error {
+	row, err := w.Credentials.ByToken(ctx, w.key, a.TokenID)
+	if err != nil || !row.Exists() {
+		return err
+	}
+	switch {
+	case row.Value.State == store.Pending || row.Value.State == store.Live:
+		w.Audit.Warn("certificate request approved by somebody else", "cluster", w.key,
+			"csr", a.Name, "node", a.Node, "credential", row.Key)
+		if err := w.Credentials.Consume(ctx, row.Key, a, w.owner.Fence()); err != nil {
+			return err
+		}
+	case row.Value.State == store.Consumed && row.Value.KeyHash != a.KeyHash:
+		w.Audit.Warn("a used bootstrap token has been approved again by somebody else",
+			"cluster", w.key, "csr", a.Name, "node", a.Node, "credential", row.Key)
+	}
+	if !issued {
+		return nil
+	}
+	return w.Credentials.Issued(ctx, row.Key, a.Name, w.owner.Fence())
+}
+
+// reviewToken decides on a request with a token of ours. The first that is valid consumes the
+// token, which is written before it is approved.
+func (w *worker) reviewToken(
+	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
+	a credential.Application,
+) error {
+	row, err := w.Credentials.ByToken(ctx, w.key, a.TokenID)
+	if err != nil {
+		return err
+	}
+	if !row.Exists() {
+		if others, err := w.isForeign(ctx, s, a.TokenID); err != nil || others {
+			return err
+		}
+	}
+	approved, why := credential.Decide(a, row.Value, row.Exists())
+	if approved && row.Value.State == store.Live {
+		if why, err := s.taken(a.Node); err != nil || why != "" {
+			if err != nil {
+				return err
+			}
+			return w.deny(ctx, s, csr, a, row.Key, why)
+		}
+		if err := w.Credentials.Consume(ctx, row.Key, a, w.owner.Fence()); err != nil {
+			return err
+		}
+		// Another request may have been faster, or the node deleted.
+		if row, err = w.Credentials.ByToken(ctx, w.key, a.TokenID); err != nil {
+			return err
+		}
+		if approved, why = credential.Decide(a, row.Value, row.Exists()); approved &&
+			row.Value.State != store.Consumed {
+			return fmt.Errorf("internal error: the credential %s was not consumed", row.Key)
+		}
+	}
+	if !approved {
+		return w.deny(ctx, s, csr, a, row.Key, why)
+	}
+	return w.approve(ctx, s, csr, "The first request with the bootstrap token of this node.")
+}
+
+// taken tells why a machine cannot have the name of a Node: one of that name is there that no flex
+// node is, and whoever had its certificate would be that Node.
+func (s *session) taken(name string) (why string, err error) {
+	if !s.nodesKnown.Load() {
+		return "", errors.New("the Nodes of the cluster are not known yet")
+	}
+	found, _, err := s.nodes.GetByKey(name)
+	if node, ok := found.(*seenNode); err == nil && ok && node.other {
+		why = "a Node of this name is in the cluster that is not a flex node's"
+	}
+	return why, err
+}
+
+// isForeign tells whether a token that we do not know is somebody else's: there is a Secret of it
+// that is not ours. Such requests are for others to decide on.
+func (w *worker) isForeign(ctx context.Context, s *session, tokenID string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	name := bootstrap.BootstrapTokenSecretPrefix + tokenID
+	there, err := s.connection.Secrets.CoreV1().Secrets(metav1.NamespaceSystem).
+		Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot read a bootstrap token: %w", err)
+	}
+	for name, value := range w.marks() {
+		if there.Labels[name] != value {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (w *worker) approve(
+	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest, message string,
+) error {
+	w.count("approved")
+	return w.answer(ctx, s, csr, certificates.CertificateApproved, "FlexNodeApproved", message)
+}
+
+// deny refuses a request, and notes why at the credential that it was made with; key is "" if there
+// is none.
+func (w *worker) deny(
+	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
+	a credential.Application, key, why string,
+) error {
+	if err := w.Credentials.Denied(ctx, key, a, why, w.owner.Fence()); err != nil {
+		return err
+	}
+	w.count("denied")
+	return w.answer(ctx, s, csr, certificates.CertificateDenied, "FlexNodeDenied",
+		"Denied: "+why+".")
+}
+
+func (w *worker) count(answer string) {
+	if w.Metrics != nil {
+		w.Metrics.CertificateRequest(answer)
+	}
+}
+
+// answer adds a condition to a request.
+func (w *worker) answer(
+	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
+	kind certificates.RequestConditionType, reason, message string,
+) error {
+	if !w.owner.Valid() {
+		return errNotOwner
+	}
+	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
+	defer cancel()
+	answered := csr.DeepCopy()
+	answered.Status.Conditions = append(answered.Status.Conditions,
+		certificates.CertificateSigningRequestCondition{
+			Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message,
+			LastUpdateTime: metav1.NewTime(w.Now()),
+		})
+	_, err := s.connection.Approvals.CertificatesV1().CertificateSigningRequests().
+		UpdateApproval(ctx, csr.Name, answered, metav1.UpdateOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err): // its change is told, and it is reviewed again
+		return nil
+	case err != nil:
+		return fmt.Errorf("cannot answer the certificate request %s: %w", csr.Name, err)
+	}
+	w.did("certificate request answered")
+	return nil
+}

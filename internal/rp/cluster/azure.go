@@ -1,0 +1,204 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/containerservice/armcontainerservice/v6"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// TokenScope is what Entra ID issues tokens of AKS API servers for: the application "Azure
+// Kubernetes Service AAD Server" (AKS, "Use kubelogin", --server-id).
+const TokenScope = "6dae42f8-4368-4678-94ff-3960e28e3630/.default"
+
+// TokenSource issues the provider's own Entra tokens, and keeps them until shortly before they
+// expire, as every credential of azidentity does.
+type TokenSource interface {
+	GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error)
+}
+
+// ResourceManager gives the access to clusters by asking Azure where their API server is, to which
+// the provider shows tokens of its own identity.
+type ResourceManager struct {
+	// Clusters makes a client of Resource Manager for a subscription.
+	Clusters func(subscription string) (*armcontainerservice.ManagedClustersClient, error)
+	Tokens   TokenSource
+	// Admin allows to use static credentials, with which the provider is administrator of the
+	// cluster, where a cluster does not take Entra's tokens.
+	Admin bool
+	Now   func() time.Time
+
+	mu    sync.Mutex
+	known map[string]answer // by id of the cluster
+}
+
+// answer is what Resource Manager has said of a cluster.
+type answer struct {
+	access Access
+	err    error
+	at     time.Time
+}
+
+// How old an answer of Resource Manager may be: it takes few requests, and API servers move
+// seldom. One that is of no use is asked for again sooner.
+const (
+	answerAge  = time.Hour
+	refusedAge = 30 * time.Second
+)
+
+// errStatic is a cluster that only static credentials open, which the operator has not allowed.
+var errStatic = errors.New("the cluster does not take tokens of Entra ID, and the settings do " +
+	"not allow its administrator's credentials")
+
+// Access implements Source.
+func (m *ResourceManager) Access(
+	ctx context.Context, c flexnode.Cluster, again bool,
+) (Access, error) {
+	key := arm.Key(c.ID)
+	m.mu.Lock()
+	known, ok := m.known[key]
+	m.mu.Unlock()
+	age := answerAge
+	if again || known.err != nil {
+		age = refusedAge
+	}
+	if ok && m.Now().Sub(known.at) < age {
+		return known.access, known.err
+	}
+	access, err := m.ask(ctx, c.ID)
+	if ctx.Err() != nil {
+		return Access{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known == nil {
+		m.known = map[string]answer{}
+	}
+	m.known[key] = answer{access, err, m.Now()}
+	return access, err
+}
+
+// ask asks Resource Manager for the kubeconfig of users, of which only the server and its CA are
+// used if users have to show tokens.
+func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, error) {
+	id, err := arm.Parse(clusterID)
+	if err != nil {
+		return Access{}, err
+	}
+	client, err := m.Clusters(id.Subscription)
+	if err != nil {
+		return Access{}, fmt.Errorf("cannot ask Resource Manager for the cluster: %w", err)
+	}
+	format := armcontainerservice.FormatExec
+	options := armcontainerservice.ManagedClustersClientListClusterUserCredentialsOptions{
+		Format: &format}
+	got, err := client.ListClusterUserCredentials(ctx, id.ResourceGroup, id.Name(), &options)
+	if err == nil {
+		var access Access
+		access, err = m.user(got.Kubeconfigs)
+		if err == nil {
+			return access, nil
+		}
+	}
+	if !m.Admin {
+		return Access{}, fmt.Errorf("cannot get the users' kubeconfig from Resource Manager: %w",
+			err)
+	}
+	admin, adminErr := client.ListClusterAdminCredentials(ctx, id.ResourceGroup, id.Name(), nil)
+	if adminErr == nil {
+		var access Access
+		access, adminErr = static(admin.Kubeconfigs)
+		if adminErr == nil {
+			return access, nil
+		}
+	}
+	return Access{}, fmt.Errorf("cannot get a kubeconfig from Resource Manager: %w",
+		errors.Join(err, adminErr))
+}
+
+// user is the access with the provider's own tokens.
+func (m *ResourceManager) user(found []*armcontainerservice.CredentialResult) (Access, error) {
+	text, cluster, user, err := first(found)
+	if err != nil {
+		return Access{}, err
+	}
+	if user.Exec == nil && user.AuthProvider == nil { // users have a certificate, as administrators
+		return Access{}, errStatic
+	}
+	if m.Tokens == nil {
+		return Access{}, errors.New("the provider has no identity in Entra ID")
+	}
+	config := &rest.Config{Host: cluster.Server, TLSClientConfig: rest.TLSClientConfig{
+		CAData: cluster.CertificateAuthorityData, ServerName: cluster.TLSServerName}}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &withToken{next: next, tokens: m.Tokens}
+	})
+	return Access{Config: config, Fingerprint: fingerprint("user", text, config)}, nil
+}
+
+// static is the access with what the kubeconfig holds.
+func static(found []*armcontainerservice.CredentialResult) (Access, error) {
+	text, cluster, user, err := first(found)
+	if err != nil {
+		return Access{}, err
+	}
+	config := &rest.Config{Host: cluster.Server, BearerToken: user.Token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.CertificateAuthorityData,
+			ServerName: cluster.TLSServerName, CertData: user.ClientCertificateData,
+			KeyData: user.ClientKeyData}}
+	return Access{Config: config, Fingerprint: fingerprint("admin", text, config)}, nil
+}
+
+// first takes the first kubeconfig apart. Nothing in it is followed: no file that it names is read
+// and no program run.
+func first(found []*armcontainerservice.CredentialResult) (
+	[]byte, *clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error,
+) {
+	if len(found) == 0 || found[0] == nil {
+		return nil, nil, nil, errors.New("it has none")
+	}
+	text := found[0].Value
+	parsed, err := clientcmd.Load(text)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("cannot read the kubeconfig: %w", err)
+	}
+	current := parsed.Contexts[parsed.CurrentContext]
+	if current == nil {
+		return nil, nil, nil, errors.New("the kubeconfig has no current context")
+	}
+	cluster, user := parsed.Clusters[current.Cluster], parsed.AuthInfos[current.AuthInfo]
+	if cluster == nil || user == nil {
+		return nil, nil, nil, errors.New("the kubeconfig has no cluster or no user")
+	}
+	return text, cluster, user, nil
+}
+
+// withToken shows a token with each request: it is renewed without a new connection.
+type withToken struct {
+	next   http.RoundTripper
+	tokens TokenSource
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *withToken) RoundTrip(r *http.Request) (*http.Response, error) {
+	token, err := t.tokens.GetToken(r.Context(),
+		policy.TokenRequestOptions{Scopes: []string{TokenScope}})
+	if err != nil {
+		return nil, fmt.Errorf("cannot get a token for the API server: %w", err)
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+token.Token)
+	return t.next.RoundTrip(r)
+}

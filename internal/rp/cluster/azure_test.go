@@ -1,0 +1,135 @@
+package cluster
+
+import (
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/containerservice/armcontainerservice/v6"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// ownerRole is the role "Owner" of Azure.
+const ownerRole = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
+
+// newManager asks a simulated Azure that has one cluster, with its clock.
+func newManager(t *testing.T, k azuresim.Cluster, now func() time.Time) (
+	*ResourceManager, *azuresim.Sim,
+) {
+	t.Helper()
+	const client = "aaaaaaaa-0000-0000-0000-00000000000a"
+	sim := &azuresim.Sim{}
+	server := httptest.NewTLSServer(sim)
+	t.Cleanup(server.Close)
+	k.ID = factoryID
+	sim.Load(azuresim.World{
+		TenantID: tenant, Subscriptions: []azuresim.Subscription{{ID: subscription}},
+		ResourceGroups: []string{"/subscriptions/" + subscription + "/resourceGroups/Edge"},
+		Applications: []azuresim.Application{{ClientID: client, ObjectID: "provider",
+			Secrets: []azuresim.Secret{{Value: "s"}}}},
+		Clusters: []azuresim.Cluster{k},
+		Assignments: []azuresim.Assignment{{Scope: "/subscriptions/" + subscription,
+			RoleID: ownerRole, PrincipalID: "provider"}},
+	})
+	options := policy.ClientOptions{Transport: server.Client(), Cloud: cloud.Configuration{
+		ActiveDirectoryAuthorityHost: server.URL,
+		Services: map[cloud.ServiceName]cloud.ServiceConfiguration{
+			cloud.ResourceManager: {Endpoint: server.URL, Audience: server.URL}},
+	}}
+	identity := must(azidentity.NewClientSecretCredential(tenant, client, "s",
+		&azidentity.ClientSecretCredentialOptions{ClientOptions: options,
+			DisableInstanceDiscovery: true}))
+	made := func(s string) (*armcontainerservice.ManagedClustersClient, error) {
+		return armcontainerservice.NewManagedClustersClient(s, identity,
+			&arm.ClientOptions{ClientOptions: options, DisableRPRegistration: true})
+	}
+	return &ResourceManager{Clusters: made, Tokens: &fakeTokens{}, Now: now}, sim
+}
+
+// A cluster without local accounts is reached with the provider's own tokens, which are renewed
+// without another connection.
+func TestLocalAccountsAreDisabled(t *testing.T) {
+	t.Parallel()
+	var token atomic.Pointer[string]
+	first, second := "token-0", "token-1"
+	token.Store(&first)
+	server, ca := apiServer(t, &token)
+	m, _ := newManager(t, azuresim.Cluster{Server: server.URL, CA: ca, Entra: true,
+		LocalAccountsDisabled: true}, time.Now)
+	s := &Sources{Manager: m}
+	access, err := s.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if access.Config.ExecProvider != nil || access.Config.AuthProvider != nil {
+		t.Error("it runs what Resource Manager says")
+	}
+	c := must(Dial(access))
+	if f, err := c.ask(t.Context()); err != nil || f.uid != "u" {
+		t.Errorf("%+v, %v", f, err)
+	}
+	tokens := m.Tokens.(*fakeTokens)
+	if got := *tokens.scope.Load(); got != "6dae42f8-4368-4678-94ff-3960e28e3630/.default" {
+		t.Errorf("the scope is %s", got)
+	}
+	tokens.issued.Add(1)
+	token.Store(&second)
+	if _, err := c.ask(t.Context()); err != nil || c.Doubtful() {
+		t.Errorf("with the next token: %v", err)
+	}
+}
+
+// Static credentials are used where the operator allows it, and nowhere else.
+func TestStaticCredentials(t *testing.T) {
+	t.Parallel()
+	admin := kubeconfig("https://factory.example:6443", string(testCA()), "admin-token")
+	m, _ := newManager(t, azuresim.Cluster{AdminKubeconfig: admin}, time.Now)
+	_, err := m.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false)
+	if !errors.Is(err, errStatic) {
+		t.Errorf("without the setting: %v", err)
+	}
+	m, _ = newManager(t, azuresim.Cluster{AdminKubeconfig: admin}, time.Now)
+	m.Admin = true
+	access, err := m.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false)
+	if err != nil || access.Config.BearerToken != "admin-token" ||
+		access.Config.Host != "https://factory.example:6443" {
+		t.Errorf("with the setting: %+v, %v", access, err)
+	}
+}
+
+// Resource Manager is asked seldom, and sooner when its last answer is of no use.
+func TestAnswersOfResourceManager(t *testing.T) {
+	t.Parallel()
+	var now atomic.Int64
+	clock := func() time.Time { return time.Unix(now.Load(), 0) }
+	m, sim := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: "x", Entra: true},
+		clock)
+	host := func(again bool) string {
+		t.Helper()
+		return must(m.Access(t.Context(), flexnode.Cluster{ID: factoryID}, again)).Config.Host
+	}
+	if got := host(false); got != "https://one.example" {
+		t.Fatal(got)
+	}
+	sim.AddCluster(azuresim.Cluster{ID: strings.ToLower(factoryID), Server: "https://two.example",
+		CA: "x", Entra: true})
+	if got := host(true); got != "https://one.example" {
+		t.Errorf("at once: %s", got)
+	}
+	now.Add(int64(refusedAge / time.Second))
+	if got := host(false); got != "https://one.example" {
+		t.Errorf("as long as it is of use: %s", got)
+	}
+	if got := host(true); got != "https://two.example" {
+		t.Errorf("after a refusal: %s", got)
+	}
+}

@@ -1,0 +1,65 @@
+package cluster
+
+// changed is told of rows of the cluster that have changed in the index.
+func (w *worker) changed(table, key string) {
+	switch table {
+	case "clusters":
+		w.tasks.Add(task{kind: taskCluster})
+	case "nodes":
+		w.tasks.Add(task{taskNode, key})
+	case "status":
+		w.readiness.note(key)
+	case "subscriptions":
+		w.probeAgain()
+	}
+}
+
+// probeAgain has the cluster probed now.
+func (w *worker) probeAgain() {
+	select {
+	case w.again <- struct{}{}:
+	default: // it is to be already
+	}
+}
+
+// clusterChanged does what follows from the registration as it is now.
+func (w *worker) clusterChanged() error {
+	row, err := w.Index.Cluster(w.key)
+	if err != nil || !row.Exists() {
+		return err
+	}
+	if row.Value.Deleting() {
+		w.tasks.Add(task{kind: taskRemove})
+		return nil
+	}
+	w.mu.Lock()
+	probed := w.asked == row.Value.Version
+	w.mu.Unlock()
+	if !probed {
+		w.probeAgain()
+	}
+	if row.Value.Facts != "" {
+		w.tasks.Add(task{kind: taskRender})
+	}
+	return nil
+}
+
+// nodeChanged does what follows from a node as it is now.
+func (w *worker) nodeChanged(key string) error {
+	w.readiness.note(key)
+	for _, c := range w.outstanding.of(key) {
+		w.tasks.Add(task{taskCredential, c})
+	}
+	node, err := w.Index.Node(key)
+	if err != nil || !node.Exists() {
+		return err
+	}
+	cluster, err := w.Index.Cluster(w.key)
+	if err != nil {
+		return err
+	}
+	if cluster.Value.Facts != "" && node.Value.Facts != cluster.Value.Facts {
+		w.tasks.Add(task{kind: taskRender})
+	}
+	return nil
+}

@@ -1,0 +1,311 @@
+package cluster
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	corev1 "k8s.io/api/core/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// kubeconfig is a kubeconfig of a server.
+func kubeconfig(server, ca, token string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
+users: [{name: u, user: {token: %s}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+current-context: c
+`, server, base64.StdEncoding.EncodeToString([]byte(ca)), token)
+}
+
+// replace writes a file as rotators do.
+func replace(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A kubeconfig that is replaced is used by the probe, the approver and the Node watch within ten
+// seconds, also when only its token is another.
+func TestAKubeconfigIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		path := filepath.Join(t.TempDir(), "factory.yaml")
+		clusters := map[string]*fakeCluster{
+			"https://a.example": newFakeCluster("factory"),
+			"https://b.example": newFakeCluster("factory")}
+		a, b := clusters["https://a.example"], clusters["https://b.example"]
+		var dialled atomic.Int64
+		w.manager.Source = &Sources{Bindings: []Binding{{factoryID, path}}}
+		w.manager.Dial = func(access Access) (*Connection, error) {
+			dialled.Add(1)
+			connection := clusters[access.Config.Host].connection()
+			connection.ServerURL = access.Config.Host
+			return connection, nil
+		}
+		ca := string(testCA())
+		replace(t, path, kubeconfig("https://a.example", ca, "one"))
+		w.register(factoryID, a)
+		w.own(factory)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Minute)
+		if n := dialled.Load(); n != 1 {
+			t.Errorf("%d connections were made of a file that did not change", n)
+		}
+		replace(t, path, kubeconfig("https://b.example", ca, "one"))
+		pass(10 * time.Second)
+		layer := must(w.store.Layers.Get(context.Background(), w.cluster(factory).Facts)).Value
+		if f := must(flexnode.FactsOf(layer)); f.ServerURL != "https://b.example" {
+			t.Errorf("nodes are told %s", f.ServerURL)
+		}
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		if got := a.ask(csr("at-a", id, "edge-1", newKey())); got != "" {
+			t.Errorf("a request at the former one: %q", got)
+		}
+		if got := b.ask(csr("at-b", id, "edge-1", newKey())); got != "Approved" {
+			t.Errorf("a request at the new one: %q", got)
+		}
+		b.join("edge-1", corev1.ConditionTrue)
+		if got := w.ready(factory + "/edge-1"); got.Status != "True" {
+			t.Errorf("the Node at the new one: %+v", got)
+		}
+		replace(t, path, kubeconfig("https://b.example", ca, "two"))
+		pass(10 * time.Second)
+		if n := dialled.Load(); n != 3 {
+			t.Errorf("%d connections were made of three files", n)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		if !w.cluster(factory).Properties.Reachable {
+			t.Error("a file that is away for a moment makes the cluster unreachable")
+		}
+	})
+}
+
+// A connection that is refused is made again, with what the source gives then.
+func TestARefusedConnectionIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		var dialled atomic.Int64
+		var doubtful atomic.Bool
+		w.manager.Dial = func(Access) (*Connection, error) {
+			dialled.Add(1)
+			connection := c.connection()
+			connection.doubtful = &doubtful
+			return connection, nil
+		}
+		w.register(factoryID, c)
+		w.own(factory)
+		pass(time.Minute)
+		doubtful.Store(true)
+		pass(sourceInterval)
+		if n := dialled.Load(); n != 2 {
+			t.Errorf("%d connections were made", n)
+		}
+		pass(time.Minute)
+		if n := dialled.Load(); n < 3 || n > 4 {
+			t.Errorf("%d connections were made within a minute", n)
+		}
+	})
+}
+
+// apiServer is an API server that takes one token.
+func apiServer(t *testing.T, token *atomic.Pointer[string]) (*httptest.Server, string) {
+	t.Helper()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Header.Get("Authorization") != "Bearer "+*token.Load() {
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":401,`+
+				`"reason":"Unauthorized"}`)
+			return
+		}
+		switch r.URL.Path {
+		case "/version":
+			fmt.Fprint(w, `{"gitVersion":"v1.35.4"}`)
+		case "/api/v1/namespaces/default/services/kubernetes":
+			fmt.Fprint(w, `{"kind":"Service","apiVersion":"v1","metadata":{"uid":"u"}}`)
+		case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
+			fmt.Fprint(w, `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1"}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,`+
+				`"reason":"NotFound"}`)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: s.Certificate().Raw}))
+}
+
+// A real connection: what it asks, and what makes it doubtful.
+func TestAConnection(t *testing.T) {
+	var token atomic.Pointer[string]
+	good, bad := "good", "another"
+	token.Store(&good)
+	server, ca := apiServer(t, &token)
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	dial := func(text string) *Connection {
+		t.Helper()
+		replace(t, path, text)
+		return must(Dial(must(readKubeconfig(path))))
+	}
+	c := dial(kubeconfig(server.URL, ca, good))
+	found, err := c.ask(t.Context())
+	if err != nil || found.version != "1.35.4" || found.uid != "u" || found.warnings != nil ||
+		c.Doubtful() || c.ServerURL != server.URL || string(c.CA) != ca {
+		t.Errorf("%+v, %v, doubtful %v", found, err, c.Doubtful())
+	}
+	token.Store(&bad)
+	if _, err := c.ask(t.Context()); err == nil || !c.Doubtful() {
+		t.Errorf("with a token that is refused: %v, doubtful %v", err, c.Doubtful())
+	}
+	token.Store(&good)
+	if _, err := c.ask(t.Context()); err != nil || c.Doubtful() {
+		t.Errorf("with a token that is taken again: %v, doubtful %v", err, c.Doubtful())
+	}
+	stranger := dial(kubeconfig(server.URL, string(testCA()), good))
+	if _, err := stranger.ask(t.Context()); err == nil || !stranger.Doubtful() {
+		t.Errorf("with another CA: %v, doubtful %v", err, stranger.Doubtful())
+	}
+}
+
+// An API server that takes a request and never answers holds nothing up.
+func TestAnAPIServerThatHangs(t *testing.T) {
+	hangs := make(chan struct{})
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		<-hangs
+	}))
+	defer server.Close()
+	defer close(hangs)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	replace(t, path, kubeconfig(server.URL, string(ca), "x"))
+	c := must(Dial(must(readKubeconfig(path))))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.version(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A kubeconfig belongs to the cluster that the operator has bound it to, and every file that it
+// names is part of it.
+func TestBindings(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "factory.yaml")
+	s := &Sources{Bindings: []Binding{{strings.ToUpper(factoryID), path}}}
+	for _, tt := range []struct {
+		id, name string
+		ok       bool
+	}{
+		{factoryID, "", true}, {factoryID, "factory", true}, {factoryID, "factory.yaml", true},
+		{factoryID, "harbour", false}, {harbourID, "factory", false},
+		{harbourID, "factory.yaml", false}, {harbourID, path, false}, {harbourID, "", true},
+	} {
+		err := s.Check(tt.id, tt.name)
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrNotBound) {
+			t.Errorf("%s names %q: %v", tt.id, tt.name, err)
+		}
+	}
+	ctx := t.Context()
+	if _, err := s.Access(ctx, flexnode.Cluster{ID: harbourID}, false); err == nil ||
+		!strings.Contains(err.Error(), "no identity") {
+		t.Errorf("without a binding and an identity: %v", err)
+	}
+	named := strings.Replace(kubeconfig("https://a.example", "", "x"), "token: x",
+		"tokenFile: token", 1)
+	replace(t, path, named)
+	seen := map[string]bool{}
+	for _, token := range []string{"one", "two"} {
+		replace(t, filepath.Join(dir, "token"), token+"\n")
+		a, err := s.Access(ctx, flexnode.Cluster{ID: factoryID}, false)
+		if err != nil || a.Config.BearerToken != token || seen[a.Fingerprint] {
+			t.Errorf("with the token %s: %+v, %v", token, a, err)
+		}
+		seen[a.Fingerprint] = true
+	}
+	for what, bindings := range map[string][]Binding{
+		"no id":    {{"factory", path}},
+		"no file":  {{factoryID, ""}},
+		"one file": {{factoryID, path}, {harbourID, path}},
+	} {
+		if got := CheckBindings(bindings); len(got) != 1 {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	if got := CheckBindings([]Binding{{factoryID, path}, {harbourID, path + "2"}}); got != nil {
+		t.Errorf("good ones: %v", got)
+	}
+}
+
+// A binding that is taken away ends the work in the cluster.
+func TestABindingIsTakenAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		path := filepath.Join(t.TempDir(), "factory.yaml")
+		replace(t, path, kubeconfig("https://a.example", string(testCA()), "x"))
+		sources := &switched{}
+		sources.present.Store(&Sources{Bindings: []Binding{{factoryID, path}}})
+		w.manager.Source = sources
+		w.manager.Dial = func(Access) (*Connection, error) { return c.connection(), nil }
+		w.register(factoryID, c)
+		w.own(factory)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		sources.present.Store(&Sources{})
+		pass(10 * time.Second)
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		if got := c.ask(csr("late", id, "edge-1", newKey())); got != "" {
+			t.Errorf("a request: %q", got)
+		}
+		pass(time.Minute)
+		if got := w.cluster(factory); got.Properties.Reachable {
+			t.Errorf("the cluster: %+v", got)
+		}
+	})
+}
+
+// switched is a source that can be replaced.
+type switched struct{ present atomic.Pointer[Sources] }
+
+// Access implements Source.
+func (s *switched) Access(ctx context.Context, c flexnode.Cluster, again bool) (Access, error) {
+	return s.present.Load().Access(ctx, c, again)
+}
+
+// fakeTokens issues a token with a number.
+type fakeTokens struct {
+	issued atomic.Int64
+	scope  atomic.Pointer[string]
+}
+
+func (f *fakeTokens) GetToken(
+	_ context.Context, o policy.TokenRequestOptions,
+) (azcore.AccessToken, error) {
+	f.scope.Store(&o.Scopes[0])
+	return azcore.AccessToken{Token: fmt.Sprintf("token-%d", f.issued.Load())}, nil
+}

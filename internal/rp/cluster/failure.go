@@ -1,0 +1,80 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+var noTime time.Time
+
+// noteFailure takes down that the cluster does not answer. When it has not for a while, the row of
+// the cluster says so: all its Nodes are Unknown then, without a write for each.
+func (w *worker) noteFailure(ctx context.Context, cause error) {
+	now := w.Now()
+	w.mu.Lock()
+	first := w.failing.IsZero()
+	if first {
+		w.failing = now
+	}
+	lasts := now.Sub(w.failing)
+	w.mu.Unlock()
+	if first {
+		w.log.Warn("the cluster does not answer", slog.Any("error", cause))
+	}
+	row, err := w.Index.Cluster(w.key)
+	if err != nil || !row.Exists() || !w.owner.Valid() {
+		return
+	}
+	known := row.Value.Probe.Unreachable != ""
+	if row.Value.Properties.Reachable && lasts < unreachableAfter ||
+		!row.Value.Properties.Reachable && known {
+		return
+	}
+	if err := w.writeUnreachable(ctx, cause); err != nil && ctx.Err() == nil {
+		w.log.Warn("cannot write that the cluster does not answer", slog.Any("error", err))
+	}
+}
+
+// writeUnreachable has the row of the cluster say that it does not answer, and why.
+func (w *worker) writeUnreachable(ctx context.Context, cause error) error {
+	_, err := w.Store.Update(ctx, "cluster unreachable", nil, func(v *store.View) error {
+		v.Fence(w.owner.Fence())
+		row, err := w.Store.Clusters.In(v, w.key)
+		if err != nil || !row.Exists() {
+			return err
+		}
+		next := row.Value
+		if !next.Properties.Reachable && next.Probe.Unreachable != "" {
+			return nil
+		}
+		next.Properties.Reachable, next.Probe.Since = false, w.Now().UTC()
+		next.Probe.Unreachable = unreachable(cause)
+		return w.Store.Clusters.Put(v, w.key, next)
+	})
+	return err
+}
+
+// unreachable tells the owner of a registration why its cluster does not answer, in words of ours:
+// the error itself, with the operator's files and addresses, is in the log.
+func unreachable(cause error) string {
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.Is(cause, ErrNotBound):
+		return "No kubeconfig is bound to the cluster: its operator adds it to the provider's settings."
+	case apierrors.IsUnauthorized(cause), apierrors.IsForbidden(cause):
+		return "The cluster refuses the provider's credentials or requests."
+	case errors.As(cause, &untrusted):
+		return "The cluster does not answer: its certificate is not trusted."
+	case errors.Is(cause, context.DeadlineExceeded), os.IsTimeout(cause):
+		return "The cluster does not answer in time."
+	}
+	return "The cluster does not answer, or there is no access to it; the provider's log tells more."
+}

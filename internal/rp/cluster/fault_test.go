@@ -1,0 +1,69 @@
+package cluster
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	ktesting "k8s.io/client-go/testing"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// failApprovals has the next n approvals fail, and tells how many have.
+func failApprovals(c *fakeCluster, n int64) func() int64 {
+	var failed atomic.Int64
+	c.PrependReactor("update", "certificatesigningrequests",
+		func(a ktesting.Action) (bool, runtime.Object, error) {
+			if a.GetSubresource() != "approval" || failed.Load() == n {
+				return false, nil, nil
+			}
+			failed.Add(1)
+			return true, nil, apierrors.NewInternalError(errDown)
+		})
+	return failed.Load
+}
+
+// fuse acts when the n-th thing was done.
+type fuse struct {
+	mu   sync.Mutex
+	at   int
+	done int
+	burn func()
+}
+
+// arm has it count from now on.
+func (f *fuse) arm(at int, burn func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at, f.burn = at, burn
+}
+
+// did counts what was done; what has no name is the test's own.
+func (f *fuse) did(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.burn == nil || what == "" {
+		return
+	}
+	if f.done++; f.done == f.at {
+		f.burn()
+	}
+}
+
+func (f *fuse) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.done
+}
+
+// newKillable is a world whose store can be killed below the replica.
+func newKillable(t testing.TB) (*store.Memory, *world, *fakeCluster) {
+	t.Helper()
+	w, c := newWorld(t), newFakeCluster("factory")
+	w.register(factoryID, c)
+	memory := w.store.Backend.(*store.Memory)
+	return memory, w, c
+}

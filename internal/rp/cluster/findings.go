@@ -1,0 +1,130 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// noteFindings writes what a cluster has said. The API server becomes this registration's, unless
+// it is another's: then this one has failed.
+func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error {
+	var refused error
+	ahead := []string{w.Store.Clusters.Key(w.key), w.Store.APIServers.Key(f.uid)}
+	_, err := w.Store.Update(ctx, "cluster probed", ahead, func(v *store.View) error {
+		refused = nil
+		v.Fence(w.owner.Fence())
+		row, err := w.Store.Clusters.In(v, w.key)
+		if err != nil {
+			return err
+		}
+		if !row.Exists() {
+			return errGone
+		}
+		next := row.Value
+		refused, err = w.claimAPIServer(v, &next, f.uid)
+		if err == nil && refused == nil && !next.Deleting() {
+			next.Properties.KubernetesVersion, next.Probe.Warnings = f.version, f.warnings
+			err = w.putFacts(v, s, &next, f)
+		}
+		next.Probe.Unreachable = ""
+		if usable := refused == nil; next.Properties.Reachable != usable {
+			next.Properties.Reachable, next.Probe.Since = usable, w.Now().UTC()
+		}
+		if err != nil || reflect.DeepEqual(next, row.Value) {
+			return err
+		}
+		return w.Store.Clusters.Put(v, w.key, next)
+	})
+	if err == nil && refused != nil {
+		w.Audit.Warn("registration refused", "cluster", w.key, slog.Any("error", refused))
+	}
+	return errors.Join(err, refused)
+}
+
+// claimAPIServer has an API server belong to the registration. refused tells why it does not.
+func (w *worker) claimAPIServer(
+	v *store.View, c *flexnode.Cluster, uid string,
+) (refused, err error) {
+	holder, err := w.Store.APIServers.In(v, uid)
+	if err != nil {
+		return nil, err
+	}
+	if holder.Exists() && holder.Value != w.key {
+		other, err := w.Store.Clusters.In(v, holder.Value)
+		if err != nil {
+			return nil, err
+		}
+		if other.Exists() { // else its registration has ended
+			c.Properties.ProvisioningState = api.Failed
+			c.Probe.Refused = "The API server belongs to another registration already. Delete " +
+				"one of the two, or correct the kubeconfig."
+			return fmt.Errorf("cannot register the cluster: %w", errRefused), nil
+		}
+	}
+	if holder.Value != w.key {
+		if err := w.Store.APIServers.Put(v, uid, w.key); err != nil {
+			return nil, err
+		}
+	}
+	if c.APIServer != "" && c.APIServer != uid {
+		was, err := w.Store.APIServers.In(v, c.APIServer)
+		if err != nil {
+			return nil, err
+		}
+		if was.Value == w.key {
+			w.Store.APIServers.Delete(v, c.APIServer)
+		}
+	}
+	c.APIServer, c.Probe.Refused, c.Properties.ProvisioningState = uid, "", ""
+	return nil, nil
+}
+
+// putFacts has the registration refer to what its nodes are told now.
+func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f findings) error {
+	id, err := arm.Parse(c.ID)
+	if err != nil {
+		return err
+	}
+	tenant, err := w.tenantOf(v, id.Subscription)
+	if err != nil {
+		return err
+	}
+	layer := flexnode.FactsLayer(s.connection.facts(*c, f, tenant), c.ID)
+	c.Facts = flexnode.ContentID(layer)
+	return w.putLayer(v, c.Facts, layer)
+}
+
+// putLayer writes a layer, if it is not there.
+func (w *worker) putLayer(v *store.View, id string, layer []byte) error {
+	known, err := w.Store.Layers.In(v, id)
+	if err != nil || known.Exists() {
+		return err
+	}
+	return w.Store.Layers.Put(v, id, layer)
+}
+
+// tenantOf is the tenant of a subscription, as ARM has told it.
+func (w *worker) tenantOf(v *store.View, subscription string) (string, error) {
+	row, err := w.Store.Subscriptions.In(v, strings.ToLower(subscription))
+	if err != nil {
+		return "", err
+	}
+	var properties struct {
+		TenantID string `json:"tenantId"`
+	}
+	if len(row.Value.Properties) > 0 &&
+		json.Unmarshal(row.Value.Properties, &properties) == nil && properties.TenantID != "" {
+		return properties.TenantID, nil
+	}
+	return w.TenantID, nil
+}

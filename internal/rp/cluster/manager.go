@@ -1,0 +1,158 @@
+// Package cluster is the provider's work in target clusters: one connection to each, which is made
+// again when its source changes; the probe of what nodes are told; bootstrap tokens; the approval
+// of certificate requests; the Ready condition of Nodes; and the deletion of registrations. Each
+// cluster is worked on by the replica that owns it. Nothing else of the provider uses client-go.
+package cluster
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// Index is what is used of the replica's copy of the store (store.Index).
+type Index interface {
+	Node(key string) (store.Row[flexnode.Node], error)
+	Status(key string) (store.Row[flexnode.Status], error)
+	Cluster(key string) (store.Row[flexnode.Cluster], error)
+	Nodes(prefix, after string, limit int) ([]store.Row[flexnode.Node], bool, error)
+	// Stale are keys of nodes of a cluster that were not rendered with these facts.
+	Stale(cluster, facts string, limit int) []string
+	// Identified are keys of nodes of a cluster that have, or had, an identity that ends so.
+	Identified(cluster, ending string) []string
+	// Subscribe has see called with the table and the key of each change.
+	Subscribe(see func(table, key string)) (cancel func())
+}
+
+// Metrics counts what is done.
+type Metrics interface {
+	// CertificateRequest counts answers: "approved" or "denied".
+	CertificateRequest(answer string)
+}
+
+// Manager works on the clusters that this replica owns.
+type Manager struct {
+	Store       *store.Store
+	Index       Index
+	Membership  *store.Membership
+	Credentials *credential.Service
+	Source      Source
+	// Dial makes the clients of an access; nil is Dial.
+	Dial func(Access) (*Connection, error)
+	// Installation names this provider: its Secrets are marked with it, and no others touched.
+	Installation string
+	// TenantID is that of subscriptions of which ARM has told none.
+	TenantID string
+	// Defaults is the layer of the operator's defaults, for nodes that were never rendered.
+	Defaults []byte
+	// Renderer is the version of the program.
+	Renderer   string
+	Now        func() time.Time
+	Log, Audit *slog.Logger
+	Metrics    Metrics
+
+	mu      sync.RWMutex
+	working map[string]*worker // by key of the cluster
+}
+
+// checkInterval is how often it is checked what this replica owns, beside being told of changes.
+const checkInterval = 5 * time.Second
+
+// Run works until ctx ends.
+func (m *Manager) Run(ctx context.Context) {
+	defer m.Index.Subscribe(m.changed)()
+	var sweeping sync.WaitGroup
+	defer sweeping.Wait()
+	sweeping.Go(func() { m.sweep(ctx) })
+	defer m.assign(ctx, nil)
+	tick := time.NewTicker(checkInterval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		owned := map[string]owner{}
+		for _, key := range m.Membership.Owned() {
+			if o, ok := m.Membership.Owns(key); ok {
+				owned[key] = o
+			}
+		}
+		m.assign(ctx, owned)
+		select {
+		case <-ctx.Done():
+		case <-m.Membership.Changed():
+		case <-tick.C:
+		}
+	}
+}
+
+// sweepInterval is the mean time between two sweeps of a replica.
+const sweepInterval = 10 * time.Minute
+
+// sweep removes, now and then, what is left of credentials that no cluster or row stands behind.
+func (m *Manager) sweep(ctx context.Context) {
+	for {
+		store.Pause(ctx, sweepInterval/2+rand.N(sweepInterval))
+		if ctx.Err() != nil {
+			return
+		}
+		if err := m.Credentials.Sweep(ctx); err != nil && ctx.Err() == nil {
+			m.Log.Warn("cannot sweep the credentials", slog.Any("error", err))
+		}
+	}
+}
+
+// assign starts the work on clusters that are owned, and ends that on all others.
+func (m *Manager) assign(ctx context.Context, owned map[string]owner) {
+	m.mu.Lock()
+	var ended []*worker
+	for key, w := range m.working {
+		if owned[key] != w.owner || w.ended() {
+			w.stop()
+			delete(m.working, key)
+			ended = append(ended, w)
+		}
+	}
+	m.mu.Unlock()
+	for _, w := range ended {
+		<-w.done
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.working == nil {
+		m.working = map[string]*worker{}
+	}
+	for key, o := range owned {
+		if m.working[key] == nil && ctx.Err() == nil {
+			m.working[key] = m.start(ctx, key, o)
+		}
+	}
+}
+
+// changed hands a change of the index to the work on its cluster.
+func (m *Manager) changed(table, key string) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if table == "subscriptions" {
+		for cluster, w := range m.working {
+			if strings.HasPrefix(cluster, key+"/") {
+				w.changed(table, key)
+			}
+		}
+		return
+	}
+	if w := m.working[flexnode.ClusterOf(key)]; w != nil {
+		w.changed(table, key)
+	}
+}
+
+// did tells of an effect in a cluster; tests stop the provider there (store.Store.Did).
+func (m *Manager) did(what string) {
+	if m.Store.Did != nil {
+		m.Store.Did(what)
+	}
+}

@@ -1,0 +1,144 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// replica is one of several replicas of a provider.
+type replica struct {
+	*world
+	memory *store.Memory
+	stop   func()
+}
+
+// join makes another replica that takes part in the work.
+func joinReplica(
+	t *testing.T, w *world, memory *store.Memory, keys seal.Ring, name string,
+) *replica {
+	t.Helper()
+	r := &replica{memory: memory,
+		world: &world{t: t, audit: w.audit, source: w.source}}
+	r.start(memory, keys)
+	membership := store.NewMembership(r.store, name)
+	r.manager.Membership = membership
+	r.manager.Log = r.manager.Log.With("replica", name)
+	ctx, cancel := context.WithCancel(context.Background())
+	joined, leave := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { membership.Run(joined) })
+	wg.Go(func() {
+		r.manager.Run(ctx)
+		leave()
+	})
+	r.stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	t.Cleanup(r.stop)
+	return r
+}
+
+// works tells on which clusters a replica may work.
+func (r *replica) works() string {
+	r.manager.mu.RLock()
+	defer r.manager.mu.RUnlock()
+	var keys []string
+	for key, w := range r.manager.working {
+		if !w.ended() && w.owner.Valid() {
+			keys = append(keys, key[strings.LastIndex(key, "/")+1:])
+		}
+	}
+	slices.Sort(keys)
+	return strings.Join(keys, " ")
+}
+
+// Replicas share the clusters; when one is killed or leaves the other takes its clusters over, and
+// there are never two owners.
+func TestReplicasShareTheWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
+		memory := store.NewMemory()
+		w := &world{t: t, audit: &lines{},
+			source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
+		w.start(memory, keys)
+		c := newFakeCluster("factory")
+		w.register(factoryID, c)
+		w.register(harbourID, newFakeCluster("harbour"))
+		replicas := []*replica{
+			joinReplica(t, w, memory.Another(), keys, "a"),
+			joinReplica(t, w, memory.Another(), keys, "b"),
+		}
+		both := func(r []*replica) string {
+			var all []string
+			for _, r := range r {
+				all = append(all, strings.Fields(r.works())...)
+			}
+			slices.Sort(all)
+			return strings.Join(all, " ")
+		}
+		pass(time.Minute)
+		if got := both(replicas); got != "factory harbour" {
+			t.Fatalf("the work: %q", got)
+		}
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		first := 0
+		if strings.Contains(replicas[1].works(), "factory") {
+			first = 1
+		}
+		replicas[first].memory.Kill()
+		pass(time.Minute)
+		if got := replicas[1-first].works(); got != "factory harbour" {
+			t.Errorf("the other one works on %q", got)
+		}
+		if got := replicas[first].works(); got != "" {
+			t.Errorf("the dead one works on %q", got)
+		}
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "Approved" {
+			t.Errorf("a request: %q", got)
+		}
+		third := joinReplica(t, w, memory.Another(), keys, "c")
+		replicas[1-first].stop()
+		pass(time.Minute)
+		if got := third.works(); got != "factory harbour" {
+			t.Errorf("the third one works on %q", got)
+		}
+	})
+}
+
+// A replica whose store fails for a while goes on when it is back, without another start.
+func TestAFailingStoreEndsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
+		memory := store.NewMemory()
+		w := &world{t: t, audit: &lines{},
+			source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
+		w.start(memory, keys)
+		c := newFakeCluster("factory")
+		w.register(factoryID, c)
+		r := joinReplica(t, w, memory.Another(), keys, "a")
+		pass(time.Minute)
+		r.memory.Before(func(store.Call) error { return errDown })
+		pass(time.Minute)
+		if got := r.works(); got != "" {
+			t.Errorf("without its store it works on %q", got)
+		}
+		w.put(factoryID, "edge-1", api.Desired{})
+		r.memory.Before(nil)
+		pass(time.Minute)
+		if got := r.works(); got != "factory" {
+			t.Errorf("afterwards it works on %q", got)
+		}
+		if got := w.credential(factory + "/edge-1").Value.State; got != store.Live {
+			t.Errorf("the credential is %s", got)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package cluster
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	authorization "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// findings are what a cluster says of itself.
+type findings struct {
+	version  string // of Kubernetes
+	dns      string // address of the cluster's DNS; "" when it has no Service kube-dns
+	uid      string // of the Service default/kubernetes
+	warnings []string
+}
+
+// errRefused is an API server that belongs to another registration.
+var errRefused = errors.New("the API server is registered already")
+
+// probe asks the cluster what nodes are told of it, and writes what is new. Without an error the
+// cluster is this registration's.
+func (w *worker) probe(ctx context.Context, s *session) error {
+	row, err := w.Index.Cluster(w.key)
+	if err != nil {
+		return err
+	}
+	found, err := s.connection.ask(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.noteFailure(ctx, err)
+		}
+		return err
+	}
+	if !w.owner.Valid() {
+		return errNotOwner
+	}
+	if err := w.noteFindings(ctx, s, found); err != nil {
+		if ctx.Err() == nil {
+			w.log.Warn("the cluster is not used", slog.Any("error", err))
+		}
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failing, w.asked = noTime, row.Value.Version
+	return nil
+}
+
+// ping asks the cluster whether it answers.
+func (w *worker) ping(ctx context.Context, s *session) error {
+	inner, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	if _, err := s.connection.version(inner); err != nil {
+		if ctx.Err() == nil {
+			w.noteFailure(ctx, err)
+		}
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failing = noTime
+	return nil
+}
+
+// version asks the cluster for its version.
+func (c *Connection) version(ctx context.Context) (string, error) {
+	if c.Version != nil {
+		return c.Version(ctx)
+	}
+	body, err := c.Watches.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	if err != nil {
+		return "", fmt.Errorf("cannot ask the cluster for its version: %w", err)
+	}
+	var info version.Info
+	if err := json.Unmarshal(body, &info); err != nil {
+		return "", fmt.Errorf("cannot read the version of the cluster: %w", err)
+	}
+	return info.GitVersion, nil
+}
+
+// ask asks the cluster all there is to ask.
+func (c *Connection) ask(ctx context.Context) (findings, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	text, err := c.version(ctx)
+	if err != nil {
+		return findings{}, err
+	}
+	f := findings{}
+	f.version, _, _ = strings.Cut(strings.TrimPrefix(text, "v"), "+")
+	services := c.Watches.CoreV1()
+	own, err := services.Services(metav1.NamespaceDefault).Get(ctx, "kubernetes",
+		metav1.GetOptions{})
+	if err != nil {
+		return f, fmt.Errorf("cannot ask which cluster it is (Service default/kubernetes; the "+
+			"operator of the cluster allows it with rbac-provider.yaml): %w", err)
+	}
+	f.uid = string(own.UID)
+	dns, err := services.Services(metav1.NamespaceSystem).Get(ctx, "kube-dns", metav1.GetOptions{})
+	switch {
+	case err == nil:
+		f.dns = dns.Spec.ClusterIP
+	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
+		return f, fmt.Errorf("cannot ask the cluster for its DNS service: %w", err)
+	}
+	f.warnings = c.approvals(ctx)
+	return f, nil
+}
+
+// approvals warns when requests with our tokens are approved by kube-controller-manager: it asks
+// whether their senders may create certificatesigningrequests/nodeclient (Kubernetes, "TLS
+// bootstrapping", Approval). Tokens would not be for one machine then.
+func (c *Connection) approvals(ctx context.Context) []string {
+	review := &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
+		User:   "system:bootstrap:flexno",
+		Groups: []string{"system:bootstrappers", TokenGroup, "system:authenticated"},
+		ResourceAttributes: &authorization.ResourceAttributes{
+			Group: "certificates.k8s.io", Resource: "certificatesigningrequests",
+			Subresource: "nodeclient", Verb: "create",
+		},
+	}}
+	answer, err := c.Watches.AuthorizationV1().SubjectAccessReviews().
+		Create(ctx, review, metav1.CreateOptions{})
+	switch {
+	case err != nil:
+		return []string{"It is not known whether other approvers accept certificate requests of " +
+			"the group " + TokenGroup + ": the provider may not create subjectaccessreviews " +
+			"(rbac-provider.yaml allows it)."}
+	case answer.Status.Allowed:
+		return []string{"The cluster approves certificate requests of the group " + TokenGroup +
+			" by itself: a bootstrap token admits any node. Remove the binding of " +
+			"system:certificates.k8s.io:certificatesigningrequests:nodeclient to that group or " +
+			"to system:bootstrappers."}
+	}
+	return nil
+}
+
+// facts are what nodes are told of a cluster that is reached in this way.
+func (c *Connection) facts(row flexnode.Cluster, f findings, tenant string) flexnode.Facts {
+	facts := flexnode.Facts{
+		ServerURL: c.ServerURL, CACertData: base64.StdEncoding.EncodeToString(c.CA),
+		DNSServiceIP: f.dns, TenantID: tenant, Location: row.Location,
+	}
+	if own := row.Properties.ServerURL; own != "" {
+		facts.ServerURL = strings.TrimSuffix(own, "/")
+	}
+	if own := row.Properties.DNSServiceIP; own != "" {
+		facts.DNSServiceIP = own
+	}
+	return facts
+}

@@ -1,0 +1,215 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// node is a Node as kubelet writes it.
+func kubeNode(name string, ready corev1.ConditionStatus) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"x": "y"}},
+		Status: corev1.NodeStatus{
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready,
+				Reason: "Kubelet", LastTransitionTime: metav1.NewTime(time.Now())}},
+			Images: []corev1.ContainerImage{{Names: []string{"an image"}}},
+		},
+	}
+}
+
+func (c *fakeCluster) join(name string, ready corev1.ConditionStatus) {
+	must(c.CoreV1().Nodes().Create(context.Background(), kubeNode(name, ready),
+		metav1.CreateOptions{}))
+	pass(2 * readinessPause)
+}
+
+func (c *fakeCluster) set(name string, ready corev1.ConditionStatus) {
+	must(c.CoreV1().Nodes().UpdateStatus(context.Background(), kubeNode(name, ready),
+		metav1.UpdateOptions{}))
+	pass(2 * readinessPause)
+}
+
+func (c *fakeCluster) leave(name string) {
+	err := c.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{})
+	if err != nil {
+		panic(err)
+	}
+	pass(2 * readinessPause)
+}
+
+// Ready follows the Node object, also when that is deleted, and when it comes back.
+func TestReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		const key = factory + "/edge-1"
+		w.put(factoryID, "edge-1", api.Desired{})
+		w.put(factoryID, "edge-2", api.Desired{})
+		check := func(when, status, reason string) {
+			t.Helper()
+			if got := w.ready(key); got.Status != status || got.Reason != reason {
+				t.Errorf("%s: %+v", when, got)
+			}
+		}
+		check("before it joins", "", "")
+		c.join("edge-1", corev1.ConditionTrue)
+		c.join("stranger", corev1.ConditionTrue)
+		check("joined", "True", "Kubelet")
+		c.set("edge-1", corev1.ConditionFalse)
+		check("not ready", "False", "Kubelet")
+		c.leave("edge-1")
+		check("deleted", "Unknown", "NodeNotFound")
+		since := w.ready(key).LastTransitionTime
+		pass(time.Minute)
+		c.join("edge-1", corev1.ConditionTrue)
+		check("back", "True", "Kubelet")
+		c.leave("edge-1")
+		if !w.ready(key).LastTransitionTime.After(since) {
+			t.Error("it is not said when")
+		}
+		for _, name := range []string{"stranger", "edge-2"} {
+			row := must(w.store.Status.Get(context.Background(), factory+"/"+name))
+			if row.Value.Ready != nil {
+				t.Errorf("%s: %+v", name, row.Value.Ready)
+			}
+		}
+	})
+}
+
+// A Node that was deleted while nobody owned the cluster is found by the next owner.
+func TestANodeThatWentUnseen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		w.register(factoryID, c)
+		_, end := w.own(factory)
+		w.put(factoryID, "edge-1", api.Desired{})
+		c.join("edge-1", corev1.ConditionTrue)
+		if got := w.ready(factory + "/edge-1"); got.Status != "True" {
+			t.Fatalf("joined: %+v", got)
+		}
+		end()
+		c.leave("edge-1")
+		w.own(factory)
+		pass(2 * time.Second)
+		if got := w.ready(factory + "/edge-1"); got.Reason != "NodeNotFound" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A cluster that does not answer makes all its nodes Unknown within a minute, with one write.
+func TestAnUnreachableClusterIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		const nodes = 20
+		for i := range nodes {
+			w.put(factoryID, fmt.Sprintf("edge-%d", i), api.Desired{})
+			c.join(fmt.Sprintf("edge-%d", i), corev1.ConditionTrue)
+		}
+		pass(time.Minute)
+		memory := w.store.Backend.(*store.Memory)
+		before := memory.Commits()
+		c.down.Store(true)
+		pass(healthInterval)
+		if !w.cluster(factory).Properties.Reachable {
+			t.Error("one answer that is missing makes it unreachable")
+		}
+		pass(50 * time.Second)
+		if n := memory.Commits() - before; n != 1 {
+			t.Errorf("%d commits", n)
+		}
+		got := w.cluster(factory)
+		if got.Properties.Reachable || got.Probe.Since.IsZero() || got.Probe.Unreachable == "" {
+			t.Errorf("the cluster: %+v", got)
+		}
+		status := must(w.store.Status.Get(context.Background(), factory+"/edge-1")).Value
+		shown := flexnode.StatusOf(status, time.Time{}, got.Properties.Reachable, time.Now())
+		if shown == nil || len(shown.Conditions) == 0 || shown.Conditions[0].Status != "Unknown" {
+			t.Errorf("shown: %+v", shown)
+		}
+		c.down.Store(false)
+		pass(2 * healthInterval)
+		if got := w.cluster(factory); !got.Properties.Reachable || got.Probe.Unreachable != "" {
+			t.Errorf("the cluster when it is back: %+v", got)
+		}
+	})
+}
+
+// Many Nodes that change together are written together.
+func TestReadyIsWrittenInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		w.register(factoryID, c)
+		const nodes = 150
+		for i := range nodes {
+			name := fmt.Sprintf("edge-%d", i)
+			w.put(factoryID, name, api.Desired{KubernetesAuth: api.KubernetesAuth{}})
+			must(c.CoreV1().Nodes().Create(context.Background(),
+				kubeNode(name, corev1.ConditionTrue), metav1.CreateOptions{}))
+		}
+		noted := 0
+		w.store.Did = func(what string) {
+			if what == "Nodes noted" {
+				noted++
+			}
+		}
+		w.own(factory)
+		pass(10 * time.Second)
+		for i := range nodes {
+			if got := w.ready(fmt.Sprintf("%s/edge-%d", factory, i)); got.Status != "True" {
+				t.Fatalf("edge-%d: %+v", i, got)
+			}
+		}
+		if most := (nodes + readinessBatch - 1) / readinessBatch; noted > most {
+			t.Errorf("%d transactions for %d nodes", noted, nodes)
+		}
+	})
+}
+
+// A node that is deleted gets no status again, and its successor none of its.
+func TestADeletedNodeGetsNoStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "edge-1", api.Desired{})
+		c.join("edge-1", corev1.ConditionTrue)
+		w.change(func(v *store.View) error {
+			return w.credentials.RemoveNode(v, factory+"/edge-1", true, time.Now())
+		})
+		c.set("edge-1", corev1.ConditionFalse)
+		row := must(w.store.Status.Get(context.Background(), factory+"/edge-1"))
+		if row.Exists() {
+			t.Errorf("%+v", row.Value)
+		}
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		if got := w.ready(factory + "/edge-1"); got.Status != "False" {
+			t.Errorf("its successor: %+v", got)
+		}
+	})
+}
+
+// What is kept of a Node is small, and is the same object when it is kept again.
+func TestWhatIsKeptOfANode(t *testing.T) {
+	kept := must(seeNode(kubeNode("edge-1", corev1.ConditionTrue)))
+	seen, ok := kept.(*seenNode)
+	if !ok || seen.name != "edge-1" || seen.status != corev1.ConditionTrue ||
+		seen.reason != "Kubelet" {
+		t.Fatalf("%#v", kept)
+	}
+	if again := must(seeNode(kept)); again != kept {
+		t.Errorf("kept again it is %#v", again)
+	}
+	if size := reflect.TypeFor[seenNode]().Size(); size > 128 {
+		t.Errorf("it takes %d bytes", size)
+	}
+}

@@ -1,0 +1,495 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	authorization "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ktesting "k8s.io/client-go/testing"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// secret puts a Secret of a bootstrap token in the cluster, an hour old.
+func (c *fakeCluster) secret(id string, labels map[string]string) {
+	must(c.CoreV1().Secrets("kube-system").Create(context.Background(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id, Namespace: "kube-system",
+			Labels: labels, CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))},
+	}, metav1.CreateOptions{}))
+}
+
+// Another team registers the API server of the first one under its own id: it is refused, and
+// nothing of the first one's is made, deleted or denied.
+func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		before := c.secrets()
+		w.register(harbourID, c)
+		w.own(harbour)
+		pass(time.Minute)
+		got := w.cluster(harbour)
+		if got.Properties.ProvisioningState != api.Failed || got.Properties.Reachable ||
+			got.Facts != "" || got.Probe.Refused == "" {
+			t.Errorf("the second registration: %+v", got)
+		}
+		w.put(harbourID, "edge-1", api.Desired{})
+		pass(20 * time.Minute) // and it looks for orphans twice
+		if after := c.secrets(); strings.Join(after, " ") != strings.Join(before, " ") {
+			t.Errorf("Secrets were %v and are %v", before, after)
+		}
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "Approved" {
+			t.Errorf("a machine of the first registration: %q", got)
+		}
+		if w.cluster(factory).Properties.ProvisioningState != "" {
+			t.Error("the first registration has failed")
+		}
+		if !strings.Contains(w.audit.String(), "registration refused") {
+			t.Error("it is not in the audit log")
+		}
+		// When the first one is gone the second one may have it.
+		w.markDeletion(factory, false)
+		pass(30 * time.Second)
+		if got := w.cluster(harbour); got.Facts == "" || got.Probe.Refused != "" {
+			t.Errorf("after the first one is gone: %+v", got)
+		}
+	})
+}
+
+// A registration that moves to another API server gives its former one back.
+func TestARegistrationMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := factoryWorld(t)
+		w.source.point(factory, newFakeCluster("moved"))
+		pass(10 * time.Second)
+		if got := w.cluster(factory); got.APIServer != "uid-of-moved" {
+			t.Errorf("the API server is %s", got.APIServer)
+		}
+		rows, _, err := w.store.APIServers.List(context.Background(), "")
+		if err != nil || len(rows) != 1 || rows[0].Key != "uid-of-moved" {
+			t.Errorf("API servers: %v, %v", rows, err)
+		}
+	})
+}
+
+// Two installations of the provider, and the operator himself, share an API server: each leaves the
+// others' Secrets and requests alone.
+func TestOthersAreLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		marks := w.manager.working[factory].marks()
+		c.secret("orphan", marks)
+		foreign := map[string]string{}
+		for name, value := range marks {
+			foreign[name] = value
+		}
+		foreign[installationLabel] = "elsewhere"
+		c.secret("foreig", foreign)
+		other := map[string]string{}
+		for name, value := range marks {
+			other[name] = value
+		}
+		other[clusterLabel] = "another"
+		c.secret("other0", other)
+		c.secret("before", map[string]string{providerLabel: providerName})
+		c.secret("person", nil)
+		pass(orphanInterval + time.Second)
+		want := "bootstrap-token-before bootstrap-token-foreig bootstrap-token-other0 " +
+			"bootstrap-token-person"
+		if got := strings.Join(c.secrets(), " "); got != want {
+			t.Errorf("left are %s", got)
+		}
+		for _, id := range []string{"foreig", "other0", "person"} {
+			if got := c.ask(csr("of-"+id, id, "edge-1", newKey())); got != "" {
+				t.Errorf("a request with the token %s: %q", id, got)
+			}
+		}
+	})
+}
+
+// Somebody else's token has the id that was drawn: it is left alone, ours gets another.
+func TestTokenIDIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		c.down.Store(true)
+		pass(healthInterval)
+		w.put(factoryID, "edge-1", api.Desired{})
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		c.down.Store(false)
+		c.secret(id, nil)
+		pass(time.Minute)
+		if got := w.credential(factory + "/edge-1").Value; got.State != store.Live ||
+			got.TokenID == id {
+			t.Errorf("%+v", got)
+		}
+		w.change(func(v *store.View) error {
+			return w.credentials.RemoveNode(v, factory+"/edge-1", true, time.Now())
+		})
+		pass(time.Second)
+		if got := strings.Join(c.secrets(), " "); got != "bootstrap-token-"+id {
+			t.Errorf("left are %s", got)
+		}
+	})
+}
+
+// A PUT while the cluster is down is finished when it is back, within the health interval.
+func TestClusterIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		c.down.Store(true)
+		w.register(factoryID, c)
+		w.own(factory)
+		pass(time.Second)
+		if got := w.cluster(factory); got.Properties.Reachable || got.Probe.Unreachable == "" {
+			t.Errorf("a cluster that is down: %+v", got)
+		}
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Minute)
+		if got := w.node(factory + "/edge-1"); got.State != api.Creating || got.Revision != 0 {
+			t.Errorf("the node meanwhile: %+v", got)
+		}
+		c.down.Store(false)
+		pass(2 * sourceInterval)
+		if got := w.node(factory + "/edge-1"); got.State != "" || got.Assigned == 0 ||
+			got.Chosen.Versions.Kubernetes != "1.35.4" {
+			t.Errorf("the node: %+v", got)
+		}
+		if got := w.credential(factory + "/edge-1").Value.State; got != store.Live {
+			t.Errorf("the credential is %s", got)
+		}
+		c.down.Store(true)
+		pass(time.Minute)
+		w.change(func(v *store.View) error {
+			return w.credentials.RemoveNode(v, factory+"/edge-1", true, time.Now())
+		})
+		pass(time.Hour)
+		c.down.Store(false)
+		pass(2 * healthInterval)
+		if left := c.secrets(); len(left) != 0 {
+			t.Errorf("a deleted node's token is still there: %v", left)
+		}
+	})
+}
+
+// A version that turns out to be too new fails the node, and says why.
+func TestVersionTooNewIsFoundLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		w.register(factoryID, c)
+		w.put(factoryID, "edge-1", api.Desired{Versions: api.Versions{Kubernetes: "1.36.1"}})
+		w.own(factory)
+		pass(time.Second)
+		if n := w.node(factory + "/edge-1"); n.State != api.Failed || n.Reason == "" {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
+// A node whose credential has expired while its cluster was never reached is Failed; it is rendered
+// when the cluster answers. One that cannot be rendered is tried once, and again with other facts.
+func TestFailedNodesAreRendered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		c.down.Store(true)
+		w.register(factoryID, c)
+		w.own(factory)
+		w.put(factoryID, "late", api.Desired{})
+		w.put(factoryID, "new", api.Desired{Versions: api.Versions{Kubernetes: "1.36.0"}})
+		pass(credential.Lifetime + time.Minute)
+		if n := w.node(factory + "/late"); n.State != api.Failed || n.Revision != 0 {
+			t.Fatalf("it is %q: %+v", n.State, n)
+		}
+		c.down.Store(false)
+		pass(10 * time.Minute)
+		if n := w.node(factory + "/late"); n.State != "" || n.Revision == 0 {
+			t.Errorf("it is %q: %+v", n.State, n)
+		}
+		facts := w.cluster(factory).Facts
+		if n := w.node(factory + "/new"); n.State != api.Failed || n.Facts != facts {
+			t.Errorf("it is %q: %+v", n.State, n)
+		}
+		if keys := w.index.Stale(factory, facts, 10); len(keys) != 0 {
+			t.Errorf("%v are tried again and again", keys)
+		}
+		version := "v1.36.0"
+		c.version.Store(&version)
+		w.moveAPIServer("https://moved.example/")
+		if n := w.node(factory + "/new"); n.State != "" || n.Revision == 0 {
+			t.Errorf("with other facts it is %q: %+v", n.State, n)
+		}
+	})
+}
+
+// moveAPIServer gives the factory another address, which its nodes are told.
+func (w *world) moveAPIServer(url string) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row, err := w.store.Clusters.In(v, factory)
+		if err != nil {
+			return err
+		}
+		row.Value.Properties.ServerURL, row.Value.Version = url, "2"
+		return w.store.Clusters.Put(v, factory, row.Value)
+	})
+	pass(5 * time.Second)
+}
+
+// New facts of a cluster reach all its nodes, as another version, with only that layer replaced;
+// also the configurations that wait for machines.
+func TestNewFactsAreANewVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 120 // more than two batches
+		w, _ := factoryWorld(t)
+		for i := range nodes {
+			w.put(factoryID, "edge-"+string(rune('a'+i%26))+string(rune('a'+i/26)), api.Desired{})
+		}
+		pass(time.Second)
+		before := w.node(factory + "/edge-aa")
+		w.moveAPIServer("https://moved.example/")
+		facts := w.cluster(factory).Facts
+		rows, _, err := w.store.Nodes.List(context.Background(), factory+"/")
+		if err != nil || len(rows) != nodes {
+			t.Fatalf("%d nodes, %v", len(rows), err)
+		}
+		for _, r := range rows {
+			if r.Value.Facts != facts {
+				t.Fatalf("%s was not rendered again", r.Key)
+			}
+		}
+		after := w.node(factory + "/edge-aa")
+		if after.Revision <= before.Revision || after.Assigned != after.Revision {
+			t.Errorf("from %d to %d, assigned %d", before.Revision, after.Revision, after.Assigned)
+		}
+		history := must(w.store.History.Get(context.Background(), factory+"/edge-aa")).Value
+		was, _ := history.Find(before.Revision)
+		is, _ := history.Find(after.Revision)
+		if is.Why != "facts" || string(is.Own) != string(was.Own) || is.Facts == was.Facts {
+			t.Errorf("the revision %+v after %+v", is, was)
+		}
+		layer := must(w.store.Layers.Get(context.Background(), facts)).Value
+		if f, err := flexnode.FactsOf(layer); err != nil ||
+			f.ServerURL != "https://moved.example" ||
+			f.TenantID != tenant || f.DNSServiceIP != "10.96.0.10" {
+			t.Errorf("the facts: %+v, %v", f, err)
+		}
+		if c := w.credential(factory + "/edge-aa").Value; c.Config != after.Assigned {
+			t.Errorf("the URL hands out %d, offered is %d", c.Config, after.Assigned)
+		}
+	})
+}
+
+// New facts reach all nodes, however large some are.
+func TestNewFactsReachLargeNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 60
+		w, _ := factoryWorld(t)
+		for i := range nodes {
+			labels := map[string]string{}
+			for len(labels) < 30<<10/78 { // what does not pack
+				labels[rand.Text()+rand.Text()] = rand.Text()
+			}
+			w.put(factoryID, fmt.Sprintf("edge-%d", i),
+				api.Desired{NodeConfig: api.NodeConfig{Labels: labels}})
+		}
+		w.change(func(v *store.View) error {
+			row, err := w.store.Clusters.In(v, factory)
+			if err != nil {
+				return err
+			}
+			row.Value.Properties.ServerURL, row.Value.Version = "https://moved.example/", "2"
+			return w.store.Clusters.Put(v, factory, row.Value)
+		})
+		pass(time.Minute)
+		rows, _, err := w.store.Nodes.List(context.Background(), factory+"/")
+		if err != nil || len(rows) != nodes {
+			t.Fatalf("%d nodes, %v", len(rows), err)
+		}
+		facts, waiting := w.cluster(factory).Facts, 0
+		for _, r := range rows {
+			if r.Value.Facts != facts {
+				waiting++
+			}
+		}
+		if waiting > 0 {
+			t.Errorf("%d of %d nodes have the former facts", waiting, nodes)
+		}
+	})
+}
+
+// A credential that cannot be made expires while its cluster does not answer, and its node does not
+// wait on.
+func TestAPendingCredentialExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		c.down.Store(true)
+		pass(time.Minute)
+		w.put(factoryID, "edge-1", api.Desired{})
+		key := w.node(factory + "/edge-1").Credential
+		pass(time.Minute)
+		if got := w.credential(factory + "/edge-1").Value.State; got != store.Pending {
+			t.Fatalf("it is %s", got)
+		}
+		pass(25 * time.Hour)
+		row := must(w.store.Credentials.Get(context.Background(), key))
+		if n := w.node(factory + "/edge-1"); row.Value.State != store.Revoking ||
+			n.State != "" || !strings.Contains(n.Reason, "expired") {
+			t.Errorf("it is %q, its node %q: %s", row.Value.State, n.State, n.Reason)
+		}
+	})
+}
+
+// What works in a session that was refused meanwhile is not given another's knowledge.
+func TestARefusedSessionIsNotUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := factoryWorld(t)
+		worker := w.manager.working[factory]
+		before := must(worker.use())
+		w.register(harbourID, newFakeCluster("harbour"))
+		give := func(key string) {
+			w.change(func(v *store.View) error {
+				return w.store.APIServers.Put(v, "uid-of-factory", key)
+			})
+			worker.probeAgain()
+			pass(2 * sourceInterval)
+		}
+		give(harbour)
+		if _, err := worker.use(); err == nil {
+			t.Fatal("it was not refused")
+		}
+		give(factory)
+		if after := must(worker.use()); after == before || after.nodes == before.nodes {
+			t.Error("it is the same session again")
+		}
+	})
+}
+
+// A node that has a configuration gets new facts whatever has become of a credential that was asked
+// for; one that could not be rendered is tried again when the cluster has another version.
+func TestFailedNodesGetNewFacts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "runs", api.Desired{})
+		w.change(func(v *store.View) error {
+			n := w.node(factory + "/runs")
+			n.State, n.Reason = api.Failed, "its credential was revoked" // by the release before
+			return w.store.Nodes.Put(v, factory+"/runs", n)
+		})
+		w.change(func(v *store.View) error {
+			return w.store.Nodes.Put(v, factory+"/new", flexnode.Node{
+				ID: factoryID + "/flexNodeConfig/new", UID: uuid.NewString(), Floor: 1,
+				Desired: api.Desired{Versions: api.Versions{Kubernetes: "1.36.0"}},
+				State:   api.Creating,
+			})
+		})
+		pass(time.Second)
+		facts := w.cluster(factory).Facts
+		if n := w.node(factory + "/new"); n.State != api.Failed || n.Facts != facts {
+			t.Fatalf("too new: %+v", n)
+		}
+		if keys := w.index.Stale(factory, facts, 10); len(keys) != 0 {
+			t.Errorf("%v are tried again and again", keys)
+		}
+		version := "v1.36.0"
+		c.version.Store(&version)
+		pass(2 * probeInterval)
+		if n := w.node(factory + "/new"); n.State != "" || n.Revision == 0 || n.Reason != "" {
+			t.Errorf("after the upgrade: %+v", n)
+		}
+		w.change(func(v *store.View) error {
+			row, err := w.store.Clusters.In(v, factory)
+			if err != nil {
+				return err
+			}
+			row.Value.Properties.ServerURL, row.Value.Version = "https://moved.example/", "2"
+			return w.store.Clusters.Put(v, factory, row.Value)
+		})
+		pass(5 * time.Second)
+		for _, name := range []string{"/runs", "/new"} {
+			if w.node(factory+name).Facts != w.cluster(factory).Facts {
+				t.Errorf("%s has the former facts", name)
+			}
+		}
+	})
+}
+
+// A cluster that approves our tokens' requests by itself says so in its status.
+func TestAutoApprovalIsAWarning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		c.PrependReactor("create", "subjectaccessreviews",
+			func(a ktesting.Action) (bool, runtime.Object, error) {
+				review := a.(ktesting.CreateAction).GetObject().(*authorization.SubjectAccessReview)
+				for _, group := range review.Spec.Groups {
+					review.Status.Allowed = review.Status.Allowed || group == TokenGroup
+				}
+				return true, review, nil
+			})
+		w.register(factoryID, c)
+		w.own(factory)
+		pass(time.Second)
+		if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, "by itself") {
+			t.Errorf("the message: %q", got)
+		}
+	})
+}
+
+// What is probed again and again writes nothing as long as nothing is new.
+func TestProbesOfTheSameWriteNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := factoryWorld(t)
+		pass(time.Minute)
+		memory := w.store.Backend.(*store.Memory)
+		before := memory.Commits()
+		pass(time.Hour)
+		if n := memory.Commits() - before; n != 0 {
+			t.Errorf("%d commits in an hour", n)
+		}
+	})
+}
+
+// Who does not own the cluster any more has no effects in it and in the store.
+func TestNoEffectsWithoutOwnership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		w.register(factoryID, c)
+		o, _ := w.own(factory)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		o.invalid.Store(true)
+		w.put(factoryID, "edge-2", api.Desired{})
+		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "" {
+			t.Errorf("a request was answered: %q", got)
+		}
+		if got := c.secrets(); len(got) != 1 {
+			t.Errorf("Secrets: %v", got)
+		}
+		// By its clock it is the owner, and in the store it is not.
+		o.invalid.Store(false)
+		w.change(func(v *store.View) error { return nil })
+		must(w.store.Commit(context.Background(), nil,
+			[]store.Write{{Key: o.fence.Key, Value: []byte("another")}}))
+		if got := c.ask(csr("second", id, "edge-1", newKey())); got != "" {
+			t.Errorf("a request was answered: %q", got)
+		}
+		close(o.lost)
+		synctest.Wait()
+		if !w.manager.working[factory].ended() {
+			t.Error("the work goes on")
+		}
+	})
+}

@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+const (
+	// removeBatch is how many nodes are deleted before it is seen how many are left.
+	removeBatch = 30
+	// clearBatch is how many rows of other tables one transaction deletes.
+	clearBatch = 100
+	// countPage is how many rows are read together to be counted.
+	countPage = 1000
+	// removePause is the pause before it is seen how many credentials are left.
+	removePause = time.Second
+)
+
+// remove deletes the registration as far as it gets: its nodes, its credentials, what belongs to
+// it, and in the end its row. It can be ended anywhere and is gone on with from what is stored.
+func (w *worker) remove(ctx context.Context) (time.Time, error) {
+	row, err := w.Store.Clusters.Get(ctx, w.key)
+	if err != nil || !row.Value.Deleting() {
+		return noTime, err
+	}
+	if err := w.countNodes(ctx, row.Value); err != nil {
+		return noTime, err
+	}
+	nodes, _, err := w.page(ctx, w.Store.Nodes.Key(w.key+"/"), removeBatch)
+	if err != nil {
+		return noTime, err
+	}
+	if len(nodes) > 0 {
+		return w.Now(), w.removeNodes(ctx, nodes)
+	}
+	if err := w.revokeAll(ctx, row.Value.Deletion.Operation); err != nil {
+		return noTime, err
+	}
+	left, _, err := w.page(ctx, w.Store.Credentials.Key(w.key+"/"), clearBatch)
+	if err != nil {
+		return noTime, err
+	}
+	if len(left) > 0 {
+		return w.Now().Add(removePause), w.endCredentials(ctx, row.Value, left)
+	}
+	if err := w.clear(ctx, row.Value); err != nil {
+		return noTime, err
+	}
+	return noTime, w.removeRow(ctx)
+}
+
+// endCredentials has credentials end. Each is a task of its own that waits while the cluster does
+// not answer, but not for ever: then its Secret is left to expire (credential.Service.Step).
+func (w *worker) endCredentials(ctx context.Context, c flexnode.Cluster, names []string) error {
+	for _, name := range names {
+		key := w.key + "/" + name
+		if c.APIServer != "" {
+			w.tasks.Add(task{taskCredential, key})
+			continue
+		}
+		// The cluster was never reached: there is nothing of ours in it.
+		if _, err := w.Credentials.Step(ctx, key, nowhere{}, w.owner.Fence()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nowhere is a cluster that nothing was ever made in (credential.Tokens).
+type nowhere struct{}
+
+// Ensure makes nothing.
+func (nowhere) Ensure(context.Context, store.Credential, string, string) (bool, error) {
+	return false, errGone
+}
+
+// Remove has nothing to delete.
+func (nowhere) Remove(context.Context, store.Credential, string) error { return nil }
+
+// countNodes writes how many nodes there are to delete, once.
+func (w *worker) countNodes(ctx context.Context, c flexnode.Cluster) error {
+	operation, err := w.Store.Operations.Get(ctx, c.Deletion.Operation)
+	if err != nil || !operation.Exists() || operation.Value.Total > 0 {
+		return err
+	}
+	prefix, after, total := w.Store.Nodes.Key(w.key+"/"), "", 0
+	for {
+		page, err := w.Store.Scan(ctx, prefix, after, countPage, 0)
+		if err != nil {
+			return fmt.Errorf("cannot count the nodes: %w", err)
+		}
+		total += len(page.KVs)
+		if !page.More {
+			break
+		}
+		after = page.KVs[len(page.KVs)-1].Key
+	}
+	if total == 0 {
+		return nil
+	}
+	_, err = w.Store.Update(ctx, "nodes counted", nil, func(v *store.View) error {
+		v.Fence(w.owner.Fence())
+		return w.operation(v, c, func(o *flexnode.Operation) { o.Total = o.Done + total })
+	})
+	return err
+}
+
+// page are the keys of the first rows below a prefix, without it.
+func (w *worker) page(ctx context.Context, prefix string, limit int) ([]string, bool, error) {
+	page, err := w.Store.Scan(ctx, prefix, "", limit, 0)
+	if err != nil {
+		return nil, false, fmt.Errorf("cannot list %s: %w", prefix, err)
+	}
+	keys := make([]string, len(page.KVs))
+	for i, kv := range page.KVs {
+		keys[i] = strings.TrimPrefix(kv.Key, prefix)
+	}
+	return keys, page.More, nil
+}
+
+// removeNodes deletes nodes.
+func (w *worker) removeNodes(ctx context.Context, names []string) error {
+	_, err := w.Store.UpdateEach(ctx, names, store.Each{
+		What: "nodes removed",
+		Ahead: func(name string) []string {
+			return []string{w.Store.Nodes.Key(w.key + "/" + name)}
+		},
+		One: w.removeNode,
+	})
+	return err
+}
+
+// removeNode deletes a node within a change, and has the operation tell of it.
+func (w *worker) removeNode(v *store.View, name string) error {
+	v.Fence(w.owner.Fence())
+	row, err := w.Store.Clusters.In(v, w.key)
+	if err != nil || !row.Value.Deleting() {
+		return err
+	}
+	node, err := w.Store.Nodes.In(v, w.key+"/"+name)
+	if err != nil || !node.Exists() {
+		return err
+	}
+	wipe := row.Value.Deletion.Wipe
+	if err := w.Credentials.RemoveNode(v, node.Key, wipe, w.Now().UTC()); err != nil {
+		return err
+	}
+	return w.progress(v, row.Value, 1)
+}
+
+// progress has the operation tell how many nodes are deleted.
+func (w *worker) progress(v *store.View, c flexnode.Cluster, removed int) error {
+	return w.operation(v, c, func(o *flexnode.Operation) {
+		o.Done += removed
+		o.Total = max(o.Total, o.Done)
+	})
+}
+
+// operation changes the row of the operation of a deletion.
+func (w *worker) operation(
+	v *store.View, c flexnode.Cluster, change func(*flexnode.Operation),
+) error {
+	id := c.Deletion.Operation
+	row, err := w.Store.Operations.In(v, id)
+	if err != nil || !row.Exists() {
+		return err
+	}
+	next := row.Value
+	change(&next)
+	return w.Store.Operations.Put(v, id, next)
+}
+
+// revokeAll revokes the credentials of the cluster that are left, whoever joins with them. None is
+// added any more: it is done once for a deletion.
+func (w *worker) revokeAll(ctx context.Context, deletion string) error {
+	if w.revoked == deletion {
+		return nil
+	}
+	rows, _, err := w.Store.Credentials.List(ctx, w.key+"/")
+	if err != nil {
+		return err
+	}
+	var keys []string
+	for _, r := range rows {
+		if r.Value.State != store.Revoking {
+			keys = append(keys, r.Key)
+		}
+	}
+	_, err = w.Store.UpdateEach(ctx, keys, store.Each{
+		What: "credentials revoked",
+		One: func(v *store.View, key string) error {
+			v.Fence(w.owner.Fence())
+			return w.Credentials.Revoke(v, key, true)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	w.revoked = deletion
+	return nil
+}
+
+// removeRow deletes the row of the registration, with which its operation has succeeded.
+func (w *worker) removeRow(ctx context.Context) error {
+	_, err := w.Store.Update(ctx, "cluster removed", nil, func(v *store.View) error {
+		v.Fence(w.owner.Fence())
+		row, err := w.Store.Clusters.In(v, w.key)
+		if err != nil || !row.Value.Deleting() {
+			return err
+		}
+		if uid := row.Value.APIServer; uid != "" {
+			holder, err := w.Store.APIServers.In(v, uid)
+			if err != nil {
+				return err
+			}
+			if holder.Value == w.key {
+				w.Store.APIServers.Delete(v, uid)
+			}
+		}
+		w.Store.Clusters.Delete(v, w.key)
+		return w.operation(v, row.Value, func(o *flexnode.Operation) {
+			o.State, o.Ended = api.Succeeded, w.Now().UTC()
+		})
+	})
+	if err == nil {
+		w.Audit.Info("registration deleted", "cluster", w.key)
+	}
+	return err
+}

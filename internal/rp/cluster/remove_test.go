@@ -1,0 +1,260 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+const operation = subscription + "/00000000-0000-0000-0000-00000000000f"
+
+// markDeletion writes that a registration is being deleted, as the handler does.
+func (w *world) markDeletion(key string, wipe bool) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row, err := w.store.Clusters.In(v, key)
+		if err != nil {
+			return err
+		}
+		now := time.Now().UTC()
+		row.Value.Deletion = &flexnode.Deletion{Operation: operation, Wipe: wipe, Since: now}
+		err = w.store.Operations.Set(v, operation, flexnode.Operation{
+			Target: row.Value.ID, Kind: "deleteCluster", State: "InProgress", Started: now})
+		if err != nil {
+			return err
+		}
+		return w.store.Clusters.Put(v, key, row.Value)
+	})
+	synctest.Wait()
+}
+
+// fill gives the factory nodes with pod subnets, client secrets, states and credentials, one of
+// which a machine joins with that its node does not refer to any more.
+func (w *world) fill(c *fakeCluster, nodes int) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row, err := w.store.Clusters.In(v, factory)
+		if err != nil {
+			return err
+		}
+		row.Value.Properties.PodCIDR, row.Value.Properties.NodeCIDRMask = "10.0.0.0/8", 24
+		return w.store.Clusters.Put(v, factory, row.Value)
+	})
+	for i := range nodes {
+		name := fmt.Sprintf("edge-%d", i)
+		w.put(factoryID, name, api.Desired{NodeConfig: api.NodeConfig{MaxPods: 30}})
+		w.change(func(v *store.View) error {
+			err := w.store.Status.Put(v, factory+"/"+name, flexnode.Status{
+				Report: api.Report{AgentVersion: "1"}})
+			if err != nil {
+				return err
+			}
+			return w.credentials.KeepSecret(v, factory+"/"+name, "hush", 1)
+		})
+	}
+	pass(time.Second)
+	joining := w.credential(factory + "/edge-0")
+	if got := c.ask(csr("joining", joining.Value.TokenID, "edge-0", newKey())); got != "Approved" {
+		w.t.Fatalf("the machine does not join: %q", got)
+	}
+	w.put(factoryID, "edge-0", api.Desired{NodeConfig: api.NodeConfig{MaxPods: 31}})
+	pass(time.Second)
+	if got := len(c.secrets()); got != nodes+1 {
+		w.t.Fatalf("%d Secrets for %d nodes", got, nodes)
+	}
+}
+
+// checkGone checks that nothing of the factory is left but its tombstones.
+func (w *world) checkGone(nodes int, wipe bool) {
+	w.t.Helper()
+	s := w.store
+	for what, prefix := range map[string]string{
+		"node": s.Nodes.Key(factory), "status": s.Status.Key(factory),
+		"history": s.History.Key(factory), "client secret": s.Secrets.Key(factory),
+		"bundle": s.Bundles.Key(factory), "credential": s.Credentials.Key(factory),
+		"token": s.Tokens.Key(factory), "pod subnet": s.PodCIDRs.Key(factory),
+		"cluster": s.Clusters.Key(factory), "API server": s.APIServers.Key(""),
+		"layer": s.Layers.Key(""),
+	} {
+		if n := w.rows(prefix); n != 0 {
+			w.t.Errorf("%d rows of kind %s are left", n, what)
+		}
+	}
+	stones, _, err := s.Tombstones.List(context.Background(), factory+"/")
+	if err != nil || len(stones) != nodes {
+		w.t.Errorf("%d tombstones of %d nodes: %v", len(stones), nodes, err)
+	}
+	for _, stone := range stones {
+		if stone.Value.Wipe != wipe || stone.Value.UID == "" ||
+			!strings.HasSuffix(stone.Key, stone.Value.UID) {
+			w.t.Fatalf("the tombstone %s: %+v", stone.Key, stone.Value)
+		}
+	}
+	o := must(s.Operations.Get(context.Background(), operation)).Value
+	if o.State != api.Succeeded || o.Ended.IsZero() || o.Total != nodes || o.Done != nodes {
+		w.t.Errorf("the operation: %+v", o)
+	}
+}
+
+// The deletion of a registration deletes what belongs to it, and wipes machines only if that was
+// asked for.
+func TestARegistrationIsDeleted(t *testing.T) {
+	for _, wipe := range []bool{false, true} {
+		t.Run(fmt.Sprintf("wipe %v", wipe), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const nodes = 70
+				w, c := factoryWorld(t)
+				w.fill(c, nodes)
+				w.markDeletion(factory, wipe)
+				pass(30 * time.Second)
+				w.checkGone(nodes, wipe)
+				if left := c.secrets(); len(left) != 0 {
+					t.Errorf("Secrets are left: %v", left)
+				}
+			})
+		})
+	}
+}
+
+// A reservation, while nodes are counted, deletes nothing.
+func TestAReservationIsNoDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := factoryWorld(t)
+		w.put(factoryID, "edge-1", api.Desired{})
+		w.change(func(v *store.View) error {
+			row, err := w.store.Clusters.In(v, factory)
+			if err != nil {
+				return err
+			}
+			row.Value.Deletion = &flexnode.Deletion{Since: time.Now()}
+			return w.store.Clusters.Put(v, factory, row.Value)
+		})
+		pass(time.Minute)
+		if w.node(factory+"/edge-1").UID == "" || w.cluster(factory).ID == "" {
+			t.Error("it was deleted")
+		}
+	})
+}
+
+// A registration is deleted although its cluster does not answer; tokens in it expire.
+func TestARegistrationOfADeadClusterIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 40
+		w, c := factoryWorld(t)
+		w.fill(c, nodes)
+		c.down.Store(true)
+		w.markDeletion(factory, false)
+		pass(4 * time.Minute)
+		w.checkGone(nodes, false)
+		if n := strings.Count(w.audit.String(), "bootstrap token left"); n != nodes+1 {
+			t.Errorf("%d of %d tokens that are left are in the audit log", n, nodes+1)
+		}
+	})
+}
+
+// A cluster that was never reached has nothing to wait for.
+func TestARegistrationThatWasNeverReachedIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		c.down.Store(true)
+		w.register(factoryID, c)
+		w.own(factory)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		w.markDeletion(factory, true)
+		pass(10 * time.Second)
+		w.checkGone(1, true)
+	})
+}
+
+// A registration that is made again at once, while the same replica owns it, is deleted again with
+// all its credentials.
+func TestARegistrationIsDeletedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.fill(c, 2)
+		w.markDeletion(factory, false)
+		pass(10 * time.Second)
+		w.checkGone(2, false)
+		w.register(factoryID, c)
+		pass(time.Minute)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		if got := c.ask(csr("later", id, "edge-1", newKey())); got != "Approved" {
+			t.Fatalf("the machine does not join: %q", got)
+		}
+		w.put(factoryID, "edge-1", api.Desired{NodeConfig: api.NodeConfig{MaxPods: 31}})
+		pass(time.Second)
+		w.change(func(v *store.View) error {
+			row, err := w.store.Clusters.In(v, factory)
+			if err != nil {
+				return err
+			}
+			row.Value.Deletion = &flexnode.Deletion{
+				Operation: operation + "2", Since: time.Now().UTC()}
+			return w.store.Clusters.Put(v, factory, row.Value)
+		})
+		pass(10 * time.Second)
+		if w.cluster(factory).ID != "" || w.rows(w.store.Credentials.Key(factory)) != 0 {
+			t.Error("it is still there")
+		}
+	})
+}
+
+// Killed after each thing that is done, the next owner goes on; in between no request is approved.
+func TestADeletionIsKilledAnywhere(t *testing.T) {
+	points := deletionKilledAt(t, 0)
+	if points < 10 {
+		t.Fatalf("the deletion does %d things only", points)
+	}
+	for n := 1; n <= points; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) { deletionKilledAt(t, n) })
+	}
+}
+
+// deletionKilledAt deletes a registration with a replica that is killed after the n-th thing; never
+// for 0. It returns how many things were done.
+func deletionKilledAt(t *testing.T, n int) (did int) {
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 3
+		memory, w, c := newKillable(t)
+		var fuse fuse
+		w.store.Did = fuse.did
+		o, end := w.own(factory)
+		pass(time.Second)
+		w.fill(c, nodes)
+		fuse.arm(n, func() {
+			memory.Kill()
+			o.invalid.Store(true)
+		})
+		w.markDeletion(factory, true)
+		pass(30 * time.Second)
+		if n > 0 {
+			late := csr("late", "abcdef", "edge-1", newKey())
+			end()
+			c.file(late)
+			w.start(memory.Another(), w.credentials.Keys)
+			w.own(factory)
+			pass(30 * time.Second)
+			if got := c.answer("late"); got == string(certificates.CertificateApproved) {
+				t.Error("a request was approved meanwhile")
+			}
+		}
+		w.checkGone(nodes, true)
+		if left := c.secrets(); len(left) != 0 {
+			t.Errorf("Secrets are left: %v", left)
+		}
+		did = fuse.count()
+	})
+	return did
+}

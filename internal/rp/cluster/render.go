@@ -1,0 +1,104 @@
+package cluster
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+const (
+	// renderBatch is how many nodes are rendered before a pause.
+	renderBatch = 50
+	// renderPause is the pause after a batch: new facts reach a large cluster in a while, and not
+	// all of its agents at once.
+	renderPause = 200 * time.Millisecond
+)
+
+// render renders a batch of the nodes that were not rendered with the cluster's present facts.
+func (w *worker) render(ctx context.Context) (time.Time, error) {
+	cluster, err := w.Index.Cluster(w.key)
+	if err != nil || !cluster.Exists() || cluster.Value.Facts == "" ||
+		cluster.Value.Deleting() {
+		return noTime, err
+	}
+	keys := w.Index.Stale(w.key, cluster.Value.Facts, renderBatch)
+	if len(keys) == 0 {
+		return noTime, nil
+	}
+	done, err := w.renderNodes(ctx, keys)
+	if err != nil && done == 0 {
+		return noTime, err
+	}
+	if err != nil { // those that cannot be rendered keep no others waiting
+		w.log.Warn("cannot render some nodes", slog.Any("error", err))
+	}
+	return w.Now().Add(renderPause), nil // the index may be behind, and there may be more
+}
+
+// renderNodes renders nodes with the cluster's facts, as all of them are stored now.
+func (w *worker) renderNodes(ctx context.Context, keys []string) (done int, err error) {
+	return w.Store.UpdateEach(ctx, keys, store.Each{
+		What: "nodes rendered",
+		Ahead: func(key string) []string {
+			return []string{w.Store.Nodes.Key(key), w.Store.History.Key(key)}
+		},
+		One: func(v *store.View, key string) error {
+			v.Fence(w.owner.Fence())
+			parent, err := w.parent(v)
+			if err != nil || parent.FactsLayer == nil {
+				return err
+			}
+			return w.renderNode(v, parent, key)
+		},
+	})
+}
+
+// parent is what nodes of the cluster are rendered with; without FactsLayer if they cannot be.
+func (w *worker) parent(v *store.View) (flexnode.Parent, error) {
+	row, err := w.Store.Clusters.In(v, w.key)
+	if err != nil || !row.Exists() || row.Value.Facts == "" || row.Value.Deleting() {
+		return flexnode.Parent{}, err
+	}
+	facts, err := w.Store.Layers.In(v, row.Value.Facts)
+	if err != nil || !facts.Exists() {
+		return flexnode.Parent{}, err
+	}
+	parent := flexnode.Parent{Cluster: row.Value, FactsLayer: facts.Value}
+	if len(w.Defaults) > 0 {
+		parent.DefaultsID, parent.Defaults = flexnode.ContentID(w.Defaults), w.Defaults
+		err = w.putLayer(v, parent.DefaultsID, parent.Defaults)
+	}
+	return parent, err
+}
+
+// renderNode renders one node.
+func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) error {
+	node, err := w.Store.Nodes.In(v, key)
+	if err != nil || !node.Exists() || node.Value.Facts == parent.Cluster.Facts &&
+		(node.Value.Revision != 0 || node.Value.Tried == parent.Cluster.Properties.KubernetesVersion) {
+		return err
+	}
+	history, err := w.Store.History.In(v, key)
+	if err != nil {
+		return err
+	}
+	var last *flexnode.Revision
+	if r, found := history.Value.Find(node.Value.Revision); found {
+		last = &r
+	}
+	next, revision := flexnode.Refresh(node.Value, last, parent, w.Now().UTC(), w.Renderer)
+	if revision != nil {
+		kept := history.Value.With(*revision, next.Assigned)
+		if err := w.Store.History.Put(v, key, kept); err != nil {
+			return err
+		}
+	}
+	if reflect.DeepEqual(next, node.Value) {
+		return nil
+	}
+	return w.Store.Nodes.Put(v, key, next)
+}

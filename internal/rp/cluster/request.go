@@ -1,0 +1,96 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"slices"
+	"strings"
+
+	certificates "k8s.io/api/certificates/v1"
+	bootstrap "k8s.io/cluster-bootstrap/token/api"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+)
+
+// readCSR takes a certificate request apart.
+func readCSR(csr *certificates.CertificateSigningRequest) credential.Application {
+	a := credential.Application{Name: csr.Name}
+	a.TokenID, _ = tokenOf(csr)
+	block, _ := pem.Decode(csr.Spec.Request)
+	if block == nil {
+		a.Flaw = "it holds no request"
+		return a
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err == nil {
+		err = request.CheckSignature()
+	}
+	if err != nil {
+		a.Flaw = "its request cannot be read or is not signed with its key"
+		return a
+	}
+	sum := sha256.Sum256(request.RawSubjectPublicKeyInfo)
+	a.KeyHash = hex.EncodeToString(sum[:])
+	a.Node, _ = strings.CutPrefix(request.Subject.CommonName, "system:node:")
+	a.Flaw = flawOf(request, csr.Spec.Usages)
+	return a
+}
+
+// usages are what a node's client certificate may be used for.
+var usages = []certificates.KeyUsage{certificates.UsageDigitalSignature,
+	certificates.UsageKeyEncipherment, certificates.UsageClientAuth}
+
+// flawOf tells why a request is not for a node's client certificate (Kubernetes, "Certificate
+// Signing Requests", kubernetes.io/kube-apiserver-client-kubelet); "" if it is.
+func flawOf(r *x509.CertificateRequest, asked []certificates.KeyUsage) string {
+	allowed := func(u certificates.KeyUsage) bool { return slices.Contains(usages, u) }
+	names := len(r.DNSNames) + len(r.IPAddresses) + len(r.EmailAddresses) + len(r.URIs)
+	name, isNode := strings.CutPrefix(r.Subject.CommonName, "system:node:")
+	switch {
+	case !isNode || name == "" || !slices.Equal(r.Subject.Organization, []string{"system:nodes"}):
+		return "it is not for a node"
+	case names > 0:
+		return "it has alternative names"
+	case !slices.Contains(asked, certificates.UsageClientAuth) ||
+		slices.ContainsFunc(asked, func(u certificates.KeyUsage) bool { return !allowed(u) }):
+		return "its usages are not those of a node's client certificate"
+	}
+	return ""
+}
+
+// tokenOf is the id of the bootstrap token that a request was made with, if it is one of our group.
+func tokenOf(csr *certificates.CertificateSigningRequest) (id string, ours bool) {
+	id, isToken := strings.CutPrefix(csr.Spec.Username, bootstrap.BootstrapUserPrefix)
+	if !isToken || !slices.Contains(csr.Spec.Groups, TokenGroup) {
+		return "", false
+	}
+	return id, true
+}
+
+// answers are what has been said to a request.
+type answers struct{ approved, denied, issued bool }
+
+func answersOf(csr *certificates.CertificateSigningRequest) answers {
+	a := answers{issued: len(csr.Status.Certificate) > 0}
+	for _, c := range csr.Status.Conditions {
+		switch c.Type {
+		case certificates.CertificateApproved:
+			a.approved = true
+		case certificates.CertificateDenied, certificates.CertificateFailed:
+			a.denied = true
+		}
+	}
+	return a
+}
+
+// concerns tells whether a request may be one for us to decide on: one with a token of our group,
+// or one of somebody whom Kubernetes does not know, who may be a node's identity in Azure.
+func concerns(csr *certificates.CertificateSigningRequest) bool {
+	if csr.Spec.SignerName != certificates.KubeAPIServerClientKubeletSignerName {
+		return false
+	}
+	_, ours := tokenOf(csr)
+	return ours || !strings.HasPrefix(csr.Spec.Username, "system:")
+}

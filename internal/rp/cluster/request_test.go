@@ -1,0 +1,423 @@
+package cluster
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// newKey is a machine's private key.
+func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
+
+// csr is what kubelet asks with a token.
+func csr(
+	name, tokenID, node string, key *ecdsa.PrivateKey,
+) *certificates.CertificateSigningRequest {
+	der := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: "system:node:" + node,
+			Organization: []string{"system:nodes"}},
+	}, key))
+	return &certificates.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificates.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName: certificates.KubeAPIServerClientKubeletSignerName,
+			Username:   "system:bootstrap:" + tokenID,
+			Groups:     []string{"system:bootstrappers", TokenGroup, "system:authenticated"},
+			Usages: []certificates.KeyUsage{certificates.UsageDigitalSignature,
+				certificates.UsageClientAuth},
+		},
+	}
+}
+
+// byIdentity is what kubelet asks with an identity in Azure.
+func byIdentity(name, user, node string) *certificates.CertificateSigningRequest {
+	c := csr(name, "", node, newKey())
+	c.Spec.Username, c.Spec.Groups = user, []string{"system:authenticated"}
+	return c
+}
+
+// file files a request.
+func (c *fakeCluster) file(r *certificates.CertificateSigningRequest) {
+	must(c.CertificatesV1().CertificateSigningRequests().
+		Create(context.Background(), r, metav1.CreateOptions{}))
+}
+
+// answer is what was said to a request: Approved, Denied or "".
+func (c *fakeCluster) answer(name string) string {
+	r := must(c.CertificatesV1().CertificateSigningRequests().
+		Get(context.Background(), name, metav1.GetOptions{}))
+	for _, condition := range r.Status.Conditions {
+		return string(condition.Type)
+	}
+	return ""
+}
+
+// ask files a request and waits for the answer.
+func (c *fakeCluster) ask(r *certificates.CertificateSigningRequest) string {
+	c.file(r)
+	pass(time.Second)
+	return c.answer(r.Name)
+}
+
+// approveAs approves a request as somebody else does.
+func (c *fakeCluster) approveAs(r *certificates.CertificateSigningRequest) {
+	r.Status.Conditions = append(r.Status.Conditions,
+		certificates.CertificateSigningRequestCondition{Type: certificates.CertificateApproved,
+			Status: corev1.ConditionTrue, Reason: "AutoApproved"})
+}
+
+// issue has the certificate be there, as kube-controller-manager does.
+func (c *fakeCluster) issue(name string) {
+	client := c.CertificatesV1().CertificateSigningRequests()
+	r := must(client.Get(context.Background(), name, metav1.GetOptions{}))
+	r.Status.Certificate = []byte("a certificate")
+	must(client.UpdateStatus(context.Background(), r, metav1.UpdateOptions{}))
+	pass(time.Second)
+}
+
+// removals counts what is removed from where machines fetch it.
+type removals struct {
+	credential.Delivery
+	n atomic.Int64
+}
+
+func (d *removals) Remove(ctx context.Context, key string) error {
+	d.n.Add(1)
+	return d.Delivery.Remove(ctx, key)
+}
+
+// What a URL hands out is removed as soon as its token was used, not when the credential ends.
+func TestAUsedConfigurationIsRemovedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		delivery := &removals{Delivery: w.credentials.Delivery}
+		w.credentials.Delivery = delivery
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		before := delivery.n.Load()
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "Approved" {
+			t.Fatalf("the request: %q", got)
+		}
+		if delivery.n.Load() == before {
+			t.Error("it is still there")
+		}
+	})
+}
+
+// One machine gets in with a token, for its own name; then the Secret goes.
+func TestATokenAdmitsOneMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		row := w.credential(factory + "/edge-1")
+		id := row.Value.TokenID
+		if row.Value.State != store.Live {
+			t.Fatalf("the credential is %s: %s", row.Value.State, row.Value.Problem)
+		}
+		checkSecret(t, w, c, row)
+		mine, others := newKey(), newKey()
+		if got := c.ask(csr("other-node", id, "edge-2", mine)); got != "Denied" {
+			t.Errorf("a request for another node's name: %q", got)
+		}
+		if got := w.credential(factory + "/edge-1"); got.Value.State != store.Live ||
+			got.Value.Denied == "" {
+			t.Errorf("after a request that was denied: %+v", got.Value)
+		}
+		if got := c.ask(csr("first", id, "edge-1", mine)); got != "Approved" {
+			t.Errorf("the first request: %q", got)
+		}
+		if got := w.credential(factory + "/edge-1").Value; got.State != store.Consumed {
+			t.Errorf("after the first request: %+v", got)
+		}
+		if got := c.ask(csr("again", id, "edge-1", mine)); got != "Approved" {
+			t.Errorf("the same machine again: %q", got)
+		}
+		if got := c.ask(csr("thief", id, "edge-1", others)); got != "Denied" {
+			t.Errorf("another machine with the token: %q", got)
+		}
+		c.issue("first")
+		pass(credential.Grace / 2)
+		if len(c.secrets()) != 1 {
+			t.Error("the Secret went without grace")
+		}
+		pass(credential.Grace)
+		if left := c.secrets(); len(left) != 0 {
+			t.Errorf("the Secret is still there: %v", left)
+		}
+		if n := w.rows(w.store.Credentials.Key("")) + w.rows(w.store.Tokens.Key("")); n != 0 {
+			t.Errorf("%d rows are left", n)
+		}
+		if got := c.ask(csr("late", id, "edge-1", others)); got != "Denied" {
+			t.Errorf("a request with a token that is gone: %q", got)
+		}
+	})
+}
+
+// checkSecret checks the Secret of a token.
+func checkSecret(t *testing.T, w *world, c *fakeCluster, row store.Row[store.Credential]) {
+	t.Helper()
+	s := must(c.CoreV1().Secrets("kube-system").Get(context.Background(),
+		"bootstrap-token-"+row.Value.TokenID, metav1.GetOptions{}))
+	if s.Type != "bootstrap.kubernetes.io/token" ||
+		string(s.Data["auth-extra-groups"]) != TokenGroup ||
+		string(s.Data["token-id"]) != row.Value.TokenID || len(s.Data["token-secret"]) != 16 ||
+		string(s.Data["expiration"]) != row.Value.Expires.UTC().Format(time.RFC3339) {
+		t.Errorf("the Secret: %+v", s)
+	}
+	if s.Labels[installationLabel] != "here" || s.Labels[clusterLabel] == "" ||
+		s.Labels[credentialLabel] != flexnode.LastOf(row.Key) {
+		t.Errorf("its labels: %v", s.Labels)
+	}
+	if strings.Contains(w.audit.String(), string(s.Data["token-secret"])) {
+		t.Error("the token is in the audit log")
+	}
+}
+
+// Somebody else approves the request (an auto-approver, an administrator, the provider before it
+// was restored): the token is used up all the same.
+func TestApprovedBySomebodyElse(t *testing.T) {
+	for name, node := range map[string]string{"its node": "edge-1", "another node": "edge-2"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, c := factoryWorld(t)
+				w.put(factoryID, "edge-1", api.Desired{})
+				pass(time.Second)
+				id := w.credential(factory + "/edge-1").Value.TokenID
+				r := csr("foreign", id, node, newKey())
+				c.approveAs(r)
+				c.ask(r)
+				if got := w.credential(factory + "/edge-1").Value; got.State != store.Consumed {
+					t.Errorf("the credential is %s", got.State)
+				}
+				if got := c.ask(csr("second", id, "edge-1", newKey())); got != "Denied" {
+					t.Errorf("a second machine: %q", got)
+				}
+				c.issue("foreign")
+				pass(credential.Grace + time.Second)
+				if left := c.secrets(); len(left) != 0 {
+					t.Errorf("the Secret is still there: %v", left)
+				}
+				if !strings.Contains(w.audit.String(), "approved by somebody else") {
+					t.Error("it is not in the audit log")
+				}
+			})
+		})
+	}
+}
+
+// A node's own identity gets the certificate of that node and of no other; strangers are left to
+// others.
+func TestIdentities(t *testing.T) {
+	const one, two = "aaaaaaaa-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000002"
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "edge-1", withIdentity(one))
+		w.put(factoryID, "edge-2", withIdentity(two))
+		token := withIdentity("aaaaaaaa-0000-0000-0000-000000000003")
+		token.KubernetesAuth.UseAzureAuth, token.ContinuousMonitoring = false, true
+		w.put(factoryID, "edge-3", token)
+		pass(time.Second)
+		masters := byIdentity("masters", one, "edge-1")
+		masters.Spec.Usages = append(masters.Spec.Usages, certificates.UsageServerAuth)
+		for _, tt := range []struct {
+			request *certificates.CertificateSigningRequest
+			want    string
+		}{
+			{byIdentity("own", one, "edge-1"), "Approved"},
+			{byIdentity("own-again", one, "edge-1"), "Approved"},
+			{byIdentity("others", one, "edge-2"), "Denied"},
+			{byIdentity("unknown-node", one, "edge-9"), "Denied"},
+			{byIdentity("stranger", "aaaaaaaa-0000-0000-0000-000000000009", "edge-1"), ""},
+			{byIdentity("joins-by-token", "aaaaaaaa-0000-0000-0000-000000000003", "edge-3"), ""},
+			{byIdentity("nobody", "", "edge-1"), ""},
+			{masters, "Denied"},
+		} {
+			if got := c.ask(tt.request); got != tt.want {
+				t.Errorf("%s: %q, want %q", tt.request.Name, got, tt.want)
+			}
+		}
+	})
+}
+
+// Nobody gets the certificate of a Node that is not a flex node's; one that has joined may again.
+func TestTheNameOfAnotherNode(t *testing.T) {
+	const user = "aaaaaaaa-0000-0000-0000-000000000001"
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		for _, name := range []string{"aks-pool-0", "edge-1"} {
+			w.put(factoryID, name, api.Desired{})
+		}
+		w.put(factoryID, "aks-pool-1", withIdentity(user))
+		for _, name := range []string{"aks-pool-0", "aks-pool-1", "edge-1"} {
+			n := kubeNode(name, corev1.ConditionTrue)
+			if name == "edge-1" {
+				n.Labels[managedLabel] = "false"
+			}
+			must(c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}))
+		}
+		pass(time.Second)
+		for name, want := range map[string]string{"aks-pool-0": "Denied", "edge-1": "Approved"} {
+			id := w.credential(factory + "/" + name).Value.TokenID
+			if got := c.ask(csr("of-"+name, id, name, newKey())); got != want {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		if got := c.ask(byIdentity("of-identity", user, "aks-pool-1")); got != "Denied" {
+			t.Errorf("by its identity: %q", got)
+		}
+		got := w.credential(factory + "/aks-pool-0").Value
+		if got.State != store.Live || !strings.Contains(got.Denied, "not a flex node's") {
+			t.Errorf("the credential: %+v", got)
+		}
+	})
+}
+
+// blobs is a delivery that does not tell how often a configuration was read.
+type blobs struct{ *credential.Handout }
+
+// An identity that joins consumes its URL, also where nobody tells whether it was read.
+func TestAnIdentityConsumesABlob(t *testing.T) {
+	const one = "aaaaaaaa-0000-0000-0000-000000000001"
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.credentials.Delivery = blobs{w.credentials.Delivery.(*credential.Handout)}
+		w.put(factoryID, "edge-1", withIdentity(one))
+		pass(time.Second)
+		if got := c.ask(byIdentity("own", one, "edge-1")); got != "Approved" {
+			t.Errorf("%q", got)
+		}
+		if got := w.credential(factory + "/edge-1").Value; got.State != store.Consumed {
+			t.Errorf("the credential is %s", got.State)
+		}
+	})
+}
+
+// A user whose name is the id of a token is not that token.
+func TestAUserIsNoToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		r := csr("user", id, "edge-1", newKey())
+		r.Spec.Username = id
+		if got := c.ask(r); got != "" {
+			t.Errorf("the answer: %q", got)
+		}
+		if got := w.credential(factory + "/edge-1").Value.State; got != store.Live {
+			t.Errorf("the credential is %s", got)
+		}
+	})
+}
+
+// A request that could not be answered is answered soon, without waiting for a resync.
+func TestARequestIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		failures := failApprovals(c, 3)
+		r := csr("first", w.credential(factory+"/edge-1").Value.TokenID, "edge-1", newKey())
+		if got := c.ask(r); got != "Approved" || failures() != 3 {
+			t.Errorf("after %d failures and a second: %q", failures(), got)
+		}
+	})
+}
+
+// Requests that are refused, whoever has signed them.
+func TestFlaws(t *testing.T) {
+	key := newKey()
+	good := func() *certificates.CertificateSigningRequest { return csr("x", "abcdef", "n", key) }
+	request := func(template x509.CertificateRequest) []byte {
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST",
+			Bytes: must(x509.CreateCertificateRequest(rand.Reader, &template, key))})
+	}
+	subject := func(name string, groups ...string) x509.CertificateRequest {
+		return x509.CertificateRequest{Subject: pkix.Name{CommonName: name, Organization: groups}}
+	}
+	type spoiled = *certificates.CertificateSigningRequest
+	for what, spoil := range map[string]func(spoiled){
+		"no request": func(c spoiled) { c.Spec.Request = []byte("x") },
+		"an admin": func(c spoiled) {
+			c.Spec.Request = request(subject("admin",
+				"system:masters"))
+		},
+		"masters too": func(c spoiled) {
+			c.Spec.Request = request(subject("system:node:n", "system:nodes", "system:masters"))
+		},
+		"no name": func(c spoiled) {
+			c.Spec.Request = request(subject("system:node:",
+				"system:nodes"))
+		},
+		"other names": func(c spoiled) {
+			r := subject("system:node:n", "system:nodes")
+			r.DNSNames = []string{"x"}
+			c.Spec.Request = request(r)
+		},
+		"server usage": func(c spoiled) {
+			c.Spec.Usages = append(c.Spec.Usages, certificates.UsageServerAuth)
+		},
+		"no client auth": func(c spoiled) { c.Spec.Usages = c.Spec.Usages[:1] },
+	} {
+		c := good()
+		spoil(c)
+		if a := readCSR(c); a.Flaw == "" {
+			t.Errorf("%s: no flaw found", what)
+		}
+	}
+	if a := readCSR(good()); a.Flaw != "" || a.Node != "n" || a.TokenID != "abcdef" {
+		t.Errorf("a good one: %+v", a)
+	}
+}
+
+// While the index is behind, a machine that was a node of that name gets no certificate, and the
+// one that is the node does.
+func TestIdentitiesWhileTheIndexIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		one, two := "aaaaaaaa-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000002"
+		w.put(factoryID, "edge-1", withIdentity(one))
+		pass(time.Second)
+		memory := w.store.Backend.(*store.Memory)
+		memory.Before(func(call store.Call) error {
+			if (call.Op == "changes" || call.Op == "follow") &&
+				strings.Contains(call.Keys[0], "/i/") {
+				return errors.New("broken")
+			}
+			return nil
+		})
+		defer memory.Before(nil)
+		w.change(func(v *store.View) error {
+			return w.credentials.RemoveNode(v, factory+"/edge-1", true, time.Now())
+		})
+		w.put(factoryID, "edge-1", withIdentity(two))
+		if got := c.ask(byIdentity("former", one, "edge-1")); got != "" {
+			t.Errorf("the former machine: %q", got)
+		}
+		if got := c.ask(byIdentity("present", two, "edge-1")); got != "Approved" {
+			t.Errorf("the present machine: %q", got)
+		}
+	})
+}

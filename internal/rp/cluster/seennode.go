@@ -1,0 +1,49 @@
+package cluster
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// seenNode is what is kept of a Node: a tenth of a kilobyte instead of ten.
+type seenNode struct {
+	name   string
+	uid    types.UID
+	status corev1.ConditionStatus // of Ready
+	reason string
+	since  time.Time
+	other  bool // it is none of a flex node
+}
+
+// managedLabel is "false" of every Node that the agent has joined, and of none that AKS has.
+const managedLabel = "kubernetes.azure.com/managed"
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor, by which caches know it.
+func (n *seenNode) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Name: n.name, UID: n.uid}
+}
+
+// seeNode makes what is kept of a Node (cache.TransformFunc).
+func seeNode(o any) (any, error) {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		inner, err := seeNode(gone.Obj)
+		gone.Obj = inner
+		return gone, err
+	}
+	node, ok := o.(*corev1.Node)
+	if !ok {
+		return o, nil
+	}
+	seen := &seenNode{name: node.Name, uid: node.UID, status: corev1.ConditionUnknown,
+		other: node.Labels[managedLabel] != "false"}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			seen.status, seen.reason, seen.since = c.Status, c.Reason, c.LastTransitionTime.UTC()
+		}
+	}
+	return seen, nil
+}

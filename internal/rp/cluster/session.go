@@ -1,0 +1,193 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// session is what runs on one connection, from when it was made until its source gives another.
+type session struct {
+	connection *Connection
+	made       time.Time
+	// up tells that the cluster has answered when it was asked last, and is this registration's.
+	up atomic.Bool
+	// requests and nodes are what is known of certificate requests and Nodes; of the latter all is
+	// known once nodesKnown.
+	requests, nodes cache.Store
+	nodesKnown      atomic.Bool
+}
+
+const (
+	// sourceInterval is how often it is checked whether the source gives another access.
+	sourceInterval = 5 * time.Second
+	// doubtInterval is how often a connection that is refused is made again.
+	doubtInterval = 30 * time.Second
+	// healthInterval is how often the cluster is asked whether it answers, and healthTimeout how
+	// long that may take. It counts as unreachable when it has not answered for unreachableAfter:
+	// within a minute altogether.
+	healthInterval, healthTimeout, unreachableAfter = 10 * time.Second, 5 * time.Second,
+		20 * time.Second
+	// probeInterval is how old what is known of a cluster may be.
+	probeInterval = 5 * time.Minute
+)
+
+// keepConnected has a session on what the source gives, until ctx ends.
+func (w *worker) keepConnected(ctx context.Context) {
+	var present *session
+	end := func() {}
+	defer func() { end() }()
+	tick := time.NewTicker(sourceInterval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		access, err := w.access(ctx, present)
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, ErrNotBound):
+			end()
+			present, end = nil, func() {}
+			w.noteFailure(ctx, err)
+		case errors.Is(err, errGone): // the work ends when the owner is told
+		case err != nil && present == nil:
+			w.noteFailure(ctx, err)
+		case err != nil: // such as a file that is being replaced
+			w.log.Warn("the cluster's source gives nothing; its last connection is used on",
+				slog.Any("error", err))
+		case w.replaces(access, present):
+			end()
+			present, end = nil, func() {}
+			if connection, err := w.dial(access); err != nil {
+				w.noteFailure(ctx, err)
+			} else {
+				present = &session{connection: connection, made: w.Now()}
+				end = w.begin(ctx, present)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// access asks the source.
+func (w *worker) access(ctx context.Context, present *session) (Access, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	row, err := w.Index.Cluster(w.key)
+	if err != nil {
+		return Access{}, err
+	}
+	if !row.Exists() {
+		return Access{}, errGone
+	}
+	again := present != nil && present.connection.Doubtful()
+	return w.Source.Access(ctx, row.Value, again)
+}
+
+// errGone is a cluster that is not registered any more.
+var errGone = errors.New("the cluster is not registered")
+
+// replaces tells whether a connection is to be made: there is none, the source gives another
+// access, or the present one is refused.
+func (w *worker) replaces(a Access, present *session) bool {
+	return present == nil || a.Fingerprint != present.connection.fingerprint ||
+		present.connection.Doubtful() && w.Now().Sub(present.made) >= doubtInterval
+}
+
+func (w *worker) dial(a Access) (*Connection, error) {
+	dial := w.Dial
+	if dial == nil {
+		dial = Dial
+	}
+	connection, err := dial(a)
+	if err == nil {
+		connection.fingerprint = a.Fingerprint
+	}
+	return connection, err
+}
+
+// begin runs a session; the function ends it and waits for its end.
+func (w *worker) begin(ctx context.Context, s *session) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			w.converse(ctx, s)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// converse waits until the cluster answers and is this registration's, and works in it as long as
+// it is, in a session of its own: tasks may hold the former one for a while.
+func (w *worker) converse(ctx context.Context, former *session) {
+	s := &session{connection: former.connection, made: former.made}
+	for w.probe(ctx, s) != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.again:
+		case <-time.After(sourceInterval):
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	defer w.adopt(nil)
+	defer s.up.Store(false)
+	w.watchRequests(ctx, &wg, s)
+	w.watchNodes(ctx, &wg, s)
+	s.up.Store(true)
+	w.adopt(s)
+	w.tasks.Add(task{kind: taskOrphans})
+	w.unpark()
+	w.keepProbing(ctx, s)
+}
+
+// adopt makes a session the one that effects are had in.
+func (w *worker) adopt(s *session) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.session = s
+}
+
+// keepProbing asks the cluster again and again, until it turns out to belong to another
+// registration or ctx ends.
+func (w *worker) keepProbing(ctx context.Context, s *session) {
+	tick := time.NewTicker(healthInterval)
+	defer tick.Stop()
+	probed := w.Now()
+	for {
+		full := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.again:
+			full = true
+		case <-tick.C:
+		}
+		var err error
+		if full || !s.up.Load() || w.Now().Sub(probed) >= probeInterval {
+			err, probed = w.probe(ctx, s), w.Now()
+		} else {
+			err = w.ping(ctx, s)
+		}
+		if errors.Is(err, errRefused) || errors.Is(err, errGone) {
+			return
+		}
+		if was := s.up.Swap(err == nil); !was && err == nil {
+			w.unpark()
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// Binding says that a kubeconfig file is that of one cluster. Only the operator of the provider
+// makes bindings, so that who registers a cluster cannot name another one's file.
+type Binding struct {
+	// ClusterID is the ARM id of the cluster, in any casing.
+	ClusterID string `json:"id"`
+	// Kubeconfig is the path of the file.
+	Kubeconfig string `json:"kubeconfig"`
+}
+
+// Access is a way to a cluster, as its source gives it at a time.
+type Access struct {
+	// Config says how the API server is reached. It has no limits of its own, and names no files
+	// but programs.
+	Config *rest.Config
+	// Fingerprint changes with everything that the access consists of.
+	Fingerprint string
+}
+
+// Source gives the access to clusters.
+type Source interface {
+	// Access is the present access to a cluster. It is asked every few seconds. again tells that
+	// the last one was refused by the API server, or its certificate by us: what was remembered
+	// is of no use then.
+	Access(ctx context.Context, c flexnode.Cluster, again bool) (Access, error)
+}
+
+// ErrNotBound is a cluster for which the operator has bound no kubeconfig of that name: it is not
+// reached, whatever was known of it before.
+var ErrNotBound = errors.New("the kubeconfig is not bound to this cluster")
+
+// Sources are the kubeconfigs that the operator has bound to clusters, and Resource Manager for all
+// others.
+type Sources struct {
+	Bindings []Binding
+	// Manager is asked for clusters without a binding; nil: the provider has no identity in Azure.
+	Manager Source
+}
+
+// Access implements Source.
+func (s *Sources) Access(ctx context.Context, c flexnode.Cluster, again bool) (Access, error) {
+	path, err := s.file(c.ID, c.Properties.Kubeconfig)
+	switch {
+	case err != nil:
+		return Access{}, err
+	case path != "":
+		return readKubeconfig(path)
+	case s.Manager == nil:
+		return Access{}, fmt.Errorf("cannot reach the cluster: %w, and the provider has no "+
+			"identity with which to ask Resource Manager for one", ErrNotBound)
+	}
+	return s.Manager.Access(ctx, c, again)
+}
+
+// Check refuses the registration of a cluster that names a kubeconfig that is not its own.
+func (s *Sources) Check(clusterID, kubeconfig string) error {
+	_, err := s.file(clusterID, kubeconfig)
+	return err
+}
+
+// file is the path of the kubeconfig of a cluster; "" if it names none and has none. A name is that
+// of the file, with or without its ending, or its whole path.
+func (s *Sources) file(clusterID, name string) (string, error) {
+	for _, b := range s.Bindings {
+		if arm.Key(b.ClusterID) != arm.Key(clusterID) {
+			continue
+		}
+		base := filepath.Base(b.Kubeconfig)
+		bare := strings.TrimSuffix(base, filepath.Ext(base))
+		if name == "" || name == base || name == bare || name == b.Kubeconfig {
+			return b.Kubeconfig, nil
+		}
+	}
+	if name == "" {
+		return "", nil
+	}
+	return "", fmt.Errorf("cannot use the kubeconfig %q: %w; ask the operator of the provider to "+
+		"bind it in its settings", name, ErrNotBound)
+}
+
+// CheckBindings lists what is wrong with bindings, each with its place in the settings.
+func CheckBindings(bindings []Binding) []string {
+	var problems []string
+	add := func(i int, format string, args ...any) {
+		problems = append(problems, fmt.Sprintf("clusters[%d]: ", i)+fmt.Sprintf(format, args...))
+	}
+	owner := map[string]string{}
+	for i, b := range bindings {
+		id, err := arm.Parse(b.ClusterID)
+		if err != nil || !strings.EqualFold(id.Type(), flexnode.ClusterType) || id.Name() == "" {
+			add(i, "id: %q is not the id of a managed cluster", b.ClusterID)
+			continue
+		}
+		if b.Kubeconfig == "" {
+			add(i, "kubeconfig: must be set")
+			continue
+		}
+		path := filepath.Clean(b.Kubeconfig)
+		if other, taken := owner[path]; taken && other != id.Key() {
+			add(i, "kubeconfig: %s is bound to %s already", b.Kubeconfig, other)
+		}
+		owner[path] = id.Key()
+	}
+	return problems
+}
+
+// readKubeconfig reads a kubeconfig with all files that it names, so that a change of any of them
+// is one of its content.
+func readKubeconfig(path string) (Access, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Access{}, fmt.Errorf("cannot read the kubeconfig: %w", err)
+	}
+	parsed, err := clientcmd.Load(text)
+	if err != nil {
+		return Access{}, fmt.Errorf("cannot use the kubeconfig %s: %w", path, err)
+	}
+	for _, cluster := range parsed.Clusters {
+		cluster.LocationOfOrigin = path
+	}
+	for _, user := range parsed.AuthInfos {
+		user.LocationOfOrigin = path
+	}
+	if err := clientcmd.ResolveLocalPaths(parsed); err != nil {
+		return Access{}, fmt.Errorf("cannot use the kubeconfig %s: %w", path, err)
+	}
+	config, err := clientcmd.NewDefaultClientConfig(*parsed, nil).ClientConfig()
+	if err == nil {
+		err = inline(config)
+	}
+	if err != nil {
+		return Access{}, fmt.Errorf("cannot use the kubeconfig %s: %w", path, err)
+	}
+	return Access{Config: config, Fingerprint: fingerprint("file "+path, text, config)}, nil
+}
+
+// inline puts the contents of files in their places.
+func inline(config *rest.Config) error {
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return err
+	}
+	config.CAFile, config.CertFile, config.KeyFile = "", "", ""
+	if config.BearerTokenFile == "" {
+		return nil
+	}
+	token, err := os.ReadFile(config.BearerTokenFile)
+	if err != nil {
+		return fmt.Errorf("cannot read the token: %w", err)
+	}
+	config.BearerToken, config.BearerTokenFile = strings.TrimSpace(string(token)), ""
+	return nil
+}
+
+// fingerprint names an access by what it consists of.
+func fingerprint(source string, text []byte, config *rest.Config) string {
+	sum := sha256.New()
+	for _, part := range [][]byte{[]byte(source), text, config.CAData, config.CertData,
+		config.KeyData, []byte(config.BearerToken)} {
+		own := sha256.Sum256(part)
+		sum.Write(own[:])
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}

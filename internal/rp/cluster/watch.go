@@ -1,0 +1,104 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+
+	certificates "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// watchRequests queues the certificate requests of kubelets.
+func (w *worker) watchRequests(ctx context.Context, wg *sync.WaitGroup, s *session) {
+	selector := fields.OneTermEqualSelector("spec.signerName",
+		certificates.KubeAPIServerClientKubeletSignerName).String()
+	client := s.connection.Watches
+	requests := client.CertificatesV1().CertificateSigningRequests()
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
+			error) {
+			o.FieldSelector = selector
+			ctx, cancel := context.WithTimeout(ctx, listTimeout)
+			defer cancel()
+			return requests.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
+			error) {
+			o.FieldSelector = selector
+			return requests.Watch(ctx, o)
+		},
+	}
+	see := func(o any) {
+		if csr, ok := o.(*certificates.CertificateSigningRequest); ok && concerns(csr) {
+			w.requests.Add(task{taskRequest, csr.Name})
+		}
+	}
+	known, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(source, client),
+		ObjectType:    &certificates.CertificateSigningRequest{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: see, UpdateFunc: func(_, o any) { see(o) },
+		},
+		Transform: withoutManagedFields,
+	})
+	s.requests = known
+	wg.Go(func() { controller.RunWithContext(ctx) })
+}
+
+// listTimeout bounds the first reading of a list, which may be long.
+const listTimeout = 6 * requestTimeout
+
+// withoutManagedFields drops the bulk of an object, which is nothing to us.
+func withoutManagedFields(o any) (any, error) {
+	if a, ok := o.(metav1.ObjectMetaAccessor); ok {
+		a.GetObjectMeta().SetManagedFields(nil)
+	}
+	return o, nil
+}
+
+// watchNodes notes the Nodes that change.
+func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session) {
+	client := s.connection.Watches
+	nodes := client.CoreV1().Nodes()
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
+			error) {
+			ctx, cancel := context.WithTimeout(ctx, listTimeout)
+			defer cancel()
+			return nodes.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
+			error) {
+			return nodes.Watch(ctx, o)
+		},
+	}
+	see := func(o any) {
+		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = gone.Obj
+		}
+		if n, ok := o.(*seenNode); ok {
+			w.readiness.note(w.key + "/" + n.name)
+		}
+	}
+	known, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(source, client),
+		ObjectType:    &corev1.Node{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: see, UpdateFunc: func(_, o any) { see(o) }, DeleteFunc: see,
+		},
+		Transform: seeNode,
+	})
+	s.nodes = known
+	wg.Go(func() { controller.RunWithContext(ctx) })
+	wg.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
+			s.nodesKnown.Store(true)
+			w.readiness.noteAll()
+		}
+	})
+}

@@ -1,0 +1,251 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// owner is a cluster being owned by this replica (store.Ownership).
+type owner interface {
+	// Fence makes writes depend on it, Valid tells whether effects outside of the store may be.
+	Fence() store.Condition
+	Valid() bool
+	// Lost is closed at its end.
+	Lost() <-chan struct{}
+}
+
+// worker is all that is done for one cluster while this replica owns it.
+type worker struct {
+	*Manager
+	key   string // of the cluster
+	owner owner
+	log   *slog.Logger
+	stop  context.CancelFunc
+	done  chan struct{}
+
+	// tasks are what there is to do; requests are the names of certificate requests, which do not
+	// wait for the tasks.
+	tasks, requests queue
+	outstanding     outstanding
+	readiness       readiness
+
+	mu      sync.Mutex
+	session *session // the present one; nil while the cluster is not proved to be this one
+	parked  map[task]bool
+	failing time.Time // since when the cluster does not answer
+	asked   string    // the version of the registration that was probed last
+	again   chan struct{}
+
+	// revoked is the deletion of the registration that has revoked all its credentials; of
+	// taskRemove. Another follows when the registration is made again and deleted again.
+	revoked string
+}
+
+// task is something to do, once however often it is asked for.
+type task struct {
+	kind string
+	key  string
+}
+
+// The kinds of tasks.
+const (
+	taskCluster    = "cluster"    // what has changed of the registration
+	taskNode       = "node"       // what has changed of a node
+	taskRender     = "render"     // render nodes with new facts
+	taskCredential = "credential" // what a credential needs next
+	taskOrphans    = "orphans"    // look for Secrets of no credential
+	taskRemove     = "remove"     // delete the registration
+	taskRequest    = "request"    // decide on a certificate request
+)
+
+type queue = workqueue.TypedRateLimitingInterface[task]
+
+// The pauses before something that has failed is tried again, and how many are tried at once.
+const (
+	firstPause, lastPause       = 200 * time.Millisecond, 30 * time.Second
+	firstAnswer, lastAnswer     = 100 * time.Millisecond, 5 * time.Second
+	taskWorkers, requestWorkers = 8, 8
+	taskTimeout                 = time.Minute
+	orphanInterval              = 10 * time.Minute
+)
+
+func newQueue(first, last time.Duration) queue {
+	return workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[task](first, last))
+}
+
+// start begins the work on a cluster.
+func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &worker{
+		Manager: m, key: key, owner: o, log: m.Log.With("cluster", key), stop: cancel,
+		done: make(chan struct{}), tasks: newQueue(firstPause, lastPause),
+		requests: newQueue(firstAnswer, lastAnswer), parked: map[task]bool{},
+		again: make(chan struct{}, 1),
+	}
+	w.readiness.wake = make(chan struct{}, 1)
+	go func() {
+		defer close(w.done)
+		defer cancel()
+		w.run(ctx)
+	}()
+	return w
+}
+
+// ended tells whether the work has ended.
+func (w *worker) ended() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// run works until ctx ends or the cluster is not owned any more.
+func (w *worker) run(ctx context.Context) {
+	w.log.Info("owner of cluster")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { w.followCredentials(ctx) })
+	wg.Go(func() { w.keepConnected(ctx) })
+	wg.Go(func() { w.keepReadiness(ctx) })
+	for range taskWorkers {
+		wg.Go(func() { w.serve(ctx, w.tasks) })
+	}
+	for range requestWorkers {
+		wg.Go(func() { w.serve(ctx, w.requests) })
+	}
+	w.tasks.Add(task{kind: taskCluster})
+	select {
+	case <-ctx.Done():
+	case <-w.owner.Lost():
+		w.log.Info("no longer owner of cluster")
+	}
+	cancel()
+	w.tasks.ShutDown()
+	w.requests.ShutDown()
+}
+
+// serve does the tasks of a queue until it is shut down.
+func (w *worker) serve(ctx context.Context, q queue) {
+	for {
+		t, ended := q.Get()
+		if ended {
+			return
+		}
+		if ctx.Err() == nil {
+			w.handle(ctx, q, t)
+		}
+		q.Done(t)
+	}
+}
+
+// handle does a task, and sees to when it is to be done again.
+func (w *worker) handle(ctx context.Context, q queue, t task) {
+	inner, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	next, err := w.do(inner, t)
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, errUnreachable):
+		q.Forget(t)
+		w.park(t)
+		if !next.IsZero() { // its own time comes also while the cluster does not answer
+			q.AddAfter(t, max(0, next.Sub(w.Now())))
+		}
+	case errors.Is(err, store.ErrFenced):
+		q.Forget(t) // its next owner does it
+	case errors.Is(err, errNotOwner): // perhaps only the store is slow
+		q.AddRateLimited(t)
+	case err != nil:
+		w.log.Warn("a task has failed and is tried again", "task", t.kind, "key", t.key,
+			slog.Any("error", err))
+		q.AddRateLimited(t)
+	default:
+		q.Forget(t)
+		if !next.IsZero() {
+			q.AddAfter(t, max(0, next.Sub(w.Now())))
+		}
+	}
+}
+
+// do does a task; the time is when to do it again, if not zero.
+func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
+	if !w.owner.Valid() {
+		return time.Time{}, errNotOwner
+	}
+	switch t.kind {
+	case taskCluster:
+		return time.Time{}, w.clusterChanged()
+	case taskNode:
+		return time.Time{}, w.nodeChanged(t.key)
+	case taskRender:
+		return w.render(ctx)
+	case taskCredential:
+		return w.Credentials.Step(ctx, t.key, tokens{w}, w.owner.Fence())
+	case taskOrphans:
+		return w.removeOrphans(ctx)
+	case taskRemove:
+		return w.remove(ctx)
+	case taskRequest:
+		return time.Time{}, w.reviewNamed(ctx, t.key)
+	}
+	return time.Time{}, fmt.Errorf("internal error: no task is called %q", t.kind)
+}
+
+var (
+	// errUnreachable is a cluster that does not answer now: what needs it waits until it does.
+	errUnreachable = errors.New("the cluster does not answer")
+	// errNotOwner is a cluster that another replica may own by now.
+	errNotOwner = errors.New("this replica does not own the cluster any more")
+)
+
+// use is the session in which effects may be had now.
+func (w *worker) use() (*session, error) {
+	w.mu.Lock()
+	s := w.session
+	w.mu.Unlock()
+	switch {
+	case !w.owner.Valid():
+		return nil, errNotOwner
+	case s == nil || !s.up.Load():
+		return nil, errUnreachable
+	}
+	return s, nil
+}
+
+// park keeps a task until the cluster answers.
+func (w *worker) park(t task) {
+	w.mu.Lock()
+	w.parked[t] = true
+	w.mu.Unlock()
+	if _, err := w.use(); err == nil { // it has come back meanwhile
+		w.unpark()
+	}
+}
+
+// unpark has done what has waited for the cluster.
+func (w *worker) unpark() {
+	w.mu.Lock()
+	parked := w.parked
+	w.parked = map[task]bool{}
+	w.mu.Unlock()
+	for t := range parked {
+		if t.kind == taskRequest {
+			w.requests.Add(t)
+		} else {
+			w.tasks.Add(t)
+		}
+	}
+}

@@ -1,0 +1,411 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+const (
+	subscription = "11111111-2222-3333-4444-555555555555"
+	tenant       = "99999999-0000-0000-0000-000000000000"
+	factoryID    = "/subscriptions/" + subscription + "/resourceGroups/Edge/providers/" +
+		"Microsoft.ContainerService/managedClusters/Factory"
+	factory = subscription + "/edge/factory"
+	// harbour is a cluster of another team, in another subscription.
+	harbourID = "/subscriptions/22222222-2222-3333-4444-555555555555/resourceGroups/Quay/" +
+		"providers/Microsoft.ContainerService/managedClusters/Harbour"
+	harbour = "22222222-2222-3333-4444-555555555555/quay/harbour"
+)
+
+// TestMain makes what is made once outside of every bubble of time.
+func TestMain(m *testing.M) {
+	s := store.New(store.NewMemory())
+	_, err := s.Update(context.Background(), "", nil, func(v *store.View) error {
+		return s.History.Put(v, "warm", flexnode.History{})
+	})
+	if err == nil {
+		_, err = s.History.Get(context.Background(), "warm")
+	}
+	if err != nil {
+		panic(err)
+	}
+	newFakeCluster("warm")
+	os.Exit(m.Run())
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// world is a replica of the provider with clusters, all in one bubble of time.
+type world struct {
+	t           testing.TB
+	store       *store.Store
+	index       *store.Index
+	credentials *credential.Service
+	manager     *Manager
+	source      *fakeSource
+	audit       *lines
+	owned       map[string]owner
+}
+
+// lines takes a log.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// fakeCluster is client-go's own fake of an API server, which can be out of reach.
+type fakeCluster struct {
+	*fake.Clientset
+	name    string
+	down    atomic.Bool
+	version atomic.Pointer[string]
+}
+
+var errDown = errors.New("connection refused")
+
+func newFakeCluster(name string) *fakeCluster {
+	c := &fakeCluster{name: name, Clientset: fake.NewClientset(
+		&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-dns", Namespace: "kube-system"},
+			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.10"},
+		},
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{
+			Name: "kubernetes", Namespace: "default", UID: types.UID("uid-of-" + name)}},
+	)}
+	version := "v1.35.4"
+	c.version.Store(&version)
+	c.PrependReactor("*", "*", func(ktesting.Action) (bool, runtime.Object, error) {
+		return c.down.Load(), nil, errDown
+	})
+	return c
+}
+
+// connection is a connection to the fake.
+func (c *fakeCluster) connection() *Connection {
+	return &Connection{
+		Approvals: c, Secrets: c, Watches: c, CA: testCA(),
+		ServerURL: "https://" + c.name + ".example:6443",
+		Version: func(context.Context) (string, error) {
+			if c.down.Load() {
+				return "", errDown
+			}
+			return *c.version.Load(), nil
+		},
+	}
+}
+
+var testCA = sync.OnceValue(func() []byte {
+	return must(os.ReadFile("../flexnode/placeholder.pem"))
+})
+
+// fakeSource gives fakes by key of the cluster.
+type fakeSource struct {
+	mu       sync.Mutex
+	clusters map[string]*fakeCluster
+	round    map[string]int
+}
+
+// Access implements Source.
+func (f *fakeSource) Access(_ context.Context, c flexnode.Cluster, _ bool) (Access, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := keyOf(c.ID)
+	if f.clusters[key] == nil {
+		return Access{}, errDown
+	}
+	return Access{Fingerprint: fmt.Sprintf("%s %d", key, f.round[key])}, nil
+}
+
+// point has the source of a cluster give a fake from now on.
+func (f *fakeSource) point(key string, c *fakeCluster) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.clusters[key] = c
+	f.round[key]++
+}
+
+func (f *fakeSource) dial(a Access) (*Connection, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key, _, _ := strings.Cut(a.Fingerprint, " ")
+	return f.clusters[key].connection(), nil
+}
+
+// keyOf is how a cluster with an id is stored.
+func keyOf(id string) string {
+	parts := strings.Split(strings.ToLower(strings.Trim(id, "/")), "/")
+	return parts[1] + "/" + parts[3] + "/" + parts[7]
+}
+
+// fakeOwner owns a cluster until it is told otherwise.
+type fakeOwner struct {
+	fence   store.Condition
+	invalid atomic.Bool
+	lost    chan struct{}
+}
+
+func (o *fakeOwner) Fence() store.Condition { return o.fence }
+func (o *fakeOwner) Valid() bool            { return !o.invalid.Load() }
+func (o *fakeOwner) Lost() <-chan struct{}  { return o.lost }
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	memory := store.NewMemory()
+	keys := seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
+	w := &world{t: t, audit: &lines{},
+		source: &fakeSource{clusters: map[string]*fakeCluster{}, round: map[string]int{}}}
+	w.start(memory, keys)
+	w.change(func(v *store.View) error {
+		return w.store.Subscriptions.Put(v, subscription, flexnode.Subscription{
+			State: "Registered", Properties: []byte(`{"tenantId":"` + tenant + `"}`)})
+	})
+	return w
+}
+
+// start makes a replica on a store.
+func (w *world) start(memory *store.Memory, keys seal.Ring) {
+	ctx, stop := context.WithCancel(context.Background())
+	w.store = store.New(memory)
+	w.index = store.NewIndex(w.store)
+	if err := w.index.Load(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	index := w.index
+	go func() {
+		defer close(done)
+		index.Follow(ctx, func(error) {})
+	}()
+	w.t.Cleanup(func() { stop(); <-done })
+	audit := slog.New(slog.NewJSONHandler(w.audit, nil))
+	log := slog.New(slog.NewTextHandler(testLog{w.t}, nil))
+	w.credentials = &credential.Service{
+		Store: w.store, Keys: keys, Now: time.Now, Audit: audit, Log: log,
+		Delivery: &credential.Handout{Store: w.store, Keys: keys, Now: time.Now,
+			PublicURL: "https://provider.example"},
+	}
+	w.manager = &Manager{
+		Store: w.store, Index: w.index, Credentials: w.credentials, Source: w.source,
+		Dial: w.source.dial, Installation: "here", TenantID: tenant, Renderer: "test",
+		Now: time.Now, Log: log, Audit: audit,
+	}
+}
+
+// testLog is a log that is shown when a test fails.
+type testLog struct{ t testing.TB }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// change writes to the store, as handlers do.
+func (w *world) change(decide func(*store.View) error) {
+	w.t.Helper()
+	if _, err := w.store.Update(context.Background(), "", nil, decide); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// own has the replica own a cluster. The function ends that.
+func (w *world) own(key string) (*fakeOwner, func()) {
+	w.t.Helper()
+	row := "/test/owners/" + key
+	revision := must(w.store.Commit(context.Background(), nil,
+		[]store.Write{{Key: row, Value: []byte(uuid.NewString())}}))
+	o := &fakeOwner{fence: store.Condition{Key: row, Revision: revision}, lost: make(chan struct{})}
+	m := w.manager
+	if w.owned == nil {
+		w.owned = map[string]owner{}
+	}
+	w.owned[key] = o
+	unsubscribe := w.index.Subscribe(m.changed)
+	m.assign(context.Background(), w.owned)
+	end := sync.OnceFunc(func() {
+		unsubscribe()
+		delete(w.owned, key)
+		m.assign(context.Background(), w.owned)
+	})
+	w.t.Cleanup(end)
+	return o, end
+}
+
+// register registers a cluster that is reached at a fake.
+func (w *world) register(id string, c *fakeCluster) {
+	w.t.Helper()
+	w.source.point(keyOf(id), c)
+	w.change(func(v *store.View) error {
+		return w.store.Clusters.Put(v, keyOf(id), flexnode.Cluster{
+			ID: id, UID: uuid.NewString(), Location: "westeurope", Version: "1"})
+	})
+	synctest.Wait()
+}
+
+// factoryWorld is a world whose cluster is owned and reached.
+func factoryWorld(t testing.TB) (*world, *fakeCluster) {
+	t.Helper()
+	w, c := newWorld(t), newFakeCluster("factory")
+	w.register(factoryID, c)
+	w.own(factory)
+	pass(time.Second)
+	if got := w.cluster(factory); !got.Properties.Reachable || got.Facts == "" {
+		t.Fatalf("the cluster was not reached: %+v", got)
+	}
+	return w, c
+}
+
+// pass lets time pass, and what follows from it happen.
+func pass(d time.Duration) {
+	synctest.Wait()
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// withIdentity is a node that joins with an identity in Azure.
+func withIdentity(client string) api.Desired {
+	return api.Desired{
+		AzureAuth: api.AzureAuth{Method: api.ManagedIdentity,
+			ManagedIdentity: &api.ManagedIdentityAuth{PrincipalID: client}},
+		KubernetesAuth: api.KubernetesAuth{UseAzureAuth: true},
+	}
+}
+
+// put makes or changes a node of a cluster, with a URL, as a PUT does.
+func (w *world) put(clusterID, name string, d api.Desired) {
+	w.t.Helper()
+	w.change(func(v *store.View) error { return w.putIn(v, clusterID, name, d) })
+	synctest.Wait()
+}
+
+func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) error {
+	key := keyOf(clusterID) + "/" + name
+	cluster, err := w.store.Clusters.In(v, keyOf(clusterID))
+	if err != nil {
+		return err
+	}
+	parent := flexnode.Parent{Cluster: cluster.Value}
+	if cluster.Value.Facts != "" {
+		parent.FactsLayer = must(w.store.Layers.In(v, cluster.Value.Facts)).Value
+	}
+	var old *flexnode.Node
+	var last *flexnode.Revision
+	history := must(w.store.History.In(v, key)).Value
+	if row := must(w.store.Nodes.In(v, key)); row.Exists() {
+		old = &row.Value
+		if r, ok := history.Find(old.Revision); ok {
+			last = &r
+		}
+	}
+	ask := flexnode.Put{
+		ID: clusterID + "/flexNodeConfig/" + name, Desired: d, URL: true, At: time.Now(),
+		NewUID: uuid.NewString(), Renderer: "test",
+	}
+	decision, problems := flexnode.Decide(ask, old, last, nil, parent, flexnode.Secret{})
+	if p := cluster.Value.Properties; decision.NeedsSubnet {
+		slot, subnet, _ := flexnode.Slot(keyOf(clusterID), key, p.PodCIDR, p.NodeCIDRMask, 0)
+		if err := w.store.PodCIDRs.Put(v, slot, key); err != nil {
+			return err
+		}
+		ask.Subnet = subnet
+		decision, problems = flexnode.Decide(ask, old, last, nil, parent, flexnode.Secret{})
+	}
+	if len(problems) > 0 {
+		return problems
+	}
+	n := decision.Node
+	if err := w.credentials.Issue(v, key, &n); err != nil {
+		return err
+	}
+	if decision.Revision != nil {
+		err := w.store.History.Put(v, key, history.With(*decision.Revision, n.Assigned))
+		if err != nil {
+			return err
+		}
+	}
+	return w.store.Nodes.Put(v, key, n)
+}
+
+func (w *world) cluster(key string) flexnode.Cluster {
+	w.t.Helper()
+	return must(w.store.Clusters.Get(context.Background(), key)).Value
+}
+
+func (w *world) node(key string) flexnode.Node {
+	w.t.Helper()
+	return must(w.store.Nodes.Get(context.Background(), key)).Value
+}
+
+// credential is the credential that a node refers to.
+func (w *world) credential(node string) store.Row[store.Credential] {
+	w.t.Helper()
+	return must(w.store.Credentials.Get(context.Background(), w.node(node).Credential))
+}
+
+func (w *world) ready(node string) api.Condition {
+	w.t.Helper()
+	row := must(w.store.Status.Get(context.Background(), node))
+	if row.Value.Ready == nil {
+		return api.Condition{}
+	}
+	return *row.Value.Ready
+}
+
+// secrets are the names of the bootstrap tokens in the cluster.
+func (c *fakeCluster) secrets() []string {
+	list := must(c.Tracker().List(corev1.SchemeGroupVersion.WithResource("secrets"),
+		corev1.SchemeGroupVersion.WithKind("Secret"), "kube-system"))
+	var names []string
+	for _, s := range list.(*corev1.SecretList).Items {
+		names = append(names, s.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// rows counts all rows below a prefix of a table.
+func (w *world) rows(prefix string) int {
+	w.t.Helper()
+	return len(must(w.store.Scan(context.Background(), prefix, "", 100_000, 0)).KVs)
+}

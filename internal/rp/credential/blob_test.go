@@ -1,0 +1,302 @@
+package credential
+
+import (
+	"encoding/base64"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// fakeBlobs is as much of the Blob service as the provider speaks with: blobs of one container,
+// with metadata and conditions. Requests with a SAS are not checked.
+type fakeBlobs struct {
+	mu    sync.Mutex
+	blobs map[string]fakeBlob // by path
+	tag   int
+	down  bool
+	// before is called before each request that writes.
+	before func(method string)
+}
+
+type fakeBlob struct {
+	text, tag string
+	meta      map[string]string
+}
+
+func (f *fakeBlobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if f.before != nil && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		f.before(r.Method)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	there, found := f.blobs[r.URL.Path]
+	fail := func(status int, code string) {
+		w.Header().Set("x-ms-error-code", code)
+		w.WriteHeader(status)
+	}
+	switch {
+	case f.down:
+		fail(403, "AuthorizationFailure")
+	case r.URL.Query().Get("comp") == "list":
+		f.list(w)
+	case r.Method == http.MethodPut:
+		if r.Header.Get("If-None-Match") == "*" && found {
+			fail(409, "BlobAlreadyExists")
+			return
+		}
+		if on := r.Header.Get("If-Match"); on != "" && on != there.tag {
+			fail(412, "ConditionNotMet")
+			return
+		}
+		f.put(w, r)
+	case !found:
+		fail(404, "BlobNotFound")
+	case r.Method == http.MethodDelete:
+		delete(f.blobs, r.URL.Path)
+		w.WriteHeader(202)
+	default:
+		w.Header().Set("ETag", there.tag)
+		for name, value := range there.meta {
+			w.Header().Set("x-ms-meta-"+name, value)
+		}
+		_, _ = io.WriteString(w, there.text)
+	}
+}
+
+func (f *fakeBlobs) put(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		w.WriteHeader(400)
+		return
+	}
+	meta := map[string]string{}
+	for name := range r.Header {
+		if short, ok := strings.CutPrefix(strings.ToLower(name), "x-ms-meta-"); ok {
+			meta[short] = r.Header.Get(name)
+		}
+	}
+	f.tag++
+	f.blobs[r.URL.Path] = fakeBlob{string(text), fmt.Sprintf(`"%d"`, f.tag), meta}
+	w.Header().Set("ETag", f.blobs[r.URL.Path].tag)
+	w.WriteHeader(201)
+}
+
+func (f *fakeBlobs) list(w http.ResponseWriter) {
+	var text strings.Builder
+	text.WriteString(`<?xml version="1.0"?><EnumerationResults><Blobs>`)
+	for path, b := range f.blobs {
+		text.WriteString("<Blob><Name>")
+		must(0, xml.EscapeText(&text, []byte(strings.TrimPrefix(path, "/configs/"))))
+		text.WriteString("</Name><Properties></Properties><Metadata>")
+		for name, value := range b.meta {
+			fmt.Fprintf(&text, "<%s>%s</%s>", name, value, name)
+		}
+		text.WriteString("</Metadata></Blob>")
+	}
+	text.WriteString("</Blobs><NextMarker/></EnumerationResults>")
+	w.Header().Set("Content-Type", "application/xml")
+	_, _ = io.WriteString(w, text.String())
+}
+
+func (f *fakeBlobs) paths() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []string
+	for path := range f.blobs {
+		all = append(all, path)
+	}
+	return all
+}
+
+// withBlobs has a world deliver through a Blob service.
+func withBlobs(t *testing.T) (*world, *fakeBlobs, *Blobs) {
+	t.Helper()
+	w := newWorld(t)
+	f := &fakeBlobs{blobs: map[string]fakeBlob{}}
+	server := httptest.NewTLSServer(f)
+	t.Cleanup(server.Close)
+	blobs := must(NewBlobs(w.store(), w.clock.now, server.URL+"/configs", "account",
+		base64.StdEncoding.EncodeToString([]byte("key")), azcore.ClientOptions{
+			Transport: server.Client(), Retry: policy.RetryOptions{MaxRetries: -1},
+		}))
+	w.service.Delivery = blobs
+	return w, f, blobs
+}
+
+// A configuration behind Blob Storage: there while its credential is live, gone as soon as it is
+// used, also when that takes several attempts.
+func TestBlobs(t *testing.T) {
+	t.Parallel()
+	w, f, _ := withBlobs(t)
+	ctx := t.Context()
+	must(0, created(w))
+	key := w.node().Credential
+	link := must(url.Parse(w.url()))
+	path := "/configs/" + key + ".json"
+	b, found := f.blobs[path]
+	if !found || link.Path != path {
+		t.Fatalf("%v; the URL is %s", f.paths(), link)
+	}
+	if q := link.Query(); q.Get("sr") != "b" || q.Get("sp") != "r" || q.Get("sig") == "" ||
+		q.Get("se") != "2026-05-02T12:00:00Z" {
+		t.Errorf("the SAS is %s", link.RawQuery)
+	}
+	if b.meta["expires"] != "2026-05-02T12:00:00Z" || b.meta["configversion"] == "" {
+		t.Errorf("the metadata are %v", b.meta)
+	}
+	bundle(t, b.text)
+	f.down = true
+	a := Application{
+		TokenID: w.credential(key).TokenID, Node: "edge-1", KeyHash: "k", Name: "csr",
+	}
+	must(0, w.service.Consume(ctx, key, a, store.Condition{}))
+	if len(f.paths()) != 1 {
+		t.Fatal("the test does not test anything: the blob is gone")
+	}
+	if err := w.step(ctx); err == nil {
+		t.Error("a blob that cannot be deleted is no error")
+	}
+	f.down = false
+	must(0, w.step(ctx))
+	if left := f.paths(); len(left) != 0 || w.credential(key).State != store.Consumed {
+		t.Errorf("left are %v; the credential is %s", left, w.credential(key).State)
+	}
+	must(0, w.regenerate(ctx))
+	w.work()
+	must(0, w.delete(ctx))
+	w.work()
+	w.clock.pass(Joining)
+	w.work()
+	if left := f.paths(); len(left) != 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// An older configuration never replaces a newer one: a replica that was paused goes on.
+func TestAnOlderBlobDoesNotReplaceANewerOne(t *testing.T) {
+	t.Parallel()
+	w, f, blobs := withBlobs(t)
+	put := func(text string, version int64) {
+		w.change(func(v *store.View) error {
+			return blobs.Put(v, "k", []byte(text), version, w.clock.now())
+		})
+	}
+	put("one", 1)
+	f.before = func(string) {
+		f.before = nil
+		put("three", 3)
+	}
+	put("two", 2)
+	put("one", 1)
+	if got := f.blobs["/configs/k.json"].text; got != "three" {
+		t.Errorf("there is %q", got)
+	}
+	put("three again", 3)
+	if got := f.blobs["/configs/k.json"].text; got != "three again" {
+		t.Errorf("there is %q", got)
+	}
+}
+
+// A blob that was uploaded for a credential that others have removed meanwhile is removed.
+func TestABlobOfACredentialThatIsGone(t *testing.T) {
+	t.Parallel()
+	w, f, _ := withBlobs(t)
+	must(0, w.put(t.Context(), withToken, true, true))
+	f.before = func(string) {
+		f.before = nil
+		must(0, w.delete(t.Context()))
+		w.work()
+	}
+	must(0, w.step(t.Context()))
+	if left := f.paths(); len(left) != 0 || len(w.cluster.list()) != 0 {
+		t.Errorf("left are %v and %v", left, w.cluster.list())
+	}
+}
+
+// A replica that was paused in an upload, and does not own the cluster any more when it goes on,
+// removes the blob of a credential that was used meanwhile.
+func TestABlobOfAFormerOwner(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{false, true} {
+		w, f, _ := withBlobs(t)
+		ctx := t.Context()
+		must(0, w.put(ctx, withToken, true, true))
+		key := w.node().Credential
+		own := func() store.Condition {
+			at := must(w.memory.Commit(ctx, nil, []store.Write{{Key: "/owner", Value: []byte("x")}}))
+			return store.Condition{Key: "/owner", Revision: at}
+		}
+		fence := own()
+		if again {
+			w.work()
+			w.change(func(v *store.View) error {
+				n := must(w.store().Nodes.In(v, nodeKey)).Value
+				must(0, w.rendered(v, &n, n.Revision+1))
+				return w.store().Nodes.Put(v, nodeKey, n)
+			})
+		}
+		f.before = func(string) {
+			f.before = nil
+			own()
+			w.work()
+			a := Application{
+				TokenID: w.credential(key).TokenID, Node: "edge-1", KeyHash: "k", Name: "csr",
+			}
+			must(0, w.service.Consume(ctx, key, a, store.Condition{}))
+		}
+		if _, err := w.service.Step(ctx, key, w.cluster, fence); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("again %v: %v", again, err)
+		}
+		if w.credential(key).State != store.Consumed || len(w.cluster.list()) != 1 {
+			t.Errorf("the credential is %s", w.credential(key).State)
+		}
+		if left := f.paths(); len(left) != 0 {
+			t.Errorf("again %v: left are %v", again, left)
+		}
+	}
+}
+
+// The sweep deletes what has expired and belongs to no credential; others' blobs are left alone.
+func TestSweepOfBlobs(t *testing.T) {
+	t.Parallel()
+	w, f, blobs := withBlobs(t)
+	must(0, created(w))
+	kept := "/configs/" + w.node().Credential + ".json"
+	w.change(func(v *store.View) error {
+		return errors.Join(
+			blobs.Put(v, clusterKey+"/old", []byte("x"), 1, w.clock.now().Add(time.Minute)),
+			blobs.Put(v, clusterKey+"/young", []byte("x"), 1, w.clock.now().Add(time.Hour)))
+	})
+	f.blobs["/configs/another.json"] = fakeBlob{text: "another"}
+	must(0, w.service.Sweep(t.Context()))
+	if len(f.paths()) != 4 {
+		t.Errorf("left are %v", f.paths())
+	}
+	w.clock.pass(time.Minute)
+	must(0, w.service.Sweep(t.Context()))
+	if _, found := f.blobs["/configs/"+clusterKey+"/old.json"]; found || len(f.paths()) != 3 {
+		t.Errorf("left are %v", f.paths())
+	}
+	w.clock.pass(Lifetime)
+	must(0, w.service.Sweep(t.Context()))
+	if _, found := f.blobs[kept]; !found || len(f.paths()) != 2 {
+		t.Errorf("left are %v; one of a credential is not swept", f.paths())
+	}
+	f.down = true
+	if err := w.service.Sweep(t.Context()); err == nil {
+		t.Error("a sweep that did not happen is no error")
+	}
+}

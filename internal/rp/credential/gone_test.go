@@ -1,0 +1,337 @@
+package credential
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// deleting has the registration of the cluster be deleted since now.
+func (w *world) deleting(operation string) {
+	w.change(func(v *store.View) error {
+		c := must(w.store().Clusters.In(v, clusterKey)).Value
+		c.Deletion = &flexnode.Deletion{Operation: operation, Since: w.clock.now()}
+		return w.store().Clusters.Put(v, clusterKey, c)
+	})
+}
+
+// empty checks that nothing is left of credentials.
+func (w *world) empty() {
+	w.t.Helper()
+	for _, kind := range []string{"credentials/", "tokens/", "bundles/"} {
+		page, err := w.memory.Scan(w.t.Context(), "/flexnode/v2/s/"+kind, "", 10, 0)
+		if err != nil || len(page.KVs) > 0 {
+			w.t.Errorf("%s: %v, %v", kind, page.KVs, err)
+		}
+	}
+}
+
+// A cluster that is deleted while it does not answer is tried for a while; then what there is of
+// its credentials goes without it.
+func TestACredentialOfAClusterThatGoes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, created(w))
+	w.cluster.down = errDown
+	w.deleting("operation")
+	must(0, w.delete(t.Context()))
+	w.tryOnce()
+	if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
+		t.Error("a cluster that does not answer was not tried")
+	}
+	w.clock.pass(forsaken)
+	w.work()
+	w.empty()
+	if !strings.Contains(w.audit.String(), "left in a cluster") {
+		t.Error("the token that is left is not in the audit log")
+	}
+}
+
+// A registration that is only reserved is not being deleted: its cluster is tried for ever.
+func TestACredentialOfAReservedCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, created(w))
+	w.cluster.down = errDown
+	w.deleting("")
+	must(0, w.delete(t.Context()))
+	w.clock.pass(forsaken)
+	w.tryOnce()
+	if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
+		t.Error("the credential was given up")
+	}
+	w.cluster.down = nil
+	w.work()
+	w.empty()
+	if left := w.cluster.list(); len(left) != 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// A cluster that answers is cleaned, although it is being deleted.
+func TestACredentialOfAClusterThatAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, created(w))
+	w.deleting("operation")
+	w.clock.pass(forsaken)
+	must(0, w.delete(t.Context()))
+	w.work()
+	w.empty()
+	if left := w.cluster.list(); len(left) != 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// Whatever is left when the registration is gone, and nobody works on the cluster any more, is
+// swept: in each state, with its sealed configuration. Those of other clusters stay.
+func TestSweepOfAClusterThatIsGone(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{store.Pending, store.Live, store.Consumed, store.Revoking} {
+		w := newWorld(t)
+		must(0, created(w))
+		key := w.node().Credential
+		w.change(func(v *store.View) error {
+			c := must(w.store().Credentials.In(v, key)).Value
+			c.State = state
+			return w.store().Credentials.Put(v, key, c)
+		})
+		must(0, w.service.Sweep(t.Context()))
+		if rows, _, _ := w.store().Credentials.List(t.Context(), ""); len(rows) != 1 {
+			t.Error("a credential of a registered cluster was swept")
+		}
+		w.change(func(v *store.View) error {
+			w.store().Clusters.Delete(v, clusterKey)
+			return nil
+		})
+		must(0, w.service.Sweep(t.Context()))
+		w.empty()
+	}
+}
+
+// A configuration without a credential, which the release before could leave, is swept.
+func TestSweepOfBundles(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, created(w))
+	w.change(func(v *store.View) error {
+		return w.handout.Put(v, clusterKey+"/orphan", []byte("x"), 1, w.clock.now())
+	})
+	must(0, w.service.Sweep(t.Context()))
+	w.consistent([]string{w.url()})
+}
+
+// A backup was restored: what it says to be usable may have been used since.
+func TestAfterRestore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	must(0, created(w))
+	url := w.url()
+	must(0, w.service.AfterRestore(ctx))
+	if status, _ := w.get(url); status != 200 {
+		t.Errorf("without a restore: %d", status)
+	}
+	var backup bytes.Buffer
+	must(0, w.memory.Snapshot(ctx, &backup))
+	w.start(must(store.RestoreMemory(&backup)))
+	w.change(func(v *store.View) error {
+		return w.store().Meta.Put(v, "epoch", json.RawMessage("2"))
+	})
+	must(0, w.service.AfterRestore(ctx))
+	if status, _ := w.get(url); status != 403 {
+		t.Errorf("a URL of before the restore: %d", status)
+	}
+	w.work()
+	if left := w.cluster.list(); len(left) != 0 {
+		t.Errorf("a token of before the restore: %v", left)
+	}
+	must(0, w.regenerate(ctx))
+	w.work()
+	fresh := w.url()
+	must(0, w.service.AfterRestore(ctx)) // the next replica, or the next start
+	status, text := w.get(fresh)
+	if status != 200 {
+		t.Fatalf("a URL of after the restore: %d", status)
+	}
+	if _, from := bundle(t, text); from.Epoch != 2 {
+		t.Errorf("the bundle is of epoch %d", from.Epoch)
+	}
+	w.consistent([]string{url, fresh})
+}
+
+// A node that waited for a credential when the backup was made does not wait for ever.
+func TestAfterRestoreOfAPendingOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, w.put(t.Context(), withToken, true, true))
+	w.change(func(v *store.View) error {
+		return w.store().Meta.Put(v, "epoch", json.RawMessage("2"))
+	})
+	must(0, w.service.AfterRestore(t.Context()))
+	w.work()
+	if n := w.node(); n.State != "" || n.Reason == "" || n.Credential != "" {
+		t.Errorf("%+v", n)
+	}
+	w.empty()
+}
+
+// Keys are replaced without anything being unreadable at any time; the older one is needed until
+// everything was sealed again, also what changes meanwhile.
+func TestRewrap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	d := withPrincipal
+	d.KubernetesAuth.UseAzureAuth = false
+	must(0, w.put(ctx, d, true, true))
+	w.work()
+	url, key := w.url(), w.node().Credential
+	_, before := w.get(url)
+	old, fresh := w.keys.Keys[0], must(seal.NewKey())
+	w.restart(seal.Ring{Keys: []seal.Key{fresh, old}}) // after `keys promote`
+	if _, got := w.get(url); got != before {
+		t.Error("the bundle changed with the ring")
+	}
+	if got := must(Boxes(ctx, w.store())); got[old.ID] != 3 || len(got) != 1 {
+		t.Errorf("sealed are %v", got) // client secret, bundle, token
+	}
+	n, err := w.rewrapBesideOthers(key)
+	if err != nil || n != 3 {
+		t.Errorf("%d boxes were sealed again: %v", n, err)
+	}
+	if got := must(Boxes(ctx, w.store())); got[fresh.ID] != 3 || len(got) != 1 {
+		t.Errorf("sealed are %v", got)
+	}
+	if n := must(Rewrap(ctx, w.store(), w.keys)); n != 0 {
+		t.Errorf("%d boxes were sealed again the second time", n)
+	}
+	if secret := must(w.store().Secrets.Get(ctx, nodeKey)); secret.Value.Version != 1 {
+		t.Errorf("the secret lost its version: %d", secret.Value.Version)
+	}
+	w.restart(seal.Ring{Keys: []seal.Key{fresh}}) // after `keys drop`
+	if secret, version, err := w.service.SecretFor(ctx, nodeKey); err != nil || version != 1 ||
+		secret != "hush-hush" {
+		t.Errorf("the client secret: %q %d, %v", secret, version, err)
+	}
+	// The URL was signed with the key that is gone; its successor gives out the same.
+	if status, _ := w.get(url); status != 403 {
+		t.Errorf("the URL of a key that is gone: %d", status)
+	}
+	if _, got := w.get(w.url()); got != before {
+		t.Error("the bundle changed with the key")
+	}
+}
+
+func (w *world) restart(keys seal.Ring) {
+	w.keys = keys
+	w.start(w.memory.Another())
+}
+
+// rewrapBesideOthers seals again while somebody changes each row just before it is written.
+func (w *world) rewrapBesideOthers(key string) (int, error) {
+	beside := store.New(w.memory.Another())
+	n := 0
+	w.memory.Before(func(c store.Call) error {
+		if n++; c.Op != "commit" || n > 8 {
+			return nil
+		}
+		_, err := beside.Update(w.t.Context(), "change", nil, func(v *store.View) error {
+			row := must(beside.Credentials.In(v, key))
+			row.Value.Delivered++
+			return beside.Credentials.Put(v, key, row.Value)
+		})
+		return err
+	})
+	defer w.memory.Before(nil)
+	return Rewrap(w.t.Context(), w.store(), w.keys)
+}
+
+// What a replica that was not restarted yet seals with the older key meanwhile is sealed again too.
+func TestRewrapBesideTheOlderKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	must(0, w.put(ctx, withPrincipal, false, true))
+	old, beside := w.keys, *w
+	beside.start(w.memory.Another())
+	w.restart(seal.Ring{Keys: []seal.Key{must(seal.NewKey()), old.Keys[0]}})
+	w.memory.Before(func(c store.Call) error {
+		if c.Op == "commit" {
+			w.memory.Before(nil)
+			beside.change(func(v *store.View) error {
+				return beside.service.KeepSecret(v, "a/node", "late", 1)
+			})
+		}
+		return nil
+	})
+	if n := must(Rewrap(ctx, w.store(), w.keys)); n != 2 {
+		t.Errorf("%d boxes were sealed again", n)
+	}
+	if got := must(Boxes(ctx, w.store())); got[old.Keys[0].ID] != 0 {
+		t.Errorf("sealed are %v", got)
+	}
+}
+
+// A box that cannot be opened stops none of the others from being sealed again.
+func TestRewrapOfWhatCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	must(0, w.put(ctx, withPrincipal, true, true))
+	w.work()
+	old, lost := w.keys.Keys[0], seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}
+	w.change(func(v *store.View) error {
+		box := must(lost.Seal(secretSeal+clusterKey+"/lost", []byte("x")))
+		return w.store().Secrets.Put(v, clusterKey+"/lost", store.Sealed{Box: box})
+	})
+	w.restart(seal.Ring{Keys: []seal.Key{must(seal.NewKey()), old}})
+	n, err := Rewrap(ctx, w.store(), w.keys)
+	if n != 2 || err == nil || !strings.Contains(err.Error(), "not in the ring") {
+		t.Errorf("%d, %v", n, err)
+	}
+	if got := must(Boxes(ctx, w.store())); got[lost.Keys[0].ID] != 1 || got[old.ID] != 0 {
+		t.Errorf("sealed are %v", got)
+	}
+}
+
+// What is known of a client secret, beside the one that is given.
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	compare := func(given string) (got flexnode.Secret, err error) {
+		_, _ = w.store().Update(t.Context(), "", nil, func(v *store.View) error {
+			got, err = w.service.Compare(v, nodeKey, given)
+			return nil
+		})
+		return got, err
+	}
+	if got := must(compare("a")); got != (flexnode.Secret{}) {
+		t.Errorf("none is stored: %+v", got)
+	}
+	w.change(func(v *store.View) error { return w.service.KeepSecret(v, nodeKey, "a", 4) })
+	if got := must(compare("a")); got != (flexnode.Secret{Version: 4, Known: true, Same: true}) {
+		t.Errorf("the same: %+v", got)
+	}
+	for _, given := range []string{"", "b"} {
+		if got := must(compare(given)); got != (flexnode.Secret{Version: 4, Known: true}) {
+			t.Errorf("%q: %+v", given, got)
+		}
+	}
+	w.restart(seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}) // the key is lost
+	if got, err := compare(""); err == nil {
+		t.Errorf("one that cannot be opened: %+v", got)
+	}
+	if got := must(compare("b")); got != (flexnode.Secret{Version: 4}) {
+		t.Errorf("another in the place of one that cannot be opened: %+v", got)
+	}
+	w.change(func(v *store.View) error { w.service.DropSecret(v, nodeKey); return nil })
+	if got := must(compare("")); got != (flexnode.Secret{}) {
+		t.Errorf("after it was dropped: %+v", got)
+	}
+}

@@ -1,0 +1,178 @@
+package credential
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// Handout is a Delivery by the provider itself, and the handler of its URLs. Configurations are
+// sealed in the store, written with the change that makes their credential Live and deleted with
+// the change that ends that.
+type Handout struct {
+	Store *store.Store
+	Keys  seal.Ring
+	// PublicURL is how machines reach the provider, such as https://provider.example:8447.
+	PublicURL string
+	Now       func() time.Time
+	// Delivered, if set, is told of each configuration that was handed out: by whose credential,
+	// and for which node.
+	Delivered func(credential, node string, r *http.Request)
+}
+
+// HandoutPath is where configurations are below the public URL.
+const HandoutPath = "/configs/"
+
+// Put implements Delivery.
+func (h *Handout) Put(
+	v *store.View, key string, text []byte, _ int64, expires time.Time,
+) error {
+	box, err := h.Keys.Seal(bundleSeal+key, text)
+	if err != nil {
+		return err
+	}
+	return h.Store.Bundles.Set(v, key, store.Sealed{Box: box, Expires: expires})
+}
+
+// URL implements Delivery.
+func (h *Handout) URL(key string, expires time.Time) (string, error) {
+	path := HandoutPath + key + ".json"
+	query, err := signed{path: path, expires: expires}.query(h.Keys)
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(h.PublicURL, "/") + path + "?" + query, nil
+}
+
+// Remove implements Delivery.
+func (h *Handout) Remove(ctx context.Context, key string) error {
+	_, err := h.Store.Update(ctx, "bundle deleted", nil, func(v *store.View) error {
+		row, err := h.Store.Bundles.In(v, key)
+		if err == nil && row.Exists() {
+			h.Store.Bundles.Delete(v, key)
+		}
+		return err
+	})
+	return err
+}
+
+// Sweep implements Delivery.
+func (h *Handout) Sweep(ctx context.Context) error {
+	rows, _, err := h.Store.Bundles.List(ctx, "")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, row := range rows {
+		_, err := h.Store.Update(ctx, "bundle deleted", nil, func(v *store.View) error {
+			c, err := h.Store.Credentials.In(v, row.Key)
+			if err == nil && c.Value.State != store.Live {
+				h.Store.Bundles.Delete(v, row.Key)
+			}
+			return err
+		})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// ServeHTTP answers GET of a configuration: signature, then expiry, then state. Every URL that does
+// not work gets the same answer, so that nobody learns from it why.
+func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		arm.Errorf(http.StatusMethodNotAllowed, "MethodNotAllowed",
+			"The method is not allowed here. Allowed are GET, HEAD.").Write(w)
+		return
+	}
+	key, node, content, err := h.open(r)
+	if errors.Is(err, errDead) {
+		arm.Errorf(http.StatusForbidden, "AuthenticationFailed",
+			"This URL does not give out a configuration: it is not as it was made, or it has "+
+				"expired, was used or was replaced. POST regenerateToken makes a new one.").Write(w)
+		return
+	}
+	if err != nil {
+		header.Set("Retry-After", retryAfter)
+		arm.Errorf(http.StatusServiceUnavailable, "ServiceUnavailable",
+			"The configuration cannot be read now. Try again.").Write(w)
+		return
+	}
+	if h.Delivered != nil && r.Method == http.MethodGet {
+		h.Delivered(key, node, r)
+	}
+	header.Set("Content-Type", "application/json")
+	_, _ = w.Write(content) // a client that has gone asks again
+}
+
+// retryAfter is when to ask again while the store does not answer, in seconds.
+const retryAfter = "15"
+
+// errDead is why a URL does not work, whatever the reason.
+var errDead = errors.New("the URL is dead")
+
+// open returns the configuration that a request is for, with the keys of its credential and node.
+func (h *Handout) open(r *http.Request) (key, node string, content []byte, err error) {
+	u, err := parseSigned(r.URL)
+	if err != nil || !u.genuine(h.Keys) || !h.Now().Before(u.expires) {
+		return "", "", nil, errDead
+	}
+	key, ok := strings.CutSuffix(strings.TrimPrefix(u.path, HandoutPath), ".json")
+	if !ok {
+		return "", "", nil, errDead
+	}
+	ahead := []string{h.Store.Credentials.Key(key), h.Store.Bundles.Key(key)}
+	_, err = h.Store.Update(r.Context(), "configuration handed out", ahead,
+		func(v *store.View) error {
+			var err error
+			node, content, err = h.handOut(v, key, r.Method == http.MethodGet)
+			return err
+		})
+	if errors.Is(err, store.ErrFull) { // what could not be written is the count alone
+		err = nil
+	}
+	return key, node, content, err
+}
+
+// counted is how many deliveries of a configuration are counted.
+const counted = 20
+
+// handOut reads a configuration within a view, if its credential is live, and counts that before it
+// is sent.
+func (h *Handout) handOut(v *store.View, key string, sent bool) (string, []byte, error) {
+	row, err := h.Store.Credentials.In(v, key)
+	if err != nil {
+		return "", nil, err
+	}
+	c := row.Value
+	if !row.Exists() || c.State != store.Live || !h.Now().Before(c.Expires) {
+		return "", nil, errDead
+	}
+	node, err := h.Store.Nodes.In(v, c.Node)
+	if err != nil {
+		return "", nil, err
+	}
+	bundle, err := h.Store.Bundles.In(v, key)
+	if err != nil {
+		return "", nil, err
+	}
+	if node.Value.Credential != key || !bundle.Exists() {
+		return "", nil, errDead
+	}
+	content, err := h.Keys.Open(bundleSeal+key, bundle.Value.Box)
+	if err != nil || !sent || c.Delivered >= counted {
+		return c.Node, content, err
+	}
+	c.Delivered++
+	return c.Node, content, h.Store.Credentials.Put(v, key, c)
+}

@@ -1,0 +1,136 @@
+package credential
+
+import (
+	"crypto/rand"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// Issue plans a new credential of a node within a change and revokes the present one, n.Credential,
+// if no machine has used it. It sets n.Credential and has n be Updating, unless it is Creating; the
+// caller writes n. A present one that nothing has been made of yet, for the same configuration, is
+// kept: whoever asks again while the cluster does not answer gets the same.
+func (s *Service) Issue(v *store.View, nodeKey string, n *flexnode.Node) error {
+	if n.State != api.Creating && (n.State != api.Failed || n.Assigned != 0) {
+		n.State, n.Reason = api.Updating, ""
+	}
+	kept, err := s.keeps(v, *n)
+	if err != nil || kept {
+		return err
+	}
+	if err := s.Revoke(v, n.Credential, false); err != nil {
+		return err
+	}
+	n.Credential, err = s.plan(v, nodeKey, *n)
+	return err
+}
+
+// keeps tells whether the present credential of a node can be the one that is asked for.
+func (s *Service) keeps(v *store.View, n flexnode.Node) (bool, error) {
+	if n.Credential == "" {
+		return false, nil
+	}
+	row, err := s.Store.Credentials.In(v, n.Credential)
+	c := row.Value
+	return row.Exists() && c.State == store.Pending && c.UID == n.UID && c.Config == n.Assigned &&
+		(c.TokenID != "") == needsToken(n) && s.now().Before(c.Expires.Add(-Lifetime/2)), err
+}
+
+// needsToken tells whether a machine joins with a bootstrap token.
+func needsToken(n flexnode.Node) bool { return !n.Desired.KubernetesAuth.UseAzureAuth }
+
+// plan writes that there is to be a credential. Nothing has been done for it yet.
+func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) (string, error) {
+	epoch, err := s.epoch(v)
+	if err != nil {
+		return "", err
+	}
+	cluster, now := flexnode.ClusterOf(nodeKey), s.now()
+	key := cluster + "/" + uuid.NewString()
+	c := store.Credential{
+		Node: nodeKey, UID: n.UID, Cluster: cluster, Config: n.Assigned, State: store.Pending,
+		Created: now, Since: now, Expires: now.Add(Lifetime), Epoch: epoch,
+	}
+	if needsToken(n) {
+		if err := s.drawToken(v, key, &c); err != nil {
+			return "", err
+		}
+	}
+	return key, s.Store.Credentials.Put(v, key, c)
+}
+
+// drawToken gives a credential a token whose id none of the cluster's has.
+func (s *Service) drawToken(v *store.View, key string, c *store.Credential) error {
+	id, secret := newToken()
+	for {
+		owner, err := s.Store.Tokens.In(v, c.Cluster+"/"+id)
+		if err != nil {
+			return err
+		}
+		if !owner.Exists() {
+			break
+		}
+		id, secret = newToken()
+	}
+	box, err := s.Keys.Seal(tokenSeal+key, []byte(secret))
+	if err != nil {
+		return err
+	}
+	c.TokenID, c.Secret = id, &box
+	return s.Store.Tokens.Put(v, c.Cluster+"/"+id, key)
+}
+
+// newToken makes the id and the secret of a bootstrap token, in the characters that they may have
+// (Kubernetes, "Authenticating with Bootstrap Tokens").
+func newToken() (id, secret string) {
+	text := strings.ToLower(rand.Text())
+	return text[:6], text[6:22]
+}
+
+// token is the bootstrap token of a credential, id.secret; "" if it has none.
+func (s *Service) token(key string, c store.Credential) (string, error) {
+	if c.TokenID == "" || c.Secret == nil {
+		return "", nil
+	}
+	secret, err := s.Keys.Open(tokenSeal+key, *c.Secret)
+	if err != nil {
+		return "", fmt.Errorf("cannot read the bootstrap token of %s: %w", c.Node, err)
+	}
+	return c.TokenID + "." + string(secret), nil
+}
+
+// Revoke has a change revoke a credential that nobody has used yet, and with alsoJoining one that a
+// machine is joining with. Its URL is dead with that change (a blob with its deletion, by Step);
+// what there is in the cluster goes soon after. key may be "".
+func (s *Service) Revoke(v *store.View, key string, alsoJoining bool) error {
+	if key == "" {
+		return nil
+	}
+	row, err := s.Store.Credentials.In(v, key)
+	if err != nil || !row.Exists() {
+		return err
+	}
+	switch row.Value.State {
+	case store.Pending, store.Live:
+	case store.Consumed:
+		if !alsoJoining {
+			return nil
+		}
+	default:
+		return nil
+	}
+	return s.move(v, key, row.Value, store.Revoking)
+}
+
+// move writes another state of a credential, in which it hands out nothing any more.
+func (s *Service) move(v *store.View, key string, c store.Credential, state string) error {
+	c.State, c.Since = state, s.now()
+	s.Store.Bundles.Delete(v, key)
+	return s.Store.Credentials.Put(v, key, c)
+}

@@ -1,0 +1,407 @@
+package credential
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// story is what is done to a node; before is finished before, during may be cut short.
+type story struct {
+	name           string
+	before, during func(*world) error
+}
+
+func created(w *world) error {
+	if err := w.put(w.t.Context(), withToken, true, true); err != nil {
+		return err
+	}
+	return w.step(w.t.Context())
+}
+
+// joined has a machine use the node's token.
+func joined(w *world) error {
+	c := w.credential(w.node().Credential)
+	a := Application{TokenID: c.TokenID, Node: "edge-1", KeyHash: "k", Name: "csr"}
+	ctx, key := w.t.Context(), w.node().Credential
+	return errors.Join(w.service.Consume(ctx, key, a, store.Condition{}), w.step(ctx),
+		w.service.Issued(ctx, key, "csr", store.Condition{}))
+}
+
+var stories = []story{
+	{"create", nil, created},
+	{"replace", created, func(w *world) error {
+		return errors.Join(w.put(w.t.Context(), labelled(withToken, "x"), true, true),
+			w.step(w.t.Context()))
+	}},
+	{"replace without URL", created, func(w *world) error {
+		return errors.Join(w.put(w.t.Context(), labelled(withToken, "x"), false, true),
+			w.step(w.t.Context()))
+	}},
+	{"other method", created, func(w *world) error {
+		return errors.Join(w.put(w.t.Context(), withPrincipal, true, true), w.step(w.t.Context()))
+	}},
+	{"regenerate", created, func(w *world) error {
+		return errors.Join(w.regenerate(w.t.Context()), w.step(w.t.Context()))
+	}},
+	{"delete", created, func(w *world) error {
+		return errors.Join(w.delete(w.t.Context()), w.step(w.t.Context()))
+	}},
+	{"new facts", created, func(w *world) error {
+		return errors.Join(w.moveCluster("https://moved.example"), w.step(w.t.Context()))
+	}},
+	{"consume", created, func(w *world) error {
+		err := joined(w)
+		w.clock.pass(Grace)
+		return errors.Join(err, w.step(w.t.Context()), w.step(w.t.Context()))
+	}},
+	{"id is taken", nil, func(w *world) error {
+		err := w.put(w.t.Context(), withToken, true, true)
+		id := w.credential(w.node().Credential).TokenID
+		w.cluster.mu.Lock()
+		if _, ours := w.cluster.secrets[id]; !ours {
+			w.cluster.secrets[id] = fakeSecret{owner: "somebody"}
+		}
+		w.cluster.mu.Unlock()
+		return errors.Join(err, w.step(w.t.Context()))
+	}},
+}
+
+// killed is the end of a replica.
+type killed struct{}
+
+var errInjected = errors.New("injected")
+
+// points tells what is done at the points before and after each effect.
+type points struct {
+	mu   sync.Mutex
+	n, k int // at the k-th point, from 1; 0 is never
+	do   func(what string) error
+}
+
+func (p *points) at(what string) error {
+	p.mu.Lock()
+	p.n++
+	hit := p.n == p.k
+	p.mu.Unlock()
+	if !hit {
+		return nil
+	}
+	return p.do(what)
+}
+
+// watch puts points around each effect of a world's replica.
+func (p *points) watch(w *world) {
+	w.memory.Before(func(c store.Call) error {
+		if c.Op == "commit" {
+			return p.at("before commit")
+		}
+		return nil
+	})
+	w.memory.After(func(store.Call) error { return p.at("after commit") })
+	w.cluster.point = p.at
+	w.service.Store.Did = func(string) { _ = p.at("did") }
+}
+
+// unwatch takes them away.
+func (w *world) unwatch() {
+	w.memory.Before(nil)
+	w.memory.After(nil)
+	w.cluster.point = nil
+	w.service.Store.Did = nil
+}
+
+// Killed, or failed, before and after each thing that is done: the next replica finishes. Nothing
+// is left that nobody knows of. At no time is there a bundle without a live credential.
+func TestKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	ends := map[string]func(string) error{
+		"killed": func(string) error { panic(killed{}) },
+		"failed": func(string) error { return errInjected },
+	}
+	for _, s := range stories {
+		total := tell(t, s, &points{})
+		if total < 6 {
+			t.Errorf("%s does %d things only", s.name, total)
+		}
+		for end, do := range ends {
+			for k := 1; k <= total; k++ {
+				t.Run(fmt.Sprintf("%s/%s/%d", s.name, end, k), func(t *testing.T) {
+					t.Parallel()
+					tell(t, s, &points{k: k, do: func(what string) error {
+						t.Logf("%s %s", end, what)
+						return do(what)
+					}})
+				})
+			}
+		}
+	}
+}
+
+// tell runs a story with points, lets another replica finish it, and checks. It returns how many
+// points there were.
+func tell(t *testing.T, s story, p *points) int {
+	t.Helper()
+	w := newWorld(t)
+	var urls []string
+	if s.before != nil {
+		must(0, s.before(w))
+		w.work()
+		urls = append(urls, w.url())
+	}
+	p.watch(w)
+	func() {
+		defer func() {
+			if e := recover(); e != nil {
+				if _, ok := e.(killed); !ok {
+					panic(e)
+				}
+			}
+		}()
+		if err := s.during(w); err != nil && p.k == 0 {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+	}()
+	w.unwatch()
+	w.start(w.memory.Another())
+	w.work()
+	w.forgetSomebody()
+	w.clock.pass(Joining) // for machines that are joining
+	w.work()
+	if w.node().Credential != "" {
+		urls = append(urls, w.url())
+	}
+	w.consistent(urls)
+	return p.n
+}
+
+// forgetSomebody takes away the Secret that was never ours.
+func (w *world) forgetSomebody() {
+	for id, s := range w.cluster.list() {
+		if s.owner == "somebody" {
+			delete(w.cluster.secrets, id)
+		}
+	}
+}
+
+// Two workers (a replica that was paused, and its successor): whatever the second does while the
+// first is anywhere in its work, nothing is left that nobody knows of, although the first goes on
+// with what it has read before. This is M12's races: a Secret made after its credential was
+// removed, and a bundle written after that.
+func TestWhatHappensMeanwhile(t *testing.T) {
+	t.Parallel()
+	meanwhile := map[string]func(*world) error{
+		"revoke": func(w *world) error {
+			return w.put(w.t.Context(), labelled(withToken, "y"), false, true)
+		},
+		"replace": func(w *world) error {
+			return w.put(w.t.Context(), withPrincipal, true,
+				true)
+		},
+		"regenerate": func(w *world) error { return w.regenerate(w.t.Context()) },
+		"delete":     func(w *world) error { return w.delete(w.t.Context()) },
+		"nothing":    func(*world) error { return nil },
+	}
+	for _, s := range stories {
+		total := tell(t, s, &points{})
+		for name, do := range meanwhile {
+			for k := 1; k <= total; k++ {
+				t.Run(fmt.Sprintf("%s/%s/%d", s.name, name, k), func(t *testing.T) {
+					t.Parallel()
+					tellBeside(t, s, k, do)
+				})
+			}
+		}
+	}
+}
+
+// tellBeside runs a story, and at a point another replica does something and works until nothing is
+// left to do.
+func tellBeside(t *testing.T, s story, k int, do func(*world) error) {
+	t.Helper()
+	w := newWorld(t)
+	if s.before != nil {
+		must(0, s.before(w))
+		w.work()
+	}
+	p := &points{k: k}
+	p.do = func(what string) error {
+		t.Logf("another replica works %s", what)
+		other := *w
+		other.start(w.memory.Another())
+		if !other.nodeExists() {
+			return nil
+		}
+		if err := do(&other); err != nil {
+			return err
+		}
+		for range 4 {
+			if err := other.step(t.Context()); err != nil {
+				return err
+			}
+		}
+		w.version = other.version
+		return nil
+	}
+	p.watch(w)
+	err := s.during(w)
+	w.unwatch()
+	if err != nil {
+		t.Logf("%s: %v", s.name, err)
+	}
+	w.work()
+	w.forgetSomebody()
+	w.clock.pass(Joining) // for machines that are joining
+	w.work()
+	w.consistent(nil)
+}
+
+func (w *world) nodeExists() bool {
+	return must(w.store().Nodes.Get(w.t.Context(), nodeKey)).Exists()
+}
+
+// At no revision of the store is there a bundle of a credential that is not live.
+func TestBundlesAreOnlyThereWhileLive(t *testing.T) {
+	t.Parallel()
+	for _, s := range stories {
+		w := newWorld(t)
+		beside := store.New(w.memory.Another())
+		w.memory.After(func(store.Call) error {
+			rows, _, err := beside.Bundles.List(t.Context(), "")
+			if err != nil {
+				return err
+			}
+			for _, row := range rows {
+				c, err := beside.Credentials.Get(t.Context(), row.Key)
+				if err != nil || c.Value.State != store.Live {
+					t.Errorf("%s: a bundle of a credential that is %q: %v", s.name, c.Value.State,
+						err)
+				}
+			}
+			return nil
+		})
+		if s.before != nil {
+			must(0, s.before(w))
+		}
+		must(0, s.during(w))
+		w.work()
+	}
+}
+
+// Killed between the Secret and its removal while the successor has removed the credential: the
+// Secret is left, and is known to have nothing behind it.
+func TestAnOrphanIsKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, w.put(t.Context(), withToken, true, true))
+	key := w.node().Credential
+	id := w.credential(key).TokenID
+	if stands := must(w.service.Stands(t.Context(), key, id)); !stands {
+		t.Error("a pending credential counts as gone")
+	}
+	w.cluster.point = func(what string) error {
+		w.cluster.point = nil
+		if what == "before Secret made" {
+			must(0, w.delete(t.Context()))
+			w.work()
+			w.cluster.point = func(string) error { panic(killed{}) }
+		}
+		return nil
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_ = w.step(t.Context())
+	}()
+	w.cluster.point = nil
+	if left := w.cluster.list(); len(left) != 1 || left[id].owner != key {
+		t.Fatalf("the test leaves no orphan: %v", left)
+	}
+	if stands := must(w.service.Stands(t.Context(), key, id)); stands {
+		t.Error("an orphan counts as known")
+	}
+}
+
+// Two workers at once, and owners who change their minds; run with -race.
+func TestTwoWorkers(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(10) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			other := *w
+			other.start(w.memory.Another())
+			ctx, stop := context.WithCancel(t.Context())
+			var workers sync.WaitGroup
+			for _, x := range []*world{w, &other} {
+				workers.Go(func() {
+					for ctx.Err() == nil {
+						_ = x.step(ctx)
+					}
+				})
+			}
+			owner := *w
+			owner.start(w.memory.Another())
+			owner.changeMinds(rand.New(rand.NewPCG(seed, 1)))
+			stop()
+			workers.Wait()
+			w.work()
+			w.clock.pass(Joining)
+			w.work()
+			w.consistent(nil)
+		})
+	}
+}
+
+// changeMinds does things to the node, in an order that r says.
+func (w *world) changeMinds(r *rand.Rand) {
+	ctx := w.t.Context()
+	for i := range 20 {
+		var err error
+		switch r.IntN(6) {
+		case 0, 1:
+			err = w.put(ctx, labelled(withToken, fmt.Sprint(i)), r.IntN(4) > 0, true)
+		case 2:
+			err = w.regenerate(ctx)
+		case 3:
+			err = w.delete(ctx)
+		case 4:
+			_, err = w.service.Await(ctx, w.node().Credential)
+		case 5:
+			key := w.node().Credential
+			a := Application{TokenID: w.credential(key).TokenID, Node: "edge-1", KeyHash: "k"}
+			err = w.service.Consume(ctx, key, a, store.Condition{})
+		}
+		if err != nil {
+			w.t.Errorf("step %d: %v", i, err)
+		}
+	}
+}
+
+// A worker whose fence does not hold any more writes nothing.
+func TestAFencedWorkerWritesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	must(0, w.put(ctx, withToken, true, true))
+	fence := store.Condition{Key: w.store().Meta.Key("owner"), Revision: 7}
+	key := w.node().Credential
+	if _, err := w.service.Step(ctx, key, w.cluster, fence); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("got %v", err)
+	}
+	if c := w.credential(key); c.State != store.Pending {
+		t.Errorf("it is %s", c.State)
+	}
+	a := Application{TokenID: w.credential(key).TokenID, Node: "edge-1"}
+	if err := w.service.Consume(ctx, key, a, fence); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("got %v", err)
+	}
+	if strings.Contains(w.audit.String(), "consumed") {
+		t.Error("what was not written is in the audit log")
+	}
+}

@@ -1,0 +1,468 @@
+package credential
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// review is what package cluster does with a certificate request; true is that it is approved.
+func (w *world) review(a Application) bool {
+	w.t.Helper()
+	ctx := w.t.Context()
+	row := must(w.service.ByToken(ctx, clusterKey, a.TokenID))
+	approved, why := Decide(a, row.Value, row.Exists())
+	var err error
+	if approved {
+		err = w.service.Consume(ctx, row.Key, a, store.Condition{})
+	} else {
+		err = w.service.Denied(ctx, row.Key, a, why, store.Condition{})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return approved
+}
+
+// PUT, bundle, join: the token is consumed, the URL is dead, the Secret goes, and nobody else gets
+// in.
+func TestATokenIsForOneMachine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	must(0, w.put(ctx, withToken, true, true))
+	w.work()
+	n := w.node()
+	if n.State != "" {
+		t.Fatalf("%+v", n)
+	}
+	key := n.Credential
+	u := must(w.service.URL(ctx, key))
+	if u.ConfigVersion != strconv.FormatInt(n.Assigned, 10) {
+		t.Errorf("the URL says %s, the node %d", u.ConfigVersion, n.Assigned)
+	}
+	_, text := w.get(u.ConfigURL)
+	if again, _ := w.get(u.ConfigURL); again != 200 { // a machine that crashed before it joined
+		t.Errorf("a second GET: %d", again)
+	}
+	c, from := bundle(t, text)
+	if from != (api.BundleResource{ID: n.ID, UID: n.UID, ConfigVersion: u.ConfigVersion,
+		Epoch: 1}) {
+		t.Errorf("the bundle is from %+v", from)
+	}
+	token := c.Azure.BootstrapToken.Token.Reveal()
+	id, secret, _ := strings.Cut(token, ".")
+	there := w.cluster.list()[id]
+	want := fakeSecret{key, token, w.clock.now().Add(24 * time.Hour).UTC()}
+	if len(w.cluster.list()) != 1 || there != want || len(id) != 6 || len(secret) != 16 {
+		t.Fatalf("secrets: %+v, want %+v", w.cluster.list(), want)
+	}
+	if got := w.credential(key).Delivered; got != 2 {
+		t.Errorf("%d deliveries were counted", got)
+	}
+
+	mine, another := "mine", "another"
+	if w.review(Application{TokenID: id, Node: "edge-2", KeyHash: mine, Name: "other-node"}) {
+		t.Error("a request for another node's name was approved")
+	}
+	if status, _ := w.get(u.ConfigURL); status != 200 {
+		t.Error("a request that was denied has consumed the URL")
+	}
+	if got := w.credential(key).Denied; !strings.Contains(got, "not for edge-2") {
+		t.Errorf("the denial is noted as %q", got)
+	}
+	first := Application{TokenID: id, Node: "edge-1", KeyHash: mine, Name: "first"}
+	if !w.review(first) {
+		t.Error("the first request was denied")
+	}
+	if status, _ := w.get(u.ConfigURL); status != 403 {
+		t.Errorf("the URL of a token that was used: %d", status)
+	}
+	if !w.review(Application{TokenID: id, Node: "edge-1", KeyHash: mine, Name: "again"}) {
+		t.Error("the same machine was denied")
+	}
+	if w.review(Application{TokenID: id, Node: "edge-1", KeyHash: another, Name: "thief"}) {
+		t.Error("another machine with the token was approved")
+	}
+	if got := must(w.service.URL(ctx, key)); got != nil {
+		t.Errorf("a token that was used has the URL %v", got)
+	}
+	w.work()
+	if len(w.cluster.list()) != 1 {
+		t.Error("the Secret went before the certificate was there")
+	}
+	must(0, w.service.Issued(ctx, key, "first", store.Condition{}))
+	next := must(w.service.Step(ctx, key, w.cluster, store.Condition{}))
+	if len(w.cluster.list()) != 1 || !next.Equal(w.clock.now().Add(Grace)) {
+		t.Errorf("without grace: %v, next %s", w.cluster.list(), next)
+	}
+	w.clock.pass(Grace)
+	w.work()
+	if left := w.cluster.list(); len(left) != 0 {
+		t.Errorf("the Secret is still there: %v", left)
+	}
+	w.consistent([]string{u.ConfigURL})
+	if w.review(Application{TokenID: id, Node: "edge-1", KeyHash: another, Name: "late"}) {
+		t.Error("a token that is gone was accepted")
+	}
+	if w.node().Credential != "" || w.node().Assigned != n.Assigned {
+		t.Errorf("after the join: %+v", w.node())
+	}
+	w.joinAgain(u.ConfigURL)
+	for _, line := range []string{"credential issued", "bootstrap token consumed",
+		"certificate request denied", "credential revoked"} {
+		if !strings.Contains(w.audit.String(), line) {
+			t.Errorf("the audit log has no %q", line)
+		}
+	}
+	if strings.Contains(w.audit.String(), secret) {
+		t.Error("the token is in the audit log")
+	}
+}
+
+// joinAgain is what an owner does when the join failed all the same, and then gives up.
+func (w *world) joinAgain(old string) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	must(0, w.regenerate(ctx))
+	w.work()
+	fresh := w.url()
+	if fresh == "" || fresh == old {
+		w.t.Fatalf("regenerated: %s", fresh)
+	}
+	_, text := w.get(fresh)
+	c, _ := bundle(w.t, text)
+	id, _, _ := strings.Cut(c.Azure.BootstrapToken.Token.Reveal(), ".")
+	if !w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "another", Name: "second"}) {
+		w.t.Error("the new token was denied")
+	}
+	must(0, w.delete(ctx)) // while a machine is joining
+	w.work()
+	if left := w.cluster.list(); len(left) != 0 {
+		w.t.Errorf("a deleted node has a Secret: %v", left)
+	}
+	w.consistent([]string{old, fresh})
+}
+
+// A URL is dead for each reason alone, and says nothing of which.
+func TestDeadURLs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	must(0, w.put(ctx, withToken, true, true))
+	w.work()
+	url := strings.TrimPrefix(w.url(), public)
+	_, alive := w.get(url)
+	_, dead := w.get(HandoutPath + "x.json")
+	for _, u := range spoilt(url) {
+		if status, got := w.get(u); status != 403 || got != dead {
+			t.Errorf("%s: %d %s", u, status, got)
+		}
+	}
+	if _, got := w.get(url); got != alive {
+		t.Error("the URL gives out something else the second time")
+	}
+	w.clock.pass(Lifetime)
+	if status, got := w.get(url); status != 403 || got != dead {
+		t.Errorf("an expired URL: %d %s", status, got)
+	}
+	w.work()
+	if left := w.cluster.list(); len(left) != 0 {
+		t.Errorf("an expired token is still there: %v", left)
+	}
+	must(0, w.put(ctx, withToken, true, true))
+	w.work()
+	url = w.url()
+	must(0, w.put(ctx, labelled(withToken, "x"), false, true))
+	if status, got := w.get(url); status != 403 || got != dead {
+		t.Errorf("a replaced URL: %d %s", status, got)
+	}
+	recorder := httptest.NewRecorder()
+	w.handout.ServeHTTP(recorder, httptest.NewRequest(http.MethodPut, url, nil))
+	if recorder.Code != 405 || recorder.Header().Get("Cache-Control") != "no-store" {
+		t.Errorf("a PUT: %d %v", recorder.Code, recorder.Header())
+	}
+}
+
+// spoilt are URLs that are not quite the one that was made.
+func spoilt(url string) []string {
+	bare, query, _ := strings.Cut(url, "?")
+	replace := func(name, to string) string {
+		parts := strings.Split(query, "&")
+		for i, p := range parts {
+			if strings.HasPrefix(p, name+"=") {
+				parts[i] = name + "=" + to
+			}
+		}
+		return bare + "?" + strings.Join(parts, "&")
+	}
+	key := strings.TrimPrefix(bare, HandoutPath)
+	bad := []string{
+		bare, replace("sv", "2018-11-09"), replace("se", "2036-05-02T12%3A00%3A00Z"),
+		replace("sp", "rw"), replace("sr", "c"), replace("spr", "http"), replace("sig", "AAAA"),
+		replace("sig", ""), url + "&sip=1.2.3.4", url + "&sp=r", bare + "x?" + query,
+		strings.Replace(url, "/configs/", "/configs//", 1),
+		HandoutPath + strings.ToUpper(key) + "?" + query,
+	}
+	for i := range len(query) { // every character of the query
+		bent := []byte(query)
+		bent[i] = map[bool]byte{true: 'B', false: 'A'}[bent[i] == 'A']
+		bad = append(bad, bare+"?"+string(bent))
+	}
+	return bad
+}
+
+// A node of a cluster that is down gets its credential when the cluster is back; it is known why
+// not before.
+func TestClusterIsDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	w.cluster.down = errDown
+	must(0, w.put(ctx, withToken, true, false))
+	key := w.node().Credential
+	if next, err := w.service.Step(ctx, key, w.cluster, store.Condition{}); err != nil ||
+		next.After(w.clock.now().Add(time.Minute)) {
+		t.Errorf("a node that was never rendered: next %s, %v", next, err)
+	}
+	if got := w.credential(key).Problem; !strings.Contains(got, "has not been reached") {
+		t.Errorf("the problem is %q", got)
+	}
+	must(0, w.put(ctx, withToken, true, true)) // the cluster was probed
+	if w.node().Credential == key {
+		t.Error("a credential for another configuration was kept")
+	}
+	w.tryOnce()
+	key = w.node().Credential
+	if _, err := w.service.Step(ctx, key, nil, store.Condition{}); err == nil {
+		t.Error("a step without a connection did it all")
+	}
+	if _, err := w.service.Step(ctx, key, w.cluster, store.Condition{}); err == nil {
+		t.Error("a step with a dead cluster did it all")
+	}
+	if c := w.credential(key); c.State != store.Pending || c.Problem != errDown.Error() {
+		t.Errorf("%s, because %q", c.State, c.Problem)
+	}
+	if w.url() != "" || w.node().State != api.Creating {
+		t.Errorf("a URL that nobody serves: %s; the node is %s", w.url(), w.node().State)
+	}
+	w.cluster.down = nil
+	w.work()
+	if c := w.credential(key); c.State != store.Live || c.Problem != "" {
+		t.Errorf("%s, because %q", c.State, c.Problem)
+	}
+	w.consistent([]string{w.url()})
+
+	w.cluster.down = errDown
+	url := w.url()
+	must(0, w.delete(ctx))
+	if status, _ := w.get(url); status != 403 {
+		t.Errorf("the URL of a deleted node: %d", status)
+	}
+	w.tryOnce()
+	w.cluster.down = nil
+	w.work()
+	if left := w.cluster.list(); len(left) != 0 {
+		t.Errorf("a deleted node's token is still there: %v", left)
+	}
+	w.consistent([]string{url})
+}
+
+// tryOnce has the reconciler try, in vain.
+func (w *world) tryOnce() { _ = w.step(w.t.Context()) }
+
+// A problem is noted once, so that noting it is no reason to try again at once.
+func TestAProblemIsNotedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, w.put(t.Context(), withToken, true, true))
+	key := w.node().Credential
+	for i := range 3 {
+		w.cluster.down = errTo(i)
+		w.tryOnce()
+	}
+	row := must(w.store().Credentials.Get(t.Context(), key))
+	w.cluster.down = errTo(77)
+	w.tryOnce()
+	if again := must(w.store().Credentials.Get(t.Context(), key)); again.Revision != row.Revision {
+		t.Error("the same problem was written again")
+	}
+	w.cluster.down = errDown
+	w.tryOnce()
+	if got := w.credential(key).Problem; got != errDown.Error() {
+		t.Errorf("another problem is noted as %q", got)
+	}
+}
+
+type errTo int
+
+func (e errTo) Error() string {
+	return "dial tcp 127.0.0.1:" + strconv.Itoa(40000+int(e)) + ": refused"
+}
+
+// Somebody else's token has the id that was drawn: that one stays, ours gets another.
+func TestTokenIDIsTaken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, w.put(t.Context(), withToken, true, true))
+	key := w.node().Credential
+	taken := w.credential(key).TokenID
+	w.cluster.secrets[taken] = fakeSecret{owner: "somebody"}
+	w.work()
+	if got := w.credential(key); got.State != store.Live || got.TokenID == taken {
+		t.Errorf("%+v", got)
+	}
+	if row := must(w.service.ByToken(t.Context(), clusterKey, taken)); row.Exists() {
+		t.Error("the other's token counts as ours")
+	}
+	must(0, w.delete(t.Context()))
+	w.work()
+	if left := w.cluster.list(); len(left) != 1 || left[taken].owner != "somebody" {
+		t.Errorf("secrets: %v", left)
+	}
+	delete(w.cluster.secrets, taken)
+	w.consistent(nil)
+}
+
+// Whoever asks again while the cluster does not answer gets what is being made, and nothing is
+// revoked (regenerateToken, retried by a client library).
+func TestAskedAgainWhileTheClusterIsDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	w.cluster.down = errDown
+	must(0, w.put(ctx, withToken, true, true))
+	w.tryOnce()
+	key := w.node().Credential
+	for range 3 {
+		must(0, w.regenerate(ctx))
+		w.tryOnce()
+	}
+	rows, _, err := w.store().Credentials.List(ctx, "")
+	if err != nil || len(rows) != 1 || rows[0].Key != key || rows[0].Value.State != store.Pending {
+		t.Errorf("%v, %v", rows, err)
+	}
+	w.clock.pass(Lifetime * 3 / 4) // too little is left of it
+	must(0, w.regenerate(ctx))
+	if w.node().Credential == key {
+		t.Error("a credential that is about to expire was given again")
+	}
+	w.cluster.down = nil
+	w.work()
+	live := w.node().Credential
+	must(0, w.regenerate(ctx))
+	if w.node().Credential == live {
+		t.Error("a live credential was kept")
+	}
+	w.work()
+	w.consistent([]string{w.url()})
+}
+
+// A wait that cannot end well ends: the credential expires before its cluster is back.
+func TestTheWaitOfANodeEnds(t *testing.T) {
+	t.Parallel()
+	for _, reached := range []bool{true, false} {
+		w := newWorld(t)
+		w.cluster.down = errDown
+		must(0, w.put(t.Context(), withToken, true, reached))
+		w.tryOnce()
+		w.clock.pass(Lifetime)
+		w.tryOnce()
+		n := w.node()
+		want := api.Failed
+		if reached { // it has a configuration, and perhaps runs
+			want = ""
+		}
+		if n.State != want || !strings.Contains(n.Reason, "expired") ||
+			reached && !strings.Contains(n.Reason, errDown.Error()) {
+			t.Errorf("reached=%v: the node is %s: %s", reached, n.State, n.Reason)
+		}
+		w.cluster.down = nil
+		w.work()
+		if n := w.node(); n.Credential != "" || n.State != want {
+			t.Errorf("reached=%v: %+v", reached, n)
+		}
+	}
+}
+
+// A bundle that waits follows its node: new facts of the cluster are in it, and its URL tells the
+// version that it hands out.
+func TestAWaitingBundleFollowsItsNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	must(0, w.put(ctx, withToken, true, true))
+	w.work()
+	url, key := w.url(), w.node().Credential
+	before := must(w.service.URL(ctx, key)).ConfigVersion
+	_, text := w.get(url)
+	was, _ := bundle(t, text)
+	must(0, w.moveCluster("https://moved.example"))
+	if u := must(w.service.URL(ctx, key)); u.ConfigVersion != before {
+		t.Errorf("the URL says %s before it hands that out", u.ConfigVersion)
+	}
+	w.work()
+	_, text = w.get(url)
+	c, from := bundle(t, text)
+	u := must(w.service.URL(ctx, key))
+	if c.Node.Kubelet.ServerURL != "https://moved.example" ||
+		from.ConfigVersion != u.ConfigVersion ||
+		u.ConfigVersion == before || u.ConfigURL != url {
+		t.Errorf("%s; from %+v; the URL says %+v", text, from, u)
+	}
+	if c.Azure.BootstrapToken.Token.Reveal() != was.Azure.BootstrapToken.Token.Reveal() {
+		t.Error("the token changed")
+	}
+	w.consistent([]string{url})
+}
+
+// moveCluster gives the cluster other facts, and the node a configuration with them.
+func (w *world) moveCluster(server string) error {
+	w.version++
+	_, err := w.store().Update(w.t.Context(), "facts written", nil, func(v *store.View) error {
+		row, err := w.store().Clusters.In(v, clusterKey)
+		if err != nil {
+			return err
+		}
+		c := row.Value
+		c.Facts = w.facts(v, server)
+		if err := w.store().Clusters.Put(v, clusterKey, c); err != nil {
+			return err
+		}
+		node, err := w.store().Nodes.In(v, nodeKey)
+		if err != nil {
+			return err
+		}
+		n := node.Value
+		if err := w.rendered(v, &n, w.version); err != nil {
+			return err
+		}
+		return w.store().Nodes.Put(v, nodeKey, n)
+	})
+	return err
+}
+
+// A rollout holds a configuration back: machines that join get what agents are offered.
+func TestAMachineJoinsWithWhatIsAssigned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, w.put(t.Context(), withToken, false, true))
+	held := w.node().Assigned
+	must(0, w.put(t.Context(), labelled(withToken, "new"), true, true))
+	w.change(func(v *store.View) error {
+		n := must(w.store().Nodes.In(v, nodeKey)).Value
+		n.Assigned = held
+		return w.store().Nodes.Put(v, nodeKey, n)
+	})
+	w.work()
+	_, text := w.get(w.url())
+	if _, from := bundle(t, text); from.ConfigVersion != strconv.FormatInt(held, 10) {
+		t.Errorf("the bundle is of %s, offered is %d", from.ConfigVersion, held)
+	}
+}

@@ -1,0 +1,55 @@
+package credential
+
+import (
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// RemoveNode deletes a node within a change, with all that is its own: what a machine could have
+// joined with is revoked, also while one joins with it, and a tombstone is written, by key of the
+// node and uid. wipe tells that the node's machine is to be given back. A node that is not there
+// has been removed. It writes nine rows at most.
+func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time) error {
+	row, err := s.Store.Nodes.In(v, key)
+	if err != nil || !row.Exists() {
+		return err
+	}
+	n := row.Value
+	if err := s.Revoke(v, n.Credential, true); err != nil {
+		return err
+	}
+	if err := s.freeSubnet(v, key, n); err != nil {
+		return err
+	}
+	s.Store.Nodes.Delete(v, key)
+	s.Store.Status.Delete(v, key)
+	s.Store.History.Delete(v, key)
+	s.DropSecret(v, key)
+	return s.Store.Tombstones.Set(v, key+"/"+n.UID, flexnode.Tombstone{
+		ID: n.ID, UID: n.UID, Revision: max(n.Revision, n.Floor), Identity: n.Identity,
+		Former: n.Former, Deleted: at.UTC(), Wipe: wipe,
+	})
+}
+
+// freeSubnet gives a node's pod subnet back, if it is still this node's.
+func (s *Service) freeSubnet(v *store.View, key string, n flexnode.Node) error {
+	if n.Chosen.PodCIDR == "" {
+		return nil
+	}
+	cluster, err := s.Store.Clusters.In(v, flexnode.ClusterOf(key))
+	if err != nil {
+		return err
+	}
+	slot := flexnode.SlotOf(flexnode.ClusterOf(key), cluster.Value.Properties.PodCIDR,
+		n.Chosen.PodCIDR)
+	if slot == "" {
+		return nil
+	}
+	owner, err := s.Store.PodCIDRs.In(v, slot)
+	if err == nil && owner.Value == key {
+		s.Store.PodCIDRs.Delete(v, slot)
+	}
+	return err
+}

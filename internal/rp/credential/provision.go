@@ -1,0 +1,226 @@
+package credential
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// provision makes the Secret of a pending credential, and then, with one change, its bundle and
+// the credential Live.
+func (w worker) provision(ctx context.Context, x subject) error {
+	c := x.row.Value
+	if c.TokenID != "" {
+		taken, err := w.ensure(ctx, x)
+		if err != nil {
+			return errors.Join(err, w.problem(ctx, x.key, err.Error()), w.abandon(ctx, x))
+		}
+		if taken {
+			return w.redraw(ctx, x)
+		}
+		w.did("Secret made")
+	}
+	err := w.enable(ctx, x)
+	if errors.Is(err, errMoved) || errors.Is(err, store.ErrFenced) {
+		if failed := w.abandon(ctx, x); failed != nil {
+			return errors.Join(err, failed)
+		}
+	}
+	if err == nil {
+		w.Audit.Info("credential issued", "credential", x.key, "node", c.Node,
+			"token", c.TokenID != "", "expires", c.Expires)
+	}
+	return err
+}
+
+func (w worker) ensure(ctx context.Context, x subject) (taken bool, err error) {
+	if w.tokens == nil {
+		return false, errNoCluster
+	}
+	token, err := w.token(x.key, x.row.Value)
+	if err != nil {
+		return false, err
+	}
+	return w.tokens.Ensure(ctx, x.row.Value, x.key, token)
+}
+
+// errNoCluster is a cluster that there is no connection to.
+var errNoCluster = errors.New("cannot reach the cluster: there is no connection to it")
+
+// redraw gives a credential another token: somebody else's Secret has the id that was drawn.
+func (w worker) redraw(ctx context.Context, x subject) error {
+	was := x.row.Value.TokenID
+	err := w.update(ctx, "token drawn again", x.key, func(v *store.View, x subject) error {
+		c := x.row.Value
+		if !x.row.Exists() || c.State != store.Pending || c.TokenID != was {
+			return nil
+		}
+		if err := w.drawToken(v, x.key, &c); err != nil {
+			return err
+		}
+		w.Store.Tokens.Delete(v, c.Cluster+"/"+was)
+		return w.Store.Credentials.Put(v, x.key, c)
+	})
+	if err != nil {
+		return err
+	}
+	return errMoved
+}
+
+// enable writes the bundle and that the credential is Live.
+func (w worker) enable(ctx context.Context, made subject) error {
+	return w.update(ctx, "credential live", made.key, func(v *store.View, x subject) error {
+		c := x.row.Value
+		if !x.row.Exists() || !x.wanted || c.State != store.Pending ||
+			c.TokenID != made.row.Value.TokenID || x.node.Value.Assigned == 0 {
+			return errMoved
+		}
+		if err := w.deliver(v, x.key, &c, x.node.Value); err != nil {
+			return err
+		}
+		c.State, c.Since, c.Problem = store.Live, w.now(), ""
+		if err := w.Store.Credentials.Put(v, x.key, c); err != nil {
+			return err
+		}
+		n := x.node.Value
+		if n.State != api.Creating && n.State != api.Updating {
+			return nil
+		}
+		n.State, n.Reason = "", ""
+		return w.Store.Nodes.Put(v, x.node.Key, n)
+	})
+}
+
+// abandon removes what was made for a credential that others have ended meanwhile: they cannot have
+// seen it. The Secret of one that a machine is joining with stays.
+func (w worker) abandon(ctx context.Context, made subject) error {
+	x, err := w.get(ctx, made.key)
+	if err != nil {
+		return err
+	}
+	if state := x.row.Value.State; state != store.Pending && state != store.Live {
+		err = w.Delivery.Remove(ctx, made.key)
+	}
+	if x.row.Exists() && x.row.Value.TokenID == made.row.Value.TokenID {
+		return err
+	}
+	if made.row.Value.TokenID != "" && w.tokens != nil {
+		err = errors.Join(err, w.tokens.Remove(ctx, made.row.Value, made.key))
+	}
+	return err
+}
+
+// rerender has a live credential hand out the configuration that its node is offered now.
+func (w worker) rerender(ctx context.Context, x subject) error {
+	if x.row.Value.Config == x.node.Value.Assigned {
+		return nil
+	}
+	put := false
+	err := w.update(ctx, "bundle rendered again", x.key, func(v *store.View, x subject) error {
+		c := x.row.Value
+		if !x.row.Exists() || !x.wanted || c.State != store.Live {
+			if put {
+				return errMoved
+			}
+			return nil
+		}
+		was := c.Config
+		put = true
+		if err := w.deliver(v, x.key, &c, x.node.Value); err != nil || c.Config == was {
+			return err
+		}
+		return w.Store.Credentials.Put(v, x.key, c)
+	})
+	if errors.Is(err, errMoved) || errors.Is(err, store.ErrFenced) {
+		return errors.Join(err, w.abandon(ctx, x))
+	}
+	return err
+}
+
+// deliver puts the configuration of a node behind the URL of its credential.
+func (s *Service) deliver(
+	v *store.View, key string, c *store.Credential, n flexnode.Node,
+) error {
+	r, secret, err := s.revision(v, c.Node, n)
+	if err != nil || c.State == store.Live && r.Version == c.Config {
+		return err
+	}
+	token, err := s.token(key, *c)
+	if err != nil {
+		return err
+	}
+	config, err := s.render(v, r, flexnode.Grants{ClientSecret: secret, Token: token})
+	if err != nil {
+		return err
+	}
+	epoch, err := s.epoch(v)
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(api.Bundle{Config: config, Resource: api.BundleResource{
+		ID: n.ID, UID: n.UID, ConfigVersion: strconv.FormatInt(r.Version, 10), Epoch: epoch,
+	}}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("internal error: cannot encode a configuration: %w", err)
+	}
+	c.Config = r.Version
+	return s.Delivery.Put(v, key, text, r.Version, c.Expires)
+}
+
+// revision is what a machine that joins now is to run, with its client secret: what is offered to
+// the node's agent, or, when the secret of that is not kept any more, what its owner wants.
+func (s *Service) revision(
+	v *store.View, nodeKey string, n flexnode.Node,
+) (flexnode.Revision, string, error) {
+	history, err := s.Store.History.In(v, nodeKey)
+	if err != nil {
+		return flexnode.Revision{}, "", err
+	}
+	r, found := history.Value.Find(n.Assigned)
+	if found && r.SecretVersion == 0 {
+		return r, "", nil
+	}
+	secret, version, err := s.SecretIn(v, nodeKey)
+	if err != nil {
+		return r, "", err
+	}
+	if !found || r.SecretVersion != version {
+		r, found = history.Value.Find(n.Revision)
+	}
+	if !found || r.SecretVersion != 0 && r.SecretVersion != version {
+		return r, "", fmt.Errorf("internal error: revision %d of %s, or its secret, is not kept",
+			n.Assigned, nodeKey)
+	}
+	if r.SecretVersion == 0 {
+		secret = ""
+	}
+	return r, secret, nil
+}
+
+// render is the configuration of a revision with secrets.
+func (s *Service) render(
+	v *store.View, r flexnode.Revision, g flexnode.Grants,
+) (map[string]any, error) {
+	var layers [2][]byte
+	for i, id := range []string{r.Defaults, r.Facts} {
+		if id == "" {
+			continue
+		}
+		layer, err := s.Store.Layers.In(v, id)
+		if err != nil {
+			return nil, err
+		}
+		if !layer.Exists() {
+			return nil, fmt.Errorf("internal error: layer %s of revision %d is not kept", id,
+				r.Version)
+		}
+		layers[i] = layer.Value
+	}
+	return flexnode.Config(r, layers[0], layers[1], g)
+}

@@ -1,0 +1,185 @@
+package credential
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// forsaken is how long a cluster whose registration is being deleted is tried: then its tokens are
+// left to expire in it.
+const forsaken = 2 * time.Minute
+
+// remove takes away what there is of a revoked credential, and then its rows.
+func (w worker) remove(ctx context.Context, x subject) error {
+	if err := w.Delivery.Remove(ctx, x.key); err != nil {
+		return err
+	}
+	w.did("bundle gone")
+	if x.row.Value.TokenID != "" {
+		if err := w.removeToken(ctx, x); err != nil {
+			return err
+		}
+		w.did("Secret gone")
+	}
+	removed := false
+	err := w.update(ctx, "credential gone", x.key, func(v *store.View, x subject) error {
+		removed = false
+		if !x.row.Exists() {
+			return nil
+		}
+		if x.row.Value.State != store.Revoking {
+			return errMoved
+		}
+		removed = true
+		return w.forget(v, x)
+	})
+	if err == nil && removed {
+		w.Audit.Info("credential revoked", "credential", x.key, "node", x.row.Value.Node,
+			"used", x.row.Value.KeyHash != "" || x.row.Value.Issued != nil)
+	}
+	return err
+}
+
+// removeToken deletes the Secret of a credential. That of a cluster that is being deleted and does
+// not answer is left to expire.
+func (w worker) removeToken(ctx context.Context, x subject) error {
+	err := errNoCluster
+	if w.tokens != nil {
+		err = w.tokens.Remove(ctx, x.row.Value, x.key)
+	}
+	if err == nil {
+		return nil
+	}
+	cluster, failed := w.Store.Clusters.Get(ctx, x.row.Value.Cluster)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	c := cluster.Value
+	if cluster.Exists() &&
+		(!c.Deleting() || w.now().Before(c.Deletion.Since.Add(forsaken))) {
+		return err
+	}
+	w.abandoned(x, err)
+	return nil
+}
+
+// abandoned tells of a token that is left in a cluster.
+func (s *Service) abandoned(x subject, err error) {
+	s.Audit.Warn("bootstrap token left in a cluster that does not answer", "credential", x.key,
+		"node", x.row.Value.Node, "tokenId", x.row.Value.TokenID,
+		"expires", x.row.Value.Expires, "error", fmt.Sprint(err))
+}
+
+// forget deletes the rows of a credential, and its node's reference to it.
+func (s *Service) forget(v *store.View, x subject) error {
+	c := x.row.Value
+	if c.TokenID != "" {
+		key := c.Cluster + "/" + c.TokenID
+		owner, err := s.Store.Tokens.In(v, key)
+		if err != nil {
+			return err
+		}
+		if owner.Value == x.key {
+			s.Store.Tokens.Delete(v, key)
+		}
+	}
+	s.Store.Bundles.Delete(v, x.key)
+	s.Store.Credentials.Delete(v, x.key)
+	if !x.node.Exists() || x.node.Value.Credential != x.key {
+		return nil
+	}
+	n := x.node.Value
+	n.Credential = ""
+	if n.State == api.Creating || n.State == api.Updating {
+		n.State, n.Reason = ended(n), "its credential was revoked before it could be made"
+	}
+	return s.Store.Nodes.Put(v, x.node.Key, n)
+}
+
+// endNode ends the wait of a node for a credential that will not be made any more, and its
+// reference to it.
+func (s *Service) endNode(v *store.View, x subject) error {
+	n := x.node.Value
+	if !x.wanted || n.State != api.Creating && n.State != api.Updating {
+		return nil
+	}
+	n.State, n.Credential = ended(n), ""
+	n.Reason = "a credential could not be made before it expired; POST regenerateToken makes " +
+		"another"
+	if x.row.Value.Problem != "" {
+		n.Reason += ": " + x.row.Value.Problem
+	}
+	return s.Store.Nodes.Put(v, x.node.Key, n)
+}
+
+// ended is the state of a node whose wait for a credential has ended without one. One that has a
+// configuration is as it is wanted, and perhaps runs.
+func ended(n flexnode.Node) string {
+	if n.Revision != 0 {
+		return ""
+	}
+	return api.Failed
+}
+
+// Stands tells whether a credential with that token is there. Secrets in a cluster of which that is
+// not so are to be deleted.
+func (s *Service) Stands(ctx context.Context, key, tokenID string) (bool, error) {
+	row, err := s.Store.Credentials.Get(ctx, key)
+	return row.Exists() && row.Value.TokenID == tokenID, err
+}
+
+// Sweep removes, without a cluster, the credentials of clusters that are not registered any more,
+// and what waits for machines without a credential. Any replica may call it, now and then.
+func (s *Service) Sweep(ctx context.Context) error {
+	rows, _, err := s.Store.Credentials.List(ctx, "")
+	if err != nil {
+		return err
+	}
+	gone := map[string]bool{}
+	var errs []error
+	for _, row := range rows {
+		cluster := row.Value.Cluster
+		if _, known := gone[cluster]; !known {
+			there, err := s.Store.Clusters.Get(ctx, cluster)
+			if err != nil {
+				return err
+			}
+			gone[cluster] = !there.Exists()
+		}
+		if gone[cluster] {
+			errs = append(errs, s.removeGone(ctx, row.Key))
+		}
+	}
+	return errors.Join(append(errs, s.Delivery.Sweep(ctx))...)
+}
+
+// removeGone removes a credential of a cluster that is not registered.
+func (s *Service) removeGone(ctx context.Context, key string) error {
+	if err := s.Delivery.Remove(ctx, key); err != nil {
+		return err
+	}
+	var removed subject
+	_, err := s.Store.Update(ctx, "credential gone", nil, func(v *store.View) error {
+		removed = subject{}
+		x, err := s.in(v, key)
+		if err != nil || !x.row.Exists() {
+			return err
+		}
+		cluster, err := s.Store.Clusters.In(v, x.row.Value.Cluster)
+		if err != nil || cluster.Exists() {
+			return err
+		}
+		removed = x
+		return s.forget(v, x)
+	})
+	if err == nil && removed.row.Value.TokenID != "" {
+		s.abandoned(removed, errNoCluster)
+	}
+	return err
+}

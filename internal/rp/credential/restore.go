@@ -1,0 +1,52 @@
+package credential
+
+import (
+	"context"
+	"errors"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// AfterRestore revokes the credentials that a restored backup says to be usable: they may have been
+// used since it was made. Those are the ones of an earlier epoch than the store's, so it may be
+// called at each start, by each replica, and be cut short.
+func (s *Service) AfterRestore(ctx context.Context) error {
+	meta, err := s.Store.Meta.Get(ctx, epochRow)
+	if err != nil {
+		return err
+	}
+	epoch, err := epochOf(meta)
+	if err != nil || epoch == 1 {
+		return err
+	}
+	rows, _, err := s.Store.Credentials.List(ctx, "")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, row := range rows {
+		if uncertain(row.Value, epoch) {
+			errs = append(errs, s.revokeUncertain(ctx, row.Key, epoch))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// uncertain tells whether a credential may have been used without the store knowing it.
+func uncertain(c store.Credential, epoch int64) bool {
+	return max(c.Epoch, 1) < epoch && (c.State == store.Pending || c.State == store.Live)
+}
+
+func (s *Service) revokeUncertain(ctx context.Context, key string, epoch int64) error {
+	_, err := s.Store.Update(ctx, "credential revoked", nil, func(v *store.View) error {
+		x, err := s.in(v, key)
+		if err != nil || !x.row.Exists() || !uncertain(x.row.Value, epoch) {
+			return err
+		}
+		return s.move(v, key, x.row.Value, store.Revoking)
+	})
+	if err == nil {
+		s.Audit.Warn("credential of before the restore revoked", "credential", key, "epoch", epoch)
+	}
+	return err
+}

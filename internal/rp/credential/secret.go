@@ -1,0 +1,65 @@
+package credential
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// KeepSecret stores the client secret of a node within a change, as a version of it.
+func (s *Service) KeepSecret(v *store.View, nodeKey, secret string, version int64) error {
+	box, err := s.Keys.Seal(secretSeal+nodeKey, []byte(secret))
+	if err != nil {
+		return err
+	}
+	return s.Store.Secrets.Set(v, nodeKey, store.Sealed{Box: box, Version: version})
+}
+
+// DropSecret deletes the client secret of a node within a change.
+func (s *Service) DropSecret(v *store.View, nodeKey string) { s.Store.Secrets.Delete(v, nodeKey) }
+
+// SecretIn reads the client secret of a node within a view, with its version; 0 is none. Of one
+// that cannot be opened the version is returned with the error.
+func (s *Service) SecretIn(v *store.View, nodeKey string) (string, int64, error) {
+	row, err := s.Store.Secrets.In(v, nodeKey)
+	if err != nil {
+		return "", 0, err
+	}
+	return s.open(row)
+}
+
+// SecretFor reads the client secret of a node by itself, as SecretIn does.
+func (s *Service) SecretFor(ctx context.Context, nodeKey string) (string, int64, error) {
+	row, err := s.Store.Secrets.Get(ctx, nodeKey)
+	if err != nil {
+		return "", 0, err
+	}
+	return s.open(row)
+}
+
+func (s *Service) open(row store.Row[store.Sealed]) (string, int64, error) {
+	if !row.Exists() {
+		return "", 0, nil
+	}
+	version := max(row.Value.Version, 1) // the release before counted none
+	text, err := s.Keys.Open(secretSeal+row.Key, row.Value.Box)
+	if err != nil {
+		return "", version, fmt.Errorf("cannot read the client secret of %s: %w", row.Key, err)
+	}
+	return string(text), version, nil
+}
+
+// Compare tells what is known of the client secret of a node, beside one that its owner gives; ""
+// when he gives none. A stored one that cannot be opened is none to who gives another, so that a
+// key that was lost can be got over.
+func (s *Service) Compare(v *store.View, nodeKey, given string) (flexnode.Secret, error) {
+	text, version, err := s.SecretIn(v, nodeKey)
+	if err != nil && version != 0 && given != "" {
+		return flexnode.Secret{Version: version}, nil
+	}
+	return flexnode.Secret{
+		Version: version, Known: version != 0, Same: version != 0 && given == text,
+	}, err
+}

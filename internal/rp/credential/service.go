@@ -1,0 +1,117 @@
+// Package credential is what a machine joins with: a URL that hands out its configuration once, and
+// a bootstrap token in it. It holds the state machine of a credential, the delivery of
+// configurations and the client secrets of nodes. Handlers plan with Issue and Revoke; everything
+// that touches a cluster is done by Step, which the reconciler of the cluster calls.
+package credential
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// Service issues credentials, follows them to their end, and keeps the secrets of nodes.
+type Service struct {
+	Store *store.Store
+	// Keys are what tokens, configurations and client secrets are sealed with.
+	Keys     seal.Ring
+	Delivery Delivery
+	Now      func() time.Time
+	Audit    *slog.Logger
+	Log      *slog.Logger
+}
+
+const (
+	// Lifetime is how long a credential can be used (document 004).
+	Lifetime = 24 * time.Hour
+	// Grace is how long a token stays after its certificate is there: kubelet still watches its
+	// request with it.
+	Grace = 30 * time.Second
+	// Joining is how long a machine may take from its request to its certificate.
+	Joining = 10 * time.Minute
+)
+
+// now is the time, as precise as URLs and Secrets say it.
+func (s *Service) now() time.Time { return s.Now().UTC().Truncate(time.Second) }
+
+// did tells of an effect outside the store; tests stop the provider there.
+func (s *Service) did(what string) {
+	if s.Store.Did != nil {
+		s.Store.Did(what)
+	}
+}
+
+// subject is a credential with its node, as they were read together.
+type subject struct {
+	key    string
+	row    store.Row[store.Credential]
+	node   store.Row[flexnode.Node]
+	wanted bool // its node still refers to it
+}
+
+// in reads a credential and its node within a view.
+func (s *Service) in(v *store.View, key string) (subject, error) {
+	x := subject{key: key}
+	var err error
+	if x.row, err = s.Store.Credentials.In(v, key); err != nil || !x.row.Exists() {
+		return x, err
+	}
+	if x.node, err = s.Store.Nodes.In(v, x.row.Value.Node); err != nil {
+		return x, err
+	}
+	n, uid := x.node.Value, x.row.Value.UID
+	x.wanted = x.node.Exists() && n.Credential == key && n.State != api.Deleting &&
+		(uid == "" || uid == n.UID)
+	return x, nil
+}
+
+// get reads a credential and its node by themselves.
+func (s *Service) get(ctx context.Context, key string) (x subject, err error) {
+	_, err = s.Store.Update(ctx, "", []string{s.Store.Credentials.Key(key)},
+		func(v *store.View) error {
+			var err error
+			x, err = s.in(v, key)
+			return err
+		})
+	return x, err
+}
+
+// epochRow is the row of Meta that counts how often the store was restored from a backup.
+const epochRow = "epoch"
+
+// epoch is how often the store was restored, from 1.
+func (s *Service) epoch(v *store.View) (int64, error) {
+	row, err := s.Store.Meta.In(v, epochRow)
+	if err != nil {
+		return 0, err
+	}
+	return epochOf(row)
+}
+
+func epochOf(row store.Row[json.RawMessage]) (int64, error) {
+	epoch := int64(1)
+	if row.Exists() {
+		if err := json.Unmarshal(row.Value, &epoch); err != nil {
+			return 0, fmt.Errorf("cannot read the epoch of the store: %w", err)
+		}
+	}
+	return max(epoch, 1), nil
+}
+
+// fenced has a change depend on who may make it; the zero Condition is no fence.
+func fenced(v *store.View, fence store.Condition) {
+	if fence.Key != "" {
+		v.Fence(fence)
+	}
+}
+
+// errMoved is a credential that is not any more as it was when something was done for it.
+var errMoved = errors.New("the credential has changed meanwhile")

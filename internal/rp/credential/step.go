@@ -1,0 +1,159 @@
+package credential
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// Tokens makes and deletes the Secrets of bootstrap tokens in a cluster. Both may be done twice.
+type Tokens interface {
+	// Ensure makes the Secret of a credential, if it is not there. taken tells that a Secret that
+	// is not this credential's has the id of the token.
+	Ensure(ctx context.Context, c store.Credential, key, token string) (taken bool, err error)
+	// Remove deletes the Secret of a credential; one that is not this credential's is left alone.
+	Remove(ctx context.Context, c store.Credential, key string) error
+}
+
+const (
+	// steps is how often a credential that others change is read again.
+	steps = 20
+	// waiting is when to ask again for a credential whose node cannot be rendered yet. A change of
+	// the node's row is a reason to ask at once.
+	waiting = 30 * time.Second
+)
+
+// Step does what a credential needs next, and returns when to call it again if nothing changes; the
+// zero time is never. It is also to be called when the row of the credential or of its node has
+// changed, and again, after a while, when it has failed. It may be killed anywhere, and called by
+// several at once: what it does in the cluster can be done twice, and what it writes depends on
+// what it has read, and on fence. tokens may be nil while there is no connection to the cluster.
+func (s *Service) Step(
+	ctx context.Context, key string, tokens Tokens, fence store.Condition,
+) (time.Time, error) {
+	w := worker{s, tokens, fence}
+	for range steps {
+		x, err := s.get(ctx, key)
+		if err != nil || !x.row.Exists() {
+			return time.Time{}, err
+		}
+		next, err := w.step(ctx, x)
+		if !errors.Is(err, errMoved) {
+			return next, err
+		}
+	}
+	return time.Time{}, fmt.Errorf("cannot advance the credential of %s: others keep changing it",
+		key)
+}
+
+// worker is who works on the credentials of a cluster.
+type worker struct {
+	*Service
+	tokens Tokens
+	fence  store.Condition
+}
+
+func (w worker) step(ctx context.Context, x subject) (time.Time, error) {
+	state, next := Due(x.row.Value, x.wanted, w.now())
+	if state != x.row.Value.State {
+		return time.Time{}, w.expire(ctx, x.key)
+	}
+	switch state {
+	case store.Pending:
+		if x.node.Value.Assigned == 0 {
+			err := w.problem(ctx, x.key,
+				"its node has no configuration yet: "+reasonOf(x.node.Value))
+			return earliest(next, w.now().Add(waiting)), err
+		}
+		return next, w.provision(ctx, x)
+	case store.Live:
+		return next, w.rerender(ctx, x)
+	case store.Consumed:
+		return next, w.Delivery.Remove(ctx, x.key)
+	default:
+		return time.Time{}, w.remove(ctx, x)
+	}
+}
+
+// reasonOf is why a node was not rendered.
+func reasonOf(n flexnode.Node) string {
+	if n.Reason != "" {
+		return n.Reason
+	}
+	return "its cluster has not been reached"
+}
+
+// update is a change that depends on w being the one who works on the cluster.
+func (w worker) update(
+	ctx context.Context, what, key string, decide func(*store.View, subject) error,
+) error {
+	ahead := []string{w.Store.Credentials.Key(key)}
+	_, err := w.Store.Update(ctx, what, ahead, func(v *store.View) error {
+		fenced(v, w.fence)
+		x, err := w.in(v, key)
+		if err != nil {
+			return err
+		}
+		return decide(v, x)
+	})
+	return err
+}
+
+// expire writes that a credential is to be revoked, because of the time or because nobody wants it.
+func (w worker) expire(ctx context.Context, key string) error {
+	err := w.update(ctx, "credential revoked", key, func(v *store.View, x subject) error {
+		if !x.row.Exists() {
+			return nil
+		}
+		c := x.row.Value
+		state, _ := Due(c, x.wanted, w.now())
+		if state == c.State {
+			return nil
+		}
+		if c.State == store.Pending {
+			if err := w.endNode(v, x); err != nil {
+				return err
+			}
+		}
+		return w.move(v, key, c, state)
+	})
+	if err != nil {
+		return err
+	}
+	return errMoved
+}
+
+// problem notes why a credential is not Live, unless that is known. Numbers do not count, because
+// the messages of connections have ports.
+func (w worker) problem(ctx context.Context, key, problem string) error {
+	if len(problem) > maxProblem {
+		problem = strings.ToValidUTF8(problem[:maxProblem], "")
+	}
+	return w.update(ctx, "problem noted", key, func(v *store.View, x subject) error {
+		c := x.row.Value
+		known := withoutDigits(c.Problem) == withoutDigits(problem)
+		if !x.row.Exists() || c.State != store.Pending || known {
+			return nil
+		}
+		c.Problem = problem
+		return w.Store.Credentials.Put(v, key, c)
+	})
+}
+
+// maxProblem is how long the description of a problem may be.
+const maxProblem = 500
+
+func withoutDigits(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, text)
+}

@@ -1,0 +1,167 @@
+package credential
+
+import (
+	"context"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// ByToken finds the credential of a cluster that a bootstrap token belongs to.
+func (s *Service) ByToken(
+	ctx context.Context, cluster, tokenID string,
+) (store.Row[store.Credential], error) {
+	owner, err := s.Store.Tokens.Get(ctx, cluster+"/"+tokenID)
+	if err != nil || !owner.Exists() {
+		return store.Row[store.Credential]{}, err
+	}
+	row, err := s.Store.Credentials.Get(ctx, owner.Value)
+	if row.Value.TokenID != tokenID {
+		return store.Row[store.Credential]{}, err
+	}
+	return row, err
+}
+
+// urlConsumed is what the audit log says of a credential without a token.
+const urlConsumed = "configuration URL consumed"
+
+// Consume writes that a machine has asked for a certificate with the token of a credential, or with
+// the identity of its node: before the request is approved, or when somebody else has approved it,
+// whatever it was for. The URL is dead with it, that of a blob as soon as the blob is deleted. A
+// second request changes nothing; Decide tells whose it is.
+func (s *Service) Consume(
+	ctx context.Context, key string, a Application, fence store.Condition,
+) error {
+	consumed, was := false, store.Credential{}
+	err := worker{s, nil, fence}.update(ctx, "credential consumed", key,
+		func(v *store.View, x subject) error {
+			c := x.row.Value
+			consumed, was = false, c
+			switch {
+			case !x.row.Exists():
+				return nil
+			case c.State == store.Live:
+				consumed = true
+				c.KeyHash, c.CSR = a.KeyHash, a.Name
+				return s.move(v, key, c, store.Consumed)
+			case c.State == store.Pending: // it was used before it was handed out
+				return s.move(v, key, c, store.Revoking)
+			}
+			return nil
+		})
+	if err != nil || !consumed {
+		return err
+	}
+	what := "bootstrap token consumed"
+	if was.TokenID == "" {
+		what = urlConsumed
+	}
+	s.Audit.Info(what, "credential", key, "node", was.Node, "csr", a.Name)
+	s.removeSoon(ctx, key)
+	return nil
+}
+
+// removeSoon removes a configuration that was used at once; if it cannot, Step goes on with it.
+func (s *Service) removeSoon(ctx context.Context, key string) {
+	if err := s.Delivery.Remove(ctx, key); err != nil {
+		s.Log.Warn("a configuration that was used is not removed yet", "credential", key, "error",
+			err)
+	}
+}
+
+// Denied notes why a certificate request with the token of a credential was denied; key is "" when
+// the token is unknown.
+func (s *Service) Denied(
+	ctx context.Context, key string, a Application, why string, fence store.Condition,
+) error {
+	s.Audit.Warn("certificate request denied", "credential", key, "csr", a.Name, "node", a.Node,
+		"why", why)
+	if key == "" {
+		return nil
+	}
+	return worker{s, nil, fence}.update(ctx, "denial noted", key,
+		func(v *store.View, x subject) error {
+			c := x.row.Value
+			if !x.row.Exists() || c.Denied == why {
+				return nil
+			}
+			c.Denied = why
+			return s.Store.Credentials.Put(v, key, c)
+		})
+}
+
+// Issued writes that the machine that has consumed a credential has its certificate; after Grace
+// its token goes.
+func (s *Service) Issued(ctx context.Context, key, csr string, fence store.Condition) error {
+	return worker{s, nil, fence}.update(ctx, "certificate issued", key,
+		func(v *store.View, x subject) error {
+			c := x.row.Value
+			if !x.row.Exists() || c.State != store.Consumed || c.Issued != nil || c.CSR != csr {
+				return nil
+			}
+			now := s.now()
+			c.Issued = &now
+			return s.Store.Credentials.Put(v, key, c)
+		})
+}
+
+// Seen is to be called when a node's present identity has polled or reported. The first time it
+// consumes a credential without a token: its URL hands out the client secret, and a machine has it.
+// It forgets the identity that the node had before. n may be a moment old; mostly nothing is read.
+func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) error {
+	if n.Former == "" && (n.Credential == "" || needsToken(n)) {
+		return nil
+	}
+	consumed := ""
+	ahead := []string{s.Store.Nodes.Key(nodeKey)}
+	_, err := s.Store.Update(ctx, "node seen", ahead, func(v *store.View) error {
+		consumed = ""
+		row, err := s.Store.Nodes.In(v, nodeKey)
+		if err != nil || !row.Exists() || row.Value.UID != n.UID ||
+			row.Value.Identity != n.Identity || row.Value.State == api.Deleting {
+			return err
+		}
+		now := row.Value
+		if now.Former != "" {
+			now.Former = ""
+			if err := s.Store.Nodes.Put(v, nodeKey, now); err != nil {
+				return err
+			}
+		}
+		consumed, err = s.consumeSeen(v, now)
+		return err
+	})
+	if err != nil || consumed == "" {
+		return err
+	}
+	s.Audit.Info(urlConsumed, "credential", consumed, "node", nodeKey)
+	s.removeSoon(ctx, consumed)
+	return nil
+}
+
+// MayBeFetched tells whether a machine may have the configuration of a credential. How often a blob
+// is read nobody tells.
+func (s *Service) MayBeFetched(c store.Credential) bool {
+	_, counted := s.Delivery.(*Handout)
+	return !counted || c.Delivered > 0
+}
+
+// consumeSeen consumes the credential without a token of a node that was seen, and returns its key.
+// One that nobody has fetched yet is for a machine that is still to come, as far as that is known.
+func (s *Service) consumeSeen(v *store.View, n flexnode.Node) (string, error) {
+	if n.Credential == "" || needsToken(n) {
+		return "", nil
+	}
+	row, err := s.Store.Credentials.In(v, n.Credential)
+	if err != nil {
+		return "", err
+	}
+	c := row.Value
+	if !row.Exists() || c.State != store.Live || c.TokenID != "" || !s.MayBeFetched(c) {
+		return "", nil
+	}
+	now := s.now()
+	c.Issued = &now
+	return n.Credential, s.move(v, n.Credential, c, store.Consumed)
+}

@@ -1,0 +1,289 @@
+package credential
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// A request that somebody else has approved consumes the token all the same, whatever it is for:
+// else it would work for everybody who has it, for a day.
+func TestForeignApprovalConsumes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	must(0, created(w))
+	url, key := w.url(), w.node().Credential
+	id := w.credential(key).TokenID
+	foreign := Application{TokenID: id, Node: "edge-77", KeyHash: "x", Name: "csr-x"}
+	must(0, w.service.Consume(ctx, key, foreign, store.Condition{}))
+	if status, _ := w.get(url); status != 403 {
+		t.Errorf("the URL: %d", status)
+	}
+	if w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "y", Name: "csr-y"}) {
+		t.Error("another machine was approved")
+	}
+	must(0, w.service.Issued(ctx, key, "csr-y", store.Condition{}))
+	if w.credential(key).Issued != nil {
+		t.Error("the certificate of another request counts")
+	}
+	must(0, w.service.Issued(ctx, key, "csr-x", store.Condition{}))
+	w.clock.pass(Grace)
+	w.work()
+	w.consistent([]string{url})
+}
+
+// A token that is used before it is handed out was not handed out by us.
+func TestUsedBeforeHandedOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, w.put(t.Context(), withToken, true, true))
+	key := w.node().Credential
+	a := Application{TokenID: w.credential(key).TokenID, Node: "edge-1"}
+	must(0, w.service.Consume(t.Context(), key, a, store.Condition{}))
+	if c := w.credential(key); c.State != store.Revoking {
+		t.Errorf("it is %s", c.State)
+	}
+	w.work()
+	if len(w.cluster.list()) != 0 || w.node().State != "" || w.node().Reason == "" {
+		t.Errorf("%v, %+v", w.cluster.list(), w.node())
+	}
+}
+
+// A credential without a token is consumed by the first poll of its identity after its
+// configuration was fetched: the URL hands out the client secret.
+func TestTheFirstPollConsumesAURLWithoutAToken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	must(0, w.put(ctx, withPrincipal, true, true))
+	w.work()
+	if len(w.cluster.list()) != 0 {
+		t.Errorf("a Secret for a node without a token: %v", w.cluster.list())
+	}
+	url, key := w.url(), w.node().Credential
+	must(0, w.service.Seen(ctx, nodeKey, w.node()))
+	if c := w.credential(key); c.State != store.Live {
+		t.Fatalf("a poll before the configuration was fetched: %s", c.State)
+	}
+	_, text := w.get(url)
+	c, _ := bundle(t, text)
+	if c.Azure.ServicePrincipal.ClientSecret.Reveal() != "hush-hush" ||
+		c.Azure.BootstrapToken != nil && c.Azure.BootstrapToken.Token.Reveal() != "" {
+		t.Errorf("the bundle: %s", text)
+	}
+	stranger := w.node()
+	stranger.UID = "another"
+	must(0, w.service.Seen(ctx, nodeKey, stranger))
+	stranger = w.node()
+	stranger.Identity = "app:t/other"
+	must(0, w.service.Seen(ctx, nodeKey, stranger))
+	if c := w.credential(key); c.State != store.Live {
+		t.Errorf("another node's poll: %s", c.State)
+	}
+	must(0, w.service.Seen(ctx, nodeKey, w.node()))
+	if status, _ := w.get(url); status != 403 || w.credential(key).State != store.Consumed {
+		t.Errorf("after the poll: %d, %s", status, w.credential(key).State)
+	}
+	w.clock.pass(Grace)
+	w.work()
+	w.consistent([]string{url})
+	if !strings.Contains(w.audit.String(), "configuration URL consumed") {
+		t.Error("it is not in the audit log")
+	}
+	n := w.node()
+	reads := w.memory.Reads()
+	must(0, w.service.Seen(ctx, nodeKey, n))
+	if w.memory.Reads() != reads {
+		t.Error("a poll of a node without a credential reads the store")
+	}
+}
+
+// A poll of a node that joins with a token consumes nothing; its token does.
+func TestAPollDoesNotConsumeAToken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, created(w))
+	w.get(w.url())
+	n := w.node()
+	reads := w.memory.Reads()
+	must(0, w.service.Seen(t.Context(), nodeKey, n))
+	if got := w.memory.Reads(); got != reads {
+		t.Errorf("%d reads", got-reads)
+	}
+	if c := w.credential(n.Credential); c.State != store.Live {
+		t.Errorf("it is %s", c.State)
+	}
+}
+
+// The identity that a node had before may act as it until the present one was seen.
+func TestFormerIdentityIsForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, w.put(t.Context(), withPrincipal, false, true))
+	w.change(func(v *store.View) error {
+		n := must(w.store().Nodes.In(v, nodeKey)).Value
+		n.Former = "app:t/before"
+		return w.store().Nodes.Put(v, nodeKey, n)
+	})
+	must(0, w.service.Seen(t.Context(), nodeKey, w.node()))
+	if got := w.node().Former; got != "" {
+		t.Errorf("the node still has %q", got)
+	}
+}
+
+// Await costs the store nothing while it waits, and ends as soon as the credential is there.
+func TestAwait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		must(0, w.put(t.Context(), withToken, true, true))
+		key := w.node().Credential
+		got := make(chan store.Row[store.Credential])
+		begin := time.Now()
+		go func() { got <- must(w.service.Await(t.Context(), key)) }()
+		synctest.Wait()
+		reads := w.memory.Reads()
+		time.Sleep(6 * time.Hour)
+		w.memory.Break() // the connection to the store
+		time.Sleep(time.Minute)
+		if again := w.memory.Reads() - reads; again > 2 {
+			t.Errorf("%d reads while it waits", again)
+		}
+		w.work()
+		if row := <-got; row.Value.State != store.Live ||
+			time.Since(begin) > 6*time.Hour+time.Minute {
+			t.Errorf("%s after %s", row.Value.State, time.Since(begin))
+		}
+		if row := must(w.service.Await(t.Context(), key)); row.Value.State != store.Live {
+			t.Errorf("one that is live: %+v", row)
+		}
+		if row := must(w.service.Await(t.Context(), clusterKey+"/none")); row.Exists() {
+			t.Errorf("one that is not there: %+v", row)
+		}
+		w.cluster.down = errDown
+		must(0, w.regenerate(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		row, err := w.service.Await(ctx, w.node().Credential)
+		if err != nil || row.Value.State != store.Pending {
+			t.Errorf("when ctx ends: %+v, %v", row, err)
+		}
+	})
+}
+
+// The node itself gets the secrets of its present configuration: the client secret, and a token
+// that nobody has used.
+func TestRefresh(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	d := withPrincipal
+	d.KubernetesAuth.UseAzureAuth = false
+	must(0, w.put(ctx, d, true, true))
+	w.work()
+	node := func() store.Row[flexnode.Node] { return must(w.store().Nodes.Get(ctx, nodeKey)) }
+	first := must(w.service.Refresh(ctx, node()))
+	id, _, _ := strings.Cut(first.BootstrapToken, ".")
+	if first.ClientSecret != "hush-hush" || w.cluster.list()[id].token != first.BootstrapToken ||
+		first.Expires == nil || !w.clock.now().Before(*first.Expires) {
+		t.Errorf("%+v; the cluster has %v", first, w.cluster.list())
+	}
+	if again := must(w.service.Refresh(ctx, node())); again.BootstrapToken != first.BootstrapToken {
+		t.Error("an answer that was lost costs another token")
+	}
+	if !w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "k", Name: "csr"}) {
+		t.Error("the token was denied")
+	}
+	synced := make(chan api.Refreshed)
+	go func() { synced <- must(w.service.Refresh(ctx, node())) }()
+	var second api.Refreshed
+	for second.ConfigVersion == "" {
+		_ = w.step(ctx)
+		select {
+		case second = <-synced:
+		default:
+		}
+	}
+	if second.BootstrapToken == "" || second.BootstrapToken == first.BootstrapToken {
+		t.Errorf("after the first was used: %+v", second)
+	}
+	w.cluster.down = errDown
+	must(0, w.regenerate(ctx))
+	row := node()
+	short, cancel := context.WithCancel(ctx)
+	w.memory.Before(func(c store.Call) error {
+		if c.Op == "follow" { // it waits for the cluster
+			cancel()
+		}
+		return nil
+	})
+	got, err := w.service.Refresh(short, row)
+	w.memory.Before(nil)
+	if err != nil || got.ClientSecret != "hush-hush" || got.BootstrapToken != "" {
+		t.Errorf("with a dead cluster: %+v, %v", got, err)
+	}
+	if w.node().UID == "" || strings.Contains(w.audit.String(), "hush-hush") ||
+		strings.Contains(w.audit.String(), first.BootstrapToken) {
+		t.Error("secrets are in the audit log")
+	}
+	if !strings.Contains(w.audit.String(), "credentials refreshed") {
+		t.Error("it is not in the audit log")
+	}
+	gone := node()
+	gone.Value.UID = "another"
+	if _, err := w.service.Refresh(ctx, gone); !errors.Is(err, ErrNoNode) {
+		t.Errorf("a node that was replaced: %v", err)
+	}
+}
+
+// A method without a token and without a secret needs nothing of a cluster.
+func TestRefreshWithoutAToken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, w.put(t.Context(), withPrincipal, false, true))
+	got := must(w.service.Refresh(t.Context(), must(w.store().Nodes.Get(t.Context(), nodeKey))))
+	if got.ClientSecret != "hush-hush" || got.BootstrapToken != "" || got.Expires != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The bootstrap token is all that a node could be given: it is told that it is not there yet.
+func TestRefreshIsNotReady(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		must(0, w.put(t.Context(), withToken, false, true))
+		row := must(w.store().Nodes.Get(t.Context(), nodeKey))
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		if _, err := w.service.Refresh(ctx, row); !errors.Is(err, ErrNotReady) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A store that is full keeps no machine from its configuration: only the count is not written.
+func TestHandedOutWhileTheStoreIsFull(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, created(w))
+	url := w.url()
+	w.memory.SetQuota(1)
+	for range 2 {
+		if status, text := w.get(url); status != 200 {
+			t.Errorf("%d: %s", status, text)
+		}
+	}
+	w.memory.SetQuota(0)
+	if c := w.credential(w.node().Credential); c.State != store.Live || c.Delivered != 0 {
+		t.Errorf("%+v", c)
+	}
+}

@@ -1,0 +1,465 @@
+package credential
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+const (
+	clusterID = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/Edge" +
+		"/providers/Microsoft.ContainerService/managedClusters/Factory"
+	clusterKey = "11111111-2222-3333-4444-555555555555/edge/factory"
+	nodeKey    = clusterKey + "/edge-1"
+	public     = "https://provider.example"
+)
+
+// world is a store with a cluster beside it, and what the provider does with both.
+type world struct {
+	t       testing.TB
+	memory  *store.Memory
+	service *Service
+	handout *Handout
+	cluster *fakeCluster
+	clock   *clock
+	keys    seal.Ring
+	audit   *lines
+	version int64
+}
+
+// clock is a time that goes on when it is told to.
+type clock struct{ nanos atomic.Int64 }
+
+func (c *clock) now() time.Time       { return time.Unix(0, c.nanos.Load()) }
+func (c *clock) pass(d time.Duration) { c.nanos.Add(int64(d)) }
+
+// lines takes a log.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// fakeCluster holds the Secrets of bootstrap tokens by id. point, if set, is called before and
+// after each effect, and its error is the effect's.
+type fakeCluster struct {
+	mu      sync.Mutex
+	secrets map[string]fakeSecret
+	down    error
+	point   func(what string) error
+}
+
+type fakeSecret struct {
+	owner, token string
+	expires      time.Time
+}
+
+func (c *fakeCluster) at(what string) error {
+	if c.point == nil {
+		return nil
+	}
+	return c.point(what)
+}
+
+// Ensure implements Tokens.
+func (c *fakeCluster) Ensure(
+	_ context.Context, row store.Credential, key, token string,
+) (bool, error) {
+	if err := c.at("before Secret made"); err != nil {
+		return false, err
+	}
+	c.mu.Lock()
+	there, found := c.secrets[row.TokenID]
+	down := c.down
+	if !found && down == nil {
+		c.secrets[row.TokenID] = fakeSecret{key, token, row.Expires}
+	}
+	c.mu.Unlock()
+	if down != nil {
+		return false, down
+	}
+	return found && there.owner != key, c.at("after Secret made")
+}
+
+// Remove implements Tokens.
+func (c *fakeCluster) Remove(_ context.Context, row store.Credential, key string) error {
+	if err := c.at("before Secret gone"); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	down := c.down
+	if down == nil && c.secrets[row.TokenID].owner == key {
+		delete(c.secrets, row.TokenID)
+	}
+	c.mu.Unlock()
+	if down != nil {
+		return down
+	}
+	return c.at("after Secret gone")
+}
+
+func (c *fakeCluster) list() map[string]fakeSecret {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := map[string]fakeSecret{}
+	for id, s := range c.secrets {
+		all[id] = s
+	}
+	return all
+}
+
+var errDown = errors.New("connection refused")
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{
+		t: t, memory: store.NewMemory(), clock: &clock{}, audit: &lines{}, version: 1700000000,
+		cluster: &fakeCluster{secrets: map[string]fakeSecret{}},
+		keys:    seal.Ring{Keys: []seal.Key{must(seal.NewKey())}},
+	}
+	w.clock.nanos.Store(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixNano())
+	w.start(w.memory)
+	w.change(func(v *store.View) error {
+		c := flexnode.Cluster{ID: clusterID, UID: "c", Location: "westeurope"}
+		c.Facts = w.facts(v, "https://factory.example:6443")
+		return w.store().Clusters.Put(v, clusterKey, c)
+	})
+	return w
+}
+
+// start makes a replica on a connection to the store, as after a restart.
+func (w *world) start(m *store.Memory) {
+	st := store.New(m)
+	w.memory = m
+	w.handout = &Handout{Store: st, Keys: w.keys, PublicURL: public, Now: w.clock.now}
+	w.service = &Service{
+		Store: st, Keys: w.keys, Delivery: w.handout, Now: w.clock.now,
+		Audit: slog.New(slog.NewJSONHandler(w.audit, nil)), Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+func (w *world) store() *store.Store { return w.service.Store }
+
+// facts writes what nodes are told of the cluster, and returns the id of the layer.
+func (w *world) facts(v *store.View, server string) string {
+	w.t.Helper()
+	ca := must(os.ReadFile("../flexnode/placeholder.pem"))
+	layer := flexnode.FactsLayer(flexnode.Facts{
+		ServerURL: server, DNSServiceIP: "10.0.0.10", Location: "westeurope",
+		TenantID:   "99999999-0000-0000-0000-000000000000",
+		CACertData: base64.StdEncoding.EncodeToString(ca),
+	}, clusterID)
+	id := flexnode.ContentID(layer)
+	if err := w.store().Layers.Put(v, id, layer); err != nil {
+		w.t.Fatal(err)
+	}
+	return id
+}
+
+// change writes to the store as handlers do.
+func (w *world) change(decide func(*store.View) error) {
+	w.t.Helper()
+	if _, err := w.store().Update(w.t.Context(), "change", nil, decide); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) credential(key string) store.Credential {
+	w.t.Helper()
+	return must(w.store().Credentials.Get(w.t.Context(), key)).Value
+}
+
+func (w *world) node() flexnode.Node {
+	w.t.Helper()
+	return must(w.store().Nodes.Get(w.t.Context(), nodeKey)).Value
+}
+
+// The kinds of nodes.
+var (
+	withToken = api.Desired{
+		AzureAuth:  api.AzureAuth{Method: api.BootstrapToken},
+		NodeConfig: api.NodeConfig{MaxPods: 40},
+	}
+	withPrincipal = api.Desired{
+		AzureAuth: api.AzureAuth{
+			Method: api.ServicePrincipal,
+			ServicePrincipal: &api.ServicePrincipalAuth{
+				ClientID: "22222222-0000-0000-0000-000000000000"},
+		},
+		KubernetesAuth: api.KubernetesAuth{UseAzureAuth: true}, ContinuousMonitoring: true,
+	}
+)
+
+func labelled(d api.Desired, label string) api.Desired {
+	d.NodeConfig.Labels = map[string]string{"example.com/l": label}
+	return d
+}
+
+// put is what a PUT of the node writes; it is not rendered when the cluster was never reached.
+func (w *world) put(ctx context.Context, d api.Desired, url, reached bool) error {
+	w.version++
+	version := w.version
+	_, err := w.store().Update(ctx, "node written", nil, func(v *store.View) error {
+		old, err := w.store().Nodes.In(v, nodeKey)
+		if err != nil {
+			return err
+		}
+		n := old.Value
+		if !old.Exists() {
+			n = flexnode.Node{UID: fmt.Sprintf("%08x-uid", version), State: api.Creating}
+		}
+		n.ID, n.Desired, n.Identity = clusterID+"/flexNodeConfig/Edge-1", d, "app:t/c"
+		if reached {
+			if err := w.rendered(v, &n, version); err != nil {
+				return err
+			}
+		}
+		if url {
+			err = w.service.Issue(v, nodeKey, &n)
+		} else {
+			err = w.service.Revoke(v, n.Credential, false)
+			n.Credential, n.State = "", ""
+		}
+		if err != nil {
+			return err
+		}
+		return w.store().Nodes.Put(v, nodeKey, n)
+	})
+	return err
+}
+
+// rendered writes a new revision of a node.
+func (w *world) rendered(v *store.View, n *flexnode.Node, version int64) error {
+	cluster, err := w.store().Clusters.In(v, clusterKey)
+	if err != nil {
+		return err
+	}
+	n.Chosen.Versions = api.Versions{
+		Kubernetes: "1.35.4", Containerd: "2.2.1", Runc: "1.3.3", CNI: "1.8.0", NPD: "1.35.1",
+	}
+	if n.Desired.AzureAuth.ServicePrincipal != nil {
+		n.SecretVersion = 1
+		if err := w.service.KeepSecret(v, nodeKey, "hush-hush", 1); err != nil {
+			return err
+		}
+	}
+	n.Revision, n.Assigned, n.Facts = version, version, cluster.Value.Facts
+	history, err := w.store().History.In(v, nodeKey)
+	if err != nil {
+		return err
+	}
+	return w.store().History.Put(v, nodeKey, history.Value.With(flexnode.Revision{
+		Version: version, Facts: n.Facts, Own: flexnode.OwnLayer(*n),
+		SecretVersion: n.SecretVersion,
+		Created:       w.clock.now(), Why: "put",
+	}, n.Assigned))
+}
+
+// regenerate is what regenerateToken writes.
+func (w *world) regenerate(ctx context.Context) error {
+	_, err := w.store().Update(ctx, "credential planned", nil, func(v *store.View) error {
+		row, err := w.store().Nodes.In(v, nodeKey)
+		if err != nil || !row.Exists() {
+			return err
+		}
+		n := row.Value
+		if err := w.service.Issue(v, nodeKey, &n); err != nil {
+			return err
+		}
+		return w.store().Nodes.Put(v, nodeKey, n)
+	})
+	return err
+}
+
+// delete is what a DELETE of the node writes.
+func (w *world) delete(ctx context.Context) error {
+	_, err := w.store().Update(ctx, "node deleted", nil, func(v *store.View) error {
+		row, err := w.store().Nodes.In(v, nodeKey)
+		if err != nil || !row.Exists() {
+			return err
+		}
+		w.store().Nodes.Delete(v, nodeKey)
+		w.store().History.Delete(v, nodeKey)
+		w.service.DropSecret(v, nodeKey)
+		return w.service.Revoke(v, row.Value.Credential, true)
+	})
+	return err
+}
+
+// step has the reconciler work on all credentials once.
+func (w *world) step(ctx context.Context) error {
+	rows, _, err := w.store().Credentials.List(ctx, "")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, row := range rows {
+		_, err := w.service.Step(ctx, row.Key, w.cluster, store.Condition{})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// work has the reconciler work until nothing is left to do.
+func (w *world) work() {
+	w.t.Helper()
+	for range 4 {
+		if err := w.step(w.t.Context()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// get is a GET of a configuration by its URL.
+func (w *world) get(url string) (int, string) {
+	w.t.Helper()
+	r := httptest.NewRequest(http.MethodGet, public+strings.TrimPrefix(url, public), nil)
+	recorder := httptest.NewRecorder()
+	w.handout.ServeHTTP(recorder, r)
+	return recorder.Code, recorder.Body.String()
+}
+
+// url is the URL of the node's credential; "" for none.
+func (w *world) url() string {
+	w.t.Helper()
+	u, err := w.service.URL(w.t.Context(), w.node().Credential)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if u == nil {
+		return ""
+	}
+	return u.ConfigURL
+}
+
+// bundle reads a configuration as the agent does, and where it is from.
+func bundle(t testing.TB, text string) (config.Config, api.BundleResource) {
+	t.Helper()
+	c, _, err := config.Parse([]byte(text), config.Host{HostName: "x", Arch: "amd64"})
+	if err != nil {
+		t.Fatalf("the agent does not take the bundle: %v\n%s", err, text)
+	}
+	var b api.Bundle
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		t.Fatal(err)
+	}
+	return c, b.Resource
+}
+
+// consistent checks that cluster, store and URLs agree, when nothing is left to do.
+func (w *world) consistent(urls []string) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	node := must(w.store().Nodes.Get(ctx, nodeKey))
+	tokens, live := map[string]string{}, []string{}
+	rows, _, err := w.store().Credentials.List(ctx, "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range rows {
+		if c.Value.State != store.Live || node.Value.Credential != c.Key {
+			w.t.Errorf("a credential is left %s; its node has %q", c.Value.State,
+				node.Value.Credential)
+		}
+		if c.Value.TokenID != "" {
+			tokens[c.Value.TokenID] = c.Key
+		}
+		live = append(live, c.Key)
+	}
+	if node.Value.Credential != "" && len(rows) == 0 {
+		w.t.Errorf("the node refers to %s, which is not there", node.Value.Credential)
+	}
+	if node.Exists() && node.Value.State != "" {
+		w.t.Errorf("the node is left %s: %s", node.Value.State, node.Value.Reason)
+	}
+	w.consistentCluster(tokens)
+	w.consistentBundles(live)
+	for _, u := range urls {
+		status, _ := w.get(u)
+		want := slices.ContainsFunc(live, func(key string) bool { return strings.Contains(u, key) })
+		if (status == http.StatusOK) != want {
+			w.t.Errorf("a URL says %d; live is %v", status, want)
+		}
+	}
+}
+
+func (w *world) consistentCluster(tokens map[string]string) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	secrets := w.cluster.list()
+	for id, s := range secrets {
+		if tokens[id] != s.owner {
+			w.t.Errorf("the Secret %s has no row", id)
+		}
+	}
+	for id := range tokens {
+		if _, found := secrets[id]; !found {
+			w.t.Errorf("the token %s has no Secret", id)
+		}
+	}
+	rows, _, err := w.store().Tokens.List(ctx, "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, row := range rows {
+		if tokens[flexnode.LastOf(row.Key)] != row.Value {
+			w.t.Errorf("the token %s is remembered and has no credential", row.Key)
+		}
+	}
+	if len(rows) != len(tokens) {
+		w.t.Errorf("%d tokens are remembered for %d credentials", len(rows), len(tokens))
+	}
+}
+
+func (w *world) consistentBundles(live []string) {
+	w.t.Helper()
+	rows, _, err := w.store().Bundles.List(w.t.Context(), "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, b := range rows {
+		if !slices.Contains(live, b.Key) {
+			w.t.Errorf("the bundle %s has no live credential", b.Key)
+		}
+	}
+	if len(rows) != len(live) {
+		w.t.Errorf("%d bundles for %d live credentials", len(rows), len(live))
+	}
+}

@@ -1,0 +1,161 @@
+package flexnode
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// maxDepth bounds how deeply a body may be nested; ours needs five.
+const maxDepth = 32
+
+// Decode reads a JSON body without unknown members, names that are given twice, and nesting without
+// end. An empty body is an error. Errors are of type *arm.Error.
+func Decode(body []byte, into any) error {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return badBody(errors.New("it is empty"))
+	}
+	if err := checkShape(body); err != nil {
+		return badBody(err)
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return badBody(err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return badBody(errors.New("there is something behind the document"))
+	}
+	return nil
+}
+
+// DecodeOptional is Decode for bodies that may be empty.
+func DecodeOptional(body []byte, into any) error {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil
+	}
+	return Decode(body, into)
+}
+
+func badBody(err error) error {
+	return arm.Errorf(400, "InvalidRequestContent",
+		"The request content was invalid and could not be deserialized: '%s'.",
+		shorten(strings.TrimPrefix(err.Error(), "json: ")))
+}
+
+// shape is what checkShape knows of the objects and lists that are open.
+type shape struct {
+	names  []map[string]bool // of an object; nil for a list
+	isName bool              // the next string is a name
+}
+
+// checkShape refuses what encoding/json would take without a word: nesting without end, and a name
+// that is given twice in one object.
+func checkShape(body []byte) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	var s shape
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = s.next(token)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *shape) next(token json.Token) error {
+	if delim, ok := token.(json.Delim); ok {
+		switch delim {
+		case '{':
+			s.names = append(s.names, map[string]bool{})
+		case '[':
+			s.names = append(s.names, nil)
+		default:
+			s.names = s.names[:len(s.names)-1]
+		}
+		if len(s.names) > maxDepth {
+			return fmt.Errorf("it is nested deeper than %d", maxDepth)
+		}
+		s.isName = s.inObject()
+		return nil
+	}
+	if name, ok := token.(string); ok && s.isName {
+		known := s.names[len(s.names)-1]
+		if key := strings.ToLower(name); known[key] {
+			return fmt.Errorf("the name %q is given twice", name)
+		} else {
+			known[key] = true
+		}
+		s.isName = false
+		return nil
+	}
+	s.isName = s.inObject()
+	return nil
+}
+
+func (s *shape) inObject() bool { return len(s.names) > 0 && s.names[len(s.names)-1] != nil }
+
+// ReadPut reads the body of a PUT of the node with an id: what its owner wants, without the client
+// secret, and that secret. The body may be what a GET has shown, in whatever state the node is.
+// The error is of type *arm.Error or Problems.
+func ReadPut(body []byte, id string) (api.Desired, string, error) {
+	var b struct {
+		api.FlexNodeConfig
+		// Location is ignored: a proxy resource has none, and `az resource create` sends one with
+		// every resource.
+		Location string `json:"location"`
+	}
+	if err := Decode(body, &b); err != nil {
+		return api.Desired{}, "", err
+	}
+	for _, m := range []struct{ member, given, want string }{
+		{"id", b.ID, id}, {"name", b.Name, baseName(id)}, {"type", b.Type, api.ResourceType},
+	} {
+		if m.given != "" && !strings.EqualFold(m.given, m.want) {
+			return api.Desired{}, "", arm.Errorf(400, "InvalidParameter", "The %s '%s' in the "+
+				"request content does not match the one in the URL, '%s'.",
+				m.member, shorten(m.given), shorten(m.want))
+		}
+	}
+	desired, secret := WithoutSecret(complete(b.Properties.Desired))
+	problems := append(checkState(b.Properties.ProvisioningState), Validate(desired)...)
+	if len(problems) > 0 {
+		return desired, "", problems
+	}
+	return desired, secret, nil
+}
+
+// checkState takes any state that a GET may have shown: what the provider says is ignored.
+func checkState(state string) Problems {
+	states := []string{"", api.Succeeded, api.Creating, api.Updating, api.Deleting, api.Failed,
+		api.Canceled}
+	if slices.ContainsFunc(states, func(s string) bool { return strings.EqualFold(s, state) }) {
+		return nil
+	}
+	return Problems{{"properties.provisioningState", fmt.Sprintf(
+		"The state is the provider's to say, and '%s' is none of its states.", shorten(state))}}
+}
+
+// WithoutSecret takes the client secret out of what an owner wants.
+func WithoutSecret(d api.Desired) (api.Desired, string) {
+	if d.AzureAuth.ServicePrincipal == nil {
+		return d, ""
+	}
+	own := *d.AzureAuth.ServicePrincipal
+	secret := own.ClientSecret
+	own.ClientSecret = ""
+	d.AzureAuth.ServicePrincipal = &own
+	return d, secret
+}

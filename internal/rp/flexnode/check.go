@@ -1,0 +1,111 @@
+package flexnode
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// The secrets that a configuration is checked with.
+const (
+	anySecret = "checked"
+	anyToken  = "abcdef.0123456789abcdef"
+	// anyVersion is checked while that of the cluster is not known.
+	anyVersion = "1.34.4"
+)
+
+// checkNode has the agent's own rules check the configuration that a node with an own layer would
+// get, so that what is accepted here is accepted there. Problems are told in terms of the resource.
+func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
+	if n.Chosen.Versions.Kubernetes == "" {
+		n.Chosen.Versions.Kubernetes = anyVersion
+		own = OwnLayer(n)
+	}
+	g := Grants{ClientSecret: anySecret}
+	if !n.Desired.KubernetesAuth.UseAzureAuth {
+		g.Token = anyToken
+	}
+	text, err := checkedText(n, own, parent, g)
+	if err != nil {
+		return Problems{{"properties", "internal error: " + err.Error()}}
+	}
+	_, _, err = config.Parse(text, config.Host{HostName: "host", Arch: "amd64"})
+	found, ok := errors.AsType[config.Problems](err)
+	if err != nil && !ok {
+		return Problems{{"properties", err.Error()}}
+	}
+	var problems Problems
+	for _, p := range found {
+		message := p.Message
+		if p.Value != "" {
+			message = p.Value + " is not allowed: " + message
+		}
+		problems = append(problems, Problem{place(p.Path), message})
+	}
+	return problems
+}
+
+// checkedText is the configuration of a node that is to be checked. What is not known of its
+// cluster yet is made up.
+func checkedText(n Node, own json.RawMessage, parent Parent, g Grants) ([]byte, error) {
+	facts := parent.FactsLayer
+	made := placeholderFacts()
+	if facts == nil {
+		made.Location = parent.Cluster.Location
+		facts = FactsLayer(made, clusterID(n.ID))
+	}
+	whole, err := Config(Revision{Own: own}, parent.Defaults, facts, g)
+	if err != nil {
+		return nil, err
+	}
+	if azure, ok := whole["azure"].(object); ok && azure["tenantId"] == nil {
+		azure["tenantId"] = made.TenantID
+	}
+	return json.Marshal(whole)
+}
+
+// clusterID is the id of the cluster that a node's id lies below, in the same casing.
+func clusterID(nodeID string) string {
+	parts := strings.Split(nodeID, "/")
+	return strings.Join(parts[:max(len(parts)-2, 0)], "/")
+}
+
+// places are where settings of the agent's configuration are in the resource.
+var places = []struct{ config, resource string }{
+	{"agent.nodeName", "name"},
+	{"node", "properties.nodeConfig"},
+	{"azure.servicePrincipal.tenantId", "properties.azureAuth.servicePrincipal.clientTenant"},
+	{"azure", "properties.azureAuth"},
+	{"kubernetes.version", "properties.versions.kubernetes"},
+	{"containerd.version", "properties.versions.containerd"},
+	{"runc.version", "properties.versions.runc"},
+	{"cni.version", "properties.versions.cni"},
+	{"npd.version", "properties.versions.npd"},
+}
+
+// place translates a path of the agent's configuration into one of the resource.
+func place(path string) string {
+	for _, t := range places {
+		rest, ok := strings.CutPrefix(path, t.config)
+		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+			return t.resource + rest
+		}
+	}
+	return "properties"
+}
+
+// CheckDefaults lists what would be wrong with every node because of the operator's defaults.
+func CheckDefaults(defaults map[string]any) []string {
+	const id = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/" +
+		ClusterType + "/c/flexNodeConfig/n"
+	n := Node{ID: id, Desired: complete(api.Desired{}), Chosen: Chosen{Versions: components()}}
+	parent := Parent{Cluster: Cluster{Location: "x"}, Defaults: DefaultsLayer(defaults)}
+	var problems []string
+	for _, p := range checkNode(n, OwnLayer(n), parent) {
+		problems = append(problems, p.Message)
+	}
+	return problems
+}

@@ -1,0 +1,103 @@
+package flexnode
+
+import (
+	"encoding/json"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// Cluster is a target cluster.
+type Cluster struct {
+	ID         string                `json:"id"`
+	UID        string                `json:"uid"`
+	Location   string                `json:"location"`
+	Tags       map[string]string     `json:"tags,omitempty"`
+	Properties api.ClusterProperties `json:"properties"`
+	// Facts is the id of the layer that nodes are told of this cluster (FactsLayer); "" until the
+	// cluster has been reached.
+	Facts string `json:"facts,omitempty"`
+	// APIServer is the uid of its Service default/kubernetes: no other registration has the same.
+	APIServer string `json:"apiServer,omitempty"`
+	// Probe is what was found when it was last asked.
+	Probe Probe `json:"probe,omitzero"`
+	// Version changes with what the owner wants of the registration.
+	Version string `json:"version"`
+	// Deletion is set when the registration is being deleted: no node is added any more.
+	Deletion   *Deletion      `json:"deletion,omitempty"`
+	SystemData api.SystemData `json:"systemData"`
+}
+
+// Deleting tells whether the registration is being deleted. One without an operation is only
+// reserved while its nodes are counted.
+func (c Cluster) Deleting() bool { return c.Deletion != nil && c.Deletion.Operation != "" }
+
+// Deletion is how a registration is being deleted.
+type Deletion struct {
+	// Operation is the id of the asynchronous operation, Wipe tells that the machines of its nodes
+	// are to be given back: only then do agents get a tombstone.
+	Operation string    `json:"operation"`
+	Wipe      bool      `json:"wipe,omitempty"`
+	Since     time.Time `json:"since"`
+	By        string    `json:"by"`
+}
+
+// Facts are what nodes are told of their cluster.
+type Facts struct {
+	ServerURL    string `json:"serverURL"`
+	CACertData   string `json:"caCertData"` // base64 of PEM
+	DNSServiceIP string `json:"dnsServiceIP,omitempty"`
+	TenantID     string `json:"tenantId,omitempty"`
+	Location     string `json:"location"`
+}
+
+// Subscription is the state of a subscription as ARM told it (RPC, subscription lifecycle).
+type Subscription struct {
+	State            string          `json:"state"`
+	RegistrationDate string          `json:"registrationDate,omitempty"`
+	Properties       json.RawMessage `json:"properties,omitempty"`
+}
+
+// Status is what its agent and its cluster say of a node. When it was last seen is kept apart.
+type Status struct {
+	Report api.Report `json:"report"`
+	// Ready is the Ready condition of the Node object, Unknown when the Node was deleted. While the
+	// cluster does not answer it stays as it was; StatusOf shows Unknown then.
+	Ready *api.Condition `json:"ready,omitempty"`
+}
+
+// Tombstone is a node that was deleted, stored by key of the node and uid.
+type Tombstone struct {
+	ID  string `json:"id"`
+	UID string `json:"uid"`
+	// Revision is the last configVersion, Identity and Former are who may know of the deletion.
+	Revision int64     `json:"revision"`
+	Identity string    `json:"identity,omitempty"`
+	Former   string    `json:"former,omitempty"`
+	Deleted  time.Time `json:"deleted"`
+	// Wipe tells that the owner deleted the node itself, so that its machine is given back. The
+	// deletion of a registration wipes no machine unless that was asked for.
+	Wipe bool `json:"wipe,omitempty"`
+}
+
+// Operation is an asynchronous operation (RPC, asynchronous operations).
+type Operation struct {
+	// Target is the id of the resource that it is about, Kind what is done: "deleteCluster",
+	// "putCluster", "putNode" or "regenerateToken".
+	Target string `json:"target"`
+	Kind   string `json:"kind"`
+	// UID is that of the target, Credential the key of the one that is being made for it.
+	UID        string `json:"uid,omitempty"`
+	Credential string `json:"credential,omitempty"`
+	// State is InProgress, Succeeded or Failed.
+	State   string    `json:"state"`
+	Started time.Time `json:"started"`
+	Ended   time.Time `json:"ended,omitzero"`
+	// Total and Done count nodes; Code and Message tell why it has failed.
+	Total   int    `json:"total,omitempty"`
+	Done    int    `json:"done,omitempty"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	// By is the object id of the caller, who may read it.
+	By string `json:"by,omitempty"`
+}

@@ -1,0 +1,80 @@
+package flexnode
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Grants are the secrets of a node; without them a configuration has none.
+type Grants struct {
+	ClientSecret string
+	Token        string // bootstrap token, id.secret
+}
+
+// Config is the agent's configuration of a revision: its own layer over the facts over the
+// defaults, and the secrets that are given.
+func Config(r Revision, defaults, facts []byte, g Grants) (map[string]any, error) {
+	config := object{}
+	for _, layer := range [][]byte{defaults, facts, r.Own} {
+		next, err := readLayer(layer)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read a layer of configuration %d: %w", r.Version, err)
+		}
+		config = overlay("", config, next)
+	}
+	grant(config, g)
+	return config, nil
+}
+
+// grant puts the secrets into a configuration.
+func grant(config object, g Grants) {
+	azure, _ := config["azure"].(object)
+	if azure == nil {
+		azure = object{}
+		config["azure"] = azure
+	}
+	if sp, ok := azure["servicePrincipal"].(object); ok && g.ClientSecret != "" {
+		sp["clientSecret"] = g.ClientSecret
+	}
+	if g.Token != "" {
+		azure["bootstrapToken"] = object{"token": g.Token}
+	}
+}
+
+func readLayer(layer []byte) (object, error) {
+	if len(layer) == 0 {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(layer))
+	d.UseNumber()
+	var o object
+	err := d.Decode(&o)
+	return o, err
+}
+
+// overlay puts one object over another; objects in both are put over each other, everything else is
+// replaced.
+func overlay(path string, under, over object) object {
+	result := maps.Clone(under)
+	if result == nil {
+		result = object{}
+	}
+	for name, value := range over {
+		at := path + "." + name
+		below, ok := result[name].(object)
+		above, both := value.(object)
+		if ok && both && !slices.Contains(replacedWhole, at) {
+			value = overlay(at, below, above)
+		}
+		result[name] = value
+	}
+	return result
+}
+
+// replacedWhole are settings of the node's owner that are maps: what is there is what he has given.
+var replacedWhole = []string{
+	".node.labels", ".node.kubelet.kubeReserved", ".node.kubelet.evictionHard",
+}

@@ -1,0 +1,270 @@
+package flexnode
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// Parent is the cluster of a node and what a revision is rendered with now.
+type Parent struct {
+	Cluster Cluster
+	// FactsLayer is the layer that Cluster.Facts names; nil when it was never reached.
+	FactsLayer []byte
+	// DefaultsID and Defaults are the layer of the operator's defaults; "" and nil for none.
+	DefaultsID string
+	Defaults   []byte
+}
+
+// factsID is the id that the facts layer is stored with.
+func (p Parent) factsID() string {
+	if p.Cluster.Facts != "" {
+		return p.Cluster.Facts
+	}
+	return ContentID(p.FactsLayer)
+}
+
+// tenant is that of the cluster, as its nodes are told; "" while it is not known.
+func (p Parent) tenant() string {
+	if p.FactsLayer == nil {
+		return ""
+	}
+	f, err := FactsOf(p.FactsLayer)
+	if err != nil {
+		return ""
+	}
+	return f.TenantID
+}
+
+// Secret is what is known of the client secret of a node.
+type Secret struct {
+	Version int64 // of the stored one
+	Known   bool  // there is a stored one
+	Same    bool  // the given one is equal to it
+}
+
+// Put is what a PUT asks for.
+type Put struct {
+	ID      string // in the caller's casing
+	Desired api.Desired
+	// SecretGiven tells that there is a client secret in the request, URL that a URL is asked for.
+	SecretGiven, URL bool
+	By, ByType       string
+	At               time.Time
+	NewUID           string // for a node that is made
+	Renderer         string
+	// Subnet is the pod subnet that was reserved after Decision.NeedsSubnet.
+	Subnet string
+}
+
+// Decision is what a PUT makes of a node.
+type Decision struct {
+	Node Node
+	// Revision is the new configuration; nil when it stays, or cannot be rendered yet.
+	Revision *Revision
+	// Changed tells that what is wanted has changed: what a machine could join with is revoked.
+	Changed bool
+	// Write tells that the row of the node is another one: Changed, or its id has another casing,
+	// or a URL is asked for.
+	Write bool
+	// StoreSecret has the given client secret stored as Node.SecretVersion, DropSecret has the
+	// stored one deleted.
+	StoreSecret, DropSecret bool
+	// NeedsSubnet asks to reserve a pod subnet, and to call Decide again with it. Nothing else of
+	// the decision holds then.
+	NeedsSubnet bool
+
+	// own is the node's own layer, as it was checked.
+	own json.RawMessage
+}
+
+// Decide is a PUT: what the node is then. old is nil for one that is made, last is the revision
+// that its owner wants, nil if it was never rendered; stone is the tombstone of a former node of
+// that name, or nil.
+//
+// A PUT of what is there changes nothing, whatever has happened to the cluster, the defaults and
+// the provider meanwhile, but that a node which could not be rendered is tried again. A node for
+// which a URL is asked is Creating or Updating until the URL is live. Node.Credential is left as it
+// is: whoever writes the node revokes it when Changed, or issues another.
+func Decide(
+	p Put, old *Node, last *Revision, stone *Tombstone, parent Parent, secret Secret,
+) (Decision, Problems) {
+	p.Desired, _ = WithoutSecret(complete(p.Desired))
+	d, problems := decideSecret(p, old, secret)
+	if len(problems) > 0 {
+		return Decision{}, problems
+	}
+	d.Changed = old == nil || d.StoreSecret || d.DropSecret || !equal(old.Desired, p.Desired)
+	retry := old != nil && last == nil && (parent.FactsLayer != nil || old.State == api.Failed)
+	if !d.Changed && !retry {
+		d.Node = *old
+		d.Node.ID = p.ID
+		d.Write = p.URL || p.ID != old.ID
+		if p.URL {
+			d.Node.State = d.Node.busy()
+		}
+		return d, nil
+	}
+	d.Write = true
+	if problems := d.next(p, old, parent); len(problems) > 0 || d.NeedsSubnet {
+		return d, problems
+	}
+	d.version(p, old, last, stone, parent)
+	return d, nil
+}
+
+// next is the node that a PUT makes, without version and revision.
+func (d *Decision) next(p Put, old *Node, parent Parent) Problems {
+	problems := append(Validate(p.Desired), checkSize(p.Desired)...)
+	n := &d.Node
+	c := chooser{
+		want: p.Desired.Versions, table: components(),
+		server: parent.Cluster.Properties.KubernetesVersion,
+	}
+	if old != nil {
+		secret := n.SecretVersion
+		*n = *old
+		n.SecretVersion = secret
+		if old.Revision != 0 {
+			c.asked, c.chosen = old.Desired.Versions, old.Chosen.Versions
+		}
+	} else {
+		n.UID = p.NewUID
+	}
+	n.ID, n.Desired = p.ID, p.Desired
+	var skewed Problems
+	n.Chosen.Versions, skewed = c.choose()
+	if problems = append(problems, skewed...); len(problems) > 0 {
+		return problems
+	}
+	if n.Chosen.PodCIDR == "" {
+		n.Chosen.PodCIDR = p.Subnet
+	}
+	if parent.Cluster.Properties.PodCIDR != "" && n.Chosen.PodCIDR == "" {
+		d.NeedsSubnet = true
+		return nil
+	}
+	d.own = OwnLayer(*n)
+	return checkNode(*n, d.own, parent)
+}
+
+// maxDesired bounds what an owner may want of a node, as JSON: it is in several rows, which go into
+// transactions with others.
+const maxDesired = 64 << 10
+
+func checkSize(d api.Desired) Problems {
+	if text, err := json.Marshal(d); err != nil || len(text) <= maxDesired {
+		return nil
+	}
+	return Problems{{"properties", fmt.Sprintf(
+		"The properties are larger than %d bytes.", maxDesired)}}
+}
+
+// version gives the node its next version, and renders it if that can be done.
+func (d *Decision) version(
+	p Put, old *Node, last *Revision, stone *Tombstone, parent Parent,
+) {
+	n := &d.Node
+	n.identify(parent.tenant())
+	n.touch(old, p)
+	if n.Reason = ""; parent.FactsLayer == nil || p.URL {
+		n.State = n.busy()
+	} else {
+		n.State = ""
+	}
+	previous := max(n.Revision, n.Floor)
+	if stone != nil {
+		previous = max(previous, stone.Revision)
+	}
+	version := NextVersion(previous, p.At)
+	if parent.FactsLayer == nil {
+		n.Floor = version
+		return
+	}
+	d.Revision = n.render(parent, Revision{
+		Version: version, Created: p.At.UTC(), By: p.By, Why: "put", Renderer: p.Renderer,
+		Own: d.own,
+	})
+}
+
+// busy is the state of a node that waits for something.
+func (n *Node) busy() string {
+	if n.Revision == 0 && n.Floor == 0 || n.State == api.Creating {
+		return api.Creating
+	}
+	return api.Updating
+}
+
+// render completes a revision with the node's own layer, and has the node point to it. Agents are
+// offered it unless they are being kept at another one.
+func (n *Node) render(parent Parent, r Revision) *Revision {
+	r.Defaults, r.Facts = parent.DefaultsID, parent.factsID()
+	if n.Desired.AzureAuth.ServicePrincipal != nil {
+		r.SecretVersion = n.SecretVersion
+	}
+	n.point(r)
+	return &r
+}
+
+// point has the node point to a newer revision.
+func (n *Node) point(r Revision) {
+	if n.Assigned == n.Revision {
+		n.Assigned = r.Version
+	}
+	n.Revision, n.Facts, n.Tried, n.Floor = r.Version, r.Facts, "", 0
+}
+
+// touch writes down who has made and who has changed the node.
+func (n *Node) touch(old *Node, p Put) {
+	at := p.At.UTC().Truncate(time.Second)
+	if old == nil {
+		n.SystemData = api.SystemData{CreatedBy: p.By, CreatedByType: p.ByType, CreatedAt: at}
+	}
+	s := &n.SystemData
+	s.LastModifiedBy, s.LastModifiedByType, s.LastModifiedAt = p.By, p.ByType, at
+}
+
+// decideSecret decides what becomes of the client secret. A PUT without one keeps the one that is
+// stored for the same client.
+func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
+	var d Decision
+	if old != nil {
+		d.Node.SecretVersion = old.SecretVersion
+	}
+	sp := p.Desired.AzureAuth.ServicePrincipal
+	var was *api.ServicePrincipalAuth
+	if old != nil {
+		was = old.Desired.AzureAuth.ServicePrincipal
+	}
+	switch {
+	case sp == nil:
+		d.DropSecret = secret.Known
+		d.Node.SecretVersion = 0
+	case p.SecretGiven && secret.Known && secret.Same:
+		d.Node.SecretVersion = secret.Version
+	case p.SecretGiven:
+		d.StoreSecret = true
+		above := secret.Version
+		if old != nil {
+			above = max(above, old.SecretVersion, old.Revision, old.Floor)
+		}
+		d.Node.SecretVersion = NextVersion(above, p.At)
+	case secret.Known && was != nil && strings.EqualFold(was.ClientID, sp.ClientID):
+	default:
+		const at = "properties.azureAuth.servicePrincipal.clientSecret"
+		return d, Problems{{at,
+			"The client secret is needed: none is stored for this client id."}}
+	}
+	return d, nil
+}
+
+// equal tells whether two owners want the same, byte for byte.
+func equal(a, b api.Desired) bool {
+	x, errX := json.Marshal(complete(a))
+	y, errY := json.Marshal(complete(b))
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}

@@ -1,0 +1,431 @@
+package flexnode
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// An equal PUT changes nothing, whatever has happened meanwhile to the cluster (M6), to the facts
+// and the defaults (M7). The secret may be given again or left out.
+func TestAnEqualPutChangesNothing(t *testing.T) {
+	g := generator(t)
+	for range 500 {
+		w := newWorld(t)
+		d := randomDesired(g)
+		first := w.put(d)
+		if first.Revision == nil || !first.Changed || !first.Write {
+			t.Fatalf("a new node: %+v", first)
+		}
+		before := *w.node
+		before.Chosen.Versions = olderTable // as an older provider has chosen
+		w.node = &before
+		w.now = w.now.Add(time.Hour)
+		w.parent.Cluster.Properties.KubernetesVersion = pick(g, "1.35.4", "1.36.0", "1.41.2")
+		f := someFacts()
+		f.ServerURL = pick(g, f.ServerURL, "https://moved.example")
+		w.reach(f, w.parent.Cluster.Properties.KubernetesVersion)
+		w.defaults(pick(g, nil, object{"artifacts": object{"mirror": "https://other.example"}},
+			object{"nonsense": 1}))
+		if pick(g, true, false) {
+			d = withoutSecret(d)
+		}
+		d = must(roundTrip(d)) // as a client that reads and writes JSON
+		again := w.put(d)
+		if again.Changed || again.Write || again.Revision != nil || again.StoreSecret ||
+			again.DropSecret {
+			t.Fatalf("an equal PUT of %+v: %+v", d, again)
+		}
+		if diff := cmp.Diff(before, again.Node); diff != "" {
+			t.Fatalf("an equal PUT changed the node:\n%s", diff)
+		}
+	}
+}
+
+var olderTable = api.Versions{
+	Kubernetes: "1.34.1", Containerd: "2.1.0", Runc: "1.3.0", CNI: "1.8.0", NPD: "1.33.0",
+}
+
+func roundTrip(d api.Desired) (api.Desired, error) {
+	var again api.Desired
+	text, err := json.Marshal(d)
+	if err == nil {
+		err = json.Unmarshal(text, &again)
+	}
+	return again, err
+}
+
+// A PUT in another casing is equal, but for the casing that is shown.
+func TestAnotherCasingIsShown(t *testing.T) {
+	w := newWorld(t)
+	first := w.put(api.Desired{})
+	p := Put{ID: strings.ToUpper(nodeID), At: w.now.Add(time.Hour)}
+	got, problems := Decide(p, w.node, w.last(), nil, w.parent, Secret{})
+	if len(problems) > 0 || got.Changed || got.Revision != nil || !got.Write {
+		t.Fatalf("%+v, %v", got, problems)
+	}
+	if got.Node.ID != p.ID || got.Node.ETag() != first.Node.ETag() ||
+		got.Node.SystemData != first.Node.SystemData {
+		t.Errorf("%+v", got.Node)
+	}
+}
+
+// What the owner leaves open stays as it was chosen (M6): also when he changes something else, one
+// of the versions included, after an upgrade of the cluster and with a newer table.
+func TestWhatIsLeftOpenStays(t *testing.T) {
+	chosen := olderTable
+	table := api.Versions{Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0"}
+	newest := table
+	newest.Kubernetes = "1.40.0"
+	with := func(change func(*api.Versions)) api.Versions {
+		v := chosen
+		change(&v)
+		return v
+	}
+	runc := api.Versions{Runc: "1.2.9"}
+	tests := map[string]struct{ asked, want, chosen, result api.Versions }{
+		"a node that is made": {result: newest},
+		"nothing is asked":    {chosen: chosen, result: chosen},
+		"one version is asked": {
+			want: runc, chosen: chosen, result: with(func(v *api.Versions) { v.Runc = "1.2.9" }),
+		},
+		"another one is asked": {
+			asked: runc, want: api.Versions{Runc: "1.2.8"},
+			chosen: with(func(v *api.Versions) { v.Runc = "1.2.9" }),
+			result: with(func(v *api.Versions) { v.Runc = "1.2.8" }),
+		},
+		"a version is cleared": {
+			asked:  api.Versions{Runc: "1.2.9", CNI: "1.8.0"},
+			want:   api.Versions{CNI: "1.8.0"},
+			chosen: with(func(v *api.Versions) { v.Runc = "1.2.9" }),
+			result: with(func(v *api.Versions) { v.Runc = "1.3.4" }),
+		},
+		"all versions are cleared": {asked: runc, chosen: chosen, result: newest},
+		"with a v": {
+			want: api.Versions{Kubernetes: "v1.39.2"}, chosen: chosen,
+			result: with(func(v *api.Versions) { v.Kubernetes = "1.39.2" }),
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, problems := chooser{
+				want: tt.want, asked: tt.asked, chosen: tt.chosen, table: table, server: "1.40.0",
+			}.choose()
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			if diff := cmp.Diff(tt.result, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// The same through PUTs: a change of anything keeps each version that is not asked for.
+func TestPutsKeepVersions(t *testing.T) {
+	g := generator(t)
+	for range 300 {
+		w := newWorld(t)
+		d := randomDesired(g)
+		d.Versions = api.Versions{}
+		w.put(d)
+		older := *w.node
+		older.Chosen.Versions = olderTable
+		w.node = &older
+		was := older.Chosen
+		w.reach(someFacts(), "1.36.2")
+		w.now = w.now.Add(time.Minute)
+		d.NodeConfig.Labels = map[string]string{"changed": "yes"}
+		d.Versions.Runc = pick(g, "", "1.2.9")
+		if got := w.put(d); got.Revision == nil {
+			t.Fatal("a change made no revision")
+		}
+		if d.Versions.Runc != "" {
+			was.Versions.Runc = d.Versions.Runc
+		}
+		if diff := cmp.Diff(was, w.node.Chosen); diff != "" {
+			t.Fatalf("a change of a label changed what was chosen:\n%s", diff)
+		}
+	}
+}
+
+// A cluster that was upgraded far away from a node keeps its owner from nothing but from asking for
+// versions that do not go with it.
+func TestAnOldNodeCanBeChanged(t *testing.T) {
+	w := newWorld(t)
+	w.put(api.Desired{Versions: api.Versions{Kubernetes: "1.34.4"}})
+	w.reach(someFacts(), "1.40.0")
+	changed := api.Desired{
+		Versions:   api.Versions{Kubernetes: "1.34.4"},
+		NodeConfig: api.NodeConfig{MaxPods: 9},
+	}
+	w.put(changed)
+	changed.Versions.Kubernetes = "1.34.5"
+	if _, problems := w.decide(changed); len(problems) != 1 ||
+		problems[0].Target != "properties.versions.kubernetes" {
+		t.Errorf("%v", problems)
+	}
+}
+
+// Clearing a field resets it.
+func TestClearingAFieldResetsIt(t *testing.T) {
+	w := newWorld(t)
+	w.put(api.Desired{})
+	empty := w.config(w.last())
+	g := generator(t)
+	for range 200 {
+		w.now = w.now.Add(time.Second)
+		w.put(randomDesired(g))
+		w.put(api.Desired{Versions: w.node.Desired.Versions})
+		w.put(api.Desired{})
+		if got := w.config(w.last()); got != empty {
+			t.Fatalf("something is left:\n%s", cmp.Diff(empty, got))
+		}
+	}
+}
+
+// configVersion is the clock's, and always above the one before: also when the clock goes back, and
+// after a tombstone.
+func TestVersionsGoUp(t *testing.T) {
+	g := generator(t)
+	w := newWorld(t)
+	last := int64(0)
+	for i := range 2000 {
+		w.now = w.now.Add(time.Duration(g.IntN(7)-3) * time.Second)
+		switch g.IntN(6) {
+		case 0:
+			if w.node != nil {
+				w.remove()
+			}
+			continue
+		case 1:
+			if w.node != nil {
+				f := someFacts()
+				f.ServerURL = "https://" + string(rune('a'+i%26)) + ".example"
+				w.reach(f, "1.35.4")
+				w.refresh()
+			}
+		case 2:
+			w.unreached()
+			w.put(randomDesired(g))
+			w.reach(someFacts(), "1.35.4")
+			w.refresh()
+		default:
+			w.put(randomDesired(g))
+		}
+		if w.node == nil {
+			continue
+		}
+		if v := w.node.Revision; v < last || w.node.Assigned != v || w.last() == nil {
+			t.Fatalf("step %d: version %d after %d; %+v", i, v, last, w.node)
+		}
+		last = w.node.Revision
+	}
+	if got := NextVersion(5, time.Unix(100, 0)); got != 100 {
+		t.Errorf("the next version is %d, not the clock's", got)
+	}
+	if got := NextVersion(100, time.Unix(100, 0)); got != 101 {
+		t.Errorf("the next version is %d, not one more", got)
+	}
+}
+
+// Each PUT that changes what is wanted makes another ETag, also while there is no revision.
+func TestETags(t *testing.T) {
+	w := newWorld(t)
+	w.unreached()
+	known := map[string]bool{}
+	add := func(what string) {
+		t.Helper()
+		if e := w.node.ETag(); known[e] || !strings.HasPrefix(e, `"uid`) {
+			t.Errorf("%s: the ETag %s", what, e)
+		} else {
+			known[e] = true
+		}
+	}
+	w.put(api.Desired{})
+	add("made")
+	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 9}})
+	add("changed while waiting")
+	w.reach(someFacts(), "1.35.4")
+	w.refresh()
+	add("rendered")
+	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10}})
+	add("changed")
+	held := *w.node
+	held.Assigned--
+	w.node = &held
+	add("held back")
+	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 11}})
+	add("changed while held back")
+	if w.node.Assigned != held.Assigned || w.node.Revision == held.Revision {
+		t.Errorf("a PUT moved what agents are offered: %+v", w.node)
+	}
+	w.remove()
+	w.put(api.Desired{})
+	add("made again") // M4: another uid
+}
+
+// A node in Failed can be read and written back (the review's minor finding on put.go), and is
+// tried again.
+func TestAFailedNodeIsWrittenBack(t *testing.T) {
+	w := newWorld(t)
+	w.unreached()
+	w.put(api.Desired{Versions: api.Versions{Kubernetes: "1.36.1"}})
+	if w.node.State != api.Creating || w.node.Revision != 0 {
+		t.Fatalf("%+v", w.node)
+	}
+	w.reach(someFacts(), "1.35.4")
+	if r := w.refresh(); r != nil || w.node.State != api.Failed ||
+		!strings.Contains(w.node.Reason, "newer than the cluster") {
+		t.Fatalf("%+v", w.node)
+	}
+	shown := Shown(*w.node, nil, nil, nil)
+	if c := shown.Properties.Status.Conditions; len(c) != 1 || c[0].Type != "Resolved" {
+		t.Errorf("the status of a failed node: %+v", c)
+	}
+	d, _, err := ReadPut(must(json.Marshal(shown)), nodeID)
+	if err != nil {
+		t.Fatalf("what a GET has shown is refused: %v", err)
+	}
+	if _, problems := w.decide(d); len(problems) != 1 { // still too new
+		t.Errorf("%v", problems)
+	}
+	w.reach(someFacts(), "1.36.1")
+	w.put(d)
+	if w.node.State != "" || w.node.Reason != "" || w.node.Revision == 0 {
+		t.Errorf("after the cluster was upgraded: %+v", w.node)
+	}
+	if s := Shown(*w.node, w.last(), nil, nil).Properties; s.Status != nil ||
+		s.ProvisioningState != api.Succeeded {
+		t.Errorf("the reason stays in the status: %+v", s)
+	}
+}
+
+// A URL that is asked for makes a node wait, and changes nothing else.
+func TestAskingForAURL(t *testing.T) {
+	w := newWorld(t)
+	p := Put{ID: nodeID, URL: true, At: w.now, NewUID: "u"}
+	made, _ := Decide(p, nil, nil, nil, w.parent, Secret{})
+	if made.Node.State != api.Creating || made.Revision == nil {
+		t.Errorf("%+v", made)
+	}
+	done := made.Node
+	done.State = ""
+	again, _ := Decide(p, &done, made.Revision, nil, w.parent, Secret{})
+	if again.Node.State != api.Updating || !again.Write || again.Changed || again.Revision != nil {
+		t.Errorf("%+v", again)
+	}
+}
+
+// The subnet of a node stays, and is asked for once.
+func TestSubnetStays(t *testing.T) {
+	w := newWorld(t)
+	w.put(api.Desired{})
+	if w.node.Chosen.PodCIDR != "" {
+		t.Errorf("a subnet without a pool: %+v", w.node.Chosen)
+	}
+	w.parent.Cluster.Properties.PodCIDR, w.parent.Cluster.Properties.NodeCIDRMask =
+		"10.200.0.0/16", 24
+	if got := w.put(api.Desired{}); got.Changed {
+		t.Error("a pool changed a node that nobody has changed")
+	}
+	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 9}})
+	subnet := w.node.Chosen.PodCIDR
+	if !strings.HasPrefix(subnet, "10.200.") ||
+		!strings.Contains(w.config(w.last()), `"podCIDR":"`+subnet+`"`) {
+		t.Errorf("%+v", w.node.Chosen)
+	}
+	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10}})
+	if w.node.Chosen.PodCIDR != subnet {
+		t.Errorf("the subnet changed from %s to %s", subnet, w.node.Chosen.PodCIDR)
+	}
+}
+
+// Who made a node and who changed it last.
+func TestSystemData(t *testing.T) {
+	w := newWorld(t)
+	w.put(api.Desired{})
+	made := w.now.UTC()
+	w.now = w.now.Add(time.Hour)
+	p := Put{
+		ID: nodeID, Desired: api.Desired{NodeConfig: api.NodeConfig{MaxPods: 9}}, At: w.now,
+		By: "robot", ByType: "Application",
+	}
+	got, _ := Decide(p, w.node, w.last(), nil, w.parent, Secret{})
+	want := api.SystemData{
+		CreatedBy: "ops", CreatedByType: "User", CreatedAt: made, LastModifiedBy: "robot",
+		LastModifiedByType: "Application", LastModifiedAt: made.Add(time.Hour),
+	}
+	if diff := cmp.Diff(want, got.Node.SystemData); diff != "" {
+		t.Error(diff)
+	}
+	if r := got.Revision; r.By != "robot" || r.Why != "put" || !r.Created.Equal(p.At) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// The last ten revisions are kept, and the one that is assigned.
+func TestHistory(t *testing.T) {
+	w := newWorld(t)
+	w.put(api.Desired{})
+	assigned := w.node.Assigned
+	for i := range 15 {
+		held := *w.node
+		held.Assigned = assigned
+		w.node = &held
+		w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10 + i}})
+	}
+	if n := len(w.history.Revisions); n != Kept+1 {
+		t.Errorf("%d revisions are kept", n)
+	}
+	if _, ok := w.history.Find(assigned); !ok {
+		t.Error("the assigned revision is gone")
+	}
+	versions := map[int64]bool{}
+	for _, r := range w.history.Revisions {
+		versions[r.Version] = true
+	}
+	if len(versions) != Kept+1 {
+		t.Error("versions come twice")
+	}
+}
+
+// Few revisions are kept of a node with large configurations, but the one that is assigned.
+func TestHistoryIsBounded(t *testing.T) {
+	own := json.RawMessage(`"` + strings.Repeat("x", 60<<10) + `"`)
+	h := History{}
+	for version := range int64(30) {
+		h = h.With(Revision{Version: version, Own: own}, 3)
+	}
+	if text := must(json.Marshal(h)); len(text) > KeptBytes+64<<10 {
+		t.Errorf("it has %d bytes", len(text))
+	}
+	for _, version := range []int64{29, 28, 27, 3} {
+		if _, ok := h.Find(version); !ok {
+			t.Errorf("revision %d is gone", version)
+		}
+	}
+	if _, ok := h.Find(20); ok {
+		t.Error("older ones are kept")
+	}
+}
+
+// A node that would take much of a transaction by itself is refused.
+func TestALargeNodeIsRefused(t *testing.T) {
+	labels := map[string]string{}
+	for i := range 2000 {
+		labels[fmt.Sprintf("example.com/label-%d", i)] = strings.Repeat("x", 40)
+	}
+	p := Put{ID: nodeID, At: time.Now(), Desired: api.Desired{
+		NodeConfig: api.NodeConfig{Labels: labels}}}
+	_, problems := Decide(p, nil, nil, nil, newWorld(t).parent, Secret{})
+	if len(problems) != 1 || !strings.Contains(problems[0].Message, "larger than 65536 bytes") {
+		t.Errorf("%v", problems)
+	}
+}

@@ -1,0 +1,62 @@
+package flexnode
+
+import (
+	"strings"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// IdentityOf is who a node is when it polls: "app:<tenant>/<client id>", "oid:<tenant>/<object id>"
+// or "mirid:<resource id>", in lower case; "" is nobody. tenant is that of the cluster. The tenant
+// is part of it, because an application can have service principals, with credentials of their
+// own, in many tenants; where it is not known, nobody is the node.
+func IdentityOf(id string, d api.Desired, tenant string) string {
+	auth := d.AzureAuth
+	in := func(kind, tenant, id string) string {
+		if tenant == "" {
+			return ""
+		}
+		return kind + ":" + strings.ToLower(tenant+"/"+id)
+	}
+	switch sp, mi := auth.ServicePrincipal, auth.ManagedIdentity; {
+	case sp != nil && sp.ClientTenant != "":
+		return in("app", sp.ClientTenant, sp.ClientID)
+	case sp != nil:
+		return in("app", tenant, sp.ClientID)
+	case mi != nil && mi.ClientID != "":
+		return in("app", tenant, mi.ClientID)
+	case mi != nil && mi.PrincipalID != "":
+		return in("oid", tenant, mi.PrincipalID)
+	case auth.Method == api.Arc:
+		return "mirid:" + strings.ToLower(MachineOf(id, d))
+	}
+	return ""
+}
+
+// MachineOf is the id of a node's Arc machine: the one that the owner names, else that of the
+// node's name in the cluster's resource group.
+func MachineOf(id string, d api.Desired) string {
+	if arc := d.AzureAuth.Arc; arc != nil && arc.MachineResourceID != "" {
+		return arc.MachineResourceID
+	}
+	at := strings.Index(strings.ToLower(id), "/providers/")
+	if at < 0 {
+		return ""
+	}
+	return id[:at] + "/providers/Microsoft.HybridCompute/machines/" + baseName(id)
+}
+
+// identify gives a node its identity after a change. Former stays the one that was seen last, which
+// its agent still has, until the present one is seen.
+func (n *Node) identify(tenant string) {
+	now := IdentityOf(n.ID, n.Desired, tenant)
+	switch {
+	case now == n.Identity:
+		return
+	case n.Former == "":
+		n.Former = n.Identity
+	case n.Former == now:
+		n.Former = ""
+	}
+	n.Identity = now
+}

@@ -1,0 +1,158 @@
+package flexnode
+
+import (
+	"strings"
+	"testing"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// The client secret: stored, kept, replaced, dropped; its version never comes back.
+func TestClientSecrets(t *testing.T) {
+	w := newWorld(t)
+	with := func(client, secret string) api.Desired {
+		return api.Desired{
+			ContinuousMonitoring: true,
+			AzureAuth: api.AzureAuth{
+				Method: api.ServicePrincipal,
+				ServicePrincipal: &api.ServicePrincipalAuth{
+					ClientID: client, ClientSecret: secret, ClientTenant: tenant,
+				},
+			},
+		}
+	}
+	steps := []struct {
+		name                   string
+		desired                api.Desired
+		store, drop, change    bool
+		refused, newSecretVers bool
+	}{
+		{name: "none is stored", desired: with(clientA, ""), refused: true},
+		{name: "given", desired: with(clientA, "one"), store: true, change: true,
+			newSecretVers: true},
+		{name: "left out", desired: with(clientA, "")},
+		{name: "in capitals", desired: with(strings.ToUpper(clientA), ""), change: true},
+		{name: "given again", desired: with(strings.ToUpper(clientA), "one")},
+		{name: "another one", desired: with(strings.ToUpper(clientA), "two"), store: true,
+			change: true, newSecretVers: true},
+		{name: "another client", desired: with(clientB, ""), refused: true},
+		{name: "another client with one", desired: with(clientB, "two"), change: true},
+		{name: "no client", desired: api.Desired{}, drop: true, change: true},
+		{name: "back without one", desired: with(clientB, ""), refused: true},
+		{name: "back", desired: with(clientB, "one"), store: true, change: true,
+			newSecretVers: true},
+	}
+	versions := map[int64]bool{}
+	for _, s := range steps {
+		got, problems := w.decide(s.desired)
+		if refused := len(problems) > 0; refused != s.refused {
+			t.Fatalf("%s: %v", s.name, problems)
+		}
+		if s.refused {
+			continue
+		}
+		w.keep(got.Node, got.Revision)
+		if got.StoreSecret != s.store || got.DropSecret != s.drop || got.Changed != s.change {
+			t.Errorf("%s: %+v", s.name, got)
+		}
+		v := w.last().SecretVersion
+		if v != w.node.SecretVersion || v != w.version {
+			t.Errorf("%s: the revision goes with secret %d, the node has %d, stored is %d",
+				s.name, v, w.node.SecretVersion, w.version)
+		}
+		if s.newSecretVers && versions[v] {
+			t.Errorf("%s: the version %d of the secret comes back", s.name, v)
+		}
+		versions[v] = true
+	}
+}
+
+// A changed identity is kept as Former, so that its agent can read of the new one (B5).
+func TestFormerIdentity(t *testing.T) {
+	w := newWorld(t)
+	as := func(client string) api.Desired {
+		if client == "" {
+			return api.Desired{}
+		}
+		return api.Desired{
+			ContinuousMonitoring: true,
+			AzureAuth: api.AzureAuth{
+				Method:          api.ManagedIdentity,
+				ManagedIdentity: &api.ManagedIdentityAuth{ClientID: client},
+			},
+		}
+	}
+	id := func(client string) string {
+		if client == "" {
+			return ""
+		}
+		return "app:" + tenant + "/" + client
+	}
+	for _, s := range []struct{ client, former string }{
+		{clientA, ""}, {clientA, ""}, {clientB, clientA}, {clientC, clientA}, {clientA, ""},
+		{clientB, clientA}, {"", clientA}, {clientA, ""}, {"", clientA}, {clientB, clientA},
+	} {
+		w.put(as(s.client))
+		if w.node.Identity != id(s.client) || w.node.Former != id(s.former) {
+			t.Fatalf("as %q: identity %q, former %q, want %q", s.client, w.node.Identity,
+				w.node.Former, s.former)
+		}
+	}
+	// New facts with another tenant make another identity of the same client.
+	w.node.Former = ""
+	f := someFacts()
+	f.TenantID = subscription2
+	w.reach(f, "1.35.4")
+	w.refresh()
+	if w.node.Identity != "app:"+subscription2+"/"+clientB || w.node.Former != id(clientB) {
+		t.Errorf("after new facts: %q, %q", w.node.Identity, w.node.Former)
+	}
+}
+
+// One application in two tenants is two identities (the review's minor finding on request.go).
+func TestIdentities(t *testing.T) {
+	sp := func(client, tenant string) api.AzureAuth {
+		return api.AzureAuth{
+			Method: api.ServicePrincipal,
+			ServicePrincipal: &api.ServicePrincipalAuth{
+				ClientID: client, ClientTenant: tenant,
+			},
+		}
+	}
+	mi := func(client, principal string) api.AzureAuth {
+		return api.AzureAuth{
+			Method: api.ManagedIdentity,
+			ManagedIdentity: &api.ManagedIdentityAuth{
+				ClientID: client, PrincipalID: principal,
+			},
+		}
+	}
+	machine := "/subscriptions/S/resourceGroups/G/providers/Microsoft.HybridCompute/machines/M"
+	lower := strings.ToLower(cluster[:strings.Index(cluster, "/providers/")])
+	tests := []struct {
+		auth         api.AzureAuth
+		tenant, want string
+	}{
+		{api.AzureAuth{}, tenant, ""},
+		{sp("A", "T1"), "t2", "app:t1/a"},
+		{sp("A", ""), "T2", "app:t2/a"},
+		{sp("A", ""), "", ""},
+		{sp("A", "T1"), "", "app:t1/a"},
+		{mi("A", "P"), "T2", "app:t2/a"},
+		{mi("", "P"), "T2", "oid:t2/p"},
+		{mi("", "P"), "", ""},
+		{mi("", ""), "t2", ""},
+		{api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{MachineResourceID: machine}}, "t",
+			"mirid:" + strings.ToLower(machine)},
+		{api.AzureAuth{Method: api.Arc}, "",
+			"mirid:" + lower + "/providers/microsoft.hybridcompute/machines/edge-1"},
+	}
+	for _, tt := range tests {
+		if got := IdentityOf(nodeID, api.Desired{AzureAuth: tt.auth}, tt.tenant); got != tt.want {
+			t.Errorf("%+v in %q: %q, want %q", tt.auth, tt.tenant, got, tt.want)
+		}
+	}
+	if got := MachineOf("odd", api.Desired{}); got != "" {
+		t.Errorf("a machine of nothing: %s", got)
+	}
+}

@@ -1,0 +1,169 @@
+package flexnode
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// object is a JSON object.
+type object = map[string]any
+
+// DefaultsLayer is what the operator of the provider gives every node, as canonical JSON; nil for
+// nothing.
+func DefaultsLayer(defaults map[string]any) []byte {
+	if len(defaults) == 0 {
+		return nil
+	}
+	return canonical(defaults)
+}
+
+// FactsLayer is what the nodes of a cluster are told of it, as canonical JSON.
+func FactsLayer(f Facts, clusterID string) []byte {
+	id, _ := arm.Parse(clusterID)
+	return canonical(object{
+		"azure": without(object{
+			"subscriptionId": id.Subscription,
+			"tenantId":       f.TenantID,
+			"targetCluster":  without(object{"resourceId": clusterID, "location": f.Location}),
+		}),
+		"node": object{"kubelet": without(object{
+			"serverURL":    f.ServerURL,
+			"caCertData":   f.CACertData,
+			"dnsServiceIP": f.DNSServiceIP,
+		})},
+	})
+}
+
+// FactsOf reads facts back from their layer.
+func FactsOf(layer []byte) (Facts, error) {
+	var l struct {
+		Azure struct {
+			TenantID      string `json:"tenantId"`
+			TargetCluster struct {
+				Location string `json:"location"`
+			} `json:"targetCluster"`
+		} `json:"azure"`
+		Node struct {
+			Kubelet struct {
+				ServerURL    string `json:"serverURL"`
+				CACertData   string `json:"caCertData"`
+				DNSServiceIP string `json:"dnsServiceIP"`
+			} `json:"kubelet"`
+		} `json:"node"`
+	}
+	if err := json.Unmarshal(layer, &l); err != nil {
+		return Facts{}, fmt.Errorf("cannot read the facts of a cluster: %w", err)
+	}
+	k := l.Node.Kubelet
+	return Facts{
+		ServerURL: k.ServerURL, CACertData: k.CACertData, DNSServiceIP: k.DNSServiceIP,
+		TenantID: l.Azure.TenantID, Location: l.Azure.TargetCluster.Location,
+	}, nil
+}
+
+// OwnLayer is what a node has for itself, as canonical JSON, without secrets.
+func OwnLayer(n Node) json.RawMessage {
+	v := n.Chosen.Versions
+	own := object{
+		"agent":      object{"nodeName": nodeName(n.ID)},
+		"azure":      ownAzure(n),
+		"kubernetes": object{"version": v.Kubernetes},
+		"containerd": object{"version": v.Containerd},
+		"runc":       object{"version": v.Runc},
+		"cni":        without(object{"version": v.CNI, "podCIDR": n.Chosen.PodCIDR}),
+		"npd":        object{"version": v.NPD},
+		"node":       ownNode(n.Desired.NodeConfig),
+	}
+	if n.Desired.ContinuousMonitoring {
+		own["continuousMonitoring"] = true
+	}
+	return canonical(own)
+}
+
+// nodeName is the name of the Node in Kubernetes.
+func nodeName(id string) string { return strings.ToLower(baseName(id)) }
+
+// baseName is the last segment of an id.
+func baseName(id string) string { return id[strings.LastIndexByte(id, '/')+1:] }
+
+func ownAzure(n Node) object {
+	section := object{}
+	switch auth := n.Desired.AzureAuth; auth.Method {
+	case api.ServicePrincipal:
+		if sp := auth.ServicePrincipal; sp != nil {
+			section["servicePrincipal"] = without(
+				object{"clientId": sp.ClientID, "clientTenant": sp.ClientTenant})
+		}
+	case api.ManagedIdentity:
+		identity := object{}
+		if mi := auth.ManagedIdentity; mi != nil {
+			identity = without(object{"clientId": mi.ClientID})
+		}
+		section["managedIdentity"] = identity
+	case api.Arc:
+		ownArc(n, section)
+	}
+	return section
+}
+
+// ownArc names the Arc machine. The subscription of the agent's configuration is that of the
+// machine's own resources; where it is the cluster's, the facts have it.
+func ownArc(n Node, section object) {
+	arc := object{}
+	section["arc"] = arc
+	machine, err := arm.Parse(MachineOf(n.ID, n.Desired))
+	if err != nil {
+		return
+	}
+	arc["machineName"], arc["resourceGroup"] = machine.Name(), machine.ResourceGroup
+	cluster, err := arm.Parse(n.ID)
+	if err != nil || !strings.EqualFold(machine.Subscription, cluster.Subscription) {
+		section["subscriptionId"] = machine.Subscription
+	}
+}
+
+func ownNode(c api.NodeConfig) object {
+	kubelet := without(object{
+		"nodeIP":               c.Kubelet.NodeIP,
+		"imageGCHighThreshold": c.Kubelet.ImageGCHighThreshold,
+		"imageGCLowThreshold":  c.Kubelet.ImageGCLowThreshold,
+		"verbosity":            c.Kubelet.Verbosity,
+	})
+	if len(c.Kubelet.KubeReserved) > 0 {
+		kubelet["kubeReserved"] = c.Kubelet.KubeReserved
+	}
+	if len(c.Kubelet.EvictionHard) > 0 {
+		kubelet["evictionHard"] = c.Kubelet.EvictionHard
+	}
+	section := without(object{"maxPods": c.MaxPods})
+	if len(kubelet) > 0 {
+		section["kubelet"] = kubelet
+	}
+	if len(c.Labels) > 0 {
+		section["labels"] = c.Labels
+	}
+	if len(c.Taints) > 0 {
+		section["taints"] = c.Taints
+	}
+	return section
+}
+
+// without leaves out what is empty, so that the agent's defaults hold.
+func without(o object) object {
+	maps.DeleteFunc(o, func(_ string, v any) bool { return v == "" || v == 0 })
+	return o
+}
+
+// canonical is compact JSON with sorted names.
+func canonical(o object) []byte {
+	text, err := json.Marshal(o)
+	if err != nil { // strings, numbers, lists and maps of them encode
+		panic("internal error: " + err.Error())
+	}
+	return text
+}

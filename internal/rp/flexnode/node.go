@@ -1,0 +1,72 @@
+// Package flexnode is what the provider knows of flex nodes and decides about them: nodes and their
+// revisions, clusters and what nodes are told of them. It is pure: values in, values out. Times are
+// arguments, and nothing is read or written.
+package flexnode
+
+import (
+	"fmt"
+	"strings"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// Node is a flexNodeConfig resource. It points to revisions of its configuration (History).
+type Node struct {
+	// ID is the ARM id in the casing of the last PUT. UID is made with the resource and never
+	// changes: whoever deletes a node and makes another of the same name has two nodes.
+	ID  string `json:"id"`
+	UID string `json:"uid"`
+	// Desired is what the owner wants, without secrets; Chosen is what the provider has chosen for
+	// what Desired leaves open.
+	Desired api.Desired `json:"desired"`
+	Chosen  Chosen      `json:"chosen"`
+	// Revision is the configVersion of the revision that the owner wants; 0 until its cluster has
+	// been reached. Assigned is the one that agents are offered: the ETag is made of it.
+	Revision int64 `json:"revision,omitempty"`
+	Assigned int64 `json:"assigned,omitempty"`
+	// Facts is the layer of cluster facts of the revision that the owner wants. Tried is the version
+	// of the cluster with which, and with these facts, a node could not be rendered that never was.
+	Facts string `json:"facts,omitempty"`
+	Tried string `json:"tried,omitempty"`
+	// Floor is what the first revision must be above, while there is none: every PUT raises it.
+	Floor int64 `json:"floor,omitempty"`
+	// SecretVersion names the client secret that the node has now; 0 is none. Later ones have
+	// greater versions, also after a time without.
+	SecretVersion int64 `json:"secretVersion,omitempty"`
+	// State is the provisioningState, "" is Succeeded; Reason tells why it is Failed, or, of one
+	// that has a configuration, why it has no credential.
+	State  string `json:"state,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Credential is the key of the credential that a machine may join with now.
+	Credential string `json:"credential,omitempty"`
+	// Identity is who the node is when it polls (IdentityOf). Former is the one before a change of
+	// it: its agent has to read the configuration that tells it the new one. It is forgotten when
+	// the new one was seen.
+	Identity   string         `json:"identity,omitempty"`
+	Former     string         `json:"former,omitempty"`
+	SystemData api.SystemData `json:"systemData"`
+}
+
+// Chosen is what the provider chooses for a node; it stays until the owner asks for something else.
+type Chosen struct {
+	Versions api.Versions `json:"versions"`
+	PodCIDR  string       `json:"podCIDR,omitempty"`
+}
+
+// ETag identifies what agents are offered, and by it what an owner has read; status does not change
+// it.
+func (n Node) ETag() string {
+	if n.Revision == 0 {
+		return ETag(n.UID, 0, n.Floor)
+	}
+	return ETag(n.UID, n.Assigned, n.Revision)
+}
+
+// ETag is that of a node with a uid, an assigned and a desired revision.
+func ETag(uid string, assigned, desired int64) string {
+	short, _, _ := strings.Cut(uid, "-")
+	if assigned == desired {
+		return fmt.Sprintf(`"%s-%d"`, short, assigned)
+	}
+	return fmt.Sprintf(`"%s-%d-%d"`, short, assigned, desired)
+}

@@ -1,0 +1,55 @@
+package flexnode
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// Problem is one thing that is wrong with a request: a JSON path and what to do.
+type Problem struct{ Target, Message string }
+
+// Problems are all the things that are wrong with a request.
+type Problems []Problem
+
+// Error lists the problems, one per line.
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i, one := range p {
+		lines[i] = one.Target + ": " + one.Message
+	}
+	return strings.Join(lines, "\n")
+}
+
+// ARM is the answer to a request with problems: 400, and each with its place (RPC, error details).
+// It is nil when there are none.
+func (p Problems) ARM() *arm.Error {
+	if len(p) == 0 {
+		return nil
+	}
+	const code = "InvalidParameter"
+	if len(p) == 1 {
+		return &arm.Error{Status: 400, Code: code, Target: p[0].Target, Message: p[0].Message}
+	}
+	e := arm.Errorf(400, "MultipleErrorsOccurred",
+		"The request has %d problems; see the details.", len(p))
+	for _, one := range p {
+		e.Details = append(e.Details,
+			arm.Error{Code: code, Target: one.Target, Message: one.Message})
+	}
+	return e
+}
+
+func (p *Problems) add(target, format string, args ...any) {
+	*p = append(*p, Problem{target, fmt.Sprintf(format, args...)})
+}
+
+// shorten keeps what a caller has sent from filling an answer or a log.
+func shorten(s string) string {
+	const most = 100
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strings.ToValidUTF8(s, "?")
+}

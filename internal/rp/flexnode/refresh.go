@@ -1,0 +1,65 @@
+package flexnode
+
+import (
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// Refresh renders a node again after the facts of its cluster have changed: nothing but that layer
+// is replaced. A node that was never rendered is resolved and rendered, or Failed with a Reason. It
+// stays Creating or Updating then if it has a credential that is still to be made live. The
+// revision is nil when there is no new one; the node may be another one also then.
+func Refresh(
+	n Node, last *Revision, parent Parent, at time.Time, renderer string,
+) (Node, *Revision) {
+	if parent.FactsLayer == nil {
+		return n, nil
+	}
+	if last == nil {
+		return n.resolve(parent, at, renderer)
+	}
+	facts := parent.factsID()
+	if last.Facts == facts {
+		n.Facts = facts
+		return n, nil
+	}
+	r := *last
+	r.Version = NextVersion(max(n.Revision, last.Version), at)
+	r.Facts, r.Created, r.By, r.Why, r.Renderer = facts, at.UTC(), "", "facts", renderer
+	n.identify(parent.tenant())
+	n.point(r)
+	return n, &r
+}
+
+// resolve renders a node for the first time, once its cluster is known.
+func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revision) {
+	c := chooser{
+		want: n.Desired.Versions, table: components(),
+		server: parent.Cluster.Properties.KubernetesVersion,
+	}
+	versions, problems := c.choose()
+	next := n
+	next.Chosen.Versions = versions
+	own := OwnLayer(next)
+	if len(problems) == 0 {
+		problems = checkNode(next, own, parent)
+	}
+	if len(problems) > 0 {
+		n.State, n.Reason = api.Failed, problems[0].Message
+		n.Facts, n.Tried = parent.factsID(), parent.Cluster.Properties.KubernetesVersion
+		return n, nil
+	}
+	next.identify(parent.tenant())
+	next.Reason = ""
+	if next.Credential == "" {
+		next.State = ""
+	} else if next.State == api.Failed {
+		next.State = api.Updating
+	}
+	r := next.render(parent, Revision{
+		Version: NextVersion(max(n.Revision, n.Floor), at), Created: at.UTC(), Why: "put",
+		By: n.SystemData.LastModifiedBy, Renderer: renderer, Own: own,
+	})
+	return next, r
+}

@@ -1,0 +1,86 @@
+package flexnode
+
+import (
+	"net/netip"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// ClusterType is the resource type of target clusters.
+const ClusterType = "Microsoft.ContainerService/managedClusters"
+
+// CheckCluster checks what a caller wants of the registration of a cluster; old is nil for one that
+// is made.
+func CheckCluster(c api.ManagedCluster, old *Cluster) Problems {
+	var problems Problems
+	p := c.Properties
+	if !isLocation(c.Location) {
+		problems.add("location", "The location '%s' is not an Azure region, such as westeurope.",
+			shorten(c.Location))
+	}
+	if p.Kubeconfig != "" && !isFileName(p.Kubeconfig) {
+		problems.add("properties.kubeconfig", "This names one of the provider's kubeconfigs: "+
+			"letters, digits, '.', '_' and '-'.")
+	}
+	if p.ServerURL != "" && !isServerURL(p.ServerURL) {
+		problems.add("properties.serverUrl",
+			"This is not an https URL of a host, perhaps with a port.")
+	}
+	if _, err := netip.ParseAddr(p.DNSServiceIP); p.DNSServiceIP != "" && err != nil {
+		problems.add("properties.dnsServiceIP", "This is not an IP address.")
+	}
+	if p.PodCIDR != "" || p.NodeCIDRMask != 0 {
+		problems = append(problems, checkPool(p.PodCIDR, p.NodeCIDRMask)...)
+	}
+	if old == nil {
+		return problems
+	}
+	was := old.Properties
+	if was.PodCIDR != "" && (was.PodCIDR != p.PodCIDR || was.NodeCIDRMask != p.NodeCIDRMask) {
+		problems.add("properties.podCidr", "The pod network cannot be changed: nodes have "+
+			"subnets of it. (PropertyChangeNotAllowed)")
+	}
+	return problems
+}
+
+// maxPoolBits bounds how many subnets a pool may have.
+const maxPoolBits = 24
+
+// checkPool checks the network that nodes get their pod subnets of.
+func checkPool(pool string, mask int) Problems {
+	var problems Problems
+	network, err := netip.ParsePrefix(pool)
+	if err != nil || network != network.Masked() {
+		problems.add("properties.podCidr",
+			"This is not a network in CIDR notation, such as 10.244.0.0/16.")
+		return problems
+	}
+	low, high := network.Bits(), min(network.Addr().BitLen()-2, network.Bits()+maxPoolBits)
+	if mask < low || mask > high {
+		problems.add("properties.nodeCidrMask", "The mask of a node's subnet is between %d, that "+
+			"of podCidr, and %d.", low, high)
+	}
+	return problems
+}
+
+// ShownCluster is the registration of a cluster as callers see it.
+func ShownCluster(c Cluster) api.ManagedCluster {
+	id, _ := arm.Parse(c.ID)
+	system := c.SystemData
+	shown := api.ManagedCluster{
+		ID: c.ID, Name: id.Name(), Type: ClusterType, Location: c.Location, Tags: c.Tags,
+		ETag: `"` + c.Version + `"`, SystemData: &system, Properties: c.Properties,
+	}
+	shown.Properties.Message = c.Probe.Message()
+	switch state := &shown.Properties.ProvisioningState; {
+	case c.Deleting():
+		*state = api.Deleting
+	case *state != "":
+	case c.Facts == "":
+		*state = api.Creating
+	default:
+		*state = api.Succeeded
+	}
+	return shown
+}

@@ -1,0 +1,315 @@
+package flexnode
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// goldens are the bundles that the agent's own tests render nodes from (internal/node), so that the
+// two cannot drift apart unseen.
+const goldens = "../../../api/flexnode/v20260501preview/testdata"
+
+// golden is one of the bundles.
+type golden struct {
+	desired api.Desired
+	pod     string
+	grants  Grants
+}
+
+func goldenBundles() map[string]golden {
+	principal := api.AzureAuth{
+		Method:           api.ServicePrincipal,
+		ServicePrincipal: &api.ServicePrincipalAuth{ClientID: clientA, ClientTenant: tenant},
+	}
+	azure := api.KubernetesAuth{UseAzureAuth: true}
+	return map[string]golden{
+		"token": {
+			desired: api.Desired{NodeConfig: api.NodeConfig{
+				MaxPods: 50, Labels: map[string]string{"environment": "prod"},
+				Taints: []string{"edge=true:NoSchedule"},
+			}},
+			pod: "10.200.3.0/24", grants: Grants{Token: "abcdef.0123456789abcdef"},
+		},
+		"service-principal": {
+			desired: api.Desired{
+				ContinuousMonitoring: true, AzureAuth: principal, KubernetesAuth: azure,
+				Versions: api.Versions{Kubernetes: "1.34.4"},
+			},
+			grants: Grants{ClientSecret: "a-secret"},
+		},
+		"token-monitored": {
+			desired: api.Desired{ContinuousMonitoring: true, AzureAuth: principal},
+			grants:  Grants{ClientSecret: "a-secret", Token: "abcdef.0123456789abcdef"},
+		},
+		"managed-identity": {desired: api.Desired{
+			AzureAuth: api.AzureAuth{
+				Method:          api.ManagedIdentity,
+				ManagedIdentity: &api.ManagedIdentityAuth{ClientID: clientB},
+			},
+			KubernetesAuth: azure,
+			NodeConfig: api.NodeConfig{Kubelet: api.Kubelet{
+				KubeReserved: map[string]string{"cpu": "100m"}, ImageGCHighThreshold: 90,
+				Verbosity: 4, NodeIP: "192.0.2.7",
+			}},
+		}},
+		"arc": {desired: api.Desired{
+			AzureAuth: api.AzureAuth{Method: api.Arc}, KubernetesAuth: azure,
+		}},
+	}
+}
+
+// A revision renders to the very bytes that the form before has served.
+func TestBundles(t *testing.T) {
+	defaults := DefaultsLayer(object{
+		"artifacts": object{"mirror": "https://mirror.example"},
+		"azure":     object{"authorityHost": "https://login.example"},
+	})
+	facts := FactsLayer(someFacts(), cluster)
+	for name, tt := range goldenBundles() {
+		t.Run(name, func(t *testing.T) {
+			n := Node{ID: nodeID, Desired: complete(tt.desired)}
+			versions, problems := chooser{
+				want: tt.desired.Versions, table: components(), server: "1.35.4",
+			}.choose()
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			n.Chosen = Chosen{versions, tt.pod}
+			whole := must(Config(Revision{Own: OwnLayer(n)}, defaults, facts, tt.grants))
+			got := append(must(json.MarshalIndent(object{"config": whole}, "", "  ")), '\n')
+			path := filepath.Join(goldens, name+".json")
+			if *update {
+				if err := os.WriteFile(path, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(string(must(os.ReadFile(path))), string(got)); diff != "" {
+				t.Errorf("the bundle is another (-want +got); make golden if that is meant:\n%s",
+					diff)
+			}
+			parent := Parent{FactsLayer: facts, Defaults: defaults}
+			if problems := checkNode(n, OwnLayer(n), parent); len(problems) > 0 {
+				t.Errorf("the agent does not take it: %v", problems)
+			}
+		})
+	}
+}
+
+// The rendering of the form before, in one piece: what layers are compared with.
+func formerRender(n Node, f Facts, defaults object, g Grants) object {
+	id, _ := arm.Parse(n.ID)
+	d, v := n.Desired, n.Chosen.Versions
+	config := object{
+		"azure":      formerAzure(n, f, g),
+		"kubernetes": object{"version": v.Kubernetes},
+		"containerd": object{"version": v.Containerd},
+		"runc":       object{"version": v.Runc},
+		"cni":        without(object{"version": v.CNI, "podCIDR": n.Chosen.PodCIDR}),
+		"npd":        object{"version": v.NPD},
+		"node":       formerNode(d.NodeConfig, f),
+		"agent":      object{"nodeName": strings.ToLower(id.Name())},
+	}
+	if d.ContinuousMonitoring {
+		config["continuousMonitoring"] = true
+	}
+	return formerOverlay(defaults, config)
+}
+
+func formerAzure(n Node, f Facts, g Grants) object {
+	id, _ := arm.Parse(n.ID)
+	section := without(object{
+		"subscriptionId": id.Subscription, "tenantId": f.TenantID,
+		"targetCluster": without(
+			object{"resourceId": clusterID(n.ID), "location": f.Location}),
+	})
+	switch auth := n.Desired.AzureAuth; auth.Method {
+	case api.ServicePrincipal:
+		section["servicePrincipal"] = without(object{
+			"clientId": auth.ServicePrincipal.ClientID, "clientSecret": g.ClientSecret,
+			"clientTenant": auth.ServicePrincipal.ClientTenant,
+		})
+	case api.ManagedIdentity:
+		identity := object{}
+		if auth.ManagedIdentity != nil {
+			identity = without(object{"clientId": auth.ManagedIdentity.ClientID})
+		}
+		section["managedIdentity"] = identity
+	case api.Arc:
+		machine, err := arm.Parse(MachineOf(n.ID, n.Desired))
+		section["arc"] = object{
+			"machineName": machine.Name(), "resourceGroup": machine.ResourceGroup,
+		}
+		if err != nil {
+			section["arc"] = object{}
+		}
+	}
+	if !n.Desired.KubernetesAuth.UseAzureAuth && g.Token != "" {
+		section["bootstrapToken"] = object{"token": g.Token}
+	}
+	return section
+}
+
+func formerNode(c api.NodeConfig, f Facts) object {
+	kubelet := without(object{
+		"serverURL": f.ServerURL, "caCertData": f.CACertData, "dnsServiceIP": f.DNSServiceIP,
+		"nodeIP": c.Kubelet.NodeIP, "imageGCHighThreshold": c.Kubelet.ImageGCHighThreshold,
+		"imageGCLowThreshold": c.Kubelet.ImageGCLowThreshold, "verbosity": c.Kubelet.Verbosity,
+	})
+	if len(c.Kubelet.KubeReserved) > 0 {
+		kubelet["kubeReserved"] = c.Kubelet.KubeReserved
+	}
+	if len(c.Kubelet.EvictionHard) > 0 {
+		kubelet["evictionHard"] = c.Kubelet.EvictionHard
+	}
+	section := without(object{"maxPods": c.MaxPods, "kubelet": kubelet})
+	if len(c.Labels) > 0 {
+		section["labels"] = c.Labels
+	}
+	if len(c.Taints) > 0 {
+		section["taints"] = c.Taints
+	}
+	return section
+}
+
+func formerOverlay(under, over object) object {
+	result := object{}
+	for key, value := range under {
+		result[key] = value
+	}
+	for key, value := range over {
+		below, ok := result[key].(object)
+		if above, both := value.(object); ok && both {
+			value = formerOverlay(below, above)
+		}
+		result[key] = value
+	}
+	return result
+}
+
+// Layers give what rendering in one piece has given, whatever the node, the facts and the defaults.
+func TestLayersAreTheFormerRendering(t *testing.T) {
+	g := generator(t)
+	for range 2000 {
+		f := someFacts()
+		f.TenantID = pick(g, "", tenant)
+		f.DNSServiceIP, f.Location = pick(g, "", "10.96.0.10"), pick(g, "", "westeurope")
+		n := Node{
+			ID: nodeID, Desired: complete(withoutSecret(randomDesired(g))),
+			Chosen: Chosen{components(), pick(g, "", "10.200.3.0/24")},
+		}
+		n.Chosen.Versions.Kubernetes = "1.35.4"
+		defaults := pick(g, nil, object{}, object{
+			"azure": object{"authorityHost": "https://login.example",
+				"arc": object{"tags": object{}}},
+			"node": object{
+				"labels": object{"from": "operator"}, "maxPods": 20,
+				"kubelet": object{"kubeReserved": object{"memory": "1Gi"}, "verbosity": 1},
+			},
+			"artifacts": object{"mirrors": []any{"https://a.example"}, "size": 123456789012.0},
+			"cni":       object{"podCIDR": "10.9.9.0/24"}, "kubernetes": "no object",
+		})
+		secrets := Grants{ClientSecret: pick(g, "", "<hush>")}
+		if !n.Desired.KubernetesAuth.UseAzureAuth {
+			secrets.Token = pick(g, "", "abcdef.0123456789abcdef")
+		}
+		want := must(json.Marshal(formerRender(n, f, defaults, secrets)))
+		r := Revision{Own: OwnLayer(n)}
+		got := must(json.Marshal(
+			must(Config(r, DefaultsLayer(defaults), FactsLayer(f, cluster), secrets))))
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Fatalf("(-former +layers):\n%s", diff)
+		}
+	}
+}
+
+// A bundle tells the agent which resource, and which version of it, its configuration is from.
+func TestABundleSaysWhatItIsFrom(t *testing.T) {
+	w := newWorld(t)
+	w.put(api.Desired{})
+	whole := must(Config(*w.last(), nil, w.parent.FactsLayer, Grants{Token: anyToken}))
+	from := api.BundleResource{ID: nodeID, UID: "u-1", ConfigVersion: "1800000000", Epoch: 3}
+	text := must(json.Marshal(api.Bundle{Config: whole, Resource: from}))
+	if _, _, err := config.Parse(text, config.Host{HostName: "x", Arch: "amd64"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := config.ResourceOf(text)
+	if err != nil || api.BundleResource(*got) != from {
+		t.Errorf("%+v, %v", got, err)
+	}
+	bare := must(config.Canonical(must(json.Marshal(whole))))
+	if string(must(config.Canonical(text))) != string(bare) {
+		t.Error("the bundle is another document than its configuration")
+	}
+}
+
+func TestFactsComeBackFromTheirLayer(t *testing.T) {
+	for _, f := range []Facts{{}, someFacts(), {ServerURL: "https://x", Location: "y"}} {
+		got, err := FactsOf(FactsLayer(f, cluster))
+		if err != nil || got != f {
+			t.Errorf("%+v comes back as %+v, %v", f, got, err)
+		}
+	}
+	if _, err := FactsOf([]byte("{")); err == nil {
+		t.Error("half a layer is read")
+	}
+	if _, err := Config(Revision{Own: []byte("{")}, nil, nil, Grants{}); err == nil {
+		t.Error("half a revision is read")
+	}
+}
+
+// An Arc machine in another subscription is enrolled there (the review's minor finding on
+// render.go).
+func TestArcMachineInAnotherSubscription(t *testing.T) {
+	w := newWorld(t)
+	machine := "/subscriptions/" + subscription2 +
+		"/resourceGroups/Arc/providers/Microsoft.HybridCompute/machines/M-1"
+	w.put(api.Desired{
+		ContinuousMonitoring: true, KubernetesAuth: api.KubernetesAuth{UseAzureAuth: true},
+		AzureAuth: api.AzureAuth{
+			Method: api.Arc, Arc: &api.ArcAuth{MachineResourceID: machine},
+		},
+	})
+	c, _, err := config.Parse([]byte(w.config(w.last())),
+		config.Host{HostName: "x", Arch: "amd64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, name := c.Azure.TargetCluster.ID()
+	got := []string{c.Azure.SubscriptionID, c.Azure.Arc.ResourceGroup, c.Azure.Arc.MachineName,
+		name,
+		c.Azure.TargetCluster.ResourceID, w.node.Identity}
+	want := []string{subscription2, "Arc", "M-1", "Factory", cluster,
+		"mirid:" + strings.ToLower(machine)}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// No secret is in a node or a revision, whatever is asked for.
+func TestSecretsAreNowhere(t *testing.T) {
+	g := generator(t)
+	for range 300 {
+		w := newWorld(t)
+		for range 3 {
+			if d := randomDesired(g); w.put(d).Revision == nil && w.node.Revision == 0 {
+				t.Fatal("not rendered")
+			}
+			text := string(must(json.Marshal(w.node))) + string(must(json.Marshal(w.history)))
+			if strings.Contains(text, "-secret") {
+				t.Fatalf("a secret is stored: %s", text)
+			}
+		}
+	}
+}

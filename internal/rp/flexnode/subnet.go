@@ -1,0 +1,63 @@
+package flexnode
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+)
+
+// Slots is how many subnets of mask bits a pool has; 0 when it is none.
+func Slots(pool string, mask int) int {
+	network, err := netip.ParsePrefix(pool)
+	if err != nil || mask < network.Bits() || mask > network.Addr().BitLen() {
+		return 0
+	}
+	return 1 << min(mask-network.Bits(), 32)
+}
+
+// Slot is the n-th place to try for a node's pod subnet: the key of its row and the subnet. The
+// first one is where the node's name points to, so that a node that comes back mostly gets the
+// subnet that it had. False: there are only n places.
+func Slot(cluster, node, pool string, mask, n int) (key, subnet string, ok bool) {
+	count := Slots(pool, mask)
+	if n < 0 || n >= count {
+		return "", "", false
+	}
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(node)) // it never fails
+	number := (hash.Sum64()%uint64(count) + uint64(n)) % uint64(count)
+	network := netip.MustParsePrefix(pool)
+	return slotKey(cluster, number), subnetOf(network, mask, number), true
+}
+
+// SlotOf is the key of the row of a pod subnet; "" when it is not one of that pool.
+func SlotOf(cluster, pool, subnet string) string {
+	network, err := netip.ParsePrefix(pool)
+	own, err2 := netip.ParsePrefix(subnet)
+	if err != nil || err2 != nil || own.Bits() < network.Bits() || !network.Contains(own.Addr()) {
+		return ""
+	}
+	number := uint64(0)
+	bytes := own.Addr().AsSlice()
+	for bit := network.Bits(); bit < own.Bits(); bit++ {
+		number = number<<1 | uint64(bytes[bit/8]>>(7-bit%8)&1)
+	}
+	return slotKey(cluster, number)
+}
+
+func slotKey(cluster string, number uint64) string {
+	return fmt.Sprintf("%s/%08x", cluster, number)
+}
+
+// subnetOf is the n-th subnet with mask bits of a network.
+func subnetOf(network netip.Prefix, mask int, n uint64) string {
+	bytes := network.Masked().Addr().AsSlice()
+	for bit := mask - 1; bit >= 0 && n > 0; bit-- {
+		if n&1 == 1 {
+			bytes[bit/8] |= 1 << (7 - bit%8)
+		}
+		n >>= 1
+	}
+	addr, _ := netip.AddrFromSlice(bytes)
+	return netip.PrefixFrom(addr, mask).String()
+}

@@ -1,0 +1,195 @@
+package flexnode
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// asked is the answer to a PUT with a body: code and places, or "" for one that is taken.
+func asked(t *testing.T, body string) string {
+	t.Helper()
+	w := newWorld(t)
+	d, secret, err := ReadPut([]byte(body), nodeID)
+	if refused := new(arm.Error); errors.As(err, &refused) {
+		return strings.TrimSpace(refused.Code + " " + refused.Target)
+	}
+	problems, ok := errors.AsType[Problems](err)
+	if err != nil && !ok {
+		t.Fatal(err)
+	}
+	if err == nil {
+		if secret != "" {
+			d.AzureAuth.ServicePrincipal.ClientSecret = secret
+		}
+		_, problems = w.decide(d)
+	}
+	answer := problems.ARM()
+	if answer == nil {
+		return ""
+	}
+	got := []string{answer.Code}
+	if answer.Target != "" {
+		got = append(got, answer.Target)
+	}
+	var places []string
+	for _, d := range answer.Details {
+		places = append(places, d.Target)
+	}
+	slices.Sort(places)
+	return strings.Join(append(got, places...), " ")
+}
+
+// Every problem of a request is told, with its place in the resource.
+func TestProblems(t *testing.T) {
+	const one, many = "InvalidParameter ", "MultipleErrorsOccurred "
+	principal := func(inner, rest string) string {
+		return `{"properties":{"azureAuth":{"method":"servicePrincipal","servicePrincipal":{` +
+			inner + `}}` + rest + `}}`
+	}
+	const a = `"clientId":"` + clientA + `"`
+	tests := []struct{ body, want string }{
+		{`{"properties":{}}`, ""},
+		{`{"location":"mars","properties":{}}`, ""}, // az sends one with every resource
+		{`{"properties":{"versions":{"kubernetes":"1.36.0"}}}`,
+			one + "properties.versions.kubernetes"},
+		{`{"properties":{"versions":{"kubernetes":"1.31.0"}}}`,
+			one + "properties.versions.kubernetes"},
+		{`{"properties":{"versions":{"kubernetes":"new"}}}`, one +
+			"properties.versions.kubernetes"},
+		{`{"properties":{"versions":{"runc":"new"}}}`, one + "properties.versions.runc"},
+		{`{"properties":{"nodeConfig":{"maxPods":-1,"labels":{"a b":"c"},"taints":["x"]}}}`,
+			many + `properties.nodeConfig.labels["a b"] properties.nodeConfig.maxPods ` +
+				"properties.nodeConfig.taints[0]"},
+		{`{"properties":{"nodeConfig":{"kubelet":{"imageGCHighThreshold":10,` +
+			`"imageGCLowThreshold":20}}}}`,
+			one + "properties.nodeConfig.kubelet.imageGCLowThreshold"},
+		{`{"properties":{"continuousMonitoring":true,"kubernetesAuth":{"useAzureAuth":true}}}`,
+			many + "properties.continuousMonitoring properties.kubernetesAuth.useAzureAuth"},
+		{`{"properties":{"azureAuth":{"method":"magic"}}}`, one + "properties.azureAuth.method"},
+		{`{"properties":{"azureAuth":{"method":"arc","managedIdentity":{}}}}`,
+			one + "properties.azureAuth.managedIdentity"},
+		{`{"properties":{"azureAuth":{"method":"servicePrincipal"}}}`,
+			one + "properties.azureAuth.servicePrincipal"},
+		{principal(a, ""), one + "properties.azureAuth.servicePrincipal.clientSecret"},
+		{principal(`"clientId":"me","clientSecret":"x"`, `,"kubernetesAuth":{"useAzureAuth":true}`),
+			one + "properties.azureAuth.servicePrincipal.clientId"},
+		{principal(a+`,"clientSecret":"x"`, `,"kubernetesAuth":{"useAzureAuth":true}`), ""},
+		{principal(a+`,"clientSecret":"x"`, `,"continuousMonitoring":true`), ""},
+		{`{"properties":{"azureAuth":{"method":"arc","arc":{"machineResourceId":"/x"}}}}`,
+			one + "properties.azureAuth.arc.machineResourceId"},
+		{`{"properties":{"azureAuth":{"method":"arc","arc":{"machineResourceId":"/subscriptions/` +
+			`s/resourceGroups/g/providers/Microsoft.HybridCompute/machines/m"}}}}`,
+			one + "properties.azureAuth.arc.machineResourceId"},
+		{`{"properties":{"continuousMonitoring":true,"azureAuth":{"method":"managedIdentity"}}}`,
+			one + "properties.azureAuth.managedIdentity"},
+		{`{"properties":{"azureAuth":{"method":"managedIdentity","managedIdentity":` +
+			`{"principalId":"me"}},"kubernetesAuth":{"useAzureAuth":true}}}`,
+			one + "properties.azureAuth.managedIdentity.principalId"},
+		{`{"name":"other","properties":{}}`, "InvalidParameter"},
+		{`{"name":"edge-1","type":"MICROSOFT.ContainerService/managedClusters/flexNodeConfig",` +
+			`"properties":{}}`, ""},
+		{`{"type":"Microsoft.Compute/disks","properties":{}}`, "InvalidParameter"},
+		{`{"properties":{"provisioningState":"Failed"}}`, ""}, // as a GET has shown it
+		{`{"properties":{"provisioningState":"Magic"}}`, one + "properties.provisioningState"},
+		{`{"properties":{"maxPods":1}}`, "InvalidRequestContent"},
+		{`{"properties":{}} {}`, "InvalidRequestContent"},
+		{`{"properties":{},"Properties":{}}`, "InvalidRequestContent"},
+		{`{"properties":{"nodeConfig":{"labels":{"a":"b"},"taints":[{"a":1,"a":2}]}}}`,
+			"InvalidRequestContent"},
+		{`{"properties":` + strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 101),
+			"InvalidRequestContent"},
+		{`{"properties":` + strings.Repeat(`[`, 100), "InvalidRequestContent"},
+		{`{`, "InvalidRequestContent"},
+		{`[]`, "InvalidRequestContent"},
+		{``, "InvalidRequestContent"}, // it would reset the node to defaults
+		{" \n", "InvalidRequestContent"},
+	}
+	for _, tt := range tests {
+		if got := asked(t, tt.body); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.body, got, tt.want)
+		}
+	}
+}
+
+// What a GET shows can be written back in every state, whatever the provider says in it; the
+// desired state is the same.
+func TestWhatIsShownCanBeWrittenBack(t *testing.T) {
+	g := generator(t)
+	states := []string{"", api.Creating, api.Updating, api.Deleting, api.Failed, api.Canceled}
+	for range 200 {
+		w := newWorld(t)
+		w.put(randomDesired(g))
+		n := *w.node
+		n.State = pick(g, states...)
+		config := must(Config(*w.last(), nil, w.parent.FactsLayer, Grants{}))
+		shown := Shown(n, w.last(), config, &api.Status{AgentVersion: "v1"})
+		d, secret, err := ReadPut(must(json.Marshal(shown)), strings.ToUpper(nodeID))
+		if err != nil || secret != "" {
+			t.Fatalf("%v, %q", err, secret)
+		}
+		if got := w.put(d); got.Changed {
+			t.Fatalf("written back it changed:\n%s", cmp.Diff(n, got.Node))
+		}
+	}
+}
+
+func TestDecodeOptional(t *testing.T) {
+	var nothing struct{}
+	for body, ok := range map[string]bool{"": true, "{}": true, `{"a":1}`: false, "x": false} {
+		if err := DecodeOptional([]byte(body), &nothing); (err == nil) != ok {
+			t.Errorf("%q: %v", body, err)
+		}
+	}
+}
+
+func TestProblemsAreAnError(t *testing.T) {
+	p := Problems{{"a", "one"}, {"b", "two"}}
+	if got := error(p).Error(); got != "a: one\nb: two" {
+		t.Error(got)
+	}
+	if Problems(nil).ARM() != nil {
+		t.Error("no problem is an error")
+	}
+}
+
+// Configurations are checked with the operator's defaults, and a cluster that was never reached.
+func TestCheckDefaults(t *testing.T) {
+	if got := CheckDefaults(nil); len(got) != 0 {
+		t.Errorf("no defaults: %v", got)
+	}
+	bad := object{"artifacts": object{"mirror": "http://plain.example"}, "nonsense": true}
+	if got := CheckDefaults(bad); len(got) != 2 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestCheckReport(t *testing.T) {
+	good := api.Condition{Type: "Applied", Status: "True"}
+	for want, r := range map[string]api.Report{
+		"":                     {AppliedConfigVersion: "17", Conditions: []api.Condition{good}},
+		"appliedConfigVersion": {AppliedConfigVersion: "x"},
+		"agentVersion":         {AgentVersion: strings.Repeat("x", maxVersion+1)},
+		"conditions":           {Conditions: slices.Repeat([]api.Condition{good}, maxConditions+1)},
+		"conditions[0].type":   {Conditions: []api.Condition{{Type: "a b", Status: "True"}}},
+		"conditions[0].status": {Conditions: []api.Condition{{Type: "A", Status: "Maybe"}}},
+		"conditions[0].message": {Conditions: []api.Condition{
+			{Type: "A", Status: "True", Message: strings.Repeat("x", maxText+1)},
+		}},
+	} {
+		got := ""
+		for _, p := range CheckReport(r) {
+			got += p.Target
+		}
+		if got != want {
+			t.Errorf("%q: %q", want, got)
+		}
+	}
+}

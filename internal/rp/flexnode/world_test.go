@@ -1,0 +1,235 @@
+package flexnode
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+const (
+	subscription  = "11111111-2222-3333-4444-555555555555"
+	subscription2 = "22222222-2222-3333-4444-555555555555"
+	tenant        = "99999999-0000-0000-0000-000000000000"
+	clientA       = "aaaaaaaa-0000-0000-0000-00000000000a"
+	clientB       = "aaaaaaaa-0000-0000-0000-00000000000b"
+	clientC       = "aaaaaaaa-0000-0000-0000-00000000000c"
+	cluster       = "/subscriptions/" + subscription +
+		"/resourceGroups/Edge/providers/Microsoft.ContainerService/managedClusters/Factory"
+	nodeID = cluster + "/flexNodeConfig/Edge-1"
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func someFacts() Facts {
+	return Facts{
+		ServerURL:    "https://factory.example:6443",
+		CACertData:   base64.StdEncoding.EncodeToString(placeholderCA),
+		DNSServiceIP: "10.96.0.10", TenantID: tenant, Location: "westeurope",
+	}
+}
+
+// world is one node and its cluster, with the history that a store would keep.
+type world struct {
+	t       testing.TB
+	node    *Node
+	history History
+	stone   *Tombstone
+	parent  Parent
+	layers  map[string][]byte
+	secret  string // stored
+	version int64  // of the stored secret
+	now     time.Time
+	uids    int
+}
+
+func newWorld(t testing.TB) *world {
+	w := &world{
+		t: t, layers: map[string][]byte{}, now: time.Unix(1_800_000_000, 0),
+		parent: Parent{Cluster: Cluster{ID: cluster, Location: "westeurope"}},
+	}
+	w.reach(someFacts(), "1.35.4")
+	return w
+}
+
+// reach gives the cluster facts.
+func (w *world) reach(f Facts, version string) {
+	layer := FactsLayer(f, cluster)
+	w.parent.FactsLayer, w.parent.Cluster.Facts = layer, ContentID(layer)
+	w.parent.Cluster.Properties.KubernetesVersion = version
+	w.layers[ContentID(layer)] = layer
+}
+
+// unreached takes them away, as if the cluster had never been reached.
+func (w *world) unreached() {
+	w.parent.FactsLayer, w.parent.Cluster.Facts = nil, ""
+	w.parent.Cluster.Properties.KubernetesVersion = ""
+}
+
+func (w *world) defaults(d map[string]any) {
+	layer := DefaultsLayer(d)
+	w.parent.Defaults, w.parent.DefaultsID = layer, ""
+	if layer != nil {
+		w.parent.DefaultsID = ContentID(layer)
+		w.layers[ContentID(layer)] = layer
+	}
+}
+
+func (w *world) last() *Revision {
+	if w.node == nil {
+		return nil
+	}
+	r, ok := w.history.Find(w.node.Revision)
+	if !ok {
+		return nil
+	}
+	return &r
+}
+
+// decide is a PUT of what an owner wants; a client secret in it is given.
+func (w *world) decide(d api.Desired) (Decision, Problems) {
+	w.t.Helper()
+	wanted, secret := WithoutSecret(d)
+	known := Secret{Version: w.version, Known: w.secret != "", Same: secret == w.secret}
+	p := Put{
+		ID: nodeID, Desired: wanted, SecretGiven: secret != "", By: "ops", ByType: "User",
+		At: w.now, NewUID: fmt.Sprintf("uid%d-rest", w.uids), Renderer: "v1",
+	}
+	got, problems := Decide(p, w.node, w.last(), w.stone, w.parent, known)
+	if len(problems) > 0 {
+		return got, problems
+	}
+	if got.NeedsSubnet {
+		pool := w.parent.Cluster.Properties
+		_, subnet, _ := Slot("c", nodeName(nodeID), pool.PodCIDR, pool.NodeCIDRMask, 0)
+		p.Subnet = subnet
+		got, problems = Decide(p, w.node, w.last(), w.stone, w.parent, known)
+	}
+	if got.StoreSecret {
+		w.secret, w.version = secret, got.Node.SecretVersion
+	}
+	if got.DropSecret {
+		w.secret, w.version = "", 0
+	}
+	return got, problems
+}
+
+// put decides and keeps what comes of it.
+func (w *world) put(d api.Desired) Decision {
+	w.t.Helper()
+	got, problems := w.decide(d)
+	if len(problems) > 0 {
+		w.t.Fatalf("refused: %v", problems)
+	}
+	w.keep(got.Node, got.Revision)
+	return got
+}
+
+func (w *world) keep(n Node, r *Revision) {
+	w.t.Helper()
+	w.node, w.stone = &n, nil
+	if r != nil {
+		w.history = w.history.With(*r, n.Assigned)
+	}
+}
+
+func (w *world) refresh() *Revision {
+	w.t.Helper()
+	n, r := Refresh(*w.node, w.last(), w.parent, w.now, "v1")
+	w.keep(n, r)
+	return r
+}
+
+// remove deletes the node.
+func (w *world) remove() {
+	n := w.node
+	w.stone = &Tombstone{ID: n.ID, UID: n.UID, Revision: max(n.Revision, n.Floor)}
+	w.node, w.history, w.secret, w.version = nil, History{}, "", 0
+	w.uids++
+}
+
+// config is what a revision renders to.
+func (w *world) config(r *Revision) string {
+	w.t.Helper()
+	c, err := Config(*r, w.layers[r.Defaults], w.layers[r.Facts], Grants{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(must(json.Marshal(c)))
+}
+
+// generator makes random values; the seed of a failure is in its log, and FLEXNODE_SEED repeats it.
+func generator(t testing.TB) *rand.Rand {
+	t.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv("FLEXNODE_SEED"); text != "" {
+		seed = must(strconv.ParseUint(text, 10, 64))
+	}
+	t.Logf("FLEXNODE_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+func pick[T any](g *rand.Rand, from ...T) T { return from[g.IntN(len(from))] }
+
+// randomDesired is something that an owner may want, with any of the methods of authentication.
+func randomDesired(g *rand.Rand) api.Desired {
+	d := api.Desired{
+		Versions: api.Versions{
+			Kubernetes: pick(g, "", "", "1.34.4", "v1.35.0"), Containerd: pick(g, "", "2.1.4"),
+			Runc: pick(g, "", "", "1.3.3"), CNI: pick(g, "", "1.8.0"), NPD: pick(g, "", "1.34.0"),
+		},
+		NodeConfig: api.NodeConfig{
+			MaxPods: pick(g, 0, 30, 110), Taints: pick(g, nil, []string{"edge=true:NoSchedule"}),
+			Labels: pick(g, nil, map[string]string{"environment": "prod", "a.b/c": ""}),
+			Kubelet: api.Kubelet{
+				KubeReserved: pick(g, nil, map[string]string{"cpu": "100m"}),
+				EvictionHard: pick(g, nil, map[string]string{"memory.available": "100Mi"}),
+				Verbosity:    pick(g, 0, 4), NodeIP: pick(g, "", "192.0.2.7"),
+				ImageGCHighThreshold: pick(g, 0, 90), ImageGCLowThreshold: pick(g, 0, 70),
+			},
+		},
+	}
+	randomAuth(g, &d)
+	return d
+}
+
+func randomAuth(g *rand.Rand, d *api.Desired) {
+	auth := &d.AzureAuth
+	auth.Method = pick(g, "", api.BootstrapToken, api.ServicePrincipal, api.ManagedIdentity,
+		api.Arc)
+	switch auth.Method {
+	case "", api.BootstrapToken:
+		return
+	case api.ServicePrincipal:
+		auth.ServicePrincipal = &api.ServicePrincipalAuth{
+			ClientID: pick(g, clientA, clientB), ClientTenant: pick(g, "", tenant),
+			ClientSecret: pick(g, "a-secret", "b-secret"),
+		}
+	case api.ManagedIdentity:
+		auth.ManagedIdentity = &api.ManagedIdentityAuth{ClientID: pick(g, clientA, clientB)}
+	case api.Arc:
+		machine := "/resourceGroups/Arc/providers/Microsoft.HybridCompute/machines/M-1"
+		auth.Arc = pick(g, nil, &api.ArcAuth{}, &api.ArcAuth{
+			MachineResourceID: "/subscriptions/" + subscription + machine,
+		})
+	}
+	d.KubernetesAuth.UseAzureAuth = pick(g, true, false)
+	d.ContinuousMonitoring = !d.KubernetesAuth.UseAzureAuth || pick(g, true, false)
+}
+
+// withoutSecret is what an owner wants, as a GET shows it.
+func withoutSecret(d api.Desired) api.Desired {
+	d, _ = WithoutSecret(d)
+	return d
+}

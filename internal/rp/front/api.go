@@ -1,0 +1,101 @@
+// Package front is the resource provider's API: the way of a request from its route to an answer,
+// who may do what, paging, errors, metrics and audit. Handlers are in files by what they are about;
+// they decide with package flexnode and write with store.Update. They never reach for a cluster:
+// what a cluster has to do is done by its reconcilers, and a handler waits for it for a while.
+package front
+
+import (
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// API is the resource provider's API in one replica.
+type API struct {
+	Store *store.Store
+	// Index is this replica's copy of nodes and clusters, from which polls and lists are answered.
+	Index *store.Index
+	// Seen is when nodes were last heard of.
+	Seen Liveness
+	// Credentials are what machines join with.
+	Credentials *credential.Service
+	// Keys sign page tokens.
+	Keys seal.Ring
+	// Authorizer answers for callers that come directly.
+	Authorizer Authorizer
+	// Kubeconfigs tells which kubeconfig each cluster may name.
+	Kubeconfigs Kubeconfigs
+	// Defaults is agent configuration that every node is given, under all else.
+	Defaults map[string]any
+	// PublicURL is how callers reach this API themselves, such as https://provider.example:8447.
+	PublicURL string
+	// Renderer is the version of the program, which revisions are marked with.
+	Renderer string
+	// Patience is how long a caller waits for a cluster; CallerTimeout if it is 0.
+	Patience time.Duration
+	Now      func() time.Time
+	Log      *slog.Logger
+	Audit    *slog.Logger
+	Metrics  *Metrics
+	// Tracer makes spans; nil makes none.
+	Tracer trace.Tracer
+
+	layers   sync.Map // of content id: []byte; what has a content id never changes
+	once     sync.Once
+	defaults []byte   // layer, once it was asked for
+	heardOf  sync.Map // of node key: when heard has told of it
+
+	strangers     sync.Map // of tenant and object id: *rate.Limiter of refusals
+	strangerCount atomic.Int64
+}
+
+// Liveness is when the agents of nodes were last heard of, by the keys of the nodes.
+type Liveness interface {
+	Note(nodeKey string, now time.Time)
+	// Last is zero for one that was never heard of.
+	Last(nodeKey string) time.Time
+}
+
+// CallerTimeout is how long a caller waits for what a cluster's reconciler has to do; what has not
+// been done by then is told with provisioningState and an asynchronous operation.
+const CallerTimeout = 8 * time.Second
+
+// Direct returns the API for callers who come themselves, with tokens.
+func (a *API) Direct(who Authenticator) http.Handler { return a.listener(who, false) }
+
+// BehindARM returns the API for Resource Manager, which is known by its client certificate.
+func (a *API) BehindARM(who Authenticator) http.Handler { return a.listener(who, true) }
+
+// listener is the API on one listener: how callers prove who they are is a matter of the listener.
+type listener struct {
+	api          *API
+	authenticate Authenticator
+	// trusted tells that Resource Manager is in front: it has authorized, and its headers hold.
+	trusted bool
+	routes  []route
+}
+
+func (a *API) listener(who Authenticator, trusted bool) *listener {
+	l := &listener{api: a, authenticate: who, trusted: trusted}
+	for _, r := range a.routes() {
+		if trusted || !r.managerOnly {
+			l.routes = append(l.routes, r)
+		}
+	}
+	return l
+}
+
+func (a *API) patience() time.Duration {
+	if a.Patience != 0 {
+		return a.Patience
+	}
+	return CallerTimeout
+}

@@ -1,0 +1,39 @@
+package front
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// maxBody bounds a request body: ARM's own limit is 4 MB, ours need a few kilobytes.
+const maxBody = 256 << 10
+
+// readBody reads the body of methods that have one.
+func readBody(w http.ResponseWriter, r *request) error {
+	if r.Method != http.MethodPut && r.Method != http.MethodPost {
+		return nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return arm.Errorf(413, "RequestContentTooLarge",
+			"The request content is larger than %d bytes.", maxBody)
+	}
+	if err != nil {
+		return arm.Errorf(400, "InvalidRequestContent", "The request content could not be read.")
+	}
+	if len(body) > 0 {
+		kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+		if err != nil || kind != "application/json" {
+			return arm.Errorf(415, "UnsupportedMediaType",
+				"The content media type '%s' is not supported. Only 'application/json' is "+
+					"supported.",
+				shorten(r.Header.Get("Content-Type")))
+		}
+	}
+	r.body = body
+	return nil
+}

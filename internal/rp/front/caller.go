@@ -1,0 +1,45 @@
+package front
+
+import (
+	"context"
+	"net/http"
+	"strings"
+)
+
+// Caller is an authenticated principal.
+type Caller struct {
+	TenantID, ObjectID, AppID string
+	Name                      string // user principal name, else application id
+	Type                      string // User, Application or ManagedIdentity
+	MachineID                 string // resource id of a managed identity's resource
+	// Trusted callers were authorized by Resource Manager, which is in front.
+	Trusted bool
+}
+
+// Authenticator tells who a request comes from; an *arm.Error with status 401 or 403 otherwise.
+type Authenticator interface {
+	Authenticate(*http.Request) (Caller, error)
+}
+
+// Authorizer tells whether a caller may do an action at a scope.
+type Authorizer interface {
+	Allowed(ctx context.Context, c Caller, action, scope string) (bool, error)
+}
+
+// is tells whether the caller is an identity of a node (flexnode.IdentityOf). A person who uses an
+// application is not the application, and neither is its namesake in another tenant.
+func (c Caller) is(identity string) bool {
+	kind, rest, _ := strings.Cut(identity, ":")
+	if rest == "" || c.Type == "User" {
+		return false
+	}
+	if kind == "mirid" {
+		return strings.EqualFold(rest, c.MachineID)
+	}
+	tenant, id, _ := strings.Cut(rest, "/")
+	if id == "" || !strings.EqualFold(tenant, c.TenantID) {
+		return false
+	}
+	return kind == "app" && strings.EqualFold(id, c.AppID) ||
+		kind == "oid" && strings.EqualFold(id, c.ObjectID)
+}

@@ -1,0 +1,225 @@
+package front
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// What becomes of the machines of a cluster's nodes when its registration is deleted.
+const (
+	releaseNodes = "release" // they run on, and are not managed any more
+	wipeNodes    = "wipe"    // their agents are told to give them back
+)
+
+// reservation is how long the registration of a cluster takes no nodes while it is counted whether
+// it has some. A replica that dies meanwhile leaves nothing that lasts longer.
+const reservation = 30 * time.Second
+
+// isLeaving tells whether a registration is being deleted: its nodes cannot be changed any more.
+func (a *API) isLeaving(c flexnode.Cluster) bool {
+	return c.Deleting() ||
+		c.Deletion != nil && a.Now().Before(c.Deletion.Since.Add(2*reservation))
+}
+
+// counts is what would be deleted with a registration.
+type counts struct {
+	DryRun bool `json:"dryRun"`
+	// Nodes is how many flexNodeConfigs there are, Joined how many of them have reported or have a
+	// Node, Wipe whether the machines would be given back.
+	Nodes  int  `json:"nodes"`
+	Joined int  `json:"joinedNodes"`
+	Wipe   bool `json:"wipe"`
+}
+
+// deleteCluster deletes the registration of a cluster, asynchronously: its reconciler removes what
+// belongs to it. One that has nodes is refused, unless the caller says what becomes of their
+// machines; dryRun=true tells the counts and changes nothing.
+func (a *API) deleteCluster(w http.ResponseWriter, r *request) error {
+	nodes := r.query.Get("nodes")
+	if nodes != "" && nodes != releaseNodes && nodes != wipeNodes {
+		return invalid("The value '%s' of nodes is not one of %s, %s.",
+			shorten(nodes), releaseNodes, wipeNodes)
+	}
+	row, err := a.Store.Clusters.Get(r.Context(), r.clusterKey())
+	if err != nil {
+		return err
+	}
+	if !row.Exists() {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	if r.flag("dryRun") {
+		found := a.count(r.clusterKey())
+		found.DryRun, found.Wipe = true, nodes == wipeNodes
+		arm.WriteJSON(w, http.StatusOK, found)
+		return nil
+	}
+	var reserved time.Time
+	if nodes == "" {
+		if reserved, err = a.refuseNodes(r); err != nil {
+			return err
+		}
+	}
+	operation, err := a.markDeletion(r, nodes == wipeNodes, reserved)
+	if err != nil {
+		return err
+	}
+	if operation == "" { // somebody else was faster
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	a.pointTo(w, r, operation, true)
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// refuseNodes is an error if a registration has nodes. While they are counted, and for a while
+// after, no node can be added; it returns when that began.
+func (a *API) refuseNodes(r *request) (time.Time, error) {
+	since := a.Now().UTC()
+	ahead := []string{a.Store.Clusters.Key(r.clusterKey())}
+	var at int64 // of the reservation of another
+	written, err := a.Store.Update(r.Context(), "cluster reserved", ahead, func(v *store.View) error {
+		row, err := a.Store.Clusters.In(v, r.clusterKey())
+		at = row.Revision
+		if err != nil || !row.Exists() {
+			return err
+		}
+		if a.isLeaving(row.Value) {
+			since = row.Value.Deletion.Since
+			return nil
+		}
+		if err := r.preconditions(flexnode.ShownCluster(row.Value).ETag); err != nil {
+			return err
+		}
+		row.Value.Deletion = &flexnode.Deletion{Since: since, By: r.caller.ObjectID}
+		return a.Store.Clusters.Put(v, r.clusterKey(), row.Value)
+	})
+	if err != nil {
+		return since, err
+	}
+	found, err := a.countAt(r.Context(), r.clusterKey(), max(at, written))
+	if err == nil && found.Nodes > 0 {
+		err = arm.Errorf(409, "ClusterHasNodes",
+			"The cluster has %d flexNodeConfigs, %d of which have joined. Delete them first, or "+
+				"say what becomes of their machines: nodes=%s has them run on unmanaged, "+
+				"nodes=%s has their agents give them back. dryRun=true only counts.",
+			found.Nodes, found.Joined, releaseNodes, wipeNodes)
+	}
+	if err != nil {
+		a.withdraw(context.WithoutCancel(r.Context()), r.clusterKey())
+	}
+	return since, err
+}
+
+// withdraw takes a reservation back.
+func (a *API) withdraw(ctx context.Context, clusterKey string) {
+	ctx, cancel := context.WithTimeout(ctx, a.patience())
+	defer cancel()
+	_, err := a.Store.Update(ctx, "cluster kept", nil, func(v *store.View) error {
+		row, err := a.Store.Clusters.In(v, clusterKey)
+		if err != nil || row.Value.Deletion == nil || row.Value.Deleting() {
+			return err
+		}
+		row.Value.Deletion = nil
+		return a.Store.Clusters.Put(v, clusterKey, row.Value)
+	})
+	if err != nil {
+		a.Log.Warn("a cluster takes no nodes for a minute: its deletion was refused, and that "+
+			"cannot be written", "cluster", clusterKey, "error", err)
+	}
+}
+
+// markDeletion writes that a registration is being deleted, and returns the operation; that of
+// before if it is being deleted already, "" if it is gone. reserved is since when no node can have
+// been added, if that matters.
+func (a *API) markDeletion(r *request, wipe bool, reserved time.Time) (string, error) {
+	id := uuid.NewString()
+	var operation string
+	ahead := []string{a.Store.Clusters.Key(r.clusterKey())}
+	_, err := a.Store.Update(r.Context(), "cluster marked", ahead, func(v *store.View) error {
+		operation = ""
+		row, err := a.Store.Clusters.In(v, r.clusterKey())
+		if err != nil || !row.Exists() {
+			return err
+		}
+		if d := row.Value.Deletion; row.Value.Deleting() {
+			operation = d.Operation
+			return nil
+		}
+		if err := r.preconditions(flexnode.ShownCluster(row.Value).ETag); err != nil {
+			return err
+		}
+		if !reserved.IsZero() && !a.reserved(row.Value, reserved) {
+			return arm.Errorf(409, "Conflict",
+				"Others have changed the cluster meanwhile. Try again.")
+		}
+		operation = r.subscriptionKey() + "/" + id
+		r.before = row.Value.Version
+		return a.beginDeletion(v, row, operation, wipe, r.caller.ObjectID)
+	})
+	return operation, err
+}
+
+// reserved tells whether it is certain that no node was added since they were counted.
+func (a *API) reserved(c flexnode.Cluster, since time.Time) bool {
+	return c.Deletion != nil && c.Deletion.Since.Equal(since) &&
+		a.Now().Before(since.Add(reservation))
+}
+
+// beginDeletion writes that a registration is being deleted from now on.
+func (a *API) beginDeletion(
+	v *store.View, row store.Row[flexnode.Cluster], operation string, wipe bool, by string,
+) error {
+	now := a.Now().UTC()
+	err := a.Store.Operations.Set(v, operation, flexnode.Operation{
+		Target: row.Value.ID, Kind: deleteClusterKind, State: inProgress, Started: now, By: by,
+	})
+	if err != nil {
+		return err
+	}
+	row.Value.Deletion = &flexnode.Deletion{Operation: operation, Wipe: wipe, Since: now, By: by}
+	return a.Store.Clusters.Put(v, row.Key, row.Value)
+}
+
+// count counts the nodes of a cluster in the index.
+func (a *API) count(clusterKey string) counts {
+	var found counts
+	a.Index.EachNode(clusterKey+"/", func(key string, hasStatus bool) {
+		found.Nodes++
+		if hasStatus || !a.Seen.Last(key).IsZero() {
+			found.Joined++
+		}
+	})
+	return found
+}
+
+// countAt is as count, after the index has all that was written up to a revision.
+func (a *API) countAt(ctx context.Context, clusterKey string, revision int64) (counts, error) {
+	wait, cancel := context.WithTimeout(ctx, a.patience())
+	defer cancel()
+	changed := make(chan struct{}, 1)
+	leave := a.Index.Subscribe(func(string, string) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	defer leave()
+	for a.Index.Revision() < revision {
+		select {
+		case <-wait.Done():
+			return counts{}, fmt.Errorf("the index is behind the store: %w", wait.Err())
+		case <-changed:
+		}
+	}
+	return a.count(clusterKey), nil
+}

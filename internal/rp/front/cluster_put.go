@@ -1,0 +1,160 @@
+package front
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// Kubeconfigs tells which kubeconfigs clusters may name: the operator has bound each to one
+// cluster.
+type Kubeconfigs interface {
+	// Check is an error unless the cluster with an id may name a kubeconfig.
+	Check(clusterID, kubeconfig string) error
+}
+
+// putCluster registers a target cluster. Its reconciler tries to reach it; until it has, the
+// registration is Creating. An equal PUT changes nothing.
+func (a *API) putCluster(w http.ResponseWriter, r *request) error {
+	var body api.ManagedCluster
+	if err := flexnode.Decode(r.body, &body); err != nil {
+		return err
+	}
+	if err := a.Kubeconfigs.Check(r.resourceID(), body.Properties.Kubeconfig); err != nil {
+		a.Log.Warn("a cluster names a kubeconfig that is not bound to it", "cluster",
+			r.clusterKey(),
+			"request", r.id, "error", err)
+		return arm.Errorf(403, "KubeconfigNotBound",
+			"The kubeconfig '%s' is not bound to this cluster. Ask the operator of the provider "+
+				"to bind it in the provider's settings.", shorten(body.Properties.Kubeconfig))
+	}
+	var created bool
+	uid := uuid.NewString()
+	ahead := []string{
+		a.Store.Clusters.Key(r.clusterKey()), a.Store.Subscriptions.Key(r.subscriptionKey()),
+	}
+	_, err := a.Store.Update(r.Context(), "cluster written", ahead, func(v *store.View) error {
+		old, err := a.Store.Clusters.In(v, r.clusterKey())
+		if err != nil {
+			return err
+		}
+		created = !old.Exists()
+		return a.writeCluster(v, r, body, old, uid)
+	})
+	if err != nil {
+		return err
+	}
+	return a.answerCluster(w, r, created)
+}
+
+// writeCluster writes what the owner of a cluster wants of its registration.
+func (a *API) writeCluster(
+	v *store.View, r *request, body api.ManagedCluster, old store.Row[flexnode.Cluster], uid string,
+) error {
+	subscription, err := a.Store.Subscriptions.In(v, r.subscriptionKey())
+	if err != nil {
+		return err
+	}
+	if err := r.allowedIn(subscription.Value.State); err != nil {
+		return err
+	}
+	etag, before := "", (*flexnode.Cluster)(nil)
+	if old.Exists() {
+		etag, before = flexnode.ShownCluster(old.Value).ETag, &old.Value
+		if a.isLeaving(old.Value) {
+			return leaving(r)
+		}
+	}
+	if err := r.preconditions(etag); err != nil {
+		return err
+	}
+	if problems := flexnode.CheckCluster(body, before); len(problems) > 0 {
+		return problems
+	}
+	next := wanted(old.Value, body, r.resourceID())
+	r.before, r.after = old.Value.Version, old.Value.Version
+	if old.Exists() && old.Value.Deletion == nil && sameCluster(old.Value, next) {
+		return nil
+	}
+	previous, _ := strconv.ParseInt(old.Value.Version, 10, 64) // "" for a new one
+	next.Version = decimal(flexnode.NextVersion(previous, a.Now()))
+	next.SystemData, next.Deletion = a.touch(old.Value.SystemData, r.caller), nil
+	if next.UID == "" {
+		next.UID = uid
+	}
+	r.after = next.Version
+	return a.Store.Clusters.Put(v, r.clusterKey(), next)
+}
+
+// wanted is a registration with what its owner wants now. Nodes are told its id and location, so
+// that these stay as they were written first: another way to write them is no change.
+func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
+	said := c.Properties
+	if c.ID == "" {
+		c.ID = id
+	}
+	if location := region(body.Location); region(c.Location) != location {
+		c.Location = location
+	}
+	c.Tags, c.Properties = body.Tags, body.Properties
+	c.Properties.ProvisioningState = said.ProvisioningState
+	c.Properties.KubernetesVersion, c.Properties.Reachable = said.KubernetesVersion, said.Reachable
+	c.Properties.Message = "" // which is not stored
+	return c
+}
+
+// region is the name of an Azure region in the form that Azure uses, without regard to case and
+// blanks.
+func region(location string) string {
+	return strings.ToLower(strings.ReplaceAll(location, " ", ""))
+}
+
+func sameCluster(a, b flexnode.Cluster) bool {
+	return a.Location == b.Location && a.Properties == b.Properties &&
+		maps.Equal(a.Tags, b.Tags)
+}
+
+// answerCluster waits until the cluster has been reached, and answers with what it is then.
+func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) error {
+	wait, cancel := context.WithTimeout(r.Context(), a.patience())
+	defer cancel()
+	_, err := a.Store.Clusters.Wait(wait, r.clusterKey(),
+		func(row store.Row[flexnode.Cluster]) bool {
+			return !row.Exists() || !isCreating(row.Value)
+		})
+	if err != nil && wait.Err() == nil {
+		return err
+	}
+	row, err := a.Store.Clusters.Get(r.Context(), r.clusterKey())
+	if err != nil {
+		return err
+	}
+	if !row.Exists() {
+		return noCluster(r)
+	}
+	if isCreating(row.Value) {
+		target := flexnode.Operation{Target: row.Value.ID, UID: row.Value.UID}
+		if err := a.accept(w, r, putClusterKind, target, false); err != nil {
+			return err
+		}
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	writeCluster(w, status, row.Value)
+	return nil
+}
+
+func isCreating(c flexnode.Cluster) bool {
+	return flexnode.ShownCluster(c).Properties.ProvisioningState == api.Creating
+}

@@ -1,0 +1,291 @@
+package front
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+const clusterURL = cluster + versionQuery
+
+func (w *world) storedCluster() flexnode.Cluster {
+	w.t.Helper()
+	row, err := w.api.Store.Clusters.Get(w.t.Context(), clusterKey)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return row.Value
+}
+
+// A registration is an operation that ends when the cluster was reached.
+func TestRegistrationWaitsForTheCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cluster.isDown.Store(true)
+	w.api.Patience = time.Millisecond
+	body := `{"location":"West Europe","properties":{}}`
+	r, text := w.must(201, "PUT", clusterURL, body)
+	if !strings.Contains(text, `"provisioningState":"Creating"`) {
+		t.Errorf("answer: %s", text)
+	}
+	status := path(r.Header.Get("Azure-AsyncOperation"))
+	if !strings.Contains(status, "/locations/westeurope/operationStatuses/") {
+		t.Errorf("headers: %v", r.Header)
+	}
+	if _, text = w.must(200, "GET", status, ""); operationOf(t, text).Status != inProgress {
+		t.Errorf("operation: %s", text)
+	}
+	// Nodes may be made meanwhile; they are rendered when the cluster was reached.
+	_, text = w.must(201, "PUT", nodeURL("n"), withToken)
+	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Creating || p.Config != nil {
+		t.Errorf("properties: %+v", p)
+	}
+	w.cluster.isDown.Store(false)
+	w.until("the operation ends", func() bool {
+		_, text := w.must(200, "GET", status, "")
+		return operationOf(t, text).Status == api.Succeeded
+	})
+	w.until("the node is rendered", func() bool { return w.storedNode("n").Revision != 0 })
+	_, text = w.must(200, "GET", nodeURL("n"), "")
+	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Succeeded || p.Config == nil {
+		t.Errorf("properties: %+v", p)
+	}
+}
+
+// The owner of a registration that is refused is told why, wherever he asks; what he is told is no
+// wish of his when he sends it back (B2).
+func TestRefusedRegistration(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cluster.isDown.Store(true)
+	w.api.Patience = time.Millisecond
+	r, _ := w.must(201, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
+	const why = "The API server belongs to another registration already."
+	w.change(func(v *store.View) error {
+		row, err := w.api.Store.Clusters.In(v, clusterKey)
+		row.Value.Properties.ProvisioningState, row.Value.Probe.Refused = api.Failed, why
+		return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value))
+	})
+	_, text := w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
+	if o := operationOf(t, text); o.Status != api.Failed || o.Error == nil ||
+		o.Error.Message != why {
+		t.Errorf("operation: %s", text)
+	}
+	_, shown := w.must(200, "GET", clusterURL, "")
+	if !strings.Contains(shown, why) {
+		t.Errorf("registration: %s", shown)
+	}
+	before := w.storedCluster()
+	w.must(200, "PUT", clusterURL, shown)
+	if after := w.storedCluster(); after.Version != before.Version ||
+		after.Properties.Message != "" {
+		t.Errorf("after a PUT of what was shown: %+v", after)
+	}
+}
+
+// An equal PUT of a registration writes nothing; the pod network stays as it is.
+func TestEqualRegistration(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	r, _ := w.must(200, "GET", clusterURL, "")
+	before := must(w.memory.Health(t.Context())).Revision
+	again, _ := w.must(200, "PUT", clusterURL, `{"location":"westeurope","properties":{}}`)
+	if r.Header.Get("ETag") != again.Header.Get("ETag") {
+		t.Error("an equal PUT has changed the ETag")
+	}
+	if now := must(w.memory.Health(t.Context())).Revision; now != before {
+		t.Errorf("an equal PUT has written %d times", now-before)
+	}
+	uid := w.storedCluster().UID
+	changed, _ := w.must(200, "PUT", clusterURL,
+		`{"location":"westeurope","tags":{"a":"b"},"properties":{}}`)
+	if r.Header.Get("ETag") == changed.Header.Get("ETag") || w.storedCluster().UID != uid ||
+		w.storedCluster().Facts == "" {
+		t.Errorf("a changed PUT: %v, %+v", changed.Header, w.storedCluster())
+	}
+}
+
+// A kubeconfig that is bound to another cluster cannot be named (B2).
+func TestKubeconfigOfAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, text := w.must(403, "PUT", clusterURL,
+		`{"location":"westeurope","properties":{"kubeconfig":"other"}}`)
+	if code(text) != "KubeconfigNotBound" || !strings.Contains(w.audit.String(), code(text)) {
+		t.Errorf("%s\n%s", text, w.audit.String())
+	}
+	w.must(404, "GET", clusterURL, "")
+	w.register(`"kubeconfig":"own"`)
+	w.must(403, "PUT", clusterURL,
+		`{"location":"westeurope","properties":{"kubeconfig":"other"}}`)
+	if got := w.storedCluster().Properties.Kubeconfig; got != "own" {
+		t.Errorf("it names %s", got)
+	}
+}
+
+// DELETE of a registration with nodes is refused unless the caller says what becomes of the
+// machines; it can be tried out before, and is an operation (M2, M5).
+func TestDeleteCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.must(204, "DELETE", strings.Replace(clusterURL, "Factory", "None", 1), "")
+	for _, name := range []string{"a", "b"} {
+		w.must(201, "PUT", nodeURL(name), withToken)
+	}
+	w.must(204, "POST", nodeURL("a", "/reportStatus"), `{"agentVersion":"1.0"}`)
+	w.caughtUp()
+	_, text := w.must(409, "DELETE", clusterURL, "")
+	if code(text) != "ClusterHasNodes" || !strings.Contains(text, "has 2 flexNodeConfigs, 1 of") {
+		t.Error(text)
+	}
+	if c := w.storedCluster(); c.Deletion != nil {
+		t.Errorf("a deletion that was refused has left %+v", c.Deletion)
+	}
+	w.must(201, "PUT", nodeURL("c"), withToken)
+	w.must(400, "DELETE", clusterURL+"&nodes=burn", "")
+
+	w.caughtUp() // the counts are the index's
+	before := must(w.memory.Health(t.Context())).Revision
+	_, text = w.must(200, "DELETE", clusterURL+"&nodes=wipe&dryRun=true", "")
+	var found counts
+	if err := json.Unmarshal([]byte(text), &found); err != nil {
+		t.Fatal(err)
+	}
+	if want := (counts{DryRun: true, Nodes: 3, Joined: 1, Wipe: true}); found != want {
+		t.Errorf("dry run: %s", text)
+	}
+	if now := must(w.memory.Health(t.Context())).Revision; now != before {
+		t.Error("a dry run has written something")
+	}
+
+	w.must(412, "DELETE", clusterURL+"&nodes=wipe", "", `If-Match: "1"`)
+	r, _ := w.must(202, "DELETE", clusterURL+"&nodes=release", "")
+	w.checkLeaving(r.Header.Get("Azure-AsyncOperation"), r.Header.Get("Location"))
+}
+
+// checkLeaving checks a registration that is being deleted, and its operation until it ends.
+func (w *world) checkLeaving(status, result string) {
+	t := w.t
+	t.Helper()
+	c := w.storedCluster()
+	if c.Deletion == nil || c.Deletion.Wipe || c.Deletion.Operation == "" {
+		t.Fatalf("deletion: %+v", c.Deletion)
+	}
+	again, _ := w.must(202, "DELETE", clusterURL+"&nodes=wipe", "")
+	if again.Header.Get("Azure-AsyncOperation") != status || w.storedCluster().Deletion.Wipe {
+		t.Errorf("a second DELETE: %v, %+v", again.Header, w.storedCluster().Deletion)
+	}
+	for _, change := range []struct{ method, url, body string }{
+		{"PUT", nodeURL("new"), withToken}, {"PUT", nodeURL("a"), withToken},
+		{"POST", nodeURL("a", "/regenerateToken"), "{}"},
+		{"PUT", clusterURL, `{"location":"westeurope","properties":{}}`},
+	} {
+		_, text := w.must(409, change.method, change.url, change.body)
+		if code(text) != "ClusterIsBeingDeleted" {
+			t.Errorf("%s %s: %s", change.method, change.url, text)
+		}
+	}
+	w.must(200, "GET", nodeURL("a"), "")
+	_, text := w.must(200, "GET", clusterURL, "")
+	if !strings.Contains(text, `"provisioningState":"Deleting"`) {
+		t.Error(text)
+	}
+	status, result = path(status), path(result)
+	_, text = w.must(200, "GET", status, "")
+	if o := operationOf(t, text); o.Status != inProgress ||
+		!strings.EqualFold(o.ResourceID, cluster) {
+		t.Errorf("operation: %s", text)
+	}
+	w.must(202, "GET", result, "")
+	// The reconciler goes on, and ends it.
+	set := func(state string, done int) {
+		w.change(func(v *store.View) error {
+			row, err := w.api.Store.Operations.In(v, c.Deletion.Operation)
+			if err != nil {
+				return err
+			}
+			row.Value.State, row.Value.Total, row.Value.Done = state, 3, done
+			return w.api.Store.Operations.Put(v, row.Key, row.Value)
+		})
+	}
+	set(inProgress, 1)
+	_, text = w.must(200, "GET", status, "")
+	if o := operationOf(t, text); o.PercentComplete == nil || *o.PercentComplete != 33 {
+		t.Errorf("operation: %s", text)
+	}
+	set(api.Succeeded, 3)
+	w.must(204, "GET", result, "")
+}
+
+// A node that is written while it is counted whether a registration has nodes keeps it: no node is
+// acknowledged and then lost (M1).
+func TestNodeIsMadeWhileItsClusterIsDeleted(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{"read", "commit", "counted"} {
+		w := newWorld(t)
+		w.register("")
+		status := 0
+		put := func() { status = w.do("PUT", nodeURL("n"), `{"properties":{}}`).StatusCode }
+		if op == "counted" { // between the commits that reserve the cluster and that mark it
+			w.during("commit", func() { w.afterCommit(put) })
+		} else {
+			w.during(op, put)
+		}
+		got := w.do("DELETE", clusterURL, "").StatusCode
+		switch {
+		case status == 201 && got == 409 && w.storedCluster().Deletion == nil:
+		case status == 409 && got == 202 && w.storedCluster().Deletion != nil:
+		default:
+			t.Errorf("at %s: PUT %d, DELETE %d, %+v", op, status, got, w.storedCluster().Deletion)
+		}
+	}
+}
+
+// No registration is made in a subscription that is being deleted.
+func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.during("commit", func() {
+		w.send(w.manager, "PUT", subscriptionURL, `{"state":"Deleted"}`)
+	})
+	if got := w.do("PUT", clusterURL,
+		`{"location":"westeurope","properties":{}}`); got.StatusCode !=
+		404 {
+		t.Errorf("status %d", got.StatusCode)
+	}
+}
+
+// Another way to write the id or the location of a registration changes nothing: what its nodes
+// are told stays, so that none of them is rendered again.
+func TestRegistrationInOtherCasing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.must(201, "PUT", clusterURL, `{"location":"West Europe","properties":{}}`)
+	before := w.storedCluster()
+	if before.Location != "westeurope" {
+		t.Errorf("location %q", before.Location)
+	}
+	other := strings.Replace(clusterURL, "resourceGroups/Edge", "resourcegroups/EDGE", 1)
+	other = strings.Replace(other, "Factory", "FACTORY", 1)
+	for _, location := range []string{"westeurope", "WestEurope", "west europe"} {
+		w.must(200, "PUT", other, `{"location":"`+location+`","properties":{}}`)
+		if diff := cmp.Diff(before, w.storedCluster()); diff != "" {
+			t.Errorf("%s: %s", location, diff)
+		}
+	}
+	w.must(200, "PUT", other, `{"location":"westeurope","tags":{"a":"b"},"properties":{}}`)
+	if after := w.storedCluster(); after.ID != before.ID || after.Location != before.Location ||
+		after.Tags["a"] != "b" {
+		t.Errorf("%+v", after)
+	}
+}

@@ -1,0 +1,229 @@
+package front
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/MicahParks/keyfunc/v3"
+	"github.com/golang-jwt/jwt/v5"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// Issuer is who signs callers' tokens for one tenant.
+type Issuer struct {
+	// URL is the claim iss, such as https://sts.windows.net/<tenant>/ (v1.0) or
+	// https://login.microsoftonline.com/<tenant>/v2.0.
+	URL string `json:"url"`
+	// TenantID is the claim tid that its tokens must have.
+	TenantID string `json:"tenantId"`
+	// KeysURL is where its signing keys are (jwks_uri).
+	KeysURL string `json:"keysURL"`
+}
+
+// leeway is how far clocks may be apart.
+const leeway = 5 * time.Minute
+
+// unknownKey is how often the keys are fetched again because a token is signed with an unknown one.
+// Anybody can send such a token, so neither the issuer nor the finding of its next key may suffer
+// from it.
+const unknownKey = 10 * time.Second
+
+// verified is how many tokens' verifications are remembered: a fleet polls with the same token for
+// an hour.
+const verified = 200_000
+
+// Entra authenticates callers by their Entra ID access tokens.
+type Entra struct {
+	issuers   []Issuer
+	keys      map[string]keyfunc.Keyfunc // by issuer
+	audiences []string
+	now       func() time.Time
+	known     *lru.Cache[[sha256.Size]byte, session]
+}
+
+// session is a token that has been verified.
+type session struct {
+	caller  Caller
+	expires time.Time
+}
+
+// NewEntra fetches the issuers' keys, and again when a token is signed with one it does not know.
+// The client trusts what the issuers' servers show.
+func NewEntra(
+	ctx context.Context, issuers []Issuer, audiences []string, client *http.Client,
+	now func() time.Time,
+) (*Entra, error) {
+	known, err := lru.New[[sha256.Size]byte, session](verified)
+	if err != nil {
+		return nil, fmt.Errorf("internal error: %w", err)
+	}
+	e := &Entra{
+		issuers: issuers, keys: map[string]keyfunc.Keyfunc{}, audiences: audiences, now: now,
+		known: known,
+	}
+	for _, issuer := range issuers {
+		keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{issuer.KeysURL}, keyfunc.Override{
+			Client: client, HTTPTimeout: 10 * time.Second, RefreshInterval: time.Hour,
+			RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKey), 3),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("cannot fetch the keys of %s: %w", issuer.URL, err)
+		}
+		e.keys[issuer.URL] = keys
+	}
+	return e, nil
+}
+
+// accessToken are the claims of an access token of version 1.0 or 2.0.
+type accessToken struct {
+	jwt.RegisteredClaims
+	TenantID  string `json:"tid"`
+	ObjectID  string `json:"oid"`
+	AppID     string `json:"appid"` // version 1.0
+	AZP       string `json:"azp"`   // version 2.0
+	Type      string `json:"idtyp"`
+	Scopes    string `json:"scp"` // what a person has let an application do
+	UPN       string `json:"upn"`
+	Preferred string `json:"preferred_username"`
+	MachineID string `json:"xms_mirid"`
+}
+
+// Authenticate implements Authenticator.
+func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
+	header := r.Header.Get("Authorization")
+	scheme, text, _ := strings.Cut(header, " ")
+	if header == "" || !strings.EqualFold(scheme, "Bearer") || text == "" {
+		return Caller{}, e.challenge("AuthenticationFailed",
+			"Authentication failed. The 'Authorization' header is missing or has no bearer token.")
+	}
+	if len(text) > 16<<10 {
+		return Caller{}, e.challenge("InvalidAuthenticationToken", "The access token is too long.")
+	}
+	hash := sha256.Sum256([]byte(text))
+	if s, ok := e.known.Get(hash); ok && e.now().Before(s.expires) {
+		return s.caller, nil
+	}
+	token, err := e.verify(text)
+	if err != nil {
+		return Caller{}, e.refuse(err)
+	}
+	s := session{caller: token.caller(), expires: token.ExpiresAt.Add(leeway)}
+	e.known.Add(hash, s)
+	return s.caller, nil
+}
+
+// errTenant is a token of a tenant that the issuer does not stand for.
+var errTenant = errors.New("the token is from another tenant")
+
+func (e *Entra) verify(text string) (accessToken, error) {
+	var token accessToken
+	find := func(t *jwt.Token) (any, error) {
+		keys, ok := e.keys[token.Issuer]
+		if !ok {
+			return nil, fmt.Errorf("%w: %s", jwt.ErrTokenInvalidIssuer, shorten(token.Issuer))
+		}
+		return keys.Keyfunc(t)
+	}
+	_, err := jwt.ParseWithClaims(text, &token, find, jwt.WithValidMethods([]string{"RS256"}),
+		jwt.WithExpirationRequired(), jwt.WithLeeway(leeway), jwt.WithTimeFunc(e.now))
+	if err != nil {
+		return token, err
+	}
+	if !slices.ContainsFunc(token.Audience, e.isAudience) {
+		return token, fmt.Errorf("%w: %s", jwt.ErrTokenInvalidAudience,
+			shorten(strings.Join(token.Audience, ", ")))
+	}
+	i := slices.IndexFunc(e.issuers, func(i Issuer) bool { return i.URL == token.Issuer })
+	if !strings.EqualFold(e.issuers[i].TenantID, token.TenantID) {
+		return token, errTenant
+	}
+	return token, nil
+}
+
+func (e *Entra) isAudience(aud string) bool {
+	return slices.Contains(e.audiences, strings.TrimRight(aud, "/"))
+}
+
+func (t accessToken) caller() Caller {
+	c := Caller{
+		TenantID: t.TenantID, ObjectID: t.ObjectID, AppID: t.AZP, MachineID: t.MachineID,
+		Type: "Application",
+	}
+	if t.AppID != "" {
+		c.AppID = t.AppID
+	}
+	c.Name = c.AppID
+	for _, name := range []string{t.Preferred, t.UPN} {
+		if name != "" {
+			c.Name = name
+		}
+	}
+	switch {
+	case t.isPerson():
+		c.Type = "User"
+	case t.MachineID != "":
+		c.Type = "ManagedIdentity"
+	}
+	return c
+}
+
+// isPerson tells whether a person acts, through an application. A token of an application itself
+// has idtyp app, where the issuer sets it, and never scopes or a person's name.
+func (t accessToken) isPerson() bool {
+	return t.Type != "" && !strings.EqualFold(t.Type, "app") ||
+		t.Scopes != "" || t.UPN != "" || t.Preferred != ""
+}
+
+// refuse tells a caller what is wrong with its token, as Resource Manager does.
+func (e *Entra) refuse(err error) error {
+	const code = "InvalidAuthenticationToken"
+	switch {
+	case errors.Is(err, jwt.ErrTokenExpired):
+		return e.challenge("ExpiredAuthenticationToken",
+			"The access token has expired. Obtain a new one and send the request again.")
+	case errors.Is(err, errTenant):
+		return e.challenge("InvalidAuthenticationTokenTenant",
+			"The access token is from the wrong tenant.")
+	case errors.Is(err, jwt.ErrTokenInvalidAudience):
+		return e.challenge(code, "The access token is for another audience. Ask for one for "+
+			strings.Join(e.audiences, " or ")+".")
+	case errors.Is(err, jwt.ErrTokenInvalidIssuer):
+		return e.challenge(code, "The access token is from an issuer that is not trusted here.")
+	}
+	return e.challenge(code, "The access token is invalid.")
+}
+
+// challenge is a 401 that tells what to do.
+func (e *Entra) challenge(code, message string) error {
+	authority := ""
+	if len(e.issuers) > 0 {
+		authority = strings.TrimSuffix(e.issuers[0].URL, "/")
+	}
+	return &challenged{
+		refusal: arm.Errorf(401, code, "%s", message),
+		header: fmt.Sprintf(
+			`Bearer authorization_uri=%q, error="invalid_token", error_description=%q`,
+			authority, message),
+	}
+}
+
+// challenged is a 401 with what goes into WWW-Authenticate (RFC 6750, section 3).
+type challenged struct {
+	refusal *arm.Error
+	header  string
+}
+
+// Error implements error.
+func (c *challenged) Error() string { return c.refusal.Error() }
+
+// Unwrap gives the answer.
+func (c *challenged) Unwrap() error { return c.refusal }

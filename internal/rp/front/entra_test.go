@@ -1,0 +1,365 @@
+package front
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+const (
+	audience    = "https://management.azure.com"
+	clientA     = "aaaaaaaa-0000-0000-0000-00000000000a"
+	clientB     = "aaaaaaaa-0000-0000-0000-00000000000b"
+	otherTenant = "88888888-0000-0000-0000-000000000000"
+)
+
+// issuer signs tokens and shows its keys, as Entra ID does.
+type issuer struct {
+	*httptest.Server
+	mu   sync.Mutex
+	keys map[string]*rsa.PrivateKey // by kid
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	i := &issuer{keys: map[string]*rsa.PrivateKey{}}
+	i.Server = httptest.NewTLSServer(http.HandlerFunc(i.show))
+	t.Cleanup(i.Close)
+	i.add(t, "one")
+	return i
+}
+
+func (i *issuer) show(w http.ResponseWriter, _ *http.Request) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	b64 := base64.RawURLEncoding.EncodeToString
+	var keys []any
+	for kid, key := range i.keys {
+		keys = append(keys, map[string]any{
+			"kty": "RSA", "use": "sig", "kid": kid, "n": b64(key.N.Bytes()),
+			"e": b64(big.NewInt(int64(key.E)).Bytes()),
+		})
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"keys": keys})
+}
+
+func (i *issuer) add(t *testing.T, kid string) {
+	t.Helper()
+	key := must(rsa.GenerateKey(rand.Reader, 2048))
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.keys[kid] = key
+}
+
+// claims are those of a good token for an application.
+func (i *issuer) claims(now time.Time, app string) jwt.MapClaims {
+	return jwt.MapClaims{
+		"iss": i.URL + "/", "aud": audience + "/", "tid": tenant, "oid": "object-of-" + app,
+		"appid": app, "idtyp": "app", "iat": now.Unix(), "nbf": now.Unix(),
+		"exp": now.Add(time.Hour).Unix(),
+	}
+}
+
+func (i *issuer) sign(t *testing.T, kid string, c jwt.MapClaims) string {
+	t.Helper()
+	token := jwt.NewWithClaims(jwt.SigningMethodRS256, c)
+	token.Header["kid"] = kid
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return must(token.SignedString(i.keys[kid]))
+}
+
+// as is the header of a caller with an object id; the operator has all roles.
+func (i *issuer) as(t *testing.T, w *world, oid string) string {
+	t.Helper()
+	c := i.claims(w.clock.now(), oid)
+	c["oid"] = oid
+	return "Authorization: Bearer " + i.sign(t, "one", c)
+}
+
+// app is the header of an application.
+func (i *issuer) app(t *testing.T, w *world, app string) string {
+	t.Helper()
+	return "Authorization: Bearer " + i.sign(t, "one", i.claims(w.clock.now(), app))
+}
+
+// guarded is a world whose callers need tokens.
+func guarded(t *testing.T) (*world, *issuer) {
+	t.Helper()
+	w, i := newWorld(t), newIssuer(t)
+	w.register("")
+	issuers := []Issuer{
+		{URL: i.URL + "/", TenantID: tenant, KeysURL: i.URL},
+		{URL: i.URL + "/other/", TenantID: otherTenant, KeysURL: i.URL},
+	}
+	entra, err := NewEntra(t.Context(), issuers, []string{audience}, i.Client(), w.clock.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.front = w.api.Direct(entra)
+	return w, i
+}
+
+func TestRefusedTokens(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	now := w.clock.now()
+	with := func(key string, value any) string {
+		c := i.claims(now, clientA)
+		if c[key] = value; value == nil {
+			delete(c, key)
+		}
+		return "Bearer " + i.sign(t, "one", c)
+	}
+	unsigned := must(jwt.NewWithClaims(jwt.SigningMethodNone, i.claims(now, clientA)).
+		SignedString(jwt.UnsafeAllowNoneSignatureType))
+	der := must(x509.MarshalPKIXPublicKey(&i.keys["one"].PublicKey))
+	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	confused := jwt.NewWithClaims(jwt.SigningMethodHS256, i.claims(now, clientA))
+	confused.Header["kid"] = "one"
+	stranger := &issuer{keys: map[string]*rsa.PrivateKey{
+		"one": must(rsa.GenerateKey(rand.Reader, 2048)),
+		"two": must(rsa.GenerateKey(rand.Reader, 2048)),
+	}}
+	good := i.sign(t, "one", i.claims(now, clientA))
+	parts := strings.Split(good, ".")
+	payload := base64.RawURLEncoding.EncodeToString([]byte(`{"appid":"` + clientB + `"}`))
+	const invalidToken = "InvalidAuthenticationToken"
+	tests := []struct{ name, header, code string }{
+		{"none at all", "", "AuthenticationFailed"},
+		{"another scheme", "Basic dXNlcjpwYXNz", "AuthenticationFailed"},
+		{"expired", with("exp", now.Add(-leeway-time.Second).Unix()), "ExpiredAuthenticationToken"},
+		{"without expiry", with("exp", nil), invalidToken},
+		{"not yet valid", with("nbf", now.Add(leeway+time.Second).Unix()), invalidToken},
+		{"for somebody else", with("aud", "https://graph.microsoft.com"), invalidToken},
+		{"of another issuer", with("iss", "https://evil.example/"), invalidToken},
+		{"of another tenant", with("tid", otherTenant), "InvalidAuthenticationTokenTenant"},
+		{"without signature", "Bearer " + unsigned, invalidToken},
+		{"signed with the public key", "Bearer " + must(confused.SignedString(public)),
+			invalidToken},
+		{"signed by a stranger",
+			"Bearer " + stranger.sign(t, "one", i.claims(now, clientA)), invalidToken},
+		{"signed by a stranger with an unknown key",
+			"Bearer " + stranger.sign(t, "two", i.claims(now, clientA)), invalidToken},
+		{"with another payload", "Bearer " + parts[0] + "." + payload + "." + parts[2],
+			invalidToken},
+		{"cut off", "Bearer " + good[:len(good)-5], invalidToken},
+		{"endless", "Bearer " + strings.Repeat("a", 20<<10), invalidToken},
+	}
+	for _, tt := range tests {
+		headers := []string{}
+		if tt.header != "" {
+			headers = append(headers, "Authorization: "+tt.header)
+		}
+		r, text := w.must(401, "GET", nodeURL("n"), "", headers...)
+		challenge := r.Header.Get("WWW-Authenticate")
+		if code(text) != tt.code || !strings.HasPrefix(challenge, "Bearer authorization_uri=") {
+			t.Errorf("%s: %s, WWW-Authenticate %q", tt.name, text, challenge)
+		}
+	}
+	_, text := w.must(403, "GET", nodeURL("n"), "", "Authorization: Bearer "+good)
+	if code(text) != "AuthorizationFailed" || !strings.Contains(text, "flexNodeConfig/read") {
+		t.Errorf("a good token without a role: %s", text)
+	}
+	w.must(200, "GET", "/providers/Microsoft.ContainerService/operations"+versionQuery, "")
+	// What has been verified is not verified again, and yet expires.
+	w.clock.pass(time.Hour + leeway + time.Second)
+	w.must(401, "GET", nodeURL("n"), "", "Authorization: Bearer "+good)
+	// A new key is found when a token is signed with it.
+	i.add(t, "three")
+	fresh := i.sign(t, "three", i.claims(w.clock.now(), clientA))
+	w.must(403, "GET", nodeURL("n"), "", "Authorization: Bearer "+fresh)
+}
+
+// nodeOf is the body of a node with an application.
+func nodeOf(client, secret string) string {
+	return `{"properties":{"continuousMonitoring":true,"azureAuth":{"method":"servicePrincipal",
+		"servicePrincipal":{"clientId":"` + client + `","clientSecret":"` + secret + `"}}}}`
+}
+
+// A node's identity reads and reports for its own node, and does nothing else.
+func TestANodeIsOnlyItself(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	ops := i.as(t, w, "operator")
+	w.must(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), ops)
+	w.must(201, "PUT", nodeURL("b"), nodeOf(clientB, "x"), ops)
+	machine := "/subscriptions/" + subscription +
+		"/resourceGroups/Edge/providers/Microsoft.HybridCompute/machines/c"
+	w.must(201, "PUT", nodeURL("c"), `{"properties":{"continuousMonitoring":true,
+		"azureAuth":{"method":"arc"},"kubernetesAuth":{"useAzureAuth":true}}}`, ops)
+	w.caughtUp()
+	a := i.app(t, w, clientA)
+	arc := i.claims(w.clock.now(), "arc-app")
+	arc["xms_mirid"] = strings.ToUpper(machine)
+	c := "Authorization: Bearer " + i.sign(t, "one", arc)
+
+	r, _ := w.must(200, "GET", nodeURL("a"), "", a)
+	ifNoneMatch := "If-None-Match: " + r.Header.Get("ETag")
+	w.must(304, "GET", nodeURL("A"), "", a, ifNoneMatch)
+	w.must(204, "POST", nodeURL("a", "/reportStatus"), `{"appliedConfigVersion":"1"}`, a)
+	w.must(200, "GET", nodeURL("c"), "", c)
+	for _, refused := range []struct{ method, url, body, who string }{
+		{"GET", nodeURL("b"), "", a},
+		{"POST", nodeURL("b", "/reportStatus"), "{}", a},
+		{"POST", nodeURL("b", "/refreshCredentials"), "{}", a},
+		{"GET", nodeURL("a"), "", c},
+		{"GET", nodeURL("nobody"), "", a},
+		{"PUT", nodeURL("a"), nodeOf(clientA, "x"), a},
+		{"DELETE", nodeURL("a"), "", a},
+		{"POST", nodeURL("a", "/regenerateToken"), "{}", a},
+		{"POST", nodeURL("a", "/listConfigUrl"), "{}", a},
+		{"GET", cluster + "/flexNodeConfig" + versionQuery, "", a},
+		{"GET", cluster + versionQuery, "", a},
+		{"PUT", cluster + versionQuery, `{"location":"x"}`, a},
+		{"DELETE", cluster + versionQuery, "", a},
+	} {
+		_, text := w.must(403, refused.method, refused.url, refused.body, refused.who)
+		if code(text) != "AuthorizationFailed" {
+			t.Errorf("%s %s: %s", refused.method, refused.url, text)
+		}
+	}
+	// A conditional poll of another node tells no more than any other.
+	w.must(403, "GET", nodeURL("b"), "", a, ifNoneMatch)
+	// A deleted node learns that it is.
+	w.must(200, "DELETE", nodeURL("a"), "", ops)
+	w.caughtUp()
+	_, text := w.must(404, "GET", nodeURL("a"), "", a)
+	if !strings.Contains(text, TombstoneInfo) {
+		t.Errorf("a deleted node: %s", text)
+	}
+	w.must(403, "GET", nodeURL("a"), "", c)
+}
+
+// The application of a node is told from its namesake in another tenant, and from a person who uses
+// it.
+func TestNamesakesAreNotTheNode(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	w.must(201, "PUT", nodeURL("a"), nodeOf(clientA, "x"), i.as(t, w, "operator"))
+	w.caughtUp()
+	w.must(200, "GET", nodeURL("a"), "", i.app(t, w, clientA))
+	namesake := i.claims(w.clock.now(), clientA)
+	namesake["tid"], namesake["iss"] = otherTenant, i.URL+"/other/"
+	delegated := i.claims(w.clock.now(), clientA)
+	delete(delegated, "idtyp")
+	delegated["scp"] = "user_impersonation"
+	user := i.claims(w.clock.now(), clientA)
+	user["idtyp"] = "user"
+	for name, c := range map[string]jwt.MapClaims{
+		"its namesake in another tenant": namesake, "a person": delegated, "a user": user,
+	} {
+		token := "Authorization: Bearer " + i.sign(t, "one", c)
+		if r := w.do("GET", nodeURL("a"), "", token); r.StatusCode != 403 {
+			t.Errorf("%s passes as the node: %d", name, r.StatusCode)
+		}
+	}
+}
+
+// Who comes directly cannot speak with Resource Manager's headers; who shows no certificate of
+// Resource Manager cannot use its listener.
+func TestSpoofedHeaders(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	spoofed := []string{
+		i.app(t, w, clientA), "x-ms-client-object-id: operator",
+		"x-ms-client-principal-name: ops@example.com", "x-ms-client-app-id: " + clientB,
+		"x-ms-client-tenant-id: " + tenant, "x-ms-arm-resource-system-data: {}",
+		"x-ms-identity-url: https://evil.example", "Referer: https://evil.example" + nodeURL("n"),
+	}
+	w.must(403, "GET", nodeURL("n"), "", spoofed...)
+
+	ops := i.as(t, w, "operator")
+	for n := range 3 {
+		w.must(201, "PUT", nodeURL(string(rune('a'+n))), `{"properties":{}}`, ops)
+	}
+	w.caughtUp()
+	_, text := w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=1", "", ops,
+		"Referer: https://evil.example"+cluster+"/flexNodeConfig", "Host: evil.example")
+	if strings.Contains(text, "evil.example") {
+		t.Errorf("a caller's Referer is in nextLink: %s", text)
+	}
+
+	w.front = w.api.BehindARM(ManagerCertificate{Names: []string{"arm.example"}})
+	_, text = w.must(403, "GET", nodeURL("a"), "", spoofed...)
+	if code(text) != "ClientCertificateNotTrusted" {
+		t.Errorf("without a client certificate: %s", text)
+	}
+}
+
+// The state of a subscription is told by Resource Manager alone, whatever roles a caller has (M15).
+func TestOnlyManagerTellsOfSubscriptions(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	ops := i.as(t, w, "operator")
+	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`, ops)
+	w.must(400, "PUT", subscriptionURL, `{"state":"Deleted"}`, ops) // no route has this version
+	_, text := w.must(404, "PUT", "/subscriptions/"+subscription+versionQuery,
+		`{"state":"Deleted"}`, ops)
+	if code(text) != "NotFound" {
+		t.Error(text)
+	}
+	w.must(200, "GET", nodeURL("n"), "", ops)
+}
+
+// Behind Resource Manager its word holds: who calls, and which URL was called.
+func TestBehindResourceManager(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.front = w.manager
+	headers := []string{"x-ms-client-object-id: o", "x-ms-client-app-id: app-of-a-pipeline"}
+	public := "https://management.example" +
+		strings.Replace(cluster, "resourceGroups/Edge", "resourcegroups/EDGE", 1) +
+		"/flexNodeConfig/N"
+	_, text := w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`,
+		append(headers, "Referer: "+public+versionQuery)...)
+	n := shownNode(t, text)
+	if n.Name != "N" || !strings.Contains(n.ID, "EDGE") ||
+		n.SystemData.CreatedBy != "app-of-a-pipeline" ||
+		n.SystemData.CreatedByType != "Application" {
+		t.Errorf("%+v %+v", n, n.SystemData)
+	}
+	w.must(201, "PUT", nodeURL("m"), `{"properties":{}}`,
+		append(headers, "Referer: https://management.example/elsewhere")...)
+	w.caughtUp()
+	nodes := cluster + "/flexNodeConfig" + versionQuery + "&$top=1"
+	_, text = w.must(200, "GET", nodes, "",
+		append(headers, "Referer: https://management.example"+nodes+"&$filter=x")...)
+	if !strings.Contains(text, `"nextLink":"https://management.example/`) ||
+		!strings.Contains(text, "filter=x") {
+		t.Errorf("nextLink: %s", text)
+	}
+}
+
+// A page token is for the collection that it was given for, as it was given.
+func TestSkipTokens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	token := must(skipToken(w.keys, "a", "a/n"))
+	if last, ok := readSkipToken(w.keys, "a", token); !ok || last != "a/n" {
+		t.Errorf("%q %v", last, ok)
+	}
+	if _, ok := readSkipToken(w.keys, "b", token); ok {
+		t.Error("a token is taken for another collection")
+	}
+	for i := range len(token) {
+		bent := []byte(token)
+		bent[i] = map[bool]byte{true: 'B', false: 'A'}[bent[i] == 'A']
+		if _, ok := readSkipToken(w.keys, "a", string(bent)); ok {
+			t.Fatalf("a token is taken whose character %d was changed", i)
+		}
+	}
+}

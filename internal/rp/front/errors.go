@@ -1,0 +1,112 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// retryAfter is how many seconds a caller is to wait: below what Azure's SDKs give up at, and no
+// round number.
+const retryAfter = 17
+
+// methodNotAllowed is a path that is known, with another method.
+type methodNotAllowed struct{ allowed []string }
+
+func (m methodNotAllowed) Error() string { return "method not allowed" }
+
+// fail writes an error in ARM's form. What is not for the caller goes to the log, and the caller
+// gets the id to ask about.
+func (a *API) fail(w *response, r *request, err error) {
+	if w.wrote {
+		return
+	}
+	if m, ok := errors.AsType[methodNotAllowed](err); ok {
+		w.Header().Set("Allow", strings.Join(m.allowed, ", "))
+		err = arm.Errorf(405, "MethodNotAllowed",
+			"The method %s is not allowed here. Allowed are %s.",
+			shorten(r.Method), strings.Join(m.allowed, ", "))
+	}
+	if c, ok := errors.AsType[*challenged](err); ok {
+		w.Header().Set("WWW-Authenticate", c.header)
+	}
+	e := a.told(r, err)
+	if e.Status == 503 || e.Status == 429 {
+		after := retryAfter
+		if t, ok := errors.AsType[*throttled](err); ok {
+			after = max(1, int(t.after.Seconds()))
+		}
+		w.Header().Set("Retry-After", strconv.Itoa(after))
+	}
+	e.Write(w)
+}
+
+// told is what the caller is told of an error.
+func (a *API) told(r *request, err error) *arm.Error {
+	if e, ok := errors.AsType[*arm.Error](err); ok {
+		return e
+	}
+	if p, ok := errors.AsType[flexnode.Problems](err); ok {
+		return p.ARM()
+	}
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		return arm.Errorf(409, "Conflict",
+			"The resource is being changed by others all the time. Try again.")
+	case errors.Is(err, store.ErrTooLarge):
+		return arm.Errorf(413, "RequestEntityTooLarge",
+			"The resource is larger than the provider can store.")
+	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
+		return arm.Errorf(499, "ClientClosedRequest", "The caller has gone.")
+	}
+	a.Log.Error("cannot answer a request", "request", r.id, "method", r.Method,
+		"path", r.URL.Path, slog.Any("error", err))
+	if errors.Is(err, store.ErrFull) {
+		return arm.Errorf(503, "StoreFull",
+			"The provider's store is full: nothing can be changed, reads and polls go on. Tell "+
+				"its operator the request id %s.", r.id)
+	}
+	return arm.Errorf(503, "ServiceUnavailable",
+		"The service cannot answer now. Try again; if that does not help, tell its operator the "+
+			"request id %s.", r.id)
+}
+
+// noParent is the answer to a request about a node of a cluster that is not registered.
+func noParent(r *request) error {
+	return arm.Errorf(404, "ParentResourceNotFound",
+		"Can not perform requested operation on nested resource. Parent resource '%s' not found.",
+		r.names["cluster"])
+}
+
+// noNode is the answer to a request about a node that is not there.
+func noNode(r *request) *arm.Error {
+	return arm.Errorf(404, "ResourceNotFound",
+		"The Resource '%s/%s/%s' under resource group '%s' was not found.",
+		api.ResourceType, r.names["cluster"], r.names["node"], r.names["group"])
+}
+
+// noCluster is the answer to a request about a cluster that is not registered.
+func noCluster(r *request) error {
+	return arm.Errorf(404, "ResourceNotFound",
+		"The Resource '%s/%s' under resource group '%s' was not found.",
+		clusterType, r.names["cluster"], r.names["group"])
+}
+
+// leaving is the answer to a change of what belongs to a cluster that is being deleted.
+func leaving(r *request) error {
+	return arm.Errorf(409, "ClusterIsBeingDeleted",
+		"The registration of the cluster '%s' is being deleted. Wait until it is gone, and "+
+			"register the cluster again.", r.names["cluster"])
+}
+
+// invalid is the answer to a parameter that cannot be used.
+func invalid(format string, args ...any) error {
+	return arm.Errorf(400, "InvalidParameter", format, args...)
+}

@@ -1,0 +1,61 @@
+package front
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// gauges are what is counted when it is asked for. Nothing of it walks over nodes.
+type gauges struct {
+	api                        *API
+	nodes, age, revision, size *prometheus.Desc
+}
+
+// Gauges is a collector of what there is: nodes by condition and state, and how the store is.
+func (a *API) Gauges() prometheus.Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("flexnode_rp_"+name, help, labels, nil)
+	}
+	return &gauges{
+		api:   a,
+		nodes: desc("nodes", "Nodes by provisioning state and Ready condition.", "state", "ready"),
+		age:   desc("index_age_seconds", "How long ago the index has heard of the store."),
+		revision: desc("index_revision",
+			"The store's revision that the index has reached."),
+		size: desc("store_bytes", "The size of the store's file."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (g *gauges) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, ch) }
+
+// Collect implements prometheus.Collector.
+func (g *gauges) Collect(ch chan<- prometheus.Metric) {
+	x := g.api.Index
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(g.age, x.Age().Seconds())
+	gauge(g.revision, float64(x.Revision()))
+	count := map[[2]string]int{}
+	for key, n := range x.Counts() {
+		shown := flexnode.Shown(flexnode.Node{State: key[0]}, nil, nil, nil)
+		ready := key[1]
+		if ready == "" {
+			ready = "Unknown"
+		}
+		count[[2]string{shown.Properties.ProvisioningState, ready}] += n
+	}
+	for key, n := range count {
+		gauge(g.nodes, float64(n), key[0], key[1])
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if health, err := g.api.Store.Health(ctx); err == nil {
+		gauge(g.size, float64(health.Size))
+	}
+}

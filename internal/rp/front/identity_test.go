@@ -1,0 +1,200 @@
+package front
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// A running agent whose identity is replaced reads the configuration that tells it the new one, and
+// gets the new secret; when the new identity was seen, the old one is nobody (B5).
+func TestIdentityIsReplaced(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	ops := i.as(t, w, "operator")
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
+	w.caughtUp()
+	old, fresh := i.app(t, w, clientA), i.app(t, w, clientB)
+	r, _ := w.must(200, "GET", nodeURL("n"), "", old)
+	w.must(403, "GET", nodeURL("n"), "", fresh)
+
+	w.must(200, "PUT", nodeURL("n"), nodeOf(clientB, "second"), ops)
+	w.caughtUp()
+	_, text := w.must(200, "GET", nodeURL("n"), "", old, "If-None-Match: "+r.Header.Get("ETag"))
+	config := shownNode(t, text).Properties.Config
+	azure := config["azure"].(map[string]any)
+	if got := azure["servicePrincipal"].(map[string]any)["clientId"]; got != clientB {
+		t.Errorf("the agent is told the identity %v", got)
+	}
+	for who, token := range map[string]string{"the former": old, "the present": fresh} {
+		_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), "{}", token)
+		var got api.Refreshed
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.ClientSecret != "second" || got.BootstrapToken == "" ||
+			got.ConfigVersion != shownNode(t, text).Properties.ConfigVersion &&
+				got.ConfigVersion != decimal(w.storedNode("n").Revision) {
+			t.Errorf("%s identity gets %s", who, text)
+		}
+	}
+	w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`, old)
+	w.caughtUp()
+	w.must(200, "GET", nodeURL("n"), "", old)
+
+	w.must(200, "GET", nodeURL("n"), "", fresh, `If-None-Match: "1"`)
+	w.caughtUp()
+	w.must(403, "GET", nodeURL("n"), "", old)
+	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", old)
+	w.must(200, "GET", nodeURL("n"), "", fresh)
+}
+
+// A new client secret reaches the node that runs, and nobody else: no role lets anybody read it.
+func TestOnlyTheNodeGetsItsCredentials(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	ops := i.as(t, w, "operator")
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
+	w.must(200, "PUT", nodeURL("n"), nodeOf(clientA, "second"), ops)
+	w.caughtUp()
+	_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), "",
+		i.app(t, w, clientA))
+	if !strings.Contains(text, "second") {
+		t.Errorf("the node gets %s", text)
+	}
+	_, text = w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", ops)
+	if strings.Contains(text, "second") {
+		t.Errorf("the operator gets %s", text)
+	}
+	w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", i.app(t, w, clientB))
+	if strings.Contains(w.audit.String(), "second") ||
+		!strings.Contains(w.audit.String(), "refreshCredentials/action") {
+		t.Errorf("audit: %s", w.audit.String())
+	}
+}
+
+// Who deletes a node and makes another of its name has two: the machine of the former learns that
+// it is gone, and does not follow the new one (M4).
+func TestDeleteThenPutMakesTwoNodes(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	ops := i.as(t, w, "operator")
+	_, text := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
+	former := shownNode(t, text)
+	w.must(200, "DELETE", nodeURL("n"), "", ops)
+	_, text = w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
+	present := shownNode(t, text)
+	w.caughtUp()
+	a := i.app(t, w, clientA)
+	of := func(n api.FlexNodeConfig) string {
+		return "x-ms-flexnode-uid: " + strings.ToUpper(n.Properties.ResourceUID)
+	}
+	for range 2 {
+		for _, etag := range []string{former.ETag, present.ETag} {
+			_, text = w.must(404, "GET", nodeURL("n"), "", a, of(former), "If-None-Match: "+etag)
+			if !strings.Contains(text, TombstoneInfo) ||
+				!strings.Contains(text, former.Properties.ResourceUID) {
+				t.Errorf("the former machine is told %s", text)
+			}
+		}
+	}
+	_, text = w.must(404, "POST", nodeURL("n", "/reportStatus"), "{}", a, of(former))
+	if !strings.Contains(text, TombstoneInfo) {
+		t.Errorf("the former machine's report is answered %s", text)
+	}
+	w.must(304, "GET", nodeURL("n"), "", a, of(present), "If-None-Match: "+present.ETag)
+	w.must(200, "GET", nodeURL("n"), "", a)
+	// A uid that never was is no reason to give a machine back.
+	stranger := "x-ms-flexnode-uid: 00000000-0000-0000-0000-000000000001"
+	_, text = w.must(404, "GET", nodeURL("n"), "", ops, stranger)
+	if strings.Contains(text, TombstoneInfo) {
+		t.Errorf("a tombstone for a uid that never was: %s", text)
+	}
+	w.must(403, "GET", nodeURL("n"), "", a, stranger)
+}
+
+// A node that went with its cluster's registration is not told to give its machine back (M5).
+func TestTombstonesThatDoNotWipe(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	ops := i.as(t, w, "operator")
+	_, text := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), ops)
+	n := shownNode(t, text)
+	key := clusterKey + "/n"
+	w.change(func(v *store.View) error {
+		row, err := w.api.Store.Nodes.In(v, key)
+		if err != nil {
+			return err
+		}
+		w.api.Store.Nodes.Delete(v, key)
+		return w.api.Store.Tombstones.Set(v, key+"/"+row.Value.UID, flexnode.Tombstone{
+			ID: row.Value.ID, UID: row.Value.UID, Identity: row.Value.Identity,
+			Revision: row.Value.Revision, Deleted: w.clock.now(),
+		})
+	})
+	for _, header := range []string{"Accept: */*", "x-ms-flexnode-uid: " +
+		n.Properties.ResourceUID} {
+		_, text = w.must(404, "GET", nodeURL("n"), "", i.app(t, w, clientA), header)
+		if strings.Contains(text, TombstoneInfo) {
+			t.Errorf("with %s: %s", header, text)
+		}
+	}
+}
+
+// A poll of an unchanged node does nothing in the store; who polls is noted.
+func TestPollsLeaveTheStoreAlone(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"), i.as(t, w, "operator"))
+	w.caughtUp()
+	a := i.app(t, w, clientA)
+	calls := 0
+	w.memory.Before(func(c store.Call) error {
+		if c.Op != "follow" && c.Op != "changes" {
+			calls++
+		}
+		return nil
+	})
+	for range 3 {
+		w.must(304, "GET", nodeURL("n"), "", a, "If-None-Match: "+r.Header.Get("ETag"))
+	}
+	w.memory.Before(nil)
+	if calls != 0 {
+		t.Errorf("three polls have called the store %d times", calls)
+	}
+	if last := w.api.Seen.Last(clusterKey + "/n"); !last.Equal(w.clock.now()) {
+		t.Errorf("last seen %s", last)
+	}
+	// Somebody else's conditional GET is no sign of life.
+	w.clock.pass(1e12)
+	w.must(304, "GET", nodeURL("n"), "", i.as(t, w, "operator"),
+		"If-None-Match: "+r.Header.Get("ETag"))
+	if last := w.api.Seen.Last(clusterKey + "/n"); last.Equal(w.clock.now()) {
+		t.Error("the operator counts as the node")
+	}
+}
+
+// With an Azure identity there is no token: the URL, which hands out the client secret, is consumed
+// by the first poll of the machine that has fetched it (M11).
+func TestURLIsConsumedByAPoll(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	ops := i.as(t, w, "operator")
+	body := strings.ReplaceAll(withPrincipal, principal, clientA)
+	r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", body, ops)
+	url := path(shownNode(t, text).Properties.ConfigURL)
+	w.must(200, "GET", url, "")
+	w.caughtUp()
+	w.must(304, "GET", nodeURL("n"), "", i.app(t, w, clientA),
+		"If-None-Match: "+r.Header.Get("ETag"))
+	w.must(403, "GET", url, "")
+	row := must(w.api.Store.Credentials.Get(context.Background(), w.storedNode("n").Credential))
+	if row.Exists() && row.Value.State == store.Live {
+		t.Errorf("the credential is %s", row.Value.State)
+	}
+}

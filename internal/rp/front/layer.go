@@ -1,0 +1,85 @@
+package front
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// layer is a part of configurations, by its content id; nil for none.
+func (a *API) layer(ctx context.Context, id string) ([]byte, error) {
+	if id == "" {
+		return nil, nil
+	}
+	if known, ok := a.layers.Load(id); ok {
+		return known.([]byte), nil
+	}
+	row, err := a.Store.Layers.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !row.Exists() {
+		return nil, fmt.Errorf("internal error: the layer %s of a configuration is missing", id)
+	}
+	a.layers.Store(id, []byte(row.Value))
+	return row.Value, nil
+}
+
+// parent is a cluster with what its nodes are rendered with now.
+func (a *API) parent(ctx context.Context, c flexnode.Cluster) (flexnode.Parent, error) {
+	facts, err := a.layer(ctx, c.Facts)
+	p := flexnode.Parent{Cluster: c, FactsLayer: facts, Defaults: a.defaultsLayer()}
+	if p.Defaults != nil {
+		p.DefaultsID = flexnode.ContentID(p.Defaults)
+	}
+	return p, err
+}
+
+// defaultsLayer is what the operator gives every node.
+func (a *API) defaultsLayer() []byte {
+	a.once.Do(func() { a.defaults = flexnode.DefaultsLayer(a.Defaults) })
+	return a.defaults
+}
+
+// keepDefaults has a change store the layer of defaults, unless it is known to be stored.
+func (a *API) keepDefaults(v *store.View, p flexnode.Parent) error {
+	if p.DefaultsID == "" {
+		return nil
+	}
+	if _, known := a.layers.Load(p.DefaultsID); known {
+		return nil
+	}
+	row, err := a.Store.Layers.In(v, p.DefaultsID)
+	if err != nil {
+		return err
+	}
+	if row.Exists() {
+		a.layers.Store(p.DefaultsID, p.Defaults)
+		return nil
+	}
+	return a.Store.Layers.Put(v, p.DefaultsID, p.Defaults)
+}
+
+// decimal is a version as it is on the wire.
+func decimal(version int64) string {
+	if version == 0 {
+		return ""
+	}
+	return strconv.FormatInt(version, 10)
+}
+
+// StoreDefaults stores the layer of defaults, so that no PUT has to.
+func (a *API) StoreDefaults(ctx context.Context) error {
+	_, err := a.Store.Update(ctx, "defaults written", nil, func(v *store.View) error {
+		p := flexnode.Parent{Defaults: a.defaultsLayer()}
+		if p.Defaults == nil {
+			return nil
+		}
+		p.DefaultsID = flexnode.ContentID(p.Defaults)
+		return a.keepDefaults(v, p)
+	})
+	return err
+}

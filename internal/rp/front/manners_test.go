@@ -1,0 +1,217 @@
+package front
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// Every problem of a request is told, with its place in the resource.
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	const sp = `"azureAuth":{"method":"servicePrincipal"`
+	tests := []struct{ properties, want string }{
+		{`"versions":{"kubernetes":"1.36.0"}`, "InvalidParameter properties.versions.kubernetes"},
+		{`"versions":{"kubernetes":"1.31.0"}`, "InvalidParameter properties.versions.kubernetes"},
+		{`"versions":{"kubernetes":"new"}`, "InvalidParameter properties.versions.kubernetes"},
+		{`"nodeConfig":{"maxPods":-1,"labels":{"a b":"c"},"taints":["x"]}`,
+			"MultipleErrorsOccurred properties.nodeConfig.labels[\"a b\"] " +
+				"properties.nodeConfig.maxPods properties.nodeConfig.taints[0]"},
+		{`"nodeConfig":{"kubelet":{"imageGCHighThreshold":10,"imageGCLowThreshold":20}}`,
+			"InvalidParameter properties.nodeConfig.kubelet.imageGCLowThreshold"},
+		{`"continuousMonitoring":true,"kubernetesAuth":{"useAzureAuth":true}`,
+			"MultipleErrorsOccurred properties.continuousMonitoring " +
+				"properties.kubernetesAuth.useAzureAuth"},
+		{`"azureAuth":{"method":"magic"}`, "InvalidParameter properties.azureAuth.method"},
+		{sp + `}`, "InvalidParameter properties.azureAuth.servicePrincipal"},
+		{sp + `,"servicePrincipal":{"clientId":"` + principal + `"}}`,
+			"InvalidParameter properties.azureAuth.servicePrincipal.clientSecret"},
+		{sp + `,"servicePrincipal":{"clientId":"me","clientSecret":"x"}},
+			"kubernetesAuth":{"useAzureAuth":true}`,
+			"InvalidParameter properties.azureAuth.servicePrincipal.clientId"},
+		{`"azureAuth":{"method":"arc","arc":{"machineResourceId":"/x"}}`,
+			"InvalidParameter properties.azureAuth.arc.machineResourceId"},
+		{`"continuousMonitoring":true,"azureAuth":{"method":"managedIdentity"}`,
+			"InvalidParameter properties.azureAuth.managedIdentity"},
+		{`"maxPods":1`, "InvalidRequestContent"},
+	}
+	for _, tt := range tests {
+		got, text := problemsOf(t, w, `{"properties":{`+tt.properties+`}}`)
+		if got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s\n%s", tt.properties, got, tt.want, text)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"name":"other","properties":{}}`:  "InvalidParameter",
+		`{"properties":{}} {}`:              "InvalidRequestContent",
+		`{"properties":{},"Properties":{}}`: "InvalidRequestContent",
+		`{"properties":` + strings.Repeat(`{"a":`, 100) + "1" +
+			strings.Repeat("}", 101): "InvalidRequestContent",
+		`{`: "InvalidRequestContent",
+		"":  "InvalidRequestContent",
+	} {
+		if got, text := problemsOf(t, w, body); !strings.HasPrefix(got, want) {
+			t.Errorf("%s:\n got %s\nwant %s\n%s", body, got, want, text)
+		}
+	}
+	w.must(404, "GET", nodeURL("n"), "")
+}
+
+// problemsOf are code and targets of the answer to a PUT.
+func problemsOf(t *testing.T, w *world, body string) (string, string) {
+	t.Helper()
+	_, text := w.must(400, "PUT", nodeURL("n"), body)
+	var answer struct {
+		Error struct {
+			Code, Target string
+			Details      []struct{ Target string }
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &answer); err != nil {
+		t.Fatal(err)
+	}
+	got := []string{answer.Error.Code}
+	if answer.Error.Target != "" {
+		got = append(got, answer.Error.Target)
+	}
+	for _, d := range answer.Error.Details {
+		got = append(got, d.Target)
+	}
+	return strings.Join(got, " "), text
+}
+
+// The manners of ARM, whatever the operation.
+func TestManners(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	n := nodeURL("n")
+	but := func(old, new string) string { return strings.Replace(n, old, new, 1) }
+	const other = "99999999-2222-3333-4444-555555555555"
+	nodes := cluster + "/flexNodeConfig" + versionQuery
+	tests := []struct {
+		method, url, body, header string
+		status                    int
+		want                      string
+	}{
+		{"GET", but(versionQuery, ""), "", "", 400, "MissingApiVersionParameter"},
+		{"GET", but("2026-05-01-preview", "soon"), "", "", 400, "InvalidApiVersionParameter"},
+		{"GET", but("2026-05-01-preview", "2020-01-01"), "", "", 400, "NoRegisteredProviderFound"},
+		{"GET", but("api-version", "API-VERSION"), "", "", 404, "ResourceNotFound"},
+		{"GET", but("preview", "PREVIEW"), "", "", 404, "ResourceNotFound"},
+		{"GET", n + "&api-version=2026-05-01-preview", "", "", 400, "InvalidApiVersionParameter"},
+		{"PATCH", n, "{}", "", 405, "MethodNotAllowed"},
+		{"GET", but("flexNodeConfig", "flexNode"), "", "", 404, "InvalidResourceType"},
+		{"GET", but("ContainerService", "Compute"), "", "", 404, "InvalidResourceNamespace"},
+		{"GET", "/" + versionQuery, "", "", 400, "InvalidResourceId"},
+		{"GET", but(subscription, "mine"), "", "", 400, "InvalidSubscriptionId"},
+		{"GET", nodeURL("n_1"), "", "", 400, "InvalidResourceName"},
+		{"GET", nodeURL("-n"), "", "", 400, "InvalidResourceName"},
+		{"GET", nodeURL("a%2Fb"), "", "", 400, "InvalidResourceId"},
+		{"GET", nodeURL("%2e%2e"), "", "", 400, "InvalidResourceId"},
+		{"GET", but("/Factory", "//Factory"), "", "", 400, "InvalidResourceId"},
+		{"GET", n, "", "x-ms-flexnode-uid: mine", 400, "InvalidHeaderValue"},
+		{"PUT", n, `{"properties":{}}`, "Content-Type: text/plain", 415, "UnsupportedMediaType"},
+		{"PUT", n, `{"properties":{"x":"` + strings.Repeat("x", maxBody) + `"}}`, "", 413,
+			"RequestContentTooLarge"},
+		{"GET", nodes + "&$skipToken=abc", "", "", 400, "InvalidSkipToken"},
+		{"GET", nodes + "&$top=no", "", "", 400, "InvalidParameter"},
+		{"PUT", but(subscription, other), `{"properties":{}}`, "", 409,
+			"MissingSubscriptionRegistration"},
+		{"GET", operationURL(other), "", "", 404, "OperationNotFound"},
+		{"GET", operationURL("mine"), "", "", 400, "InvalidOperationId"},
+	}
+	for _, tt := range tests {
+		headers := []string{}
+		if tt.header != "" {
+			headers = append(headers, tt.header)
+		}
+		r := w.do(tt.method, tt.url, tt.body, headers...)
+		text := readAll(t, r.Body)
+		if r.StatusCode != tt.status || code(text) != tt.want ||
+			r.Header.Get("x-ms-error-code") != tt.want {
+			t.Errorf("%s %.200s: %d %s, want %d %s",
+				tt.method, tt.url, r.StatusCode, text, tt.status, tt.want)
+		}
+		if r.Header.Get("x-ms-request-id") == "" ||
+			r.Header.Get("x-ms-correlation-request-id") == "" ||
+			r.Header.Get("Content-Type") != "application/json; charset=utf-8" {
+			t.Errorf("%s %s: headers %v", tt.method, tt.url, r.Header)
+		}
+	}
+}
+
+func operationURL(id string) string {
+	return "/subscriptions/" + subscription + "/providers/" + namespace +
+		"/locations/westeurope/operationStatuses/" + id + versionQuery
+}
+
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	r, _ := w.must(405, "PATCH", nodeURL("n"), "{}")
+	if got := r.Header.Get("Allow"); got != "GET, PUT, DELETE" {
+		t.Errorf("Allow: %s", got)
+	}
+	r, _ = w.must(404, "GET", nodeURL("n"), "",
+		"x-ms-correlation-request-id: c1", "x-ms-client-request-id: c2")
+	if r.Header.Get("x-ms-correlation-request-id") != "c1" ||
+		r.Header.Get("x-ms-client-request-id") != "" {
+		t.Errorf("headers %v", r.Header)
+	}
+	r, _ = w.must(404, "GET", nodeURL("n"), "",
+		"x-ms-client-request-id: c2", "x-ms-return-client-request-id: true")
+	if r.Header.Get("x-ms-client-request-id") != "c2" {
+		t.Errorf("headers %v", r.Header)
+	}
+}
+
+// Each route with a permission is in the list of operations.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, text := w.must(200, "GET",
+		"/providers/Microsoft.ContainerService/operations"+versionQuery, "")
+	for _, r := range w.api.routes() {
+		if r.permission != "" && !strings.Contains(text, `"`+r.permission+`"`) {
+			t.Errorf("%s is not listed", r.permission)
+		}
+	}
+}
+
+// What is not registered or suspended can be read and left, not changed.
+func TestSubscriptionStates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
+	w.tell(`{"state":"Suspended"}`)
+	w.must(200, "GET", nodeURL("n"), "")
+	_, text := w.must(409, "PUT", nodeURL("n"), `{"properties":{}}`)
+	if code(text) != "InvalidSubscriptionState" {
+		t.Error(text)
+	}
+	w.tell(`{"state":"Unregistered","properties":{"tenantId":"` + tenant + `"}}`)
+	w.must(200, "GET", nodeURL("n"), "")
+	w.must(409, "DELETE", nodeURL("n"), "")
+	w.must(200, "POST", "/subscriptions/"+subscription+
+		"/providers/Microsoft.ContainerService/register?api-version=2021-04-01", "")
+	w.caughtUp()
+	row := must(w.api.Store.Subscriptions.Get(t.Context(), subscription))
+	if !strings.Contains(string(row.Value.Properties), tenant) {
+		t.Errorf("register has dropped what ARM told: %s", row.Value.Properties)
+	}
+	w.must(200, "PUT", nodeURL("n"), `{"properties":{}}`)
+
+	// One that is deleted takes its registrations along, and gives no machine back.
+	w.tell(`{"state":"Deleted"}`)
+	w.must(404, "GET", nodeURL("n"), "")
+	c := must(w.api.Store.Clusters.Get(t.Context(), clusterKey)).Value
+	if c.Deletion == nil || c.Deletion.Operation == "" || c.Deletion.Wipe {
+		t.Errorf("deletion: %+v", c.Deletion)
+	}
+	w.must(404, "PUT", nodeURL("m"), `{"properties":{}}`)
+}

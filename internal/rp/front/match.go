@@ -1,0 +1,87 @@
+package front
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+func split(path string) []string { return strings.Split(strings.Trim(path, "/"), "/") }
+
+// match finds the operation of a request. Segments are compared without regard to case, which ARM
+// ignores.
+func (l *listener) match(r *request) error {
+	segments := split(r.URL.EscapedPath())
+	for i, s := range segments {
+		plain, err := url.PathUnescape(s)
+		if err != nil || plain == "" || plain == "." || plain == ".." ||
+			strings.ContainsAny(plain, "/\\") {
+			return arm.Errorf(400, "InvalidResourceId", "The request path '%s' is not valid.",
+				shorten(r.URL.Path))
+		}
+		segments[i] = plain
+	}
+	var allowed []string
+	for i := range l.routes {
+		if !fits(l.routes[i].segments, segments) {
+			continue
+		}
+		if l.routes[i].method == r.Method {
+			r.route, r.names = &l.routes[i], names(l.routes[i].segments, segments)
+			return nil
+		}
+		allowed = append(allowed, l.routes[i].method)
+	}
+	if allowed != nil {
+		return methodNotAllowed{allowed}
+	}
+	return unknownPath(segments, r.query.Get("api-version"))
+}
+
+// fits compares the segments of a path with those of a route.
+func fits(pattern, segments []string) bool {
+	if len(pattern) != len(segments) {
+		return false
+	}
+	for i, p := range pattern {
+		if p[0] != '{' && !strings.EqualFold(p, segments[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// names are the variable segments of a path.
+func names(pattern, segments []string) map[string]string {
+	names := make(map[string]string, 4)
+	for i, p := range pattern {
+		if p[0] == '{' {
+			names[p[1:len(p)-1]] = segments[i]
+		}
+	}
+	return names
+}
+
+// unknownPath tells what of a path is not known.
+func unknownPath(segments []string, version string) error {
+	isProviders := func(s string) bool { return strings.EqualFold(s, "providers") }
+	at := slices.IndexFunc(segments, isProviders)
+	if at < 0 || at+1 >= len(segments) {
+		return arm.Errorf(404, "NotFound", "There is nothing at this path.")
+	}
+	if !strings.EqualFold(segments[at+1], namespace) {
+		return arm.Errorf(404, "InvalidResourceNamespace",
+			"The resource namespace '%s' is invalid.", shorten(segments[at+1]))
+	}
+	var types []string
+	for i := at + 2; i < len(segments); i += 2 {
+		types = append(types, segments[i])
+	}
+	return arm.Errorf(404, "InvalidResourceType",
+		"The resource type '%s' could not be found in the namespace '%s' for api version '%s'. "+
+			"The supported api-versions are '%s'.",
+		shorten(strings.Join(types, "/")), namespace, shorten(version), api.APIVersion)
+}

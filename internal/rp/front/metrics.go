@@ -1,0 +1,122 @@
+package front
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// Metrics are those of requests, in Prometheus' form.
+type Metrics struct {
+	requests *prometheus.CounterVec
+	latency  *prometheus.HistogramVec
+	polls    *prometheus.CounterVec
+	reads    prometheus.Counter
+}
+
+// NewMetrics makes and registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "flexnode_rp_requests_total", Help: "Requests by operation and status.",
+		}, []string{"operation", "code"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "flexnode_rp_request_seconds", Help: "How long requests took, by operation.",
+			Buckets: []float64{.0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30},
+		}, []string{"operation"}),
+		polls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "flexnode_rp_polls_total",
+			Help: "Conditional reads of a node, by whether something had changed.",
+		}, []string{"changed"}),
+		reads: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "flexnode_rp_bundle_reads_total", Help: "Configurations that were handed out.",
+		}),
+	}
+	r.MustRegister(m.requests, m.latency, m.polls, m.reads)
+	return m
+}
+
+// BundleRead counts a configuration that was handed out.
+func (m *Metrics) BundleRead() { m.reads.Inc() }
+
+// isPoll tells whether a request is a conditional GET of a node.
+func (r *request) isPoll() bool {
+	return r.route != nil && r.route.pattern == inNode && r.Method == http.MethodGet &&
+		r.Header.Get("If-None-Match") != ""
+}
+
+// operationName is what metrics and audit call what was asked for: the permission that it needs,
+// with poll and list told from read.
+func (r *request) operationName() string {
+	switch {
+	case r.route == nil:
+		return "unknown"
+	case r.isPoll():
+		return strings.TrimSuffix(r.route.permission, "read") + "poll"
+	case r.route.permission == "":
+		return r.route.method + " " + r.route.pattern
+	case r.Method == http.MethodGet && !strings.HasSuffix(r.route.pattern, "}"):
+		return strings.TrimSuffix(r.route.permission, "read") + "list"
+	}
+	return r.route.permission
+}
+
+// observe counts a request, and writes down who has changed what, and who was refused.
+func (a *API) observe(r *request, w *response, took time.Duration) {
+	operation := r.operationName()
+	a.Metrics.requests.WithLabelValues(operation, strconv.Itoa(w.status)).Inc()
+	a.Metrics.latency.WithLabelValues(operation).Observe(took.Seconds())
+	if r.isPoll() {
+		changed := strconv.FormatBool(w.status != http.StatusNotModified)
+		a.Metrics.polls.WithLabelValues(changed).Inc()
+	}
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if !reads || w.status == http.StatusForbidden {
+		a.audit(r, w, operation, took)
+		return
+	}
+	if a.Log.Enabled(r.Context(), slog.LevelDebug) {
+		a.Log.Debug("request", "request", r.id, "method", r.Method, "path", r.URL.Path,
+			"status", w.status, "took", took)
+	}
+}
+
+// auditedPath is how much of a path the audit log takes, in bytes: the id of a node has at most
+// 400.
+const auditedPath = 512
+
+// audit writes down a request. Nothing secret is in it: neither bodies nor queries.
+func (a *API) audit(r *request, w *response, operation string, took time.Duration) {
+	from := r.RemoteAddr
+	if client := r.Header.Get("X-Ms-Client-Ip-Address"); r.caller.Trusted && client != "" {
+		from = shorten(client)
+	}
+	a.Audit.Info("request",
+		"request", r.id, "correlation", w.Header().Get("x-ms-correlation-request-id"),
+		"operation", operation, "method", r.Method, "path", cut(r.URL.Path, auditedPath),
+		"status", w.status, "code", w.Header().Get("x-ms-error-code"),
+		"caller", r.caller.Name, "object", r.caller.ObjectID, "tenant", r.caller.TenantID,
+		"from", from, "before", r.before, "after", r.after,
+		"took", took.Round(time.Microsecond).String())
+}
+
+// trace begins a span for a request, below the caller's if it tells one (W3C Trace Context). Polls
+// make none: they would be nearly all spans.
+func (a *API) trace(r *request) (context.Context, trace.Span) {
+	if a.Tracer == nil || r.isPoll() {
+		return r.Context(), noop.Span{}
+	}
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	return a.Tracer.Start(ctx, r.route.method+" "+r.route.pattern,
+		trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("azure.request_id", r.id)))
+}

@@ -1,0 +1,82 @@
+package front
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// deletion is the body that document 004 gives the answer to a DELETE.
+type deletion struct {
+	Status  string  `json:"status"`
+	Cleanup cleanup `json:"cleanup"`
+	Note    string  `json:"note"`
+}
+
+type cleanup struct {
+	ConfigURLRevoked      bool `json:"configUrlRevoked"`
+	BootstrapTokenRevoked bool `json:"bootstrapTokenRevoked"`
+	MonitoringDisabled    bool `json:"monitoringDisabled"`
+}
+
+// deleteNode deletes a node with all that belongs to it, in one change: what a machine could have
+// joined with is revoked, and a tombstone is written for the machine that was the node. A cluster
+// that does not answer does not keep it: the Secret of the token is deleted later, and expires.
+func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
+	var gone *flexnode.Node
+	ahead := []string{a.Store.Nodes.Key(r.nodeKey()), a.Store.Clusters.Key(r.clusterKey())}
+	_, err := a.Store.Update(r.Context(), "node deleted", ahead, func(v *store.View) error {
+		gone = nil
+		node, err := a.Store.Nodes.In(v, r.nodeKey())
+		if err != nil || !node.Exists() {
+			return err
+		}
+		if err := r.preconditions(node.Value.ETag()); err != nil {
+			return err
+		}
+		gone = &node.Value
+		return a.Credentials.RemoveNode(v, r.nodeKey(), true, a.Now())
+	})
+	if err != nil {
+		return err
+	}
+	if gone == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	r.before = decimal(gone.Revision)
+	revoked, err := a.awaitRevoked(r.Context(), gone.Credential)
+	if err != nil {
+		return err
+	}
+	arm.WriteJSON(w, http.StatusOK, deletion{
+		Status: "Deleted",
+		Cleanup: cleanup{
+			ConfigURLRevoked: true, BootstrapTokenRevoked: revoked, MonitoringDisabled: true,
+		},
+		Note: "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed " +
+			"separately.",
+	})
+	return nil
+}
+
+// awaitRevoked waits until nothing is left of a credential that was revoked, for as long as a
+// caller waits, and tells whether that is so.
+func (a *API) awaitRevoked(ctx context.Context, key string) (bool, error) {
+	if key == "" {
+		return true, nil
+	}
+	wait, cancel := context.WithTimeout(ctx, a.patience())
+	defer cancel()
+	gone := func(row store.Row[store.Credential]) bool {
+		return !row.Exists() || row.Value.TokenID == ""
+	}
+	row, err := a.Store.Credentials.Wait(wait, key, gone)
+	if err != nil && wait.Err() != nil && ctx.Err() == nil {
+		return false, nil
+	}
+	return err == nil && gone(row), err
+}

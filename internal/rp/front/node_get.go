@@ -1,0 +1,270 @@
+package front
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// PollInterval is how often an agent is to ask whether its configuration has changed, in seconds;
+// it adds a jitter of a third.
+const PollInterval = "30"
+
+// getNode answers GET of one node. A conditional GET, which is an agent's poll, costs the store
+// nothing as long as nothing has changed.
+func (a *API) getNode(w http.ResponseWriter, r *request) error {
+	w.Header().Set("x-ms-flexnode-poll-interval", PollInterval)
+	uid, err := r.uid()
+	if err != nil {
+		return err
+	}
+	condition := r.Header.Get("If-None-Match")
+	if poll, ok := a.Index.Poll(r.nodeKey()); condition != "" && ok && named(uid, poll.UID) {
+		a.heard(r, uid, poll)
+		if listed(condition, poll.ETag) {
+			return unchanged(w, poll.ETag)
+		}
+	}
+	node, revision, err := a.assigned(r.Context(), r.nodeKey())
+	if err != nil {
+		return err
+	}
+	if !node.Exists() || !named(uid, node.Value.UID) {
+		return a.notFound(r, uid)
+	}
+	if err := a.mayHave(r, node.Value); err != nil {
+		return err
+	}
+	if condition != "" && listed(condition, node.Value.ETag()) { // the index is behind
+		return unchanged(w, node.Value.ETag())
+	}
+	return a.answerNode(w, r, http.StatusOK, node.Value, revision)
+}
+
+func unchanged(w http.ResponseWriter, etag string) error {
+	w.Header().Set("ETag", etag)
+	w.WriteHeader(http.StatusNotModified)
+	return nil
+}
+
+// uid is the one that the caller says it is of, in lower case; "" if it says none.
+func (r *request) uid() (string, error) {
+	uid := r.Header.Get(uidHeader)
+	if uid != "" && !isGUID(uid) {
+		return "", arm.Errorf(400, "InvalidHeaderValue",
+			"The value '%s' of the header %s is not a uid.",
+			shorten(uid), strings.ToLower(uidHeader))
+	}
+	return strings.ToLower(uid), nil
+}
+
+// named tells whether a uid that a caller names, if it does, is that of a node.
+func named(uid, of string) bool { return uid == "" || uid == of }
+
+// assigned reads a node and the revision that agents are offered, nil if there is none yet.
+func (a *API) assigned(
+	ctx context.Context, key string,
+) (node store.Row[flexnode.Node], revision *flexnode.Revision, err error) {
+	ahead := []string{a.Store.Nodes.Key(key), a.Store.History.Key(key)}
+	_, err = a.Store.Update(ctx, "", ahead, func(v *store.View) error {
+		if node, err = a.Store.Nodes.In(v, key); err != nil {
+			return err
+		}
+		history, err := a.Store.History.In(v, key)
+		if found, ok := history.Value.Find(node.Value.Assigned); ok {
+			revision = &found
+		}
+		return err
+	})
+	return node, revision, err
+}
+
+// answerNode answers with a node as callers see it.
+func (a *API) answerNode(
+	w http.ResponseWriter, r *request, status int, n flexnode.Node, revision *flexnode.Revision,
+) error {
+	shown, err := a.show(r.Context(), r.nodeKey(), n, revision)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", shown.ETag)
+	arm.WriteJSON(w, status, shown)
+	return nil
+}
+
+// show is a node as callers see it, with the configuration of a revision of it.
+func (a *API) show(
+	ctx context.Context, key string, n flexnode.Node, revision *flexnode.Revision,
+) (api.FlexNodeConfig, error) {
+	status, err := a.status(key, a.reachable(flexnode.ClusterOf(key)))
+	if err != nil || revision == nil {
+		return flexnode.Shown(n, nil, nil, status), err
+	}
+	defaults, err := a.layer(ctx, revision.Defaults)
+	if err != nil {
+		return api.FlexNodeConfig{}, err
+	}
+	facts, err := a.layer(ctx, revision.Facts)
+	if err != nil {
+		return api.FlexNodeConfig{}, err
+	}
+	config, err := flexnode.Config(*revision, defaults, facts, flexnode.Grants{})
+	return flexnode.Shown(n, revision, config, status), err
+}
+
+// status is what is known of a node from its agent and its cluster.
+func (a *API) status(key string, reachable bool) (*api.Status, error) {
+	row, err := a.Index.Status(key)
+	if err != nil {
+		return nil, err
+	}
+	return flexnode.StatusOf(row.Value, a.Seen.Last(key), reachable, a.Now()), nil
+}
+
+// reachable tells whether a cluster answers.
+func (a *API) reachable(clusterKey string) bool {
+	row, err := a.Index.Cluster(clusterKey)
+	return err == nil && row.Value.Properties.Reachable
+}
+
+// ownNode tells whether a request is of a node about itself, as far as the index knows; the row that
+// is answered with is compared again (mayHave).
+func (a *API) ownNode(r *request) (bool, error) {
+	uid, err := r.uid()
+	if err != nil {
+		return false, err
+	}
+	poll, ok := a.Index.Poll(r.nodeKey())
+	r.node = ok && named(uid, poll.UID) && (r.caller.is(poll.Identity) || r.caller.is(poll.Former))
+	r.own = r.node
+	return r.own, nil
+}
+
+// ownStoredNode is as ownNode by the store, for who would be refused otherwise: the index may be
+// behind, and does not know the nodes that were deleted.
+func (a *API) ownStoredNode(r *request) (bool, error) {
+	uid, err := r.uid()
+	if err != nil {
+		return false, err
+	}
+	row, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
+	if err != nil {
+		return false, err
+	}
+	n := row.Value
+	if row.Exists() && named(uid, n.UID) {
+		r.node = r.caller.is(n.Identity) || r.caller.is(n.Former)
+		r.own = r.node
+		return r.own, nil
+	}
+	stone, ok, err := a.tombstone(r.Context(), r.nodeKey(), uid)
+	r.own = ok && (r.caller.is(stone.Identity) || r.caller.is(stone.Former))
+	return r.own, err
+}
+
+// mayHave is an error if a caller that was let in as a node is not the one whose row was read.
+func (a *API) mayHave(r *request, n flexnode.Node) error {
+	if !r.own || r.caller.is(n.Identity) || r.caller.is(n.Former) {
+		return nil
+	}
+	return a.askRole(r)
+}
+
+// heard takes down that a node has polled or reported. If something is waiting for that, it is told
+// too: its credential, when it joins without a token, and its former identity.
+func (a *API) heard(r *request, uid string, poll store.Poll) {
+	if !r.node && !a.isNodeBehindManager(r, uid, poll) {
+		return
+	}
+	key := r.nodeKey()
+	a.Seen.Note(key, a.Now())
+	if !r.caller.is(poll.Identity) || poll.Former == "" && !poll.Joining {
+		return
+	}
+	node, err := a.Index.Node(key)
+	if err != nil || !node.Exists() ||
+		poll.Former == "" && !node.Value.Desired.KubernetesAuth.UseAzureAuth { // its token tells
+		return
+	}
+	if last, ok := a.heardOf.Load(key); ok && a.Now().Before(last.(time.Time).Add(heardAgain)) {
+		return
+	}
+	if err := a.Credentials.Seen(r.Context(), key, node.Value); err != nil {
+		a.Log.Warn("cannot note that a node has joined", "node", key, "error", err)
+		return
+	}
+	a.heardOf.Store(key, a.Now())
+}
+
+// heardAgain is how long after a node was heard of it is told again, as long as something waits for
+// that.
+const heardAgain = time.Minute
+
+// isNodeBehindManager tells whether a caller that Resource Manager has authorized is the node. It
+// does not tell the id of a machine; the node's uid does for what is no secret.
+func (a *API) isNodeBehindManager(r *request, uid string, poll store.Poll) bool {
+	if !r.caller.Trusted {
+		return false
+	}
+	r.node = r.caller.is(poll.Identity) || r.caller.is(poll.Former)
+	return r.node || uid != "" && uid == poll.UID
+}
+
+// tombstone is that of the node with a uid, or without one of the last that was deleted.
+func (a *API) tombstone(
+	ctx context.Context, nodeKey, uid string,
+) (flexnode.Tombstone, bool, error) {
+	if uid != "" {
+		row, err := a.Store.Tombstones.Get(ctx, nodeKey+"/"+uid)
+		return row.Value, row.Exists(), err
+	}
+	rows, _, err := a.Store.Tombstones.List(ctx, nodeKey+"/")
+	var last flexnode.Tombstone
+	for _, row := range rows {
+		if !row.Value.Deleted.Before(last.Deleted) {
+			last = row.Value
+		}
+	}
+	return last, len(rows) > 0, err
+}
+
+// TombstoneInfo is the type of the additional info by which a 404 tells that the node has been
+// deleted by its owner.
+const TombstoneInfo = "FlexNodeConfigTombstone"
+
+type tombstone struct {
+	Deleted       time.Time `json:"deletedAt"`
+	UID           string    `json:"uid"`
+	ConfigVersion string    `json:"configVersion"`
+}
+
+// notFound is the answer for a node that is not there. If its owner has deleted it, the answer
+// carries its tombstone: by that, and by nothing else, an agent knows that its machine is to be
+// given back.
+func (a *API) notFound(r *request, uid string) error {
+	stone, ok, err := a.tombstone(r.Context(), r.nodeKey(), uid)
+	if err != nil {
+		return err
+	}
+	e := noNode(r)
+	if ok && stone.Wipe {
+		e.AdditionalInfo = []arm.Info{{Type: TombstoneInfo, Info: tombstone{
+			Deleted: stone.Deleted, UID: stone.UID, ConfigVersion: decimal(stone.Revision),
+		}}}
+		return e
+	}
+	cluster, err := a.Store.Clusters.Get(r.Context(), r.clusterKey())
+	if err != nil {
+		return err
+	}
+	if !cluster.Exists() {
+		return noParent(r)
+	}
+	return e
+}

@@ -1,0 +1,268 @@
+package front
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// put is a PUT of a node: what is asked for, and what came of it.
+type put struct {
+	api *API
+	r   *request
+	// ask is what is asked for, secret the client secret that came with it.
+	ask    flexnode.Put
+	secret string
+
+	created  bool
+	node     flexnode.Node
+	revision *flexnode.Revision // that is assigned
+}
+
+// putNode creates or replaces a node. An equal PUT changes nothing. One that changes something
+// revokes what a machine could have joined with; new credentials are made if the caller asks for a
+// URL.
+func (a *API) putNode(w http.ResponseWriter, r *request) error {
+	desired, secret, err := flexnode.ReadPut(r.body, r.resourceID())
+	if err != nil {
+		return err
+	}
+	p := &put{api: a, r: r, secret: secret, ask: flexnode.Put{
+		ID: r.resourceID(), Desired: desired, SecretGiven: secret != "", URL: r.flag("configUrl"),
+		By: r.caller.Name, ByType: r.caller.Type, At: a.Now(), NewUID: uuid.NewString(),
+		Renderer: a.Renderer,
+	}}
+	if _, err := a.Store.Update(r.Context(), "node written", p.ahead(), p.decide); err != nil {
+		return err
+	}
+	r.after = decimal(p.node.Revision)
+	if p.ask.URL {
+		return p.answerURL(w)
+	}
+	return p.answer(w, nil)
+}
+
+// ahead are the rows that a PUT mostly needs, to be read together.
+func (p *put) ahead() []string {
+	s, key := p.api.Store, p.r.nodeKey()
+	keys := []string{
+		s.Clusters.Key(p.r.clusterKey()), s.Nodes.Key(key), s.History.Key(key), s.Secrets.Key(key),
+	}
+	if id := flexnode.ContentID(p.api.defaultsLayer()); p.api.defaultsLayer() != nil {
+		if _, known := p.api.layers.Load(id); !known {
+			keys = append(keys, s.Layers.Key(id))
+		}
+	}
+	poll, known := p.api.Index.Poll(key)
+	if !known || !poll.Joining {
+		return keys
+	}
+	if node, err := p.api.Index.Node(key); err == nil && node.Value.Credential != "" {
+		keys = append(keys, s.Credentials.Key(node.Value.Credential))
+	}
+	return keys
+}
+
+// decide decides within a view and writes there. It is called again when rows have changed.
+func (p *put) decide(v *store.View) error {
+	s, key := p.api.Store, p.r.nodeKey()
+	cluster, err := p.api.openCluster(v, p.r)
+	if err != nil {
+		return err
+	}
+	old, err := s.Nodes.In(v, key)
+	if err != nil {
+		return err
+	}
+	if err := p.r.preconditions(etagOf(old)); err != nil {
+		return err
+	}
+	history, err := s.History.In(v, key)
+	if err != nil {
+		return err
+	}
+	parent, err := p.api.parent(v.Context(), cluster)
+	if err != nil {
+		return err
+	}
+	d, err := p.outcome(v, old, history.Value, parent)
+	if err != nil {
+		return err
+	}
+	p.created, p.node, p.r.before = !old.Exists(), d.Node, decimal(old.Value.Revision)
+	if err := p.write(v, old, history.Value, d); err != nil {
+		return err
+	}
+	if d.Revision != nil {
+		return p.api.keepDefaults(v, parent)
+	}
+	return nil
+}
+
+func etagOf(row store.Row[flexnode.Node]) string {
+	if !row.Exists() {
+		return ""
+	}
+	return row.Value.ETag()
+}
+
+// openCluster reads the cluster of a request within a view; an error unless nodes may be changed in
+// it.
+func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
+	row, err := a.Store.Clusters.In(v, r.clusterKey())
+	if err != nil {
+		return row.Value, err
+	}
+	if !row.Exists() {
+		return row.Value, noParent(r)
+	}
+	if a.isLeaving(row.Value) {
+		return row.Value, leaving(r)
+	}
+	return row.Value, nil
+}
+
+// outcome is what becomes of the node.
+func (p *put) outcome(
+	v *store.View, old store.Row[flexnode.Node], history flexnode.History, parent flexnode.Parent,
+) (flexnode.Decision, error) {
+	secret, err := p.api.Credentials.Compare(v, p.r.nodeKey(), p.secret)
+	if err != nil {
+		return flexnode.Decision{}, err
+	}
+	var before *flexnode.Node
+	var last *flexnode.Revision
+	var stone *flexnode.Tombstone
+	if old.Exists() {
+		before = &old.Value
+		if found, ok := history.Find(old.Value.Revision); ok {
+			last = &found
+		}
+	} else if found, ok, err := p.api.tombstone(v.Context(), p.r.nodeKey(), ""); err != nil {
+		return flexnode.Decision{}, err
+	} else if ok {
+		stone = &found
+	}
+	ask := p.ask
+	d, problems := flexnode.Decide(ask, before, last, stone, parent, secret)
+	if d.NeedsSubnet && len(problems) == 0 {
+		if ask.Subnet, err = p.api.reserveSubnet(v, p.r, parent.Cluster); err != nil {
+			return d, err
+		}
+		d, problems = flexnode.Decide(ask, before, last, stone, parent, secret)
+	}
+	if len(problems) > 0 {
+		return d, problems
+	}
+	p.revision = d.Revision
+	if found, ok := history.Find(d.Node.Assigned); d.Revision == nil && ok {
+		p.revision = &found
+	}
+	return d, nil
+}
+
+// write writes what was decided, unless it is nothing.
+func (p *put) write(
+	v *store.View, old store.Row[flexnode.Node], history flexnode.History, d flexnode.Decision,
+) error {
+	s, c, key := p.api.Store, p.api.Credentials, p.r.nodeKey()
+	if d.StoreSecret {
+		if err := c.KeepSecret(v, key, p.secret, d.Node.SecretVersion); err != nil {
+			return err
+		}
+	}
+	if d.DropSecret {
+		c.DropSecret(v, key)
+	}
+	switch {
+	case p.ask.URL:
+		if p.created {
+			p.node.State = api.Creating
+		}
+		if err := c.Issue(v, key, &p.node); err != nil {
+			return err
+		}
+	case d.Changed:
+		if err := c.Revoke(v, old.Value.Credential, false); err != nil {
+			return err
+		}
+		p.node.Credential = ""
+	}
+	if d.Revision != nil {
+		next := history.With(*d.Revision, p.node.Assigned)
+		if err := s.History.Put(v, key, next); err != nil {
+			return err
+		}
+	}
+	if !d.Write && !p.ask.URL {
+		return nil
+	}
+	return s.Nodes.Put(v, key, p.node)
+}
+
+// answerURL waits for the credential, and answers with the node as it is then and its URL.
+func (p *put) answerURL(w http.ResponseWriter) error {
+	a, ctx := p.api, p.r.Context()
+	wait, cancel := context.WithTimeout(ctx, a.patience())
+	defer cancel()
+	if _, err := a.Credentials.Await(wait, p.node.Credential); err != nil && wait.Err() == nil {
+		return err
+	}
+	now, revision, err := a.assigned(ctx, p.r.nodeKey())
+	if err != nil {
+		return err
+	}
+	// If somebody else was faster, the answer is what this caller has written.
+	if now.Value.UID == p.node.UID && now.Value.Credential == p.node.Credential {
+		p.node, p.revision = now.Value, revision
+	}
+	url, err := a.Credentials.URL(ctx, p.node.Credential)
+	if err != nil {
+		return err
+	}
+	return p.answer(w, url)
+}
+
+// answer answers with the node. A caller that has to wait for its cluster is told where to ask.
+func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
+	shown, err := p.api.show(p.r.Context(), p.r.nodeKey(), p.node, p.revision)
+	if err != nil {
+		return err
+	}
+	if url != nil {
+		expires := url.ConfigURLExpires
+		shown.Properties.ConfigURL, shown.Properties.ConfigURLExpires = url.ConfigURL, &expires
+	}
+	state := shown.Properties.ProvisioningState
+	if state == api.Creating || state == api.Updating {
+		target := flexnode.Operation{Target: p.node.ID, UID: p.node.UID}
+		if err := p.api.accept(w, p.r, putNodeKind, target, false); err != nil {
+			return err
+		}
+	}
+	status := http.StatusOK
+	if p.created {
+		status = http.StatusCreated
+	}
+	w.Header().Set("ETag", shown.ETag)
+	arm.WriteJSON(w, status, shown)
+	return nil
+}
+
+// touch returns what systemData is after a change by the caller.
+func (a *API) touch(old api.SystemData, c Caller) api.SystemData {
+	now := a.Now().UTC().Truncate(time.Millisecond)
+	next := old
+	if next.CreatedAt.IsZero() {
+		next.CreatedAt, next.CreatedBy, next.CreatedByType = now, c.Name, c.Type
+	}
+	next.LastModifiedAt, next.LastModifiedBy, next.LastModifiedByType = now, c.Name, c.Type
+	return next
+}

@@ -1,0 +1,427 @@
+package front
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+)
+
+const principal = "aaaaaaaa-0000-0000-0000-000000000001"
+
+const withPrincipal = `{"properties":{
+	"continuousMonitoring":true,
+	"azureAuth":{"method":"servicePrincipal","servicePrincipal":{
+		"clientId":"` + principal + `","clientSecret":"hush-hush","clientTenant":"` + tenant + `"}},
+	"kubernetesAuth":{"useAzureAuth":true},
+	"versions":{"kubernetes":"1.34.4"},
+	"nodeConfig":{"maxPods":50,"labels":{"environment":"prod"},"taints":["edge=true:NoSchedule"]}}}`
+
+const withToken = `{"properties":{"nodeConfig":{"maxPods":50,"labels":{"environment":"prod"}}}}`
+
+var withoutSecret = strings.ReplaceAll(withPrincipal, `"clientSecret":"hush-hush",`, "")
+
+// The life of a node with an identity in Azure, as document 004 tells it.
+func TestLifeOfANode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	r, text := w.must(201, "PUT", nodeURL("Edge-1")+"&configUrl=true", withPrincipal)
+	n := shownNode(t, text)
+	p := n.Properties
+	if n.ID != cluster+"/flexNodeConfig/Edge-1" || n.Name != "Edge-1" ||
+		n.Type != api.ResourceType || n.ETag != r.Header.Get("ETag") || n.ETag == "" ||
+		!strings.Contains(n.ETag, p.ConfigVersion) {
+		t.Errorf("envelope: %+v, header ETag %s", n, r.Header.Get("ETag"))
+	}
+	if p.ProvisioningState != api.Succeeded || p.ConfigURL == "" ||
+		p.ConfigURLExpires.Sub(w.clock.now()) != credential.Lifetime {
+		t.Errorf("properties: %+v", p)
+	}
+	if n.SystemData.CreatedBy != "ops@example.com" || n.SystemData.CreatedByType != "User" {
+		t.Errorf("systemData: %+v", n.SystemData)
+	}
+	if strings.Contains(text, "hush") {
+		t.Error("the answer holds the client secret")
+	}
+	checkBundle(t, w, p.ConfigURL)
+
+	w.caughtUp()
+	_, text = w.must(200, "GET", nodeURL("edge-1"), "")
+	shown := shownNode(t, text)
+	if strings.Contains(text, "hush") || strings.Contains(text, "configUrl") {
+		t.Errorf("GET shows a secret: %s", text)
+	}
+	visible := must(json.Marshal(shown.Properties.Config))
+	_, _, err := config.Parse(visible, config.Host{HostName: "x", Arch: "amd64"})
+	if err == nil || !strings.Contains(err.Error(), "clientSecret") {
+		t.Errorf("the shown configuration lacks more than its secret: %v", err)
+	}
+	r, _ = w.must(304, "GET", nodeURL("edge-1"), "", "If-None-Match: "+n.ETag)
+	if r.Header.Get("ETag") != n.ETag {
+		t.Error("a 304 without ETag")
+	}
+	w.must(200, "GET", nodeURL("edge-1"), "", `If-None-Match: "7"`)
+
+	w.must(204, "POST", nodeURL("edge-1", "/reportStatus"),
+		`{"appliedConfigVersion":"`+p.ConfigVersion+`","conditions":[
+			{"type":"Applied","status":"True"}]}`)
+	w.caughtUp()
+	r, text = w.must(200, "GET", nodeURL("edge-1"), "")
+	s := shownNode(t, text).Properties.Status
+	if s == nil || s.AppliedConfigVersion != p.ConfigVersion || len(s.Conditions) != 1 {
+		t.Errorf("status: %s", text)
+	}
+	if r.Header.Get("ETag") != n.ETag {
+		t.Error("a report of status changed the ETag")
+	}
+
+	_, text = w.must(200, "PUT", nodeURL("edge-1"),
+		strings.ReplaceAll(withoutSecret, "1.34.4", "1.35.0"))
+	changed := shownNode(t, text)
+	if changed.Properties.ConfigVersion <= p.ConfigVersion {
+		t.Errorf("a change left the version at %s", changed.Properties.ConfigVersion)
+	}
+	w.must(403, "GET", path(p.ConfigURL), "")
+	checkDeletion(t, w, changed)
+	if audit := w.audit.String(); strings.Contains(audit, "hush") ||
+		!strings.Contains(audit, "ops@example.com") ||
+		!strings.Contains(audit, "/flexNodeConfig/") {
+		t.Errorf("audit: %s", audit)
+	}
+}
+
+// checkBundle checks that the agent takes what a URL hands out.
+func checkBundle(t *testing.T, w *world, url string) {
+	t.Helper()
+	_, bundle := w.must(200, "GET", path(url), "")
+	c, _, err := config.Parse([]byte(bundle), config.Host{HostName: "other", Arch: "amd64"})
+	if err != nil {
+		t.Fatalf("the agent does not take the bundle: %v\n%s", err, bundle)
+	}
+	got := []any{
+		c.Agent.NodeName, c.Azure.ServicePrincipal.ClientSecret.Reveal(),
+		c.Azure.TargetCluster.ResourceID, c.Azure.TargetCluster.Location, c.Kubernetes.Version,
+		c.Node.MaxPods, c.Node.Kubelet.ServerURL, c.Node.Kubelet.DNSServiceIP,
+		c.ContinuousMonitoring, c.Azure.TenantID, c.Node.Labels["environment"], c.Node.Taints[0],
+	}
+	want := []any{
+		"edge-1", "hush-hush", cluster, "westeurope", "1.34.4", 50, "https://factory.example:6443",
+		"10.96.0.10", true, tenant, "prod", "edge=true:NoSchedule",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// checkDeletion deletes a node and makes another of its name.
+func checkDeletion(t *testing.T, w *world, n api.FlexNodeConfig) {
+	t.Helper()
+	w.must(200, "DELETE", nodeURL("edge-1"), "")
+	w.must(204, "DELETE", nodeURL("edge-1"), "")
+	w.caughtUp()
+	_, text := w.must(404, "GET", nodeURL("edge-1"), "")
+	if code(text) != "ResourceNotFound" || !strings.Contains(text, TombstoneInfo) {
+		t.Errorf("after its delete: %s", text)
+	}
+	_, text = w.must(404, "GET", nodeURL("never"), "")
+	if strings.Contains(text, TombstoneInfo) {
+		t.Errorf("a tombstone for a node that never was: %s", text)
+	}
+	_, text = w.must(201, "PUT", nodeURL("edge-1"), withPrincipal)
+	again := shownNode(t, text).Properties
+	if again.ConfigVersion <= n.Properties.ConfigVersion {
+		t.Errorf("a node that was made again goes back to version %s", again.ConfigVersion)
+	}
+	if again.ResourceUID == n.Properties.ResourceUID {
+		t.Error("a node that was made again has the uid of the former one")
+	}
+	w.must(404, "GET", strings.Replace(nodeURL("edge-1"), "Factory", "Unknown", 1), "")
+}
+
+// An equal PUT writes nothing: version, ETag, URL and systemData stay, also after the defaults, the
+// cluster and the provider have changed (M6, M7).
+func TestEqualPutWritesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	open := strings.ReplaceAll(withPrincipal, `"versions":{"kubernetes":"1.34.4"},`, "")
+	_, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", open)
+	before := shownNode(t, text)
+	_, bundle := w.must(200, "GET", path(before.Properties.ConfigURL), "")
+
+	w.clock.pass(1e12)
+	w.api.Defaults = map[string]any{"agent": map[string]any{"logLevel": "debug"}}
+	w.api.Renderer = "newer"
+	w.upgrade("1.36.1")
+	health := must(w.memory.Health(t.Context()))
+	same := strings.ReplaceAll(open, `"clientSecret":"hush-hush",`, "")
+	for _, body := range []string{open, same} {
+		_, text = w.must(200, "PUT", nodeURL("n"), body)
+		after := shownNode(t, text)
+		before.Properties.ConfigURL, before.Properties.ConfigURLExpires = "", nil
+		before.Properties.Status = after.Properties.Status
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("an equal PUT has changed the node: %s", diff)
+		}
+	}
+	if now := must(w.memory.Health(t.Context())); now.Revision != health.Revision {
+		t.Errorf("equal PUTs have written %d times", now.Revision-health.Revision)
+	}
+	url := must(w.api.Credentials.URL(t.Context(), w.storedNode("n").Credential))
+	if _, text := w.must(200, "GET", path(url.ConfigURL), ""); text != bundle {
+		t.Error("the URL hands out something else")
+	}
+	// What is left open stays as it was chosen when something else changes.
+	_, text = w.must(200, "PUT", nodeURL("n"), strings.ReplaceAll(same, "50", "51"))
+	config := shownNode(t, text).Properties.Config
+	if got := config["kubernetes"].(map[string]any)["version"]; got != "1.35.4" {
+		t.Errorf("a change of maxPods has upgraded the node to %v", got)
+	}
+}
+
+// An equal PUT in another casing changes what is shown of the casing, and no more.
+func TestCasing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	_, text := w.must(201, "PUT", nodeURL("edge-1"), withPrincipal)
+	n := shownNode(t, text)
+	shouted := strings.ReplaceAll(nodeURL("EDGE-1"), "resourceGroups", "RESOURCEGROUPS")
+	_, text = w.must(200, "PUT", shouted, withoutSecret)
+	again := shownNode(t, text)
+	if again.Properties.ConfigVersion != n.Properties.ConfigVersion || again.ETag != n.ETag ||
+		again.SystemData.LastModifiedAt != n.SystemData.LastModifiedAt {
+		t.Errorf("a PUT in another casing changed %+v to %+v", n, again)
+	}
+	if again.Name != "EDGE-1" {
+		t.Errorf("name %s", again.Name)
+	}
+}
+
+// az sends a location with every resource; a proxy resource has none.
+func TestLocationIsIgnored(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	_, text := w.must(201, "PUT", nodeURL("n"), `{"location":"mars","properties":{}}`,
+		"User-Agent: AZURECLI/2.45.0")
+	if strings.Contains(text, "mars") {
+		t.Errorf("the location is kept: %s", text)
+	}
+}
+
+// ETags in requests (RPC, ETags; facts of a table there).
+func TestPreconditions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	url := nodeURL("n")
+	const body = `{"properties":{}}`
+	w.must(412, "PUT", url, body, "If-Match: *")
+	w.must(412, "PUT", url, body, `If-Match: "1"`)
+	w.must(204, "DELETE", url, "", "If-Match: *")
+	r, _ := w.must(201, "PUT", url, body, "If-None-Match: *")
+	etag := r.Header.Get("ETag")
+	w.must(412, "PUT", url, body, "If-None-Match: *")
+	w.must(412, "PUT", url, body, `If-Match: "1"`)
+	w.must(200, "PUT", url, body, "If-Match: *")
+	w.must(200, "PUT", url, body, `If-Match: "1", `+etag)
+	w.must(412, "POST", nodeURL("n", "/regenerateToken"), `{}`, `If-Match: "1"`)
+	w.must(412, "DELETE", url, "", `If-Match: "1"`)
+	w.must(200, "DELETE", url, "", "If-Match: "+etag)
+}
+
+func TestPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	for i := range 7 {
+		w.must(201, "PUT", nodeURL(fmt.Sprintf("n-%d", i)), `{"properties":{}}`)
+	}
+	w.caughtUp()
+	var names []string
+	url := cluster + "/flexNodeConfig" + versionQuery + "&$top=3"
+	for pages := 0; url != ""; pages++ {
+		_, text := w.must(200, "GET", url, "")
+		var page api.List[api.FlexNodeConfig]
+		if err := json.Unmarshal([]byte(text), &page); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range page.Value {
+			names = append(names, n.Name)
+		}
+		url = path(page.NextLink)
+		if pages > 3 {
+			t.Fatal("pages without end")
+		}
+	}
+	if got := strings.Join(names, " "); got != "n-0 n-1 n-2 n-3 n-4 n-5 n-6" {
+		t.Errorf("got %s", got)
+	}
+	_, text := w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=7", "")
+	if strings.Contains(text, "nextLink") {
+		t.Error("the last page has a nextLink")
+	}
+	_, text = w.must(404, "GET",
+		strings.Replace(cluster, "Factory", "None", 1)+"/flexNodeConfig"+versionQuery, "")
+	if code(text) != "ParentResourceNotFound" {
+		t.Errorf("list below an unknown cluster: %s", text)
+	}
+}
+
+// What a GET has shown can be put again, in whatever state the node is.
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), withPrincipal)
+	for _, state := range []string{"", api.Creating, api.Updating, api.Failed} {
+		w.setState("n", state)
+		_, text := w.must(200, "GET", nodeURL("n"), "")
+		w.must(200, "PUT", nodeURL("n"), text)
+	}
+}
+
+func TestPodSubnets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
+	taken := map[string]bool{}
+	subnet := func(name string) string {
+		_, text := w.must(201, "PUT", nodeURL(name), `{"properties":{}}`)
+		cni, _ := shownNode(t, text).Properties.Config["cni"].(map[string]any)
+		s, _ := cni["podCIDR"].(string)
+		return s
+	}
+	for i := range 4 {
+		s := subnet(fmt.Sprintf("n%d", i))
+		if taken[s] || !strings.HasPrefix(s, "10.200.") {
+			t.Errorf("n%d got %q; taken are %v", i, s, taken)
+		}
+		taken[s] = true
+	}
+	_, text := w.must(409, "PUT", nodeURL("n4"), `{"properties":{}}`)
+	if code(text) != "PodCIDRExhausted" {
+		t.Error(text)
+	}
+	w.must(200, "DELETE", nodeURL("n2"), "")
+	if s := subnet("n5"); !taken[s] {
+		t.Errorf("n5 got %q, which nobody gave back", s)
+	}
+	w.must(400, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":
+		{"podCidr":"10.201.0.0/22","nodeCidrMask":24}}`)
+}
+
+// A pool of many subnets that is full at the first guesses still gives one.
+func TestPodSubnetsBeyondTheGuesses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register(`"podCidr":"10.200.0.0/19","nodeCidrMask":24`)
+	taken := map[string]bool{}
+	for i := range 32 {
+		_, text := w.must(201, "PUT", nodeURL(fmt.Sprintf("n%d", i)), `{"properties":{}}`)
+		config := shownNode(t, text).Properties.Config
+		s, _ := config["cni"].(map[string]any)["podCIDR"].(string)
+		if taken[s] {
+			t.Errorf("n%d got %q again", i, s)
+		}
+		taken[s] = true
+	}
+	w.must(409, "PUT", nodeURL("more"), `{"properties":{}}`)
+}
+
+// Of two deletes of one node one has deleted it, whatever their steps; a node that is made while
+// one is deleted is another one, and stays.
+func TestTwoDeletes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
+	inner := 0
+	w.during("commit", func() { inner = w.do("DELETE", nodeURL("n"), "").StatusCode })
+	w.must(204, "DELETE", nodeURL("n"), "")
+	if inner != 200 {
+		t.Errorf("the other delete says %d", inner)
+	}
+	w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
+	old := w.storedNode("n")
+	w.during("commit", func() {
+		inner = w.do("PUT", nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":9}}}`).StatusCode
+	})
+	w.must(200, "DELETE", nodeURL("n"), "")
+	if inner != 200 {
+		t.Errorf("a PUT during a delete says %d", inner)
+	}
+	_, text := w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
+	if shownNode(t, text).Properties.ResourceUID == old.UID {
+		t.Error("the new node has the uid of the old one")
+	}
+	w.must(200, "GET", nodeURL("n"), "")
+}
+
+// A PUT that the cluster keeps waiting is told so, with the place to ask, and is done when the
+// cluster is back.
+func TestPutWhileTheClusterIsDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.cluster.isDown.Store(true)
+	w.api.Patience = time.Millisecond
+	r, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
+	if p := shownNode(t, text).Properties; p.ProvisioningState != api.Creating ||
+		p.ConfigURL != "" {
+		t.Errorf("properties: %+v", p)
+	}
+	status := path(r.Header.Get("Azure-AsyncOperation"))
+	if status == "" {
+		t.Fatalf("nowhere to ask: %v", r.Header)
+	}
+	if _, text := w.must(200, "GET", status, ""); operationOf(t, text).Status != inProgress {
+		t.Errorf("operation: %s", text)
+	}
+	w.cluster.isDown.Store(false)
+	w.until("the operation ends", func() bool {
+		_, text := w.must(200, "GET", status, "")
+		return operationOf(t, text).Status == api.Succeeded
+	})
+	w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "")
+}
+
+// Who regenerates a token while the cluster is down gets an operation whose result is the URL; who
+// asks again does not lose what was asked for before.
+func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), withToken)
+	w.cluster.isDown.Store(true)
+	w.api.Patience = time.Millisecond
+	r, _ := w.must(202, "POST", nodeURL("n", "/regenerateToken"), "{}")
+	credential := w.storedNode("n").Credential
+	w.must(202, "POST", nodeURL("n", "/regenerateToken"), "{}")
+	if again := w.storedNode("n").Credential; again != credential {
+		t.Errorf("a retry has replaced %s by %s", credential, again)
+	}
+	result := path(r.Header.Get("Location"))
+	w.must(202, "GET", result, "")
+	_, text := w.must(409, "POST", nodeURL("n", "/listConfigUrl"), "")
+	if code(text) != "NoConfigUrl" {
+		t.Error(text)
+	}
+	w.cluster.isDown.Store(false)
+	w.until("the URL is live", func() bool { return w.do("GET", result, "").StatusCode == 200 })
+	_, text = w.must(200, "GET", result, "")
+	var url api.ConfigURL
+	if err := json.Unmarshal([]byte(text), &url); err != nil {
+		t.Fatal(err)
+	}
+	w.must(200, "GET", path(url.ConfigURL), "")
+}

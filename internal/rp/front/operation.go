@@ -1,0 +1,269 @@
+package front
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// What an operation does (flexnode.Operation.Kind). Only that of a deletion is a row, which the
+// cluster's reconciler writes; how far the others are is seen from their targets.
+const (
+	putNodeKind       = "putNode"
+	regenerateKind    = "regenerateToken"
+	putClusterKind    = "putCluster"
+	deleteClusterKind = "deleteCluster"
+)
+
+// inProgress is the state of an operation that has not ended (RPC, asynchronous operations).
+const inProgress = "InProgress"
+
+// operationStatus is what operationStatuses answers (RPC, Azure-AsyncOperation resource format).
+type operationStatus struct {
+	ID              string     `json:"id"`
+	Name            string     `json:"name"`
+	ResourceID      string     `json:"resourceId"`
+	Status          string     `json:"status"`
+	StartTime       time.Time  `json:"startTime"`
+	EndTime         *time.Time `json:"endTime,omitempty"`
+	PercentComplete *int       `json:"percentComplete,omitempty"`
+	Error           *arm.Error `json:"error,omitempty"`
+}
+
+// accept tells the caller where to ask about what goes on after the answer. Nothing is written for
+// it: the id tells what it is about, and how far that is its target tells.
+func (a *API) accept(
+	w http.ResponseWriter, r *request, kind string, target flexnode.Operation, location bool,
+) error {
+	target.Kind, target.State, target.By = kind, inProgress, r.caller.ObjectID
+	target.Started = a.Now().UTC().Truncate(time.Second)
+	id, err := operationID(a.Keys, r.subscriptionKey(), target)
+	if err == nil {
+		a.pointTo(w, r, r.subscriptionKey()+"/"+id, location)
+	}
+	return err
+}
+
+// pointTo tells the caller where to ask about an operation, as it reaches us: for its status, and,
+// where the answer has no body of its own, for its result.
+func (a *API) pointTo(w http.ResponseWriter, r *request, key string, location bool) {
+	_, id, _ := strings.Cut(key, "/")
+	at := func(what string) string {
+		u := r.publicURL()
+		u.Path = "/subscriptions/" + r.names["subscription"] + "/providers/" + namespace +
+			"/locations/" + a.location(r) + "/" + what + "/" + id
+		u.RawPath, u.Fragment = "", ""
+		u.RawQuery = url.Values{"api-version": {api.APIVersion}}.Encode()
+		return u.String()
+	}
+	w.Header().Set("Azure-AsyncOperation", at("operationStatuses"))
+	if location {
+		w.Header().Set("Location", at("operationResults"))
+	}
+	w.Header().Set("Retry-After", strconv.Itoa(operationAgain))
+}
+
+// operationAgain is how many seconds callers wait before they ask about an operation again.
+const operationAgain = 5
+
+// location is that of the cluster of a request.
+func (a *API) location(r *request) string {
+	row, err := a.Index.Cluster(r.clusterKey())
+	if err == nil && !row.Exists() { // the index may be behind
+		row, err = a.Store.Clusters.Get(r.Context(), r.clusterKey())
+	}
+	if err != nil || row.Value.Location == "" {
+		return "global"
+	}
+	return region(row.Value.Location)
+}
+
+// operation reads the operation of a request, as it is now. Only who has begun it may know of it,
+// and who may read what it is about.
+func (a *API) operation(r *request) (flexnode.Operation, error) {
+	unknown := arm.Errorf(404, "OperationNotFound", "The operation '%s' was not found.",
+		shorten(r.names["operation"]))
+	o, there, err := a.findOperation(r)
+	if err != nil {
+		return o, err
+	}
+	if !there {
+		return o, unknown
+	}
+	if !r.caller.Trusted && (o.By == "" || o.By != r.caller.ObjectID) {
+		may, err := a.Authorizer.Allowed(r.Context(), r.caller, readOf(o.Target), o.Target)
+		if err != nil {
+			return o, err
+		}
+		if !may {
+			return o, unknown
+		}
+	}
+	if o.State != inProgress || o.Kind == deleteClusterKind {
+		return o, nil
+	}
+	return a.progress(r.Context(), o)
+}
+
+// findOperation is the operation that an id names: what is in the id, or the row of a deletion.
+func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
+	id := strings.ToLower(r.names["operation"])
+	if isGUID(id) {
+		row, err := a.Store.Operations.Get(r.Context(), r.subscriptionKey()+"/"+id)
+		return row.Value, row.Exists(), err
+	}
+	o, ok := readOperationID(a.Keys, r.subscriptionKey(), id)
+	return o, ok && a.Now().Before(o.Started.Add(operationAge)), nil
+}
+
+// operationAge is how long an operation can be asked about.
+const operationAge = 7 * 24 * time.Hour
+
+// readOf is the permission to read a resource.
+func readOf(id string) string {
+	if parsed, err := arm.Parse(id); err == nil && len(parsed.Types) > 1 {
+		return api.ResourceType + "/read"
+	}
+	return clusterType + "/read"
+}
+
+// progress is how far an operation is, as its target tells.
+func (a *API) progress(
+	ctx context.Context, o flexnode.Operation,
+) (flexnode.Operation, error) {
+	state, reason, err := a.stateOf(ctx, o)
+	if err != nil {
+		return o, err
+	}
+	switch state {
+	case api.Succeeded:
+		o.State = api.Succeeded
+	case api.Creating, api.Updating:
+	case "":
+		o.State, o.Code = api.Canceled, "ResourceNotFound"
+		o.Message = "The resource was deleted meanwhile."
+	default:
+		o.State, o.Code, o.Message = api.Failed, "ProvisioningFailed", reason
+	}
+	if o.State != inProgress {
+		o.Ended = a.Now().UTC()
+	}
+	return o, nil
+}
+
+// stateOf is the provisioningState of an operation's target, and why it is so; "" if it is gone.
+func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string, error) {
+	key, ok := keyOf(o.Target)
+	if !ok {
+		return "", "", nil
+	}
+	if o.Kind == putClusterKind {
+		row, err := a.Store.Clusters.Get(ctx, key)
+		if err != nil || !row.Exists() || row.Value.UID != o.UID {
+			return "", "", err
+		}
+		shown := flexnode.ShownCluster(row.Value).Properties
+		return shown.ProvisioningState, shown.Message, nil
+	}
+	row, err := a.Store.Nodes.Get(ctx, key)
+	if err != nil || !row.Exists() || row.Value.UID != o.UID {
+		return "", "", err
+	}
+	shown := flexnode.Shown(row.Value, nil, nil, nil)
+	return shown.Properties.ProvisioningState, row.Value.Reason, nil
+}
+
+// keyOf is how a cluster or node with an id is stored.
+func keyOf(id string) (string, bool) {
+	parsed, err := arm.Parse(id)
+	if err != nil || parsed.ResourceGroup == "" || len(parsed.Names) == 0 {
+		return "", false
+	}
+	parts := append([]string{parsed.Subscription, parsed.ResourceGroup}, parsed.Names...)
+	return strings.ToLower(strings.Join(parts, "/")), true
+}
+
+// getOperationStatus answers how far an asynchronous operation is.
+func (a *API) getOperationStatus(w http.ResponseWriter, r *request) error {
+	o, err := a.operation(r)
+	if err != nil {
+		return err
+	}
+	shown := operationStatus{
+		ID: r.resourceID(), Name: strings.ToLower(r.names["operation"]), ResourceID: o.Target,
+		Status: o.State, StartTime: o.Started,
+	}
+	if o.State == inProgress {
+		w.Header().Set("Retry-After", strconv.Itoa(operationAgain))
+	}
+	if !o.Ended.IsZero() {
+		shown.EndTime = &o.Ended
+	}
+	if o.Total > 0 {
+		percent := 100 * o.Done / o.Total
+		shown.PercentComplete = &percent
+	}
+	if o.Code != "" {
+		shown.Error = &arm.Error{Code: o.Code, Message: o.Message}
+	}
+	arm.WriteJSON(w, http.StatusOK, shown)
+	return nil
+}
+
+// getOperationResult answers what the request would have been answered with that an operation came
+// of: 202 as long as it goes on (RPC, Location).
+func (a *API) getOperationResult(w http.ResponseWriter, r *request) error {
+	o, err := a.operation(r)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.State == inProgress:
+		link := r.publicURL()
+		w.Header().Set("Location", link.String())
+		w.Header().Set("Retry-After", strconv.Itoa(operationAgain))
+		w.WriteHeader(http.StatusAccepted)
+		return nil
+	case o.State != api.Succeeded:
+		return &arm.Error{Status: http.StatusConflict, Code: o.Code, Message: o.Message}
+	case o.Kind == regenerateKind:
+		return a.answerRegenerated(w, r, o)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// answerRegenerated answers with the URL that regenerateToken has made, and no other. The answer is
+// a secret, whoever has begun the operation: the caller must be allowed to read it now.
+func (a *API) answerRegenerated(
+	w http.ResponseWriter, r *request, o flexnode.Operation,
+) error {
+	if !r.caller.Trusted {
+		action := api.ResourceType + "/listConfigUrl/action"
+		may, err := a.Authorizer.Allowed(r.Context(), r.caller, action, o.Target)
+		if err != nil {
+			return err
+		}
+		if !may {
+			return r.forbidden(o.Target)
+		}
+	} else if o.By != r.caller.ObjectID {
+		return r.forbidden(o.Target)
+	}
+	key, _ := keyOf(o.Target)
+	node, err := a.Store.Nodes.Get(r.Context(), key)
+	if err != nil {
+		return err
+	}
+	if node.Value.UID != o.UID || node.Value.Credential != o.Credential {
+		node.Value.Credential = "" // it was replaced
+	}
+	return a.answerLiveURL(w, r, node.Value)
+}

@@ -1,0 +1,60 @@
+package front
+
+import (
+	"net/http"
+	"reflect"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// reportStatus takes what an agent says of its node. It does not touch the desired configuration.
+func (a *API) reportStatus(w http.ResponseWriter, r *request) error {
+	var report api.Report
+	if err := flexnode.Decode(r.body, &report); err != nil {
+		return err
+	}
+	if problems := flexnode.CheckReport(report); len(problems) > 0 {
+		return problems
+	}
+	uid, err := r.uid()
+	if err != nil {
+		return err
+	}
+	var node store.Row[flexnode.Node]
+	key := r.nodeKey()
+	ahead := []string{a.Store.Nodes.Key(key), a.Store.Status.Key(key)}
+	_, err = a.Store.Update(r.Context(), "status written", ahead, func(v *store.View) error {
+		var err error
+		// A node that is being deleted gets no status.
+		if node, err = a.Store.Nodes.In(v, key); err != nil || !node.Exists() {
+			return err
+		}
+		status, err := a.Store.Status.In(v, key)
+		if err != nil || !named(uid, node.Value.UID) {
+			return err
+		}
+		if err := a.mayHave(r, node.Value); err != nil {
+			return err
+		}
+		if status.Exists() && reflect.DeepEqual(status.Value.Report, report) {
+			return nil
+		}
+		next := status.Value
+		next.Report = report
+		return a.Store.Status.Put(v, key, next)
+	})
+	if err != nil {
+		return err
+	}
+	if !node.Exists() || !named(uid, node.Value.UID) {
+		return a.notFound(r, uid)
+	}
+	n := node.Value
+	a.heard(r, uid, store.Poll{
+		UID: n.UID, Identity: n.Identity, Former: n.Former, Joining: n.Credential != "",
+	})
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,182 @@
+package front
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// uidHeader is sent by agents: the uid of the node that they are.
+const uidHeader = "X-Ms-Flexnode-Uid"
+
+// request is one request on its way through the steps of serve.
+type request struct {
+	*http.Request
+	listener *listener
+	route    *route
+	// names are the variable segments of the path, by name in the route, in the caller's casing.
+	names map[string]string
+	query url.Values // keys in lower case
+	body  []byte
+	// caller is who asks, once it is known.
+	caller Caller
+	// node tells that the caller is the node that the request is about, now or formerly, own that
+	// it was let in as that, or as one that was deleted, without a role.
+	node, own bool
+	id        string // x-ms-request-id
+	key       string // nodeKey, once it was asked for
+	// before and after are what the audit log tells of a change: versions.
+	before, after string
+}
+
+// subscriptionKey is how the request's subscription is stored.
+func (r *request) subscriptionKey() string { return strings.ToLower(r.names["subscription"]) }
+
+// clusterKey is how the request's cluster is stored.
+func (r *request) clusterKey() string {
+	return strings.ToLower(r.names["subscription"] + "/" + r.names["group"] + "/" +
+		r.names["cluster"])
+}
+
+// nodeKey is how the request's node is stored.
+func (r *request) nodeKey() string {
+	if r.key == "" {
+		r.key = r.clusterKey() + "/" + strings.ToLower(r.names["node"])
+	}
+	return r.key
+}
+
+// resourceID is the id of the resource that the request is about, as the caller wrote it, without
+// the name of an action.
+func (r *request) resourceID() string {
+	path := "/" + strings.Trim(r.originalPath(), "/")
+	if r.route.action {
+		path = path[:strings.LastIndex(path, "/")]
+	}
+	return path
+}
+
+// scope is what permission is asked for.
+func (r *request) scope() string { return r.resourceID() }
+
+// originalPath is the path that the caller used: ARM tells it in Referer, and its casing counts if
+// it is the same resource.
+func (r *request) originalPath() string {
+	u := r.referer()
+	if u != nil && strings.EqualFold(strings.Trim(u.Path, "/"), strings.Trim(r.URL.Path, "/")) {
+		return u.Path
+	}
+	return r.URL.Path
+}
+
+// referer is the URL that the caller of Resource Manager used; nil where callers come directly,
+// because anybody can send it.
+func (r *request) referer() *url.URL {
+	if !r.caller.Trusted {
+		return nil
+	}
+	u, err := url.Parse(r.Header.Get("Referer"))
+	if err != nil || u.Host == "" || u.Scheme != "https" {
+		return nil
+	}
+	return u
+}
+
+// publicURL is the URL of this request as its caller knows it.
+func (r *request) publicURL() url.URL {
+	if u := r.referer(); u != nil {
+		return *u
+	}
+	u := url.URL{Scheme: "https", Host: r.Host, Path: r.URL.Path, RawQuery: r.URL.RawQuery}
+	if public, err := url.Parse(r.listener.api.PublicURL); err == nil && public.Host != "" {
+		u.Host = public.Host
+	}
+	return u
+}
+
+// preconditions checks If-Match and If-None-Match against what there is; etag is "" for nothing
+// (RPC, ETags).
+func (r *request) preconditions(etag string) error {
+	if want := r.Header.Get("If-Match"); want != "" {
+		// Deleting what is not there has been done.
+		missing := etag == "" && r.Method != http.MethodDelete
+		if missing || etag != "" && !listed(want, etag) {
+			return arm.Errorf(412, "PreconditionFailed",
+				"The condition '%s' in the If-Match header was not satisfied. The current ETag is "+
+					"'%s'.", shorten(want), etag)
+		}
+	}
+	if no := r.Header.Get("If-None-Match"); no != "" && etag != "" && listed(no, etag) {
+		return arm.Errorf(412, "PreconditionFailed",
+			"The condition '%s' in the If-None-Match header was not satisfied: the resource is "+
+				"there.", shorten(no))
+	}
+	return nil
+}
+
+// listed tells whether a list of ETags has one; * has them all (RFC 9110, section 13.1).
+func listed(list, etag string) bool {
+	for one := range strings.SplitSeq(list, ",") {
+		one = strings.TrimPrefix(strings.TrimSpace(one), "W/")
+		if one == "*" || one == etag {
+			return true
+		}
+	}
+	return false
+}
+
+var versionForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)\A\d{4}-\d{2}-\d{2}(-[a-z]+)?\z`)
+})
+
+// checkVersion checks the api-version.
+func (r *request) checkVersion() error {
+	given := r.query["api-version"]
+	if len(given) == 0 || given[0] == "" {
+		return arm.Errorf(400, "MissingApiVersionParameter",
+			"The api-version query parameter (?api-version=) is required for all requests.")
+	}
+	if len(given) > 1 {
+		return arm.Errorf(400, "InvalidApiVersionParameter",
+			"The api-version query parameter is given %d times.", len(given))
+	}
+	supported, kind := api.APIVersion, namespace
+	if r.route != nil && r.route.version != "" {
+		supported = r.route.version
+	}
+	if strings.EqualFold(given[0], supported) {
+		return nil
+	}
+	if !versionForm().MatchString(given[0]) {
+		return arm.Errorf(400, "InvalidApiVersionParameter",
+			"The api-version '%s' is invalid. The supported versions are '%s'.",
+			shorten(given[0]), supported)
+	}
+	if r.route != nil && r.route.kind != "" {
+		kind = r.route.kind
+	}
+	return arm.Errorf(400, "NoRegisteredProviderFound",
+		"No registered resource provider found for API version '%s' for type '%s'. The supported "+
+			"api-versions are '%s'.", given[0], kind, supported)
+}
+
+// flag is a query parameter that is true or false.
+func (r *request) flag(name string) bool {
+	return strings.EqualFold(r.query.Get(strings.ToLower(name)), "true")
+}
+
+// shorten keeps what a caller sent from filling an answer or a log.
+func shorten(s string) string { return cut(s, 100) }
+
+// cut keeps at most so many bytes of a text.
+func cut(s string, most int) string {
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return strings.ToValidUTF8(s, "?")
+}

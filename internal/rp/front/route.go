@@ -1,0 +1,131 @@
+package front
+
+import (
+	"net/http"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+const (
+	namespace     = "Microsoft.ContainerService"
+	clusterType   = namespace + "/managedClusters"
+	operationType = namespace + "/locations/operationStatuses"
+)
+
+// handler answers a request, or returns why it does not: an *arm.Error, flexnode.Problems, or
+// anything else, which the caller does not get to see.
+type handler func(http.ResponseWriter, *request) error
+
+// route is one operation.
+type route struct {
+	method, pattern string
+	// what is the operation in words, for the list of operations.
+	what   string
+	handle handler
+	// permission is the action that the caller must be allowed to do; "" for none.
+	permission string
+	kind       string // resource type
+	version    string // api-version, if it is not the API's
+	// action marks a POST whose last segment is the name of the action.
+	action bool
+	// own lets a node's own identity do this without a role.
+	own bool
+	// change marks what a subscription that is not registered or suspended may not do.
+	change bool
+	// open needs no caller: it tells what is public.
+	open bool
+	// managerOnly is there for Resource Manager alone.
+	managerOnly bool
+	segments    []string
+}
+
+// The patterns of paths.
+const (
+	inSubscription = "/subscriptions/{subscription}"
+	inProvider     = inSubscription + "/providers/" + namespace
+	inClusters     = inSubscription + "/resourceGroups/{group}/providers/" + clusterType
+	inCluster      = inClusters + "/{cluster}"
+	inNodes        = inCluster + "/flexNodeConfig"
+	inNode         = inNodes + "/{node}"
+	inOperations   = inProvider + "/locations/{location}"
+)
+
+// routes are all operations of the API.
+func (a *API) routes() []route {
+	table := append(a.nodeRoutes(), a.clusterRoutes()...)
+	table = append(table, a.providerRoutes()...)
+	for i := range table {
+		table[i].segments = split(table[i].pattern)
+	}
+	return table
+}
+
+func (a *API) nodeRoutes() []route {
+	const kind = api.ResourceType
+	table := []route{
+		{method: "GET", pattern: inNode, permission: "read", own: true, handle: a.getNode,
+			what: "Get the configuration and status of a flex node"},
+		{method: "POST", pattern: inNode + "/reportStatus", permission: "reportStatus/action",
+			own: true, action: true, change: true, handle: a.reportStatus,
+			what: "Report the status of a flex node"},
+		{method: "PUT", pattern: inNode, permission: "write", change: true, handle: a.putNode,
+			what: "Create or replace the configuration of a flex node"},
+		{method: "GET", pattern: inNodes, permission: "read", handle: a.listNodes,
+			what: "List the flex nodes of a cluster"},
+		{method: "DELETE", pattern: inNode, permission: "delete", handle: a.deleteNode,
+			what: "Delete the configuration of a flex node"},
+		{method: "POST", pattern: inNode + "/regenerateToken", permission: "regenerateToken/action",
+			action: true, change: true, handle: a.regenerateToken,
+			what: "Make a new bootstrap token and configuration URL"},
+		{method: "POST", pattern: inNode + "/listConfigUrl", permission: "listConfigUrl/action",
+			action: true, handle: a.listConfigURL,
+			what: "Get the configuration URL that is in force"},
+		{method: "POST", pattern: inNode + "/refreshCredentials",
+			permission: "refreshCredentials/action", own: true, action: true, change: true,
+			handle: a.refreshCredentials,
+			what:   "Get the credentials of the desired configuration, as the flex node itself"},
+	}
+	for i := range table {
+		table[i].kind, table[i].permission = kind, kind+"/"+table[i].permission
+	}
+	return table
+}
+
+func (a *API) clusterRoutes() []route {
+	const kind = clusterType
+	table := []route{
+		{method: "GET", pattern: inCluster, permission: "read", handle: a.getCluster,
+			what: "Get a target cluster"},
+		{method: "PUT", pattern: inCluster, permission: "write", change: true, handle: a.putCluster,
+			what: "Register a target cluster"},
+		{method: "DELETE", pattern: inCluster, permission: "delete", handle: a.deleteCluster,
+			what: "Remove a target cluster and its flex nodes from the provider"},
+		{method: "GET", pattern: inClusters, permission: "read", handle: a.listClusters,
+			what: "List the target clusters of a resource group"},
+		{method: "GET", pattern: inProvider + "/managedClusters", permission: "read",
+			handle: a.listClusters, what: "List the target clusters of a subscription"},
+	}
+	for i := range table {
+		table[i].kind, table[i].permission = kind, kind+"/"+table[i].permission
+	}
+	return table
+}
+
+func (a *API) providerRoutes() []route {
+	const older = "2021-04-01" // of Microsoft.Resources
+	return []route{
+		{method: "GET", pattern: inOperations + "/operationStatuses/{operation}",
+			handle: a.getOperationStatus, what: "Get the status of an asynchronous operation"},
+		{method: "GET", pattern: inOperations + "/operationResults/{operation}",
+			handle: a.getOperationResult, what: "Get the result of an asynchronous operation"},
+		{method: "GET", pattern: "/providers/" + namespace + "/operations", open: true,
+			handle: a.listOperations, what: "List the operations"},
+		{method: "GET", pattern: inProvider, version: older, handle: a.getProvider,
+			what: "Get the metadata of the provider"},
+		{method: "POST", pattern: inProvider + "/register", version: older, action: true,
+			permission: namespace + "/register/action", handle: a.register,
+			what: "Register a subscription with the provider"},
+		{method: "PUT", pattern: inSubscription, version: "2.0", managerOnly: true,
+			handle: a.putSubscription, what: "Tell the provider the state of a subscription"},
+	}
+}

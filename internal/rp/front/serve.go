@@ -1,0 +1,226 @@
+package front
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/time/rate"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// reserved are headers that only Resource Manager may send (RPC, common API details).
+var reserved = []string{
+	"X-Ms-Client-", "X-Ms-Home-Tenant-Id", "X-Ms-Arm-", "X-Ms-Identity-",
+}
+
+func strip(h http.Header) {
+	for name := range h {
+		for _, prefix := range reserved {
+			if strings.HasPrefix(name, prefix) && name != "X-Ms-Client-Request-Id" {
+				h.Del(name)
+			}
+		}
+	}
+	h.Del("Referer")
+}
+
+// ServeHTTP implements http.Handler: the steps of serve, and around them what must happen whatever
+// comes of it.
+func (l *listener) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
+	began := time.Now()
+	r := &request{
+		Request: hr, listener: l, id: uuid.NewString(), query: lowerKeys(hr.URL.RawQuery),
+	}
+	if !l.trusted {
+		strip(hr.Header)
+	}
+	answer := &response{ResponseWriter: w, status: http.StatusOK}
+	correlate(answer, r)
+	if err := l.serveSafely(answer, r); err != nil {
+		l.api.fail(answer, r, err)
+	}
+	l.api.observe(r, answer, time.Since(began))
+}
+
+// serveSafely is serve, with a panic as an error.
+func (l *listener) serveSafely(w http.ResponseWriter, r *request) (err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if p == http.ErrAbortHandler {
+			panic(p)
+		}
+		l.api.Log.Error("internal error: panic", "request", r.id, "panic", fmt.Sprint(p),
+			"stack", string(debug.Stack()))
+		err = fmt.Errorf("internal error: %v", p)
+	}()
+	return l.serve(w, r)
+}
+
+// serve is the way of every request. What matches nothing is still refused in ARM's order: version,
+// caller, path.
+func (l *listener) serve(w http.ResponseWriter, r *request) error {
+	unmatched := l.match(r)
+	if err := r.checkVersion(); err != nil {
+		return err
+	}
+	if r.route == nil || !r.route.open {
+		caller, err := l.authenticate.Authenticate(r.Request)
+		if err != nil {
+			return err
+		}
+		r.caller = caller
+	}
+	if unmatched != nil {
+		return unmatched
+	}
+	if err := r.checkNames(); err != nil {
+		return err
+	}
+	if err := l.api.authorize(r); err != nil {
+		return err
+	}
+	if err := l.api.checkSubscription(r); err != nil {
+		return err
+	}
+	if err := readBody(w, r); err != nil {
+		return err
+	}
+	ctx, span := l.api.trace(r)
+	defer span.End()
+	r.Request = r.WithContext(ctx)
+	return r.route.handle(w, r)
+}
+
+// lowerKeys parses a query; the names of parameters are compared without regard to case.
+func lowerKeys(raw string) url.Values {
+	parsed, _ := url.ParseQuery(raw) // what does not parse is not there
+	lower := make(url.Values, len(parsed))
+	for key, values := range parsed {
+		key = strings.ToLower(key)
+		lower[key] = append(lower[key], values...)
+	}
+	return lower
+}
+
+// correlate sets the headers by which one request is found in several logs.
+func correlate(w http.ResponseWriter, r *request) {
+	correlation := r.Header.Get("X-Ms-Correlation-Request-Id")
+	if correlation == "" || len(correlation) > 64 {
+		correlation = r.id
+	}
+	h := w.Header()
+	h["X-Ms-Request-Id"], h["X-Ms-Correlation-Request-Id"] = []string{r.id}, []string{correlation}
+	h["X-Content-Type-Options"], h["Cache-Control"] = []string{"nosniff"}, []string{"no-store"}
+	client := r.Header.Get("X-Ms-Client-Request-Id")
+	wanted := strings.EqualFold(r.Header.Get("X-Ms-Return-Client-Request-Id"), "true")
+	if wanted && client != "" && len(client) <= 64 {
+		h.Set("x-ms-client-request-id", client)
+	}
+}
+
+// authorize asks whether the caller may do this, unless Resource Manager has, or it is a node and
+// this is its own.
+func (a *API) authorize(r *request) error {
+	if r.route.permission == "" || r.caller.Trusted {
+		return nil
+	}
+	if r.route.own {
+		own, err := a.ownNode(r)
+		if own || err != nil {
+			return err
+		}
+	}
+	refused := a.askRole(r)
+	if !r.route.own || !isForbidden(refused) {
+		return refused
+	}
+	// Anybody with a token of the tenant comes here: who is refused often costs the store nothing.
+	stranger := a.stranger(r.caller)
+	if stranger.Tokens() < 1 {
+		return refused
+	}
+	own, err := a.ownStoredNode(r)
+	if own || err != nil {
+		return err
+	}
+	stranger.Allow()
+	return refused
+}
+
+// How often the store is asked about a caller that turns out to be no node.
+const (
+	refusals     = 10
+	refusalAgain = time.Second
+	// maxStrangers bounds how many callers are remembered.
+	maxStrangers = 10_000
+)
+
+func (a *API) stranger(c Caller) *rate.Limiter {
+	key := c.TenantID + "/" + c.ObjectID
+	limiter, known := a.strangers.LoadOrStore(key, rate.NewLimiter(rate.Every(refusalAgain), refusals))
+	if !known && a.strangerCount.Add(1) > maxStrangers {
+		a.strangers.Clear()
+		a.strangerCount.Store(0)
+	}
+	return limiter.(*rate.Limiter)
+}
+
+// askRole is an error unless the caller has a role for what it asks.
+func (a *API) askRole(r *request) error {
+	allowed, err := a.Authorizer.Allowed(r.Context(), r.caller, r.route.permission, r.scope())
+	if err != nil {
+		return fmt.Errorf("cannot tell whether the caller is authorized: %w", err)
+	}
+	if !allowed {
+		return r.forbidden(r.scope())
+	}
+	return nil
+}
+
+func isForbidden(err error) bool {
+	e, ok := errors.AsType[*arm.Error](err)
+	return ok && e.Status == http.StatusForbidden
+}
+
+// forbidden is the answer to a caller that has no role for what it asks.
+func (r *request) forbidden(scope string) error {
+	return arm.Errorf(403, "AuthorizationFailed",
+		"The client '%s' with object id '%s' does not have authorization to perform action '%s' "+
+			"over scope '%s' or the scope is invalid. If access was recently granted, please "+
+			"refresh your credentials.",
+		r.caller.Name, r.caller.ObjectID, r.route.permission, scope)
+}
+
+// response remembers what was answered.
+type response struct {
+	http.ResponseWriter
+	status int
+	wrote  bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *response) WriteHeader(status int) {
+	if !w.wrote {
+		w.status, w.wrote = status, true
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *response) Write(b []byte) (int, error) {
+	w.wrote = true
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,147 @@
+package front
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// The states of a subscription (RPC, subscription lifecycle).
+const (
+	registered   = "Registered"
+	unregistered = "Unregistered"
+	warned       = "Warned"
+	suspended    = "Suspended"
+	deleted      = "Deleted"
+)
+
+// register registers a subscription, as clients do that were told MissingSubscriptionRegistration.
+// What ARM has told of the subscription stays.
+func (a *API) register(w http.ResponseWriter, r *request) error {
+	key := r.subscriptionKey()
+	ahead := []string{a.Store.Subscriptions.Key(key)}
+	_, err := a.Store.Update(r.Context(), "subscription written", ahead,
+		func(v *store.View) error {
+			row, err := a.Store.Subscriptions.In(v, key)
+			if err != nil || row.Exists() && row.Value.State != unregistered {
+				return err
+			}
+			next := row.Value
+			next.State = registered
+			next.RegistrationDate = a.Now().UTC().Format(time.RFC1123)
+			return a.Store.Subscriptions.Put(v, key, next)
+		})
+	if err != nil {
+		return err
+	}
+	arm.WriteJSON(w, http.StatusOK, object{
+		"id":        "/subscriptions/" + r.names["subscription"] + "/providers/" + namespace,
+		"namespace": namespace, "registrationState": registered,
+	})
+	return nil
+}
+
+// putSubscription is how ARM tells the state of a subscription (RPC, subscription lifecycle). When
+// one is deleted, its registrations are deleted too, by the reconcilers of the clusters; machines
+// are not given back for that.
+func (a *API) putSubscription(w http.ResponseWriter, r *request) error {
+	var body flexnode.Subscription
+	if err := json.Unmarshal(r.body, &body); err != nil {
+		return arm.Errorf(400, "InvalidRequestContent",
+			"The request content was invalid and could not be deserialized.")
+	}
+	states := []string{registered, unregistered, warned, suspended, deleted}
+	if !slices.Contains(states, body.State) {
+		return invalid("The state '%s' is not one of %s.",
+			shorten(body.State), strings.Join(states, ", "))
+	}
+	key := r.subscriptionKey()
+	_, err := a.Store.Update(r.Context(), "subscription written", nil, func(v *store.View) error {
+		row, err := a.Store.Subscriptions.In(v, key)
+		if err != nil {
+			return err
+		}
+		r.before, r.after = row.Value.State, body.State
+		return a.Store.Subscriptions.Put(v, key, body)
+	})
+	if err != nil {
+		return err
+	}
+	if body.State == deleted {
+		if err := a.deleteClusters(r, key); err != nil {
+			return err
+		}
+	}
+	arm.WriteJSON(w, http.StatusOK, body)
+	return nil
+}
+
+// deleteClusters marks all registrations of a subscription that was deleted. No other is made
+// meanwhile: that depends on the row of the subscription.
+func (a *API) deleteClusters(r *request, subscription string) error {
+	rows, _, err := a.Store.Clusters.List(r.Context(), subscription+"/")
+	if err != nil {
+		return err
+	}
+	for _, c := range rows {
+		operation := subscription + "/" + uuid.NewString()
+		_, err := a.Store.Update(r.Context(), "cluster marked", nil, func(v *store.View) error {
+			row, err := a.Store.Clusters.In(v, c.Key)
+			if err != nil || !row.Exists() ||
+				row.Value.Deletion != nil && row.Value.Deletion.Operation != "" {
+				return err
+			}
+			return a.beginDeletion(v, row, operation, false, r.caller.ObjectID)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkSubscription keeps subscriptions that are not in order from changing anything (RPC,
+// subscription states).
+func (a *API) checkSubscription(r *request) error {
+	if r.names["subscription"] == "" || r.route.kind == "" {
+		return nil
+	}
+	if r.allowedIn(a.Index.Subscription(r.subscriptionKey())) == nil {
+		return nil
+	}
+	row, err := a.Store.Subscriptions.Get(r.Context(), r.subscriptionKey()) // the index may be behind
+	if err != nil {
+		return err
+	}
+	return r.allowedIn(row.Value.State)
+}
+
+// allowedIn is an error if the request may not be made in a subscription in a state.
+func (r *request) allowedIn(state string) error {
+	id := r.names["subscription"]
+	missing := arm.Errorf(409, "MissingSubscriptionRegistration",
+		"The subscription is not registered to use namespace '%s'. See "+
+			"https://aka.ms/rps-not-found "+
+			"for how to register subscriptions.", namespace)
+	switch {
+	case state == "" && r.route.change:
+		return missing
+	case state == unregistered && r.Method != http.MethodGet:
+		return missing
+	case state == deleted:
+		return arm.Errorf(404, "SubscriptionNotFound",
+			"The subscription '%s' could not be found.", id)
+	case (state == warned || state == suspended) && r.route.change:
+		return arm.Errorf(409, "InvalidSubscriptionState",
+			"The subscription '%s' is %s: its resources can be read and deleted only.", id, state)
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// regenerateToken makes a new credential in place of the present one. The desired configuration
+// stays, and its version with it. If the cluster keeps it waiting, the answer is an operation whose
+// result is the URL.
+func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
+	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
+		return err
+	}
+	node, err := a.issue(r)
+	if err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(r.Context(), a.patience())
+	defer cancel()
+	if _, err := a.Credentials.Await(wait, node.Credential); err != nil && wait.Err() == nil {
+		return err
+	}
+	url, err := a.Credentials.URL(r.Context(), node.Credential)
+	if err != nil {
+		return err
+	}
+	if url != nil {
+		return answerURL(w, node, url)
+	}
+	target := flexnode.Operation{Target: node.ID, UID: node.UID, Credential: node.Credential}
+	if err := a.accept(w, r, regenerateKind, target, true); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// issue writes that a node is to have a new credential.
+func (a *API) issue(r *request) (flexnode.Node, error) {
+	var next flexnode.Node
+	key := r.nodeKey()
+	ahead := []string{a.Store.Clusters.Key(r.clusterKey()), a.Store.Nodes.Key(key)}
+	_, err := a.Store.Update(r.Context(), "credential planned", ahead, func(v *store.View) error {
+		if _, err := a.openCluster(v, r); err != nil {
+			return err
+		}
+		node, err := a.Store.Nodes.In(v, key)
+		if err != nil {
+			return err
+		}
+		if !node.Exists() {
+			return a.notFound(r, "")
+		}
+		if err := r.preconditions(node.Value.ETag()); err != nil {
+			return err
+		}
+		next = node.Value
+		r.before, r.after = decimal(next.Revision), decimal(next.Revision)
+		if err := a.Credentials.Issue(v, key, &next); err != nil {
+			return err
+		}
+		return a.Store.Nodes.Put(v, key, next)
+	})
+	return next, err
+}
+
+// listConfigURL tells the URL that is in force.
+func (a *API) listConfigURL(w http.ResponseWriter, r *request) error {
+	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
+		return err
+	}
+	node, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
+	if err != nil {
+		return err
+	}
+	if !node.Exists() {
+		return a.notFound(r, "")
+	}
+	return a.answerLiveURL(w, r, node.Value)
+}
+
+func (a *API) answerLiveURL(w http.ResponseWriter, r *request, n flexnode.Node) error {
+	url, err := a.Credentials.URL(r.Context(), n.Credential)
+	if err != nil {
+		return err
+	}
+	if url == nil {
+		return arm.Errorf(409, "NoConfigUrl",
+			"There is no configuration URL in force: none was asked for, or it was used, replaced "+
+				"or has expired, or the cluster could not be reached yet. POST regenerateToken "+
+				"makes one.")
+	}
+	return answerURL(w, n, url)
+}
+
+func answerURL(w http.ResponseWriter, n flexnode.Node, url *api.ConfigURL) error {
+	if url.ConfigVersion == "" {
+		url.ConfigVersion = decimal(n.Assigned)
+	}
+	arm.WriteJSON(w, http.StatusOK, url)
+	return nil
+}
+
+// refreshCredentials gives a node the secrets of its present configuration: a client secret that
+// has changed, and a bootstrap token when it joins with one. Only the node itself gets them, now or
+// formerly: whoever may act for it in Resource Manager does not.
+func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
+	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
+		return err
+	}
+	uid, err := r.uid()
+	if err != nil {
+		return err
+	}
+	node, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
+	if err != nil {
+		return err
+	}
+	if !node.Exists() || !named(uid, node.Value.UID) {
+		return a.notFound(r, uid)
+	}
+	if n := node.Value; !r.caller.is(n.Identity) && !r.caller.is(n.Former) {
+		return r.forbidden(r.scope())
+	}
+	wait, cancel := context.WithTimeout(r.Context(), a.patience())
+	defer cancel()
+	fresh, err := a.Credentials.Refresh(wait, node)
+	switch {
+	case errors.Is(err, credential.ErrNoNode):
+		return a.notFound(r, uid)
+	case errors.Is(err, credential.ErrNotReady):
+		return arm.Errorf(503, "CredentialNotReady",
+			"The bootstrap token is not in the cluster yet. Ask again.")
+	case err != nil:
+		return err
+	}
+	r.after = decimal(node.Value.Assigned)
+	arm.WriteJSON(w, http.StatusOK, fresh)
+	return nil
+}

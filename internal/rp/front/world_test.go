@@ -1,0 +1,484 @@
+package front
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+const (
+	subscription = "11111111-2222-3333-4444-555555555555"
+	cluster      = "/subscriptions/" + subscription + "/resourceGroups/Edge/providers/" +
+		clusterType + "/Factory"
+	clusterKey      = subscription + "/edge/factory"
+	versionQuery    = "?api-version=2026-05-01-preview"
+	subscriptionURL = "/subscriptions/" + subscription + "?api-version=2.0"
+	publicURL       = "https://provider.example"
+	tenant          = "99999999-0000-0000-0000-000000000000"
+)
+
+func nodeURL(name string, more ...string) string {
+	return cluster + "/flexNodeConfig/" + name + strings.Join(more, "") + versionQuery
+}
+
+// world is a provider on a store in memory, with a fake of the reconcilers of its clusters.
+type world struct {
+	t       testing.TB
+	memory  *store.Memory
+	api     *API
+	index   *store.Index
+	keys    seal.Ring
+	cluster *fakeCluster
+	clock   *clock
+	// front is where requests go to, manager is the API for Resource Manager.
+	front, manager http.Handler
+	handout        *credential.Handout
+	// caller is who the requests come from.
+	caller Caller
+	audit  *lines
+}
+
+// clock is a time that goes on when it is told to.
+type clock struct{ nanos atomic.Int64 }
+
+func (c *clock) now() time.Time       { return time.Unix(0, c.nanos.Load()) }
+func (c *clock) pass(d time.Duration) { c.nanos.Add(int64(d)) }
+
+// lines takes a log.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	key, err := seal.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t: t, memory: store.NewMemory(), clock: &clock{}, audit: &lines{},
+		keys: seal.Ring{Keys: []seal.Key{key}},
+		caller: Caller{
+			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: "t",
+		},
+	}
+	w.clock.nanos.Store(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixNano())
+	w.start()
+	w.tell(`{"state":"Registered","properties":{"tenantId":"` + tenant + `"}}`)
+	return w
+}
+
+// start makes a replica on the store, as after a restart.
+func (w *world) start() {
+	s := store.New(w.memory)
+	ctx, stop := context.WithCancel(context.Background())
+	w.index = store.NewIndex(s)
+	if err := w.index.Load(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	audit := slog.New(slog.NewJSONHandler(w.audit, nil))
+	w.handout = &credential.Handout{
+		Store: s, Keys: w.keys, PublicURL: publicURL, Now: w.clock.now,
+	}
+	credentials := &credential.Service{
+		Store: s, Keys: w.keys, Delivery: w.handout, Now: w.clock.now, Audit: audit, Log: log,
+	}
+	w.api = &API{
+		Store: s, Index: w.index, Seen: &fakeSeen{}, Credentials: credentials, Keys: w.keys,
+		Authorizer:  Assignments{{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}}},
+		Kubeconfigs: bound{}, PublicURL: publicURL, Renderer: "test",
+		Patience: 20 * time.Second, Now: w.clock.now, Log: log, Audit: audit,
+		Metrics: NewMetrics(prometheus.NewRegistry()),
+	}
+	w.front, w.manager = w.api.Direct(callers{w}), w.api.BehindARM(trusted{})
+	w.cluster = &fakeCluster{store: s, credentials: credentials, clock: w.clock}
+	var running sync.WaitGroup
+	running.Go(func() { w.index.Follow(ctx, func(error) {}) })
+	running.Go(func() { w.cluster.run(ctx) })
+	w.t.Cleanup(func() { stop(); running.Wait() })
+}
+
+// bound lets every cluster name every kubeconfig but those of others, which begin with "other".
+type bound struct{}
+
+func (bound) Check(_, kubeconfig string) error {
+	if strings.HasPrefix(kubeconfig, "other") {
+		return errors.New("not bound")
+	}
+	return nil
+}
+
+// fakeSeen is liveness in memory.
+type fakeSeen struct{ times sync.Map }
+
+func (s *fakeSeen) Note(key string, now time.Time) { s.times.Store(key, now) }
+
+func (s *fakeSeen) Last(key string) time.Time {
+	last, _ := s.times.Load(key)
+	at, _ := last.(time.Time)
+	return at
+}
+
+// callers authenticates everybody as the world's caller.
+type callers struct{ w *world }
+
+func (c callers) Authenticate(*http.Request) (Caller, error) { return c.w.caller, nil }
+
+// trusted takes every caller for Resource Manager.
+type trusted struct{}
+
+func (trusted) Authenticate(r *http.Request) (Caller, error) { return managerCaller(r.Header), nil }
+
+// do sends a request; a header is given as "Name: value".
+func (w *world) do(method, url, body string, headers ...string) *http.Response {
+	w.t.Helper()
+	return w.send(w.front, method, url, body, headers...)
+}
+
+func (w *world) send(
+	to http.Handler, method, url, body string, headers ...string,
+) *http.Response {
+	r := httptest.NewRequest(method, publicURL+url, strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	recorder := httptest.NewRecorder()
+	if strings.HasPrefix(url, credential.HandoutPath) {
+		to = w.handout
+	}
+	to.ServeHTTP(recorder, r)
+	record(w.t, r, body, recorder)
+	return recorder.Result()
+}
+
+// must sends a request and fails the test unless the status is as wanted.
+func (w *world) must(
+	status int, method, url, body string, headers ...string,
+) (*http.Response, string) {
+	w.t.Helper()
+	response := w.do(method, url, body, headers...)
+	text := readAll(w.t, response.Body)
+	if response.StatusCode != status {
+		w.t.Fatalf("%s %s: status %d, want %d: %s", method, url, response.StatusCode, status, text)
+	}
+	return response, text
+}
+
+// tell has Resource Manager tell the state of the subscription.
+func (w *world) tell(body string) {
+	w.t.Helper()
+	r := w.send(w.manager, "PUT", subscriptionURL, body)
+	if r.StatusCode != 200 {
+		w.t.Fatalf("status %d: %s", r.StatusCode, readAll(w.t, r.Body))
+	}
+	w.caughtUp()
+}
+
+// register makes the world's cluster known.
+func (w *world) register(properties string) {
+	w.t.Helper()
+	w.must(201, "PUT", cluster+versionQuery,
+		`{"location":"westeurope","properties":{`+properties+`}}`)
+	w.caughtUp()
+}
+
+// caughtUp waits until the index has seen all that is stored.
+func (w *world) caughtUp() {
+	w.t.Helper()
+	health, err := w.memory.Health(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for ; w.index.Revision() < health.Revision; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatal("the index does not follow")
+		}
+	}
+}
+
+// until waits for something that the reconcilers do.
+func (w *world) until(what string, so func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for ; !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// shownNode reads a node out of an answer.
+func shownNode(t testing.TB, text string) api.FlexNodeConfig {
+	t.Helper()
+	var n api.FlexNodeConfig
+	if err := json.Unmarshal([]byte(text), &n); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return n
+}
+
+// path is the path and query of a URL of the provider.
+func path(url string) string { return strings.TrimPrefix(url, publicURL) }
+
+func code(text string) string {
+	var body struct {
+		Error struct{ Code string }
+	}
+	if json.Unmarshal([]byte(text), &body) != nil {
+		return fmt.Sprintf("no error body: %s", text)
+	}
+	return body.Error.Code
+}
+
+func readAll(t testing.TB, r io.Reader) string {
+	t.Helper()
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// fakeCluster does what the reconcilers of clusters do, with a cluster of which it knows the
+// Secrets. While it is down nothing is done.
+type fakeCluster struct {
+	store       *store.Store
+	credentials *credential.Service
+	clock       *clock
+	isDown      atomic.Bool
+	mu          sync.Mutex
+	secrets     map[string]string // token by key of its credential
+}
+
+func (c *fakeCluster) run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() {
+		_ = c.store.Clusters.Sync(ctx, "", func(row store.Row[flexnode.Cluster]) {
+			if row.Exists() && row.Value.Facts == "" {
+				running.Go(func() { c.again(ctx, func() error { return c.probe(ctx, row.Key) }) })
+			}
+		}, nil)
+	})
+	running.Go(func() {
+		_ = c.store.Credentials.Sync(ctx, "", func(row store.Row[store.Credential]) {
+			if row.Exists() {
+				running.Go(func() { c.again(ctx, func() error { return c.step(ctx, row.Key) }) })
+			}
+		}, nil)
+	})
+	running.Wait()
+}
+
+// again does something until it succeeds.
+func (c *fakeCluster) again(ctx context.Context, do func() error) {
+	for ctx.Err() == nil {
+		if !c.isDown.Load() && do() == nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (c *fakeCluster) step(ctx context.Context, key string) error {
+	_, err := c.credentials.Step(ctx, key, c, store.Condition{})
+	return err
+}
+
+// probe writes what was learned of a cluster, and renders what waits for it.
+func (c *fakeCluster) probe(ctx context.Context, key string) error {
+	_, err := c.store.Update(ctx, "probed", nil, func(v *store.View) error {
+		row, err := c.store.Clusters.In(v, key)
+		if err != nil || !row.Exists() {
+			return err
+		}
+		layer := flexnode.FactsLayer(flexnode.Facts{
+			ServerURL: "https://factory.example:6443", CACertData: testCA, TenantID: tenant,
+			DNSServiceIP: "10.96.0.10", Location: row.Value.Location,
+		}, row.Value.ID)
+		row.Value.Facts = flexnode.ContentID(layer)
+		row.Value.Properties.KubernetesVersion, row.Value.Properties.Reachable = "1.35.4", true
+		if err := c.store.Layers.Set(v, row.Value.Facts, layer); err != nil {
+			return err
+		}
+		return c.store.Clusters.Put(v, key, row.Value)
+	})
+	if err != nil {
+		return err
+	}
+	rows, _, err := c.store.Nodes.List(ctx, key+"/")
+	for _, row := range rows {
+		err = errors.Join(err, c.render(ctx, row.Key))
+	}
+	return err
+}
+
+// render renders a node with its cluster's facts.
+func (c *fakeCluster) render(ctx context.Context, key string) error {
+	_, err := c.store.Update(ctx, "rendered", nil, func(v *store.View) error {
+		node, err := c.store.Nodes.In(v, key)
+		if err != nil || !node.Exists() {
+			return err
+		}
+		parent, err := c.store.Clusters.In(v, flexnode.ClusterOf(key))
+		if err != nil {
+			return err
+		}
+		layer, err := c.store.Layers.In(v, parent.Value.Facts)
+		if err != nil {
+			return err
+		}
+		next, revision := flexnode.Refresh(node.Value, nil,
+			flexnode.Parent{Cluster: parent.Value, FactsLayer: layer.Value}, c.clock.now(), "test")
+		if revision != nil {
+			history := flexnode.History{}.With(*revision, next.Assigned)
+			if err := c.store.History.Set(v, key, history); err != nil {
+				return err
+			}
+		}
+		return c.store.Nodes.Put(v, key, next)
+	})
+	return err
+}
+
+// Ensure implements credential.Tokens.
+func (c *fakeCluster) Ensure(
+	_ context.Context, _ store.Credential, key, token string,
+) (bool, error) {
+	if c.isDown.Load() {
+		return false, errors.New("connection refused")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.secrets == nil {
+		c.secrets = map[string]string{}
+	}
+	c.secrets[key] = token
+	return false, nil
+}
+
+// Remove implements credential.Tokens.
+func (c *fakeCluster) Remove(_ context.Context, _ store.Credential, key string) error {
+	if c.isDown.Load() {
+		return errors.New("connection refused")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.secrets, key)
+	return nil
+}
+
+// storedNode is a node of the world's cluster as it is stored.
+func (w *world) storedNode(name string) flexnode.Node {
+	w.t.Helper()
+	row, err := w.api.Store.Nodes.Get(context.Background(), clusterKey+"/"+name)
+	if err != nil || !row.Exists() {
+		w.t.Fatalf("the node %s is not there: %v", name, err)
+	}
+	return row.Value
+}
+
+// change changes rows as something else than the API does.
+func (w *world) change(decide func(*store.View) error) {
+	w.t.Helper()
+	if _, err := w.api.Store.Update(context.Background(), "test", nil, decide); err != nil {
+		w.t.Fatal(err)
+	}
+	w.caughtUp()
+}
+
+func (w *world) setState(name, state string) {
+	w.t.Helper()
+	n := w.storedNode(name)
+	n.State = state
+	w.change(func(v *store.View) error {
+		return w.api.Store.Nodes.Put(v, clusterKey+"/"+name, n)
+	})
+}
+
+// upgrade has the cluster be another version.
+func (w *world) upgrade(version string) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row, err := w.api.Store.Clusters.In(v, clusterKey)
+		row.Value.Properties.KubernetesVersion = version
+		return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value))
+	})
+}
+
+// during does something before the next call of a kind to the store, once.
+func (w *world) during(op string, do func()) {
+	var done atomic.Bool
+	w.memory.Before(func(c store.Call) error {
+		if c.Op == op && !done.Swap(true) {
+			do()
+		}
+		return nil
+	})
+	w.t.Cleanup(func() { w.memory.Before(nil) })
+}
+
+// afterCommit does something after the next commit, once.
+func (w *world) afterCommit(do func()) {
+	var done atomic.Bool
+	w.memory.After(func(store.Call) error {
+		if !done.Swap(true) {
+			do()
+		}
+		return nil
+	})
+	w.t.Cleanup(func() { w.memory.After(nil) })
+}
+
+func operationOf(t testing.TB, text string) operationStatus {
+	t.Helper()
+	var o operationStatus
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return o
+}

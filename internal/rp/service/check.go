@@ -1,0 +1,133 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// problems are collected while settings are checked.
+type problems []error
+
+func (p *problems) need(ok bool, format string, args ...any) {
+	if !ok {
+		*p = append(*p, fmt.Errorf(format, args...))
+	}
+}
+
+func (s Settings) check() error {
+	var p problems
+	s.checkListeners(&p)
+	s.checkStore(&p)
+	s.checkCallers(&p)
+	s.checkAzure(&p)
+	p.need(s.TenantID != "", "tenantId: must be set")
+	p.need(isInstallation(s.Installation),
+		"installation: must be 1 to 63 letters, digits, '.', '_' and '-', a letter or digit first "+
+			"and last")
+	p.need(s.KubeconfigDir == "",
+		"kubeconfigDir: is not used any more, because every cluster could "+
+			"name every file in it; bind each kubeconfig to its cluster in clusters")
+	for _, problem := range cluster.CheckBindings(s.Clusters) {
+		p = append(p, errors.New(problem))
+	}
+	var level slog.Level
+	p.need(level.UnmarshalText([]byte(s.LogLevel)) == nil,
+		"logLevel: must be debug, info, warn or error")
+	for _, problem := range flexnode.CheckDefaults(s.NodeDefaults) {
+		p = append(p, fmt.Errorf("nodeDefaults: %s", problem))
+	}
+	return errors.Join(p...)
+}
+
+func (s Settings) checkListeners(p *problems) {
+	p.need(s.Listen != nil || s.ARMListen != nil, "listen: set this or armListen")
+	u, err := url.Parse(s.PublicURL)
+	p.need(err == nil && u.Scheme == "https" && u.Host != "" && strings.Trim(u.Path, "/") == "",
+		"publicURL: must be an https URL of a host, perhaps with a port")
+	if l := s.Listen; l != nil {
+		p.need(l.Address != "" && l.CertFile != "" && l.KeyFile != "",
+			"listen: needs address, certFile and keyFile")
+	}
+	if l := s.ARMListen; l != nil {
+		p.need(l.Address != "" && l.CertFile != "" && l.KeyFile != "" && l.ClientCAFile != "" &&
+			len(l.ClientNames) > 0,
+			"armListen: needs address, certFile, keyFile, clientCAFile and clientNames")
+		p.need(s.Listen != nil || s.Blob != nil, "armListen: machines cannot fetch their "+
+			"configurations here; set listen or blob too")
+	}
+	p.need(s.DebugAddress == "" || isLoopback(s.DebugAddress),
+		"debugAddress: must be an address on loopback, such as 127.0.0.1:6060: it shows the "+
+			"program's memory")
+}
+
+func (s Settings) checkStore(p *problems) {
+	p.need((s.DataDir != "") != (s.Etcd != nil), "dataDir: set exactly one of dataDir and etcd")
+	p.need(s.Etcd == nil || len(s.Etcd.Endpoints) > 0, "etcd.endpoints: must be set")
+	p.need(s.KeysFile != "", "keysFile: must be set; `flexnode-rp keys init FILE` makes one")
+	p.need(s.Blob == nil ||
+		s.Blob.ContainerURL != "" && s.Blob.Account != "" && s.Blob.AccountKeyFile != "",
+		"blob: needs containerURL, account and accountKeyFile")
+}
+
+func (s Settings) checkCallers(p *problems) {
+	if s.Listen != nil {
+		p.need(len(s.Authentication.Issuers) > 0 && len(s.Authentication.Audiences) > 0,
+			"authentication: needs issuers and audiences, for listen")
+	}
+	for i, issuer := range s.Authentication.Issuers {
+		p.need(issuer.URL != "" && issuer.TenantID != "" &&
+			strings.HasPrefix(issuer.KeysURL, "https://"),
+			"authentication.issuers[%d]: needs url, tenantId and keysURL (https)", i)
+	}
+	for i, a := range s.RoleAssignments {
+		p.need(a.PrincipalID != "" && strings.HasPrefix(a.Scope, "/") && len(a.Actions) > 0,
+			"roleAssignments[%d]: needs principalId, scope (/ or a resource id) and actions", i)
+	}
+}
+
+func (s Settings) checkAzure(p *problems) {
+	p.need(s.Azure == nil ||
+		s.Azure.TenantID != "" && s.Azure.ClientID != "" && s.Azure.ClientSecretFile != "",
+		"azure: needs tenantId, clientId and clientSecretFile")
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
+
+// installationOf is the host of a URL.
+func installationOf(publicURL string) string {
+	u, err := url.Parse(publicURL)
+	if err != nil {
+		return ""
+	}
+	return strings.ReplaceAll(strings.Trim(u.Hostname(), "[]"), ":", "-")
+}
+
+// isInstallation tells whether a name can be the value of a label in Kubernetes.
+func isInstallation(s string) bool {
+	if s == "" || len(s) > 63 {
+		return false
+	}
+	for i, c := range []byte(s) {
+		plain := '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
+		edge := i == 0 || i == len(s)-1
+		if !plain && (edge || !strings.ContainsRune("._-", rune(c))) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,178 @@
+package service
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// story is what is asked of the provider: before is acknowledged, during may be cut short.
+type story struct {
+	name           string
+	before, during func(*world) *http.Response
+	exists         bool // the node, after during, if that was acknowledged
+}
+
+func created(w *world) *http.Response {
+	return w.do("PUT", nodeURL("n")+"&configUrl=true", withToken)
+}
+
+var stories = []story{
+	{"create", nil, created, true},
+	{"replace", created, func(w *world) *http.Response {
+		return w.do("PUT", nodeURL("n")+"&configUrl=true", `{"properties":{}}`)
+	}, true},
+	{"regenerate", created, func(w *world) *http.Response {
+		return w.do("POST", nodeURL("n", "/regenerateToken"), "{}")
+	}, true},
+	{"delete", created, func(w *world) *http.Response {
+		return w.do("DELETE", nodeURL("n"), "")
+	}, false},
+}
+
+// The provider is killed after each thing that is done for good: the next replica finishes. No
+// Secret without a row, no URL without a row, nothing lost that was acknowledged.
+func TestKilledAnywhere(t *testing.T) {
+	for _, s := range stories {
+		points := killedAt(t, s, 0)
+		if points < 3 {
+			t.Errorf("%s does %d things only", s.name, points)
+		}
+		for n := 1; n <= points; n++ {
+			t.Run(fmt.Sprintf("%s/%d", s.name, n), func(t *testing.T) { killedAt(t, s, n) })
+		}
+	}
+}
+
+// killedAt runs a story with a provider that is killed after the n-th thing; never for 0. It
+// returns how many things were done.
+func killedAt(t *testing.T, s story, n int) (did int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var urls []string
+		remember := func(r *http.Response) {
+			var answer struct {
+				ConfigURL  string
+				Properties struct{ ConfigURL string }
+			}
+			if json.Unmarshal(must(io.ReadAll(r.Body)), &answer) == nil {
+				urls = append(urls, answer.ConfigURL+answer.Properties.ConfigURL)
+			}
+		}
+		if s.before != nil {
+			remember(s.before(w))
+		}
+		pass(time.Second)
+		w.killAfter(n, &did)
+		response := s.during(w)
+		remember(response)
+		pass(time.Second)
+		acknowledged := response.StatusCode < 300
+		if n == 0 && !acknowledged {
+			t.Fatalf("the story failed although nobody was killed: %d", response.StatusCode)
+		}
+		w.service.store.Did = nil
+		if n > 0 {
+			w.drain()
+			w.start(w.memory.Another())
+		}
+		pass(21 * time.Minute) // until Secrets that nobody knows of are gone too
+		w.consistent(urls)
+		w.checkNode(acknowledged, s.exists)
+	})
+	return did
+}
+
+// killAfter has the replica be killed after the n-th thing from now on, and counts them.
+func (w *world) killAfter(n int, did *int) {
+	var mu sync.Mutex
+	kill := w.kill
+	w.service.store.Did = func(what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if *did++; *did == n {
+			w.t.Logf("killed after: %s", what)
+			kill()
+		}
+	}
+}
+
+// checkNode checks that what was acknowledged is so, and that nothing is waited for without end.
+func (w *world) checkNode(acknowledged, exists bool) {
+	w.t.Helper()
+	response := w.do("GET", nodeURL("n"), "")
+	if acknowledged && (response.StatusCode == 200) != exists {
+		w.t.Errorf("after an acknowledged story GET says %d", response.StatusCode)
+	}
+	if response.StatusCode != 200 {
+		return
+	}
+	p := shownNode(w.t, string(must(io.ReadAll(response.Body)))).Properties
+	if p.ProvisioningState != api.Succeeded {
+		w.t.Errorf("the node remains %s", p.ProvisioningState)
+	}
+}
+
+// consistent checks that cluster, store and URLs agree.
+func (w *world) consistent(urls []string) {
+	w.t.Helper()
+	var tokens, live []string
+	for _, c := range list(w, w.store.Credentials) {
+		node := must(w.store.Nodes.Get(w.t.Context(), c.Value.Node))
+		if c.Value.State != store.Live || node.Value.Credential != c.Key {
+			w.t.Errorf("a credential is left %s; its node has %q", c.Value.State,
+				node.Value.Credential)
+		}
+		tokens = append(tokens, "bootstrap-token-"+c.Value.TokenID)
+		live = append(live, c.Key)
+	}
+	secrets := w.cluster.secrets()
+	for _, s := range secrets {
+		if !slices.Contains(tokens, s.Name) {
+			w.t.Errorf("the Secret %s has no row", s.Name)
+		}
+	}
+	if len(secrets) != len(tokens) {
+		w.t.Errorf("%d Secrets for %d credentials", len(secrets), len(tokens))
+	}
+	for _, b := range list(w, w.store.Bundles) {
+		if !slices.Contains(live, b.Key) {
+			w.t.Errorf("the bundle %s has no row", b.Key)
+		}
+	}
+	if got := len(list(w, w.store.Tokens)); got != len(tokens) {
+		w.t.Errorf("%d tokens are remembered for %d credentials", got, len(tokens))
+	}
+	for _, u := range urls {
+		if u == "" {
+			continue
+		}
+		status := w.do("GET", path(u), "").StatusCode
+		if want := slices.ContainsFunc(live, func(key string) bool {
+			return strings.Contains(u, key)
+		}); (status == 200) != want {
+			w.t.Errorf("a URL says %d; live is %v", status, want)
+		}
+	}
+}
+
+// list is all rows of a table.
+func list[T any](w *world, table store.Table[T]) []store.Row[T] {
+	w.t.Helper()
+	rows, _, err := table.List(w.t.Context(), "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return rows
+}

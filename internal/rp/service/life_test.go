@@ -1,0 +1,281 @@
+package service
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/front"
+)
+
+// token reads the bootstrap token out of a bundle.
+func token(t *testing.T, bundle string) string {
+	t.Helper()
+	c, _, err := config.Parse([]byte(bundle), config.Host{HostName: "x", Arch: "amd64"})
+	if err != nil {
+		t.Fatalf("the agent does not take the bundle: %v\n%s", err, bundle)
+	}
+	return c.Azure.BootstrapToken.Token.Reveal()
+}
+
+// newKey is a machine's private key.
+func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
+
+// ask files what kubelet asks with a token, and waits for the answer: Approved, Denied or "".
+func (w *world) ask(name, tokenID, node string, key *ecdsa.PrivateKey) string {
+	w.t.Helper()
+	der := must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: "system:node:" + node,
+			Organization: []string{"system:nodes"}},
+	}, key))
+	client := w.cluster.CertificatesV1().CertificateSigningRequests()
+	must(client.Create(context.Background(), &certificates.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificates.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName: certificates.KubeAPIServerClientKubeletSignerName,
+			Username:   "system:bootstrap:" + tokenID,
+			Groups: []string{"system:bootstrappers", cluster.TokenGroup,
+				"system:authenticated"},
+			Usages: []certificates.KeyUsage{certificates.UsageDigitalSignature,
+				certificates.UsageClientAuth},
+		},
+	}, metav1.CreateOptions{}))
+	pass(time.Second)
+	for _, c := range must(client.Get(w.t.Context(), name, metav1.GetOptions{})).Status.Conditions {
+		return string(c.Type)
+	}
+	return ""
+}
+
+// issue has a certificate be there, as kube-controller-manager does.
+func (w *world) issue(name string) {
+	w.t.Helper()
+	client := w.cluster.CertificatesV1().CertificateSigningRequests()
+	r := must(client.Get(w.t.Context(), name, metav1.GetOptions{}))
+	r.Status.Certificate = []byte("a certificate")
+	must(client.UpdateStatus(w.t.Context(), r, metav1.UpdateOptions{}))
+	pass(time.Second)
+}
+
+// urlOf is the URL that POST gives.
+func (w *world) urlOf(action string) api.ConfigURL {
+	w.t.Helper()
+	_, text := w.must(200, "POST", nodeURL("edge-1", action), "{}")
+	var u api.ConfigURL
+	if err := json.Unmarshal([]byte(text), &u); err != nil {
+		w.t.Fatal(err)
+	}
+	return u
+}
+
+// PUT, bundle, join: the token is consumed, the URL dies, the Secret goes, and nobody else gets in;
+// another token makes another join, and DELETE ends all.
+func TestATokenIsForOneMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, text := w.must(201, "PUT", nodeURL("Edge-1")+"&configUrl=true", withToken)
+		n := shownNode(t, text)
+		if n.Properties.ProvisioningState != api.Succeeded || n.Properties.ConfigURL == "" {
+			t.Fatalf("%s", text)
+		}
+		if u := w.urlOf("/listConfigUrl"); u.ConfigURL != n.Properties.ConfigURL ||
+			u.ConfigVersion != n.Properties.ConfigVersion {
+			t.Errorf("listConfigUrl: %+v", u)
+		}
+		bundle := w.join(path(n.Properties.ConfigURL))
+
+		fresh := w.urlOf("/regenerateToken")
+		if fresh.ConfigURL == n.Properties.ConfigURL ||
+			fresh.ConfigVersion != n.Properties.ConfigVersion {
+			t.Errorf("regenerateToken: %+v", fresh)
+		}
+		_, bundle2 := w.must(200, "GET", path(fresh.ConfigURL), "")
+		if got := w.ask("again", token(t, bundle2)[:6], "edge-1", newKey()); got != "Approved" {
+			t.Errorf("with the new token: %q", got)
+		}
+		w.must(200, "DELETE", nodeURL("edge-1"), "") // while a machine joins
+		if left := w.cluster.secrets(); len(left) != 0 {
+			t.Errorf("a deleted node has a Secret: %v", left)
+		}
+		w.must(403, "GET", path(fresh.ConfigURL), "")
+		for _, b := range []string{bundle, bundle2} {
+			if strings.Contains(w.audit.String(), token(t, b)) {
+				t.Error("the token is in the audit log")
+			}
+		}
+	})
+}
+
+// join has a machine join with what a URL hands out, and others try to.
+func (w *world) join(url string) (bundle string) {
+	w.t.Helper()
+	r, bundle := w.must(200, "GET", url, "")
+	if r.Header.Get("Cache-Control") != "no-store" {
+		w.t.Errorf("headers of a bundle: %v", r.Header)
+	}
+	w.must(200, "GET", url, "") // a machine that crashed before it joined asks again
+	t, id := w.t.(*testing.T), ""
+	id = token(t, bundle)[:6]
+	w.checkSecret(id, token(t, bundle))
+	mine, another := newKey(), newKey()
+	answers := func(want, name, node string, key *ecdsa.PrivateKey) {
+		t.Helper()
+		if got := w.ask(name, id, node, key); got != want {
+			t.Errorf("the request %s: %q, want %s", name, got, want)
+		}
+	}
+	answers("Denied", "other-node", "edge-2", mine)
+	w.must(200, "GET", url, "") // which did not consume it
+	answers("Approved", "first", "edge-1", mine)
+	w.must(403, "GET", url, "")
+	answers("Approved", "retried", "edge-1", mine)
+	answers("Denied", "thief", "edge-1", another)
+	w.must(409, "POST", nodeURL("edge-1", "/listConfigUrl"), "{}")
+	w.issue("first")
+	if len(w.cluster.secrets()) != 1 {
+		t.Error("the Secret went without grace")
+	}
+	pass(credential.Grace)
+	if left := w.cluster.secrets(); len(left) != 0 {
+		t.Errorf("the Secret is still there: %v", left)
+	}
+	if rows := list(w, w.store.Credentials); len(rows) != 0 {
+		t.Errorf("rows are left: %v", rows)
+	}
+	answers("Denied", "late", "edge-1", another)
+	return bundle
+}
+
+func (w *world) checkSecret(id, token string) {
+	w.t.Helper()
+	secrets := w.cluster.secrets()
+	if len(secrets) != 1 || secrets[0].Name != "bootstrap-token-"+id ||
+		secrets[0].Type != "bootstrap.kubernetes.io/token" ||
+		string(secrets[0].Data["auth-extra-groups"]) != cluster.TokenGroup ||
+		token != id+"."+string(secrets[0].Data["token-secret"]) {
+		w.t.Fatalf("secrets: %+v", secrets)
+	}
+}
+
+// A PUT is accepted while the cluster was never reached, says so, and is finished when the cluster
+// answers; a DELETE does not wait for it.
+func TestClusterIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDownWorld(t)
+		_, text := w.must(201, "PUT", nodeURL("edge-1")+"&configUrl=true", withToken)
+		p := shownNode(t, text).Properties
+		if p.ProvisioningState != api.Creating || p.ConfigURL != "" || p.Config != nil {
+			t.Errorf("with a cluster that was never reached: %s", text)
+		}
+		w.must(409, "POST", nodeURL("edge-1", "/listConfigUrl"), "")
+		w.cluster.down.Store(false)
+		pass(time.Minute)
+		_, text = w.must(200, "GET", nodeURL("edge-1"), "")
+		if p := shownNode(t, text).Properties; p.ProvisioningState != api.Succeeded ||
+			p.Config == nil {
+			t.Errorf("after the cluster is back: %s", text)
+		}
+		url := path(w.urlOf("/listConfigUrl").ConfigURL)
+		_, bundle := w.must(200, "GET", url, "")
+		c, _, err := config.Parse([]byte(bundle), config.Host{HostName: "x", Arch: "amd64"})
+		if err != nil || c.Kubernetes.Version != "1.35.4" {
+			t.Errorf("the bundle: %v, Kubernetes %s", err, c.Kubernetes.Version)
+		}
+		w.cluster.down.Store(true)
+		w.must(200, "DELETE", nodeURL("edge-1"), "")
+		w.must(403, "GET", url, "")
+		w.cluster.down.Store(false)
+		pass(time.Minute)
+		if left := w.cluster.secrets(); len(left) != 0 {
+			t.Errorf("a deleted node's token is still there: %v", left)
+		}
+	})
+}
+
+// A version that turns out to be too new fails the node, and says why.
+func TestVersionTooNewIsFoundLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDownWorld(t)
+		w.must(201, "PUT", nodeURL("n"), `{"properties":{"versions":{"kubernetes":"1.36.1"}}}`)
+		w.cluster.down.Store(false)
+		pass(time.Minute)
+		_, text := w.must(200, "GET", nodeURL("n"), "")
+		if p := shownNode(t, text).Properties; p.ProvisioningState != api.Failed ||
+			!strings.Contains(text, "newer than the cluster") {
+			t.Errorf("%s", text)
+		}
+	})
+}
+
+// New facts of a cluster reach every node, as another version.
+func TestNewFactsAreANewVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, text := w.must(201, "PUT", nodeURL("n"), withToken)
+		before := shownNode(t, text).Properties.ConfigVersion
+		w.must(200, "PUT", clusterID+versionQuery,
+			`{"location":"westeurope","properties":{"serverUrl":"https://moved.example"}}`)
+		pass(time.Minute)
+		_, text = w.must(200, "GET", nodeURL("n"), "")
+		if after := shownNode(t, text).Properties.ConfigVersion; after <= before ||
+			!strings.Contains(text, "https://moved.example") {
+			t.Errorf("%s", text)
+		}
+	})
+}
+
+// When a node was last seen costs the store nothing until it is flushed, and is kept over a
+// restart.
+func TestLastSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const client = "aaaaaaaa-0000-0000-0000-000000000001"
+		w := newWorld(t)
+		operator := w.caller
+		r, _ := w.must(201, "PUT", nodeURL("a"), `{"properties":{"continuousMonitoring":true,
+			"azureAuth":{"method":"managedIdentity","managedIdentity":{"clientId":"`+client+`"}}}}`)
+		pass(time.Minute)
+		seen, same := time.Now().Truncate(time.Minute), "If-None-Match: "+r.Header.Get("ETag")
+		w.caller = front.Caller{TenantID: tenant, AppID: client, ObjectID: "o", Type: "Application"}
+		before := w.memory.Commits()
+		w.must(304, "GET", nodeURL("a"), "", same)
+		if after := w.memory.Commits(); after != before {
+			t.Errorf("a poll has written %d times", after-before)
+		}
+		w.caller = operator
+		time.Sleep(2 * time.Minute)
+		w.must(304, "GET", nodeURL("a"), "", same) // somebody else reads
+		w.drain()
+		w.start(w.memory.Another())
+		_, text := w.must(200, "GET", nodeURL("a"), "")
+		s := shownNode(t, text).Properties.Status
+		if s == nil || !s.LastSeen.Truncate(time.Minute).Equal(seen) {
+			t.Errorf("after a restart: %s", text)
+		}
+	})
+}
+
+// newDownWorld is a world whose cluster was never reached.
+func newDownWorld(t *testing.T) *world {
+	t.Helper()
+	w := newEmptyWorld(t)
+	w.cluster.down.Store(true)
+	w.register()
+	return w
+}

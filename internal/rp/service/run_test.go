@@ -1,0 +1,250 @@
+package service
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// settingsIn are settings of a provider in a directory.
+func settingsIn(t *testing.T, dir string) Settings {
+	t.Helper()
+	keys := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"keys":[]}`)
+	}))
+	t.Cleanup(keys.Close)
+	l := pair(t, dir, "provider")
+	l.Address = free(t)
+	key, err := seal.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := json.Marshal(seal.Ring{Keys: []seal.Key{key}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(Settings{
+		Listen: &l, MetricsAddress: free(t), DebugAddress: free(t),
+		PublicURL: "https://" + l.Address, DataDir: filepath.Join(dir, "data"),
+		KeysFile: write(t, dir, "keys.json", string(ring)), TenantID: "t", LogLevel: "error",
+		Authentication: Authentication{
+			Issuers:   []front.Issuer{{URL: keys.URL, TenantID: "t", KeysURL: keys.URL}},
+			Audiences: []string{"a"},
+		},
+		CAFile: write(t, dir, "ca.pem", encode("CERTIFICATE", keys.Certificate().Raw)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings, err := Load(write(t, dir, "settings.json", string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return settings
+}
+
+// The whole program: it starts on an empty directory, answers, tells that it is draining, and ends.
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	settings := settingsIn(t, dir)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, settings, "test", io.Discard) }()
+	pool, err := readPool(settings.Listen.CertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	get := func(url string) (int, string) {
+		response, err := client.Get(url)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		return response.StatusCode, string(body)
+	}
+	public := settings.PublicURL
+	deadline := time.Now().Add(30 * time.Second)
+	for _, path := range []string{"/readyz", "/readyz/write"} {
+		for status := 0; status != 200; time.Sleep(20 * time.Millisecond) {
+			var text string
+			if status, text = get(public + path); time.Now().After(deadline) {
+				t.Fatalf("%s: %d %s", path, status, text)
+			}
+		}
+	}
+	for url, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		public + "/livez":          {200, "ok"},
+		public + "/openapi.json":   {200, "flexNodeConfig"},
+		public + "/metrics":        {400, "MissingApiVersionParameter"},
+		public + "/debug/pprof/":   {400, "MissingApiVersionParameter"},
+		public + "/configs/x.json": {403, "AuthenticationFailed"},
+		public + "/subscriptions?api-version=2026-05-01-preview": {401, "AuthenticationFailed"},
+		"http://" + settings.MetricsAddress + "/metrics": {
+			200, "flexnode_rp_index_age_seconds"},
+		"http://" + settings.MetricsAddress + "/debug/pprof/": {404, "not found"},
+		"http://" + settings.DebugAddress + "/debug/pprof/":   {200, "goroutine"},
+	} {
+		if status, text := get(url); status != want.status || !strings.Contains(text, want.text) {
+			t.Errorf("%s: %d %.300s; want %d %s", url, status, text, want.status, want.text)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "data", "etcd")); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("the end: %v", err)
+	}
+}
+
+// Reading and writing are told apart, and who asks has nothing done in the store (M9).
+func TestHealth(t *testing.T) {
+	memory := store.NewMemory()
+	s := store.New(memory)
+	h := &health{index: store.NewIndex(s), store: s}
+	if err := h.index.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	h.routes(mux)
+	check := func(path string, want int, text string) {
+		t.Helper()
+		recorder := httptest.NewRecorder()
+		mux.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+		if recorder.Code != want || !strings.Contains(recorder.Body.String(), text) {
+			t.Errorf("%s: %d %s; want %d %s", path, recorder.Code, recorder.Body, want, text)
+		}
+	}
+	check("/readyz/write", 503, "does not answer")
+	h.ask(t.Context())
+	check("/readyz", 200, "ok")
+	check("/readyz/write", 200, "ok")
+
+	failure := store.ErrFull
+	calls := 0
+	memory.Before(func(store.Call) error { calls++; return failure })
+	h.ask(t.Context())
+	calls = 0
+	for range 3 {
+		check("/livez", 200, "ok")
+		check("/readyz", 200, "ok")
+		check("/readyz/write", 503, "full")
+	}
+	if calls != 0 {
+		t.Errorf("probes have called the store %d times", calls)
+	}
+	h.draining.Store(true)
+	check("/readyz", 503, "draining")
+	check("/livez", 200, "ok")
+}
+
+// A restored data directory begins a new epoch, once.
+func TestEpochAfterARestore(t *testing.T) {
+	s, dir := store.New(store.NewMemory()), t.TempDir()
+	epoch := func() string {
+		row, err := s.Meta.Get(t.Context(), "epoch")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(row.Value)
+	}
+	start := func(want string) {
+		t.Helper()
+		if err := beginEpoch(t.Context(), s, dir); err != nil || epoch() != want {
+			t.Errorf("the epoch is %q, want %q: %v", epoch(), want, err)
+		}
+	}
+	start("")
+	for _, want := range []string{"2", "3"} {
+		if err := MarkRestored(dir); err != nil {
+			t.Fatal(err)
+		}
+		start(want)
+		start(want)
+	}
+	if err := MarkRestored(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory that is not there: %v", err)
+	}
+}
+
+// A data directory is marked before it can be started; one that is in use is not.
+func TestRestoreMarksFirst(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	marked := func(want bool) {
+		t.Helper()
+		if _, err := os.Lstat(filepath.Join(dir, restoredMark)); (err == nil) != want {
+			t.Errorf("the mark: %v, want %v", err, want)
+		}
+	}
+	if err := Restore(filepath.Join(dir, "no-backup"), dir); err == nil {
+		t.Error("there is no backup, and it was restored")
+	}
+	marked(true)
+	must(0, os.Remove(filepath.Join(dir, restoredMark)))
+	must(0, os.MkdirAll(filepath.Join(dir, "etcd"), 0o700))
+	if err := Restore("backup", dir); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("a directory that is in use: %v", err)
+	}
+	marked(false)
+}
+
+// Old tombstones and operations are deleted, younger ones stay.
+func TestCollectOld(t *testing.T) {
+	s := store.New(store.NewMemory())
+	now := time.Now()
+	_, err := s.Update(t.Context(), "test", nil, func(v *store.View) error {
+		stone := func(key string, age time.Duration) error {
+			return s.Tombstones.Put(v, key, flexnode.Tombstone{Deleted: now.Add(-age)})
+		}
+		operation := func(key string, age time.Duration) error {
+			return s.Operations.Put(v, key, flexnode.Operation{Started: now.Add(-age)})
+		}
+		return errors.Join(stone("old", tombstoneAge+time.Second), stone("young", time.Hour),
+			operation("old", operationAge+time.Second), operation("young", time.Hour))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := collectOld(t.Context(), s, now); err != nil {
+		t.Fatal(err)
+	}
+	stones, _, err := s.Tombstones.List(t.Context(), "")
+	if err != nil || len(stones) != 1 || stones[0].Key != "young" {
+		t.Errorf("tombstones: %v, %v", stones, err)
+	}
+	operations, _, err := s.Operations.List(t.Context(), "")
+	if err != nil || len(operations) != 1 || operations[0].Key != "young" {
+		t.Errorf("operations: %v, %v", operations, err)
+	}
+}

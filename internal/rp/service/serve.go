@@ -1,0 +1,169 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	apidoc "github.com/Azure/AKSFlexNode/docs/api"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// shutdown is how long requests under way and the last writes may take.
+const shutdown = 30 * time.Second
+
+// serve runs listeners and background work until ctx ends or one of them fails. It stops in the
+// order of who needs whom: requests, then the work in clusters, then the membership under which
+// that was done, then what follows the store.
+func (s *service) serve(ctx context.Context) error {
+	servers, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	calm := context.WithoutCancel(ctx)
+	stopFollowing := background(calm, func(ctx context.Context) { s.follow(ctx) })
+	stopMembership := background(calm, s.membership.Run)
+	stopClusters := background(calm, s.clusters.Run)
+	s.log.Info("serving", "publicURL", s.settings.PublicURL)
+	select {
+	case <-ctx.Done():
+	case err = <-s.fatal:
+	}
+	s.health.draining.Store(true)
+	if err == nil {
+		s.log.Info("draining")
+		time.Sleep(time.Duration(s.settings.DrainSeconds) * time.Second)
+	}
+	end, cancel := context.WithTimeout(calm, shutdown)
+	defer cancel()
+	for _, h := range servers {
+		err = errors.Join(err, h.Shutdown(end))
+	}
+	stopClusters()
+	stopMembership()
+	err = errors.Join(err, s.seen.Flush(end))
+	stopFollowing()
+	return err
+}
+
+// background does something until the function that it returns is called, which waits for its end.
+func background(ctx context.Context, do func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { do(ctx) })
+	return func() { cancel(); running.Wait() }
+}
+
+// follow keeps what this replica knows of the store, and the store in order.
+func (s *service) follow(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { s.index.Follow(ctx, s.say("the index")) })
+	running.Go(func() { s.seen.Run(ctx, s.say("when nodes were seen")) })
+	running.Go(func() {
+		store.Compactor{Failed: s.say("compaction")}.Run(ctx, s.store)
+	})
+	running.Go(func() { s.health.run(ctx) })
+	running.Go(func() { s.collect(ctx) })
+	running.Wait()
+}
+
+// open starts the listeners: never callers with tokens and Resource Manager on the same one.
+func (s *service) open(ctx context.Context) ([]*http.Server, error) {
+	var servers []*http.Server
+	start := func(h http.Handler, l Listen, clientCA string) error {
+		server, err := s.start(h, l, clientCA)
+		servers = append(servers, server)
+		return err
+	}
+	if l := s.settings.Listen; l != nil {
+		entra, err := newEntra(ctx, s.settings)
+		if err != nil {
+			return nil, err
+		}
+		if err := start(s.public(s.api.Direct(entra)), *l, ""); err != nil {
+			return nil, err
+		}
+	}
+	if l := s.settings.ARMListen; l != nil {
+		manager := s.api.BehindARM(front.ManagerCertificate{Names: l.ClientNames})
+		if err := start(manager, l.Listen, l.ClientCAFile); err != nil {
+			return nil, err
+		}
+	}
+	if address := s.settings.MetricsAddress; address != "" {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
+		s.health.routes(mux)
+		if err := start(mux, Listen{Address: address}, ""); err != nil {
+			return nil, err
+		}
+	}
+	if address := s.settings.DebugAddress; address != "" {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		if err := start(mux, Listen{Address: address}, ""); err != nil {
+			return nil, err
+		}
+	}
+	return servers, nil
+}
+
+// start serves at an address, with TLS if there is a certificate for it.
+func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server, error) {
+	server := newServer(h, s.log)
+	if l.CertFile == "" {
+		plain, err := listen(l.Address, nil)
+		if err != nil {
+			return nil, err
+		}
+		go func() { s.ended(server.Serve(plain)) }()
+		return server, nil
+	}
+	config, err := tlsConfig(l, clientCA)
+	if err != nil {
+		return nil, err
+	}
+	secured, err := listen(l.Address, config)
+	if err != nil {
+		return nil, err
+	}
+	go func() { s.ended(server.Serve(secured)) }()
+	return server, nil
+}
+
+func (s *service) ended(err error) {
+	if !errors.Is(err, http.ErrServerClosed) {
+		s.fatal <- err
+	}
+}
+
+// public is what is at the address that callers and machines come to: the API, configurations, and
+// what tells about both.
+func (s *service) public(api http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	s.health.routes(mux)
+	const document = "/openapi.json"
+	mux.HandleFunc("GET "+document, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(apidoc.OpenAPI) // a client that has gone asks again
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case healthPaths[r.URL.Path] || r.URL.Path == document:
+			mux.ServeHTTP(w, r)
+		case s.handout != nil && strings.HasPrefix(r.URL.Path, credential.HandoutPath):
+			s.handout.ServeHTTP(w, r)
+		default:
+			api.ServeHTTP(w, r)
+		}
+	})
+}

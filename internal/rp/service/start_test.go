@@ -1,0 +1,82 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// A replica that starts while the store refuses writes answers polls, and takes clusters as soon as
+// it can.
+func TestStartWhileTheStoreIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r, _ := w.must(201, "PUT", nodeURL("n"), withToken)
+		w.memory.SetQuota(1)
+		w.kill()
+		w.settings.NodeDefaults = map[string]any{"node": map[string]any{"labels": map[string]any{}}}
+		w.start(w.memory.Another())
+		w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+r.Header.Get("ETag"))
+		pass(time.Minute)
+		if got := w.membership.Owned(); len(got) != 0 {
+			t.Errorf("it owns %v without a row", got)
+		}
+		w.memory.SetQuota(0)
+		pass(10 * time.Second)
+		if got := w.membership.Owned(); len(got) != 1 {
+			t.Errorf("it owns %v", got)
+		}
+		w.must(200, "PUT", nodeURL("n"), `{"properties":{}}`)
+	})
+}
+
+// While a replica that starts cannot work yet, every cluster keeps its owner.
+func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 30
+		w := newEmptyWorld(t)
+		must(w.store.Update(t.Context(), "", nil, func(v *store.View) error {
+			for i := range n {
+				key := fmt.Sprintf("%s/edge/c%d", subscription, i)
+				if err := w.store.Clusters.Put(v, key, flexnode.Cluster{ID: clusterID}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		pass(time.Second)
+		slow := w.memory.Another()
+		s := &service{
+			settings: w.settings, log: slog.New(slog.DiscardHandler), audit: w.service.audit,
+			store: store.New(slow), registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		must(0, s.prepare(ctx, "test"))
+		must(0, s.assemble(ctx, "test"))
+		slow.Pause()
+		loaded := make(chan error, 1)
+		go func() { loaded <- s.load(ctx) }()
+		pass(time.Minute)
+		if got := len(w.membership.Owned()); got != n {
+			t.Errorf("%d of %d clusters have an owner", got, n)
+		}
+		slow.Resume()
+		must(0, <-loaded)
+		stop := background(ctx, s.membership.Run)
+		pass(time.Minute)
+		a, b := len(w.membership.Owned()), len(s.membership.Owned())
+		if a+b != n || b == 0 {
+			t.Errorf("of %d clusters the first owns %d and the second %d", n, a, b)
+		}
+		stop()
+		cancel()
+	})
+}

@@ -1,0 +1,307 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+const (
+	subscription = "11111111-2222-3333-4444-555555555555"
+	tenant       = "99999999-0000-0000-0000-000000000000"
+	clusterID    = "/subscriptions/" + subscription + "/resourceGroups/Edge/providers/" +
+		"Microsoft.ContainerService/managedClusters/Factory"
+	versionQuery = "?api-version=" + api.APIVersion
+	publicURL    = "https://provider.example"
+	withToken    = `{"properties":{"nodeConfig":{"maxPods":40}}}`
+)
+
+func nodeURL(name string, more ...string) string {
+	return clusterID + "/flexNodeConfig/" + name + strings.Join(more, "") + versionQuery
+}
+
+// TestMain makes what is made once outside of every bubble of time.
+func TestMain(m *testing.M) {
+	s := store.New(store.NewMemory())
+	_, err := s.Update(context.Background(), "", nil, func(v *store.View) error {
+		return s.History.Put(v, "warm", flexnode.History{})
+	})
+	if err == nil {
+		_, err = s.History.Get(context.Background(), "warm")
+	}
+	if err != nil {
+		panic(err)
+	}
+	newFakeCluster()
+	os.Exit(m.Run())
+}
+
+// world is the whole provider, put together as the program does it, on a store in memory and with a
+// fake of a cluster; all in one bubble of time.
+type world struct {
+	t        testing.TB
+	memory   *store.Memory // the connection of the present replica
+	settings Settings
+	cluster  *fakeCluster
+	*service
+	front, manager http.Handler
+	// caller is who the requests come from.
+	caller front.Caller
+	audit  *lines
+	// drain ends the present replica in order, kill at once.
+	drain, kill func()
+}
+
+// lines takes a log.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// fakeCluster is client-go's own fake of an API server, which can be out of reach.
+type fakeCluster struct {
+	*fake.Clientset
+	down atomic.Bool
+}
+
+var errDown = errors.New("connection refused")
+
+func newFakeCluster() *fakeCluster {
+	c := &fakeCluster{Clientset: fake.NewClientset(
+		&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-dns", Namespace: "kube-system"},
+			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.10"},
+		},
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{
+			Name: "kubernetes", Namespace: "default", UID: "uid-of-factory"}},
+	)}
+	c.PrependReactor("*", "*", func(ktesting.Action) (bool, runtime.Object, error) {
+		return c.down.Load(), nil, errDown
+	})
+	return c
+}
+
+// Access implements cluster.Source.
+func (c *fakeCluster) Access(context.Context, flexnode.Cluster, bool) (cluster.Access, error) {
+	return cluster.Access{Fingerprint: "factory"}, nil
+}
+
+func (c *fakeCluster) dial(cluster.Access) (*cluster.Connection, error) {
+	return &cluster.Connection{
+		Approvals: c, Secrets: c, Watches: c, CA: testCA(),
+		ServerURL: "https://factory.example:6443",
+		Version: func(context.Context) (string, error) {
+			if c.down.Load() {
+				return "", errDown
+			}
+			return "v1.35.4", nil
+		},
+	}, nil
+}
+
+var testCA = sync.OnceValue(func() []byte {
+	return must(os.ReadFile("../flexnode/placeholder.pem"))
+})
+
+// secrets are the bootstrap tokens in the cluster.
+func (c *fakeCluster) secrets() []corev1.Secret {
+	list := must(c.Tracker().List(corev1.SchemeGroupVersion.WithResource("secrets"),
+		corev1.SchemeGroupVersion.WithKind("Secret"), "kube-system"))
+	return list.(*corev1.SecretList).Items
+}
+
+// newWorld is a provider that knows the world's cluster.
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := newEmptyWorld(t)
+	w.register()
+	return w
+}
+
+// register makes the world's cluster known.
+func (w *world) register() {
+	w.t.Helper()
+	w.must(201, "PUT", clusterID+versionQuery, `{"location":"westeurope","properties":{}}`)
+	pass(time.Second)
+}
+
+// newEmptyWorld is a provider that knows no cluster.
+func newEmptyWorld(t testing.TB) *world {
+	t.Helper()
+	key := must(seal.NewKey())
+	file := filepath.Join(t.TempDir(), "keys.json")
+	ring := must(json.Marshal(seal.Ring{Keys: []seal.Key{key}}))
+	if err := os.WriteFile(file, ring, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t: t, cluster: newFakeCluster(), audit: &lines{},
+		caller: front.Caller{
+			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: tenant,
+		},
+		settings: Settings{
+			PublicURL: publicURL, Installation: "here", KeysFile: file, TenantID: "unknown",
+			RoleAssignments: front.Assignments{
+				{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}},
+			},
+		},
+	}
+	w.start(store.NewMemory())
+	w.send(w.manager, "PUT", "/subscriptions/"+subscription+"?api-version=2.0",
+		`{"state":"Registered","properties":{"tenantId":"`+tenant+`"}}`)
+	pass(time.Second)
+	return w
+}
+
+// start makes a replica on a store, as the program starts.
+func (w *world) start(memory *store.Memory) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &service{
+		settings: w.settings, log: slog.New(slog.NewTextHandler(testLog{w.t}, nil)),
+		audit: slog.New(slog.NewJSONHandler(w.audit, nil)), store: store.New(memory),
+		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
+	}
+	must(0, s.prepare(ctx, "test"))
+	must(0, s.assemble(ctx, "test"))
+	must(0, s.load(ctx))
+	s.clusters.Source, s.clusters.Dial = w.cluster, w.cluster.dial
+	w.memory, w.service = memory, s
+	w.front, w.manager = s.public(s.api.Direct(callers{w})), s.api.BehindARM(trusted{})
+	stopFollowing := background(ctx, s.follow)
+	stopMembership := background(ctx, s.membership.Run)
+	stopClusters := background(ctx, s.clusters.Run)
+	w.drain = sync.OnceFunc(func() {
+		stopClusters()
+		stopMembership()
+		err := s.seen.Flush(ctx)
+		if stopFollowing(); err != nil && ctx.Err() == nil {
+			w.t.Error(err)
+		}
+		cancel()
+	})
+	w.kill = func() { memory.Kill(); cancel() }
+	w.t.Cleanup(w.drain)
+	pass(time.Second)
+}
+
+// testLog is a log that is shown when a test fails.
+type testLog struct{ t testing.TB }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// callers authenticates everybody as the world's caller.
+type callers struct{ w *world }
+
+func (c callers) Authenticate(*http.Request) (front.Caller, error) { return c.w.caller, nil }
+
+// trusted takes every caller for Resource Manager.
+type trusted struct{}
+
+func (trusted) Authenticate(*http.Request) (front.Caller, error) {
+	return front.Caller{Trusted: true}, nil
+}
+
+// do sends a request; a header is given as "Name: value".
+func (w *world) do(method, url, body string, headers ...string) *http.Response {
+	w.t.Helper()
+	return w.send(w.front, method, url, body, headers...)
+}
+
+func (w *world) send(
+	to http.Handler, method, url, body string, headers ...string,
+) *http.Response {
+	r := httptest.NewRequest(method, publicURL+url, strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	recorder := httptest.NewRecorder()
+	to.ServeHTTP(recorder, r)
+	return recorder.Result()
+}
+
+// must sends a request and fails the test unless the status is as wanted.
+func (w *world) must(
+	status int, method, url, body string, headers ...string,
+) (*http.Response, string) {
+	w.t.Helper()
+	response := w.do(method, url, body, headers...)
+	text := string(must(io.ReadAll(response.Body)))
+	if response.StatusCode != status {
+		w.t.Fatalf("%s %s: status %d, want %d: %s", method, url, response.StatusCode, status, text)
+	}
+	return response, text
+}
+
+// pass lets time pass, and what follows from it happen.
+func pass(d time.Duration) {
+	synctest.Wait()
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// shownNode reads a node out of an answer.
+func shownNode(t testing.TB, text string) api.FlexNodeConfig {
+	t.Helper()
+	var n api.FlexNodeConfig
+	if err := json.Unmarshal([]byte(text), &n); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return n
+}
+
+// path is the path and query of a URL of the provider.
+func path(url string) string { return strings.TrimPrefix(url, publicURL) }
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}

@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+// Options are those of an etcd in this process.
+type Options struct {
+	// Quota is how large its file may become, in bytes; default 8 GiB, the most that etcd
+	// recommends.
+	Quota int64
+	// NoSync leaves out waiting for the disk: what is written may be lost with the machine. It is
+	// for tests.
+	NoSync bool
+}
+
+const defaultQuota = 8 << 30
+
+// member is the name of an embedded etcd in its cluster of one.
+const member = "flexnode-rp"
+
+// peer is the address that an embedded etcd has for its peers, of whom there are none.
+func peer() url.URL { return url.URL{Scheme: "http", Host: "localhost:2380"} }
+
+// socket is where an embedded etcd listens: in its directory, for backups and maintenance.
+func socket(dir string) string { return filepath.Join(dir, "etcd.sock") }
+
+// LocalEndpoint is where the embedded etcd of a running provider is reached. dir may be relative to
+// where this program was started; the URL of a socket may not.
+func LocalEndpoint(dir string) External {
+	if absolute, err := filepath.Abs(dir); err == nil {
+		dir = absolute
+	}
+	return External{Endpoints: []string{"unix://" + socket(dir)}}
+}
+
+// Open starts an etcd on a directory, which it makes if need be. Only one program at a time can.
+func Open(ctx context.Context, dir string, o Options) (*Etcd, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make the data directory: %w", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot close the data directory to others: %w", err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	server, err := startEmbedded(ctx, o.config(dir))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot open the store in %s: %w", dir, err),
+			lock.Close())
+	}
+	return &Etcd{server: server, client: v3client.New(server.Server), lock: lock}, nil
+}
+
+// lockDir keeps a second program away from a data directory.
+func lockDir(dir string) (*os.File, error) {
+	const flags = os.O_RDWR | os.O_CREATE | unix.O_CLOEXEC | unix.O_NOFOLLOW
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), flags, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the data directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf(
+			"cannot open the store in %s: another flexnode-rp is running on it", dir), f.Close())
+	}
+	return f, nil
+}
+
+// config is an etcd of one member that listens on a socket. It does not compact by itself: that is
+// for the Compactor, here as outside.
+func (o Options) config(dir string) *embed.Config {
+	c := embed.NewConfig()
+	c.Dir, c.Name = filepath.Join(dir, "etcd"), member
+	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: socket(dir)}}
+	c.ListenPeerUrls = nil // there are none
+	c.AdvertiseClientUrls, c.AdvertisePeerUrls = []url.URL{peer()}, []url.URL{peer()}
+	c.InitialCluster = member + "=" + c.AdvertisePeerUrls[0].String()
+	c.QuotaBackendBytes = o.Quota
+	if o.Quota == 0 {
+		c.QuotaBackendBytes = defaultQuota
+	}
+	// What is kept in memory for members that are behind, of whom there are none.
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 5000, 500
+	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "0"
+	c.MaxTxnOps = MaxWrites
+	c.UnsafeNoFsync = o.NoSync
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	c.LogLevel = "error"
+	return c
+}
+
+func startEmbedded(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
+	server, err := embed.StartEtcd(c)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-server.Server.ReadyNotify():
+		return server, nil
+	case err = <-server.Err():
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	server.Close()
+	return nil, err
+}
+
+// etcdIn is where the etcd of a data directory is.
+func etcdIn(dir string) string { return filepath.Join(dir, "etcd") }
+
+// Holds tells whether a data directory has a store in it.
+func Holds(dir string) bool {
+	_, err := os.Lstat(etcdIn(dir))
+	return err == nil
+}
+
+// Restore makes a data directory of a snapshot. There must be none yet.
+func Restore(path, dir string) error {
+	into := etcdIn(dir)
+	if Holds(dir) {
+		return fmt.Errorf("cannot restore: %s is there already; move it away first", into)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make the data directory: %w", err)
+	}
+	address := peer()
+	err := etcdutl.NewV3(zap.NewNop()).Restore(etcdutl.RestoreConfig{
+		SnapshotPath: path, OutputDataDir: into, Name: member, PeerURLs: []string{address.String()},
+		InitialCluster:      member + "=" + address.String(),
+		InitialClusterToken: embed.NewConfig().InitialClusterToken,
+	})
+	if err != nil {
+		return fmt.Errorf("cannot restore %s: %w", path, err)
+	}
+	return nil
+}

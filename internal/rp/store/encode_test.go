@@ -1,0 +1,207 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+type inner struct {
+	A int `json:"a,omitempty"`
+}
+
+// Word is a member by its name when it is embedded.
+type Word string
+
+type Outer struct {
+	Plain   string           `json:"plain"`
+	Gone    *int             `json:"gone,omitempty"`
+	In      inner            `json:"in"`
+	Pointer *inner           `json:"pointer,omitempty"`
+	List    []inner          `json:"list"`
+	Map     map[string]inner `json:"map"`
+	When    time.Time        `json:"when,omitzero"`
+	Raw     json.RawMessage  `json:"raw,omitempty"`
+	Skipped int              `json:"-"`
+	NoTag   int
+	inner   // not exported, its fields are
+	Deep    // embedded
+	*Far    // embedded by pointer
+	Word
+	Named `json:"named"` // a member of its own
+}
+
+type (
+	Deep struct {
+		Here int `json:"here,omitempty"`
+	}
+	Far struct {
+		There int `json:"there,omitempty"`
+	}
+	Named struct {
+		X int `json:"x,omitempty"`
+	}
+)
+
+// M14: a program that does not know what a newer one has written does not drop it.
+func TestUnknownMembersRemain(t *testing.T) {
+	tests := map[string]struct {
+		before string
+		value  any
+		want   string
+	}{
+		"at the top": {`{"new":1,"plain":"x"}`, inner{A: 1}, `{"a":1,"new":1,"plain":"x"}`},
+		"nested":     {`{"in":{"a":1,"new":2}}`, Outer{In: inner{3}}, `{"in":{"a":3,"new":2}}`},
+		"in a pointer": {`{"pointer":{"new":2}}`, Outer{Pointer: &inner{1}},
+			`{"pointer":{"a":1,"new":2}}`},
+		"in a named embedded one": {`{"named":{"x":1,"new":2}}`, Outer{Named: Named{5}},
+			`{"named":{"x":5,"new":2}}`},
+		"nothing is new": {`{"plain":"x"}`, Outer{Plain: "y"}, `{"plain":"y"}`},
+		"what is known and left out is gone": {
+			`{"gone":1,"pointer":{"new":2},"a":1,"here":1,"there":1}`,
+			Outer{}, `{}`},
+		"embedded fields are known": {`{"a":1,"here":1,"there":1}`,
+			Outer{inner: inner{2}, Deep: Deep{3}, Far: &Far{4}}, `{"a":2,"here":3,"there":4}`},
+		"a list is the value's own": {`{"list":[{"a":1,"new":2}]}`, Outer{List: []inner{{1}}},
+			`{"list":[{"a":1}]}`},
+		"a map is the value's own": {`{"map":{"k":{"a":1,"new":2},"l":{}}}`,
+			Outer{Map: map[string]inner{"k": {1}}}, `{"map":{"k":{"a":1}}}`},
+		"raw JSON is the value's own": {`{"raw":{"new":2}}`, Outer{Raw: json.RawMessage(`{"a":1}`)},
+			`{"raw":{"a":1}}`},
+		"names without a tag": {`{"NoTag":1,"Word":"a","Skipped":7}`,
+			Outer{NoTag: 3, Word: "b"}, `{"NoTag":3,"Word":"b","Skipped":7}`},
+		"a newer kind of value": {`{"in":[1,2]}`, Outer{In: inner{1}}, `{"in":{"a":1}}`},
+		"no object":             {`["x"]`, Outer{Plain: "y"}, `{"plain":"y"}`},
+		"null":                  {`null`, Outer{Plain: "y"}, `{"plain":"y"}`},
+		"damaged":               {`{"new":`, Outer{Plain: "y"}, `{"plain":"y"}`},
+		"null for null":         {`{"new":1}`, (*inner)(nil), `null`},
+		"a time":                {`{"when":"2026-01-01T00:00:00Z"}`, Outer{}, `{}`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := encode([]byte(test.before), test.value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// What the value has by itself is expected besides what the test names.
+			want := map[string]any{}
+			if plain, _ := json.Marshal(test.value); plain[0] == '{' {
+				if err := json.Unmarshal(plain, &want); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var expected, is any
+			if err := json.Unmarshal([]byte(test.want), &expected); err != nil {
+				t.Fatal(err)
+			}
+			if err := json.Unmarshal(got, &is); err != nil {
+				t.Fatal(err)
+			}
+			if members, ok := expected.(map[string]any); ok {
+				for k, v := range members {
+					want[k] = v
+				}
+				expected = want
+			}
+			if diff := cmp.Diff(expected, is); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// An older program reads a row, changes something and puts it back: the whole way.
+func TestARowOfANewerProgram(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	newer := `{"id":"/A","uid":"u","desired":{"nodeConfig":{"maxPods":7,"swap":{"on":true}},` +
+		`"ring":3},"revision":5,"signature":"abc","systemData":{"createdBy":"me","via":"portal"}}`
+	_, err := m.Commit(t.Context(), nil, []Write{{Key: s.Nodes.Key("n"), Value: []byte(newer)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	update(t, s, func(v *View) error {
+		row, err := s.Nodes.In(v, "n")
+		if err != nil {
+			return err
+		}
+		row.Value.Revision, row.Value.Desired.NodeConfig.MaxPods = 6, 8
+		if err := s.Nodes.Put(v, "n", row.Value); err != nil {
+			return err
+		}
+		return s.Nodes.Put(v, "n", row.Value) // a second time in one view
+	})
+	got, _, err := m.Read(t.Context(), s.Nodes.Key("n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(got[s.Nodes.Key("n")].Value)
+	for _, want := range []string{
+		`"revision":6`, `"maxPods":8`, `"swap":{"on":true}`, `"ring":3`, `"signature":"abc"`,
+		`"via":"portal"`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not in %s", want, text)
+		}
+	}
+}
+
+func TestPackedRows(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	own := json.RawMessage(`{"a":"` + strings.Repeat("x", 2000) + `"}`)
+	h := flexnode.History{}.With(flexnode.Revision{Version: 1, Facts: "f", Own: own}, 0)
+	update(t, s, func(v *View) error { return s.History.Put(v, "n", h) })
+	update(t, s, func(v *View) error {
+		row, err := s.History.In(v, "n")
+		if err != nil {
+			return err
+		}
+		return s.History.Put(v, "n", row.Value.With(flexnode.Revision{Version: 2, Own: own}, 1))
+	})
+	row, err := s.History.Get(t.Context(), "n")
+	if err != nil || len(row.Value.Revisions) != 2 || row.Value.Revisions[1].Facts != "f" {
+		t.Errorf("%+v, %v", row, err)
+	}
+	got, _, _ := m.Read(t.Context(), s.History.Key("n"))
+	if size := len(got[s.History.Key("n")].Value); size == 0 || size > 400 {
+		t.Errorf("it is stored in %d bytes", size)
+	}
+}
+
+// A revision remains as it was written, also when an older program adds one: it is never changed.
+func TestRevisionsOfANewerProgramRemain(t *testing.T) {
+	s := New(NewMemory())
+	const newer = `{"version":1,"facts":"f","own":{"a":"<b>"},"created":"2026-01-01T00:00:00Z",` +
+		`"why":"put","signature":{"by":"newer","of":[1.50]}}`
+	update(t, s, func(v *View) error {
+		v.write(Write{Key: s.History.Key("n"), Value: pack([]byte(`{"revisions":[` + newer + `]}`))})
+		return nil
+	})
+	update(t, s, func(v *View) error {
+		row, err := s.History.In(v, "n")
+		if err != nil {
+			return err
+		}
+		if r, ok := row.Value.Find(1); !ok || string(r.Own) != `{"a":"<b>"}` {
+			t.Errorf("%+v, %v", r, ok)
+		}
+		return s.History.Put(v, "n", row.Value.With(flexnode.Revision{Version: 2}, 1))
+	})
+	got, _, err := s.Read(t.Context(), s.History.Key("n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := unpack(got[s.History.Key("n")].Value)
+	var escaped bytes.Buffer
+	json.HTMLEscape(&escaped, []byte(newer)) // as everything is that is stored
+	if err != nil || !strings.Contains(string(text), escaped.String()) {
+		t.Errorf("%v: it is not there as it was: %s", err, text)
+	}
+}

@@ -1,0 +1,123 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"unique"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// entry is the rows of a node in a snapshot: itself and its status, packed, and what is asked for
+// without unpacking them. There are as many as nodes in every replica, and the garbage collector
+// sees each: so all text is one string, and what is the same in many nodes is kept once.
+type entry struct {
+	text             string // key, ETag, uid, packed node, packed status
+	ends             [4]uint32
+	nodeAt, statusAt int64 // revisions, 0 without such a row
+	identity         unique.Handle[string]
+	traits           unique.Handle[traits]
+}
+
+// traits are what many nodes have alike.
+type traits struct {
+	state, ready, facts, former string
+	joining                     bool
+}
+
+func (e *entry) key() string    { return e.text[:e.ends[0]] }
+func (e *entry) etag() string   { return e.text[e.ends[0]:e.ends[1]] }
+func (e *entry) uid() string    { return e.text[e.ends[1]:e.ends[2]] }
+func (e *entry) node() string   { return e.text[e.ends[2]:e.ends[3]] }
+func (e *entry) status() string { return e.text[e.ends[3]:] }
+
+var noTraits, noIdentity = unique.Make(traits{}), unique.Make("")
+
+// with is an entry, or nil, after a change of its node or status; nil if neither is there then.
+func (e *entry) with(p parsed) *entry {
+	next := entry{identity: noIdentity, traits: noTraits}
+	etag, uid, node, status := "", "", "", ""
+	if e != nil {
+		next = *e
+		etag, uid, node, status = e.etag(), e.uid(), e.node(), e.status()
+	}
+	t := next.traits.Value()
+	switch {
+	case p.table == statusTable:
+		next.statusAt, status, t.ready = p.revision, string(p.packed), p.ready
+	case p.deleted:
+		etag, uid, node, next.identity = "", "", "", noIdentity
+		next.nodeAt, t = 0, traits{ready: t.ready}
+	default:
+		h := p.head
+		etag, uid, node = flexnode.ETag(h.UID, h.Assigned, h.Revision), h.UID, string(p.packed)
+		next.nodeAt, next.identity = p.revision, unique.Make(h.Identity)
+		t = traits{h.State, t.ready, h.facts(), h.Former, h.Credential != ""}
+	}
+	if p.deleted && p.table == statusTable {
+		next.statusAt = 0
+	}
+	if next.nodeAt == 0 && next.statusAt == 0 {
+		return nil
+	}
+	next.traits = unique.Make(t)
+	next.join(p.key, etag, uid, node, status)
+	return &next
+}
+
+func (e *entry) join(key, etag, uid, node, status string) {
+	e.text = key + etag + uid + node + status
+	end := 0
+	for i, part := range []string{key, etag, uid, node} {
+		end += len(part)
+		e.ends[i] = uint32(end)
+	}
+}
+
+// unpackRow is a row of an index.
+func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], error) {
+	r := Row[T]{Key: key, Revision: revision}
+	if revision == 0 {
+		return r, nil
+	}
+	data, err := x.packer.unpack(packed)
+	if err == nil {
+		err = json.Unmarshal(data, &r.Value)
+	}
+	if err != nil {
+		return r, fmt.Errorf("cannot read the row of %s in the index: %w", key, err)
+	}
+	return r, nil
+}
+
+// tally counts nodes: by state and Ready condition, and by cluster and the facts that they were
+// rendered with.
+type tally struct {
+	states map[[2]string]int
+	facts  map[[2]string]int
+}
+
+func newTally() tally { return tally{map[[2]string]int{}, map[[2]string]int{}} }
+
+// count adds a node, or takes it away.
+func (t tally) count(e *entry, by int) {
+	if e.nodeAt == 0 {
+		return
+	}
+	is := e.traits.Value()
+	t.states[[2]string{is.state, is.ready}] += by
+	t.facts[[2]string{flexnode.ClusterOf(e.key()), is.facts}] += by
+}
+
+func (t tally) add(o tally) {
+	sum(t.states, o.states)
+	sum(t.facts, o.facts)
+}
+
+func sum(to, from map[[2]string]int) {
+	for key, by := range from {
+		if to[key] += by; to[key] == 0 {
+			delete(to, key)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestBackupAndRestore(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	e := embedded(t, dir, Options{})
+	put(t, e, "a", "1")
+	file := filepath.Join(t.TempDir(), "backup")
+	if err := Backup(ctx, LocalEndpoint(dir), file); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := Backup(ctx, LocalEndpoint(dir), file); err == nil {
+		t.Error("a backup was written over another")
+	}
+	if _, err := Open(ctx, dir, Options{}); err == nil ||
+		!strings.Contains(err.Error(), "another") {
+		t.Errorf("two programs opened one directory: %v", err)
+	}
+	if err := Restore(file, dir); err == nil {
+		t.Error("a restore went over a store")
+	}
+	other := t.TempDir()
+	if err := Restore(file, other); err != nil {
+		t.Fatal(err)
+	}
+	if got := values(t, embedded(t, other, Options{}), "a"); got[0] != "1" {
+		t.Errorf("after a restore: %s", got)
+	}
+	broken := filepath.Join(t.TempDir(), "broken")
+	text, err := os.ReadFile(file)
+	if err == nil {
+		text[len(text)/2] ^= 1
+		err = os.WriteFile(broken, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Restore(broken, t.TempDir()); err == nil {
+		t.Error("a backup that was damaged was restored")
+	}
+}
+
+// What is written is there after the program was closed and started again.
+func TestOpenAgain(t *testing.T) {
+	dir := t.TempDir()
+	e, err := Open(t.Context(), dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision := put(t, e, "a", "1")
+	closed(t, e)
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	got, at, err := embedded(t, dir, Options{}).Read(t.Context(), "a")
+	if err != nil || string(got["a"].Value) != "1" || at != revision {
+		t.Errorf("%+v at %d, %v", got, at, err)
+	}
+}
+
+// Asking how the store is writes nothing, not even when it is full: M9.
+func TestHealthWritesNothing(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	e := embedded(t, dir, Options{NoSync: true})
+	put(t, e, "a", "1")
+	before := e.server.Server.CommittedIndex()
+	const calls = 50
+	for range calls {
+		if h, err := e.Health(ctx); err != nil || h.Full || h.Quota != defaultQuota || h.Size == 0 {
+			t.Errorf("%+v, %v", h, err)
+		}
+	}
+	outside, err := Dial(LocalEndpoint(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closed(t, outside) })
+	if h, err := outside.Health(ctx); err != nil || h.Revision == 0 || h.Quota != defaultQuota {
+		t.Errorf("through its socket: %+v, %v", h, err)
+	}
+	// etcd itself writes a few things once, shortly after its start.
+	if after := e.server.Server.CommittedIndex(); after-before >= calls/2 {
+		t.Errorf("the log has grown from %d to %d with %d calls", before, after, calls)
+	}
+}
+
+// A cluster with one of three members gone goes on; with two gone it says so, and health is an
+// error, not a wait without end.
+func TestMembersAreLost(t *testing.T) {
+	ctx := t.Context()
+	m, e := startMembers(t, 3, 0)
+	revision := put(t, e, "a", "1")
+	m.StopMember(0)
+	put(t, e, "a", "2")
+	followUntil(t, e, "a", revision, func(events []Event, _ int64) bool { return len(events) > 0 })
+	if h, err := e.Health(ctx); err != nil || h.Size == 0 {
+		t.Errorf("with one of three gone: %+v, %v", h, err)
+	}
+	gone := 0
+	for _, member := range e.Members(ctx) {
+		if member.Err != nil {
+			gone++
+		}
+	}
+	if gone != 1 {
+		t.Errorf("%d members are gone", gone)
+	}
+	m.StopMember(1)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		_, err := e.Health(ctx)
+		if err != nil && ctx.Err() == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal("health is not told after two of three members are gone")
+		}
+	}
+}
+
+func TestARequestIsTooLarge(t *testing.T) {
+	e := embedded(t, t.TempDir(), Options{NoSync: true})
+	_, err := e.Commit(t.Context(), nil, []Write{{Key: "a", Value: make([]byte, 2<<20)}})
+	if !errors.Is(err, ErrTooLarge) {
+		t.Errorf("2 MiB: %v", err)
+	}
+	_, err = e.Commit(t.Context(), nil, []Write{{Key: "a", Value: make([]byte, maxBytes-1)}})
+	if err != nil {
+		t.Errorf("what is allowed: %v", err)
+	}
+}

@@ -1,0 +1,98 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+)
+
+// External says how an etcd cluster outside the process is reached. Its members need --max-txn-ops
+// of at least MaxWrites, which is etcd's default, and no compaction of their own: the provider
+// compacts (Compactor).
+type External struct {
+	Endpoints                 []string
+	CAFile, CertFile, KeyFile string
+}
+
+// Dial returns a Backend in an etcd cluster outside the process. It does not wait for an answer.
+func Dial(at External) (*Etcd, error) {
+	config, err := at.config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientv3.New(config)
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach etcd at %v: %w", at.Endpoints, err)
+	}
+	return &Etcd{client: client, at: at}, nil
+}
+
+// config has a member that hangs left within seconds.
+func (e External) config() (clientv3.Config, error) {
+	c := clientv3.Config{
+		Endpoints: e.Endpoints, Logger: zap.NewNop(), DialTimeout: 5 * time.Second,
+		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+	}
+	if e.CAFile == "" && e.CertFile == "" {
+		return c, nil
+	}
+	var err error
+	info := transport.TLSInfo{TrustedCAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile}
+	if c.TLS, err = info.ClientConfig(); err != nil {
+		return c, fmt.Errorf("cannot use etcd's certificates: %w", err)
+	}
+	return c, nil
+}
+
+// current is how to reach a member that has everything that was written before: one that is behind
+// would give a snapshot without the last writes.
+func (e External) current(ctx context.Context) (clientv3.Config, error) {
+	config, err := e.config()
+	if err != nil {
+		return config, err
+	}
+	var errs []error
+	for _, endpoint := range e.Endpoints {
+		config.Endpoints = []string{endpoint}
+		err := readAt(ctx, config)
+		if err == nil {
+			return config, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", endpoint, err))
+	}
+	return config, errors.Join(errs...)
+}
+
+// readAt reads from one member, which it answers when it is as far as the cluster.
+func readAt(ctx context.Context, config clientv3.Config) error {
+	client, err := clientv3.New(config)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
+	defer cancel()
+	_, err = client.Get(ctx, root, clientv3.WithCountOnly())
+	return errors.Join(err, client.Close())
+}
+
+// Backup writes a snapshot of a running store to a new file. Any member will do.
+func Backup(ctx context.Context, from External, path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("cannot write the backup: %s is there already", path)
+	}
+	config, err := from.current(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot write the backup: %w", err)
+	}
+	if _, err = etcdutl.NewV3(zap.NewNop()).Save(ctx, config, path); err != nil {
+		return fmt.Errorf("cannot write the backup: %w", err)
+	}
+	return os.Chmod(path, 0o600)
+}

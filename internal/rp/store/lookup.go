@@ -1,0 +1,197 @@
+package store
+
+import (
+	"maps"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// Poll is what a conditional GET of a node needs.
+type Poll struct {
+	UID, ETag        string
+	Identity, Former string
+	State            string // provisioningState, "" is Succeeded
+	// Joining tells that there is a credential to join with: the first authenticated poll may
+	// consume it.
+	Joining bool
+}
+
+// Poll tells of a node, by its key.
+func (x *Index) Poll(nodeKey string) (Poll, bool) {
+	e, ok := x.snapshot.Load().node(nodeKey)
+	if !ok || e.nodeAt == 0 {
+		return Poll{}, false
+	}
+	t := e.traits.Value()
+	return Poll{
+		UID: e.uid(), ETag: e.etag(), Identity: e.identity.Value(), Former: t.former,
+		State: t.state, Joining: t.joining,
+	}, true
+}
+
+// Node is a node, by its key.
+func (x *Index) Node(key string) (Row[flexnode.Node], error) {
+	e, ok := x.snapshot.Load().node(key)
+	if !ok {
+		return Row[flexnode.Node]{Key: key}, nil
+	}
+	return unpackRow[flexnode.Node](x, key, e.node(), e.nodeAt)
+}
+
+// Status is what is said of a node, by its key.
+func (x *Index) Status(key string) (Row[flexnode.Status], error) {
+	e, ok := x.snapshot.Load().node(key)
+	if !ok {
+		return Row[flexnode.Status]{Key: key}, nil
+	}
+	return unpackRow[flexnode.Status](x, key, e.status(), e.statusAt)
+}
+
+// Cluster is a cluster, by its key. Its maps and what it points to are shared: they must not be
+// changed.
+func (x *Index) Cluster(key string) (Row[flexnode.Cluster], error) {
+	found, ok := x.snapshot.Load().clusters.Get(item[clusterRow]{key: key})
+	if !ok {
+		return Row[flexnode.Cluster]{Key: key}, nil
+	}
+	return found.value.row, found.value.err
+}
+
+// Subscription is the state of a subscription, by its id in lower case; "" if it is not known.
+func (x *Index) Subscription(id string) string {
+	found, _ := x.snapshot.Load().subscriptions.Get(item[stateRow]{key: id})
+	return found.value.state
+}
+
+// Nodes returns up to limit nodes after a key among those whose keys begin with a prefix, and
+// whether there are more.
+func (x *Index) Nodes(prefix, after string, limit int) ([]Row[flexnode.Node], bool, error) {
+	var found []*entry
+	from := item[*entry]{key: max(prefix, after)}
+	x.snapshot.Load().nodes.AscendGreaterOrEqual(from, func(i item[*entry]) bool {
+		if !strings.HasPrefix(i.key, prefix) {
+			return false
+		}
+		if i.value.nodeAt != 0 && i.key > after {
+			found = append(found, i.value)
+		}
+		return len(found) <= limit
+	})
+	more := len(found) > limit
+	rows := make([]Row[flexnode.Node], 0, len(found))
+	for _, e := range found[:min(limit, len(found))] {
+		r, err := unpackRow[flexnode.Node](x, e.key(), e.node(), e.nodeAt)
+		if err != nil {
+			return nil, false, err
+		}
+		rows = append(rows, r)
+	}
+	return rows, more, nil
+}
+
+// EachNode calls see with the key of each node whose key begins with a prefix, and whether anything
+// is said of it. Nothing is unpacked.
+func (x *Index) EachNode(prefix string, see func(key string, hasStatus bool)) {
+	from := item[*entry]{key: prefix}
+	x.snapshot.Load().nodes.AscendGreaterOrEqual(from, func(i item[*entry]) bool {
+		if !strings.HasPrefix(i.key, prefix) {
+			return false
+		}
+		if i.value.nodeAt != 0 {
+			see(i.key, i.value.statusAt != 0)
+		}
+		return true
+	})
+}
+
+// Clusters is as Nodes for clusters.
+func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluster], bool, error) {
+	var rows []Row[flexnode.Cluster]
+	var failed error
+	from := item[clusterRow]{key: max(prefix, after)}
+	x.snapshot.Load().clusters.AscendGreaterOrEqual(from, func(i item[clusterRow]) bool {
+		if !strings.HasPrefix(i.key, prefix) || len(rows) > limit {
+			return false
+		}
+		if i.key > after {
+			rows, failed = append(rows, i.value.row), i.value.err
+		}
+		return failed == nil
+	})
+	if failed != nil {
+		return nil, false, failed
+	}
+	return rows[:min(limit, len(rows))], len(rows) > limit, nil
+}
+
+// Stale returns keys of up to limit nodes of a cluster that were not rendered with these facts, be
+// they Failed or not. Those that cannot be, which was tried with the present version of the
+// cluster, are left out. When there are none it does not go through the nodes.
+func (x *Index) Stale(clusterKey, facts string, limit int) []string {
+	cluster, err := x.Cluster(clusterKey)
+	if err != nil {
+		return nil
+	}
+	tried := triedWith(facts, cluster.Value.Properties.KubernetesVersion)
+	limit = min(limit, x.countStale(clusterKey, facts, tried))
+	if limit <= 0 {
+		return nil
+	}
+	var keys []string
+	prefix := clusterKey + "/"
+	from := item[*entry]{key: prefix}
+	x.snapshot.Load().nodes.AscendGreaterOrEqual(from, func(i item[*entry]) bool {
+		if !strings.HasPrefix(i.key, prefix) {
+			return false
+		}
+		is := i.value.traits.Value().facts
+		if i.value.nodeAt != 0 && is != facts && is != tried {
+			keys = append(keys, i.key)
+		}
+		return len(keys) < limit
+	})
+	return keys
+}
+
+// Identified are the keys of the nodes of a cluster whose identity, the present one or the former
+// one, ends so, whatever the case. No row is unpacked for it.
+func (x *Index) Identified(clusterKey, ending string) []string {
+	var keys []string
+	prefix := clusterKey + "/"
+	ends := func(identity string) bool {
+		at := len(identity) - len(ending)
+		return at >= 0 && strings.EqualFold(identity[at:], ending)
+	}
+	from := item[*entry]{key: prefix}
+	x.snapshot.Load().nodes.AscendGreaterOrEqual(from, func(i item[*entry]) bool {
+		if !strings.HasPrefix(i.key, prefix) {
+			return false
+		}
+		if i.value.nodeAt != 0 &&
+			(ends(i.value.identity.Value()) || ends(i.value.traits.Value().former)) {
+			keys = append(keys, i.key)
+		}
+		return true
+	})
+	return keys
+}
+
+func (x *Index) countStale(clusterKey, facts, tried string) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := 0
+	for key, count := range x.tally.facts {
+		if key[0] == clusterKey && key[1] != facts && key[1] != tried {
+			n += count
+		}
+	}
+	return n
+}
+
+// Counts are the nodes by their state and by that of their Ready condition ("" if it is not known).
+func (x *Index) Counts() map[[2]string]int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return maps.Clone(x.tally.states)
+}

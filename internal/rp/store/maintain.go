@@ -1,0 +1,186 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// EtcdMember is one member of an etcd, as it says itself.
+type EtcdMember struct {
+	Endpoint string
+	Version  string
+	Leader   bool
+	// HasLeader tells that it knows one: without, nothing can be written.
+	HasLeader bool
+	Revision  int64
+	// Size is that of its file, InUse how much of that has content, Quota the most that the file
+	// may have, in bytes.
+	Size, InUse, Quota int64
+	// Full and Corrupt are the alarms that etcd raises.
+	Full, Corrupt bool
+	// Err is why it did not answer; nothing else but Endpoint is set then.
+	Err error
+}
+
+// memberTimeout is how long a member may take to tell how it is.
+const memberTimeout = 2 * time.Second
+
+// Members asks all members at once how they are. Nothing is written for it.
+func (e *Etcd) Members(ctx context.Context) []EtcdMember {
+	endpoints := e.endpoints()
+	members := make([]EtcdMember, len(endpoints))
+	var all sync.WaitGroup
+	for i, endpoint := range endpoints {
+		all.Go(func() { members[i] = e.member(ctx, endpoint) })
+	}
+	all.Wait()
+	return members
+}
+
+// endpoints are where members are asked one by one. The one in this process needs no address.
+func (e *Etcd) endpoints() []string {
+	if e.server != nil {
+		return []string{""}
+	}
+	return e.client.Endpoints()
+}
+
+func (e *Etcd) member(ctx context.Context, endpoint string) EtcdMember {
+	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
+	defer cancel()
+	status, err := e.client.Status(ctx, endpoint)
+	if err != nil {
+		return EtcdMember{Endpoint: endpoint, Err: err}
+	}
+	return EtcdMember{
+		Endpoint: endpoint, Version: status.Version, Revision: status.Header.Revision,
+		Leader:    status.Leader == status.Header.MemberId && status.Leader != 0,
+		HasLeader: status.Leader != 0,
+		Size:      status.DbSize, InUse: status.DbSizeInUse, Quota: status.DbSizeQuota,
+		Full:    raised(status, etcdserverpb.AlarmType_NOSPACE),
+		Corrupt: raised(status, etcdserverpb.AlarmType_CORRUPT),
+	}
+}
+
+// raised tells whether a member knows of an alarm. Asking for the list of alarms would be a write.
+func raised(status *clientv3.StatusResponse, alarm etcdserverpb.AlarmType) bool {
+	return slices.ContainsFunc(status.Errors, func(text string) bool {
+		return strings.Contains(text, "alarm:"+alarm.String())
+	})
+}
+
+// Health implements Backend. It is an error when no member answers or none knows a leader.
+func (e *Etcd) Health(ctx context.Context) (Health, error) {
+	h := Health{Full: e.full.Load()}
+	var errs []error
+	led := false
+	for _, m := range e.Members(ctx) {
+		if m.Err != nil {
+			errs = append(errs, m.Err)
+			continue
+		}
+		led = led || m.HasLeader
+		h.Revision, h.Size = max(h.Revision, m.Revision), max(h.Size, m.Size)
+		if h.Quota == 0 || m.Quota < h.Quota {
+			h.Quota = m.Quota
+		}
+		h.Full = h.Full || m.Full
+	}
+	switch {
+	case h.Revision == 0:
+		return h, fmt.Errorf("cannot ask the store how it is: %w", errors.Join(errs...))
+	case !led:
+		return h, fmt.Errorf("cannot use the store: %w", rpctypes.ErrNoLeader)
+	}
+	return h, nil
+}
+
+// CompactAll forgets all changes before now and waits until their space is free within the file. It
+// returns the revision.
+func (e *Etcd) CompactAll(ctx context.Context) (int64, error) {
+	_, now, err := e.Read(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("cannot read from the store: %w", err)
+	}
+	return now, e.CompactAndWait(ctx, now)
+}
+
+// CompactAndWait is Compact, and waits until the space is free within the file. One that has been
+// compacted further is as it should be.
+func (e *Etcd) CompactAndWait(ctx context.Context, revision int64) error {
+	_, err := e.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
+	if err = translate(err); err != nil && !errors.Is(err, ErrCompacted) {
+		return fmt.Errorf("cannot compact the store: %w", err)
+	}
+	return nil
+}
+
+// Defragment gives space that is free within the members' files back to the disk, one member after
+// the other and the leader last. A member answers nobody meanwhile. tell is told each member before
+// and, with done, after.
+func (e *Etcd) Defragment(ctx context.Context, tell func(m EtcdMember, done bool)) error {
+	members := e.Members(ctx)
+	slices.SortStableFunc(members, func(a, b EtcdMember) int {
+		return cmp.Compare(number(a.Leader), number(b.Leader))
+	})
+	var errs []error
+	for _, m := range members {
+		if m.Err == nil {
+			tell(m, false)
+			m.Err = e.defragment(ctx, m.Endpoint)
+		}
+		if m.Err != nil {
+			errs = append(errs, fmt.Errorf("cannot defragment %s: %w", m.Endpoint, m.Err))
+			continue
+		}
+		tell(e.member(ctx, m.Endpoint), true)
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Etcd) defragment(ctx context.Context, endpoint string) error {
+	if e.server != nil {
+		return e.server.Server.Backend().Defrag()
+	}
+	_, err := e.client.Defragment(ctx, endpoint)
+	return err
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Disarm has a store that was full take writes again, after room was made. Another alarm, of
+// members that differ, is an error: nothing but a restore helps there.
+func (e *Etcd) Disarm(ctx context.Context) error {
+	list, err := e.client.AlarmList(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot ask the store for alarms: %w", err)
+	}
+	for _, a := range list.Alarms {
+		if a.Alarm != etcdserverpb.AlarmType_NOSPACE {
+			return fmt.Errorf("cannot disarm the store: member %x raises %s; "+
+				"replace that member, or restore a backup", a.MemberID, a.Alarm)
+		}
+	}
+	for _, a := range list.Alarms {
+		if _, err := e.client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
+			return fmt.Errorf("cannot disarm the store: %w", err)
+		}
+	}
+	e.full.Store(false)
+	return nil
+}

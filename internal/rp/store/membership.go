@@ -1,0 +1,269 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+const (
+	// MemberTTL is after how long a replica that is not heard of is none any more.
+	MemberTTL = 10 * time.Second
+	// OwnerMargin is how long an effect outside of the store may take that was begun while an
+	// Ownership was valid: another replica can own the cluster only later.
+	OwnerMargin = 2 * time.Second
+	// memberPatience is how long one request to the store may take.
+	memberPatience = 4 * time.Second
+	// memberPause is the mean pause after a request has failed.
+	memberPause = 500 * time.Millisecond
+	// claimsAtOnce is how many clusters are claimed in one transaction.
+	claimsAtOnce = 100
+)
+
+// Member is a replica in the rows Members and Owners. Lease tells its processes apart.
+type Member struct {
+	Replica string `json:"replica"`
+	Lease   int64  `json:"lease"`
+}
+
+// Membership is a replica among the others: each cluster is owned by one of them, the one with the
+// highest hash of its name and the cluster's. A replica that joins or leaves moves only the
+// clusters that it gets or had.
+type Membership struct {
+	// Say is told of what goes wrong with the store; it is tried again. It may be nil.
+	Say func(error)
+	// Now is this replica's clock, that of its leases.
+	Now func() time.Time
+
+	store   *Store
+	replica string
+	lease   Lease         // nil until it has joined
+	wake    chan struct{} // something has changed, or is to be tried again
+	changed chan struct{}
+
+	mu       sync.Mutex
+	synced   int // how many of the tables were read
+	members  map[string]bool
+	clusters map[string]bool
+	owners   map[string]Row[Member]
+	owned    map[string]*Ownership
+	leaving  map[string]*Ownership // to be released when their effects have ended
+}
+
+// syncedAll is how many tables Run follows.
+const syncedAll = 3
+
+// NewMembership is a replica that Run makes a member.
+func NewMembership(s *Store, replica string) *Membership {
+	return &Membership{
+		Now: time.Now, store: s, replica: replica,
+		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		members: map[string]bool{}, clusters: map[string]bool{}, owners: map[string]Row[Member]{},
+		owned: map[string]*Ownership{}, leaving: map[string]*Ownership{},
+	}
+}
+
+// enter makes a lease and the row of the member.
+func (m *Membership) enter(ctx context.Context) error {
+	lease, err := m.store.Lease(ctx, MemberTTL)
+	if err != nil {
+		return fmt.Errorf("cannot join the replicas: %w", err)
+	}
+	m.lease = lease
+	if err := m.announce(ctx); err != nil {
+		_ = lease.Close() // it ends by itself otherwise
+		return fmt.Errorf("cannot join the replicas: %w", err)
+	}
+	return nil
+}
+
+func (m *Membership) announce(ctx context.Context) error {
+	_, err := m.store.Update(ctx, "join", nil, func(v *View) error {
+		me := Member{m.replica, m.lease.ID()}
+		return m.store.Members.Lease(v, m.replica, me, m.lease)
+	})
+	return err
+}
+
+// Run joins the replicas, however long it takes: from then on the clusters of which this replica is
+// the first choice wait for it, so it must be able to work. It claims those, and releases others,
+// until ctx ends; then it releases all and leaves. End ctx when what works under an Ownership has
+// stopped.
+func (m *Membership) Run(ctx context.Context) {
+	var following sync.WaitGroup
+	following.Go(func() { followTable(ctx, m, m.store.Members, m.seeMember) })
+	following.Go(func() { followTable(ctx, m, m.store.Owners, m.seeOwner) })
+	following.Go(func() { followTable(ctx, m, m.store.Clusters, m.seeCluster) })
+	m.join(ctx)
+	for ctx.Err() == nil {
+		select {
+		case <-m.lease.Done():
+			m.loseAll()
+			m.join(ctx)
+			m.poke()
+			continue
+		default:
+		}
+		next := m.reconcile(ctx)
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+		case <-m.lease.Done():
+		case <-m.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	m.loseAll()
+	m.leave()
+	following.Wait()
+}
+
+// leave gives the lease back, if there is one.
+func (m *Membership) leave() {
+	if m.lease == nil { // it has not joined
+		return
+	}
+	if err := m.lease.Close(); err != nil {
+		m.say(fmt.Errorf("cannot leave the replicas, they will see it in %v: %w", MemberTTL, err))
+	}
+}
+
+// join makes this replica a member, anew after its lease has ended, however long it takes.
+func (m *Membership) join(ctx context.Context) {
+	for ctx.Err() == nil {
+		within, cancel := context.WithTimeout(ctx, memberPatience)
+		err := m.enter(within)
+		cancel()
+		if err == nil {
+			return
+		}
+		m.say(err)
+		Pause(ctx, Jitter(memberPause))
+	}
+}
+
+// Jitter is a random time around a mean: from half of it to half more.
+func Jitter(mean time.Duration) time.Duration { return mean/2 + rand.N(mean) }
+
+func (m *Membership) say(err error) {
+	if m.Say != nil {
+		m.Say(err)
+	}
+}
+
+func (m *Membership) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (m *Membership) tell() {
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// followTable follows one of the tables. A first reading that fails is done again.
+func followTable[T any](ctx context.Context, m *Membership, t Table[T], see func(Row[T])) {
+	ready := func() {
+		m.mu.Lock()
+		m.synced++
+		m.mu.Unlock()
+		m.poke()
+	}
+	for ctx.Err() == nil {
+		err := t.Sync(ctx, "", func(r Row[T]) {
+			see(r)
+			m.poke()
+		}, ready)
+		if err != nil && ctx.Err() == nil {
+			m.say(err)
+			Pause(ctx, Jitter(memberPause))
+		}
+	}
+}
+
+func (m *Membership) seeMember(r Row[Member]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keep(m.members, r.Key, r.Exists())
+	m.tell()
+}
+
+func (m *Membership) seeCluster(r Row[flexnode.Cluster]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keep(m.clusters, r.Key, r.Exists())
+}
+
+func keep(set map[string]bool, key string, there bool) {
+	if there {
+		set[key] = true
+	} else {
+		delete(set, key)
+	}
+}
+
+// seeOwner ends an ownership whose row is not what it was.
+func (m *Membership) seeOwner(r Row[Member]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Exists() {
+		m.owners[r.Key] = r
+	} else {
+		delete(m.owners, r.Key)
+	}
+	if o := m.owned[r.Key]; o != nil && o.gone(r) {
+		m.lose(o)
+	}
+	if o := m.leaving[r.Key]; o != nil && o.gone(r) {
+		delete(m.leaving, r.Key)
+	}
+}
+
+// choice is the member that is to own a cluster.
+func choice(members map[string]bool, cluster string) string {
+	best, highest := "", uint64(0)
+	for name := range members {
+		sum := sha256.Sum256([]byte(name + "\x00" + cluster))
+		score := binary.BigEndian.Uint64(sum[:])
+		if best == "" || score > highest || score == highest && name < best {
+			best, highest = name, score
+		}
+	}
+	return best
+}
+
+// Members are the names of the live replicas.
+func (m *Membership) Members() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return sortedKeys(m.members)
+}
+
+// Owns tells whether this replica owns a cluster.
+func (m *Membership) Owns(cluster string) (*Ownership, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o, ok := m.owned[cluster]
+	return o, ok
+}
+
+// Owned are the keys of the clusters that this replica owns.
+func (m *Membership) Owned() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return sortedKeys(m.owned)
+}
+
+// Changed is told when the members or what this replica owns have changed.
+func (m *Membership) Changed() <-chan struct{} { return m.changed }

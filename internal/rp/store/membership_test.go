@@ -1,0 +1,435 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// replica is a process with a connection of its own.
+type replica struct {
+	*Membership
+	m     *Memory
+	stop  func()
+	wrong atomic.Int64 // what it was told of
+}
+
+func join(t *testing.T, m *Memory, name string) *replica {
+	t.Helper()
+	its := m.Another()
+	membership := NewMembership(New(its), name)
+	r := &replica{Membership: membership, m: its}
+	membership.Say = func(error) { r.wrong.Add(1) }
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		membership.Run(ctx)
+	}()
+	r.stop = func() {
+		its.Resume()
+		cancel()
+		<-done
+	}
+	t.Cleanup(r.stop)
+	return r
+}
+
+// chosen is a cluster whose first choice is one of a and b.
+func chosen(name string) string {
+	for i := 0; ; i++ {
+		cluster := fmt.Sprint("s/g/c", i)
+		if choice(map[string]bool{"a": true, "b": true}, cluster) == name {
+			return cluster
+		}
+	}
+}
+
+func putCluster(t *testing.T, s *Store, key string) {
+	t.Helper()
+	update(t, s, func(v *View) error { return s.Clusters.Set(v, key, flexnode.Cluster{ID: key}) })
+}
+
+func dropCluster(t *testing.T, s *Store, key string) {
+	t.Helper()
+	update(t, s, func(v *View) error {
+		s.Clusters.Delete(v, key)
+		return nil
+	})
+}
+
+// owners are who owns each cluster; it is an error when two do.
+func ownersOf(t *testing.T, replicas ...*replica) map[string]*replica {
+	t.Helper()
+	owners := map[string]*replica{}
+	for _, r := range replicas {
+		for _, cluster := range r.Owned() {
+			o, ok := r.Owns(cluster)
+			if !ok || !o.Valid() {
+				continue
+			}
+			if other := owners[cluster]; other != nil {
+				t.Errorf("%s is owned by %s and %s", cluster, r.replica, other.replica)
+			}
+			owners[cluster] = r
+		}
+	}
+	return owners
+}
+
+// M25: clusters are spread over the replicas, and a change of those moves no more than it must.
+func TestClustersAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		for i := range 90 {
+			putCluster(t, New(m), fmt.Sprintf("s/g/c%02d", i))
+		}
+		a := join(t, m, "a")
+		synctest.Wait()
+		if got := ownersOf(t, a); len(got) != 90 {
+			t.Errorf("one replica owns %d of 90", len(got))
+		}
+		b, c := join(t, m, "b"), join(t, m, "c")
+		time.Sleep(OwnerMargin + time.Second)
+		before := ownersOf(t, a, b, c)
+		for _, r := range []*replica{a, b, c} {
+			if n := len(r.Owned()); n < 15 || n > 45 {
+				t.Errorf("%s owns %d of 90", r.replica, n)
+			}
+		}
+		if got := fmt.Sprint(c.Members()); len(before) != 90 || got != "[a b c]" {
+			t.Errorf("%d of 90 are owned, members are %s", len(before), got)
+		}
+		d := join(t, m, "d")
+		time.Sleep(OwnerMargin + time.Second)
+		after := ownersOf(t, a, b, c, d)
+		for cluster, owner := range after {
+			if owner != before[cluster] && owner != d {
+				t.Errorf("%s went from %s to %s", cluster, before[cluster].replica, owner.replica)
+			}
+		}
+		if n := len(d.Owned()); len(after) != 90 || n < 8 {
+			t.Errorf("%d of 90 are owned, %d by the new one", len(after), n)
+		}
+		b.stop() // it leaves in order: the others need not wait
+		synctest.Wait()
+		for cluster, owner := range ownersOf(t, a, c, d) {
+			if was := after[cluster]; owner != was && was != b {
+				t.Errorf("%s went from %s to %s", cluster, was.replica, owner.replica)
+			}
+		}
+		if got := ownersOf(t, a, c, d); len(got) != 90 || len(b.Owned()) != 0 {
+			t.Errorf("%d of 90 are owned", len(got))
+		}
+	})
+}
+
+func TestTakeOverFromAKilledReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		for i := range 150 { // more than one transaction claims
+			putCluster(t, New(m), fmt.Sprintf("s/g/c%03d", i))
+		}
+		a, b := join(t, m, "a"), join(t, m, "b")
+		time.Sleep(time.Minute)
+		had := a.Owned()
+		if len(had) == 0 || len(had) == 150 {
+			t.Fatalf("a owns %d", len(had))
+		}
+		a.m.Kill()
+		time.Sleep(MemberTTL + time.Second)
+		if got := len(b.Owned()); got != 150 {
+			t.Errorf("b owns %d of 150", got)
+		}
+		if got := fmt.Sprint(b.Members()); got != "[b]" {
+			t.Errorf("members are %s", got)
+		}
+	})
+}
+
+// A replica that was stopped for long does not act as an owner when it goes on, and what it writes
+// is refused.
+func TestAPausedReplicaIsNoOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		cluster := chosen("a")
+		putCluster(t, New(m), cluster)
+		a := join(t, m, "a")
+		synctest.Wait()
+		o, ok := a.Owns(cluster)
+		if !ok || !o.Valid() {
+			t.Fatal("a does not own it")
+		}
+		b := join(t, m, "b")
+		time.Sleep(time.Minute)
+		if o, ok = a.Owns(cluster); !ok || !o.Valid() {
+			t.Fatal("a does not own it any more")
+		}
+		a.m.Pause()
+		var invalid, taken time.Time
+		for taken.IsZero() {
+			time.Sleep(50 * time.Millisecond)
+			if invalid.IsZero() && !o.Valid() {
+				invalid = time.Now()
+			}
+			if another, ok := b.Owns(cluster); ok && another.Valid() {
+				taken = time.Now()
+			}
+		}
+		if invalid.IsZero() || taken.Sub(invalid) < OwnerMargin-50*time.Millisecond {
+			t.Errorf("it was not valid at %v, and another's at %v", invalid, taken)
+		}
+		_, err := New(m).Update(t.Context(), "late", nil, func(v *View) error {
+			v.Fence(o.Fence())
+			return names(New(m)).Set(v, "a", "late")
+		})
+		if !errors.Is(err, ErrFenced) {
+			t.Errorf("a late write: %v", err)
+		}
+		a.m.Resume()
+		time.Sleep(time.Minute)
+		select {
+		case <-o.Lost():
+		default:
+			t.Error("it was not told that it is lost")
+		}
+		// It is a member again, and gets its cluster back.
+		if got := ownersOf(t, a, b); got[cluster] != a {
+			t.Errorf("the owner is %v", got[cluster])
+		}
+	})
+}
+
+// B4: a claim that fails is tried again for as long as it takes.
+func TestClaimsOutliveErrors(t *testing.T) {
+	for name, fail := range map[string]func(m *Memory, err error){
+		"before": func(m *Memory, err error) {
+			m.Before(func(c Call) error {
+				if c.Op == "commit" {
+					return err
+				}
+				return nil
+			})
+		},
+		"after": func(m *Memory, err error) { m.After(func(Call) error { return err }) },
+		"reads": func(m *Memory, err error) {
+			m.Before(func(c Call) error {
+				if c.Op == "read" || c.Op == "scan" {
+					return err
+				}
+				return nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := NewMemory()
+				a := join(t, m, "a")
+				fail(a.m, errors.New("leader changed"))
+				putCluster(t, New(m), "s/g/c")
+				time.Sleep(time.Minute)
+				a.m.Before(nil)
+				a.m.After(nil)
+				time.Sleep(2 * time.Second)
+				if got := ownersOf(t, a); got["s/g/c"] != a {
+					t.Error("it is not owned")
+				}
+				if name != "reads" && a.wrong.Load() == 0 {
+					t.Error("nobody was told")
+				}
+			})
+		})
+	}
+}
+
+// The first readings may fail too.
+func TestMembershipBeginsAmongErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		putCluster(t, New(m), "s/g/c")
+		its := m.Another()
+		membership := NewMembership(New(its), "a")
+		its.Before(func(c Call) error {
+			if c.Op == "scan" {
+				return errors.New("no leader")
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			membership.Run(ctx)
+		}()
+		time.Sleep(time.Minute)
+		if len(membership.Owned()) != 0 {
+			t.Error("it owns what it has not read")
+		}
+		its.Before(nil)
+		time.Sleep(2 * time.Second)
+		if len(membership.Owned()) != 1 {
+			t.Error("it owns nothing")
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestClustersComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		a := join(t, m, "a")
+		synctest.Wait()
+		<-a.Changed() // that it is a member
+		putCluster(t, s, "s/g/c")
+		synctest.Wait()
+		o, ok := a.Owns("s/g/c")
+		if !ok {
+			t.Fatal("it is not owned")
+		}
+		<-a.Changed()
+		dropCluster(t, s, "s/g/c")
+		synctest.Wait()
+		select {
+		case <-o.Lost():
+			<-a.Changed()
+		default:
+			t.Error("a cluster that was deleted is still owned")
+		}
+		if _, ok := a.Owns("s/g/c"); ok || o.Valid() {
+			t.Error("a cluster that was deleted is still owned")
+		}
+		time.Sleep(OwnerMargin)
+		synctest.Wait()
+		if row, err := s.Owners.Get(t.Context(), "s/g/c"); err != nil || row.Exists() {
+			t.Errorf("its owner's row is still there: %+v, %v", row, err)
+		}
+		putCluster(t, s, "s/g/c")
+		synctest.Wait()
+		if again, ok := a.Owns("s/g/c"); !ok || again == o || again.Fence() == o.Fence() {
+			t.Error("a cluster that was made again is not owned anew")
+		}
+	})
+}
+
+// Rows that somebody else deletes are made again, and the ownership is another then.
+func TestRowsThatVanish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		putCluster(t, s, "s/g/c")
+		a := join(t, m, "a")
+		synctest.Wait()
+		o, _ := a.Owns("s/g/c")
+		update(t, s, func(v *View) error {
+			s.Owners.Delete(v, "s/g/c")
+			return nil
+		})
+		synctest.Wait()
+		if again, ok := a.Owns("s/g/c"); !ok || again == o || o.Valid() {
+			t.Error("the ownership is what it was")
+		}
+		update(t, s, func(v *View) error {
+			s.Members.Delete(v, "a")
+			return nil
+		})
+		time.Sleep(time.Minute)
+		if got := ownersOf(t, a); got["s/g/c"] != a || fmt.Sprint(a.Members()) != "[a]" {
+			t.Errorf("%v, members are %v", got, a.Members())
+		}
+	})
+}
+
+// A claim that was written without its replica being told, and is not wanted any more, does not
+// keep others from the cluster.
+func TestStrayClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		a := join(t, m, "a")
+		b := join(t, m, "b")
+		synctest.Wait() // until both have joined
+		cluster := chosen("b")
+		update(t, s, func(v *View) error {
+			return s.Owners.Lease(v, cluster, Member{"a", a.lease.ID()}, a.lease)
+		})
+		putCluster(t, s, cluster)
+		time.Sleep(5 * time.Second)
+		if got := ownersOf(t, a, b); got[cluster] != b {
+			t.Errorf("the owner is %v", got[cluster])
+		}
+	})
+}
+
+// Whatever fails, pauses and dies: no cluster has two owners, and in the end each has one.
+func TestOwnersInAStorm(t *testing.T) {
+	for range 10 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { storm(t, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func storm(t *testing.T, random *rand.Rand) {
+	m := NewMemory()
+	s := New(m)
+	for i := range 12 {
+		putCluster(t, s, fmt.Sprint("s/g/c", i))
+	}
+	var all []*replica
+	for i := range 3 {
+		all = append(all, join(t, m, fmt.Sprint("r", i)))
+	}
+	wrong := errors.New("no leader")
+	for range 300 {
+		time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
+		ownersOf(t, all...)
+		r := all[random.IntN(len(all))]
+		switch random.IntN(9) {
+		case 0:
+			r.m.Pause()
+		case 1:
+			r.m.Resume()
+		case 2:
+			r.m.Before(func(Call) error { return wrong })
+		case 3:
+			r.m.Before(nil)
+			r.m.After(nil)
+		case 4:
+			r.m.After(func(Call) error { return wrong })
+		case 5:
+			r.m.Break()
+		case 6:
+			if len(all) < 6 {
+				all = append(all, join(t, m, fmt.Sprint("r", len(all))))
+			}
+		case 7:
+			if random.IntN(10) == 0 {
+				r.m.Kill()
+			}
+		case 8:
+			if h, err := m.Health(t.Context()); err == nil {
+				_ = m.Compact(t.Context(), h.Revision)
+			}
+		}
+	}
+	for _, r := range all {
+		r.m.Resume()
+		r.m.Before(nil)
+		r.m.After(nil)
+	}
+	all = append(all, join(t, m, "last")) // if all were killed
+	time.Sleep(time.Minute)
+	if got := ownersOf(t, all...); len(got) != 12 {
+		t.Errorf("%d of 12 are owned", len(got))
+	}
+}

@@ -1,0 +1,232 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Ownership is a cluster being owned by this replica, from its claim to its end.
+type Ownership struct {
+	Cluster string // key
+
+	fence Condition
+	lease Lease
+	now   func() time.Time
+	lost  chan struct{}
+	ended atomic.Bool
+	// Guarded by Membership.mu: since when it is lost; whether its row was seen.
+	since time.Time
+	told  bool
+}
+
+// Fence is the condition that a write needs to be made by the owner (View.Fence).
+func (o *Ownership) Fence() Condition { return o.fence }
+
+// Valid tells, by this replica's clock, that no other can own the cluster within OwnerMargin: for
+// effects outside of the store.
+func (o *Ownership) Valid() bool {
+	return !o.ended.Load() && o.now().Add(OwnerMargin).Before(o.lease.Until())
+}
+
+// gone tells, of a row that was seen, that it is not this ownership's any more. Rows from before it
+// may still be seen after its claim.
+func (o *Ownership) gone(r Row[Member]) bool {
+	switch {
+	case r.Revision == o.fence.Revision:
+		o.told = true
+		return false
+	case r.Exists():
+		return r.Revision > o.fence.Revision
+	}
+	return o.told
+}
+
+// Lost is closed when the cluster is not owned any more.
+func (o *Ownership) Lost() <-chan struct{} { return o.lost }
+
+// lose ends an ownership; the caller holds the lock.
+func (m *Membership) lose(o *Ownership) {
+	if !o.ended.Swap(true) {
+		close(o.lost)
+	}
+	o.since = m.Now()
+	delete(m.owned, o.Cluster)
+	m.tell()
+}
+
+func (m *Membership) loseAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range m.owned {
+		m.lose(o)
+	}
+	clear(m.leaving) // their rows go with the lease
+}
+
+func sortedKeys[V any](set map[string]V) []string { return slices.Sorted(maps.Keys(set)) }
+
+// reconcile claims and releases clusters, and returns when to do it again if nothing changes.
+func (m *Membership) reconcile(ctx context.Context) time.Duration {
+	within, cancel := context.WithTimeout(ctx, memberPatience)
+	defer cancel()
+	claims, releases, next := m.plan()
+	err := m.release(within, releases)
+	for batch := range slices.Chunk(claims, claimsAtOnce) {
+		if err == nil {
+			err = m.claim(within, batch)
+		}
+	}
+	if err == nil && m.missing() {
+		err = m.announce(within)
+	}
+	if err != nil && ctx.Err() == nil {
+		m.say(err)
+		return Jitter(memberPause)
+	}
+	return next
+}
+
+// missing tells that the row of this member is not there, although its lease is.
+func (m *Membership) missing() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.synced >= syncedAll && !m.members[m.replica]
+}
+
+// plan is what to claim and to release now, and when to plan again.
+func (m *Membership) plan() (claims []string, releases []*Ownership, next time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next = time.Minute
+	if m.synced < syncedAll {
+		return nil, nil, next
+	}
+	for _, cluster := range sortedKeys(m.owned) {
+		if !m.clusters[cluster] || choice(m.members, cluster) != m.replica {
+			o := m.owned[cluster]
+			m.lose(o)
+			m.leaving[cluster] = o
+		}
+	}
+	for _, cluster := range sortedKeys(m.leaving) {
+		o := m.leaving[cluster]
+		if wait := OwnerMargin - m.Now().Sub(o.since); wait > 0 {
+			next = min(next, wait)
+		} else {
+			releases = append(releases, o)
+		}
+	}
+	releases = append(releases, m.strays()...)
+	for _, cluster := range sortedKeys(m.clusters) {
+		if m.owned[cluster] == nil && m.leaving[cluster] == nil && m.free(m.owners[cluster]) &&
+			choice(m.members, cluster) == m.replica {
+			claims = append(claims, cluster)
+		}
+	}
+	return claims, releases, next
+}
+
+// strays are rows of claims that this replica was not told the outcome of, and that it does not
+// want any more.
+func (m *Membership) strays() (strays []*Ownership) {
+	for _, cluster := range sortedKeys(m.owners) {
+		row := m.owners[cluster]
+		if row.Value.Lease == m.lease.ID() && m.owned[cluster] == nil &&
+			m.leaving[cluster] == nil &&
+			(!m.clusters[cluster] || choice(m.members, cluster) != m.replica) {
+			fence := Condition{m.store.Owners.Key(cluster), row.Revision}
+			strays = append(strays, &Ownership{Cluster: cluster, fence: fence})
+		}
+	}
+	return strays
+}
+
+// free tells whether an owner's row is absent, or this replica's by a claim that it was not told
+// the outcome of.
+func (m *Membership) free(owner Row[Member]) bool {
+	return !owner.Exists() || owner.Value.Lease == m.lease.ID()
+}
+
+// claim takes clusters that are free. Those that are not are left for later.
+func (m *Membership) claim(ctx context.Context, clusters []string) error {
+	var ahead []string
+	for _, cluster := range clusters {
+		ahead = append(ahead, m.store.Owners.Key(cluster))
+	}
+	var written []string
+	var mine []Row[Member]
+	revision, err := m.store.Update(ctx, "own", ahead, func(v *View) error {
+		written, mine = nil, nil
+		for _, cluster := range clusters {
+			row, err := m.store.Owners.In(v, cluster)
+			switch {
+			case err != nil:
+				return err
+			case row.Exists() && m.free(row):
+				mine = append(mine, row)
+			case !row.Exists():
+				written = append(written, cluster)
+				me := Member{m.replica, m.lease.ID()}
+				if err := m.store.Owners.Lease(v, cluster, me, m.lease); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("cannot claim clusters: %w", err)
+	}
+	for _, cluster := range written {
+		mine = append(mine, Row[Member]{Key: cluster, Revision: revision})
+	}
+	m.own(mine)
+	return nil
+}
+
+// own notes claims.
+func (m *Membership) own(rows []Row[Member]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range rows {
+		m.owned[r.Key] = &Ownership{
+			Cluster: r.Key, fence: Condition{m.store.Owners.Key(r.Key), r.Revision},
+			lease: m.lease, now: m.Now, lost: make(chan struct{}),
+			told: m.owners[r.Key].Revision == r.Revision,
+		}
+	}
+	if len(rows) > 0 {
+		m.tell()
+	}
+}
+
+// release gives clusters up whose effects have had time to end.
+func (m *Membership) release(ctx context.Context, all []*Ownership) error {
+	for some := range slices.Chunk(all, claimsAtOnce) {
+		_, err := m.store.Update(ctx, "release", nil, func(v *View) error {
+			for _, o := range some {
+				row, err := m.store.Owners.In(v, o.Cluster)
+				if err != nil {
+					return err
+				}
+				if row.Revision == o.fence.Revision {
+					m.store.Owners.Delete(v, o.Cluster)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("cannot release clusters: %w", err)
+		}
+		m.mu.Lock()
+		for _, o := range some {
+			delete(m.leaving, o.Cluster)
+		}
+		m.mu.Unlock()
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// packer packs the rows of an index. They are much alike, so a sample as the dictionary makes them
+// a third of their size. It may be used by several goroutines at once.
+type packer struct {
+	encoder *zstd.Encoder
+	decoder *zstd.Decoder
+}
+
+// dictionaryID tells what was packed with the dictionary; these rows are kept in memory only.
+const dictionaryID = 1
+
+func newPacker() packer {
+	dictionary := dictionary()
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderDictRaw(dictionaryID, dictionary),
+		zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(2),
+		zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true), zstd.WithWindowSize(64<<10),
+		zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		panic("internal error: " + err.Error())
+	}
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderDictRaw(dictionaryID, dictionary),
+		zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		panic("internal error: " + err.Error())
+	}
+	return packer{encoder, decoder}
+}
+
+func (p packer) pack(row []byte) []byte {
+	return p.encoder.EncodeAll(row, make([]byte, 0, len(row)/2))
+}
+
+func (p packer) unpack(packed string) ([]byte, error) {
+	row, err := p.decoder.DecodeAll([]byte(packed), nil)
+	if err != nil {
+		return nil, fmt.Errorf("internal error: %w", err)
+	}
+	return row, nil
+}
+
+// dictionary is rows as they are likely to be.
+var dictionary = sync.OnceValue(func() []byte {
+	at := time.Date(2026, 11, 21, 10, 12, 40, 0, time.UTC)
+	var text []byte
+	for _, row := range append(sampleNodes(at), sampleStatus(at)) {
+		data, err := json.Marshal(row)
+		if err != nil {
+			panic("internal error: " + err.Error())
+		}
+		text = append(text, data...)
+	}
+	return text
+})
+
+const (
+	sampleGroup = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/group"
+	sampleUUID  = "aaaaaaaa-0000-0000-0000-000000000001"
+)
+
+func sampleNodes(at time.Time) []any {
+	n := flexnode.Node{
+		ID: sampleGroup + "/providers/Microsoft.ContainerService/managedClusters/cluster" +
+			"/flexNodeConfig/edge-node-1",
+		UID:      "bbbbbbbb-1111-4222-8333-444444444444",
+		Revision: 1795255960, Assigned: 1795255960, Facts: "0123456789abcdef0123456789abcdef",
+		Chosen: flexnode.Chosen{PodCIDR: "10.244.0.0/24", Versions: api.Versions{
+			Kubernetes: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
+		}},
+		State: "Creating", Credential: "cluster/" + sampleUUID,
+		SystemData: api.SystemData{
+			CreatedBy: sampleUUID, CreatedByType: "User", CreatedAt: at,
+			LastModifiedBy: sampleUUID, LastModifiedByType: "Application", LastModifiedAt: at,
+		},
+	}
+	n.Desired.ContinuousMonitoring = true
+	n.Desired.KubernetesAuth.UseAzureAuth = true
+	n.Desired.Versions = n.Chosen.Versions
+	n.Desired.NodeConfig = api.NodeConfig{
+		MaxPods: 50, Labels: map[string]string{"environment": "prod", "site": "factory"},
+		Taints: []string{"edge=true:NoSchedule"},
+	}
+	arc, managed, principal := n, n, n
+	arc.Desired.AzureAuth = api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{}}
+	arc.Identity = "mirid:" + sampleGroup +
+		"/providers/microsoft.hybridcompute/machines/edge-node-1"
+	managed.Desired.AzureAuth = api.AzureAuth{
+		Method:          api.ManagedIdentity,
+		ManagedIdentity: &api.ManagedIdentityAuth{ClientID: sampleUUID},
+	}
+	managed.Identity, managed.State = "oid:"+sampleUUID, ""
+	principal.Desired.AzureAuth = api.AzureAuth{
+		Method:           api.ServicePrincipal,
+		ServicePrincipal: &api.ServicePrincipalAuth{ClientID: sampleUUID, ClientTenant: sampleUUID},
+	}
+	principal.Identity, principal.Credential = "app:"+sampleUUID+"/"+sampleUUID, ""
+	n.Desired.AzureAuth.Method = api.BootstrapToken
+	return []any{n, arc, managed, principal}
+}
+
+func sampleStatus(at time.Time) any {
+	return flexnode.Status{
+		Report: api.Report{
+			AppliedConfigVersion: "1795255960", LastConfigApplied: &at, AgentVersion: "v1.0.0",
+			Conditions: []api.Condition{
+				{Type: "Applied", Status: "True", LastTransitionTime: at, Reason: "Applied"},
+			},
+		},
+		Ready: &api.Condition{
+			Type: "Ready", Status: "True", LastTransitionTime: at, Reason: "KubeletReady",
+		},
+	}
+}

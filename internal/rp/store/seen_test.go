@@ -1,0 +1,359 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// seer is the liveness of a replica with an index that follows. It does not run.
+func seer(t *testing.T, m *Memory, name string) (*Seen, *Memory) {
+	t.Helper()
+	its := m.Another()
+	s := New(its)
+	x := NewIndex(s)
+	seen := NewSeen(s, x, name)
+	if err := x.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		x.Follow(ctx, func(error) {})
+	}()
+	t.Cleanup(func() {
+		its.Resume()
+		cancel()
+		<-done
+	})
+	return seen, its
+}
+
+func runs(t *testing.T, s *Seen) context.CancelFunc {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx, func(error) {})
+	}()
+	stop := func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func flushed(t *testing.T, s *Seen) {
+	t.Helper()
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+func seenRows(t *testing.T, m *Memory) (keys []string, size int) {
+	t.Helper()
+	page, err := m.Scan(t.Context(), indexed+"seen/", "", 10000, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range page.KVs {
+		keys = append(keys, strings.TrimPrefix(kv.Key, indexed+"seen/"))
+		size += len(kv.Value)
+	}
+	return keys, size
+}
+
+func uidNode(uid string) flexnode.Node { return flexnode.Node{ID: "/n", UID: uid} }
+
+func TestSeenByEachReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		a, _ := seer(t, m, "a")
+		b, _ := seer(t, m, "b")
+		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
+		synctest.Wait()
+		if got := a.Last("s/g/c/n"); !got.IsZero() {
+			t.Errorf("it was seen at %v", got)
+		}
+		first := time.Now().Truncate(time.Minute).UTC()
+		a.Note("s/g/c/n", first.Add(20*time.Second))
+		a.Note("s/g/c/none", first)
+		if got := a.Last("s/g/c/n"); !got.Equal(first) {
+			t.Errorf("it was seen at %v, not %v", got, first)
+		}
+		flushed(t, a)
+		if got := b.Last("s/g/c/n"); !got.Equal(first) {
+			t.Errorf("b knows %v, not %v", got, first)
+		}
+		later := first.Add(time.Hour)
+		b.Note("s/g/c/n", later)
+		flushed(t, b)
+		a.Note("s/g/c/n", later.Add(-time.Minute)) // its clock is behind
+		flushed(t, a)
+		for _, s := range []*Seen{a, b} {
+			if got := s.Last("s/g/c/n"); !got.Equal(later) {
+				t.Errorf("%s knows %v, not %v", s.replica, got, later)
+			}
+		}
+		again, _ := seer(t, m, "a") // after a restart
+		if got := again.Last("s/g/c/n"); !got.Equal(later) {
+			t.Errorf("after a restart it was seen at %v", got)
+		}
+		if got := again.Last("s/g/c/none"); !got.IsZero() {
+			t.Errorf("a node that is not there was seen at %v", got)
+		}
+	})
+}
+
+// M23: a node that was made again in place of another was not seen yet.
+func TestSeenOfASuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		a, _ := seer(t, m, "a")
+		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
+		synctest.Wait()
+		a.Note("s/g/c/n", time.Now())
+		dropNode(t, New(m), "s/g/c/n")
+		synctest.Wait()
+		flushed(t, a) // of a node that is gone
+		if rows, _, _ := New(m).Status.List(t.Context(), ""); len(rows) != 0 {
+			t.Errorf("the deleted node has rows again: %v", rows)
+		}
+		putNode(t, New(m), "s/g/c/n", uidNode("u2"))
+		synctest.Wait()
+		if got := a.Last("s/g/c/n"); !got.IsZero() {
+			t.Errorf("the successor was seen at %v", got)
+		}
+	})
+}
+
+// M23: what polls cost the store does not grow with the nodes, and comes not all at once.
+func TestSeenCostsFewWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		a, its := seer(t, m, "a")
+		const many = 2000
+		for i := range many {
+			putNode(t, New(m), fmt.Sprintf("s/g/c/%04d", i), uidNode(fmt.Sprint("u", i)))
+		}
+		synctest.Wait()
+		at := map[time.Time]int{}
+		its.Before(func(c Call) error {
+			if c.Op == "commit" {
+				at[time.Now()]++
+			}
+			return nil
+		})
+		runs(t, a)
+		poll := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(30 * time.Second) {
+				for i := range many {
+					a.Note(fmt.Sprintf("s/g/c/%04d", i), time.Now())
+				}
+			}
+		}
+		poll(seenRound)
+		before := m.Commits()
+		poll(seenRound)
+		if got := m.Commits() - before; got < seenShards-1 || got > seenShards+1 {
+			t.Errorf("%d commits in %v", got, seenRound)
+		}
+		its.Before(nil)
+		for when, n := range at {
+			if n > 1 {
+				t.Errorf("%d commits at %v", n, when)
+			}
+		}
+		if _, size := seenRows(t, m); size > many*seenItemSize+seenShards*seenHeadSize {
+			t.Errorf("the rows have %d bytes", size)
+		}
+		time.Sleep(seenRound) // the rest
+		before = m.Commits()
+		time.Sleep(time.Hour)
+		if got := m.Commits() - before; got != 0 {
+			t.Errorf("%d commits although nothing was seen", got)
+		}
+	})
+}
+
+// A node that two replicas hear in turns is in the row of the one that heard it last.
+func TestSeenIsWrittenByTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		a, _ := seer(t, m, "a")
+		b, _ := seer(t, m, "b")
+		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
+		putNode(t, New(m), "s/g/c/o", uidNode("u1")) // of the same shard
+		synctest.Wait()
+		for i, s := range []*Seen{a, b, a, b} {
+			s.Note("s/g/c/n", time.Now().Add(time.Duration(i)*time.Minute))
+			flushed(t, s)
+		}
+		a.Note("s/g/c/n", time.Now().Add(time.Hour))
+		flushed(t, a)
+		flushed(t, b)
+		last := time.Now().Add(time.Hour).Truncate(time.Minute)
+		if got := b.Last("s/g/c/n"); !got.Equal(last) {
+			t.Errorf("b knows %v, not %v", got, last)
+		}
+	})
+}
+
+// The rows of a replica that is gone for a day go; when its nodes were last heard of remains.
+func TestSeenOfAReplicaThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		a, _ := seer(t, m, "a")
+		b, itsB := seer(t, m, "b")
+		c, _ := seer(t, m, "c")
+		for i := range 50 {
+			putNode(t, New(m), fmt.Sprint("s/g/c/", i), uidNode(fmt.Sprint("u", i)))
+		}
+		synctest.Wait()
+		seenAt := time.Now().Truncate(time.Minute)
+		for i := range 50 {
+			b.Note(fmt.Sprint("s/g/c/", i), seenAt)
+		}
+		c.Note("s/g/c/1", seenAt.Add(-time.Hour)) // it has rows too, which do not change
+		flushed(t, c)
+		flushed(t, b)
+		itsB.Kill()
+		runs(t, a)
+		runs(t, c)
+		time.Sleep(23 * time.Hour)
+		if keys, _ := seenRows(t, m); !strings.Contains(fmt.Sprint(keys), "b/") {
+			t.Error("its rows went early")
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if keys, _ := seenRows(t, m); strings.Contains(fmt.Sprint(keys), "b/") {
+			t.Errorf("rows of b are left: %v", keys)
+		}
+		restarted, _ := seer(t, m, "d")
+		for i := range 50 {
+			if got := restarted.Last(fmt.Sprint("s/g/c/", i)); !got.Equal(seenAt) {
+				t.Errorf("%d was seen at %v, not %v", i, got, seenAt)
+			}
+		}
+		time.Sleep(48 * time.Hour) // the others live although nothing is seen
+		if got := restarted.Last("s/g/c/7"); !got.Equal(seenAt) {
+			t.Errorf("two days later it was seen at %v", got)
+		}
+	})
+}
+
+// Deleted nodes leave the rows.
+func TestSeenForgetsDeletedNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		a, _ := seer(t, m, "a")
+		b, _ := seer(t, m, "b")
+		for i := range 100 {
+			putNode(t, New(m), fmt.Sprint("s/g/c/", i), uidNode(fmt.Sprint("u", i)))
+		}
+		synctest.Wait()
+		for i := range 100 {
+			a.Note(fmt.Sprint("s/g/c/", i), time.Now())
+		}
+		flushed(t, a)
+		for i := range 99 {
+			dropNode(t, New(m), fmt.Sprint("s/g/c/", i))
+		}
+		runs(t, a)
+		runs(t, b)
+		time.Sleep(seenSweep + 2*seenRound)
+		if keys, size := seenRows(t, m); len(keys) != 1 || size != seenHeadSize+seenItemSize {
+			t.Errorf("rows %v of %d bytes", keys, size)
+		}
+		for _, s := range []*Seen{a, b} {
+			left := 0
+			for i := range s.shards {
+				left += len(s.shards[i].nodes)
+			}
+			if left != 1 || s.Last("s/g/c/99").IsZero() {
+				t.Errorf("%s remembers %d", s.replica, left)
+			}
+		}
+	})
+}
+
+func TestSeenOutlivesErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		a, its := seer(t, m, "a")
+		b, _ := seer(t, m, "b")
+		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
+		synctest.Wait()
+		at := time.Now().Truncate(time.Minute)
+		a.Note("s/g/c/n", at)
+		its.Before(func(Call) error { return errors.New("no leader") })
+		if a.Flush(t.Context()) == nil {
+			t.Error("nobody is told of an error")
+		}
+		its.Before(nil)
+		runs(t, a)
+		time.Sleep(seenRound + seenRound/seenShards)
+		if got := b.Last("s/g/c/n"); !got.Equal(at) {
+			t.Errorf("b knows %v, not %v", got, at)
+		}
+	})
+}
+
+// A row that others have deleted, because this replica was away for long, is written again.
+func TestSeenOfAReplicaThatComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		a, itsA := seer(t, m, "a")
+		b, _ := seer(t, m, "b")
+		putNode(t, New(m), "s/g/c/n", uidNode("u1"))
+		synctest.Wait()
+		at := time.Now().Truncate(time.Minute)
+		a.Note("s/g/c/n", at)
+		flushed(t, a)
+		stop := runs(t, b)
+		itsA.Before(func(Call) error { return errors.New("cut off") })
+		itsA.Break()
+		time.Sleep(26 * time.Hour)
+		stop()
+		itsA.Before(nil)
+		runs(t, a)
+		time.Sleep(time.Hour)
+		c, _ := seer(t, m, "c")
+		for _, s := range []*Seen{a, b, c} {
+			if got := s.Last("s/g/c/n"); !got.Equal(at) {
+				t.Errorf("%s knows %v, not %v", s.replica, got, at)
+			}
+		}
+	})
+}
+
+func TestSeenRowsThatAreDamaged(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	putNode(t, s, "s/g/c/n", uidNode("u1"))
+	var writes []Write
+	for i, key := range []string{"", "x", "a/99", "a/-1", "a/zz", "/", "a/00"} {
+		value := []byte(strings.Repeat("\xff", i))
+		writes = append(writes, Write{Key: indexed + "seen/" + key, Value: value})
+	}
+	if _, err := m.Commit(t.Context(), nil, writes); err != nil {
+		t.Fatal(err)
+	}
+	x := NewIndex(s)
+	seen := NewSeen(s, x, "b")
+	if err := x.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := seen.Last("s/g/c/n"); !got.IsZero() {
+		t.Errorf("it was seen at %v", got)
+	}
+}

@@ -1,0 +1,239 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Row is a value with the revision of its last change; revision 0 is that it is absent.
+type Row[T any] struct {
+	Key      string
+	Value    T
+	Revision int64
+}
+
+// Exists tells whether the row is there.
+func (r Row[T]) Exists() bool { return r.Revision != 0 }
+
+// Table is one kind of rows: JSON below a prefix.
+type Table[T any] struct {
+	store  *Store
+	prefix string
+	packed bool // stored with zstd
+}
+
+// Key is the key of a row in the database, to read it ahead (Update).
+func (t Table[T]) Key(key string) string { return t.prefix + key }
+
+// Get reads a row by itself.
+func (t Table[T]) Get(ctx context.Context, key string) (Row[T], error) {
+	got, _, err := t.store.Read(ctx, t.prefix+key)
+	if err != nil {
+		return Row[T]{}, fmt.Errorf("cannot read %s: %w", t.prefix+key, err)
+	}
+	return t.decode(key, got[t.prefix+key])
+}
+
+// In reads a row within a view: the change depends on it.
+func (t Table[T]) In(v *View, key string) (Row[T], error) {
+	kv, err := v.get(t.prefix + key)
+	if err != nil {
+		return Row[T]{}, err
+	}
+	return t.decode(key, kv)
+}
+
+// Put writes a row within a view. What a newer program has added to the row remains.
+func (t Table[T]) Put(v *View, key string, value T) error {
+	kv, err := v.get(t.prefix + key)
+	if err != nil {
+		return err
+	}
+	before, err := t.open(kv.Value)
+	if err != nil {
+		return err
+	}
+	return t.write(v, key, before, value, 0)
+}
+
+// Set writes a row within a view whatever it is now: the change does not depend on it.
+func (t Table[T]) Set(v *View, key string, value T) error {
+	return t.write(v, key, nil, value, 0)
+}
+
+// Lease writes a row that ends with a lease.
+func (t Table[T]) Lease(v *View, key string, value T, lease Lease) error {
+	return t.write(v, key, nil, value, lease.ID())
+}
+
+func (t Table[T]) write(v *View, key string, before []byte, value T, lease int64) error {
+	data, err := encode(before, value)
+	if err != nil {
+		return fmt.Errorf("internal error: cannot encode %s: %w", t.prefix+key, err)
+	}
+	if t.packed {
+		data = pack(data)
+	}
+	v.write(Write{Key: t.prefix + key, Value: data, Lease: lease})
+	return nil
+}
+
+// Delete deletes a row within a view, if it is there. The change depends on it only if it was read.
+func (t Table[T]) Delete(v *View, key string) {
+	v.write(Write{Key: t.prefix + key, Delete: true})
+}
+
+// List reads all rows whose keys begin with a prefix, in the order of their keys, at one revision.
+func (t Table[T]) List(ctx context.Context, prefix string) ([]Row[T], int64, error) {
+	var rows []Row[T]
+	at, err := t.each(ctx, prefix, func(r Row[T], err error) error {
+		rows = append(rows, r)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return rows, at, nil
+}
+
+// each calls see with all rows below a prefix at one revision, which it returns. err of see is why
+// a row cannot be read.
+func (t Table[T]) each(
+	ctx context.Context, prefix string, see func(r Row[T], err error) error,
+) (int64, error) {
+	after, at := "", int64(0)
+	for {
+		page, err := t.store.Scan(ctx, t.prefix+prefix, after, scanPage, at)
+		if err != nil {
+			return 0, fmt.Errorf("cannot list %s: %w", t.prefix+prefix, err)
+		}
+		at = page.Revision
+		for _, kv := range page.KVs {
+			if err := see(t.decode(strings.TrimPrefix(kv.Key, t.prefix), kv)); err != nil {
+				return 0, err
+			}
+			after = kv.Key
+		}
+		if !page.More {
+			return at, nil
+		}
+	}
+}
+
+// scanPage is how many rows one request reads.
+const scanPage = 1000
+
+// Sync calls see with every row below a prefix, and then with each change, until ctx ends. A row
+// that was deleted has revision 0. After the first reading, ready is called, once; if that reading
+// fails then Sync returns why. When changes are not kept any more it reads everything again, and
+// tells what differs and what is gone. Rows that cannot be read are left out.
+func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), ready func()) error {
+	known := map[string]int64{}
+	at, err := t.resync(ctx, prefix, known, see)
+	if err != nil {
+		return err
+	}
+	if ready != nil {
+		ready()
+	}
+	for ctx.Err() == nil {
+		err := t.follow(ctx, prefix, &at, known, see)
+		if errors.Is(err, ErrCompacted) {
+			var again int64
+			if again, err = t.resync(ctx, prefix, known, see); err == nil {
+				at = again
+				continue
+			}
+		}
+		Pause(ctx, followPause)
+	}
+	return nil
+}
+
+// followPause is the pause after the connection broke.
+const followPause = time.Second
+
+// Pause waits, or less when ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// resync reads everything below a prefix and tells what differs from what is known.
+func (t Table[T]) resync(
+	ctx context.Context, prefix string, known map[string]int64, see func(Row[T]),
+) (int64, error) {
+	there := map[string]bool{}
+	at, err := t.each(ctx, prefix, func(r Row[T], err error) error {
+		there[r.Key] = true
+		if known[r.Key] != r.Revision {
+			known[r.Key] = r.Revision
+			if err == nil {
+				see(r)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for key := range known {
+		if !there[key] {
+			delete(known, key)
+			see(Row[T]{Key: key})
+		}
+	}
+	return at, nil
+}
+
+// follow tells of changes after a revision, which it moves on, until the connection breaks.
+func (t Table[T]) follow(
+	ctx context.Context, prefix string, at *int64, known map[string]int64, see func(Row[T]),
+) error {
+	return t.store.Follow(ctx, t.prefix+prefix, *at, func(b Batch) {
+		for _, e := range b.Events {
+			key := strings.TrimPrefix(e.Key, t.prefix)
+			if e.Deleted {
+				delete(known, key)
+				see(Row[T]{Key: key})
+				continue
+			}
+			known[key] = e.Revision
+			if r, err := t.decode(key, e.KV); err == nil {
+				see(r)
+			}
+		}
+		*at = b.Revision
+	})
+}
+
+func (t Table[T]) decode(key string, kv KV) (Row[T], error) {
+	r := Row[T]{Key: key, Revision: kv.Revision}
+	if kv.Revision == 0 {
+		return r, nil
+	}
+	data, err := t.open(kv.Value)
+	if err == nil {
+		err = json.Unmarshal(data, &r.Value)
+	}
+	if err != nil {
+		return r, fmt.Errorf("cannot read the stored row %s: %w", t.prefix+key, err)
+	}
+	return r, nil
+}
+
+// open returns the JSON of a stored value.
+func (t Table[T]) open(stored []byte) ([]byte, error) {
+	if !t.packed || len(stored) == 0 {
+		return stored, nil
+	}
+	return unpack(stored)
+}

@@ -1,0 +1,212 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// told collects what Sync tells.
+type told []string
+
+func (l *told) see(r Row[string]) {
+	if !r.Exists() {
+		*l = append(*l, "-"+r.Key)
+		return
+	}
+	*l = append(*l, r.Key+"="+r.Value)
+}
+
+func (l *told) want(t *testing.T, want string) {
+	t.Helper()
+	synctest.Wait()
+	if got := fmt.Sprint([]string(*l)); got != want {
+		t.Errorf("told %s, want %s", got, want)
+	}
+	*l = nil
+}
+
+// synced runs Sync on a connection of its own.
+func synced(t *testing.T, m *Memory, prefix string) (*told, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var l told
+	go func() {
+		if err := names(New(m)).Sync(ctx, prefix, l.see,
+			func() { l = append(l, "ready") }); err != nil {
+			t.Error(err)
+		}
+	}()
+	return &l, cancel
+}
+
+func drop(t *testing.T, s *Store, key string) int64 {
+	t.Helper()
+	return update(t, s, func(v *View) error {
+		names(s).Delete(v, key)
+		return nil
+	})
+}
+
+func TestSyncTellsWhatIsAndWhatChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		set(t, s, "p/a", "1")
+		set(t, s, "q/a", "1")
+		l, cancel := synced(t, m.Another(), "p/")
+		l.want(t, "[p/a=1 ready]")
+		set(t, s, "p/b", "2")
+		set(t, s, "q/b", "2")
+		drop(t, s, "p/a")
+		l.want(t, "[p/b=2 -p/a]")
+		cancel()
+		synctest.Wait()
+		set(t, s, "p/b", "3")
+		l.want(t, "[]")
+	})
+}
+
+// A break is no reason to read everything again: Sync goes on from the last change (M22).
+func TestSyncGoesOnAfterABreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		set(t, s, "a", "1")
+		its := m.Another()
+		l, cancel := synced(t, its, "")
+		defer cancel()
+		l.want(t, "[a=1 ready]")
+		before := m.Reads()
+		its.Before(func(Call) error { return errors.New("no route") })
+		its.Break()
+		synctest.Wait()
+		set(t, s, "b", "2")
+		set(t, s, "b", "3")
+		drop(t, s, "a")
+		time.Sleep(time.Minute)
+		l.want(t, "[]")
+		its.Before(nil)
+		time.Sleep(followPause)
+		l.want(t, "[b=2 b=3 -a]")
+		if reads := m.Reads() - before; reads != 0 {
+			t.Errorf("it has read %d times", reads)
+		}
+	})
+}
+
+func TestSyncReadsAgainWhatIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		set(t, s, "same", "1")
+		set(t, s, "changed", "1")
+		set(t, s, "gone", "1")
+		its := m.Another()
+		l, cancel := synced(t, its, "")
+		defer cancel()
+		l.want(t, "[changed=1 gone=1 same=1 ready]")
+		its.Before(func(Call) error { return errors.New("no route") })
+		its.Break()
+		synctest.Wait()
+		set(t, s, "changed", "2")
+		drop(t, s, "gone")
+		set(t, s, "new", "1")
+		last := set(t, s, "new", "2")
+		if err := m.Compact(t.Context(), last); err != nil {
+			t.Fatal(err)
+		}
+		its.Before(nil)
+		time.Sleep(followPause)
+		l.want(t, "[changed=2 new=2 -gone]")
+		set(t, s, "after", "1")
+		l.want(t, "[after=1]")
+	})
+}
+
+// The reading after ErrCompacted may fail too.
+func TestSyncSurvivesAFailedReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		its := m.Another()
+		l, cancel := synced(t, its, "")
+		defer cancel()
+		l.want(t, "[ready]")
+		scans := 0
+		its.Before(func(c Call) error {
+			if c.Op == "changes" {
+				return errors.New("broken")
+			}
+			if c.Op == "scan" {
+				if scans++; scans < 3 {
+					return errors.New("no leader")
+				}
+			}
+			return nil
+		})
+		set(t, s, "a", "1")
+		last := set(t, s, "a", "2")
+		if err := m.Compact(t.Context(), last); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if its.Before(nil); scans < 3 {
+			t.Errorf("it has read %d times", scans)
+		}
+		l.want(t, "[a=2]")
+	})
+}
+
+func TestSyncTellsThatItsFirstReadingFails(t *testing.T) {
+	m := NewMemory()
+	wrong := errors.New("wrong")
+	m.Before(func(Call) error { return wrong })
+	err := names(New(m)).Sync(t.Context(), "", func(Row[string]) {}, func() { t.Error("ready") })
+	if !errors.Is(err, wrong) {
+		t.Error(err)
+	}
+}
+
+// A list of several pages is of one revision.
+func TestListIsOfOneRevision(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	for i := range 2500 {
+		set(t, s, fmt.Sprintf("c/%06d", i), "x")
+	}
+	set(t, s, "d/1", "x")
+	at := m.db.revision
+	pages := 0
+	m.Before(func(c Call) error {
+		if c.Op == "scan" {
+			if pages++; pages == 2 {
+				set(t, New(m.Another()), "c/002400", "changed")
+				drop(t, New(m.Another()), "c/002401")
+			}
+		}
+		return nil
+	})
+	rows, revision, err := names(s).List(t.Context(), "c/")
+	if err != nil || revision != at || len(rows) != 2500 || rows[0].Key != "c/000000" ||
+		rows[2400].Value != "x" || rows[2499].Key != "c/002499" {
+		t.Errorf("%d rows at %d (%d), %v", len(rows), revision, at, err)
+	}
+}
+
+func TestADamagedRowIsTold(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	damaged := []Write{{Key: s.Nodes.Key("n"), Value: []byte("{")}}
+	if _, err := m.Commit(t.Context(), nil, damaged); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Nodes.Get(t.Context(), "n"); err == nil {
+		t.Error("a damaged row was read")
+	}
+	if _, _, err := s.Nodes.List(t.Context(), ""); err == nil {
+		t.Error("a damaged row was listed")
+	}
+}

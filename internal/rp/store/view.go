@@ -1,0 +1,179 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// View is what a change has read and what it writes. What was read becomes the change's conditions.
+// A row that was written reads as it was written.
+type View struct {
+	ctx    context.Context
+	store  *Store
+	read   map[string]KV
+	ahead  map[string]KV // read already, but nothing depends on it yet (UpdateEach)
+	writes map[string]Write
+	order  []string // of writes
+	fences []Condition
+	broken bool // the store could not be read
+}
+
+// attempts is how often a change is decided again because rows have changed meanwhile.
+const attempts = 20
+
+// Update makes a change of rows: decide reads them and writes them within a view, and all of it is
+// written together, if nothing that was read has changed meanwhile. Else decide is called again,
+// after a pause, so it must have no other effects than on the view. ahead are keys that are read
+// together at first (Table.Key). what names the change for Store.Did. It returns the revision of
+// the change, 0 if decide has written nothing; an error of decide ends it. ErrConflict: others kept
+// changing the rows. ErrFenced: a fence does not hold, nothing was written. After other errors it
+// may be open whether it was written.
+func (s *Store) Update(
+	ctx context.Context, what string, ahead []string, decide func(*View) error,
+) (int64, error) {
+	for attempt := range attempts {
+		if attempt > 0 {
+			Pause(ctx, time.Duration(1+rand.IntN(1<<min(attempt, 7)))*time.Millisecond)
+			if ctx.Err() != nil {
+				return 0, ctx.Err()
+			}
+		}
+		revision, err := s.try(ctx, ahead, decide)
+		if errors.Is(err, errAgain) {
+			continue
+		}
+		if err == nil && revision != 0 && s.Did != nil {
+			s.Did(what)
+		}
+		return revision, err
+	}
+	return 0, ErrConflict
+}
+
+func (s *Store) try(ctx context.Context, ahead []string, decide func(*View) error) (int64, error) {
+	v := &View{ctx: ctx, store: s, read: map[string]KV{}, writes: map[string]Write{}}
+	if err := v.Ahead(ahead...); err != nil {
+		return 0, err
+	}
+	if err := decide(v); err != nil {
+		return 0, err
+	}
+	return v.commit()
+}
+
+// commit writes what is written in a view, if what was read is as it was.
+func (v *View) commit() (int64, error) {
+	if len(v.writes) == 0 {
+		return 0, nil
+	}
+	conditions := slices.Clone(v.fences)
+	for key, kv := range v.read {
+		conditions = append(conditions, Condition{key, kv.Revision})
+	}
+	writes := make([]Write, 0, len(v.order))
+	for _, key := range v.order {
+		writes = append(writes, v.writes[key])
+	}
+	revision, err := v.store.Commit(v.ctx, conditions, writes)
+	switch {
+	case errors.Is(err, ErrConflict):
+		return 0, v.conflict()
+	case err != nil:
+		return 0, fmt.Errorf("cannot write to the store: %w", err)
+	}
+	return revision, nil
+}
+
+// ErrFenced is a change whose fence does not hold (View.Fence): it was not written, and would not
+// be if it were decided again.
+var ErrFenced = errors.New("this replica may not make the change any more")
+
+// errAgain is a change that is to be decided again.
+var errAgain = errors.New("internal error: to be decided again")
+
+// conflict is ErrFenced if a fence is why the change was not written, else errAgain.
+func (v *View) conflict() error {
+	if len(v.fences) == 0 {
+		return errAgain
+	}
+	keys := make([]string, 0, len(v.fences))
+	for _, f := range v.fences {
+		keys = append(keys, f.Key)
+	}
+	got, _, err := v.store.Read(v.ctx, keys...)
+	if err != nil {
+		return fmt.Errorf("cannot read from the store: %w", err)
+	}
+	for _, f := range v.fences {
+		if got[f.Key].Revision != f.Revision {
+			return ErrFenced
+		}
+	}
+	return errAgain
+}
+
+// Ahead reads keys together, those that have not been read yet.
+func (v *View) Ahead(keys ...string) error {
+	var missing []string
+	for _, key := range keys {
+		if _, known := v.read[key]; known {
+			continue
+		}
+		if kv, known := v.ahead[key]; known {
+			v.read[key] = kv
+			continue
+		}
+		missing = append(missing, key)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	got, _, err := v.store.Read(v.ctx, missing...)
+	if err != nil {
+		v.broken = true
+		return fmt.Errorf("cannot read from the store: %w", err)
+	}
+	for _, key := range missing {
+		v.read[key] = got[key] // revision 0 is absent
+	}
+	return nil
+}
+
+// Context is that of the change.
+func (v *View) Context() context.Context { return v.ctx }
+
+// Fence has the change depend on something that was read before it, such as being the owner of a
+// cluster: unlike what was read within the view, it is not read again.
+func (v *View) Fence(c Condition) {
+	if !slices.Contains(v.fences, c) {
+		v.fences = append(v.fences, c)
+	}
+}
+
+// get returns what a key is, within the view.
+func (v *View) get(key string) (KV, error) {
+	if w, written := v.writes[key]; written {
+		if w.Delete {
+			return KV{Key: key}, nil
+		}
+		return KV{Key: key, Value: w.Value, Revision: uncommitted}, nil
+	}
+	if err := v.Ahead(key); err != nil {
+		return KV{}, err
+	}
+	return v.read[key], nil
+}
+
+// uncommitted is the revision of a row that is not committed yet: it exists.
+const uncommitted = -1
+
+func (v *View) write(w Write) {
+	if _, again := v.writes[w.Key]; !again {
+		v.order = append(v.order, w.Key)
+	}
+	v.writes[w.Key] = w
+}

@@ -1,0 +1,355 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func names(s *Store) Table[string] { return s.PodCIDRs }
+
+func update(t *testing.T, s *Store, decide func(*View) error) int64 {
+	t.Helper()
+	revision, err := s.Update(t.Context(), "test", nil, decide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revision
+}
+
+func set(t *testing.T, s *Store, key, value string) int64 {
+	t.Helper()
+	return update(t, s, func(v *View) error { return names(s).Set(v, key, value) })
+}
+
+func TestUpdateDecidesAgainOnNewValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		set(t, s, "a", "0")
+		var seen []string
+		began := time.Now()
+		update(t, s, func(v *View) error {
+			row, err := names(s).In(v, "a")
+			if err != nil {
+				return err
+			}
+			seen = append(seen, row.Value)
+			if len(seen) < 4 { // somebody else is quicker
+				set(t, New(m.Another()), "a", fmt.Sprint(len(seen)))
+			}
+			return names(s).Put(v, "a", row.Value+"+")
+		})
+		if fmt.Sprint(seen) != "[0 1 2 3]" {
+			t.Errorf("decide saw %v", seen)
+		}
+		if row, err := names(s).Get(t.Context(), "a"); err != nil || row.Value != "3+" {
+			t.Errorf("stored is %+v, %v", row, err)
+		}
+		if waited := time.Since(began); waited < 3*time.Millisecond ||
+			waited > 16*time.Millisecond {
+			t.Errorf("three conflicts took %v of pauses", waited) // 1-2, 1-4 and 1-8 ms
+		}
+	})
+}
+
+// The pauses of many that change the same row differ, so that all get their turn.
+func TestUpdatesOfManyAllHappen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		m.Before(func(c Call) error {
+			if c.Op == "commit" {
+				time.Sleep(time.Millisecond) // so that they overlap
+			}
+			return nil
+		})
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				_, err := s.Update(t.Context(), "count", nil, func(v *View) error {
+					row, err := names(s).In(v, "n")
+					if err != nil {
+						return err
+					}
+					return names(s).Put(v, "n", row.Value+"i")
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if row, _ := names(s).Get(t.Context(), "n"); row.Value != "iiiiiiiiii" {
+			t.Errorf("ten changes made %q", row.Value)
+		}
+	})
+}
+
+func TestUpdateEndsAfterManyConflicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		calls := 0
+		_, err := s.Update(t.Context(), "never", nil, func(v *View) error {
+			if _, err := names(s).In(v, "a"); err != nil {
+				return err
+			}
+			calls++
+			set(t, New(m.Another()), "a", fmt.Sprint(calls))
+			return names(s).Put(v, "b", "x")
+		})
+		if !errors.Is(err, ErrConflict) || calls != attempts {
+			t.Errorf("%d calls, %v", calls, err)
+		}
+	})
+}
+
+func TestUpdateThatWritesNothingCommitsNothing(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	s.Did = func(what string) { t.Errorf("did %s", what) }
+	revision, err := s.Update(t.Context(), "nothing", nil, func(v *View) error {
+		_, err := names(s).In(v, "a")
+		return err
+	})
+	if revision != 0 || err != nil || m.Commits() != 0 {
+		t.Errorf("revision %d, %v, %d commits", revision, err, m.Commits())
+	}
+}
+
+func TestUpdateReadsAheadOnce(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	set(t, s, "a", "1")
+	set(t, s, "b", "2")
+	before := m.Reads()
+	ahead := []string{names(s).Key("a"), names(s).Key("b"), names(s).Key("none")}
+	_, err := s.Update(t.Context(), "ahead", ahead, func(v *View) error {
+		for _, key := range []string{"a", "b", "none", "a"} {
+			if _, err := names(s).In(v, key); err != nil {
+				return err
+			}
+		}
+		return names(s).Put(v, "a", "3")
+	})
+	if reads := m.Reads() - before; err != nil || reads != 1 {
+		t.Errorf("%d reads, %v", reads, err)
+	}
+}
+
+func TestUpdateTellsWhatItDid(t *testing.T) {
+	s := New(NewMemory())
+	var did []string
+	s.Did = func(what string) { did = append(did, what) }
+	set(t, s, "a", "1")
+	if fmt.Sprint(did) != "[test]" {
+		t.Errorf("did %v", did)
+	}
+}
+
+func TestErrorOfDecideEndsIt(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	for _, want := range []error{errors.New("no"), ErrConflict} {
+		calls := 0
+		_, err := s.Update(t.Context(), "refused", nil, func(v *View) error {
+			calls++
+			if err := names(s).Set(v, "a", "1"); err != nil {
+				return err
+			}
+			return want
+		})
+		if err != want || calls != 1 || m.Commits() != 0 {
+			t.Errorf("%v after %d calls and %d commits", err, calls, m.Commits())
+		}
+	}
+}
+
+func TestFence(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	revision := set(t, s, "owner", "me")
+	fence := Condition{names(s).Key("owner"), revision}
+	calls := 0
+	fenced := func(v *View) error {
+		calls++
+		v.Fence(fence)
+		row, err := names(s).In(v, "a")
+		if err != nil {
+			return err
+		}
+		return names(s).Put(v, "a", row.Value+"x")
+	}
+	update(t, s, fenced)
+	set(t, s, "owner", "another")
+	_, err := s.Update(t.Context(), "fenced", nil, fenced)
+	if !errors.Is(err, ErrFenced) || calls != 2 {
+		t.Errorf("%v after %d calls", err, calls)
+	}
+	if row, _ := names(s).Get(t.Context(), "a"); row.Value != "x" {
+		t.Errorf("stored is %q", row.Value)
+	}
+}
+
+// A conflict of a row is no matter of the fence: it is decided again.
+func TestConflictWithinAFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		fence := Condition{names(s).Key("owner"), set(t, s, "owner", "me")}
+		calls := 0
+		update(t, s, func(v *View) error {
+			v.Fence(fence)
+			if _, err := names(s).In(v, "a"); err != nil {
+				return err
+			}
+			if calls++; calls == 1 {
+				set(t, New(m.Another()), "a", "1")
+			}
+			return names(s).Put(v, "a", "2")
+		})
+		if calls != 2 {
+			t.Errorf("decided %d times", calls)
+		}
+	})
+}
+
+// Whether a change with an unknown outcome was written is for the caller to find out: it is not
+// made again.
+func TestUnknownOutcomeIsAnError(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	lost := errors.New("lost")
+	s.Did = func(what string) { t.Errorf("did %s", what) }
+	m.After(func(Call) error { return lost })
+	calls := 0
+	decide := func(v *View) error {
+		calls++
+		return names(s).Put(v, "a", "1")
+	}
+	if _, err := s.Update(t.Context(), "unknown", nil, decide); !errors.Is(err, lost) ||
+		calls != 1 {
+		t.Errorf("%v after %d calls", err, calls)
+	}
+	if row, _ := names(s).Get(t.Context(), "a"); row.Value != "1" {
+		t.Errorf("it was written, but %+v is stored", row)
+	}
+	m.After(nil)
+	m.Before(func(c Call) error {
+		if c.Op == "commit" {
+			return lost
+		}
+		return nil
+	})
+	if _, err := s.Update(t.Context(), "failed", nil, func(v *View) error {
+		return names(s).Put(v, "a", "2")
+	}); !errors.Is(err, lost) {
+		t.Error(err)
+	}
+	if row, _ := names(s).Get(t.Context(), "a"); row.Value != "1" {
+		t.Errorf("it was not written, but %+v is stored", row)
+	}
+}
+
+func TestSetAndDeleteDependOnNothing(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	set(t, s, "gone", "1")
+	calls := 0
+	update(t, s, func(v *View) error {
+		calls++
+		set(t, New(m.Another()), "a", "another")
+		set(t, New(m.Another()), "gone", "2")
+		names(s).Delete(v, "gone")
+		names(s).Delete(v, "never was")
+		return names(s).Set(v, "a", "mine")
+	})
+	a, _ := names(s).Get(t.Context(), "a")
+	gone, _ := names(s).Get(t.Context(), "gone")
+	if calls != 1 || a.Value != "mine" || gone.Exists() {
+		t.Errorf("%d calls, %+v, %+v", calls, a, gone)
+	}
+}
+
+// What was read before it is deleted must not have changed.
+func TestDeleteOfARowThatWasRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		set(t, s, "a", "old")
+		update(t, s, func(v *View) error {
+			row, err := names(s).In(v, "a")
+			if err != nil {
+				return err
+			}
+			if row.Value == "old" {
+				set(t, New(m.Another()), "a", "new")
+				names(s).Delete(v, "a")
+			}
+			return nil
+		})
+		if row, _ := names(s).Get(t.Context(), "a"); row.Value != "new" {
+			t.Errorf("stored is %+v", row)
+		}
+	})
+}
+
+func TestAViewReadsWhatItWrites(t *testing.T) {
+	s := New(NewMemory())
+	set(t, s, "a", "1")
+	update(t, s, func(v *View) error {
+		if err := names(s).Put(v, "a", "2"); err != nil {
+			return err
+		}
+		if row, err := names(s).In(v, "a"); err != nil || row.Value != "2" || !row.Exists() {
+			t.Errorf("after Put: %+v, %v", row, err)
+		}
+		names(s).Delete(v, "a")
+		if row, err := names(s).In(v, "a"); err != nil || row.Exists() {
+			t.Errorf("after Delete: %+v, %v", row, err)
+		}
+		if err := names(s).Put(v, "a", "3"); err != nil {
+			return err
+		}
+		return names(s).Put(v, "b", "4")
+	})
+	rows, _, err := names(s).List(t.Context(), "")
+	if err != nil || len(rows) != 2 || rows[0].Value != "3" || rows[1].Value != "4" {
+		t.Errorf("stored is %+v, %v", rows, err)
+	}
+}
+
+// A row that was only read is a condition: what depends on it does not happen when it has changed
+// (write skew, a cluster deleted while a node is added).
+func TestWhatWasReadIsACondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		s := New(m)
+		set(t, s, "cluster", "there")
+		refused := errors.New("there is no cluster")
+		_, err := s.Update(t.Context(), "node", nil, func(v *View) error {
+			row, err := names(s).In(v, "cluster")
+			if err != nil {
+				return err
+			}
+			if !row.Exists() {
+				return refused
+			}
+			update(t, New(m.Another()), func(v *View) error {
+				names(s).Delete(v, "cluster")
+				return nil
+			})
+			return names(s).Put(v, "node", "orphan")
+		})
+		if err != refused {
+			t.Error(err)
+		}
+		if row, _ := names(s).Get(t.Context(), "node"); row.Exists() {
+			t.Error("the node was added")
+		}
+	})
+}
