@@ -52,7 +52,7 @@ azurite: ## Check the delivery through blob storage against Azure's own emulator
 test: ## Everything: unit tests, stories, and, as root on Linux, end to end in the lab
 	./test/run
 
-test-long: build ## The long campaigns: every kill point, 40 kills on real machines, a minute of fuzzing
+test-long: build ## The long campaigns: every kill point, 40 kills on real machines, fuzzing, chaos
 	./test/long
 
 demo: build ## A lab with one machine that joins and runs a pod; leaves it up

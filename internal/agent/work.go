@@ -219,7 +219,7 @@ func (w *work) apply(ctx context.Context, t *transition.Transition) error {
 // become makes the machine what the generation says: as far as its needs are met, then it learns
 // what is still needed, and goes on.
 func (w *work) become(ctx context.Context, t *transition.Transition) error {
-	if err := w.goLive(ctx); err != nil {
+	if err := errors.Join(w.goLive(ctx), w.engine.Resume(ctx)); err != nil {
 		return err
 	}
 	for {

@@ -158,6 +158,9 @@ func (e *Engine) Apply(ctx context.Context, plan state.Plan) error {
 // service does not stop: what that service uses must not be removed under it. What could not be
 // undone or observed remains in the ledger, and a later Revert tries again.
 func (e *Engine) Revert(ctx context.Context) error {
+	if err := e.Resume(ctx); err != nil {
+		return err
+	}
 	plan, unknown, err := e.Plan(ctx, nil, nil)
 	if err != nil {
 		return err
@@ -186,6 +189,11 @@ func (e *Engine) Revert(ctx context.Context) error {
 	}
 	return errors.Join(errors.Join(problems...), e.finish(ctx, done))
 }
+
+// Resume goes on where a run has ended that was killed: systemd reads its unit files again, if that
+// is owed. Until then it tells of units what they were, so that what has been undone would be undone
+// once more.
+func (e *Engine) Resume(ctx context.Context) error { return e.reload(ctx) }
 
 // Owe writes down that units must restart, because of a change on another host.
 func (e *Engine) Owe(ctx context.Context, units ...string) error {

@@ -404,3 +404,22 @@ func TestRevertReloads(t *testing.T) {
 		})
 	}
 }
+
+// A run that was killed may have left systemd with what its units were: the next one has it read
+// them before it observes anything.
+func TestResumeReloadsFirst(t *testing.T) {
+	m := newMachine()
+	if err := apply(t, engine(t, m), want); err != nil {
+		t.Fatal(err)
+	}
+	if err := engine(t, m).Owe(t.Context(), state.DaemonReload); err != nil {
+		t.Fatal(err)
+	}
+	m.done = nil
+	if err := engine(t, m).Revert(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(m.done) == 0 || m.done[0] != "reload" {
+		t.Errorf("it did %v, want the reload first", m.done)
+	}
+}
