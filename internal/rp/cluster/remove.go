@@ -129,7 +129,8 @@ func (w *worker) removeNodes(ctx context.Context, names []string) error {
 	_, err := w.Store.UpdateEach(ctx, names, store.Each{
 		What: "nodes removed",
 		Ahead: func(name string) []string {
-			return []string{w.Store.Nodes.Key(w.key + "/" + name)}
+			key := w.key + "/" + name
+			return []string{w.Store.Nodes.Key(key), w.Store.Tombstones.Key(key)}
 		},
 		One: w.removeNode,
 	})

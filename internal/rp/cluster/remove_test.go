@@ -93,10 +93,10 @@ func (w *world) checkGone(nodes int, wipe bool) {
 	if err != nil || len(stones) != nodes {
 		w.t.Errorf("%d tombstones of %d nodes: %v", len(stones), nodes, err)
 	}
-	for _, stone := range stones {
-		if stone.Value.Wipe != wipe || stone.Value.UID == "" ||
-			!strings.HasSuffix(stone.Key, stone.Value.UID) {
-			w.t.Fatalf("the tombstone %s: %+v", stone.Key, stone.Value)
+	for _, row := range stones {
+		stone, ok, err := row.Value.Of("")
+		if err != nil || !ok || stone.Wipe != wipe || stone.UID == "" {
+			w.t.Fatalf("the tombstone of %s: %+v, %v", row.Key, stone, err)
 		}
 	}
 	o := must(s.Operations.Get(context.Background(), operation)).Value

@@ -8,9 +8,9 @@ import (
 )
 
 // RemoveNode deletes a node within a change, with all that is its own: what a machine could have
-// joined with is revoked, also while one joins with it, and a tombstone is written, by key of the
-// node and uid. wipe tells that the node's machine is to be given back. A node that is not there
-// has been removed. It writes nine rows at most.
+// joined with is revoked, also while one joins with it, and a tombstone is written. wipe tells that
+// the node's machine is to be given back. A node that is not there has been removed. It writes nine
+// rows at most.
 func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time) error {
 	row, err := s.Store.Nodes.In(v, key)
 	if err != nil || !row.Exists() {
@@ -27,7 +27,7 @@ func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time)
 	s.Store.Status.Delete(v, key)
 	s.Store.History.Delete(v, key)
 	s.DropSecret(v, key)
-	return s.Store.Tombstones.Set(v, key+"/"+n.UID, flexnode.Tombstone{
+	return s.Store.Bury(v, key, flexnode.Tombstone{
 		ID: n.ID, UID: n.UID, Revision: max(n.Revision, n.Floor), Identity: n.Identity,
 		Former: n.Former, Deleted: at.UTC(), Wipe: wipe,
 	})

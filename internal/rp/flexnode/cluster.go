@@ -66,20 +66,6 @@ type Status struct {
 	Ready *api.Condition `json:"ready,omitempty"`
 }
 
-// Tombstone is a node that was deleted, stored by key of the node and uid.
-type Tombstone struct {
-	ID  string `json:"id"`
-	UID string `json:"uid"`
-	// Revision is the last configVersion, Identity and Former are who may know of the deletion.
-	Revision int64     `json:"revision"`
-	Identity string    `json:"identity,omitempty"`
-	Former   string    `json:"former,omitempty"`
-	Deleted  time.Time `json:"deleted"`
-	// Wipe tells that the owner deleted the node itself, so that its machine is given back. The
-	// deletion of a registration wipes no machine unless that was asked for.
-	Wipe bool `json:"wipe,omitempty"`
-}
-
 // Operation is an asynchronous operation (RPC, asynchronous operations).
 type Operation struct {
 	// Target is the id of the resource that it is about, Kind what is done: "deleteCluster",

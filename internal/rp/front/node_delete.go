@@ -27,7 +27,10 @@ type cleanup struct {
 // that does not answer does not keep it: the Secret of the token is deleted later, and expires.
 func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 	var gone *flexnode.Node
-	ahead := []string{a.Store.Nodes.Key(r.nodeKey()), a.Store.Clusters.Key(r.clusterKey())}
+	ahead := []string{
+		a.Store.Nodes.Key(r.nodeKey()), a.Store.Clusters.Key(r.clusterKey()),
+		a.Store.Tombstones.Key(r.nodeKey()),
+	}
 	_, err := a.Store.Update(r.Context(), "node deleted", ahead, func(v *store.View) error {
 		gone = nil
 		node, err := a.Store.Nodes.In(v, r.nodeKey())

@@ -163,7 +163,7 @@ func (a *API) ownStoredNode(r *request) (bool, error) {
 		r.own = r.node
 		return r.own, nil
 	}
-	stone, ok, err := a.tombstone(r.Context(), r.nodeKey(), uid)
+	stone, ok, err := a.tombstone(r, uid)
 	r.own = ok && (r.caller.is(stone.Identity) || r.caller.is(stone.Former))
 	return r.own, err
 }
@@ -216,45 +216,36 @@ func (a *API) isNodeBehindManager(r *request, uid string, poll store.Poll) bool 
 	return r.node || uid != "" && uid == poll.UID
 }
 
-// tombstone is that of the node with a uid, or without one of the last that was deleted.
-func (a *API) tombstone(
-	ctx context.Context, nodeKey, uid string,
-) (flexnode.Tombstone, bool, error) {
-	if uid != "" {
-		row, err := a.Store.Tombstones.Get(ctx, nodeKey+"/"+uid)
-		return row.Value, row.Exists(), err
-	}
-	rows, _, err := a.Store.Tombstones.List(ctx, nodeKey+"/")
-	var last flexnode.Tombstone
-	for _, row := range rows {
-		if !row.Value.Deleted.Before(last.Deleted) {
-			last = row.Value
-		}
-	}
-	return last, len(rows) > 0, err
-}
-
 // TombstoneInfo is the type of the additional info by which a 404 tells that the node has been
 // deleted by its owner.
 const TombstoneInfo = "FlexNodeConfigTombstone"
 
-type tombstone struct {
+type tombstoneInfo struct {
 	Deleted       time.Time `json:"deletedAt"`
 	UID           string    `json:"uid"`
 	ConfigVersion string    `json:"configVersion"`
+}
+
+// tombstone is that of the node with a uid, or without one of the last that was deleted.
+func (a *API) tombstone(r *request, uid string) (flexnode.Tombstone, bool, error) {
+	row, err := a.Store.Tombstones.Get(r.Context(), r.nodeKey())
+	if err != nil {
+		return flexnode.Tombstone{}, false, err
+	}
+	return row.Value.Of(uid)
 }
 
 // notFound is the answer for a node that is not there. If its owner has deleted it, the answer
 // carries its tombstone: by that, and by nothing else, an agent knows that its machine is to be
 // given back.
 func (a *API) notFound(r *request, uid string) error {
-	stone, ok, err := a.tombstone(r.Context(), r.nodeKey(), uid)
+	stone, ok, err := a.tombstone(r, uid)
 	if err != nil {
 		return err
 	}
 	e := noNode(r)
 	if ok && stone.Wipe {
-		e.AdditionalInfo = []arm.Info{{Type: TombstoneInfo, Info: tombstone{
+		e.AdditionalInfo = []arm.Info{{Type: TombstoneInfo, Info: tombstoneInfo{
 			Deleted: stone.Deleted, UID: stone.UID, ConfigVersion: decimal(stone.Revision),
 		}}}
 		return e

@@ -61,7 +61,10 @@ func (p *put) ahead() []string {
 		}
 	}
 	poll, known := p.api.Index.Poll(key)
-	if !known || !poll.Joining {
+	if !known {
+		return append(keys, s.Tombstones.Key(key))
+	}
+	if !poll.Joining {
 		return keys
 	}
 	if node, err := p.api.Index.Node(key); err == nil && node.Value.Credential != "" {
@@ -145,10 +148,8 @@ func (p *put) outcome(
 		if found, ok := history.Find(old.Value.Revision); ok {
 			last = &found
 		}
-	} else if found, ok, err := p.api.tombstone(v.Context(), p.r.nodeKey(), ""); err != nil {
+	} else if stone, err = p.former(v); err != nil {
 		return flexnode.Decision{}, err
-	} else if ok {
-		stone = &found
 	}
 	ask := p.ask
 	d, problems := flexnode.Decide(ask, before, last, stone, parent, secret)
@@ -166,6 +167,19 @@ func (p *put) outcome(
 		p.revision = &found
 	}
 	return d, nil
+}
+
+// former is the tombstone of the last node of that name, nil if there was none.
+func (p *put) former(v *store.View) (*flexnode.Tombstone, error) {
+	row, err := p.api.Store.Tombstones.In(v, p.r.nodeKey())
+	if err != nil {
+		return nil, err
+	}
+	stone, ok, err := row.Value.Of("")
+	if !ok {
+		return nil, err
+	}
+	return &stone, nil
 }
 
 // write writes what was decided, unless it is nothing.

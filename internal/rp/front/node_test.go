@@ -367,6 +367,24 @@ func TestTwoDeletes(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "")
 }
 
+// A node that is made while another of that name is made and deleted has a later version than that
+// one, although it finds no node, before and after.
+func TestMadeAndDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	var former api.FlexNodeConfig
+	w.during("commit", func() {
+		_, text := w.must(201, "PUT", nodeURL("n"), `{"properties":{"nodeConfig":{"maxPods":9}}}`)
+		former = shownNode(t, text)
+		w.must(200, "DELETE", nodeURL("n"), "")
+	})
+	_, text := w.must(201, "PUT", nodeURL("n"), `{"properties":{}}`)
+	if got := shownNode(t, text).Properties.ConfigVersion; got <= former.Properties.ConfigVersion {
+		t.Errorf("version %s follows %s", got, former.Properties.ConfigVersion)
+	}
+}
+
 // A PUT that the cluster keeps waiting is told so, with the place to ask, and is done when the
 // cluster is back.
 func TestPutWhileTheClusterIsDown(t *testing.T) {

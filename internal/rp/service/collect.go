@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -39,9 +40,7 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 	}
 	var errs []error
 	for _, row := range stones {
-		if now.Sub(row.Value.Deleted) > tombstoneAge {
-			errs = append(errs, drop(ctx, st, st.Tombstones, row.Key, row.Revision))
-		}
+		errs = append(errs, forget(ctx, st, row, now.Add(-tombstoneAge)))
 	}
 	operations, _, err := st.Operations.List(ctx, "")
 	for _, row := range operations {
@@ -50,6 +49,27 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 		}
 	}
 	return errors.Join(append(errs, err)...)
+}
+
+// forget deletes the tombstones of a name that are older than a time, unless there is a new one.
+func forget(
+	ctx context.Context, st *store.Store, seen store.Row[flexnode.Tombstones], since time.Time,
+) error {
+	young, err := seen.Value.After(since)
+	if err != nil || len(young.Stored) == len(seen.Value.Stored) {
+		return err
+	}
+	if len(young.Stored) == 0 {
+		return drop(ctx, st, st.Tombstones, seen.Key, seen.Revision)
+	}
+	_, err = st.Update(ctx, "tombstones collected", nil, func(v *store.View) error {
+		row, err := st.Tombstones.In(v, seen.Key)
+		if err != nil || row.Revision != seen.Revision {
+			return err
+		}
+		return st.Tombstones.Put(v, seen.Key, young)
+	})
+	return err
 }
 
 // drop deletes a row, unless it has changed.

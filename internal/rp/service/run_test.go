@@ -225,12 +225,13 @@ func TestCollectOld(t *testing.T) {
 	now := time.Now()
 	_, err := s.Update(t.Context(), "test", nil, func(v *store.View) error {
 		stone := func(key string, age time.Duration) error {
-			return s.Tombstones.Put(v, key, flexnode.Tombstone{Deleted: now.Add(-age)})
+			return s.Bury(v, key, flexnode.Tombstone{Deleted: now.Add(-age)})
 		}
 		operation := func(key string, age time.Duration) error {
 			return s.Operations.Put(v, key, flexnode.Operation{Started: now.Add(-age)})
 		}
 		return errors.Join(stone("old", tombstoneAge+time.Second), stone("young", time.Hour),
+			stone("both", tombstoneAge+time.Second), stone("both", time.Hour),
 			operation("old", operationAge+time.Second), operation("young", time.Hour))
 	})
 	if err != nil {
@@ -240,7 +241,8 @@ func TestCollectOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	stones, _, err := s.Tombstones.List(t.Context(), "")
-	if err != nil || len(stones) != 1 || stones[0].Key != "young" {
+	if err != nil || len(stones) != 2 || stones[0].Key != "both" || stones[1].Key != "young" ||
+		len(stones[0].Value.Stored) != 1 {
 		t.Errorf("tombstones: %v, %v", stones, err)
 	}
 	operations, _, err := s.Operations.List(t.Context(), "")

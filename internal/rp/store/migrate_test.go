@@ -212,7 +212,7 @@ func TestMigratedRows(t *testing.T) {
 }
 
 // A deletion wipes the machine if the owner has deleted the node, and not if its registration was.
-// Each is found where those of today are: below its node, by a uid.
+// Each is found where those of today are.
 func TestMigratedTombstones(t *testing.T) {
 	f := readFormer(t)
 	s := New(f.stored(t))
@@ -238,14 +238,15 @@ func TestMigratedTombstones(t *testing.T) {
 // tombstoneOf is the only tombstone of a node.
 func tombstoneOf(t *testing.T, s *Store, nodeKey string) flexnode.Tombstone {
 	t.Helper()
-	rows, _, err := s.Tombstones.List(t.Context(), nodeKey+"/")
+	row, err := s.Tombstones.Get(t.Context(), nodeKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rows) != 1 || rows[0].Key != nodeKey+"/"+rows[0].Value.UID || rows[0].Value.UID == "" {
-		t.Fatalf("the tombstones of %s are %+v", nodeKey, rows)
+	stone, ok, err := row.Value.Of("")
+	if err != nil || !ok || len(row.Value.Stored) != 1 || stone.UID == "" {
+		t.Fatalf("the tombstones of %s are %s: %v", nodeKey, row.Value.Stored, err)
 	}
-	return rows[0].Value
+	return stone
 }
 
 // dump is all that is in a database.

@@ -35,7 +35,7 @@ type Store struct {
 	Tokens      Table[string]
 	// PodCIDRs tell which node has a subnet, by cluster and number.
 	PodCIDRs   Table[string]
-	Tombstones Table[flexnode.Tombstone]
+	Tombstones Table[flexnode.Tombstones]
 	Operations Table[flexnode.Operation]
 	// APIServers tell which registration an API server belongs to, by the uid of its Service
 	// default/kubernetes.
@@ -71,11 +71,24 @@ func New(b Backend) *Store {
 	s.Credentials = Table[Credential]{store: s, prefix: other + "credentials/"}
 	s.Tokens = Table[string]{store: s, prefix: other + "tokens/"}
 	s.PodCIDRs = Table[string]{store: s, prefix: other + "podcidrs/"}
-	s.Tombstones = Table[flexnode.Tombstone]{store: s, prefix: other + "tombstones/"}
+	s.Tombstones = Table[flexnode.Tombstones]{store: s, prefix: other + "tombstones/"}
 	s.Operations = Table[flexnode.Operation]{store: s, prefix: other + "operations/"}
 	s.APIServers = Table[string]{store: s, prefix: other + "apiservers/"}
 	s.Members = Table[Member]{store: s, prefix: other + "members/"}
 	s.Owners = Table[Member]{store: s, prefix: other + "owners/"}
 	s.Meta = Table[json.RawMessage]{store: s, prefix: other + "meta/"}
 	return s
+}
+
+// Bury writes a tombstone within a change.
+func (s *Store) Bury(v *View, nodeKey string, stone flexnode.Tombstone) error {
+	row, err := s.Tombstones.In(v, nodeKey)
+	if err != nil {
+		return err
+	}
+	next, err := row.Value.With(stone)
+	if err != nil {
+		return err
+	}
+	return s.Tombstones.Put(v, nodeKey, next)
 }

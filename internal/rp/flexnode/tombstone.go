@@ -1,0 +1,81 @@
+package flexnode
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Tombstone is a node that was deleted.
+type Tombstone struct {
+	ID  string `json:"id"`
+	UID string `json:"uid"`
+	// Revision is the last configVersion, Identity and Former are who may know of the deletion.
+	Revision int64     `json:"revision"`
+	Identity string    `json:"identity,omitempty"`
+	Former   string    `json:"former,omitempty"`
+	Deleted  time.Time `json:"deleted"`
+	// Wipe tells that the owner deleted the node itself, so that its machine is given back. The
+	// deletion of a registration wipes no machine unless that was asked for.
+	Wipe bool `json:"wipe,omitempty"`
+}
+
+// Tombstones are all of one name, in one row by key of the node. Every deletion writes that row, so
+// that whoever makes a node of that name and has read it depends on there being no later one: that
+// the node's own row is absent does not tell whether it was there meanwhile.
+type Tombstones struct {
+	// Stored are the tombstones, the last one first, each as it was written: what a newer program
+	// has added to one remains.
+	Stored []json.RawMessage `json:"stored"`
+}
+
+// KeptStones is how many tombstones of one name are kept.
+const KeptStones = 100
+
+// With has one more, which is the last.
+func (t Tombstones) With(s Tombstone) (Tombstones, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return t, fmt.Errorf("internal error: cannot encode a tombstone: %w", err)
+	}
+	kept := min(len(t.Stored), KeptStones-1)
+	return Tombstones{append([]json.RawMessage{text}, t.Stored[:kept]...)}, nil
+}
+
+// All are the tombstones, the last one first.
+func (t Tombstones) All() ([]Tombstone, error) {
+	all := make([]Tombstone, len(t.Stored))
+	for i, text := range t.Stored {
+		if err := json.Unmarshal(text, &all[i]); err != nil {
+			return nil, fmt.Errorf("cannot read a tombstone: %w", err)
+		}
+	}
+	return all, nil
+}
+
+// Of is the tombstone of the node with a uid, or the last one if that is "". ok is whether there is
+// one.
+func (t Tombstones) Of(uid string) (stone Tombstone, ok bool, err error) {
+	all, err := t.All()
+	for _, s := range all {
+		if uid == "" || s.UID == uid {
+			return s, true, nil
+		}
+	}
+	return Tombstone{}, false, err
+}
+
+// After are those of nodes that were deleted after a time.
+func (t Tombstones) After(at time.Time) (Tombstones, error) {
+	all, err := t.All()
+	if err != nil {
+		return t, err
+	}
+	var young Tombstones
+	for i, s := range all {
+		if s.Deleted.After(at) {
+			young.Stored = append(young.Stored, t.Stored[i])
+		}
+	}
+	return young, nil
+}
