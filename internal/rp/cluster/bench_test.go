@@ -59,6 +59,49 @@ func benchOutstanding(b *testing.B, outstanding int) {
 	b.ReportMetric(float64(idle), "idle-reads/s")
 }
 
+// BenchmarkTakeover is the cost of a cluster coming to another replica, beside credentials that wait
+// for their machines: until it is reached and all of them are known.
+func BenchmarkTakeover(b *testing.B) {
+	for _, outstanding := range []int{0, 10_000, 50_000} {
+		b.Run(fmt.Sprint(outstanding), func(b *testing.B) { benchTakeover(b, outstanding) })
+	}
+}
+
+func benchTakeover(b *testing.B, outstanding int) {
+	w, c := newWorld(b), newFakeCluster("factory")
+	w.manager.Log = slog.New(slog.DiscardHandler)
+	w.source.point(factory, c)
+	w.change(func(v *store.View) error {
+		return w.store.Clusters.Put(v, factory, flexnode.Cluster{
+			ID: factoryID, UID: uuid.NewString(), Location: "westeurope", Version: "1"})
+	})
+	_, end := w.own(factory)
+	w.untilReached()
+	w.seed(outstanding)
+	calm(b, w, outstanding)
+	memory := w.store.Backend.(*store.Memory)
+	reads := int64(0)
+	for b.Loop() {
+		end()
+		before := memory.Reads()
+		_, end = w.own(factory)
+		w.untilReached()
+		calm(b, w, outstanding)
+		reads += memory.Reads() - before
+	}
+	b.ReportMetric(float64(reads)/float64(b.N), "reads/op")
+}
+
+// untilReached waits until the cluster is worked in.
+func (w *world) untilReached() {
+	for {
+		if _, err := w.manager.working[factory].use(); err == nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // seed writes nodes with live credentials.
 func (w *world) seed(n int) {
 	const batch = 30
