@@ -63,6 +63,10 @@ func (c *chaosRun) linearizable() bool {
 	good := true
 	model := chaosModel()
 	for _, part := range model.Partition(c.history) {
+		if again := toldAgain(part); again != "" {
+			good = false
+			c.blame("the URL of credential %s was told again after another one of its node", again)
+		}
 		verdict := porcupine.CheckOperationsTimeout(model, part, time.Minute)
 		if verdict == porcupine.Ok {
 			continue
@@ -77,6 +81,32 @@ func (c *chaosRun) linearizable() bool {
 		c.blame("the history of %s (%d operations, in %s) is judged %s", node, len(part), path, verdict)
 	}
 	return good
+}
+
+// toldAgain is a credential whose URL was told, then another one's, then again its own, each after
+// the one before had been answered: whoever asks for a URL gets the present one or a new one. "" if
+// there is none. The model takes any, since it does not keep those that have ended.
+func toldAgain(history []porcupine.Operation) string {
+	first := map[string]int64{} // when a credential was known
+	var told []porcupine.Operation
+	for _, op := range history {
+		if key := op.Output.(outcome).credential; key != "" {
+			if at, known := first[key]; !known || op.Return < at {
+				first[key] = op.Return
+			}
+			told = append(told, op)
+		}
+	}
+	for _, last := range told {
+		key := last.Output.(outcome).credential
+		for _, between := range told {
+			if between.Output.(outcome).credential != key && first[key] < between.Call &&
+				between.Return < last.Call {
+				return key
+			}
+		}
+	}
+	return ""
 }
 
 // head asks whether a URL answers.

@@ -86,15 +86,38 @@ func TestChaosModel(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			var history []porcupine.Operation
-			for i, d := range tt.history {
-				d.in.node = "n"
-				history = append(history, porcupine.Operation{Input: d.in, Output: d.out,
-					Call: int64(2 * i), Return: int64(2*i + 1)})
-			}
-			if good := porcupine.CheckOperations(chaosModel(), history); good != tt.good {
+			good := porcupine.CheckOperations(chaosModel(), historyOf(tt.history))
+			if good != tt.good {
 				t.Errorf("judged %v", good)
 			}
 		})
+	}
+}
+
+// historyOf is a history of one operation after the other.
+func historyOf(all []did) []porcupine.Operation {
+	var history []porcupine.Operation
+	for i, d := range all {
+		d.in.node = "n"
+		history = append(history, porcupine.Operation{Input: d.in, Output: d.out,
+			Call: int64(2 * i), Return: int64(2*i + 1)})
+	}
+	return history
+}
+
+func TestToldAgain(t *testing.T) {
+	u, v := regenerated("u"), regenerated("v")
+	for _, good := range [][]did{{}, {made, u}, {u, u, regenerated(""), u, v, v}} {
+		if key := toldAgain(historyOf(good)); key != "" {
+			t.Errorf("%v: %s", good, key)
+		}
+	}
+	bad := historyOf([]did{u, v, u})
+	if key := toldAgain(bad); key != "u" {
+		t.Errorf("got %q", key)
+	}
+	bad[2].Call = bad[1].Call // both were asked for at once
+	if key := toldAgain(bad); key != "" {
+		t.Errorf("together: %s", key)
 	}
 }
