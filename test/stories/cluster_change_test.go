@@ -209,7 +209,7 @@ func TestCAsOverlap(t *testing.T) {
 	w.follows(former)
 }
 
-// The CA before the former one is trusted no more, and what it has signed with it: CAs do not pile up.
+// The CA before the former one is not trusted any more: CAs do not pile up.
 func TestCAsBeforeTheFormer(t *testing.T) {
 	w := newWorld(t)
 	w.knowing()
