@@ -55,8 +55,8 @@ type bindings struct {
 // currentCA is the CA without the former one.
 func (b bindings) currentCA() string { return without(b.CA, b.FormerCA) }
 
-// formerCA is what is the former CA once another one is proved. One that brings nothing new has only
-// been told otherwise: then nothing counts as former.
+// formerCA is what is the former CA once another one is proved. One that brings nothing new was
+// only told in another order: then nothing counts as former.
 func (b bindings) formerCA(proved string) string {
 	switch {
 	case proved == b.CA:
