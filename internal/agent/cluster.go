@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -226,17 +227,16 @@ func (h *home) clusterUID(ctx context.Context, c config.Config, at where) (strin
 // unite returns the certificates of a new CA followed by those of the former one, so that both are
 // accepted while a cluster replaces its CA.
 func unite(next, former string) string {
-	blocks := certificates(next)
-	for _, block := range certificates(former) {
-		known := false
-		for _, have := range blocks {
-			known = known || have == block
-		}
-		if !known {
-			blocks = append(blocks, block)
-		}
-	}
-	return strings.Join(blocks, "")
+	first := strings.Join(certificates(next), "")
+	return first + without(former, first)
+}
+
+// without returns the certificates of a bundle that another one does not have.
+func without(bundle, other string) string {
+	known := certificates(other)
+	return strings.Join(slices.DeleteFunc(certificates(bundle), func(block string) bool {
+		return slices.Contains(known, block)
+	}), "")
 }
 
 // sharesCA tells whether two bundles have a certificate in common.

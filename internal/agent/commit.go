@@ -20,6 +20,7 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 		w.warn("%v; it is drift now: run `aks-flex-node drift --repair`", err)
 	}
 	w.bindings.ClusterUID = w.learnCluster(ctx, w.config, w.target())
+	w.bindings.FormerCA = w.home.bindings.formerCA(w.bindings.CA)
 	w.home.bindings = w.bindings
 	if err := w.saveBindings(ctx); err != nil {
 		return err

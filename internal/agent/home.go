@@ -48,6 +48,23 @@ type bindings struct {
 	// ClusterUID is the uid of the Service default/kubernetes: the cluster stays the same one when
 	// its address and CA change.
 	ClusterUID string `json:"clusterUID,omitempty"`
+	// FormerCA is what CA holds of before the last rotation. The next one drops it.
+	FormerCA string `json:"formerCA,omitempty"`
+}
+
+// currentCA is the CA without the former one.
+func (b bindings) currentCA() string { return without(b.CA, b.FormerCA) }
+
+// formerCA is what is the former CA once another one is proved. One that brings nothing new was
+// only told in another order: then nothing counts as former.
+func (b bindings) formerCA(proved string) string {
+	switch {
+	case proved == b.CA:
+		return b.FormerCA
+	case without(proved, b.CA) == "":
+		return ""
+	}
+	return b.currentCA()
 }
 
 // secrets are the credentials of generations, by id. They are in one file, apart from everything

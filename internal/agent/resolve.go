@@ -248,14 +248,17 @@ func (h *home) sameNode(c config.Config) error {
 }
 
 // bindingsFor are the bindings of a target: those that were proved, with what it changes. While a
-// cluster replaces its CA, the new and the former certificates are accepted.
+// cluster replaces its CA, the new and the former certificates are accepted, but none of before.
 func (h *home) bindingsFor(t *target) bindings {
 	b := h.bindings
 	if !b.Joined { // nothing that a join has learned is proved, be it of another cluster
 		b = bindings{Bindings: node.Bindings{Server: t.at.Server, CA: t.at.CA}}
 	} else if t.at != h.at() {
-		if next := unite(t.at.CA, b.CA); next != unite(b.CA, "") || t.at.Server != b.Server {
-			b.Server, b.CA, b.Rebound = t.at.Server, next, b.Rebound || b.Joined
+		switch next := unite(t.at.CA, b.CA); {
+		case next != unite(b.CA, ""):
+			b.Server, b.CA, b.Rebound = t.at.Server, unite(t.at.CA, b.currentCA()), true
+		case t.at.Server != b.Server:
+			b.Server, b.CA, b.Rebound = t.at.Server, next, true
 		}
 	}
 	if b.Joined || t.input.Config.CNI.PodCIDR != "" {

@@ -19,7 +19,8 @@ const (
 // kubernetes.io/hostname.
 const maxNodeName = 63
 
-// The bounds of agent.readyTimeout.
+// The bounds of agent.readyTimeout. The least one leaves a kubelet that was restarted time to pass
+// the health gate, which takes the settling time and a little more.
 const (
 	readyTimeoutMin = 10 * time.Second
 	readyTimeoutMax = time.Hour

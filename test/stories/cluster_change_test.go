@@ -209,6 +209,37 @@ func TestCAsOverlap(t *testing.T) {
 	w.follows(former)
 }
 
+// The CA before the former one is not trusted any more: CAs do not pile up.
+func TestCAsBeforeTheFormer(t *testing.T) {
+	w := newWorld(t)
+	w.knowing()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	var before []string
+	for range 3 {
+		former, next := w.cluster.pki(), w.cluster.authority()
+		w.config = w.configuration(func(c map[string]any) {
+			kubelet := c["node"].(map[string]any)["kubelet"].(map[string]any)
+			kubelet["caCertData"] = base64.StdEncoding.EncodeToString(next.trusted)
+		})
+		w.cluster.adopt(next)
+		for range 2 { // the second one changes nothing
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			w.follows(former)
+		}
+		ca := w.read("/etc/kubernetes/certs/ca.crt")
+		for _, old := range before {
+			if strings.Contains(ca, old) || strings.Contains(w.bindings().CA, old) {
+				t.Errorf("a CA of before the last rotation is still trusted:\n%s", ca)
+			}
+		}
+		before = append(before, former)
+	}
+}
+
 // What answers under the new address is another cluster: the node remains what it is.
 func TestAnotherCluster(t *testing.T) {
 	for _, verb := range []func(*world) error{

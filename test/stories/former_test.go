@@ -170,6 +170,9 @@ func (w *world) resume(t *testing.T) {
 	t.Helper()
 	start := w.systemd.OnStart
 	w.systemd.OnStart = nil
+	if err := w.systemd.Reload(t.Context()); err != nil { // as at boot
+		t.Fatal(err)
+	}
 	const swap = "swap.img.swap"
 	w.systemd.Generate(swap)
 	if !slices.Contains(w.former.Running, swap) {

@@ -154,6 +154,27 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// The least readyTimeout that is accepted leaves a kubelet time to prove that it is healthy.
+func TestLeastReadyTimeout(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		least := readyTimeout("10s")
+		s.edit(least)
+		s.join()
+		s.edit(least, pods(42))
+		s.until(time.Minute, "the change is made", s.takes("42"))
+		s.healthy("42")
+		if list := s.rejected(); len(list) > 0 {
+			t.Errorf("rejected: %+v", list)
+		}
+		for _, less := range []string{"9s", "9999ms"} {
+			s.edit(readyTimeout(less))
+			if _, err := s.load(); err == nil || !strings.Contains(err.Error(), "from 10s") {
+				t.Errorf("with %s, the error is %v", less, err)
+			}
+		}
+	})
+}
+
 // illWhenChanged makes the node ill whenever kubelet starts with another configuration than that of
 // now.
 func (w *world) illWhenChanged(begin func(*world) func()) {

@@ -19,8 +19,9 @@ type campaign struct {
 	former  string
 	prepare func(*world) error
 	run     func(*world) error
-	// left tells that the machine is given back by the run.
-	left bool
+	// again is what follows the kill, where the machine is not given back at once; nil is the same
+	// run again.
+	again func(*world) error
 	// killed checks the machine after the kill; nil checks nothing.
 	killed func(w *world, t *testing.T, when string)
 }
@@ -103,7 +104,7 @@ func campaigns() []campaign {
 			w.cluster.set(func() { w.cluster.remove("edge-1") })
 			return err
 		}, run: bootstrap},
-		{name: "leave", prepare: bootstrap, run: (*world).unbootstrap, left: true},
+		{name: "leave", prepare: bootstrap, run: (*world).unbootstrap, again: bootstrap},
 		{name: "migration", former: "rotated", prepare: nothing, run: migrate,
 			killed: (*world).eitherRelease},
 		{name: "migration by bootstrap", former: "token", prepare: nothing, run: bootstrap,
@@ -151,16 +152,16 @@ func (c campaign) world(t *testing.T) (w *world, before string) {
 	return w, strings.Join(w.former.Before, "\n")
 }
 
-// finish runs the same verb again, or gives the machine back at once.
+// finish makes the machine a node again, or gives it back at once.
 func (w *world) finish(t *testing.T, when string, c campaign, again bool, before string) {
 	t.Helper()
 	if again {
-		if err := c.run(w); err != nil {
-			t.Fatalf("%s, then run again: %v", when, err)
+		run := c.again
+		if run == nil {
+			run = c.run
 		}
-		if c.left {
-			w.sameAs(t, when, before)
-			return
+		if err := run(w); err != nil {
+			t.Fatalf("%s, then run again: %v", when, err)
 		}
 		w.wholly(t, when)
 	}
@@ -170,6 +171,7 @@ func (w *world) finish(t *testing.T, when string, c campaign, again bool, before
 	if w.cluster.has("edge-1") {
 		t.Errorf("%s: the Node is still in the cluster", when)
 	}
+	w.reloaded(t, when+", then unbootstrap")
 	w.sameAs(t, when, before)
 }
 
@@ -195,8 +197,17 @@ func (w *world) wholly(t *testing.T, when string) {
 	for _, link := range w.dangling() {
 		t.Errorf("%s and run again, %s leads to nothing", when, link)
 	}
-	if is := w.systemd.Running("kubelet.service"); is != w.read("/etc/systemd/system/kubelet.service") {
+	if w.systemd.Running("kubelet.service") != w.systemd.OnDisk("kubelet.service") {
 		t.Errorf("%s and run again, kubelet runs with another unit than the one on disk", when)
+	}
+	w.reloaded(t, when+" and run again")
+}
+
+// reloaded fails unless systemd has read all that is on disk.
+func (w *world) reloaded(t *testing.T, when string) {
+	t.Helper()
+	if units := w.systemd.NeedReload(); len(units) > 0 {
+		t.Errorf("%s, systemd has not read %v again", when, units)
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -435,12 +434,8 @@ func (w *world) tree() string {
 		w.t.Fatal(err)
 	}
 	sort.Strings(lines)
-	units, err := w.systemd.Units(context.Background(), "*")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	slices.Sort(units)
-	lines = append(lines, "running "+strings.Join(units, " "), "residue "+w.kernel.show())
+	lines = append(lines, "running "+strings.Join(w.systemd.Active(), " "),
+		"residue "+w.kernel.show())
 	return strings.Join(lines, "\n")
 }
 

@@ -1,6 +1,7 @@
 // Package systemdtest is a small real systemd for tests: it reads unit files below a root, keeps
-// the links that enabling and masking make there, and tells which units run. It starts no process;
-// hooks stand for what services do.
+// the links that enabling and masking make there, and tells which units run. As systemd does, it
+// goes on with what it has read until it is told to reload. It starts no process; a hook stands for
+// what services do.
 package systemdtest
 
 import (
@@ -10,7 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,233 +26,257 @@ const (
 // Systemd implements host.Systemd below Root.
 type Systemd struct {
 	Root string
-	// OnStart and OnStop are called when a unit starts or stops; an error of OnStart makes the job
-	// fail. May be nil.
+	// OnStart is called when a unit starts; an error makes the job fail. May be nil.
 	OnStart func(unit, text string) error
-	OnStop  func(unit string)
 
-	mu     sync.Mutex
-	active map[string]bool
-	// pids, restarts and since are what the status of a unit tells of its process.
-	pids, restarts map[string]int
-	since          map[string]time.Time
-	lastPID        int
-	// loaded is the text of each unit file as it was read last: a changed file counts only after a
-	// reload. running is the text that a unit was started with.
-	loaded, running map[string]string
+	mu sync.Mutex
+	// units are those in memory. One that is inactive and that nothing refers to is dropped.
+	units map[string]*unit
+	// wanted are the units that multi-user.target wants, as of the last reload.
+	wanted map[string]bool
+	// outdated tells that links were changed since (NeedDaemonReload of every unit).
+	outdated bool
 	// generated are the units that have no file: systemd made them from /etc/fstab.
 	generated map[string]bool
+	lastPID   int
 }
 
 // New returns a systemd that runs nothing yet.
 func New(root string) *Systemd {
 	return &Systemd{
-		Root: root, active: map[string]bool{}, lastPID: 100,
-		pids: map[string]int{}, restarts: map[string]int{}, since: map[string]time.Time{},
-		loaded: map[string]string{}, running: map[string]string{}, generated: map[string]bool{},
+		Root: root, units: map[string]*unit{}, wanted: map[string]bool{},
+		generated: map[string]bool{}, lastPID: 100,
 	}
 }
 
-func (s *Systemd) file(unit string) string  { return filepath.Join(s.Root, unitDir, unit) }
-func (s *Systemd) wants(unit string) string { return filepath.Join(s.Root, wantsDir, unit) }
-
-// Unit implements host.Systemd.
-func (s *Systemd) Unit(_ context.Context, unit string) (host.UnitStatus, error) {
+// Unit implements host.Systemd. To ask for a unit is to load it.
+func (s *Systemd) Unit(_ context.Context, name string) (host.UnitStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := host.UnitStatus{
-		Active: "inactive", MainPID: s.pids[unit], Restarts: s.restarts[unit],
-		Since: s.since[unit],
-	}
-	if s.active[unit] {
+	defer s.collect()
+	u := s.load(name)
+	status := host.UnitStatus{Active: "inactive", MainPID: u.pid, Restarts: u.restarts, Since: u.since}
+	if u.active {
 		status.Active = "active"
 	}
-	target, err := os.Readlink(s.file(unit))
-	switch {
-	case err == nil && target == "/dev/null":
+	switch u.is {
+	case masked:
 		status.File = "masked"
-		return status, nil
-	case s.generated[unit]:
+	case generated:
 		status.File = "generated"
-		return status, nil
-	case s.read(unit) == "":
-		return status, nil
-	}
-	status.Path, status.File = path.Join(unitDir, unit), "disabled"
-	if _, err := os.Lstat(s.wants(unit)); err == nil {
-		status.File = "enabled"
+	case loaded:
+		status.Path = path.Join(unitDir, name)
+		if u.enablement == "" {
+			u.enablement = s.enablement(name)
+		}
+		status.File = u.enablement
 	}
 	return status, nil
 }
 
 // Fragment implements host.Systemd.
-func (s *Systemd) Fragment(ctx context.Context, unit string) (string, error) {
-	is, err := s.Unit(ctx, unit)
+func (s *Systemd) Fragment(ctx context.Context, name string) (string, error) {
+	is, err := s.Unit(ctx, name)
 	return is.Path, err
 }
 
-// read returns the text of a unit's file; "" when there is none.
-func (s *Systemd) read(unit string) string {
-	data, err := os.ReadFile(s.file(unit))
-	if err != nil {
-		return ""
-	}
-	return string(data)
-}
-
-// Start implements host.Systemd.
-func (s *Systemd) Start(_ context.Context, unit string) error {
+// Start implements host.Systemd. What starts is the unit as it was read, not as it is on disk.
+func (s *Systemd) Start(_ context.Context, name string) error {
 	s.mu.Lock()
-	text, known := s.loaded[unit]
-	if !known {
-		text = s.read(unit)
-		s.loaded[unit] = text
+	u := s.load(name)
+	if err := u.startable(name); err != nil || u.active {
+		s.collect()
+		s.mu.Unlock()
+		return err
 	}
+	text := u.text
+	u.job = true
 	s.mu.Unlock()
-	if text == "" && !s.generated[unit] {
-		return fmt.Errorf("unit %s not found", unit)
-	}
+	var err error
 	if s.OnStart != nil {
-		if err := s.OnStart(unit, text); err != nil {
-			return err
-		}
+		err = s.OnStart(name, text)
 	}
 	s.mu.Lock()
-	s.running[unit] = text
-	s.mu.Unlock()
-	s.set(unit, true)
-	return nil
+	defer s.mu.Unlock()
+	u.job = false
+	if err == nil {
+		u.active, u.restarts, u.running = true, 0, text
+		s.run(u)
+	}
+	s.collect()
+	return err
 }
 
 // Stop implements host.Systemd.
-func (s *Systemd) Stop(_ context.Context, unit string) error {
-	if s.OnStop != nil {
-		s.OnStop(unit)
+func (s *Systemd) Stop(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.collect()
+	u := s.load(name)
+	if u.is == missing && !u.active {
+		return fmt.Errorf("unit %s not loaded", name)
 	}
-	s.set(unit, false)
+	u.active, u.pid, u.restarts, u.running = false, 0, 0, ""
 	return nil
 }
 
 // Restart implements host.Systemd.
-func (s *Systemd) Restart(ctx context.Context, unit string) error {
-	if err := s.Stop(ctx, unit); err != nil {
+func (s *Systemd) Restart(ctx context.Context, name string) error {
+	s.mu.Lock()
+	err := s.load(name).startable(name)
+	s.mu.Unlock()
+	if err != nil {
 		return err
 	}
-	return s.Start(ctx, unit)
-}
-
-func (s *Systemd) set(unit string, active bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.active[unit] = active
-	s.restarts[unit] = 0
-	if active {
-		s.run(unit)
-	} else {
-		s.pids[unit] = 0
+	if err := s.Stop(ctx, name); err != nil {
+		return err
 	}
+	return s.Start(ctx, name)
 }
 
 // run gives a unit a new process. Its process id is greater than any before.
-func (s *Systemd) run(unit string) {
+func (s *Systemd) run(u *unit) {
 	s.lastPID++
-	s.pids[unit], s.since[unit] = s.lastPID, time.Now()
+	u.pid, u.since = s.lastPID, time.Now()
 }
 
 // Crash ends the process of a running unit, which systemd then starts again by itself.
-func (s *Systemd) Crash(unit string) {
+func (s *Systemd) Crash(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.active[unit] {
-		s.restarts[unit]++
-		s.run(unit)
+	if u, ok := s.units[name]; ok && u.active {
+		u.restarts++
+		s.run(u)
 	}
 }
 
-// Reboot stops everything and starts what is enabled.
-func (s *Systemd) Reboot(ctx context.Context) error {
+// Enable implements host.Systemd.
+func (s *Systemd) Enable(_ context.Context, name string) error {
 	s.mu.Lock()
-	s.active, s.loaded = map[string]bool{}, map[string]string{}
-	s.pids, s.restarts = map[string]int{}, map[string]int{}
-	s.mu.Unlock()
-	entries, err := os.ReadDir(filepath.Join(s.Root, wantsDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	defer s.mu.Unlock()
+	if err := s.read(name).startable(name); err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if err := s.Start(ctx, e.Name()); err != nil {
-			return err
-		}
+	err := os.Symlink(path.Join(unitDir, name), s.wants(name))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	s.reload()
+	return nil
+}
+
+// Disable implements host.Systemd. Until a reload, a unit in memory is still said to be enabled.
+func (s *Systemd) Disable(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := os.Remove(s.wants(name))
+	switch {
+	case err == nil:
+		s.outdated = true
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if s.read(name).is == missing {
+		return fmt.Errorf("unit file %s does not exist", name)
 	}
 	return nil
 }
 
-// Enable implements host.Systemd.
-func (s *Systemd) Enable(_ context.Context, unit string) error {
-	if s.read(unit) == "" {
-		return fmt.Errorf("unit %s not found", unit)
-	}
-	return ignoring(fs.ErrExist, os.Symlink(path.Join(unitDir, unit), s.wants(unit)))
-}
-
-// Disable implements host.Systemd.
-func (s *Systemd) Disable(_ context.Context, unit string) error {
-	return ignoring(fs.ErrNotExist, os.Remove(s.wants(unit)))
-}
-
 // Mask implements host.Systemd.
-func (s *Systemd) Mask(_ context.Context, unit string) error {
-	return ignoring(fs.ErrExist, os.Symlink("/dev/null", s.file(unit)))
+func (s *Systemd) Mask(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := os.Symlink("/dev/null", s.file(name))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	s.reload()
+	return nil
 }
 
 // Unmask implements host.Systemd.
-func (s *Systemd) Unmask(_ context.Context, unit string) error {
-	return ignoring(fs.ErrNotExist, os.Remove(s.file(unit)))
-}
-
-func ignoring(ignored, err error) error {
-	if errors.Is(err, ignored) {
-		return nil
+func (s *Systemd) Unmask(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.read(name).is == masked {
+		if err := os.Remove(s.file(name)); err != nil {
+			return err
+		}
 	}
-	return err
+	s.reload()
+	return nil
 }
 
 // Reload implements host.Systemd.
 func (s *Systemd) Reload(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.loaded = map[string]string{}
+	s.reload()
 	return nil
-}
-
-// Running returns the text that a running unit was started with.
-func (s *Systemd) Running(unit string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.running[unit]
 }
 
 // ResetFailed implements host.Systemd.
 func (s *Systemd) ResetFailed(context.Context, string) error { return nil }
 
-// Units implements host.Systemd: the active units that match.
+// Units implements host.Systemd: the units in memory that match, unless they have no file.
 func (s *Systemd) Units(_ context.Context, pattern string) ([]string, error) {
+	return s.list(func(name string, u *unit) bool {
+		ok, err := path.Match(pattern, name)
+		return ok && err == nil && u.is != missing
+	}), nil
+}
+
+// Active are the units that run.
+func (s *Systemd) Active() []string {
+	return s.list(func(_ string, u *unit) bool { return u.active })
+}
+
+// NeedReload are the units in memory that are not as they are on disk, or were enabled or disabled
+// (NeedDaemonReload).
+func (s *Systemd) NeedReload() []string {
+	return s.list(func(name string, u *unit) bool {
+		disk := s.read(name)
+		return s.outdated || u.is != disk.is || u.text != disk.text
+	})
+}
+
+// list returns the names of the units in memory for which pick is true.
+func (s *Systemd) list(pick func(name string, u *unit) bool) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var names []string
-	for unit, active := range s.active {
-		if ok, err := path.Match(pattern, unit); ok && active && err == nil {
-			names = append(names, unit)
+	for name, u := range s.units {
+		if pick(name, u) {
+			names = append(names, name)
 		}
 	}
-	return names, nil
+	slices.Sort(names)
+	return names
+}
+
+// Running returns the text that a running unit was started with; "" when it does not run.
+func (s *Systemd) Running(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u, ok := s.units[name]; ok {
+		return u.running
+	}
+	return ""
+}
+
+// OnDisk returns the text that a unit would be started with after a reload.
+func (s *Systemd) OnDisk(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read(name).text
 }
 
 // Generate makes a running unit without a file, as systemd does for a line of /etc/fstab.
-func (s *Systemd) Generate(unit string) {
+func (s *Systemd) Generate(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.generated[unit], s.active[unit] = true, true
+	s.generated[name] = true
+	s.load(name).active = true
 }
 
 // Close implements host.Systemd.
