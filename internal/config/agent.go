@@ -48,11 +48,13 @@ func agentRules() []rule {
 		{"artifacts.directory", "a clean absolute path", isAbs},
 		{"artifacts.overrides", "one of " + strings.Join(artifacts, ", "), oneOf(artifacts...)},
 		{"artifacts.overrides.*.url", aPlainURL, isHTTPS},
-		{"artifacts.overrides.*.sha256", aDigest, matches(`[0-9a-f]{64}`)},
-		{"artifacts.overrides.*.tarSHA256", aDigest, matches(`[0-9a-f]{64}`)},
+		{"artifacts.overrides.*.sha256", aDigest, isDigest},
+		{"artifacts.overrides.*.tarSHA256", aDigest, isDigest},
 		{"artifacts.overrides.*.size", "a number of bytes, or 0", between(0, 1<<40)},
 	}
 }
+
+func isDigest(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
 
 func isNodeName(s string) bool {
 	return len(s) <= maxNodeName && len(validation.IsDNS1123Subdomain(s)) == 0
