@@ -51,7 +51,7 @@ type Manager struct {
 	// TenantID is that of subscriptions of which ARM has told none.
 	TenantID string
 	// Defaults is the layer of the operator's defaults, for nodes that were never rendered.
-	Defaults []byte
+	Defaults *flexnode.Layer
 	// Renderer is the version of the program.
 	Renderer   string
 	Now        func() time.Time

@@ -349,9 +349,9 @@ func (c *fakeCluster) probe(ctx context.Context, key string) error {
 			ServerURL: "https://factory.example:6443", CACertData: testCA, TenantID: tenant,
 			DNSServiceIP: "10.96.0.10", Location: row.Value.Location,
 		}, row.Value.ID)
-		row.Value.Facts = flexnode.ContentID(layer)
+		row.Value.Facts = layer.ID
 		row.Value.Properties.KubernetesVersion, row.Value.Properties.Reachable = "1.35.4", true
-		if err := c.store.Layers.Set(v, row.Value.Facts, layer); err != nil {
+		if err := c.store.Layers.Set(v, layer.ID, layer.Text); err != nil {
 			return err
 		}
 		return c.store.Clusters.Put(v, key, row.Value)
@@ -381,8 +381,12 @@ func (c *fakeCluster) render(ctx context.Context, key string) error {
 		if err != nil {
 			return err
 		}
+		facts, err := flexnode.ReadLayer(layer.Value)
+		if err != nil {
+			return err
+		}
 		next, revision := flexnode.Refresh(node.Value, nil,
-			flexnode.Parent{Cluster: parent.Value, FactsLayer: layer.Value}, c.clock.now(), "test")
+			flexnode.Parent{Cluster: parent.Value, FactsLayer: facts}, c.clock.now(), "test")
 		if revision != nil {
 			history := flexnode.History{}.With(*revision, next.Assigned)
 			if err := c.store.History.Set(v, key, history); err != nil {
