@@ -63,11 +63,14 @@ func isNodeName(s string) bool {
 // checkArtifacts checks the settings of where binaries come from.
 func checkArtifacts(c Config, r *report) {
 	for name, o := range c.Artifacts.Overrides {
-		at := member("artifacts.overrides", name)
-		r.need(at+".sha256", o.SHA256 != "", "must be set: nothing is installed unverified")
+		if o.SHA256 == "" {
+			r.need(member("artifacts.overrides", name)+".sha256", false,
+				"must be set: nothing is installed unverified")
+		}
 		plain := oneOf("kubelet", "kubectl", "kubeadm", "runc")(name)
 		if plain && o.TarSHA256 != "" {
-			r.add(at+".tarSHA256", show(o.TarSHA256), "must not be set: "+name+" is not an archive")
+			r.add(member("artifacts.overrides", name)+".tarSHA256", show(o.TarSHA256),
+				"must not be set: "+name+" is not an archive")
 		}
 	}
 	if c.Artifacts.Directory != "" && (c.Artifacts.Mirror != "" || len(c.Artifacts.Mirrors) > 0) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -58,12 +57,12 @@ func valueOf(decoded any) *value {
 	switch d := decoded.(type) {
 	case map[string]any:
 		v := &value{kind: anObject, members: make([]entry, 0, len(d))}
-		for _, name := range slices.Sorted(maps.Keys(d)) {
-			v.members = append(v.members, entry{name, valueOf(d[name])})
+		for name, next := range d { // problems are sorted by their paths
+			v.members = append(v.members, entry{name, valueOf(next)})
 		}
 		return v
 	case []any:
-		v := &value{kind: aList}
+		v := &value{kind: aList, items: make([]*value, 0, len(d))}
 		for _, next := range d {
 			v.items = append(v.items, valueOf(next))
 		}
