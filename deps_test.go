@@ -36,10 +36,12 @@ var rules = []struct {
 	{"internal/arm", nil, []string{"os", "net", "os/exec"}},
 	{"api/flexnode/v20260501preview", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/flexnode", []string{
-		"api/flexnode/v20260501preview", "internal/arm", "internal/config",
+		"api/flexnode/v20260501preview", "internal/arm", "internal/config", "internal/rp/rawjson",
 	}, []string{"os", "net", "net/http", "os/exec"}},
+	{"internal/rp/rawjson", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/store", []string{
-		"api/flexnode/v20260501preview", "internal/rp/flexnode", "internal/rp/seal",
+		"api/flexnode/v20260501preview", "internal/rp/flexnode", "internal/rp/rawjson",
+		"internal/rp/seal",
 	}, []string{"net/http", "os/exec"}},
 	{"internal/rp/credential", []string{
 		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/flexnode", "internal/rp/seal",

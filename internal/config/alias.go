@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // alias is another published name of a setting.
@@ -16,8 +17,8 @@ type alias struct {
 	convert func(string) string
 }
 
-// aliases are the names in other published versions of the configuration.
-func aliases() []alias {
+// aliases are the names in other published versions of the configuration. They are made once.
+var aliases = sync.OnceValue(func() []alias {
 	same := func(name, setting string) alias {
 		return alias{name: name, setting: setting, kind: aString}
 	}
@@ -38,7 +39,7 @@ func aliases() []alias {
 			kind: aBoolean, convert: driftPolicy,
 		},
 	}
-}
+})
 
 // serverURL makes a URL of a bare host name.
 func serverURL(host string) string {

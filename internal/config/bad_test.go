@@ -308,6 +308,16 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	}
 }
 
+// TestDefaultsAreAllowed holds because no configuration is refused for what is as by default.
+func TestDefaultsAreAllowed(t *testing.T) {
+	c := defaults()
+	for _, l := range leaves(&c) {
+		if text := l.text(); text != "" && l.rule.ok != nil && !l.rule.ok(text) {
+			t.Errorf("%s: %s is the default and not allowed", l.path(), l.shown())
+		}
+	}
+}
+
 // TestRules holds that every setting has a rule, and every rule a setting.
 func TestRules(t *testing.T) {
 	var patterns []string

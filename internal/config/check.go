@@ -64,7 +64,7 @@ func isHTTPS(s string) bool {
 // isHTTPSHost tells whether s is an https URL of a host and perhaps a port, without a path.
 func isHTTPSHost(s string) bool {
 	u, ok := parseURL(s)
-	return ok && isHTTPS(s) && strings.Trim(u.Path, "/") == ""
+	return ok && u.Scheme == "https" && u.User == nil && strings.Trim(u.Path, "/") == ""
 }
 
 // isProxy tells whether s is the URL of a proxy; it may have user and password.

@@ -90,4 +90,7 @@ func checkDirs(c Config, r *report) {
 func overlap(a, b string) bool { return inside(a, b) || inside(b, a) }
 
 // inside tells whether a clean path is dir or below it.
-func inside(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+func inside(path, dir string) bool {
+	rest, ok := strings.CutPrefix(path, dir)
+	return ok && (rest == "" || rest[0] == '/')
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"unicode/utf8"
 )
 
@@ -49,6 +50,31 @@ func (v *value) get(name string) *value {
 		}
 	}
 	return nil
+}
+
+// valueOf makes a value of what encoding/json has decoded, with numbers as written.
+func valueOf(decoded any) *value {
+	switch d := decoded.(type) {
+	case map[string]any:
+		v := &value{kind: anObject, members: make([]entry, 0, len(d))}
+		for name, next := range d { // problems are sorted by their paths
+			v.members = append(v.members, entry{name, valueOf(next)})
+		}
+		return v
+	case []any:
+		v := &value{kind: aList, items: make([]*value, 0, len(d))}
+		for _, next := range d {
+			v.items = append(v.items, valueOf(next))
+		}
+		return v
+	case string:
+		return &value{kind: aString, text: d}
+	case json.Number:
+		return &value{kind: aNumber, text: d.String()}
+	case bool:
+		return &value{kind: aBoolean, text: strconv.FormatBool(d)}
+	}
+	return &value{kind: aNull}
 }
 
 // remove deletes a member of an object.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,9 +11,12 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const (
@@ -121,7 +125,24 @@ func parseOK(t testing.TB, d document) (Config, []Warning) {
 	if err != nil {
 		t.Fatalf("Parse: %v", err)
 	}
+	checkDecoded(t, d.bytes(t), nil)
 	return c, warnings
+}
+
+// checkDecoded holds that a document has the same problems when it was decoded before, but for those
+// that decoding loses.
+func checkDecoded(t testing.TB, data []byte, want Problems) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var decoded map[string]any
+	lost := func(p Problem) bool { return p.Path == "" || p.Message == "is given twice: keep one" }
+	if slices.ContainsFunc(want, lost) || d.Decode(&decoded) != nil {
+		return
+	}
+	if diff := cmp.Diff(want, CheckObject(decoded, testHost())); diff != "" {
+		t.Errorf("of the decoded document: %s", diff)
+	}
 }
 
 // parseBad parses a document that must not be valid.
@@ -132,6 +153,7 @@ func parseBad(t testing.TB, data []byte) Problems {
 	if !ok {
 		t.Fatalf("Parse gave %v, want problems, for %s", err, data)
 	}
+	checkDecoded(t, data, problems)
 	return problems
 }
 

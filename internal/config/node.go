@@ -125,9 +125,11 @@ var isPercent = matches(`(?:100|[0-9]{1,2}(?:\.[0-9]{1,4})?)`)
 
 // checkNode checks that settings of the node go together.
 func checkNode(c Config, r *report) {
-	managed := member("node.labels", managedLabel)
-	if v := c.Node.Labels[managedLabel]; v != managedValue && !r.spoiled(managed) {
-		r.add(managed, show(v), `must be "false" or not set: AKS deletes the Node otherwise`)
+	if v := c.Node.Labels[managedLabel]; v != managedValue {
+		managed := member("node.labels", managedLabel)
+		if !r.spoiled(managed) {
+			r.add(managed, show(v), `must be "false" or not set: AKS deletes the Node otherwise`)
+		}
 	}
 	seen := map[string]int{}
 	for i, taint := range c.Node.Taints {

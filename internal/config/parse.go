@@ -26,13 +26,28 @@ func Parse(data []byte, host Host) (Config, []Warning, error) {
 	return c, warnings, nil
 }
 
+// CheckObject tells what Parse would find wrong with a document that was decoded into maps, lists,
+// strings, json.Number, booleans and nil.
+func CheckObject(o map[string]any, host Host) Problems {
+	r := &report{}
+	_, _, problems := parseValue(valueOf(o), host, r)
+	return problems
+}
+
 // parse is Parse, with as much of the Config as could be read.
 func parse(data []byte, host Host) (Config, []Warning, Problems) {
-	r, c := &report{}, defaults()
-	doc := readSettings(data, r)
+	r := &report{}
+	doc := readDocument(data, r)
 	if doc == nil {
-		return c, nil, r.sorted(c)
+		return defaults(), nil, r.sorted(defaults())
 	}
+	return parseValue(doc, host, r)
+}
+
+// parseValue is parse of a document that was read.
+func parseValue(doc *value, host Host, r *report) (Config, []Warning, Problems) {
+	c := defaults()
+	doc = settingsOf(doc, r)
 	c.keepVersions(host.Before)
 	decoder{r}.decode(doc, reflect.ValueOf(&c).Elem(), "")
 	c.complete(host)
@@ -55,6 +70,11 @@ func readSettings(data []byte, r *report) *value {
 	if doc == nil {
 		return nil
 	}
+	return settingsOf(doc, r)
+}
+
+// settingsOf is the object in a document that holds the settings, by their own names.
+func settingsOf(doc *value, r *report) *value {
 	doc, origin := unwrap(doc)
 	readResource(origin, r)
 	rename(doc, r)

@@ -136,8 +136,13 @@ func (r *report) sorted(c Config) Problems {
 // conceal redacts what people paste into the wrong setting: user and query of a URL, and bootstrap
 // tokens.
 func conceal(s string) string {
-	s = userInURL().ReplaceAllString(s, "://"+redacted+"@")
-	s = queryInURL().ReplaceAllString(s, "$1?"+redacted)
+	if strings.Contains(s, "://") {
+		s = userInURL().ReplaceAllString(s, "://"+redacted+"@")
+		s = queryInURL().ReplaceAllString(s, "$1?"+redacted)
+	}
+	if !strings.Contains(s, ".") {
+		return s
+	}
 	return tokenInText().ReplaceAllString(s, redacted)
 }
 

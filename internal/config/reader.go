@@ -21,15 +21,19 @@ type turn struct {
 	inList bool
 }
 
+// in is the path that the step from one leads to.
+func (t turn) in(path string) string {
+	if t.inList {
+		return item(path, t.index)
+	}
+	return member(path, t.name)
+}
+
 // path is where the reader is.
 func (d *reader) path() string {
 	path := ""
 	for _, t := range d.trail {
-		if t.inList {
-			path = item(path, t.index)
-		} else {
-			path = member(path, t.name)
-		}
+		path = t.in(path)
 	}
 	return path
 }

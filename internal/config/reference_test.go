@@ -107,12 +107,12 @@ func shownDefaults() map[string]string {
 	c.Azure.Arc = &Arc{}
 	c.complete(Host{})
 	shown := map[string]string{}
-	for _, l := range leaves(reflect.ValueOf(c), "", "") {
+	for _, l := range leaves(&c) {
 		if l.value.Kind() == reflect.Map {
 			continue
 		}
 		if text, json := l.text(), l.shown(); text != "" && text != "0" {
-			shown[l.path] = "`" + json + "`"
+			shown[l.path()] = "`" + json + "`"
 		}
 	}
 	shown["continuousMonitoring"] = "`false`"

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"reflect"
 	"strings"
 )
 
@@ -22,7 +21,7 @@ func (c Config) Reveal() ([]byte, error) {
 	if err := d.Decode(&doc); err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
-	for _, l := range leaves(reflect.ValueOf(c), "", "") {
+	for _, l := range leaves(&c) {
 		if secret, ok := l.value.Interface().(Secret); ok && secret != "" {
 			put(doc, l.pattern, secret.Reveal())
 		}

@@ -24,33 +24,24 @@ var rules = sync.OnceValue(func() []rule {
 		pathRules(), networkRules(), agentRules())
 })
 
-// rulesByPattern are the rules by setting.
-var rulesByPattern = sync.OnceValue(func() map[string]rule {
-	byPattern := map[string]rule{}
-	for _, rule := range rules() {
-		byPattern[rule.pattern] = rule
-	}
-	return byPattern
-})
-
 // applyRules checks every setting by itself. What is not set is left to the checks of what is
-// required.
+// required; what is as by default is allowed.
 func applyRules(c *Config, r *report) {
-	byPattern := rulesByPattern()
-	for _, l := range leaves(reflect.ValueOf(c).Elem(), "", "") {
-		rule := byPattern[l.pattern]
+	for _, l := range leaves(c) {
 		switch {
-		case rule.ok == nil || r.spoiled(l.path):
+		case l.rule.ok == nil:
 		case l.value.Kind() == reflect.Map:
 			for _, name := range names(l.value) {
-				if !rule.ok(name) {
-					r.add(member(l.path, name), "", "every name here must be "+rule.allowed)
+				if !l.rule.ok(name) && !r.spoiled(l.path()) {
+					r.add(member(l.path(), name), "", "every name here must be "+l.rule.allowed)
 				}
 			}
 		default:
 			text := l.text()
-			if unset := text == "" && !strings.HasSuffix(l.pattern, "*"); !unset && !rule.ok(text) {
-				r.add(l.path, l.shown(), "must be "+rule.allowed)
+			unset := text == "" && !strings.HasSuffix(l.pattern, "*")
+			usual := text != "" && text == l.usual
+			if !unset && !usual && !l.rule.ok(text) && !r.spoiled(l.path()) {
+				r.add(l.path(), l.shown(), "must be "+l.rule.allowed)
 			}
 		}
 	}

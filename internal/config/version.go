@@ -111,8 +111,8 @@ func isVersion(s string) bool {
 
 // bare strips the leading "v" of a version; anything else is returned unchanged.
 func bare(s string) string {
-	if isVersion(s) {
-		return strings.TrimPrefix(s, "v")
+	if rest, ok := strings.CutPrefix(s, "v"); ok && isVersion(s) {
+		return rest
 	}
 	return s
 }

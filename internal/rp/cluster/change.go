@@ -50,15 +50,11 @@ func (w *worker) nodeChanged(key string) error {
 	for _, c := range w.outstanding.of(key) {
 		w.tasks.Add(task{taskCredential, c})
 	}
-	node, err := w.Index.Node(key)
-	if err != nil || !node.Exists() {
-		return err
-	}
 	cluster, err := w.Index.Cluster(w.key)
 	if err != nil {
 		return err
 	}
-	if cluster.Value.Facts != "" && node.Value.Facts != cluster.Value.Facts {
+	if cluster.Value.Facts != "" && w.Index.IsStale(key, cluster.Value.Facts) {
 		w.tasks.Add(task{kind: taskRender})
 	}
 	return nil

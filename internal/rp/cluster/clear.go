@@ -57,7 +57,7 @@ func (w *worker) clearLayers(ctx context.Context, c flexnode.Cluster) error {
 	var own []string
 	for _, l := range layers {
 		facts, err := flexnode.FactsOf(l.Value)
-		if err == nil && flexnode.ContentID(flexnode.FactsLayer(facts, c.ID)) == l.Key {
+		if err == nil && flexnode.FactsLayer(facts, c.ID).ID == l.Key {
 			own = append(own, l.Key)
 		}
 	}

@@ -100,17 +100,17 @@ func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f find
 		return err
 	}
 	layer := flexnode.FactsLayer(s.connection.facts(*c, f, tenant), c.ID)
-	c.Facts = flexnode.ContentID(layer)
-	return w.putLayer(v, c.Facts, layer)
+	c.Facts = layer.ID
+	return w.putLayer(v, layer)
 }
 
 // putLayer writes a layer, if it is not there.
-func (w *worker) putLayer(v *store.View, id string, layer []byte) error {
-	known, err := w.Store.Layers.In(v, id)
+func (w *worker) putLayer(v *store.View, layer *flexnode.Layer) error {
+	known, err := w.Store.Layers.In(v, layer.ID)
 	if err != nil || known.Exists() {
 		return err
 	}
-	return w.Store.Layers.Put(v, id, layer)
+	return w.Store.Layers.Put(v, layer.ID, layer.Text)
 }
 
 // tenantOf is the tenant of a subscription, as ARM has told it.

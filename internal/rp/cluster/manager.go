@@ -25,6 +25,8 @@ type Index interface {
 	Nodes(prefix, after string, limit int) ([]store.Row[flexnode.Node], bool, error)
 	// Stale are keys of nodes of a cluster that were not rendered with these facts.
 	Stale(cluster, facts string, limit int) []string
+	// IsStale tells whether a node is one of those.
+	IsStale(node, facts string) bool
 	// Identified are keys of nodes of a cluster that have, or had, an identity that ends so.
 	Identified(cluster, ending string) []string
 	// Subscribe has see called with the table and the key of each change.
@@ -51,7 +53,7 @@ type Manager struct {
 	// TenantID is that of subscriptions of which ARM has told none.
 	TenantID string
 	// Defaults is the layer of the operator's defaults, for nodes that were never rendered.
-	Defaults []byte
+	Defaults *flexnode.Layer
 	// Renderer is the version of the program.
 	Renderer   string
 	Now        func() time.Time

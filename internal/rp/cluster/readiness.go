@@ -140,12 +140,12 @@ func (w *worker) nodesOf() ([]string, error) {
 
 // differs tells, by the index, whether the Ready condition of a node is other than stored.
 func (w *worker) differs(s *session, key string) bool {
-	node, err := w.Index.Node(key)
-	if err != nil || !node.Exists() {
+	status, err := w.Index.Status(key)
+	if err != nil || same(status.Value.Ready, s.ready(key, status.Value.Ready, noTime)) {
 		return false
 	}
-	status, err := w.Index.Status(key)
-	return err == nil && !same(status.Value.Ready, s.ready(key, status.Value.Ready, noTime))
+	node, err := w.Index.Node(key)
+	return err == nil && node.Exists()
 }
 
 // ready is the Ready condition that a node has now; known is the stored one. A Node that is gone is

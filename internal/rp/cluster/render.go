@@ -67,10 +67,12 @@ func (w *worker) parent(v *store.View) (flexnode.Parent, error) {
 	if err != nil || !facts.Exists() {
 		return flexnode.Parent{}, err
 	}
-	parent := flexnode.Parent{Cluster: row.Value, FactsLayer: facts.Value}
-	if len(w.Defaults) > 0 {
-		parent.DefaultsID, parent.Defaults = flexnode.ContentID(w.Defaults), w.Defaults
-		err = w.putLayer(v, parent.DefaultsID, parent.Defaults)
+	parent := flexnode.Parent{Cluster: row.Value, Defaults: w.Defaults}
+	if parent.FactsLayer, err = flexnode.ReadLayer(facts.Value); err != nil {
+		return flexnode.Parent{}, err
+	}
+	if parent.Defaults != nil {
+		err = w.putLayer(v, parent.Defaults)
 	}
 	return parent, err
 }

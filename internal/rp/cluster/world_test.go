@@ -327,7 +327,8 @@ func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) erro
 	}
 	parent := flexnode.Parent{Cluster: cluster.Value}
 	if cluster.Value.Facts != "" {
-		parent.FactsLayer = must(w.store.Layers.In(v, cluster.Value.Facts)).Value
+		layer := must(w.store.Layers.In(v, cluster.Value.Facts)).Value
+		parent.FactsLayer = must(flexnode.ReadLayer(layer))
 	}
 	var old *flexnode.Node
 	var last *flexnode.Revision

@@ -207,7 +207,7 @@ func (s *Service) revision(
 func (s *Service) render(
 	v *store.View, r flexnode.Revision, g flexnode.Grants,
 ) (map[string]any, error) {
-	var layers [2][]byte
+	var layers [2]*flexnode.Layer
 	for i, id := range []string{r.Defaults, r.Facts} {
 		if id == "" {
 			continue
@@ -220,7 +220,9 @@ func (s *Service) render(
 			return nil, fmt.Errorf("internal error: layer %s of revision %d is not kept", id,
 				r.Version)
 		}
-		layers[i] = layer.Value
+		if layers[i], err = flexnode.ReadLayer(layer.Value); err != nil {
+			return nil, err
+		}
 	}
 	return flexnode.Config(r, layers[0], layers[1], g)
 }

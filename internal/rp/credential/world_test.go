@@ -186,8 +186,8 @@ func (w *world) facts(v *store.View, server string) string {
 		TenantID:   "99999999-0000-0000-0000-000000000000",
 		CACertData: base64.StdEncoding.EncodeToString(ca),
 	}, clusterID)
-	id := flexnode.ContentID(layer)
-	if err := w.store().Layers.Put(v, id, layer); err != nil {
+	id := layer.ID
+	if err := w.store().Layers.Put(v, id, layer.Text); err != nil {
 		w.t.Fatal(err)
 	}
 	return id

@@ -2,7 +2,6 @@ package flexnode
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -28,17 +27,12 @@ func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	if !n.Desired.KubernetesAuth.UseAzureAuth {
 		g.Token = anyToken
 	}
-	text, err := checkedText(n, own, parent, g)
+	whole, err := checkedConfig(n, own, parent, g)
 	if err != nil {
 		return Problems{{"properties", "internal error: " + err.Error()}}
 	}
-	_, _, err = config.Parse(text, config.Host{HostName: "host", Arch: "amd64"})
-	found, ok := errors.AsType[config.Problems](err)
-	if err != nil && !ok {
-		return Problems{{"properties", err.Error()}}
-	}
 	var problems Problems
-	for _, p := range found {
+	for _, p := range config.CheckObject(whole, config.Host{HostName: "host", Arch: "amd64"}) {
 		message := p.Message
 		if p.Value != "" {
 			message = p.Value + " is not allowed: " + message
@@ -48,9 +42,9 @@ func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	return problems
 }
 
-// checkedText is the configuration of a node that is to be checked. What is not known of its
+// checkedConfig is the configuration of a node that is to be checked. What is not known of its
 // cluster yet is made up.
-func checkedText(n Node, own json.RawMessage, parent Parent, g Grants) ([]byte, error) {
+func checkedConfig(n Node, own json.RawMessage, parent Parent, g Grants) (object, error) {
 	facts := parent.FactsLayer
 	made := placeholderFacts()
 	if facts == nil {
@@ -64,7 +58,7 @@ func checkedText(n Node, own json.RawMessage, parent Parent, g Grants) ([]byte, 
 	if azure, ok := whole["azure"].(object); ok && azure["tenantId"] == nil {
 		azure["tenantId"] = made.TenantID
 	}
-	return json.Marshal(whole)
+	return whole, nil
 }
 
 // clusterID is the id of the cluster that a node's id lies below, in the same casing.

@@ -15,40 +15,41 @@ type Grants struct {
 }
 
 // Config is the agent's configuration of a revision: its own layer over the facts over the
-// defaults, and the secrets that are given.
-func Config(r Revision, defaults, facts []byte, g Grants) (map[string]any, error) {
-	config := object{}
-	for _, layer := range [][]byte{defaults, facts, r.Own} {
-		next, err := readLayer(layer)
-		if err != nil {
-			return nil, fmt.Errorf("cannot read a layer of configuration %d: %w", r.Version, err)
-		}
-		config = overlay("", config, next)
+// defaults, and the secrets that are given. It shares objects with the layers: who has
+// it may read it, and not change it.
+func Config(r Revision, defaults, facts *Layer, g Grants) (map[string]any, error) {
+	own, err := readObject(r.Own)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read configuration %d: %w", r.Version, err)
 	}
+	config := overlay("", overlay("", defaults.settings(), facts.settings()), own)
 	grant(config, g)
 	return config, nil
 }
 
-// grant puts the secrets into a configuration.
+// grant puts the secrets into a configuration, of which only the outermost object is not shared.
 func grant(config object, g Grants) {
 	azure, _ := config["azure"].(object)
-	if azure == nil {
+	if azure = maps.Clone(azure); azure == nil {
 		azure = object{}
-		config["azure"] = azure
 	}
+	config["azure"] = azure
 	if sp, ok := azure["servicePrincipal"].(object); ok && g.ClientSecret != "" {
+		sp = maps.Clone(sp)
 		sp["clientSecret"] = g.ClientSecret
+		azure["servicePrincipal"] = sp
 	}
 	if g.Token != "" {
 		azure["bootstrapToken"] = object{"token": g.Token}
 	}
 }
 
-func readLayer(layer []byte) (object, error) {
-	if len(layer) == 0 {
+// readObject reads an object; nil of no text.
+func readObject(text []byte) (object, error) {
+	if len(text) == 0 {
 		return nil, nil
 	}
-	d := json.NewDecoder(bytes.NewReader(layer))
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	var o object
 	err := d.Decode(&o)

@@ -14,10 +14,9 @@ import (
 type Parent struct {
 	Cluster Cluster
 	// FactsLayer is the layer that Cluster.Facts names; nil when it was never reached.
-	FactsLayer []byte
-	// DefaultsID and Defaults are the layer of the operator's defaults; "" and nil for none.
-	DefaultsID string
-	Defaults   []byte
+	FactsLayer *Layer
+	// Defaults is the layer of the operator's defaults; nil for none.
+	Defaults *Layer
 }
 
 // factsID is the id that the facts layer is stored with.
@@ -25,19 +24,14 @@ func (p Parent) factsID() string {
 	if p.Cluster.Facts != "" {
 		return p.Cluster.Facts
 	}
-	return ContentID(p.FactsLayer)
+	return p.FactsLayer.ID
 }
 
 // tenant is that of the cluster, as its nodes are told; "" while it is not known.
 func (p Parent) tenant() string {
-	if p.FactsLayer == nil {
-		return ""
-	}
-	f, err := FactsOf(p.FactsLayer)
-	if err != nil {
-		return ""
-	}
-	return f.TenantID
+	azure, _ := p.FactsLayer.settings()["azure"].(object)
+	tenant, _ := azure["tenantId"].(string)
+	return tenant
 }
 
 // Secret is what is known of the client secret of a node.
@@ -202,7 +196,10 @@ func (n *Node) busy() string {
 // render completes a revision with the node's own layer, and has the node point to it. Agents are
 // offered it unless they are being kept at another one.
 func (n *Node) render(parent Parent, r Revision) *Revision {
-	r.Defaults, r.Facts = parent.DefaultsID, parent.factsID()
+	r.Facts = parent.factsID()
+	if parent.Defaults != nil {
+		r.Defaults = parent.Defaults.ID
+	}
 	if n.Desired.AzureAuth.ServicePrincipal != nil {
 		r.SecretVersion = n.SecretVersion
 	}

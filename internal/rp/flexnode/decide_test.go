@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -381,18 +382,54 @@ func TestHistory(t *testing.T) {
 		w.node = &held
 		w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10 + i}})
 	}
-	if n := len(w.history.Revisions); n != Kept+1 {
+	if n := len(w.history.revisions); n != Kept+1 {
 		t.Errorf("%d revisions are kept", n)
 	}
 	if _, ok := w.history.Find(assigned); !ok {
 		t.Error("the assigned revision is gone")
 	}
 	versions := map[int64]bool{}
-	for _, r := range w.history.Revisions {
-		versions[r.Version] = true
+	for _, r := range w.history.revisions {
+		versions[r.version] = true
 	}
 	if len(versions) != Kept+1 {
 		t.Error("versions come twice")
+	}
+}
+
+// A row of the history is read as far as it is needed, and refused when it is none.
+func TestHistoryRow(t *testing.T) {
+	w := newWorld(t)
+	w.put(api.Desired{})
+	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 11}})
+	row := must(w.history.Row())
+	var whole struct{ Revisions []Revision }
+	if err := json.Unmarshal(row, &whole); err != nil || len(whole.Revisions) != 2 {
+		t.Fatalf("%v: %s", err, row)
+	}
+	var read History
+	if err := read.ReadRow(row); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range whole.Revisions {
+		got, ok := read.Find(want.Version)
+		if diff := cmp.Diff(want, got); !ok || diff != "" {
+			t.Errorf("%v %s", ok, diff)
+		}
+	}
+	if again := must(read.Row()); !bytes.Equal(row, again) {
+		t.Errorf("%s\nbecomes\n%s", row, again)
+	}
+	for _, empty := range []string{`{}`, `{"revisions":null}`, `{"revisions":[]}`} {
+		if err := read.ReadRow([]byte(empty)); err != nil || len(read.revisions) != 0 {
+			t.Errorf("%s: %v", empty, err)
+		}
+	}
+	for _, bad := range []string{"", "[]", "{", `{"revisions":[{}]}`, `{"revisions":[1]}`,
+		`{"revisions":[{"version":"x"}]}`, string(row[:len(row)-1]), string(row) + "}"} {
+		if err := read.ReadRow([]byte(bad)); err == nil {
+			t.Errorf("%s is read", bad)
+		}
 	}
 }
 
@@ -403,7 +440,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for version := range int64(30) {
 		h = h.With(Revision{Version: version, Own: own}, 3)
 	}
-	if text := must(json.Marshal(h)); len(text) > KeptBytes+64<<10 {
+	if text := must(h.Row()); len(text) > KeptBytes+64<<10 {
 		t.Errorf("it has %d bytes", len(text))
 	}
 	for _, version := range []int64{29, 28, 27, 3} {

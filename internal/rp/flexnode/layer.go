@@ -13,19 +13,55 @@ import (
 // object is a JSON object.
 type object = map[string]any
 
-// DefaultsLayer is what the operator of the provider gives every node, as canonical JSON; nil for
-// nothing.
-func DefaultsLayer(defaults map[string]any) []byte {
+// Layer is a part of configurations that many nodes share; nil is an empty one. It does not change.
+type Layer struct {
+	ID   string // ContentID of Text
+	Text []byte // canonical JSON
+	// object is what Text says.
+	object object
+}
+
+// ReadLayer reads a layer that was stored; nil if there is none.
+func ReadLayer(text []byte) (*Layer, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	object, err := readObject(text)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read a layer of configurations: %w", err)
+	}
+	return &Layer{ContentID(text), text, object}, nil
+}
+
+// newLayer makes a layer of what encodes.
+func newLayer(o object) *Layer {
+	layer, err := ReadLayer(canonical(o))
+	if err != nil {
+		panic("internal error: " + err.Error())
+	}
+	return layer
+}
+
+// settings are those of a layer.
+func (l *Layer) settings() object {
+	if l == nil {
+		return nil
+	}
+	return l.object
+}
+
+// DefaultsLayer is what the operator of the provider gives every node; nil for nothing.
+func DefaultsLayer(defaults map[string]any) *Layer {
 	if len(defaults) == 0 {
 		return nil
 	}
-	return canonical(defaults)
+	return newLayer(defaults)
 }
 
-// FactsLayer is what the nodes of a cluster are told of it, as canonical JSON.
-func FactsLayer(f Facts, clusterID string) []byte {
+// FactsLayer is what the nodes of a cluster are told of it.
+func FactsLayer(f Facts, clusterID string) *Layer {
 	id, _ := arm.Parse(clusterID)
-	return canonical(object{
+	return newLayer(object{
 		"azure": without(object{
 			"subscriptionId": id.Subscription,
 			"tenantId":       f.TenantID,

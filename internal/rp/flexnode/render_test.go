@@ -256,12 +256,15 @@ func TestABundleSaysWhatItIsFrom(t *testing.T) {
 
 func TestFactsComeBackFromTheirLayer(t *testing.T) {
 	for _, f := range []Facts{{}, someFacts(), {ServerURL: "https://x", Location: "y"}} {
-		got, err := FactsOf(FactsLayer(f, cluster))
+		got, err := FactsOf(FactsLayer(f, cluster).Text)
 		if err != nil || got != f {
 			t.Errorf("%+v comes back as %+v, %v", f, got, err)
 		}
 	}
 	if _, err := FactsOf([]byte("{")); err == nil {
+		t.Error("half a layer is read")
+	}
+	if _, err := ReadLayer([]byte("{")); err == nil {
 		t.Error("half a layer is read")
 	}
 	if _, err := Config(Revision{Own: []byte("{")}, nil, nil, Grants{}); err == nil {

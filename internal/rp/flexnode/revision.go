@@ -34,62 +34,6 @@ func (r Revision) Same(o Revision) bool {
 		bytes.Equal(r.Own, o.Own)
 }
 
-// Kept is how many revisions of a node are kept.
-const Kept = 10
-
-// History is the revisions of a node, the newest first.
-type History struct {
-	Revisions []Recorded `json:"revisions"`
-}
-
-// Recorded is a revision as it was stored: it is stored again byte for byte, with what a newer
-// program has added to it.
-type Recorded struct {
-	Revision
-	stored json.RawMessage
-}
-
-// MarshalJSON implements json.Marshaler.
-func (r Recorded) MarshalJSON() ([]byte, error) {
-	if r.stored != nil {
-		return r.stored, nil
-	}
-	return json.Marshal(r.Revision)
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (r *Recorded) UnmarshalJSON(text []byte) error {
-	r.stored = bytes.Clone(text)
-	return json.Unmarshal(text, &r.Revision)
-}
-
-// Find returns the revision with a configVersion.
-func (h History) Find(version int64) (Revision, bool) {
-	for _, r := range h.Revisions {
-		if r.Version == version {
-			return r.Revision, true
-		}
-	}
-	return Revision{}, false
-}
-
-// KeptBytes bounds the configurations of the revisions of a node that are kept: a row has to go
-// into a transaction together with others.
-const KeptBytes = 256 << 10
-
-// With is the history with a newer revision, of which the last Kept remain, fewer if they have more
-// than KeptBytes. What is assigned is kept however old and large it is.
-func (h History) With(r Revision, assigned int64) History {
-	next, size, full := []Recorded{{Revision: r}}, len(r.Own), false
-	for _, old := range h.Revisions {
-		full = full || len(next) == Kept || size+len(old.Own) > KeptBytes
-		if !full || old.Version == assigned {
-			next, size = append(next, old), size+len(old.Own)
-		}
-	}
-	return History{next}
-}
-
 // NextVersion is a configVersion after another.
 func NextVersion(previous int64, now time.Time) int64 { return max(now.Unix(), previous+1) }
 

@@ -54,7 +54,7 @@ func TestTenRevisionsAreSmall(t *testing.T) {
 		w.reach(f, "1.35.4")
 		w.put(d)
 	}
-	if n := len(w.history.Revisions); n != Kept {
+	if n := len(w.history.revisions); n != Kept {
 		t.Fatalf("%d revisions", n)
 	}
 	now := w.now.UTC()
@@ -75,7 +75,7 @@ func TestTenRevisionsAreSmall(t *testing.T) {
 	}
 	encoder := must(zstd.NewWriter(nil, zstd.WithEncoderCRC(false),
 		zstd.WithWindowSize(64<<10), zstd.WithLowerEncoderMem(true)))
-	history := must(json.Marshal(w.history))
+	history := must(w.history.Row())
 	packed := len(encoder.EncodeAll(history, nil))
 	node, stat := len(must(json.Marshal(w.node))), len(must(json.Marshal(status)))
 	t.Logf("history %d (%d unpacked), node %d, status %d", packed, len(history), node, stat)

@@ -47,7 +47,7 @@ type world struct {
 	history History
 	stone   *Tombstone
 	parent  Parent
-	layers  map[string][]byte
+	layers  map[string]*Layer
 	secret  string // stored
 	version int64  // of the stored secret
 	now     time.Time
@@ -56,7 +56,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{
-		t: t, layers: map[string][]byte{}, now: time.Unix(1_800_000_000, 0),
+		t: t, layers: map[string]*Layer{}, now: time.Unix(1_800_000_000, 0),
 		parent: Parent{Cluster: Cluster{ID: cluster, Location: "westeurope"}},
 	}
 	w.reach(someFacts(), "1.35.4")
@@ -66,9 +66,9 @@ func newWorld(t testing.TB) *world {
 // reach gives the cluster facts.
 func (w *world) reach(f Facts, version string) {
 	layer := FactsLayer(f, cluster)
-	w.parent.FactsLayer, w.parent.Cluster.Facts = layer, ContentID(layer)
+	w.parent.FactsLayer, w.parent.Cluster.Facts = layer, layer.ID
 	w.parent.Cluster.Properties.KubernetesVersion = version
-	w.layers[ContentID(layer)] = layer
+	w.layers[layer.ID] = layer
 }
 
 // unreached takes them away, as if the cluster had never been reached.
@@ -78,11 +78,9 @@ func (w *world) unreached() {
 }
 
 func (w *world) defaults(d map[string]any) {
-	layer := DefaultsLayer(d)
-	w.parent.Defaults, w.parent.DefaultsID = layer, ""
-	if layer != nil {
-		w.parent.DefaultsID = ContentID(layer)
-		w.layers[ContentID(layer)] = layer
+	w.parent.Defaults = DefaultsLayer(d)
+	if layer := w.parent.Defaults; layer != nil {
+		w.layers[layer.ID] = layer
 	}
 }
 

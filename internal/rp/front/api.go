@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -48,10 +49,10 @@ type API struct {
 	// Tracer makes spans; nil makes none.
 	Tracer trace.Tracer
 
-	layers   sync.Map // of content id: []byte; what has a content id never changes
+	layers   sync.Map // of content id: *flexnode.Layer; what has a content id never changes
 	once     sync.Once
-	defaults []byte   // layer, once it was asked for
-	heardOf  sync.Map // of node key: when heard has told of it
+	defaults *flexnode.Layer // once it was asked for
+	heardOf  sync.Map        // of node key: when heard has told of it
 
 	strangers     sync.Map // of tenant and object id: *rate.Limiter of refusals
 	strangerCount atomic.Int64

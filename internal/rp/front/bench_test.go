@@ -2,11 +2,19 @@ package front
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // BenchmarkPoll is an agent's poll of an unchanged node, without TLS and connection.
@@ -60,4 +68,85 @@ func benchmarkPut(b *testing.B, status int, name string, body func(int) string) 
 			b.Fatalf("status %d: %s", recorder.Code, recorder.Body)
 		}
 	}
+}
+
+// BenchmarkPutServed is PUTs that change nodes, of which many come at once over TLS, on a database
+// on the disk. cpu-us/op is what clients, provider and database need of the processor for one.
+func BenchmarkPutServed(b *testing.B) {
+	backend := must(store.Open(b.Context(), b.TempDir(), store.Options{}))
+	b.Cleanup(func() {
+		if err := backend.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	w := newWorldOn(b, backend)
+	w.api.Audit = slog.New(slog.NewJSONHandler(io.Discard, nil))
+	w.api.Defaults = benchDefaults()
+	w.register("")
+	server := httptest.NewTLSServer(w.front)
+	b.Cleanup(server.Close)
+	const nodes, clients = 500, 64
+	client := server.Client()
+	client.Transport.(*http.Transport).MaxIdleConnsPerHost = clients
+	var next atomic.Int64
+	put := func(n int64) {
+		body := strings.NewReader(strings.Replace(withManaged, "prod", fmt.Sprint("v", n), 1))
+		url := server.URL + nodeURL(fmt.Sprint("n", n%nodes))
+		request := must(http.NewRequestWithContext(b.Context(), http.MethodPut, url, body))
+		request.Header.Set("Content-Type", "application/json")
+		response := must(client.Do(request))
+		text := readAll(b, response.Body)
+		response.Body.Close()
+		if response.StatusCode/100 != 2 {
+			b.Errorf("status %d: %s", response.StatusCode, text)
+		}
+	}
+	flood := func(until int64) {
+		var running sync.WaitGroup
+		for range clients {
+			running.Go(func() {
+				for n := next.Add(1); n <= until && !b.Failed(); n = next.Add(1) {
+					put(n)
+				}
+			})
+		}
+		running.Wait()
+		next.Store(until)
+	}
+	flood(flexnode.Kept * nodes)
+	w.caughtUp()
+	began := processorTime(b)
+	b.ResetTimer()
+	flood(next.Load() + int64(b.N))
+	b.StopTimer()
+	took := processorTime(b) - began
+	b.ReportMetric(float64(took.Microseconds())/float64(b.N), "cpu-us/op")
+}
+
+// withManaged asks for what most nodes have.
+const withManaged = `{"properties":{"continuousMonitoring":true,
+  "azureAuth":{"method":"managedIdentity",
+    "managedIdentity":{"clientId":"aaaaaaaa-0000-0000-0000-000000000001"}},
+  "kubernetesAuth":{"useAzureAuth":true},
+  "nodeConfig":{"maxPods":50,"labels":{"environment":"prod","site":"factory-7"}}}}`
+
+// benchDefaults are defaults as an operator with a mirror has them.
+func benchDefaults() map[string]any {
+	overrides := map[string]any{}
+	for _, name := range []string{
+		"kubelet", "kubectl", "kubeadm", "containerd", "runc", "cni-plugins", "node-problem-detector",
+	} {
+		overrides[name] = map[string]any{"sha256": strings.Repeat("ab", 32), "size": 1 << 20}
+	}
+	return map[string]any{"artifacts": map[string]any{
+		"mirror": "https://mirror.example", "overrides": overrides}}
+}
+
+// processorTime is what this process has used of the processor.
+func processorTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -10,12 +10,12 @@ import (
 )
 
 // layer is a part of configurations, by its content id; nil for none.
-func (a *API) layer(ctx context.Context, id string) ([]byte, error) {
+func (a *API) layer(ctx context.Context, id string) (*flexnode.Layer, error) {
 	if id == "" {
 		return nil, nil
 	}
 	if known, ok := a.layers.Load(id); ok {
-		return known.([]byte), nil
+		return known.(*flexnode.Layer), nil
 	}
 	row, err := a.Store.Layers.Get(ctx, id)
 	if err != nil {
@@ -24,43 +24,43 @@ func (a *API) layer(ctx context.Context, id string) ([]byte, error) {
 	if !row.Exists() {
 		return nil, fmt.Errorf("internal error: the layer %s of a configuration is missing", id)
 	}
-	a.layers.Store(id, []byte(row.Value))
-	return row.Value, nil
+	layer, err := flexnode.ReadLayer(row.Value)
+	if err == nil {
+		a.layers.Store(id, layer)
+	}
+	return layer, err
 }
 
 // parent is a cluster with what its nodes are rendered with now.
 func (a *API) parent(ctx context.Context, c flexnode.Cluster) (flexnode.Parent, error) {
 	facts, err := a.layer(ctx, c.Facts)
-	p := flexnode.Parent{Cluster: c, FactsLayer: facts, Defaults: a.defaultsLayer()}
-	if p.Defaults != nil {
-		p.DefaultsID = flexnode.ContentID(p.Defaults)
-	}
-	return p, err
+	return flexnode.Parent{Cluster: c, FactsLayer: facts, Defaults: a.defaultsLayer()}, err
 }
 
 // defaultsLayer is what the operator gives every node.
-func (a *API) defaultsLayer() []byte {
+func (a *API) defaultsLayer() *flexnode.Layer {
 	a.once.Do(func() { a.defaults = flexnode.DefaultsLayer(a.Defaults) })
 	return a.defaults
 }
 
 // keepDefaults has a change store the layer of defaults, unless it is known to be stored.
-func (a *API) keepDefaults(v *store.View, p flexnode.Parent) error {
-	if p.DefaultsID == "" {
+func (a *API) keepDefaults(v *store.View) error {
+	layer := a.defaultsLayer()
+	if layer == nil {
 		return nil
 	}
-	if _, known := a.layers.Load(p.DefaultsID); known {
+	if _, known := a.layers.Load(layer.ID); known {
 		return nil
 	}
-	row, err := a.Store.Layers.In(v, p.DefaultsID)
+	row, err := a.Store.Layers.In(v, layer.ID)
 	if err != nil {
 		return err
 	}
 	if row.Exists() {
-		a.layers.Store(p.DefaultsID, p.Defaults)
+		a.layers.Store(layer.ID, layer)
 		return nil
 	}
-	return a.Store.Layers.Put(v, p.DefaultsID, p.Defaults)
+	return a.Store.Layers.Put(v, layer.ID, layer.Text)
 }
 
 // decimal is a version as it is on the wire.
@@ -73,13 +73,6 @@ func decimal(version int64) string {
 
 // StoreDefaults stores the layer of defaults, so that no PUT has to.
 func (a *API) StoreDefaults(ctx context.Context) error {
-	_, err := a.Store.Update(ctx, "defaults written", nil, func(v *store.View) error {
-		p := flexnode.Parent{Defaults: a.defaultsLayer()}
-		if p.Defaults == nil {
-			return nil
-		}
-		p.DefaultsID = flexnode.ContentID(p.Defaults)
-		return a.keepDefaults(v, p)
-	})
+	_, err := a.Store.Update(ctx, "defaults written", nil, a.keepDefaults)
 	return err
 }

@@ -55,9 +55,9 @@ func (p *put) ahead() []string {
 	keys := []string{
 		s.Clusters.Key(p.r.clusterKey()), s.Nodes.Key(key), s.History.Key(key), s.Secrets.Key(key),
 	}
-	if id := flexnode.ContentID(p.api.defaultsLayer()); p.api.defaultsLayer() != nil {
-		if _, known := p.api.layers.Load(id); !known {
-			keys = append(keys, s.Layers.Key(id))
+	if layer := p.api.defaultsLayer(); layer != nil {
+		if _, known := p.api.layers.Load(layer.ID); !known {
+			keys = append(keys, s.Layers.Key(layer.ID))
 		}
 	}
 	poll, known := p.api.Index.Poll(key)
@@ -104,7 +104,7 @@ func (p *put) decide(v *store.View) error {
 		return err
 	}
 	if d.Revision != nil {
-		return p.api.keepDefaults(v, parent)
+		return p.api.keepDefaults(v)
 	}
 	return nil
 }

@@ -43,7 +43,8 @@ func nodeURL(name string, more ...string) string {
 // world is a provider on a store in memory, with a fake of the reconcilers of its clusters.
 type world struct {
 	t       testing.TB
-	memory  *store.Memory
+	memory  *store.Memory // nil on another backend
+	backend store.Backend
 	api     *API
 	index   *store.Index
 	keys    seal.Ring
@@ -83,12 +84,20 @@ func (l *lines) String() string {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
+	memory := store.NewMemory()
+	w := newWorldOn(t, memory)
+	w.memory = memory
+	return w
+}
+
+func newWorldOn(t testing.TB, backend store.Backend) *world {
+	t.Helper()
 	key, err := seal.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{
-		t: t, memory: store.NewMemory(), clock: &clock{}, audit: &lines{},
+		t: t, backend: backend, clock: &clock{}, audit: &lines{},
 		keys: seal.Ring{Keys: []seal.Key{key}},
 		caller: Caller{
 			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: "t",
@@ -102,7 +111,7 @@ func newWorld(t testing.TB) *world {
 
 // start makes a replica on the store, as after a restart.
 func (w *world) start() {
-	s := store.New(w.memory)
+	s := store.New(w.backend)
 	ctx, stop := context.WithCancel(context.Background())
 	w.index = store.NewIndex(s)
 	if err := w.index.Load(ctx); err != nil {
@@ -222,7 +231,7 @@ func (w *world) register(properties string) {
 // caughtUp waits until the index has seen all that is stored.
 func (w *world) caughtUp() {
 	w.t.Helper()
-	health, err := w.memory.Health(context.Background())
+	health, err := w.backend.Health(context.Background())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -340,9 +349,9 @@ func (c *fakeCluster) probe(ctx context.Context, key string) error {
 			ServerURL: "https://factory.example:6443", CACertData: testCA, TenantID: tenant,
 			DNSServiceIP: "10.96.0.10", Location: row.Value.Location,
 		}, row.Value.ID)
-		row.Value.Facts = flexnode.ContentID(layer)
+		row.Value.Facts = layer.ID
 		row.Value.Properties.KubernetesVersion, row.Value.Properties.Reachable = "1.35.4", true
-		if err := c.store.Layers.Set(v, row.Value.Facts, layer); err != nil {
+		if err := c.store.Layers.Set(v, layer.ID, layer.Text); err != nil {
 			return err
 		}
 		return c.store.Clusters.Put(v, key, row.Value)
@@ -372,8 +381,12 @@ func (c *fakeCluster) render(ctx context.Context, key string) error {
 		if err != nil {
 			return err
 		}
+		facts, err := flexnode.ReadLayer(layer.Value)
+		if err != nil {
+			return err
+		}
 		next, revision := flexnode.Refresh(node.Value, nil,
-			flexnode.Parent{Cluster: parent.Value, FactsLayer: layer.Value}, c.clock.now(), "test")
+			flexnode.Parent{Cluster: parent.Value, FactsLayer: facts}, c.clock.now(), "test")
 		if revision != nil {
 			history := flexnode.History{}.With(*revision, next.Assigned)
 			if err := c.store.History.Set(v, key, history); err != nil {

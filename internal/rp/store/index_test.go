@@ -373,9 +373,15 @@ func compareClusters(t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node
 	for _, cluster := range []string{"s/g/c0", "s/g/c1", "s/g/c2"} {
 		var stale []string
 		for _, n := range nodes {
-			v := n.Value
-			if flexnode.ClusterOf(n.Key) == cluster && v.Facts != "f1" {
+			if flexnode.ClusterOf(n.Key) != cluster {
+				continue
+			}
+			is := n.Value.Facts != "f1"
+			if is {
 				stale = append(stale, n.Key)
+			}
+			if x.IsStale(n.Key, "f1") != is || x.IsStale(n.Key+"-none", "f1") {
+				t.Fatalf("of %s it is said: %v", n.Key, !is)
 			}
 		}
 		if got := x.Stale(cluster, "f1", 1000); !slices.Equal(got, stale) {

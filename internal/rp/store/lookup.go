@@ -145,13 +145,25 @@ func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 		if !strings.HasPrefix(i.key, prefix) {
 			return false
 		}
-		is := i.value.traits.Value().facts
-		if i.value.nodeAt != 0 && is != facts && is != tried {
+		if i.value.isStale(facts, tried) {
 			keys = append(keys, i.key)
 		}
 		return len(keys) < limit
 	})
 	return keys
+}
+
+// IsStale tells whether a node is one of those that Stale returns.
+func (x *Index) IsStale(nodeKey, facts string) bool {
+	e, ok := x.snapshot.Load().node(nodeKey)
+	cluster, err := x.Cluster(flexnode.ClusterOf(nodeKey))
+	return ok && err == nil &&
+		e.isStale(facts, triedWith(facts, cluster.Value.Properties.KubernetesVersion))
+}
+
+func (e *entry) isStale(facts, tried string) bool {
+	is := e.traits.Value().facts
+	return e.nodeAt != 0 && is != facts && is != tried
 }
 
 // Identified are the keys of the nodes of a cluster whose identity, the present one or the former

@@ -102,7 +102,14 @@ func TestMigratedNodesAreServedTheSame(t *testing.T) {
 		if !ok || n.Revision != n.Assigned || strconv.FormatInt(r.Version, 10) != was {
 			t.Errorf("%s: %+v, %+v; want version %s", key, n, r, was)
 		}
-		defaults, facts := get(t, s.Layers, r.Defaults), get(t, s.Layers, r.Facts)
+		defaults, err := flexnode.ReadLayer(get(t, s.Layers, r.Defaults))
+		if err != nil {
+			t.Error(err)
+		}
+		facts, err := flexnode.ReadLayer(get(t, s.Layers, r.Facts))
+		if err != nil {
+			t.Error(err)
+		}
 		config, err := flexnode.Config(r, defaults, facts, flexnode.Grants{})
 		if err != nil {
 			t.Error(err)

@@ -105,7 +105,7 @@ func (w *migrator) history(
 		return err
 	} else if c.ID != "" && c.Facts == old.Resolved.Facts {
 		f := w.facts[c.Facts]
-		n.Facts = flexnode.ContentID(flexnode.FactsLayer(f, c.ID))
+		n.Facts = flexnode.FactsLayer(f, c.ID).ID
 	}
 	r := flexnode.Revision{
 		Version: n.Revision, Facts: facts, Own: flexnode.OwnLayer(*n),
@@ -113,8 +113,8 @@ func (w *migrator) history(
 		By: n.SystemData.LastModifiedBy, Why: "migration", Renderer: w.Renderer,
 	}
 	if layer := flexnode.DefaultsLayer(w.Defaults); layer != nil {
-		r.Defaults = flexnode.ContentID(layer)
-		if err := w.store.Layers.Set(v, r.Defaults, layer); err != nil {
+		r.Defaults = layer.ID
+		if err := w.store.Layers.Set(v, layer.ID, layer.Text); err != nil {
 			return err
 		}
 	}

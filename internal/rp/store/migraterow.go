@@ -166,8 +166,7 @@ func (w *migrator) layer(ctx context.Context, v *View, facts, clusterID string) 
 		return "", err
 	}
 	layer := flexnode.FactsLayer(f, clusterID)
-	id := flexnode.ContentID(layer)
-	return id, w.store.Layers.Set(v, id, layer)
+	return layer.ID, w.store.Layers.Set(v, layer.ID, layer.Text)
 }
 
 func (w *migrator) factsOf(ctx context.Context, id string) (formerFacts, error) {

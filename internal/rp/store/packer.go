@@ -25,7 +25,7 @@ const dictionaryID = 1
 func newPacker() packer {
 	dictionary := dictionary()
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderDictRaw(dictionaryID, dictionary),
-		zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(2),
+		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(2),
 		zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true), zstd.WithWindowSize(64<<10),
 		zstd.WithLowerEncoderMem(true))
 	if err != nil {

@@ -53,6 +53,9 @@ func (t Table[T]) Put(v *View, key string, value T) error {
 	if err != nil {
 		return err
 	}
+	if _, own := any(value).(writer); own {
+		return t.write(v, key, nil, value, 0)
+	}
 	before, err := t.open(kv.Value)
 	if err != nil {
 		return err
@@ -71,7 +74,7 @@ func (t Table[T]) Lease(v *View, key string, value T, lease Lease) error {
 }
 
 func (t Table[T]) write(v *View, key string, before []byte, value T, lease int64) error {
-	data, err := encode(before, value)
+	data, err := encoded(before, value)
 	if err != nil {
 		return fmt.Errorf("internal error: cannot encode %s: %w", t.prefix+key, err)
 	}
@@ -222,12 +225,32 @@ func (t Table[T]) decode(key string, kv KV) (Row[T], error) {
 	}
 	data, err := t.open(kv.Value)
 	if err == nil {
-		err = json.Unmarshal(data, &r.Value)
+		err = decodeInto(data, &r.Value)
 	}
 	if err != nil {
 		return r, fmt.Errorf("cannot read the stored row %s: %w", t.prefix+key, err)
 	}
 	return r, nil
+}
+
+// reader and writer are rows that read and write themselves, with what a newer program has added.
+type (
+	reader interface{ ReadRow(row []byte) error }
+	writer interface{ Row() ([]byte, error) }
+)
+
+func decodeInto(data []byte, value any) error {
+	if own, ok := value.(reader); ok {
+		return own.ReadRow(data)
+	}
+	return json.Unmarshal(data, value)
+}
+
+func encoded(before []byte, value any) ([]byte, error) {
+	if own, ok := value.(writer); ok {
+		return own.Row()
+	}
+	return encode(before, value)
 }
 
 // open returns the JSON of a stored value.

@@ -1,0 +1,140 @@
+package flexnode
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/rawjson"
+)
+
+// Kept is how many revisions of a node are kept.
+const Kept = 10
+
+// KeptBytes bounds the revisions of a node that are kept: a row has to go into a transaction
+// together with others.
+const KeptBytes = 256 << 10
+
+// History is the revisions of a node, the newest first. It is a row of the store, {"revisions":
+// [...]}, that reads and writes itself: each change of a node does, mostly for the newest alone.
+// Revisions that were stored are stored again byte for byte, and so is what a newer program has
+// added to them and beside them.
+type History struct {
+	revisions []recorded
+	// before and after are what the row has around the revisions; nil for one that was not read.
+	before, after []byte
+}
+
+// recorded is a revision as it is stored.
+type recorded struct {
+	version int64
+	text    []byte
+	made    *Revision // one that is not stored yet; it has no text
+}
+
+// ReadRow reads a stored row.
+func (h *History) ReadRow(row []byte) error {
+	var next History
+	var errs error
+	s := &rawjson.Scanner{Text: row}
+	s.Members(func(name []byte) bool {
+		if string(name) != "revisions" || s.Peek() != '[' {
+			s.Value()
+			return true
+		}
+		next.before = row[:s.At]
+		s.Items(func() {
+			r := recorded{text: s.Value()}
+			errs = errors.Join(errs, r.readVersion())
+			next.revisions = append(next.revisions, r)
+		})
+		next.after = row[s.At:]
+		return true
+	})
+	if s.Lost || s.At != len(row) {
+		errs = errors.Join(errs, errors.New("it is no JSON object"))
+	}
+	*h = next
+	return errs
+}
+
+// readVersion reads the version alone.
+func (r *recorded) readVersion() (err error) {
+	s := &rawjson.Scanner{Text: r.text}
+	found := false
+	s.Members(func(name []byte) bool {
+		value := s.Value()
+		if found = string(name) == "version"; found {
+			r.version, err = strconv.ParseInt(string(value), 10, 64)
+		}
+		return !found
+	})
+	if err != nil || !found {
+		return errors.New("a revision has no version")
+	}
+	return nil
+}
+
+// Row is what is stored.
+func (h History) Row() ([]byte, error) {
+	row := append([]byte(nil), h.before...)
+	if row == nil {
+		row = []byte(`{"revisions":`)
+	}
+	open := byte('[')
+	for _, r := range h.revisions {
+		text := r.text
+		if r.made != nil {
+			var err error
+			if text, err = json.Marshal(r.made); err != nil {
+				return nil, err
+			}
+		}
+		row = append(append(row, open), text...)
+		open = ','
+	}
+	if open == '[' {
+		row = append(row, open)
+	}
+	row = append(row, ']')
+	if h.before == nil {
+		return append(row, '}'), nil
+	}
+	return append(row, h.after...), nil
+}
+
+// Find returns the revision with a configVersion. One that cannot be read is none.
+func (h History) Find(version int64) (Revision, bool) {
+	for _, r := range h.revisions {
+		if r.version != version {
+			continue
+		}
+		if r.made != nil {
+			return *r.made, true
+		}
+		var found Revision
+		err := json.Unmarshal(r.text, &found)
+		return found, err == nil
+	}
+	return Revision{}, false
+}
+
+// With is the history with a newer revision, of which the last Kept remain, fewer if they have more
+// than KeptBytes. What is assigned is kept however old and large it is.
+func (h History) With(r Revision, assigned int64) History {
+	next, size, full := []recorded{{version: r.Version, made: &r}}, len(r.Own), false
+	for _, old := range h.revisions {
+		full = full || len(next) == Kept || size+old.size() > KeptBytes
+		if !full || old.version == assigned {
+			next, size = append(next, old), size+old.size()
+		}
+	}
+	return History{next, h.before, h.after}
+}
+
+func (r recorded) size() int {
+	if r.made != nil {
+		return len(r.made.Own)
+	}
+	return len(r.text)
+}
