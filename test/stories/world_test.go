@@ -284,6 +284,10 @@ func (w *world) kubeletHealth(context.Context) error {
 	return nil
 }
 
+// lastWrites is for what another goroutine of a dead process had begun when it died: to the machine
+// it has happened before that, and it must not happen after what is done next.
+const lastWrites = 10 * time.Millisecond
+
 // run runs one process to its end, or until the fuse kills it.
 func (w *world) run(do func(context.Context, *agent.Agent) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -297,6 +301,7 @@ func (w *world) run(do func(context.Context, *agent.Agent) error) error {
 		return err
 	case <-p.killed:
 		w.t.Cleanup(cancel) // what the dead process was waiting for never comes
+		time.Sleep(lastWrites)
 		w.unlock()
 		return errKilled
 	}
