@@ -6,7 +6,7 @@ PROGRAMS := aks-flex-node flexnode-rp azuresim flexlab
 GO ?= go
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-arm64 check lint race fuzz coverage golden openapi contract azurite \
+.PHONY: help build build-arm64 check lint race fuzz coverage golden pins openapi contract azurite \
 	test test-long demo demo-down clean
 
 help: ## Show this help
@@ -38,7 +38,11 @@ coverage: ## Statement coverage of the agent by unit tests and stories; at least
 
 golden: ## Rewrite golden files and generated documents; review the diff
 	$(GO) test ./internal/rp/flexnode -run TestBundles -update
-	$(GO) test ./internal/node ./internal/config -update
+	$(GO) test ./internal/node ./internal/config ./internal/release -update
+
+pins: ## Pin releases: make pins FROM="kubernetes@1.36.4 LIST"; review the diff
+	$(GO) run ./internal/release/genpins $(FROM)
+	$(MAKE) golden
 
 openapi: ## Rewrite docs/api/openapi.json from api/typespec
 	cd api/typespec && npm ci --no-progress --silent && node build.mjs

@@ -13,6 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/release"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -86,10 +87,7 @@ func (h *home) sameDocument(t *target) bool {
 		return h.applied.Received == t.received
 	}
 	before := h.configOf(h.applied).WithoutSecrets()
-	c := t.input.Config.WithoutSecrets()
-	if c.Kubernetes.Version == "" {
-		c.Kubernetes.Version = before.Kubernetes.Version
-	}
+	c := t.input.Config.WithoutSecrets().WithVersionsOf(before)
 	return reflect.DeepEqual(before, c) && h.sameSecrets(t.input.Config)
 }
 
@@ -170,8 +168,8 @@ func (h *home) resolve(
 	return &g, arts, err
 }
 
-// withVersion fills in the version of Kubernetes that the owner left open: the API server's own
-// where its digests are known, else the newest known one that is not newer.
+// withVersion fills in the version of Kubernetes that the owner left open, and with it those that
+// depend on it.
 func (h *home) withVersion(ctx context.Context, t *target) (config.Config, error) {
 	c := t.input.Config
 	if c.Kubernetes.Version != "" {
@@ -181,9 +179,9 @@ func (h *home) withVersion(ctx context.Context, t *target) (config.Config, error
 	if err != nil {
 		return c, fmt.Errorf("%w; or set kubernetes.version", err)
 	}
-	version, err := config.KubernetesFor(server, artifact.Pinned(artifact.Kubelet))
+	version, err := release.KubernetesFor(server)
 	if err != nil {
-		return c, err
+		return c, fmt.Errorf("cannot choose a version of Kubernetes: %w; set kubernetes.version", err)
 	}
 	return c.WithKubernetes(version)
 }

@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // Resolve finds the digest of every wanted artifact: from overrides (keyed by Name), else from the
-// digests known by heart, else from the checksum file that upstream publishes, asked for at the
+// pinned digests, else from the checksum file that upstream publishes, asked for at the
 // same places as the artifact itself and only over https or from Source.Directory. Artifacts come
 // back in the order of specs. Every artifact that cannot be resolved is in the error.
 func Resolve(ctx context.Context, s Source, specs []Spec,
@@ -61,7 +62,7 @@ func resolve(ctx context.Context, s Source, spec Spec, o config.Override) (Artif
 	if o.SHA256 != "" {
 		return a.override(o)
 	}
-	if a.ID = pinned(a.Name, version, a.Arch); a.ID != "" {
+	if a.ID = release.Digest(string(a.Name), version, a.Arch); a.ID != "" {
 		return a, nil
 	}
 	return a.published(ctx, s)
@@ -82,7 +83,7 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 	if sums == "" {
 		return Artifact{}, fmt.Errorf("cannot verify %s: upstream publishes no checksum for it; "+
 			"use a version that is known here (%s) or set artifacts.overrides.%s.sha256",
-			a, strings.Join(Pinned(a.Name), ", "), a.Name)
+			a, strings.Join(release.Pinned(string(a.Name)), ", "), a.Name)
 	}
 	list, err := s.places(sums)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/release"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -46,22 +47,23 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
+// Every artifact can be pinned, and what is pinned can be asked for.
 func TestPins(t *testing.T) {
-	seen := map[string]pin{}
-	for _, p := range pinTable() {
-		if err := (Spec{Name: p.name, Version: p.version, Arch: p.arch}).check(); err != nil {
+	seen := map[string]release.Pin{}
+	for _, p := range release.Pins() {
+		if err := (Spec{Name: Name(p.Name), Version: p.Version, Arch: p.Arch}).check(); err != nil {
 			t.Error(err)
 		}
-		if !isDigest(p.digest) || (len(p.digest) == 128) != (p.name == NPD) {
+		if !isDigest(p.Digest) || (len(p.Digest) == 128) != (Name(p.Name) == NPD) {
 			t.Errorf("%v is not a digest of the expected kind", p)
 		}
-		if other, ok := seen[p.digest]; ok {
+		if other, ok := seen[p.Digest]; ok {
 			t.Errorf("%v and %v share a digest", p, other)
 		}
-		seen[p.digest] = p
+		seen[p.Digest] = p
 	}
 	for _, n := range Names() {
-		if len(Pinned(n)) == 0 {
+		if len(release.Pinned(string(n))) == 0 {
 			t.Errorf("no version of %s is pinned on both architectures", n)
 		}
 	}
@@ -123,9 +125,9 @@ func TestResolve(t *testing.T) {
 		err      string
 	}{
 		{name: "pinned", spec: Spec{Name: Kubelet, Version: "v1.34.4"},
-			id: pinned(Kubelet, "1.34.4", "amd64"), url: upstream(Kubelet, "1.34.4", "amd64")},
+			id: release.Digest("kubelet", "1.34.4", "amd64"), url: upstream(Kubelet, "1.34.4", "amd64")},
 		{name: "pinned elsewhere", spec: Spec{Name: Runc, Version: "1.3.4",
-			URL: "https://own/runc"}, id: pinned(Runc, "1.3.4", "amd64"), url: "https://own/runc"},
+			URL: "https://own/runc"}, id: release.Digest("runc", "1.3.4", "amd64"), url: "https://own/runc"},
 		{name: "published, second try", spec: Spec{Name: Kubelet, Version: "1.99.0"}, id: sum,
 			url: upstream(Kubelet, "1.99.0", "amd64")},
 		{name: "published for all architectures", spec: Spec{Name: Runc, Version: "9.9.9"}, id: sum,

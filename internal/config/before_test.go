@@ -38,8 +38,8 @@ func TestOpenSettingsRemain(t *testing.T) {
 	}
 	// An applied configuration whose version of Kubernetes is open leaves it open.
 	before, _ = parseOK(t, open)
-	if c := parseBefore(t, open, before); c.Kubernetes.Version != "" || c.Runc.Version == "" {
-		t.Errorf("Kubernetes %q, runc %q", c.Kubernetes.Version, c.Runc.Version)
+	if c := parseBefore(t, open, before); c.Kubernetes.Version != "" || c.CNI.Version == "" {
+		t.Errorf("Kubernetes %q, CNI plugins %q", c.Kubernetes.Version, c.CNI.Version)
 	}
 }
 

@@ -131,8 +131,9 @@ type Kubernetes struct {
 
 // Containerd selects and tunes the container runtime.
 type Containerd struct {
-	// Version of containerd; a leading "v" is accepted. 1.7 works up to Kubernetes 1.35.
-	Version string `json:"version"`
+	// Version of containerd; a leading "v" is accepted. 1.7 works up to Kubernetes 1.35. Default: by
+	// the version of Kubernetes (versions.md).
+	Version string `json:"version,omitempty"`
 	// PauseImage is the image of the container that holds a pod's namespaces.
 	PauseImage string `json:"pauseImage"`
 	// MetricsAddress is where containerd serves its metrics, without authentication.
@@ -141,8 +142,8 @@ type Containerd struct {
 
 // Runc selects the OCI runtime.
 type Runc struct {
-	// Version of runc; a leading "v" is accepted.
-	Version string `json:"version"`
+	// Version of runc; a leading "v" is accepted. Default: by the version of containerd (versions.md).
+	Version string `json:"version,omitempty"`
 	// URL of the runc binary, when it is not the upstream one; the digest is still that of the
 	// release.
 	URL string `json:"url,omitempty"`

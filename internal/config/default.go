@@ -5,23 +5,20 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// defaults is a Config with every default that depends on nothing else. The versions are ones whose
-// digests are pinned in the binary; that of Kubernetes is left open, since the cluster decides it.
-// The pause image comes from the registry that a node of AKS must reach anyway, for the cluster's
-// own pods.
+// defaults is a Config with every default that depends on nothing else. The versions are filled in
+// once it is known what the document says (fillVersions). The pause image comes from the registry
+// that a node of AKS must reach anyway, for the cluster's own pods.
 func defaults() Config {
 	return Config{
 		Azure: Azure{Cloud: PublicCloud},
 		Containerd: Containerd{
-			Version:        "2.2.1",
 			PauseImage:     "mcr.microsoft.com/oss/kubernetes/pause:3.10",
 			MetricsAddress: "127.0.0.1:10257",
 		},
-		Runc: Runc{Version: "1.3.4"},
-		CNI:  CNI{Version: "1.9.1"},
-		NPD:  NPD{Version: "1.34.0"},
 		Node: Node{
 			MaxPods: 110,
 			Kubelet: Kubelet{
@@ -72,11 +69,33 @@ func (c *Config) keepVersions(before *Config) {
 	}
 }
 
+// fillVersions chooses the versions that are open, as far as what they depend on is known: that of
+// Kubernetes is the cluster's affair, and without it those of containerd and runc stay open.
+func (c *Config) fillVersions() {
+	set := release.Set{
+		Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version, Runc: c.Runc.Version,
+		CNI: c.CNI.Version, NPD: c.NPD.Version,
+	}.Filled()
+	c.Containerd.Version, c.Runc.Version = set.Containerd, set.Runc
+	c.CNI.Version, c.NPD.Version = set.CNI, set.NPD
+}
+
+// WithVersionsOf is the configuration with the versions of another one in the place of those that
+// are open.
+func (c Config) WithVersionsOf(other Config) Config {
+	theirs := other.versions()
+	for i, v := range c.versions() {
+		or(v, *theirs[i])
+	}
+	return c
+}
+
 // complete fills in the defaults that depend on other settings, on what is applied on this machine
 // or on the host, and writes what has several spellings in one.
 func (c *Config) complete(host Host) {
 	before := cmp.Or(host.Before, &Config{})
 	c.normalize()
+	c.fillVersions()
 	or(&c.Agent.NodeName, before.Agent.NodeName)
 	or(&c.Agent.NodeName, strings.ToLower(host.HostName))
 	subscription, group, _ := c.Azure.TargetCluster.ID()
@@ -146,7 +165,7 @@ func endpoints(cloud string) (manager, authority string) {
 // normalize rewrites "v1.2.3", "https://host/", "warn" and digests in capitals.
 func (c *Config) normalize() {
 	for _, v := range c.versions() {
-		*v = bare(*v)
+		*v = release.Bare(*v)
 	}
 	for _, u := range []*string{
 		&c.Azure.ResourceManagerEndpoint, &c.Azure.AuthorityHost, &c.Node.Kubelet.ServerURL,

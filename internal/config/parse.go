@@ -16,7 +16,8 @@ type Host struct {
 
 // Parse reads a configuration: JSON of the form of Config or of the bundle {"config": {...}}, which
 // may say what it is from (ResourceOf), with aliases, and completes it. kubernetes.version may be
-// left open: then it is "", and the caller chooses (KubernetesFor, WithKubernetes). The error is of
+// left open: then it is "", as are the versions whose defaults depend on it, and the caller chooses
+// (release.KubernetesFor, WithKubernetes). The error is of
 // type Problems, and holds all of them; the Config is valid only without one.
 func Parse(data []byte, host Host) (Config, []Warning, error) {
 	c, warnings, problems := parse(data, host)

@@ -16,6 +16,8 @@ import (
 	"text/template"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 var update = flag.Bool("update", false, "write the golden files and docs/configuration.md")
@@ -117,6 +119,8 @@ func shownDefaults() map[string]string {
 	}
 	shown["continuousMonitoring"] = "`false`"
 	shown["kubernetes.version"] = "the cluster's"
+	shown["containerd.version"] = "by `kubernetes.version`"
+	shown["runc.version"] = "by `containerd.version`"
 	shown["azure.kubeletCredential"] = "`\"certificate\"` with `azure.arc`, else `\"token\"`"
 	return shown
 }
@@ -200,7 +204,7 @@ func TestReference(t *testing.T) {
 	var text bytes.Buffer
 	err := page.Execute(&text, map[string]any{
 		"Sections": sections(t), "Aliases": names, "Examples": examples(t),
-		"Oldest": oldestMinor, "Newest": newestMinor, "Containerd1": lastMinorContainerd1,
+		"Oldest": release.OldestMinor(), "Newest": release.NewestMinor(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,23 +1,11 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
-	"strconv"
 	"strings"
-)
 
-// The Kubernetes minor versions that this program knows: older ones are refused, newer ones are a
-// warning.
-const (
-	oldestMinor = 29
-	newestMinor = 36
-	// lastMinorContainerd1 is the last kubelet that works with containerd 1.x.
-	lastMinorContainerd1 = 35
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
-
-const semver = `v?(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})` +
-	`(?:-[0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*)?`
 
 // imageReference is the name of an image with a tag, a digest, both or neither.
 const imageReference = `[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?(?::[0-9]{1,5})?` +
@@ -26,6 +14,7 @@ const imageReference = `[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?(?::[0-9]{1,5})?` +
 
 func versionRules() []rule {
 	const aVersion = "a version x.y.z"
+	aCNI := fmt.Sprintf("a version x.y.z, %s or later", release.OldestCNI())
 	const aTemplate = "an https URL with {version} (or %s), perhaps {arch} (or a second %s), " +
 		"of the directory that holds kubelet, kubectl and kubeadm"
 	const anImage = "an image reference, such as registry.example/pause:3.10"
@@ -33,88 +22,32 @@ func versionRules() []rule {
 		{"kubernetes.version", aKubernetesVersion(), isKubernetesVersion},
 		{"kubernetes.urlTemplate", aTemplate, isTemplate},
 		{"containerd.version", "a version 1.7.z or 2.y.z", func(s string) bool {
-			v, ok := parseVersion(s)
-			return ok && (v.major == 2 || (v.major == 1 && v.minor == 7))
+			v, ok := release.Parse(s)
+			return ok && (v.Major == 2 || (v.Major == 1 && v.Minor == 7))
 		}},
 		{"containerd.pauseImage", anImage, matches(imageReference)},
 		{"runc.version", aVersion, isVersion},
 		{"runc.url", aPlainURL, isHTTPS},
-		{"cni.version", "a version x.y.z, 1.3.0 or later", func(s string) bool {
-			v, ok := parseVersion(s)
-			return ok && (v.major > 1 || (v.major == 1 && v.minor >= 3))
+		{"cni.version", aCNI, func(s string) bool {
+			v, ok := release.Parse(s)
+			return ok && v.Compare(release.OldestCNI()) >= 0
 		}},
 		{"npd.version", aVersion, isVersion},
 	}
 }
 
 func aKubernetesVersion() string {
-	return fmt.Sprintf("a version x.y.z, 1.%d.0 or later", oldestMinor)
+	return fmt.Sprintf("a version x.y.z, 1.%d.0 or later", release.OldestMinor())
 }
 
 func isKubernetesVersion(s string) bool {
-	v, ok := parseVersion(s)
-	return ok && v.major == 1 && v.minor >= oldestMinor
-}
-
-var (
-	aSemver        = expression(`\A` + semver + `\z`)
-	aServerVersion = expression(
-		`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[^0-9.].*)?\z`)
-)
-
-// version is the numbers of a semantic version.
-type version struct{ major, minor, patch int }
-
-// Numbers are the major, minor and patch number of a semantic version, with or without a leading
-// "v".
-func Numbers(s string) (numbers [3]int, ok bool) {
-	v, ok := parseVersion(s)
-	return [3]int{v.major, v.minor, v.patch}, ok
-}
-
-func parseVersion(s string) (version, bool) {
-	m := aSemver().FindStringSubmatch(s)
-	if m == nil {
-		return version{}, false
-	}
-	return numbers(m), true
-}
-
-// numbers makes a version of the three numbers in a match; those that are too large become 0.
-func numbers(match []string) version {
-	var n [3]int
-	for i := range n {
-		n[i], _ = strconv.Atoi(match[i+1])
-	}
-	return version{n[0], n[1], n[2]}
-}
-
-// serverVersion reads what an API server says of itself, which vendors spell differently:
-// v1.34.4, 1.34.4+build, 1.34.
-func serverVersion(s string) (version, bool) {
-	m := aServerVersion().FindStringSubmatch(s)
-	if m == nil {
-		return version{}, false
-	}
-	return numbers(m), true
-}
-
-func (v version) compare(other version) int {
-	return cmp.Or(cmp.Compare(v.major, other.major), cmp.Compare(v.minor, other.minor),
-		cmp.Compare(v.patch, other.patch))
+	v, ok := release.Parse(s)
+	return ok && v.Major == 1 && v.Minor >= release.OldestMinor()
 }
 
 func isVersion(s string) bool {
-	_, ok := parseVersion(s)
+	_, ok := release.Parse(s)
 	return ok
-}
-
-// bare strips the leading "v" of a version; anything else is returned unchanged.
-func bare(s string) string {
-	if rest, ok := strings.CutPrefix(s, "v"); ok && isVersion(s) {
-		return rest
-	}
-	return s
 }
 
 // BinaryURL is where kubelet, kubectl or kubeadm of this version is, or "" where upstream's URL
@@ -145,6 +78,9 @@ func isTemplate(s string) bool {
 // checkVersions checks that versions go together, with each other and with the host.
 func checkVersions(c Config, host Host, r *report) {
 	checkKubernetes(c, r)
+	if advice := release.RuncAdvice(c.Runc.Version); advice != "" {
+		r.warn("runc.version", advice)
+	}
 	const at = "kubernetes.urlTemplate"
 	for _, other := range []string{"amd64", "arm64"} {
 		named := strings.Contains(c.Kubernetes.URLTemplate, "/"+other)
@@ -158,19 +94,42 @@ func checkVersions(c Config, host Host, r *report) {
 // checkKubernetes checks what else depends on the version of Kubernetes. One that is left open is
 // checked once it is known (WithKubernetes).
 func checkKubernetes(c Config, r *report) {
-	kubernetes, ok := parseVersion(c.Kubernetes.Version)
+	kubernetes, ok := release.Parse(c.Kubernetes.Version)
 	if !ok {
 		return
 	}
-	if kubernetes.major == 1 && kubernetes.minor > newestMinor {
+	if newest := release.NewestMinor(); kubernetes.Major == 1 && kubernetes.Minor > newest {
 		r.warn("kubernetes.version", fmt.Sprintf("Kubernetes %s is newer than the versions that "+
 			"this program knows (up to 1.%d): it may need settings that are not made",
-			c.Kubernetes.Version, newestMinor))
+			c.Kubernetes.Version, newest))
 	}
-	containerd, ok := parseVersion(c.Containerd.Version)
-	old := ok && containerd.major == 1 && kubernetes.minor > lastMinorContainerd1
-	if old && !r.spoiledAny("containerd.version", "kubernetes.version") {
+	if r.spoiledAny("containerd.version", "kubernetes.version") {
+		return
+	}
+	if !release.ContainerdWorks(c.Kubernetes.Version, c.Containerd.Version) {
 		r.add("containerd.version", show(c.Containerd.Version), fmt.Sprintf("must be 2.y.z for "+
 			"Kubernetes %s, which does not work with containerd 1", c.Kubernetes.Version))
+		return
 	}
+	advice := release.ContainerdAdvice(c.Kubernetes.Version, c.Containerd.Version)
+	if advice != "" {
+		r.warn("containerd.version", advice)
+	}
+}
+
+// WithKubernetes is the configuration with the version of Kubernetes that was chosen for it, and
+// with the defaults that depend on it. The error is of type Problems: the version, or what does not
+// go together with it.
+func (c Config) WithKubernetes(version string) (Config, error) {
+	c.Kubernetes.Version = release.Bare(version)
+	r := &report{}
+	if !isKubernetesVersion(version) {
+		r.add("kubernetes.version", show(version), "must be "+aKubernetesVersion())
+	}
+	c.fillVersions()
+	checkKubernetes(c, r)
+	if problems := r.sorted(c); len(problems) > 0 {
+		return Config{}, problems
+	}
+	return c, nil
 }

@@ -6,54 +6,6 @@ import (
 	"testing"
 )
 
-func TestSkew(t *testing.T) {
-	for _, test := range []struct{ kubelet, server, want string }{
-		{"1.33.5", "v1.33.2", ""}, // patch versions do not count
-		{"1.30.14", "1.33.2", ""},
-		{"v1.33.5", "v1.33.2+build.7", ""},
-		{"1.33.5", "1.34", ""},
-		{"1.34.4", "v1.33.2", "kubelet 1.34.4 with an API server of version 1.33.2: kubelet must " +
-			"not be newer; set kubernetes.version to 1.33.z or older, or upgrade the cluster " +
-			"first"},
-		{"1.29.14", "v1.33.2", "kubelet 1.29.14 with an API server of version 1.33.2: kubelet " +
-			"must not be more than 3 minor versions older; set kubernetes.version to 1.30.z or newer"},
-		{"1.34.4", "unknown", `the API server's version "unknown"`},
-		{"", "1.34.4", `kubelet ""`},
-	} {
-		err := Skew(test.kubelet, test.server)
-		if (err == nil) != (test.want == "") ||
-			err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s and %s: got %v, want %q", test.kubelet, test.server, err, test.want)
-		}
-	}
-}
-
-func TestKubernetesFor(t *testing.T) {
-	known := []string{"1.33.8", "1.33.10", "v1.32.0", "1.34.4"}
-	for server, want := range map[string]string{
-		"v1.33.8":       "1.33.8",
-		"1.33.9":        "1.33.8",
-		"1.33.12":       "1.33.10",
-		"1.32.1+vendor": "1.32.0",
-		"1.35.0":        "1.34.4",
-		"1.37.0":        "1.34.4",
-	} {
-		if got, err := KubernetesFor(server, known); got != want || err != nil {
-			t.Errorf("an API server of %s gets %q (%v), want %s", server, got, err, want)
-		}
-	}
-	for server, want := range map[string]string{
-		"1.31.9": "known are 1.33.10, 1.33.8, 1.34.4, v1.32.0; set kubernetes.version",
-		"1.38.0": "for an API server of version 1.38.0",
-		"?":      "set kubernetes.version",
-	} {
-		got, err := KubernetesFor(server, known)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("an API server of %s gets %q (%v), want %q", server, got, err, want)
-		}
-	}
-}
-
 func TestWithKubernetes(t *testing.T) {
 	open, _ := parseOK(t, tokenDocument(t).with(t, `{"containerd": {"version": "1.7.30"}}`))
 	if open.Kubernetes.Version != "" {
@@ -63,6 +15,9 @@ func TestWithKubernetes(t *testing.T) {
 	if err != nil || c.Kubernetes.Version != "1.35.1" || open.Kubernetes.Version != "" {
 		t.Errorf("with 1.35.1: %v, %q; the original has %q", err, c.Kubernetes.Version,
 			open.Kubernetes.Version)
+	}
+	if v := c.Containerd.Version; v != "1.7.30" {
+		t.Errorf("with 1.35.1 containerd is %q", v)
 	}
 	written := parseBad(t, tokenDocument(t).with(t, `{
 		"kubernetes": {"version": "1.36.0"}, "containerd": {"version": "1.7.30"}
@@ -86,5 +41,66 @@ func TestOpenVersionIsChecked(t *testing.T) {
 	}`).bytes(t))
 	if len(problems) != 1 || problems[0].Path != "kubernetes.urlTemplate" {
 		t.Errorf("got %v", problems)
+	}
+}
+
+// TestOpenVersionsFollowKubernetes holds that what depends on the version of Kubernetes is chosen
+// with it, be it written or chosen later, and that what is written stays.
+func TestOpenVersionsFollowKubernetes(t *testing.T) {
+	open, _ := parseOK(t, tokenDocument(t))
+	if open.Containerd.Version != "" || open.Runc.Version != "" || open.CNI.Version == "" ||
+		open.NPD.Version == "" {
+		t.Errorf("without a version of Kubernetes: %v", open.versions())
+	}
+	for kubernetes, want := range map[string][2]string{
+		"1.34.4": {"2.2.", "1.3."}, "1.36.0": {"2.3.", "1.4."}, "1.37.0": {"2.3.", "1.4."},
+	} {
+		chosen, err := open.WithKubernetes(kubernetes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written, _ := parseOK(t, tokenDocument(t).with(t,
+			`{"kubernetes": {"version": "`+kubernetes+`"}}`))
+		for how, c := range map[string]Config{"chosen": chosen, "written": written} {
+			if !strings.HasPrefix(c.Containerd.Version, want[0]) ||
+				!strings.HasPrefix(c.Runc.Version, want[1]) {
+				t.Errorf("%s, %s: containerd %s, runc %s, want %v", kubernetes, how,
+					c.Containerd.Version, c.Runc.Version, want)
+			}
+		}
+	}
+	c, _ := parseOK(t, tokenDocument(t).with(t, `{
+		"kubernetes": {"version": "1.36.0"}, "runc": {"version": "1.3.5"}
+	}`))
+	if c.Runc.Version != "1.3.5" {
+		t.Errorf("a runc that is written is %s", c.Runc.Version)
+	}
+	c = open.WithVersionsOf(c)
+	if c.Kubernetes.Version != "1.36.0" || c.Runc.Version != "1.3.5" ||
+		open.Kubernetes.Version != "" {
+		t.Errorf("with the versions of another one: %+v", c.versions())
+	}
+}
+
+// TestVersionAdvice holds that versions which work, but are older than what their projects advise,
+// are warned of and accepted.
+func TestVersionAdvice(t *testing.T) {
+	for patch, want := range map[string]string{
+		`{"kubernetes": {"version": "1.36.4"}, "containerd": {"version": "2.1.9"}}`: "containerd." +
+			"version: containerd 2.1.9 is older than what its project recommends for " +
+			"Kubernetes 1.36: 2.3.0+, 2.2.0+",
+		`{"runc": {"version": "1.3.2"}}`: "runc.version: runc 1.3.2 lets a container break out",
+		`{"kubernetes": {"version": "1.37.0"}}`: "kubernetes.version: Kubernetes 1.37.0 is newer " +
+			"than the versions that this program knows (up to 1.36)",
+		`{"kubernetes": {"version": "1.36.4"}}`: "",
+	} {
+		_, warnings := parseOK(t, tokenDocument(t).with(t, patch))
+		var got string
+		for _, w := range warnings {
+			got += w.Path + ": " + w.Message
+		}
+		if !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%s: got %q, want %q", patch, got, want)
+		}
 	}
 }

@@ -146,8 +146,8 @@ func runsAsConfigured(e Evidence) Condition {
 	}
 	info := n.Status.NodeInfo
 	runtime, _ := strings.CutPrefix(info.ContainerRuntimeVersion, "containerd://")
-	add("kubelet", release(w.Kubernetes), release(info.KubeletVersion))
-	add("containerd", release(w.Containerd), release(runtime))
+	add("kubelet", plain(w.Kubernetes), plain(info.KubeletVersion))
+	add("containerd", plain(w.Containerd), plain(runtime))
 	if w.MaxPods != 0 {
 		add("maxPods", fmt.Sprint(w.MaxPods), n.Status.Capacity.Pods().String())
 	}
@@ -170,8 +170,8 @@ func runsAsConfigured(e Evidence) Condition {
 	return holds()
 }
 
-// release is x.y.z of a version, without "v" and a vendor's suffix.
-func release(version string) string {
+// plain is x.y.z of a version, without "v" and a vendor's suffix.
+func plain(version string) string {
 	version = strings.TrimPrefix(version, "v")
 	if end := strings.IndexAny(version, "-+"); end >= 0 {
 		return version[:end]

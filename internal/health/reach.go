@@ -4,10 +4,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 func apiServerReachable(e Evidence) Condition {
@@ -89,42 +88,25 @@ func issuer(entra bool) string {
 	return OwnerCluster
 }
 
-// oldestSkew is by how many minor versions a kubelet may be older than the API server
-// (https://kubernetes.io/releases/version-skew-policy/).
-const oldestSkew = 3
-
 func versionsCompatible(e Evidence) Condition {
 	if !e.ServerVersion.OK() {
 		return e.ServerVersion.missing()
 	}
-	server, err1 := minor(e.ServerVersion.Value)
-	kubelet, err2 := minor(e.Wanted.Kubernetes)
-	if err := errors.Join(err1, err2); err != nil {
-		return unknown("VersionUnknown", oneLine(err))
-	}
-	versions := fmt.Sprintf("kubelet's version, %s, and the API server's, %s",
-		e.Wanted.Kubernetes, e.ServerVersion.Value)
-	switch {
-	case kubelet > server:
+	kubelet, server := e.Wanted.Kubernetes, e.ServerVersion.Value
+	versions := fmt.Sprintf("kubelet's version, %s, and the API server's, %s", kubelet, server)
+	v, _ := release.ParseServer(server)
+	switch release.SkewOf(kubelet, server) {
+	case release.Unreadable:
+		return unknown("VersionUnknown", versions+", cannot be compared")
+	case release.Newer:
 		return fails(OwnerConfiguration, "KubeletNewer", fmt.Sprintf("%s, do not go together: "+
-			"kubelet may not be newer; set kubernetes.version to 1.%d.z", versions, server))
-	case kubelet < server-oldestSkew:
+			"kubelet may not be newer; set kubernetes.version to 1.%d.z", versions, v.Minor))
+	case release.TooOld:
 		return fails(OwnerConfiguration, "KubeletTooOld", fmt.Sprintf("%s, do not go together: "+
 			"kubelet may be %d minor versions older; set kubernetes.version to 1.%d.z",
-			versions, oldestSkew, server))
+			versions, release.MaxSkew, v.Minor))
 	}
 	return holds()
-}
-
-// minor is the second number of a version of Kubernetes.
-func minor(version string) (int, error) {
-	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
-	if len(parts) >= 2 && parts[0] == "1" {
-		if n, err := strconv.Atoi(parts[1]); err == nil {
-			return n, nil
-		}
-	}
-	return 0, fmt.Errorf("cannot read the Kubernetes version %q", version)
 }
 
 // certificateIssued: a kubelet whose credential is accepted has its certificate; else its latest

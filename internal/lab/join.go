@@ -36,6 +36,12 @@ const (
 	npdVersion  = "1.34.0"
 )
 
+// Desired are the versions of a node as its flexNodeConfig names them.
+func (v Versions) Desired() map[string]any {
+	return object{"kubernetes": v.Kubernetes, "containerd": v.Containerd, "runc": runcVersion,
+		"cni": cniVersion, "npd": npdVersion}
+}
+
 // ConfigPath is where the agent's configuration is in a machine.
 const ConfigPath = "/etc/aks-flex-node/config.json"
 

@@ -87,8 +87,9 @@ type desired map[string]any
 // else.
 func provider(t *testing.T) {
 	m := bareMachine(t, "rp-1")
-	body := desired{"properties": desired{"nodeConfig": desired{"maxPods": 42,
-		"labels": desired{"line": "7"}}}}
+	// The laboratory has no other versions than its own, whatever the defaults are.
+	body := desired{"properties": desired{"versions": lab.Newest.Desired(),
+		"nodeConfig": desired{"maxPods": 42, "labels": desired{"line": "7"}}}}
 	answer := rp(t, 201, http.MethodPut, rpNode("RP-1")+"?configUrl=true", body)
 	url, _ := properties(answer)["configUrl"].(string)
 	status, bundle := get(t, url)

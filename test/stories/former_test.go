@@ -144,7 +144,8 @@ func (w *world) here(data []byte) []byte {
 	return data
 }
 
-// formerConfiguration is the owner's configuration number n, with changes.
+// formerConfiguration is the owner's configuration number n, with changes, as it is read on this
+// machine: the versions that it leaves open are those that the machine has.
 func (w *world) formerConfiguration(n int, change ...func(map[string]any)) config.Config {
 	w.t.Helper()
 	var c map[string]any
@@ -158,7 +159,12 @@ func (w *world) formerConfiguration(n int, change ...func(map[string]any)) confi
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	parsed, _, err := config.Parse(text, config.Host{HostName: "edge-1", Arch: "amd64"})
+	before, err := w.agent().Applied(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	host := config.Host{HostName: "edge-1", Arch: "amd64", Before: before}
+	parsed, _, err := config.Parse(text, host)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // kubernetes is a configuration with a version of Kubernetes, which the store has; "" leaves it
@@ -47,6 +48,11 @@ func (w *world) kubeletVersion() string {
 		return strings.TrimSpace(version)
 	}
 	return "v1.34.4"
+}
+
+// containerdVersion is the version of the containerd that runs.
+func (w *world) containerdVersion() string {
+	return cmp.Or(w.config.Containerd.Version, w.containerd)
 }
 
 // reads is bootstrap with a document as it is read on this machine: what it leaves open remains as
@@ -85,12 +91,12 @@ func (w *world) reads(
 // known one that is not newer.
 func TestVersionFollowsCluster(t *testing.T) {
 	for _, tt := range []struct{ server, want string }{
+		{"v1.36.3", "1.36.3"},
 		{"v1.35.1", "1.35.1"},
-		{"v1.35.0", "1.34.4"},
 		{"v1.34.4", "1.34.4"},
-		{"v1.34.9-eks-1", "1.34.4"},
+		{"v1.34.9-eks-1", "1.34.9"},
 		{"v1.33.9", "1.33.8"},
-		{"v1.36.2", "1.35.1"},
+		{"v1.37.2", release.Pinned("kubelet")[0]},
 	} {
 		t.Run(tt.server, func(t *testing.T) {
 			w := newWorld(t)
@@ -103,6 +109,34 @@ func TestVersionFollowsCluster(t *testing.T) {
 				t.Errorf("kubelet is %s, want %s", is, tt.want)
 			}
 		})
+	}
+}
+
+// What depends on the version of Kubernetes and is left open too follows it: this node gets what
+// goes with its cluster, and keeps it after that.
+func TestOpenVersionsFollowKubernetes(t *testing.T) {
+	w := newWorld(t)
+	w.cluster.version = "v1.36.3"
+	goes := release.Set{Kubernetes: "1.36.3"}.Filled()
+	w.containerd = goes.Containerd
+	w.config = w.configuration(w.kubernetes("", "1.36.3"), func(c map[string]any) {
+		delete(c, "containerd")
+		delete(c, "runc")
+	})
+	const runc = "github.com/opencontainers/runc/releases/download/v%s/runc.amd64"
+	w.copyArtifact(fmt.Sprintf(runc, "1.3.4"), fmt.Sprintf(runc, goes.Runc))
+	const containerd = "github.com/containerd/containerd/releases/download/v%[1]s/" +
+		"containerd-%[1]s-linux-amd64.tar.gz"
+	w.copyArtifact(fmt.Sprintf(containerd, "2.2.1"), fmt.Sprintf(containerd, goes.Containerd))
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	applied := w.pointer("applied")
+	if result, err := w.bootstrap(); err != nil || result.Changes > 0 {
+		t.Errorf("the same again: %d changes, %v", result.Changes, err)
+	}
+	if now := w.pointer("applied"); now != applied {
+		t.Error("the same again: the node is another")
 	}
 }
 

@@ -53,6 +53,8 @@ type world struct {
 	former *former
 	// refused tells that kubelet was made not to start.
 	refused bool
+	// containerd is the version that runs where the configuration leaves it open.
+	containerd string
 	// programs runs what others have installed.
 	programs host.Programs
 	// settling is how long kubelet must have run as one process; 0 is no time at all.
@@ -233,7 +235,7 @@ func (w *world) start(unit, text string) error {
 		w.write("/var/log/pods/p1/0.log", "hello")
 		return w.cluster.register(w.root, text, corev1.NodeSystemInfo{
 			KubeletVersion:          w.kubeletVersion(),
-			ContainerRuntimeVersion: "containerd://" + w.config.Containerd.Version,
+			ContainerRuntimeVersion: "containerd://" + w.containerdVersion(),
 		})
 	}
 	return nil
@@ -383,6 +385,9 @@ func (w *world) document(change ...func(map[string]any)) []byte {
 		},
 		"kubernetes": map[string]any{"version": "1.34.4"},
 		"containerd": map[string]any{"version": "2.2.1"},
+		"runc":       map[string]any{"version": "1.3.4"},
+		"cni":        map[string]any{"version": "1.9.1"},
+		"npd":        map[string]any{"version": "1.34.0"},
 		"node": map[string]any{
 			"labels": map[string]any{"example.com/site": "north"},
 			"kubelet": map[string]any{"serverURL": w.cluster.URL,

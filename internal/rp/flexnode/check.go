@@ -95,7 +95,7 @@ func place(path string) string {
 func CheckDefaults(defaults map[string]any) []string {
 	const id = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/" +
 		ClusterType + "/c/flexNodeConfig/n"
-	n := Node{ID: id, Desired: complete(api.Desired{}), Chosen: Chosen{Versions: components()}}
+	n := Node{ID: id, Desired: complete(api.Desired{})}
 	parent := Parent{Cluster: Cluster{Location: "x"}, Defaults: DefaultsLayer(defaults)}
 	var problems []string
 	for _, p := range checkNode(n, OwnLayer(n), parent) {

@@ -116,8 +116,7 @@ func (d *Decision) next(p Put, old *Node, parent Parent) Problems {
 	problems := append(Validate(p.Desired), checkSize(p.Desired)...)
 	n := &d.Node
 	c := chooser{
-		want: p.Desired.Versions, table: components(),
-		server: parent.Cluster.Properties.KubernetesVersion,
+		want: p.Desired.Versions, server: parent.Cluster.Properties.KubernetesVersion,
 	}
 	if old != nil {
 		secret := n.SecretVersion

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // An equal PUT changes nothing, whatever has happened meanwhile to the cluster (M6), to the facts
@@ -81,9 +82,7 @@ func TestAnotherCasingIsShown(t *testing.T) {
 // of the versions included, after an upgrade of the cluster and with a newer table.
 func TestWhatIsLeftOpenStays(t *testing.T) {
 	chosen := olderTable
-	table := api.Versions{Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0"}
-	newest := table
-	newest.Kubernetes = "1.40.0"
+	newest := api.Versions(release.Set{Kubernetes: "1.36.3"}.Filled())
 	with := func(change func(*api.Versions)) api.Versions {
 		v := chosen
 		change(&v)
@@ -105,18 +104,28 @@ func TestWhatIsLeftOpenStays(t *testing.T) {
 			asked:  api.Versions{Runc: "1.2.9", CNI: "1.8.0"},
 			want:   api.Versions{CNI: "1.8.0"},
 			chosen: with(func(v *api.Versions) { v.Runc = "1.2.9" }),
-			result: with(func(v *api.Versions) { v.Runc = "1.3.4" }),
+			result: with(func(v *api.Versions) {
+				v.Runc = release.Set{Containerd: v.Containerd}.Filled().Runc
+			}),
 		},
 		"all versions are cleared": {asked: runc, chosen: chosen, result: newest},
 		"with a v": {
-			want: api.Versions{Kubernetes: "v1.39.2"}, chosen: chosen,
-			result: with(func(v *api.Versions) { v.Kubernetes = "1.39.2" }),
+			want: api.Versions{Kubernetes: "v1.35.2"}, chosen: chosen,
+			result: with(func(v *api.Versions) { v.Kubernetes = "1.35.2" }),
+		},
+		"an older Kubernetes is asked for a node that is made": {
+			want:   api.Versions{Kubernetes: "1.34.4"},
+			result: api.Versions(release.Set{Kubernetes: "1.34.4"}.Filled()),
+		},
+		"a later patch than the cluster's": {
+			want: api.Versions{Kubernetes: "1.36.4"}, chosen: chosen,
+			result: with(func(v *api.Versions) { v.Kubernetes = "1.36.4" }),
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, problems := chooser{
-				want: tt.want, asked: tt.asked, chosen: tt.chosen, table: table, server: "1.40.0",
+				want: tt.want, asked: tt.asked, chosen: tt.chosen, server: "1.36.3",
 			}.choose()
 			if len(problems) > 0 {
 				t.Fatal(problems)
@@ -125,6 +134,31 @@ func TestWhatIsLeftOpenStays(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A node of a cluster whose version goes with none that is known must say its own, and one of a
+// cluster whose own patch is not known has the one before.
+func TestOpenVersionOfAnUnknownCluster(t *testing.T) {
+	_, problems := chooser{server: "1.41.0"}.choose()
+	if len(problems) != 1 || problems[0].Target != atKubernetes ||
+		!strings.Contains(problems[0].Message, "1.41.0") {
+		t.Errorf("%v", problems)
+	}
+	got, problems := chooser{server: "1.34.99"}.choose()
+	if k, _ := release.KubernetesFor("1.34.99"); got.Kubernetes != k || len(problems) > 0 {
+		t.Errorf("%+v, %v", got, problems)
+	}
+	if got, problems := (chooser{}).choose(); got.Kubernetes != "" || got.Containerd != "" ||
+		len(problems) > 0 {
+		t.Errorf("while the cluster is not known: %+v, %v", got, problems)
+	}
+	cleared := chooser{
+		asked:  api.Versions{Kubernetes: "1.34.4"},
+		chosen: api.Versions{Kubernetes: "1.34.4"},
+	}
+	if got, problems := cleared.choose(); got.Kubernetes != "" || len(problems) > 0 {
+		t.Errorf("cleared while the cluster is not known: %+v, %v", got, problems)
 	}
 }
 

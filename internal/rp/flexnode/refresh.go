@@ -35,8 +35,7 @@ func Refresh(
 // resolve renders a node for the first time, once its cluster is known.
 func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revision) {
 	c := chooser{
-		want: n.Desired.Versions, table: components(),
-		server: parent.Cluster.Properties.KubernetesVersion,
+		want: n.Desired.Versions, server: parent.Cluster.Properties.KubernetesVersion,
 	}
 	versions, problems := c.choose()
 	next := n

@@ -13,6 +13,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -81,7 +82,7 @@ func TestBundles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := Node{ID: nodeID, Desired: complete(tt.desired)}
 			versions, problems := chooser{
-				want: tt.desired.Versions, table: components(), server: "1.35.4",
+				want: tt.desired.Versions, server: "1.36.3",
 			}.choose()
 			if len(problems) > 0 {
 				t.Fatal(problems)
@@ -207,9 +208,10 @@ func TestLayersAreTheFormerRendering(t *testing.T) {
 		f.DNSServiceIP, f.Location = pick(g, "", "10.96.0.10"), pick(g, "", "westeurope")
 		n := Node{
 			ID: nodeID, Desired: complete(withoutSecret(randomDesired(g))),
-			Chosen: Chosen{components(), pick(g, "", "10.200.3.0/24")},
+			Chosen: Chosen{
+				api.Versions(release.Set{Kubernetes: "1.35.4"}.Filled()), pick(g, "", "10.200.3.0/24"),
+			},
 		}
-		n.Chosen.Versions.Kubernetes = "1.35.4"
 		defaults := pick(g, nil, object{}, object{
 			"azure": object{"authorityHost": "https://login.example",
 				"arc": object{"tags": object{}}},

@@ -1,0 +1,229 @@
+// Program genpins pins releases: it adds digests to internal/release/pins.go, from lists of them and
+// from the checksum files that the projects publish. What is pinned already stays; a digest that
+// differs from the pinned one is an error, since a release never changes. `make pins` runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/artifact"
+	"github.com/Azure/AKSFlexNode/internal/release"
+)
+
+func main() {
+	g := generator{Out: "internal/release/pins.go", Pinned: release.Pins()}
+	flag.StringVar(&g.Out, "o", g.Out, "the `file` to write")
+	flag.StringVar(&g.Mirror, "mirror", "", "base `URL` to ask before the projects themselves; it "+
+		"serves <base>/<host>/<path>")
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), "genpins [flags] [LIST | NAME@VERSION]...\n\n"+
+			"LIST is a file with lines \"name version architecture digest\".\n"+
+			"NAME@VERSION is a release whose checksum files are read, such as kubernetes@1.36.4,\n"+
+			"containerd@2.3.4, runc@1.4.3 or cni-plugins@1.9.1.\n\n")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if err := g.run(context.Background(), flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "genpins:", err)
+		os.Exit(1)
+	}
+}
+
+// generator writes pins.go.
+type generator struct {
+	Out, Mirror string
+	// Pinned is what is pinned so far.
+	Pinned []release.Pin
+	// HTTP does the requests; nil means artifact.NewClient(nil).
+	HTTP *http.Client
+}
+
+func (g generator) run(ctx context.Context, from []string) error {
+	all, had := slices.Clone(g.Pinned), len(g.Pinned)
+	for _, source := range from {
+		found, err := g.read(ctx, source)
+		if err != nil {
+			return err
+		}
+		if all, err = merge(all, found); err != nil {
+			return fmt.Errorf("cannot pin what %s says: %w", source, err)
+		}
+	}
+	if err := complete(all); err != nil {
+		return err
+	}
+	if err := os.WriteFile(g.Out, source(all), 0o644); err != nil {
+		return err
+	}
+	fmt.Printf("%s: %d digests, %d of them new\n", g.Out, len(all), len(all)-had)
+	return nil
+}
+
+// read gives the pins of one argument.
+func (g generator) read(ctx context.Context, from string) ([]release.Pin, error) {
+	if name, version, ok := strings.Cut(from, "@"); ok {
+		return g.published(ctx, name, version)
+	}
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the list: %w", err)
+	}
+	pins, err := parse(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the list %s: %w", from, err)
+	}
+	return pins, nil
+}
+
+// published reads the checksum files of a release, as the agent does with a release that is not
+// pinned; "kubernetes" stands for its three programs.
+func (g generator) published(ctx context.Context, name, version string) ([]release.Pin, error) {
+	names := []artifact.Name{artifact.Name(name)}
+	if name == "kubernetes" {
+		names = []artifact.Name{artifact.Kubelet, artifact.Kubectl, artifact.Kubeadm}
+	}
+	var specs []artifact.Spec
+	for _, n := range names {
+		if !slices.Contains(release.Names(), string(n)) {
+			return nil, fmt.Errorf("cannot pin %s: known are kubernetes, %s", name,
+				strings.Join(release.Names(), ", "))
+		}
+		for _, arch := range []string{"amd64", "arm64"} {
+			specs = append(specs, artifact.Spec{Name: n, Version: version, Arch: arch})
+		}
+	}
+	from := artifact.Source{HTTP: g.HTTP}
+	if g.Mirror != "" {
+		from.Mirrors = []string{g.Mirror}
+	}
+	resolved, err := artifact.Resolve(ctx, from, specs, nil)
+	if err != nil {
+		return nil, err
+	}
+	var pins []release.Pin
+	for _, a := range resolved {
+		pins = append(pins, release.Pin{
+			Name: string(a.Name), Version: a.Version, Arch: a.Arch, Digest: a.ID,
+		})
+	}
+	return pins, nil
+}
+
+var aDigest = regexp.MustCompile(`^([0-9a-f]{64}|[0-9a-f]{128})$`)
+
+// parse reads lines "name version architecture digest"; "#" begins a comment line.
+func parse(text string) ([]release.Pin, error) {
+	var pins []release.Pin
+	var wrong []error
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		f := strings.Fields(line)
+		if len(f) == 0 || strings.HasPrefix(f[0], "#") {
+			continue
+		}
+		if len(f) != 4 {
+			wrong = append(wrong, fmt.Errorf("line %d: it has %d fields, not 4", n, len(f)))
+			continue
+		}
+		p := release.Pin{Name: f[0], Version: release.Bare(f[1]), Arch: f[2], Digest: f[3]}
+		if err := check(p); err != nil {
+			wrong = append(wrong, fmt.Errorf("line %d: %w", n, err))
+		}
+		pins = append(pins, p)
+	}
+	return pins, errors.Join(wrong...)
+}
+
+func check(p release.Pin) error {
+	_, version := release.Parse(p.Version)
+	long := len(p.Digest) == 128
+	switch {
+	case !slices.Contains(release.Names(), p.Name):
+		return fmt.Errorf("%q is not one of %s", p.Name, strings.Join(release.Names(), ", "))
+	case !version || strings.Contains(p.Version, "-"):
+		return fmt.Errorf("%q is not a release x.y.z", p.Version)
+	case p.Arch != "amd64" && p.Arch != "arm64":
+		return fmt.Errorf("%q is not amd64 or arm64", p.Arch)
+	case !aDigest.MatchString(p.Digest) || long != (p.Name == "node-problem-detector"):
+		return fmt.Errorf("%q is not a digest of %s", p.Digest, p.Name)
+	}
+	return nil
+}
+
+// merge adds pins to others. The same release with another digest is an error, and so is a digest
+// that two releases share.
+func merge(all, more []release.Pin) ([]release.Pin, error) {
+	of := func(p release.Pin) string { return p.Name + " " + p.Version + " " + p.Arch }
+	digests, owners := map[string]string{}, map[string]string{}
+	for _, p := range all {
+		digests[of(p)], owners[p.Digest] = p.Digest, of(p)
+	}
+	var wrong []error
+	for _, p := range more {
+		pinned, known := digests[of(p)]
+		owner, taken := owners[p.Digest]
+		switch {
+		case known && pinned != p.Digest:
+			wrong = append(wrong, fmt.Errorf("%s is pinned as %s, not %s", of(p), pinned, p.Digest))
+		case !known && taken:
+			wrong = append(wrong, fmt.Errorf("%s has the digest of %s", of(p), owner))
+		case !known:
+			all = append(all, p)
+			digests[of(p)], owners[p.Digest] = p.Digest, of(p)
+		}
+	}
+	return all, errors.Join(wrong...)
+}
+
+// complete makes sure that every release is whole: one that is pinned for one architecture alone,
+// or a kubelet without its kubectl, would be a default on some machines only.
+func complete(all []release.Pin) error {
+	have := map[release.Pin]bool{}
+	for _, p := range all {
+		have[release.Pin{Name: p.Name, Version: p.Version, Arch: p.Arch}] = true
+	}
+	var wrong []error
+	programs := []string{"kubelet", "kubectl", "kubeadm"}
+	for _, p := range all {
+		names := []string{p.Name}
+		if slices.Contains(programs, p.Name) {
+			names = programs
+		}
+		for _, name := range names {
+			for _, arch := range []string{"amd64", "arm64"} {
+				if !have[release.Pin{Name: name, Version: p.Version, Arch: arch}] {
+					wrong = append(wrong, fmt.Errorf("%s %s is pinned, but not %s for %s", p.Name,
+						p.Version, name, arch))
+				}
+			}
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// source is the text of pins.go.
+func source(all []release.Pin) []byte {
+	all = slices.Clone(all)
+	release.Sort(all)
+	var b strings.Builder
+	b.WriteString("// Code generated by genpins; DO NOT EDIT. `make pins` adds releases.\n\n" +
+		"package release\n\n" +
+		"// pins are the digests of the releases that are known by heart: name, version,\n" +
+		"// architecture, digest. Each was read from a list of published release checksums or from\n" +
+		"// the project's own checksum file, not computed here.\n" +
+		"const pins = `\n")
+	for _, p := range all {
+		fmt.Fprintln(&b, p.Name, p.Version, p.Arch, p.Digest)
+	}
+	b.WriteString("`\n")
+	return []byte(b.String())
+}

@@ -1,0 +1,85 @@
+// Package release knows the releases of what a node is made of: the digests of those that are
+// pinned (pins.go), and which versions work with which (table.go). It is pure: it reads no file and
+// asks nobody. The configuration takes its defaults and rules from it, the agent its digests, the
+// resource provider the versions that an owner leaves open.
+package release
+
+import (
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Pin is the digest of one published file: SHA-256 where the project publishes it, SHA-512 for
+// node-problem-detector.
+type Pin struct {
+	// Name is the artifact's, as in artifacts.overrides; Version has no leading "v".
+	Name, Version, Arch, Digest string
+}
+
+// Names are the artifacts that can be pinned, in the order of pins.go.
+func Names() []string {
+	return []string{"kubelet", "kubectl", "kubeadm", "containerd", "runc", "cni-plugins",
+		"node-problem-detector"}
+}
+
+// parsed are the pins, newest version first.
+var parsed = sync.OnceValue(func() []Pin {
+	list := make([]Pin, 0, strings.Count(pins, "\n"))
+	for line := range strings.Lines(strings.TrimSpace(pins)) {
+		f := strings.Fields(line)
+		list = append(list, Pin{Name: f[0], Version: f[1], Arch: f[2], Digest: f[3]})
+	}
+	Sort(list)
+	return list
+})
+
+// Pins are all digests that are pinned, in the order of Sort.
+func Pins() []Pin { return slices.Clone(parsed()) }
+
+// Sort orders pins as pins.go has them: by artifact, newest version first, by architecture.
+func Sort(list []Pin) {
+	names := Names()
+	slices.SortFunc(list, func(a, b Pin) int {
+		if a.Name != b.Name {
+			return slices.Index(names, a.Name) - slices.Index(names, b.Name)
+		}
+		if a.Version != b.Version {
+			return newer(a.Version, b.Version)
+		}
+		return strings.Compare(a.Arch, b.Arch)
+	})
+}
+
+// newer orders versions, the newest first.
+func newer(a, b string) int {
+	v, _ := Parse(a)
+	w, _ := Parse(b)
+	return w.Compare(v)
+}
+
+// digests are the pinned digests by what they are of.
+var digests = sync.OnceValue(func() map[Pin]string {
+	m := map[Pin]string{}
+	for _, p := range parsed() {
+		m[Pin{Name: p.Name, Version: p.Version, Arch: p.Arch}] = p.Digest
+	}
+	return m
+})
+
+// Digest is that of a published file whose digest is pinned, or "".
+func Digest(name, version, arch string) string {
+	return digests()[Pin{Name: name, Version: version, Arch: arch}]
+}
+
+// Pinned lists the versions of an artifact whose digests are pinned on every architecture, newest
+// first: these are the versions that can be a default.
+func Pinned(name string) []string {
+	var versions []string
+	for _, p := range parsed() {
+		if p.Name == name && p.Arch == "amd64" && Digest(name, p.Version, "arm64") != "" {
+			versions = append(versions, p.Version)
+		}
+	}
+	return versions
+}

@@ -1,0 +1,166 @@
+package release
+
+import (
+	"fmt"
+	"strings"
+)
+
+// row is what goes with one minor version of Kubernetes.
+type row struct {
+	minor int
+	// containerd is the release branch whose newest pinned patch is the default.
+	containerd Version
+	// tested are the oldest patches, one of each release branch of containerd, that are recommended
+	// for it, newest branch first. Branches that are newer than the first came out after that
+	// Kubernetes and are fine too.
+	tested []Version
+}
+
+// rows is the table of what works with what, newest Kubernetes first.
+//
+// The tested versions are the "Kubernetes support" matrix of https://containerd.io/releases (as it
+// was in August 2026; the rows before 1.32, which it no longer has, as they were last), without
+// containerd 1.6, which the agent does not run. It says "which versions have been the most
+// thoroughly tested": a recommendation and no wall. The default is the newest branch of the row, but
+// where that is not one of 2.x, or has reached its end of life (2.0 in 2025, 2.1 in May 2026), it is
+// 2.2, the oldest of 2.x that still gets fixes.
+func rows() []row {
+	v := func(major, minor, patch int) Version { return Version{major, minor, patch} }
+	return []row{
+		{36, v(2, 3, 0), []Version{v(2, 3, 0), v(2, 2, 0)}},
+		{35, v(2, 2, 0), []Version{v(2, 2, 0), v(2, 1, 5), v(1, 7, 28)}},
+		{34, v(2, 2, 0), []Version{v(2, 1, 3), v(2, 0, 6), v(1, 7, 28)}},
+		{33, v(2, 2, 0), []Version{v(2, 1, 0), v(2, 0, 4), v(1, 7, 24)}},
+		{32, v(2, 2, 0), []Version{v(2, 1, 0), v(2, 0, 1), v(1, 7, 24)}},
+		{31, v(2, 2, 0), []Version{v(2, 1, 0), v(2, 0, 0), v(1, 7, 20)}},
+		{30, v(2, 2, 0), []Version{v(2, 1, 0), v(2, 0, 0), v(1, 7, 13)}},
+		{29, v(2, 2, 0), []Version{v(1, 7, 11)}},
+	}
+}
+
+// LastMinorContainerd1 is the last minor version of Kubernetes whose kubelet works with containerd
+// 1.x (SIG Node's plan, announced with the release of Kubernetes 1.34).
+const LastMinorContainerd1 = 35
+
+// OldestMinor and NewestMinor are the minor versions of Kubernetes that this program knows.
+func OldestMinor() int { return rows()[len(rows())-1].minor }
+
+// NewestMinor is the other end: a newer one may need settings that are not made.
+func NewestMinor() int { return rows()[0].minor }
+
+// runcLine is the release branch of runc that a containerd is built and tested with upstream
+// (script/setup/runc-version in containerd's release branches: 1.4 from 2.3 on, 1.3 before).
+func runcLine(containerd Version) Version {
+	if containerd.Compare(Version{2, 3, 0}) >= 0 {
+		return Version{1, 4, 0}
+	}
+	return Version{1, 3, 0}
+}
+
+// safeRunc are the first patches of runc, by release branch, in which a container cannot break out
+// through masked paths, /dev/console and /proc (CVE-2025-31133, CVE-2025-52565, CVE-2025-52881).
+func safeRunc() []Version { return []Version{{1, 4, 0}, {1, 3, 3}, {1, 2, 8}} }
+
+// OldestCNI is the first release of the CNI plugins with every plugin that the agent installs.
+func OldestCNI() Version { return Version{1, 3, 0} }
+
+// Set is the versions of the components of a node; "" is one that is left open.
+type Set struct{ Kubernetes, Containerd, Runc, CNI, NPD string }
+
+// Filled is the set with a default for what is open, as far as what it depends on is known:
+// containerd depends on Kubernetes, runc on containerd. A default is the newest pinned patch.
+// Kubernetes itself depends on the cluster (KubernetesFor).
+func (s Set) Filled() Set {
+	or := func(open *string, version string) {
+		if *open == "" {
+			*open = version
+		}
+	}
+	if k, ok := Parse(s.Kubernetes); ok {
+		or(&s.Containerd, newestPatch("containerd", rowOf(k).containerd))
+	}
+	if c, ok := Parse(s.Containerd); ok {
+		or(&s.Runc, newestPatch("runc", runcLine(c)))
+	}
+	or(&s.CNI, Pinned("cni-plugins")[0])
+	or(&s.NPD, Pinned("node-problem-detector")[0])
+	return s
+}
+
+// newestPatch is the newest pinned version of a release branch.
+func newestPatch(name string, line Version) string {
+	for _, version := range Pinned(name) {
+		if v, _ := Parse(version); v.line() == line {
+			return version
+		}
+	}
+	panic("internal error: no " + name + " of the branch " + line.String() + " is pinned")
+}
+
+// rowOf is the row of a version of Kubernetes; one that is newer or older than all is treated as
+// its next neighbour.
+func rowOf(kubernetes Version) row {
+	table := rows()
+	for _, r := range table {
+		if kubernetes.Major > 1 || kubernetes.Minor >= r.minor {
+			return r
+		}
+	}
+	return table[len(table)-1]
+}
+
+// ContainerdWorks tells whether a kubelet works with a containerd at all. What cannot be read is
+// not judged.
+func ContainerdWorks(kubernetes, containerd string) bool {
+	k, ok := Parse(kubernetes)
+	c, also := Parse(containerd)
+	return !ok || !also || c.Major > 1 || k.Minor <= LastMinorContainerd1
+}
+
+// ContainerdAdvice says what containerd's project recommends for a version of Kubernetes, where
+// that is something newer; else "".
+func ContainerdAdvice(kubernetes, containerd string) string {
+	k, ok := Parse(kubernetes)
+	c, also := Parse(containerd)
+	if !ok || !also {
+		return ""
+	}
+	r := rowOf(k)
+	if recommended(c, r.tested) {
+		return ""
+	}
+	return fmt.Sprintf("containerd %s is older than what its project recommends for Kubernetes 1.%d: "+
+		"%s", c, r.minor, atLeast(r.tested))
+}
+
+// RuncAdvice warns of a runc with holes that are known; else "".
+func RuncAdvice(runc string) string {
+	v, ok := Parse(runc)
+	if !ok || recommended(v, safeRunc()) {
+		return ""
+	}
+	return fmt.Sprintf("runc %s lets a container break out (CVE-2025-31133, CVE-2025-52565, "+
+		"CVE-2025-52881): take %s", v, atLeast(safeRunc()))
+}
+
+// recommended tells whether a version is one of those, a later patch of one, or of a newer branch.
+func recommended(v Version, oldest []Version) bool {
+	if v.line().Compare(oldest[0].line()) > 0 {
+		return true
+	}
+	for _, o := range oldest {
+		if v.line() == o.line() {
+			return v.Compare(o) >= 0
+		}
+	}
+	return false
+}
+
+// atLeast writes versions as containerd's own matrix does: "2.3.0+, 2.2.0+".
+func atLeast(oldest []Version) string {
+	var list []string
+	for _, v := range oldest {
+		list = append(list, v.String()+"+")
+	}
+	return strings.Join(list, ", ")
+}
