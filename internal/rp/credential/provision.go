@@ -159,7 +159,7 @@ func (s *Service) deliver(
 	if err != nil {
 		return err
 	}
-	epoch, err := s.epoch(v)
+	epoch, err := s.Store.Epoch(v)
 	if err != nil {
 		return err
 	}
