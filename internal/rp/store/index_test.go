@@ -559,11 +559,11 @@ func TestIndexKnowsIdentities(t *testing.T) {
 		s := New(NewMemory())
 		x, _ := following(t, s)
 		for key, ids := range map[string][2]string{
-			"s/g/c/a": {"oid:t/one", ""}, "s/g/c/b": {"oid:t/two", "app:t/ONE"},
+			"s/g/c/a": {"oid:t/one", ""}, "s/g/c/b": {"oid:t/two", "app:t/zero app:t/ONE"},
 			"s/g/c/c": {"", ""}, "s/g/c2/a": {"oid:t/one", ""},
 		} {
 			n := node("x", 1)
-			n.Identity, n.Former = ids[0], ids[1]
+			n.Identity, n.Former = ids[0], flexnode.Former(ids[1])
 			putNode(t, s, key, n)
 		}
 		synctest.Wait()
