@@ -168,7 +168,8 @@ type NPD struct {
 type Node struct {
 	// MaxPods is the number of pods that the node takes.
 	MaxPods int `json:"maxPods"`
-	// Labels of the Node; kubernetes.azure.com/managed=false is always among them.
+	// Labels of the Node; kubernetes.azure.com/managed=false is always among them, and
+	// flexnode.azure.com/pod-cidr if cni.podCIDR is set.
 	Labels map[string]string `json:"labels,omitempty"`
 	// Taints are those that the Node is registered with: "key=value:Effect" or "key:Effect".
 	Taints  []string `json:"taints,omitempty"`

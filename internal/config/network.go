@@ -36,6 +36,33 @@ func isListenAddress(s string) bool {
 	return host == "localhost" || (err == nil && addr.Zone() == "")
 }
 
+// PodCIDRLabel is the label by which a Node tells which pod subnet its configuration gives it:
+// spec.podCIDR does not, since a kubelet cannot write it.
+const PodCIDRLabel = "flexnode.azure.com/pod-cidr"
+
+// ShowPodCIDR is a pod subnet as the value of PodCIDRLabel: 10.244.1.0-24. An address of IPv6 is
+// written in full, with - in place of its colons.
+func ShowPodCIDR(podCIDR string) string {
+	p, err := netip.ParsePrefix(podCIDR)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%s-%d", strings.ReplaceAll(p.Addr().StringExpanded(), ":", "-"), p.Bits())
+}
+
+// ReadPodCIDR is the pod subnet that a value of PodCIDRLabel tells; "" if it is none.
+func ReadPodCIDR(value string) string {
+	at := strings.LastIndexByte(value, '-')
+	if at < 0 {
+		return ""
+	}
+	p, err := netip.ParsePrefix(strings.ReplaceAll(value[:at], "-", ":") + "/" + value[at+1:])
+	if err != nil {
+		return ""
+	}
+	return p.String()
+}
+
 func isPodCIDR(s string) bool {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || p != p.Masked() || p.String() != s {

@@ -18,6 +18,9 @@ const managedLabel = "kubernetes.azure.com/managed"
 func nodeLabels(c config.Config) map[string]string {
 	labels := map[string]string{managedLabel: "false"}
 	maps.Copy(labels, c.Node.Labels)
+	if c.CNI.PodCIDR != "" {
+		labels[config.PodCIDRLabel] = config.ShowPodCIDR(c.CNI.PodCIDR)
+	}
 	return labels
 }
 

@@ -265,7 +265,9 @@ type OperationError struct {
 
 // DeletionCounts is the answer to DELETE of a cluster with dryRun=true: what it would do.
 type DeletionCounts struct {
-	Nodes       int `json:"nodes"`       // flexNodeConfigs that would be deleted
-	Joined      int `json:"joined"`      // of them, those whose Node is in the cluster
-	Credentials int `json:"credentials"` // that would be revoked
+	DryRun      bool `json:"dryRun"`      // always true
+	Nodes       int  `json:"nodes"`       // flexNodeConfigs that would be deleted
+	Joined      int  `json:"joinedNodes"` // of them, those that have reported or have a Node
+	Credentials int  `json:"credentials"` // that would be revoked
+	Wipe        bool `json:"wipe"`        // the machines would be given back
 }

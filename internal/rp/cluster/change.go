@@ -32,6 +32,9 @@ func (w *worker) clusterChanged() error {
 		w.tasks.Add(task{kind: taskRemove})
 		return nil
 	}
+	if row.Value.Properties.PodCIDR != "" && row.Value.SubnetsEpoch == 0 {
+		w.tasks.Add(task{kind: taskSubnets})
+	}
 	w.mu.Lock()
 	probed := w.asked == row.Value.Version
 	w.mu.Unlock()

@@ -19,7 +19,7 @@ type outstanding struct {
 }
 
 // held is what is known of a credential without reading it.
-type held struct{ node, tokenID string }
+type held struct{ node, tokenID, state string }
 
 // put takes down what a credential is.
 func (o *outstanding) put(key string, h held) {
@@ -67,6 +67,19 @@ func (o *outstanding) has(key, tokenID string) bool {
 	return there && h.tokenID == tokenID
 }
 
+// count is how many are in a state.
+func (o *outstanding) count(state string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := 0
+	for _, h := range o.known {
+		if h.state == state {
+			n++
+		}
+	}
+	return n
+}
+
 // keys are all of them.
 func (o *outstanding) keys() []string {
 	o.mu.Lock()
@@ -107,7 +120,7 @@ func (w *worker) seeCredential(r store.Row[store.Credential]) {
 		return
 	}
 	c := r.Value
-	w.outstanding.put(r.Key, held{c.Node, c.TokenID})
+	w.outstanding.put(r.Key, held{c.Node, c.TokenID, c.State})
 	t := task{taskCredential, r.Key}
 	node, err := w.Index.Node(c.Node)
 	wanted := err == nil && node.Exists() && node.Value.Credential == r.Key

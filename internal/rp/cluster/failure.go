@@ -62,10 +62,11 @@ func (w *worker) writeUnreachable(ctx context.Context, cause error) error {
 	return err
 }
 
-// unreachable tells the owner of a registration why its cluster does not answer, in words of ours:
+// unreachable tells callers why a cluster does not answer, or not as it should, in words of ours:
 // the error itself, with the operator's files and addresses, is in the log.
 func unreachable(cause error) string {
 	var untrusted *tls.CertificateVerificationError
+	var answered apierrors.APIStatus
 	switch {
 	case errors.Is(cause, ErrNotBound):
 		return "No kubeconfig is bound to the cluster: its operator adds it to the provider's settings."
@@ -75,6 +76,8 @@ func unreachable(cause error) string {
 		return "The cluster does not answer: its certificate is not trusted."
 	case errors.Is(cause, context.DeadlineExceeded), os.IsTimeout(cause):
 		return "The cluster does not answer in time."
+	case errors.As(cause, &answered):
+		return "The cluster refuses what the provider asks; the provider's log tells more."
 	}
 	return "The cluster does not answer, or there is no access to it; the provider's log tells more."
 }

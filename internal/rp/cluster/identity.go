@@ -83,7 +83,7 @@ func isNode(n flexnode.Node, user string) bool {
 	if !n.Desired.KubernetesAuth.UseAzureAuth || user == "" {
 		return false
 	}
-	for _, identity := range []string{n.Identity, n.Former} {
+	for _, identity := range append(n.Former.All(), n.Identity) {
 		kind, rest, _ := strings.Cut(identity, ":")
 		id := rest[strings.LastIndex(rest, "/")+1:]
 		if (kind == "oid" || kind == "app") && strings.EqualFold(id, user) {

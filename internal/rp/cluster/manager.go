@@ -152,6 +152,18 @@ func (m *Manager) changed(table, key string) {
 	}
 }
 
+// CountCredentials is how many credentials of the clusters that this replica owns are in a state. It
+// is known without the store.
+func (m *Manager) CountCredentials(state string) int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n := 0
+	for _, w := range m.working {
+		n += w.outstanding.count(state)
+	}
+	return n
+}
+
 // did tells of an effect in a cluster; tests stop the provider there (store.Store.Did).
 func (m *Manager) did(what string) {
 	if m.Store.Did != nil {

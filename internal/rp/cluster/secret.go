@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	bootstrap "k8s.io/cluster-bootstrap/token/api"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -49,6 +50,16 @@ type tokens struct{ w *worker }
 // with Bootstrap Tokens"). token is its id and secret. taken tells that a token of somebody else
 // has this id.
 func (t tokens) Ensure(
+	ctx context.Context, c store.Credential, key, token string,
+) (taken bool, err error) {
+	taken, err = t.ensure(ctx, c, key, token)
+	if err != nil {
+		err = &credential.TokenError{Told: unreachable(err), Err: err}
+	}
+	return taken, err
+}
+
+func (t tokens) ensure(
 	ctx context.Context, c store.Credential, key, token string,
 ) (taken bool, err error) {
 	s, err := t.w.use()

@@ -1,12 +1,15 @@
 package cluster
 
 import (
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // seenNode is what is kept of a Node: a tenth of a kilobyte instead of ten.
@@ -16,7 +19,11 @@ type seenNode struct {
 	status corev1.ConditionStatus // of Ready
 	reason string
 	since  time.Time
-	other  bool // it is none of a flex node
+	// subnets are its pod subnets, with commas: the one that it was configured with, else those that
+	// the cluster has allocated to it.
+	subnets    string
+	configured bool
+	other      bool // it is none of a flex node
 }
 
 // managedLabel is "false" of every Node that the agent has joined, and of none that AKS has.
@@ -40,6 +47,10 @@ func seeNode(o any) (any, error) {
 	}
 	seen := &seenNode{name: node.Name, uid: node.UID, status: corev1.ConditionUnknown,
 		other: node.Labels[managedLabel] != "false"}
+	seen.subnets = flexnode.PodCIDROf(node.Labels)
+	if seen.configured = seen.subnets != ""; !seen.configured {
+		seen.subnets = strings.Join(node.Spec.PodCIDRs, ",")
+	}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			seen.status, seen.reason, seen.since = c.Status, c.Reason, c.LastTransitionTime.UTC()

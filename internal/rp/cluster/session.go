@@ -151,6 +151,7 @@ func (w *worker) converse(ctx context.Context, former *session) {
 	s.up.Store(true)
 	w.adopt(s)
 	w.tasks.Add(task{kind: taskOrphans})
+	w.tasks.Add(task{kind: taskSubnets})
 	w.unpark()
 	w.keepProbing(ctx, s)
 }

@@ -77,6 +77,8 @@ func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session)
 			return nodes.Watch(ctx, o)
 		},
 	}
+	// A Node that is gone, which may have had a pod subnet, is noted with others that go.
+	gone := func(any) { w.tasks.AddAfter(task{kind: taskSubnets}, subnetsPause) }
 	see := func(o any) {
 		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = gone.Obj
@@ -89,7 +91,8 @@ func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session)
 		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(source, client),
 		ObjectType:    &corev1.Node{},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: see, UpdateFunc: func(_, o any) { see(o) }, DeleteFunc: see,
+			AddFunc: see, UpdateFunc: func(_, o any) { see(o) },
+			DeleteFunc: func(o any) { see(o); gone(o) },
 		},
 		Transform: seeNode,
 	})

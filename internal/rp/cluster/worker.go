@@ -62,6 +62,7 @@ const (
 	taskRender     = "render"     // render nodes with new facts
 	taskCredential = "credential" // what a credential needs next
 	taskOrphans    = "orphans"    // look for Secrets of no credential
+	taskSubnets    = "subnets"    // note which pod subnets Nodes have
 	taskRemove     = "remove"     // delete the registration
 	taskRequest    = "request"    // decide on a certificate request
 )
@@ -196,6 +197,8 @@ func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 		return w.Credentials.Step(ctx, t.key, tokens{w}, w.owner.Fence())
 	case taskOrphans:
 		return w.removeOrphans(ctx)
+	case taskSubnets:
+		return w.noteSubnets(ctx)
 	case taskRemove:
 		return w.remove(ctx)
 	case taskRequest:

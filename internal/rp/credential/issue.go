@@ -47,7 +47,7 @@ func needsToken(n flexnode.Node) bool { return !n.Desired.KubernetesAuth.UseAzur
 
 // plan writes that there is to be a credential. Nothing has been done for it yet.
 func (s *Service) plan(v *store.View, nodeKey string, n flexnode.Node) (string, error) {
-	epoch, err := s.epoch(v)
+	epoch, err := s.Store.Epoch(v)
 	if err != nil {
 		return "", err
 	}

@@ -246,7 +246,7 @@ func TestClusterIsDown(t *testing.T) {
 	if _, err := w.service.Step(ctx, key, w.cluster, store.Condition{}); err == nil {
 		t.Error("a step with a dead cluster did it all")
 	}
-	if c := w.credential(key); c.State != store.Pending || c.Problem != errDown.Error() {
+	if c := w.credential(key); c.State != store.Pending || c.Problem != errDown.Told {
 		t.Errorf("%s, because %q", c.State, c.Problem)
 	}
 	if w.url() != "" || w.node().State != api.Creating {
@@ -288,6 +288,9 @@ func TestAProblemIsNotedOnce(t *testing.T) {
 		w.tryOnce()
 	}
 	row := must(w.store().Credentials.Get(t.Context(), key))
+	if got := row.Value.Problem; strings.Contains(got, "127.0.0.1") || got == "" {
+		t.Errorf("callers are told %q", got)
+	}
 	w.cluster.down = errTo(77)
 	w.tryOnce()
 	if again := must(w.store().Credentials.Get(t.Context(), key)); again.Revision != row.Revision {
@@ -295,7 +298,7 @@ func TestAProblemIsNotedOnce(t *testing.T) {
 	}
 	w.cluster.down = errDown
 	w.tryOnce()
-	if got := w.credential(key).Problem; got != errDown.Error() {
+	if got := w.credential(key).Problem; got != errDown.Told {
 		t.Errorf("another problem is noted as %q", got)
 	}
 }
@@ -380,7 +383,8 @@ func TestTheWaitOfANodeEnds(t *testing.T) {
 			want = ""
 		}
 		if n.State != want || !strings.Contains(n.Reason, "expired") ||
-			reached && !strings.Contains(n.Reason, errDown.Error()) {
+			reached && !strings.Contains(n.Reason, errDown.Told) ||
+			strings.Contains(n.Reason, "10.1.2.3") {
 			t.Errorf("reached=%v: the node is %s: %s", reached, n.State, n.Reason)
 		}
 		w.cluster.down = nil

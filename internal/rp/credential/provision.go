@@ -19,7 +19,7 @@ func (w worker) provision(ctx context.Context, x subject) error {
 	if c.TokenID != "" {
 		taken, err := w.ensure(ctx, x)
 		if err != nil {
-			return errors.Join(err, w.problem(ctx, x.key, err.Error()), w.abandon(ctx, x))
+			return errors.Join(err, w.problem(ctx, x.key, told(err)), w.abandon(ctx, x))
 		}
 		if taken {
 			return w.redraw(ctx, x)
@@ -51,7 +51,10 @@ func (w worker) ensure(ctx context.Context, x subject) (taken bool, err error) {
 }
 
 // errNoCluster is a cluster that there is no connection to.
-var errNoCluster = errors.New("cannot reach the cluster: there is no connection to it")
+var errNoCluster error = &TokenError{
+	Told: "There is no connection to the cluster.",
+	Err:  errors.New("cannot reach the cluster: there is no connection to it"),
+}
 
 // redraw gives a credential another token: somebody else's Secret has the id that was drawn.
 func (w worker) redraw(ctx context.Context, x subject) error {
@@ -159,7 +162,7 @@ func (s *Service) deliver(
 	if err != nil {
 		return err
 	}
-	epoch, err := s.epoch(v)
+	epoch, err := s.Store.Epoch(v)
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func (s *Service) endNode(v *store.View, x subject) error {
 	n.Reason = "a credential could not be made before it expired; POST regenerateToken makes " +
 		"another"
 	if x.row.Value.Problem != "" {
-		n.Reason += ": " + x.row.Value.Problem
+		n.Reason += ". " + x.row.Value.Problem
 	}
 	return s.Store.Nodes.Put(v, x.node.Key, n)
 }

@@ -11,11 +11,11 @@ import (
 // used since it was made. Those are the ones of an earlier epoch than the store's, so it may be
 // called at each start, by each replica, and be cut short.
 func (s *Service) AfterRestore(ctx context.Context) error {
-	meta, err := s.Store.Meta.Get(ctx, epochRow)
-	if err != nil {
+	epoch := int64(0)
+	_, err := s.Store.Update(ctx, "", nil, func(v *store.View) (err error) {
+		epoch, err = s.Store.Epoch(v)
 		return err
-	}
-	epoch, err := epochOf(meta)
+	})
 	if err != nil || epoch == 1 {
 		return err
 	}

@@ -6,9 +6,7 @@ package credential
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -82,28 +80,6 @@ func (s *Service) get(ctx context.Context, key string) (x subject, err error) {
 			return err
 		})
 	return x, err
-}
-
-// epochRow is the row of Meta that counts how often the store was restored from a backup.
-const epochRow = "epoch"
-
-// epoch is how often the store was restored, from 1.
-func (s *Service) epoch(v *store.View) (int64, error) {
-	row, err := s.Store.Meta.In(v, epochRow)
-	if err != nil {
-		return 0, err
-	}
-	return epochOf(row)
-}
-
-func epochOf(row store.Row[json.RawMessage]) (int64, error) {
-	epoch := int64(1)
-	if row.Exists() {
-		if err := json.Unmarshal(row.Value, &epoch); err != nil {
-			return 0, fmt.Errorf("cannot read the epoch of the store: %w", err)
-		}
-	}
-	return max(epoch, 1), nil
 }
 
 // fenced has a change depend on who may make it; the zero Condition is no fence.

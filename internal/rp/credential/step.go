@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -68,7 +66,7 @@ func (w worker) step(ctx context.Context, x subject) (time.Time, error) {
 	case store.Pending:
 		if x.node.Value.Assigned == 0 {
 			err := w.problem(ctx, x.key,
-				"its node has no configuration yet: "+reasonOf(x.node.Value))
+				"Its node has no configuration yet: "+reasonOf(x.node.Value)+".")
 			return earliest(next, w.now().Add(waiting)), err
 		}
 		return next, w.provision(ctx, x)
@@ -129,16 +127,12 @@ func (w worker) expire(ctx context.Context, key string) error {
 	return errMoved
 }
 
-// problem notes why a credential is not Live, unless that is known. Numbers do not count, because
-// the messages of connections have ports.
+// problem notes why a credential is not Live, unless that is known. Callers see it (endNode), so it
+// is in words of ours; an error itself is for the log of whoever called Step.
 func (w worker) problem(ctx context.Context, key, problem string) error {
-	if len(problem) > maxProblem {
-		problem = strings.ToValidUTF8(problem[:maxProblem], "")
-	}
 	return w.update(ctx, "problem noted", key, func(v *store.View, x subject) error {
 		c := x.row.Value
-		known := withoutDigits(c.Problem) == withoutDigits(problem)
-		if !x.row.Exists() || c.State != store.Pending || known {
+		if !x.row.Exists() || c.State != store.Pending || c.Problem == problem {
 			return nil
 		}
 		c.Problem = problem
@@ -146,14 +140,20 @@ func (w worker) problem(ctx context.Context, key, problem string) error {
 	})
 }
 
-// maxProblem is how long the description of a problem may be.
-const maxProblem = 500
+// TokenError is why the Secret of a bootstrap token cannot be made. Told says it to callers: without
+// the addresses and files that may be in Err.
+type TokenError struct {
+	Told string
+	Err  error
+}
 
-func withoutDigits(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsDigit(r) {
-			return -1
-		}
-		return r
-	}, text)
+func (e *TokenError) Error() string { return e.Err.Error() }
+func (e *TokenError) Unwrap() error { return e.Err }
+
+// told is what callers are told of an error.
+func told(err error) string {
+	if e, ok := errors.AsType[*TokenError](err); ok {
+		return e.Told
+	}
+	return "The bootstrap token cannot be made; the provider's log tells more."
 }

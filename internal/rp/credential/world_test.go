@@ -138,7 +138,10 @@ func (c *fakeCluster) list() map[string]fakeSecret {
 	return all
 }
 
-var errDown = errors.New("connection refused")
+// errDown is told without the address in it.
+var errDown = &TokenError{
+	Told: "The cluster does not answer.", Err: errors.New("dial tcp 10.1.2.3:6443: refused"),
+}
 
 func must[T any](value T, err error) T {
 	if err != nil {

@@ -21,6 +21,9 @@ type Cluster struct {
 	APIServer string `json:"apiServer,omitempty"`
 	// Probe is what was found when it was last asked.
 	Probe Probe `json:"probe,omitzero"`
+	// SubnetsEpoch is the epoch of the store in which the pod subnets that the cluster's Nodes have
+	// were noted last (Store.PodCIDRs); 0 is never.
+	SubnetsEpoch int64 `json:"subnetsEpoch,omitempty"`
 	// Version changes with what the owner wants of the registration.
 	Version string `json:"version"`
 	// Deletion is set when the registration is being deleted: no node is added any more.

@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"slices"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -46,17 +47,36 @@ func MachineOf(id string, d api.Desired) string {
 	return id[:at] + "/providers/Microsoft.HybridCompute/machines/" + baseName(id)
 }
 
-// identify gives a node its identity after a change. Former stays the one that was seen last, which
-// its agent still has, until the present one is seen.
+// Former is who a node was before, oldest first, with blanks between: as few bytes as there are, in
+// the rows and in every replica's memory.
+type Former string
+
+// maxFormer bounds how many former identities a node has.
+const maxFormer = 3
+
+// All are the identities.
+func (f Former) All() []string { return strings.Fields(string(f)) }
+
+// with has one more, without who the node is now. The first one is mostly the one
+// that was seen last; of those that were assigned since the newest remain, which an agent is the
+// most likely to have been told.
+func (f Former) with(identity, now string) Former {
+	all := slices.DeleteFunc(append(f.All(), identity), func(s string) bool {
+		return s == "" || s == now
+	})
+	if len(all) > maxFormer {
+		all = slices.Delete(all, 1, len(all)-maxFormer+1)
+	}
+	return Former(strings.Join(all, " "))
+}
+
+// identify gives a node its identity after a change. Those before stay, which its agent may have,
+// until the present one is seen.
 func (n *Node) identify(tenant string) {
 	now := IdentityOf(n.ID, n.Desired, tenant)
-	switch {
-	case now == n.Identity:
+	if now == n.Identity {
 		return
-	case n.Former == "":
-		n.Former = n.Identity
-	case n.Former == now:
-		n.Former = ""
 	}
+	n.Former = n.Former.with(n.Identity, now)
 	n.Identity = now
 }

@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,7 +68,8 @@ func TestClientSecrets(t *testing.T) {
 	}
 }
 
-// A changed identity is kept as Former, so that its agent can read of the new one (B5).
+// A changed identity is kept in Former, so that its agent can read of the new one (B5), whichever of
+// those that it was told it has.
 func TestFormerIdentity(t *testing.T) {
 	w := newWorld(t)
 	as := func(client string) api.Desired {
@@ -88,14 +90,24 @@ func TestFormerIdentity(t *testing.T) {
 		}
 		return "app:" + tenant + "/" + client
 	}
-	for _, s := range []struct{ client, former string }{
-		{clientA, ""}, {clientA, ""}, {clientB, clientA}, {clientC, clientA}, {clientA, ""},
-		{clientB, clientA}, {"", clientA}, {clientA, ""}, {"", clientA}, {clientB, clientA},
+	clients := map[rune]string{'a': clientA, 'b': clientB, 'c': clientC, 'd': clientD, 'e': clientE}
+	for _, s := range []struct {
+		client rune
+		former string
+	}{
+		{'a', ""}, {'a', ""}, {'b', "a"}, {'c', "ab"}, {'a', "bc"}, {'b', "ca"}, {0, "cab"},
+		{'d', "cab"}, {'e', "cbd"}, {'c', "bde"}, {'b', "dec"}, {0, "dcb"}, {'d', "cb"},
+		{'b', "cd"},
 	} {
-		w.put(as(s.client))
-		if w.node.Identity != id(s.client) || w.node.Former != id(s.former) {
-			t.Fatalf("as %q: identity %q, former %q, want %q", s.client, w.node.Identity,
-				w.node.Former, s.former)
+		w.put(as(clients[s.client]))
+		var former []string
+		for _, client := range s.former {
+			former = append(former, id(clients[client]))
+		}
+		if got := w.node.Former.All(); w.node.Identity != id(clients[s.client]) ||
+			!slices.Equal(got, former) {
+			t.Fatalf("as %c: identity %q, former %q, want %q", s.client, w.node.Identity, got,
+				former)
 		}
 	}
 	// New facts with another tenant make another identity of the same client.
@@ -104,7 +116,7 @@ func TestFormerIdentity(t *testing.T) {
 	f.TenantID = subscription2
 	w.reach(f, "1.35.4")
 	w.refresh()
-	if w.node.Identity != "app:"+subscription2+"/"+clientB || w.node.Former != id(clientB) {
+	if w.node.Identity != "app:"+subscription2+"/"+clientB || w.node.Former != Former(id(clientB)) {
 		t.Errorf("after new facts: %q, %q", w.node.Identity, w.node.Former)
 	}
 }

@@ -39,11 +39,11 @@ type Node struct {
 	Reason string `json:"reason,omitempty"`
 	// Credential is the key of the credential that a machine may join with now.
 	Credential string `json:"credential,omitempty"`
-	// Identity is who the node is when it polls (IdentityOf). Former is the one before a change of
-	// it: its agent has to read the configuration that tells it the new one. It is forgotten when
-	// the new one was seen.
+	// Identity is who the node is when it polls (IdentityOf). Former are those before
+	// changes of it: its agent has to read the configuration that tells it the new one. They are
+	// forgotten when that was seen.
 	Identity   string         `json:"identity,omitempty"`
-	Former     string         `json:"former,omitempty"`
+	Former     Former         `json:"former,omitempty"`
 	SystemData api.SystemData `json:"systemData"`
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // Slots is how many subnets of mask bits a pool has; 0 when it is none.
@@ -37,12 +39,39 @@ func SlotOf(cluster, pool, subnet string) string {
 	if err != nil || err2 != nil || own.Bits() < network.Bits() || !network.Contains(own.Addr()) {
 		return ""
 	}
+	return slotKey(cluster, numberOf(network, own.Addr(), own.Bits()))
+}
+
+// wideBits bounds how much wider than the subnets of a pool a node's may be.
+const wideBits = 4
+
+// Overlapped are the keys of the rows of those pod subnets of a pool that a subnet overlaps, of
+// whatever size that is. One that is too wide to be a node's overlaps none.
+func Overlapped(cluster, pool string, mask int, subnet string) []string {
+	network, err := netip.ParsePrefix(pool)
+	own, err2 := netip.ParsePrefix(subnet)
+	if err != nil || err2 != nil || !network.Overlaps(own) || mask-own.Bits() > wideBits {
+		return nil
+	}
+	if own.Bits() < network.Bits() {
+		own = network
+	}
+	first := numberOf(network, own.Masked().Addr(), mask)
+	var keys []string
+	for n := range uint64(1) << max(0, mask-own.Bits()) {
+		keys = append(keys, slotKey(cluster, first+n))
+	}
+	return keys
+}
+
+// numberOf is the number of the subnet with mask bits of a network that an address is in.
+func numberOf(network netip.Prefix, addr netip.Addr, mask int) uint64 {
 	number := uint64(0)
-	bytes := own.Addr().AsSlice()
-	for bit := network.Bits(); bit < own.Bits(); bit++ {
+	bytes := addr.AsSlice()
+	for bit := network.Bits(); bit < mask; bit++ {
 		number = number<<1 | uint64(bytes[bit/8]>>(7-bit%8)&1)
 	}
-	return slotKey(cluster, number)
+	return number
 }
 
 func slotKey(cluster string, number uint64) string {
@@ -60,4 +89,10 @@ func subnetOf(network netip.Prefix, mask int, n uint64) string {
 	}
 	addr, _ := netip.AddrFromSlice(bytes)
 	return netip.PrefixFrom(addr, mask).String()
+}
+
+// PodCIDROf is the pod subnet that a Node with these labels was configured with; "" if they tell
+// none.
+func PodCIDROf(labels map[string]string) string {
+	return config.ReadPodCIDR(labels[config.PodCIDRLabel])
 }

@@ -13,7 +13,7 @@ type Tombstone struct {
 	// Revision is the last configVersion, Identity and Former are who may know of the deletion.
 	Revision int64     `json:"revision"`
 	Identity string    `json:"identity,omitempty"`
-	Former   string    `json:"former,omitempty"`
+	Former   Former    `json:"former,omitempty"`
 	Deleted  time.Time `json:"deleted"`
 	// Wipe tells that the owner deleted the node itself, so that its machine is given back. The
 	// deletion of a registration wipes no machine unless that was asked for.

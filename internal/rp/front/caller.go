@@ -3,7 +3,10 @@ package front
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // Caller is an authenticated principal.
@@ -24,6 +27,11 @@ type Authenticator interface {
 // Authorizer tells whether a caller may do an action at a scope.
 type Authorizer interface {
 	Allowed(ctx context.Context, c Caller, action, scope string) (bool, error)
+}
+
+// isNode tells whether the caller is a node that has an identity, and had others before.
+func (c Caller) isNode(identity string, former flexnode.Former) bool {
+	return c.is(identity) || slices.ContainsFunc(former.All(), c.is)
 }
 
 // is tells whether the caller is an identity of a node (flexnode.IdentityOf). A person who uses an

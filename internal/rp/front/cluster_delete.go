@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -29,16 +30,6 @@ func (a *API) isLeaving(c flexnode.Cluster) bool {
 		c.Deletion != nil && a.Now().Before(c.Deletion.Since.Add(2*reservation))
 }
 
-// counts is what would be deleted with a registration.
-type counts struct {
-	DryRun bool `json:"dryRun"`
-	// Nodes is how many flexNodeConfigs there are, Joined how many of them have reported or have a
-	// Node, Wipe whether the machines would be given back.
-	Nodes  int  `json:"nodes"`
-	Joined int  `json:"joinedNodes"`
-	Wipe   bool `json:"wipe"`
-}
-
 // deleteCluster deletes the registration of a cluster, asynchronously: its reconciler removes what
 // belongs to it. One that has nodes is refused, unless the caller says what becomes of their
 // machines; dryRun=true tells the counts and changes nothing.
@@ -57,10 +48,7 @@ func (a *API) deleteCluster(w http.ResponseWriter, r *request) error {
 		return nil
 	}
 	if r.flag("dryRun") {
-		found := a.count(r.clusterKey())
-		found.DryRun, found.Wipe = true, nodes == wipeNodes
-		arm.WriteJSON(w, http.StatusOK, found)
-		return nil
+		return a.dryRun(w, r, nodes == wipeNodes)
 	}
 	var reserved time.Time
 	if nodes == "" {
@@ -78,6 +66,23 @@ func (a *API) deleteCluster(w http.ResponseWriter, r *request) error {
 	}
 	a.pointTo(w, r, operation, true)
 	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// dryRun tells what would be deleted with a registration.
+func (a *API) dryRun(w http.ResponseWriter, r *request, wipe bool) error {
+	credentials, _, err := a.Store.Credentials.List(r.Context(), r.clusterKey()+"/")
+	if err != nil {
+		return err
+	}
+	found := a.count(r.clusterKey())
+	found.DryRun, found.Wipe = true, wipe
+	for _, row := range credentials {
+		if row.Value.State != store.Revoking {
+			found.Credentials++
+		}
+	}
+	arm.WriteJSON(w, http.StatusOK, found)
 	return nil
 }
 
@@ -191,8 +196,8 @@ func (a *API) beginDeletion(
 }
 
 // count counts the nodes of a cluster in the index.
-func (a *API) count(clusterKey string) counts {
-	var found counts
+func (a *API) count(clusterKey string) api.DeletionCounts {
+	var found api.DeletionCounts
 	a.Index.EachNode(clusterKey+"/", func(key string, hasStatus bool) {
 		found.Nodes++
 		if hasStatus || !a.Seen.Last(key).IsZero() {
@@ -203,7 +208,9 @@ func (a *API) count(clusterKey string) counts {
 }
 
 // countAt is as count, after the index has all that was written up to a revision.
-func (a *API) countAt(ctx context.Context, clusterKey string, revision int64) (counts, error) {
+func (a *API) countAt(
+	ctx context.Context, clusterKey string, revision int64,
+) (api.DeletionCounts, error) {
 	wait, cancel := context.WithTimeout(ctx, a.patience())
 	defer cancel()
 	changed := make(chan struct{}, 1)
@@ -217,7 +224,7 @@ func (a *API) countAt(ctx context.Context, clusterKey string, revision int64) (c
 	for a.Index.Revision() < revision {
 		select {
 		case <-wait.Done():
-			return counts{}, fmt.Errorf("the index is behind the store: %w", wait.Err())
+			return api.DeletionCounts{}, fmt.Errorf("the index is behind the store: %w", wait.Err())
 		case <-changed:
 		}
 	}

@@ -151,17 +151,19 @@ func TestDeleteCluster(t *testing.T) {
 	if c := w.storedCluster(); c.Deletion != nil {
 		t.Errorf("a deletion that was refused has left %+v", c.Deletion)
 	}
-	w.must(201, "PUT", nodeURL("c"), withToken)
+	w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
 	w.must(400, "DELETE", clusterURL+"&nodes=burn", "")
 
 	w.caughtUp() // the counts are the index's
 	before := must(w.memory.Health(t.Context())).Revision
 	_, text = w.must(200, "DELETE", clusterURL+"&nodes=wipe&dryRun=true", "")
-	var found counts
+	var found api.DeletionCounts
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
 		t.Fatal(err)
 	}
-	if want := (counts{DryRun: true, Nodes: 3, Joined: 1, Wipe: true}); found != want {
+	if want := (api.DeletionCounts{
+		DryRun: true, Nodes: 3, Joined: 1, Credentials: 1, Wipe: true,
+	}); found != want {
 		t.Errorf("dry run: %s", text)
 	}
 	if now := must(w.memory.Health(t.Context())).Revision; now != before {

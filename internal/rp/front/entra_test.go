@@ -22,6 +22,7 @@ const (
 	audience    = "https://management.azure.com"
 	clientA     = "aaaaaaaa-0000-0000-0000-00000000000a"
 	clientB     = "aaaaaaaa-0000-0000-0000-00000000000b"
+	clientC     = "aaaaaaaa-0000-0000-0000-00000000000c"
 	otherTenant = "88888888-0000-0000-0000-000000000000"
 )
 

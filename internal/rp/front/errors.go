@@ -96,7 +96,7 @@ func noNode(r *request) *arm.Error {
 func noCluster(r *request) error {
 	return arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s' under resource group '%s' was not found.",
-		clusterType, r.names["cluster"], r.names["group"])
+		flexnode.ClusterType, r.names["cluster"], r.names["group"])
 }
 
 // leaving is the answer to a change of what belongs to a cluster that is being deleted.

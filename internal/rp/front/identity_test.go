@@ -54,6 +54,31 @@ func TestIdentityIsReplaced(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "", fresh)
 }
 
+// An agent is let in as whichever identity it was told, however often that is replaced meanwhile.
+func TestIdentityIsReplacedTwice(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	ops := i.as(t, w, "operator")
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
+	w.must(200, "PUT", nodeURL("n"), nodeOf(clientB, "second"), ops)
+	w.must(200, "PUT", nodeURL("n"), nodeOf(clientC, "third"), ops)
+	w.caughtUp()
+	for _, client := range []string{clientA, clientB} {
+		as := i.app(t, w, client)
+		w.must(200, "GET", nodeURL("n"), "", as, `If-None-Match: "1"`)
+		w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`, as)
+		_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), "{}", as)
+		if !strings.Contains(text, "third") {
+			t.Errorf("%s gets %s", client, text)
+		}
+	}
+	w.must(200, "GET", nodeURL("n"), "", i.app(t, w, clientC), `If-None-Match: "1"`)
+	w.caughtUp()
+	for _, client := range []string{clientA, clientB} {
+		w.must(403, "GET", nodeURL("n"), "", i.app(t, w, client))
+	}
+}
+
 // A new client secret reaches the node that runs, and nobody else: no role lets anybody read it.
 func TestOnlyTheNodeGetsItsCredentials(t *testing.T) {
 	t.Parallel()

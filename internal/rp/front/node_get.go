@@ -141,7 +141,7 @@ func (a *API) ownNode(r *request) (bool, error) {
 		return false, err
 	}
 	poll, ok := a.Index.Poll(r.nodeKey())
-	r.node = ok && named(uid, poll.UID) && (r.caller.is(poll.Identity) || r.caller.is(poll.Former))
+	r.node = ok && named(uid, poll.UID) && r.caller.isNode(poll.Identity, poll.Former)
 	r.own = r.node
 	return r.own, nil
 }
@@ -159,25 +159,25 @@ func (a *API) ownStoredNode(r *request) (bool, error) {
 	}
 	n := row.Value
 	if row.Exists() && named(uid, n.UID) {
-		r.node = r.caller.is(n.Identity) || r.caller.is(n.Former)
+		r.node = r.caller.isNode(n.Identity, n.Former)
 		r.own = r.node
 		return r.own, nil
 	}
 	stone, ok, err := a.tombstone(r, uid)
-	r.own = ok && (r.caller.is(stone.Identity) || r.caller.is(stone.Former))
+	r.own = ok && r.caller.isNode(stone.Identity, stone.Former)
 	return r.own, err
 }
 
 // mayHave is an error if a caller that was let in as a node is not the one whose row was read.
 func (a *API) mayHave(r *request, n flexnode.Node) error {
-	if !r.own || r.caller.is(n.Identity) || r.caller.is(n.Former) {
+	if !r.own || r.caller.isNode(n.Identity, n.Former) {
 		return nil
 	}
 	return a.askRole(r)
 }
 
 // heard takes down that a node has polled or reported. If something is waiting for that, it is told
-// too: its credential, when it joins without a token, and its former identity.
+// too: its credential, when it joins without a token, and its former identities.
 func (a *API) heard(r *request, uid string, poll store.Poll) {
 	if !r.node && !a.isNodeBehindManager(r, uid, poll) {
 		return
@@ -212,7 +212,7 @@ func (a *API) isNodeBehindManager(r *request, uid string, poll store.Poll) bool 
 	if !r.caller.Trusted {
 		return false
 	}
-	r.node = r.caller.is(poll.Identity) || r.caller.is(poll.Former)
+	r.node = r.caller.isNode(poll.Identity, poll.Former)
 	return r.node || uid != "" && uid == poll.UID
 }
 

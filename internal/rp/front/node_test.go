@@ -12,6 +12,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 const principal = "aaaaaaaa-0000-0000-0000-000000000001"
@@ -318,6 +319,31 @@ func TestPodSubnets(t *testing.T) {
 	}
 	w.must(400, "PUT", cluster+versionQuery, `{"location":"westeurope","properties":
 		{"podCidr":"10.201.0.0/22","nodeCidrMask":24}}`)
+}
+
+// After a restore no pod subnet is given out until it is known which ones the cluster's Nodes have;
+// nodes that have one can be changed (M26).
+func TestPodSubnetsAfterARestore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register(`"podCidr":"10.200.0.0/22","nodeCidrMask":24`)
+	w.must(201, "PUT", nodeURL("n1"), `{"properties":{}}`)
+	s := w.api.Store
+	w.change(func(v *store.View) error { _, err := s.RaiseEpoch(v); return err })
+	response, text := w.must(503, "PUT", nodeURL("n2"), `{"properties":{}}`)
+	if code(text) != "PodSubnetsNotKnown" || response.Header.Get("Retry-After") == "" {
+		t.Error(text, response.Header)
+	}
+	w.must(200, "PUT", nodeURL("n1"), `{"properties":{"nodeConfig":{"maxPods":40}}}`)
+	w.change(func(v *store.View) error {
+		row, err := s.Clusters.In(v, clusterKey)
+		if err != nil {
+			return err
+		}
+		row.Value.SubnetsEpoch = 2
+		return s.Clusters.Put(v, clusterKey, row.Value)
+	})
+	w.must(201, "PUT", nodeURL("n2"), `{"properties":{}}`)
 }
 
 // A pool of many subnets that is full at the first guesses still gives one.

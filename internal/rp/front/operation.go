@@ -131,7 +131,7 @@ func readOf(id string) string {
 	if parsed, err := arm.Parse(id); err == nil && len(parsed.Types) > 1 {
 		return api.ResourceType + "/read"
 	}
-	return clusterType + "/read"
+	return flexnode.ClusterType + "/read"
 }
 
 // progress is how far an operation is, as its target tells.

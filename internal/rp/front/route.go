@@ -4,11 +4,11 @@ import (
 	"net/http"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 const (
 	namespace     = "Microsoft.ContainerService"
-	clusterType   = namespace + "/managedClusters"
 	operationType = namespace + "/locations/operationStatuses"
 )
 
@@ -43,7 +43,7 @@ type route struct {
 const (
 	inSubscription = "/subscriptions/{subscription}"
 	inProvider     = inSubscription + "/providers/" + namespace
-	inClusters     = inSubscription + "/resourceGroups/{group}/providers/" + clusterType
+	inClusters     = inSubscription + "/resourceGroups/{group}/providers/" + flexnode.ClusterType
 	inCluster      = inClusters + "/{cluster}"
 	inNodes        = inCluster + "/flexNodeConfig"
 	inNode         = inNodes + "/{node}"
@@ -92,7 +92,7 @@ func (a *API) nodeRoutes() []route {
 }
 
 func (a *API) clusterRoutes() []route {
-	const kind = clusterType
+	const kind = flexnode.ClusterType
 	table := []route{
 		{method: "GET", pattern: inCluster, permission: "read", handle: a.getCluster,
 			what: "Get a target cluster"},

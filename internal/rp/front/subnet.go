@@ -13,6 +13,9 @@ const guesses = 8
 func (a *API) reserveSubnet(
 	v *store.View, r *request, c flexnode.Cluster,
 ) (string, error) {
+	if err := a.knowSubnets(v, c); err != nil {
+		return "", err
+	}
 	p := c.Properties
 	for n := range guesses {
 		key, subnet, ok := flexnode.Slot(r.clusterKey(), r.nodeKey(), p.PodCIDR, p.NodeCIDRMask, n)
@@ -25,6 +28,19 @@ func (a *API) reserveSubnet(
 		}
 	}
 	return a.reserveAny(v, r, c)
+}
+
+// knowSubnets is an error while it is not known which pod subnets are in use: after a restore,
+// until the cluster's Nodes were seen.
+func (a *API) knowSubnets(v *store.View, c flexnode.Cluster) error {
+	epoch, err := a.Store.Epoch(v)
+	if err != nil || epoch == 1 || c.SubnetsEpoch >= epoch {
+		return err
+	}
+	return arm.Errorf(503, "PodSubnetsNotKnown",
+		"The provider was restored from a backup, and does not know yet which pod subnets the "+
+			"cluster's Nodes have. Try again when it has reached the cluster: its property "+
+			"'reachable' is true then.")
 }
 
 // reserve takes one place, unless another node has it.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // team is a team with a subscription of its own, in which it may do everything.
@@ -100,8 +102,8 @@ func (w *world) trespass(t *testing.T, i *issuer, x, other team) {
 			403},
 		{"DELETE", clusterURL + "&nodes=wipe", "", 403},
 		{"DELETE", clusterURL + "&nodes=wipe&dryRun=true", "", 403},
-		{"GET", "/subscriptions/" + other.subscription + "/providers/" + clusterType + versionQuery,
-			"", 403},
+		{"GET", "/subscriptions/" + other.subscription + "/providers/" +
+			flexnode.ClusterType + versionQuery, "", 403},
 		{"POST", "/subscriptions/" + other.subscription +
 			"/providers/Microsoft.ContainerService/register?api-version=2021-04-01", "", 403},
 		{"PUT", "/subscriptions/" + other.subscription + versionQuery, `{"state":"Deleted"}`, 404},

@@ -127,7 +127,7 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	if !node.Exists() || !named(uid, node.Value.UID) {
 		return a.notFound(r, uid)
 	}
-	if n := node.Value; !r.caller.is(n.Identity) && !r.caller.is(n.Former) {
+	if n := node.Value; !r.caller.isNode(n.Identity, n.Former) {
 		return r.forbidden(r.scope())
 	}
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())

@@ -28,7 +28,7 @@ import (
 const (
 	subscription = "11111111-2222-3333-4444-555555555555"
 	cluster      = "/subscriptions/" + subscription + "/resourceGroups/Edge/providers/" +
-		clusterType + "/Factory"
+		flexnode.ClusterType + "/Factory"
 	clusterKey      = subscription + "/edge/factory"
 	versionQuery    = "?api-version=2026-05-01-preview"
 	subscriptionURL = "/subscriptions/" + subscription + "?api-version=2.0"

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -55,26 +54,12 @@ func beginEpoch(ctx context.Context, st *store.Store, dir string) error {
 	return os.Remove(mark)
 }
 
-// RaiseEpoch begins a new epoch of the store (Meta), and returns it.
+// RaiseEpoch begins a new epoch of the store, and returns it.
 func RaiseEpoch(ctx context.Context, st *store.Store) (int64, error) {
 	epoch := int64(0)
-	_, err := st.Update(ctx, "epoch begun", nil, func(v *store.View) error {
-		row, err := st.Meta.In(v, "epoch")
-		if err != nil {
-			return err
-		}
-		epoch = 1
-		if row.Exists() {
-			if err := json.Unmarshal(row.Value, &epoch); err != nil {
-				return fmt.Errorf("cannot read the epoch of the store: %w", err)
-			}
-		}
-		epoch = max(epoch, 1) + 1
-		next, err := json.Marshal(epoch)
-		if err != nil {
-			return fmt.Errorf("internal error: %w", err)
-		}
-		return st.Meta.Put(v, "epoch", next)
+	_, err := st.Update(ctx, "epoch begun", nil, func(v *store.View) (err error) {
+		epoch, err = st.RaiseEpoch(v)
+		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("cannot begin a new epoch: %w", err)

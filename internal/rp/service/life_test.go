@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,6 +23,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // token reads the bootstrap token out of a bundle.
@@ -278,4 +280,49 @@ func newDownWorld(t *testing.T) *world {
 	w.cluster.down.Store(true)
 	w.register()
 	return w
+}
+
+// The metrics tell how many credentials there are by state, without reading the store.
+func TestCredentialsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		reads := 0
+		w.memory.Before(func(c store.Call) error {
+			if c.Op == "read" || c.Op == "scan" {
+				reads++
+			}
+			return nil
+		})
+		check := func(when string, want map[string]float64) {
+			t.Helper()
+			before, got := reads, map[string]float64{}
+			for _, family := range must(w.registry.Gather()) {
+				for _, m := range family.Metric {
+					if family.GetName() == "flexnode_rp_credentials" {
+						got[m.Label[0].GetValue()] = m.Gauge.GetValue()
+					}
+				}
+			}
+			if !maps.Equal(got, want) || reads != before {
+				t.Errorf("%s: %v with %d reads", when, got, reads-before)
+			}
+		}
+		check("before", map[string]float64{"Pending": 0, "Live": 0, "Consumed": 0, "Revoking": 0})
+		w.must(201, "PUT", nodeURL("a")+"&configUrl=true", withToken)
+		w.must(201, "PUT", nodeURL("b")+"&configUrl=true", withToken)
+		pass(time.Second)
+		check("two are live", map[string]float64{"Pending": 0, "Live": 2, "Consumed": 0,
+			"Revoking": 0})
+		w.cluster.down.Store(true)
+		pass(time.Minute)
+		w.must(201, "PUT", nodeURL("c")+"&configUrl=true", withToken)
+		w.must(200, "DELETE", nodeURL("a"), "")
+		pass(time.Second)
+		check("the cluster is down", map[string]float64{"Pending": 1, "Live": 1, "Consumed": 0,
+			"Revoking": 1})
+		w.cluster.down.Store(false)
+		pass(time.Minute)
+		check("it is back", map[string]float64{"Pending": 0, "Live": 2, "Consumed": 0,
+			"Revoking": 0})
+	})
 }

@@ -167,9 +167,21 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Defaults: flexnode.DefaultsLayer(s.settings.NodeDefaults), Renderer: version, Now: time.Now,
 		Log: s.log, Audit: s.audit, Metrics: newCertificateRequests(s.registry),
 	}
+	s.countCredentials()
 	s.registry.MustRegister(s.api.Gauges(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return nil
+}
+
+// countCredentials registers the number of credentials by state.
+func (s *service) countCredentials() {
+	for _, state := range []string{store.Pending, store.Live, store.Consumed, store.Revoking} {
+		s.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "flexnode_rp_credentials",
+			Help:        "Credentials of the clusters that this replica owns, by state.",
+			ConstLabels: prometheus.Labels{"state": state},
+		}, func() float64 { return float64(s.clusters.CountCredentials(state)) }))
+	}
 }
 
 // replicaName tells this process from all others.

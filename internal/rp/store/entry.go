@@ -21,8 +21,9 @@ type entry struct {
 
 // traits are what many nodes have alike.
 type traits struct {
-	state, ready, facts, former string
-	joining                     bool
+	state, ready, facts string
+	former              flexnode.Former
+	joining             bool
 }
 
 func (e *entry) key() string    { return e.text[:e.ends[0]] }

@@ -103,32 +103,9 @@ func (x *Index) Follow(ctx context.Context, say func(error)) {
 	}
 }
 
-// errWentBack is a store that is at an earlier revision than it was: it was restored from a backup
-// while replicas run.
-var errWentBack = errors.New("the store is behind what it has told")
-
-// follow applies changes until the connection breaks, or the store has gone back. A member of it
-// that is behind the others for a moment is not taken for that.
+// follow applies changes until the connection breaks, or the store has gone back.
 func (x *Index) follow(ctx context.Context) error {
-	inner, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	err := x.store.Follow(inner, indexed, x.Revision(), func(b Batch) {
-		if inner.Err() != nil {
-			return
-		}
-		if b.Revision >= x.Revision() {
-			x.apply(b)
-			return
-		}
-		_, now, err := x.store.Read(inner, indexed)
-		if err == nil && now < x.Revision() {
-			cancel(errWentBack)
-		}
-	})
-	if errors.Is(context.Cause(inner), errWentBack) {
-		return errWentBack
-	}
-	return err
+	return x.store.followOn(ctx, indexed, x.Revision, x.apply)
 }
 
 // forget has the next Load take over nothing: what is in the index may have the revisions of other

@@ -2,6 +2,7 @@ package store
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -9,9 +10,10 @@ import (
 
 // Poll is what a conditional GET of a node needs.
 type Poll struct {
-	UID, ETag        string
-	Identity, Former string
-	State            string // provisioningState, "" is Succeeded
+	UID, ETag string
+	Identity  string
+	Former    flexnode.Former
+	State     string // provisioningState, "" is Succeeded
 	// Joining tells that there is a credential to join with: the first authenticated poll may
 	// consume it.
 	Joining bool
@@ -166,7 +168,7 @@ func (e *entry) isStale(facts, tried string) bool {
 	return e.nodeAt != 0 && is != facts && is != tried
 }
 
-// Identified are the keys of the nodes of a cluster whose identity, the present one or the former
+// Identified are the keys of the nodes of a cluster whose identity, the present one or a former
 // one, ends so, whatever the case. No row is unpacked for it.
 func (x *Index) Identified(clusterKey, ending string) []string {
 	var keys []string
@@ -181,7 +183,8 @@ func (x *Index) Identified(clusterKey, ending string) []string {
 			return false
 		}
 		if i.value.nodeAt != 0 &&
-			(ends(i.value.identity.Value()) || ends(i.value.traits.Value().former)) {
+			(ends(i.value.identity.Value()) ||
+				slices.ContainsFunc(i.value.traits.Value().former.All(), ends)) {
 			keys = append(keys, i.key)
 		}
 		return true

@@ -145,12 +145,12 @@ func (m *Membership) join(ctx context.Context) {
 			return
 		}
 		m.say(err)
-		Pause(ctx, Jitter(memberPause))
+		Pause(ctx, jitter(memberPause))
 	}
 }
 
-// Jitter is a random time around a mean: from half of it to half more.
-func Jitter(mean time.Duration) time.Duration { return mean/2 + rand.N(mean) }
+// jitter is a random time around a mean: from half of it to half more.
+func jitter(mean time.Duration) time.Duration { return mean/2 + rand.N(mean) }
 
 func (m *Membership) say(err error) {
 	if m.Say != nil {
@@ -187,7 +187,7 @@ func followTable[T any](ctx context.Context, m *Membership, t Table[T], see func
 		}, ready)
 		if err != nil && ctx.Err() == nil {
 			m.say(err)
-			Pause(ctx, Jitter(memberPause))
+			Pause(ctx, jitter(memberPause))
 		}
 	}
 }

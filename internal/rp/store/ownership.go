@@ -85,7 +85,7 @@ func (m *Membership) reconcile(ctx context.Context) time.Duration {
 	}
 	if err != nil && ctx.Err() == nil {
 		m.say(err)
-		return Jitter(memberPause)
+		return jitter(memberPause)
 	}
 	return next
 }

@@ -43,7 +43,7 @@ type Credential struct {
 	Delivered int `json:"delivered,omitempty"`
 	// Denied is why a certificate request with its token was denied last, for people.
 	Denied string `json:"denied,omitempty"`
-	// Problem is why it cannot be made Live, for people.
+	// Problem is why it cannot be made Live, as callers are told.
 	Problem string `json:"problem,omitempty"`
 }
 

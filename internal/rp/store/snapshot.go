@@ -98,15 +98,15 @@ type parsed struct {
 
 // head is what a poll needs of a node.
 type head struct {
-	UID        string `json:"uid"`
-	Revision   int64  `json:"revision"`
-	Assigned   int64  `json:"assigned"`
-	Facts      string `json:"facts"`
-	Tried      string `json:"tried"`
-	State      string `json:"state"`
-	Credential string `json:"credential"`
-	Identity   string `json:"identity"`
-	Former     string `json:"former"`
+	UID        string          `json:"uid"`
+	Revision   int64           `json:"revision"`
+	Assigned   int64           `json:"assigned"`
+	Facts      string          `json:"facts"`
+	Tried      string          `json:"tried"`
+	State      string          `json:"state"`
+	Credential string          `json:"credential"`
+	Identity   string          `json:"identity"`
+	Former     flexnode.Former `json:"former"`
 }
 
 // facts are what the node was rendered with, or could not be; see Index.Stale.

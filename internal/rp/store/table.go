@@ -133,7 +133,8 @@ const scanPage = 1000
 // Sync calls see with every row below a prefix, and then with each change, until ctx ends. A row
 // that was deleted has revision 0. After the first reading, ready is called, once; if that reading
 // fails then Sync returns why. When changes are not kept any more it reads everything again, and
-// tells what differs and what is gone. Rows that cannot be read are left out.
+// tells what differs and what is gone; so it does when the store has gone back, and tells then all
+// that is there. Rows that cannot be read are left out.
 func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), ready func()) error {
 	known := map[string]int64{}
 	at, err := t.resync(ctx, prefix, known, see)
@@ -145,7 +146,12 @@ func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), rea
 	}
 	for ctx.Err() == nil {
 		err := t.follow(ctx, prefix, &at, known, see)
-		if errors.Is(err, ErrCompacted) {
+		if errors.Is(err, errWentBack) {
+			for key := range known { // its revision may be that of another value by now
+				known[key] = uncommitted
+			}
+		}
+		if errors.Is(err, ErrCompacted) || errors.Is(err, errWentBack) {
 			var again int64
 			if again, err = t.resync(ctx, prefix, known, see); err == nil {
 				at = again
@@ -201,7 +207,8 @@ func (t Table[T]) resync(
 func (t Table[T]) follow(
 	ctx context.Context, prefix string, at *int64, known map[string]int64, see func(Row[T]),
 ) error {
-	return t.store.Follow(ctx, t.prefix+prefix, *at, func(b Batch) {
+	here := func() int64 { return *at }
+	return t.store.followOn(ctx, t.prefix+prefix, here, func(b Batch) {
 		for _, e := range b.Events {
 			key := strings.TrimPrefix(e.Key, t.prefix)
 			if e.Deleted {

@@ -30,7 +30,7 @@ func (l *told) want(t *testing.T, want string) {
 }
 
 // synced runs Sync on a connection of its own.
-func synced(t *testing.T, m *Memory, prefix string) (*told, context.CancelFunc) {
+func synced(t *testing.T, m Backend, prefix string) (*told, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var l told
 	go func() {

@@ -1,0 +1,129 @@
+package cluster
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// subnets are the nodes that have pod subnets, by number of the subnet.
+func (w *world) subnets() map[string]string {
+	w.t.Helper()
+	rows, _, err := w.store.PodCIDRs.List(context.Background(), factory+"/")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	of := map[string]string{}
+	for _, row := range rows {
+		of[flexnode.LastOf(row.Key)] = flexnode.LastOf(row.Value)
+	}
+	return of
+}
+
+// pool gives the cluster a network for pod subnets.
+func (w *world) pool(network string, mask int) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row, err := w.store.Clusters.In(v, factory)
+		row.Value.Properties.PodCIDR, row.Value.Properties.NodeCIDRMask = network, mask
+		if err != nil {
+			return err
+		}
+		return w.store.Clusters.Put(v, factory, row.Value)
+	})
+	pass(2 * time.Second)
+}
+
+// joinWith has a Node join that was configured with a pod subnet, or was given some by the cluster.
+func (c *fakeCluster) joinWith(name, podCIDR string, flex bool, podCIDRs ...string) {
+	node := kubeNode(name, corev1.ConditionTrue)
+	if flex {
+		node.Labels[managedLabel] = "false"
+	}
+	if podCIDR != "" {
+		node.Labels[config.PodCIDRLabel] = config.ShowPodCIDR(podCIDR)
+	}
+	node.Spec.PodCIDRs = podCIDRs
+	must(c.CoreV1().Nodes().Create(context.Background(), node, metav1.CreateOptions{}))
+	pass(2 * readinessPause)
+}
+
+// After a restore the pod subnets of Nodes that the backup does not know are taken before new ones
+// are given out, and are free again when their Nodes are gone (M26).
+func TestPodSubnetsAfterARestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t), newFakeCluster("factory")
+		w.register(factoryID, c)
+		w.pool("10.200.0.0/20", 24)
+		_, end := w.own(factory)
+		pass(2 * time.Second)
+		if got := w.cluster(factory).SubnetsEpoch; got != 1 {
+			t.Fatalf("before: epoch %d", got)
+		}
+		w.put(factoryID, "kept", api.Desired{})
+		before := w.subnets()
+		kept := w.node(factory + "/kept").Chosen.PodCIDR
+		c.joinWith("kept", kept, true, "10.200.9.0/24")
+		end()
+		c.joinWith("unknown", "10.200.1.0/24", true, "10.200.8.0/24")
+		c.joinWith("allocated", "", true, "10.200.2.0/24", "fd00::/64")
+		c.joinWith("wide", "", false, "10.200.4.0/23")
+		c.joinWith("elsewhere", "10.201.1.0/24", true)
+		w.change(func(v *store.View) error { _, err := w.store.RaiseEpoch(v); return err })
+		c.down.Store(true)
+		w.own(factory)
+		pass(time.Minute)
+		if got := w.cluster(factory).SubnetsEpoch; got != 1 {
+			t.Errorf("the cluster does not answer, and its Nodes are known in epoch %d", got)
+		}
+		c.down.Store(false)
+		pass(time.Minute)
+		want := map[string]string{"00000001": "unknown", "00000002": "allocated",
+			"00000004": "wide", "00000005": "wide"}
+		for number, node := range before {
+			want[number] = node
+		}
+		if diff := cmp.Diff(want, w.subnets()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if got := w.cluster(factory).SubnetsEpoch; got != 2 {
+			t.Errorf("the Nodes are known, and the epoch of that is %d", got)
+		}
+		for _, name := range []string{"unknown", "allocated", "wide", "elsewhere", "kept"} {
+			c.leave(name)
+		}
+		pass(time.Minute)
+		if diff := cmp.Diff(before, w.subnets()); diff != "" {
+			t.Errorf("after they have left (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A pod subnet of a node that is made while the rows are read is not freed.
+func TestAPodSubnetThatWasJustGivenOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := factoryWorld(t)
+		w.pool("10.200.0.0/20", 24)
+		w.put(factoryID, "edge-1", api.Desired{})
+		before := w.subnets()
+		unused := map[string]string{}
+		for number, name := range before {
+			unused[factory+"/"+number] = factory + "/" + name
+		}
+		worker := w.manager.working[factory]
+		must(0, worker.freeSubnets(context.Background(), unused, w.cluster(factory)))
+		if diff := cmp.Diff(before, w.subnets()); diff != "" || len(before) != 1 {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}

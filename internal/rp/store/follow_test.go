@@ -1,0 +1,102 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// replaced is a Backend in place of which another can be put.
+type replaced struct {
+	Backend
+	now atomic.Pointer[Memory]
+}
+
+func (r *replaced) Read(ctx context.Context, keys ...string) (map[string]KV, int64, error) {
+	return r.now.Load().Read(ctx, keys...)
+}
+
+func (r *replaced) Scan(
+	ctx context.Context, prefix, after string, limit int, at int64,
+) (Page, error) {
+	return r.now.Load().Scan(ctx, prefix, after, limit, at)
+}
+
+func (r *replaced) Follow(
+	ctx context.Context, prefix string, after int64, see func(Batch),
+) error {
+	return r.now.Load().Follow(ctx, prefix, after, see)
+}
+
+// A store that was restored from a backup under running replicas is behind them: all is read again,
+// also rows that have changed at revisions that the index had seen.
+func TestIndexOfAStoreThatGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		putNode(t, New(m), "s/g/c/a", node("a", 1))
+		var backup bytes.Buffer
+		if err := m.Snapshot(t.Context(), &backup); err != nil {
+			t.Fatal(err)
+		}
+		for i := range int64(5) {
+			putNode(t, New(m), "s/g/c/b", node("b", i+1))
+		}
+		b := &replaced{Backend: m}
+		b.now.Store(m)
+		x, _ := following(t, New(b))
+		old, err := RestoreMemory(&backup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		putNode(t, New(old), "s/g/c/a", node("a", 7))
+		b.now.Store(old)
+		m.Break()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, there := x.Poll("s/g/c/b"); there {
+			t.Error("a node that is not there any more is told of")
+		}
+		if row, err := x.Node("s/g/c/a"); err != nil || row.Value.Revision != 7 {
+			t.Errorf("%+v, %v", row, err)
+		}
+	})
+}
+
+// As for the index, so for whoever follows a table: also a row that has another value at the same
+// revision is told again.
+func TestSyncOfAStoreThatGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		set(t, New(m), "a", "1")
+		set(t, New(m), "same", "1")
+		var backup bytes.Buffer
+		if err := m.Snapshot(t.Context(), &backup); err != nil {
+			t.Fatal(err)
+		}
+		at := set(t, New(m), "a", "2")
+		for range 5 {
+			set(t, New(m), "b", "1")
+		}
+		b := &replaced{Backend: m}
+		b.now.Store(m)
+		l, cancel := synced(t, b, "")
+		defer cancel()
+		l.want(t, "[a=2 b=1 same=1 ready]")
+		old, err := RestoreMemory(&backup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := set(t, New(old), "a", "3"); again != at {
+			t.Fatalf("a is another one at revision %d, not %d", again, at)
+		}
+		b.now.Store(old)
+		m.Break()
+		time.Sleep(time.Minute)
+		l.want(t, "[a=3 same=1 -b]")
+		set(t, New(old), "a", "4")
+		l.want(t, "[a=4]")
+	})
+}
