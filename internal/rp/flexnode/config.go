@@ -1,11 +1,11 @@
 package flexnode
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/rawjson"
 )
 
 // Grants are the secrets of a node; without them a configuration has none.
@@ -44,16 +44,12 @@ func grant(config object, g Grants) {
 	}
 }
 
-// readObject reads an object; nil of no text.
+// readObject reads an object that is stored; nil of no text.
 func readObject(text []byte) (object, error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	var o object
-	err := d.Decode(&o)
-	return o, err
+	return rawjson.Decode(text)
 }
 
 // overlay puts one object over another; objects in both are put over each other, everything else is

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,38 @@ const withPrincipal = `{"properties":{
 const withToken = `{"properties":{"nodeConfig":{"maxPods":50,"labels":{"environment":"prod"}}}}`
 
 var withoutSecret = strings.ReplaceAll(withPrincipal, `"clientSecret":"hush-hush",`, "")
+
+// A PUT of a node that is there reads all rows at once, and writes at once what has changed.
+func TestPutAsksTheStoreOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.api.Defaults = benchDefaults()
+	w.register("")
+	first := strings.Replace(withPrincipal, "prod", "first", 1)
+	w.must(201, "PUT", nodeURL("n"), withPrincipal)
+	w.must(200, "PUT", nodeURL("n"), first)
+	w.caughtUp()
+	for _, test := range []struct {
+		body string
+		want []string
+	}{{first, []string{"read"}}, {withPrincipal, []string{"read", "commit"}}} {
+		var mu sync.Mutex
+		var asked []string
+		w.memory.Before(func(c store.Call) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if c.Op != "changes" {
+				asked = append(asked, c.Op)
+			}
+			return nil
+		})
+		w.must(200, "PUT", nodeURL("n"), test.body)
+		w.memory.Before(nil)
+		if diff := cmp.Diff(test.want, asked); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
 
 // The life of a node with an identity in Azure, as document 004 tells it.
 func TestLifeOfANode(t *testing.T) {

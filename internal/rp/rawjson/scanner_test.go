@@ -1,9 +1,36 @@
 package rawjson
 
 import (
+	"bytes"
 	"encoding/json"
+	"reflect"
 	"testing"
 )
+
+// What is decoded is what encoding/json decodes.
+func TestDecode(t *testing.T) {
+	text, err := json.Marshal(map[string]any{
+		"": nil, "a\"<": "\u2028é\\", "b": []any{true, false, -0.5, 1e300, []any{}, "x"},
+		"c": map[string]any{"d": map[string]any{}, "e": 12345678901234567},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var want map[string]any
+	if err := d.Decode(&want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Decode(text); err != nil || !reflect.DeepEqual(want, got) {
+		t.Errorf("%s becomes %v, %v", text, got, err)
+	}
+	for _, bad := range []string{"", "[]", "null", "{", `{"a":nul}`, `{"a":"\x"}`, `{}}`, `{"a":}`} {
+		if got, err := Decode([]byte(bad)); err == nil {
+			t.Errorf("%s becomes %v", bad, got)
+		}
+	}
+}
 
 // Of each value that encoding/json encodes the scanner finds the end, and of each part of one that
 // it has none.

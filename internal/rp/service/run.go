@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -82,8 +83,15 @@ func Run(ctx context.Context, settings Settings, version string, out io.Writer) 
 	if err := s.load(ctx); err != nil {
 		return err
 	}
+	room := make([]byte, heapRoom)
+	defer runtime.KeepAlive(room)
 	return s.serve(ctx)
 }
+
+// heapRoom has the garbage be collected after so many bytes more: what few nodes take would be gone
+// through many times a second otherwise, when changes come fast. It is never written, so that it
+// takes no memory itself.
+const heapRoom = 32 << 20
 
 // OpenStore opens the store that the settings name.
 func OpenStore(ctx context.Context, settings Settings) (*store.Store, func(), error) {
