@@ -143,12 +143,15 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) error {
 		return fmt.Errorf("cannot list the swap units: %w", err)
 	}
 	f.SwapUnits = names
+	if len(q.Units) == 0 {
+		return nil // no name at all stands for every unit
+	}
+	files, err := h.Systemd.Fragments(ctx, q.Units)
+	if err != nil {
+		return fmt.Errorf("cannot observe %s: %w", strings.Join(q.Units, ", "), err)
+	}
 	for _, name := range q.Units {
-		file, err := h.Systemd.Fragment(ctx, name)
-		if err != nil {
-			return fmt.Errorf("cannot observe %s: %w", name, err)
-		}
-		if file != "" {
+		if file := files[name]; file != "" {
 			f.Units = append(f.Units, InstalledUnit{Name: name, Path: file})
 		}
 	}

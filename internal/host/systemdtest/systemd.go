@@ -84,10 +84,19 @@ func (s *Systemd) Unit(_ context.Context, unit string) (host.UnitStatus, error) 
 	return status, nil
 }
 
-// Fragment implements host.Systemd.
-func (s *Systemd) Fragment(ctx context.Context, unit string) (string, error) {
-	is, err := s.Unit(ctx, unit)
-	return is.Path, err
+// Fragments implements host.Systemd.
+func (s *Systemd) Fragments(ctx context.Context, units []string) (map[string]string, error) {
+	files := make(map[string]string)
+	for _, unit := range units {
+		is, err := s.Unit(ctx, unit)
+		if err != nil {
+			return nil, err
+		}
+		if is.Path != "" {
+			files[unit] = is.Path
+		}
+	}
+	return files, nil
 }
 
 // read returns the text of a unit's file; "" when there is none.
