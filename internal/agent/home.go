@@ -18,6 +18,8 @@ import (
 // of it. A verb that writes holds the lock.
 type home struct {
 	*Agent
+	// Machine is the Agent's, or a glance at it.
+	Machine Machine
 	engine  *apply.Engine
 	store   generation.Store
 	records records
@@ -85,6 +87,7 @@ func (a *Agent) openReadOnly(ctx context.Context) (*home, error) {
 func (a *Agent) newHome(journal *apply.Journal, l *lock) *home {
 	return &home{
 		Agent:   a,
+		Machine: a.Machine,
 		engine:  &apply.Engine{Host: a.Machine, Disk: a.Machine, Journal: journal, Log: a.Log},
 		store:   generation.Store{Disk: a.Machine, Dir: StateDir, List: a.Machine.List},
 		records: records{host: a.Machine, dir: StateDir},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/nodeobject"
@@ -51,19 +52,36 @@ func (h *home) adoptNode(ctx context.Context, journal *apply.Journal, c config.C
 	return journal.Save(ctx, state.Adopt(want, seen))
 }
 
-// nodeDrift is what differs of the Node object from a configuration; nothing when the API server
-// does not answer.
-func (h *home) nodeDrift(ctx context.Context, c config.Config) state.Plan {
+// seeNode asks the API server for the Node object of a machine that was a Ready Node.
+func (h *home) seeNode(ctx context.Context) health.Answer[kube.Node] {
 	if !h.joined() {
-		return nil
+		return health.Answer[kube.Node]{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	engine, done, err := h.nodeEngine(ctx, h.at())
+	client, err := h.kubeletClient(ctx, h.configOf(h.live), h.at())
+	if err != nil {
+		return health.Answered(kube.Node{}, err)
+	}
+	defer client.Close()
+	return health.Answered(client.Node(ctx, h.live.Config.Agent.NodeName))
+}
+
+// nodeDrift is what differs of the Node object, as it was seen, from a configuration; nothing when
+// the API server did not answer.
+func (h *home) nodeDrift(
+	ctx context.Context, c config.Config, seen health.Answer[kube.Node],
+) state.Plan {
+	if !h.joined() || !seen.Asked {
+		return nil
+	}
+	journal, err := apply.OpenJournal(h.Machine, StateDir, nodeLedger)
 	if err != nil {
 		return nil
 	}
-	defer done()
+	object := &nodeobject.Host{Node: c.Agent.NodeName}
+	object.See(seen.Value, seen.Err)
+	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: journal, Log: h.Log}
 	plan, _, err := engine.Plan(ctx, node.NodeObject(c, h.bindings.Bindings), nil)
 	if err != nil {
 		return nil
