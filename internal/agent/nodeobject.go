@@ -20,8 +20,7 @@ import (
 // credential nothing of the Node can be observed, which is no error. The function that it returns
 // closes it.
 func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(), error) {
-	journal, err := apply.OpenJournal(h.Machine, StateDir, nodeLedger)
-	if err != nil {
+	if err := h.readNodeJournal(); err != nil {
 		return nil, nil, err
 	}
 	client, clientErr := h.kubeletClient(ctx, h.configOf(h.live), at)
@@ -30,12 +29,21 @@ func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(),
 		Client: func(context.Context) (*kube.Client, error) { return client, clientErr },
 		Taints: h.live.Config.Node.Taints,
 	}
-	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: journal, Log: h.Log}
+	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: h.nodeJournal, Log: h.Log}
 	return engine, func() {
 		if clientErr == nil {
 			client.Close()
 		}
 	}, nil
+}
+
+// readNodeJournal reads the ledger of the Node object.
+func (h *home) readNodeJournal() error {
+	journal, err := h.nodeJournal.Again()
+	if err == nil {
+		h.nodeJournal = journal
+	}
+	return err
 }
 
 // adoptNode begins the ledger of the Node object, which kubelet has registered as a configuration
@@ -75,13 +83,12 @@ func (h *home) nodeDrift(
 	if !h.joined() || !seen.Asked {
 		return nil
 	}
-	journal, err := apply.OpenJournal(h.Machine, StateDir, nodeLedger)
-	if err != nil {
+	if h.readNodeJournal() != nil {
 		return nil
 	}
 	object := &nodeobject.Host{Node: c.Agent.NodeName}
 	object.See(seen.Value, seen.Err)
-	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: journal, Log: h.Log}
+	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: h.nodeJournal, Log: h.Log}
 	plan, _, err := engine.Plan(ctx, node.NodeObject(c, h.bindings.Bindings), nil)
 	if err != nil {
 		return nil
