@@ -70,7 +70,7 @@ func runAgent(ctx context.Context, o *options) error {
 		},
 	}
 	a.Beat = d.Beat
-	runtime.GOMAXPROCS(1)
+	runtime.GOMAXPROCS(1) // see frugal
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, stop := context.WithCancel(ctx)

@@ -8,7 +8,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent"
 )
 
-// BenchmarkCheck is one check of the daemon, and the API server that answers it.
+// BenchmarkCheck is one check of the daemon. The API server that answers it is in this process too,
+// so in a profile the daemon's part has a tag: go tool pprof -tagfocus who=daemon.
 func BenchmarkCheck(b *testing.B) {
 	w := newWorld(b)
 	if _, err := w.bootstrap(); err != nil {
