@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -58,7 +59,9 @@ func runAgent(ctx context.Context, o *options) error {
 		return fmt.Errorf("cannot read the watchdog's interval: %w", err)
 	}
 	d := &daemon.Daemon{
-		Node:    &agent.Watcher{Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) }},
+		Node: &frugal{agent.Watcher{
+			Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) },
+		}},
 		Changed: o.changed(), Hints: hints, Watchdog: watchdog, Budget: a.Repairs(), Log: a.Log,
 		Notify: func(message string) {
 			if _, err := sd.SdNotify(false, message); err != nil {
@@ -67,6 +70,7 @@ func runAgent(ctx context.Context, o *options) error {
 		},
 	}
 	a.Beat = d.Beat
+	runtime.GOMAXPROCS(1) // see frugal
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -85,6 +89,24 @@ func runAgent(ctx context.Context, o *options) error {
 		return nil
 	}
 	return err
+}
+
+// frugal is the machine under a daemon that rests or asks most of the time: one processor will do
+// for that. With more of them, each answer that comes wakes threads which find nothing to do.
+type frugal struct{ agent.Watcher }
+
+// Reconcile implements daemon.Node, with all processors.
+func (f *frugal) Reconcile(ctx context.Context) error {
+	runtime.SetDefaultGOMAXPROCS()
+	defer runtime.GOMAXPROCS(1)
+	return f.Watcher.Reconcile(ctx)
+}
+
+// Repair implements daemon.Node, with all processors.
+func (f *frugal) Repair(ctx context.Context, things []string) error {
+	runtime.SetDefaultGOMAXPROCS()
+	defer runtime.GOMAXPROCS(1)
+	return f.Watcher.Repair(ctx, things)
 }
 
 // changed tells whether the configuration file is another one than when it was asked last.

@@ -33,6 +33,8 @@ const (
 type Machine interface {
 	apply.Disk
 	Facts(ctx context.Context, q host.Query) (host.Facts, error)
+	// CNIConfigs lists the network configurations in a directory.
+	CNIConfigs(dir string) ([]string, error)
 	// UnitStatus tells how a unit runs: its process, since when, and how often it was restarted.
 	UnitStatus(ctx context.Context, name string) (host.UnitStatus, error)
 	// Journal returns the last lines that a unit has logged.
@@ -47,6 +49,8 @@ type Machine interface {
 	List(dir string) ([]string, error)
 	// Touch is told what is about to be changed by somebody else than the engine.
 	Touched(what string) error
+	// Close ends the connection to systemd; the next question opens another.
+	Close()
 }
 
 // Agent runs verbs on one machine.

@@ -43,8 +43,9 @@ func (h *home) credentialed(c config.Config) bool {
 // issuer. It is that of the live generation, so a rollback changes it before it waits for anything.
 func (a *Agent) Token(ctx context.Context) (identity.Token, error) {
 	h := &home{
-		Agent: a, records: records{host: a.Machine, dir: StateDir}, memory: memory{secrets: secrets{}},
-		store: generation.Store{Disk: a.Machine, Dir: StateDir, List: a.Machine.List},
+		Agent: a, Machine: a.Machine, memory: memory{secrets: secrets{}},
+		records: records{host: a.Machine, dir: StateDir},
+		store:   generation.Store{Disk: a.Machine, Dir: StateDir, List: a.Machine.List},
 	}
 	c, err := h.tokenConfig(ctx)
 	if err != nil {

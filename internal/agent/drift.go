@@ -27,7 +27,7 @@ func (a *Agent) Drift(ctx context.Context, repair bool) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	plan = append(plan, h.nodeDrift(ctx, h.applied.Config)...)
+	plan = append(plan, h.nodeDrift(ctx, h.applied.Config, h.seeNode(ctx))...)
 	return Report{Changes: append(entries(plan), h.storeDrift()...)}, nil
 }
 
@@ -49,7 +49,7 @@ func (a *Agent) Repair(ctx context.Context, things []string) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	plan = append(plan, h.nodeDrift(ctx, h.applied.Config)...)
+	plan = append(plan, h.nodeDrift(ctx, h.applied.Config, h.seeNode(ctx))...)
 	report := Report{Changes: append(entries(plan), h.storeDrift()...)}
 	if len(report.Changes) == 0 && h.transition == nil {
 		return Report{}, nil
@@ -70,7 +70,7 @@ func (e *UnderWayError) Error() string {
 // drift returns what would have to change for the machine to be what a generation says. It asks no
 // network.
 func (h *home) drift(ctx context.Context, g *generation.Generation) (state.Plan, error) {
-	b, spared := h.standing(ctx, g, h.bindings.Bindings)
+	b, spared := h.standing(g, h.bindings.Bindings)
 	plan, _, err := h.engine.Plan(ctx, node.Bind(g.Node, h.bound(b, g)), spared)
 	return plan, err
 }
@@ -79,10 +79,11 @@ func (h *home) drift(ctx context.Context, g *generation.Generation) (state.Plan,
 // of somebody else as long as there is one, or was one when the node was changed last. Then ours is
 // spared: it is neither wanted nor removed, so that a network which comes, goes or renames ours is
 // no drift.
-func (h *home) standing(ctx context.Context, g *generation.Generation, b node.Bindings,
+func (h *home) standing(
+	g *generation.Generation, b node.Bindings,
 ) (node.Bindings, state.Desired) {
-	if seen, err := h.Machine.Facts(ctx, networks(g.Config)); err == nil {
-		if foreign := foreignNetworks(seen); len(foreign) > 0 {
+	if configs, err := h.Machine.CNIConfigs(g.Config.Paths.CNI.ConfDir); err == nil {
+		if foreign := foreignNetworks(configs); len(foreign) > 0 {
 			b.ForeignCNI = foreign
 		}
 	}

@@ -220,9 +220,8 @@ func (h *home) failedUnitLog(ctx context.Context, cause error) []string {
 	return h.Machine.Journal(ctx, unit, 10)
 }
 
-// evidenceOf is all that is known of a node, with what it drifts.
-func (h *home) evidenceOf(ctx context.Context, g *generation.Generation, drift state.Plan,
-	known watching) health.Evidence {
+// evidenceOf is all that is known of a node, but for its drift.
+func (h *home) evidenceOf(ctx context.Context, g *generation.Generation) health.Evidence {
 	c := h.configOf(g)
 	e := health.Evidence{Now: now(), Wanted: h.wanted(c), Trust: health.Tried(h.trusted())}
 	if seen, err := h.Machine.Facts(ctx, h.query(c)); err == nil {
@@ -233,17 +232,22 @@ func (h *home) evidenceOf(ctx context.Context, g *generation.Generation, drift s
 	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
 		h.probeEvidence(ctx, c, h.at(), &e)
 	}
+	if t := h.transition; t != nil {
+		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
+	}
+	e.Damaged = h.storeEvidence()
+	return e
+}
+
+// withDrift adds what the node drifts, and what only the daemon knows.
+func (h *home) withDrift(e *health.Evidence, drift state.Plan, known watching) {
 	if h.comparable() {
 		e.Drift = health.Answered(len(drift), nil)
 	}
 	e.BudgetExhausted = slices.ContainsFunc(drift, func(c state.Change) bool {
 		return slices.Contains(known.exhausted, string(c.To.Key()))
 	})
-	if t := h.transition; t != nil {
-		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
-	}
-	e.Rejected, e.Damaged = h.refusal(known), h.storeEvidence()
-	return e
+	e.Rejected = h.refusal(known)
 }
 
 // judge returns all conditions of a node.

@@ -18,10 +18,14 @@ import (
 // of it. A verb that writes holds the lock.
 type home struct {
 	*Agent
+	// Machine is the Agent's, or a glance at it.
+	Machine Machine
 	engine  *apply.Engine
-	store   generation.Store
-	records records
-	lock    *lock
+	// nodeJournal is that of the Node object, as it was read last.
+	nodeJournal *apply.Journal
+	store       generation.Store
+	records     records
+	lock        *lock
 	// left is a transition of another run that the next one supersedes.
 	left *transition.Transition
 	// borrowed asks the API server in a check; nil makes a client for each question.
@@ -73,6 +77,7 @@ type secrets map[string]config.Credentials
 
 // The files below StateDir, beside the ledgers and the generations.
 const (
+	ledgerFile     = "ledger.json"
 	nodeLedger     = "node-ledger.json"
 	bindingsFile   = "bindings.json"
 	secretsFile    = "credentials.json"
@@ -87,12 +92,20 @@ const (
 )
 
 // openReadOnly begins a verb that only reads: no lock, no write.
-func (a *Agent) openReadOnly(ctx context.Context) (*home, error) {
-	journal, err := apply.OpenJournal(a.Machine, StateDir, "ledger.json")
+func (a *Agent) openReadOnly(ctx context.Context) (*home, error) { return a.openAgain(ctx, nil) }
+
+// openAgain is openReadOnly for whoever has opened before and has written nothing: what is on disk
+// as it was then is read, but not decoded again.
+func (a *Agent) openAgain(ctx context.Context, before *home) (*home, error) {
+	if before == nil {
+		before = a.newHome(apply.NewJournal(a.Machine, StateDir, ledgerFile), nil)
+	}
+	journal, err := before.engine.Journal.Again()
 	if err != nil {
 		return nil, err
 	}
 	h := a.newHome(journal, nil)
+	h.nodeJournal, h.store.Known = before.nodeJournal, before.live
 	if err := h.ledgerLost(); err != nil {
 		return nil, err
 	}
@@ -102,11 +115,14 @@ func (a *Agent) openReadOnly(ctx context.Context) (*home, error) {
 func (a *Agent) newHome(journal *apply.Journal, l *lock) *home {
 	return &home{
 		Agent:   a,
+		Machine: a.Machine,
 		engine:  &apply.Engine{Host: a.Machine, Disk: a.Machine, Journal: journal, Log: a.Log},
 		store:   generation.Store{Disk: a.Machine, Dir: StateDir, List: a.Machine.List},
 		records: records{host: a.Machine, dir: StateDir},
 		lock:    l,
 		memory:  memory{secrets: secrets{}},
+
+		nodeJournal: apply.NewJournal(a.Machine, StateDir, nodeLedger),
 	}
 }
 
@@ -150,7 +166,7 @@ func (h *home) ledgerLost() error {
 	if ok, err := h.records.load(joinFile, &join); err != nil || !ok {
 		return err
 	}
-	return fmt.Errorf("cannot read %s: %w", path.Join(StateDir, "ledger.json"), ErrLedgerLost)
+	return fmt.Errorf("cannot read %s: %w", path.Join(StateDir, ledgerFile), ErrLedgerLost)
 }
 
 // read fills the memory from disk.

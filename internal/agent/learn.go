@@ -83,7 +83,7 @@ func (w *work) learnNetwork(ctx context.Context) error {
 	w.view.doing("waiting for a pod subnet, or for the cluster's own pod network")
 	_, err := w.waitNode(ctx, func(n kube.Node) bool {
 		w.bindings.PodCIDRs = podCIDRs(n)
-		w.bindings.ForeignCNI = w.foreignCNI(ctx)
+		w.bindings.ForeignCNI = w.foreignCNI()
 		return len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0
 	})
 	return err
@@ -150,12 +150,12 @@ func podCIDRs(n kube.Node) []string {
 }
 
 // foreignCNI are the network configurations of somebody else that are on the machine now.
-func (w *work) foreignCNI(ctx context.Context) []string {
-	seen, err := w.Machine.Facts(ctx, networks(w.config))
+func (w *work) foreignCNI() []string {
+	configs, err := w.Machine.CNIConfigs(w.config.Paths.CNI.ConfDir)
 	if err != nil {
 		return w.bindings.ForeignCNI
 	}
-	return foreignNetworks(seen)
+	return foreignNetworks(configs)
 }
 
 // readySince tells whether the Node is Ready as a kubelet says it that started at the given time.

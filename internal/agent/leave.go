@@ -308,7 +308,7 @@ func (a *Agent) openLedgerOnly() (*home, error) {
 	if err != nil {
 		return nil, err
 	}
-	journal, err := apply.OpenJournal(a.Machine, StateDir, "ledger.json")
+	journal, err := apply.OpenJournal(a.Machine, StateDir, ledgerFile)
 	if err != nil {
 		l.release()
 		return nil, err
@@ -331,7 +331,7 @@ func (a *Agent) openForced(ctx context.Context, c *config.Config) (*home, error)
 	if err != nil {
 		return nil, err
 	}
-	h := a.newHome(apply.NewJournal(a.Machine, StateDir, "ledger.json"), l)
+	h := a.newHome(apply.NewJournal(a.Machine, StateDir, ledgerFile), l)
 	if err := h.adopt(ctx, *c); err != nil {
 		l.release()
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/nodeobject"
@@ -19,8 +20,7 @@ import (
 // credential nothing of the Node can be observed, which is no error. The function that it returns
 // closes it.
 func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(), error) {
-	journal, err := apply.OpenJournal(h.Machine, StateDir, nodeLedger)
-	if err != nil {
+	if err := h.readNodeJournal(); err != nil {
 		return nil, nil, err
 	}
 	client, clientErr := h.kubeletClient(ctx, h.configOf(h.live), at)
@@ -29,12 +29,21 @@ func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(),
 		Client: func(context.Context) (*kube.Client, error) { return client, clientErr },
 		Taints: h.live.Config.Node.Taints,
 	}
-	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: journal, Log: h.Log}
+	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: h.nodeJournal, Log: h.Log}
 	return engine, func() {
 		if clientErr == nil {
 			client.Close()
 		}
 	}, nil
+}
+
+// readNodeJournal reads the ledger of the Node object.
+func (h *home) readNodeJournal() error {
+	journal, err := h.nodeJournal.Again()
+	if err == nil {
+		h.nodeJournal = journal
+	}
+	return err
 }
 
 // adoptNode begins the ledger of the Node object, which kubelet has registered as a configuration
@@ -51,19 +60,35 @@ func (h *home) adoptNode(ctx context.Context, journal *apply.Journal, c config.C
 	return journal.Save(ctx, state.Adopt(want, seen))
 }
 
-// nodeDrift is what differs of the Node object from a configuration; nothing when the API server
-// does not answer.
-func (h *home) nodeDrift(ctx context.Context, c config.Config) state.Plan {
+// seeNode asks the API server for the Node object of a machine that was a Ready Node.
+func (h *home) seeNode(ctx context.Context) health.Answer[kube.Node] {
 	if !h.joined() {
-		return nil
+		return health.Answer[kube.Node]{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	engine, done, err := h.nodeEngine(ctx, h.at())
+	client, err := h.kubeletClient(ctx, h.configOf(h.live), h.at())
 	if err != nil {
+		return health.Answered(kube.Node{}, err)
+	}
+	defer client.Close()
+	return health.Answered(client.Node(ctx, h.live.Config.Agent.NodeName))
+}
+
+// nodeDrift is what differs of the Node object, as it was seen, from a configuration; nothing when
+// the API server did not answer.
+func (h *home) nodeDrift(
+	ctx context.Context, c config.Config, seen health.Answer[kube.Node],
+) state.Plan {
+	if !h.joined() || !seen.Asked {
 		return nil
 	}
-	defer done()
+	if h.readNodeJournal() != nil {
+		return nil
+	}
+	object := &nodeobject.Host{Node: c.Agent.NodeName}
+	object.See(seen.Value, seen.Err)
+	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: h.nodeJournal, Log: h.Log}
 	plan, _, err := engine.Plan(ctx, node.NodeObject(c, h.bindings.Bindings), nil)
 	if err != nil {
 		return nil

@@ -64,7 +64,7 @@ func (a *Agent) Plan(ctx context.Context, in Input) (Report, error) {
 		return Report{}, err
 	}
 	if h.live != nil {
-		plan = append(plan, h.nodeDrift(ctx, to.Config)...)
+		plan = append(plan, h.nodeDrift(ctx, to.Config, h.seeNode(ctx))...)
 	}
 	report := Report{Changes: entries(plan)}
 	report.Drains = h.applied != nil && minorChanges(h.applied.Config, to.Config)

@@ -124,9 +124,6 @@ func (h *home) query(c config.Config) host.Query {
 	}
 }
 
-// networks asks only for the network configurations on this machine.
-func networks(c config.Config) host.Query { return host.Query{CNIConfDir: c.Paths.CNI.ConfDir} }
-
 // rememberedSwap adds the swap that an earlier run took away: it is no longer seen on the machine,
 // but the ledger remembers it.
 func (h *home) rememberedSwap(f *node.Facts) {
@@ -262,7 +259,7 @@ func (h *home) bindingsFor(t *target) bindings {
 	if b.Joined || t.input.Config.CNI.PodCIDR != "" {
 		b.PodCIDRs = h.subnets(t.input.Config)
 	}
-	b.ForeignCNI = foreignNetworks(t.seen)
+	b.ForeignCNI = foreignNetworks(t.seen.CNIConfigs)
 	b.Program = h.Program
 	return b
 }
@@ -280,8 +277,8 @@ func (m *memory) subnets(c config.Config) []string {
 }
 
 // foreignNetworks are the network configurations that are not ours.
-func foreignNetworks(seen host.Facts) []string {
-	return slices.DeleteFunc(slices.Clone(seen.CNIConfigs), func(name string) bool {
+func foreignNetworks(configs []string) []string {
+	return slices.DeleteFunc(slices.Clone(configs), func(name string) bool {
 		return name == node.ConflistName
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -88,10 +89,13 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 		g = h.live
 	}
 	c := g.Config
-	plan, err := h.statusDrift(ctx)
+	h.glance()
+	e := h.evidenceOf(ctx, g)
+	plan, err := h.statusDrift(ctx, e.Node)
 	if err != nil {
 		return Status{}, err
 	}
+	h.withDrift(&e, plan, known)
 	drift := entries(plan)
 	if h.comparable() {
 		drift = append(drift, h.storeDrift()...)
@@ -108,7 +112,6 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 		return Status{}, err
 	}
 	s.ArcMachine = enrolled.MachineID
-	e := h.evidenceOf(ctx, g, plan, known)
 	if s.Units, err = h.running(ctx, e); err != nil {
 		return Status{}, err
 	}
@@ -140,13 +143,15 @@ func (h *home) comparable() bool {
 	return h.applied != nil && h.applied.Config.Agent.DriftPolicy != config.DriftOff
 }
 
-// statusDrift is what differs from the applied node.
-func (h *home) statusDrift(ctx context.Context) (state.Plan, error) {
+// statusDrift is what differs from the applied node, whose Node object was seen already.
+func (h *home) statusDrift(
+	ctx context.Context, seen health.Answer[kube.Node],
+) (state.Plan, error) {
 	if !h.comparable() {
 		return nil, nil
 	}
 	plan, err := h.drift(ctx, h.applied)
-	return append(plan, h.nodeDrift(ctx, h.applied.Config)...), err
+	return append(plan, h.nodeDrift(ctx, h.applied.Config, seen)...), err
 }
 
 // keepStatus writes the status file, in which a condition is as old as its status and reason.

@@ -22,6 +22,8 @@ type Watcher struct {
 	// Load reads the configuration as it is now.
 	Load func() (Input, error)
 
+	// checked is what the last check has read.
+	checked *home
 	// node tells that this machine has been seen as a node, or on its way to be one.
 	node bool
 	// refused is why the configuration is not in force, nil when it is.
@@ -188,10 +190,13 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	defer debug.FreeOSMemory() // a minute of rest follows; the machine has better use for the memory
 	// That collects the garbage of a check, which is little, so that it need not be done before.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	h, err := w.Agent.openReadOnly(ctx)
+	// systemd tells whoever is connected of all that any unit does.
+	defer w.Agent.Machine.Close()
+	h, err := w.Agent.openAgain(ctx, w.checked)
 	if err != nil {
 		return daemon.Finding{}, err
 	}
+	w.checked = h
 	left := w.left(h)
 	if h.live == nil {
 		return daemon.Finding{Left: left, Summary: "not joined yet"}, nil

@@ -182,7 +182,7 @@ func (w *work) claimStore(ctx context.Context) error {
 func (w *work) desired(ctx context.Context) (now, later state.Desired, need state.Need) {
 	b, spared := w.bindings.Bindings, state.Desired(nil)
 	if w.transition.Ungated {
-		b, spared = w.standing(ctx, w.to, b)
+		b, spared = w.standing(w.to, b)
 	}
 	bound := node.Bind(w.to.Node, w.bound(b, w.to))
 	now, later, need = bound.Cut(func(n state.Need) bool { return w.met[n] })

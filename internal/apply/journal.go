@@ -24,8 +24,8 @@ type Journal struct {
 	disk      Disk
 	dir, name string
 	ledger    state.Ledger
-	// written is the ledger's form on disk; "" when there is none.
-	written string
+	// written is the ledger's form on disk, page the whole file; "" when there is none.
+	written, page string
 }
 
 // page is the form of ledger.json.
@@ -50,17 +50,29 @@ func NewJournal(disk Disk, dir, name string) *Journal {
 // OpenJournal reads the ledger in the file name in dir; where there is none it is empty. It writes
 // nothing. A ledger that does not match its own digest gives ErrDamaged.
 func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
-	j := NewJournal(disk, dir, name)
-	data, err := disk.ReadFile(j.path())
-	if errors.Is(err, fs.ErrNotExist) {
+	return NewJournal(disk, dir, name).Again()
+}
+
+// Again returns the journal as it is on disk now: j itself as long as the file is the same.
+func (j *Journal) Again() (*Journal, error) {
+	data, err := j.disk.ReadFile(j.path())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return NewJournal(j.disk, j.dir, j.name), nil
+	case err != nil:
+		return nil, fmt.Errorf("cannot read the ledger: %w", err)
+	case j.Exists() && string(data) == j.page:
 		return j, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the ledger: %w", err)
-	}
+	next := NewJournal(j.disk, j.dir, j.name)
+	return next, next.decode(data)
+}
+
+// decode takes in the content of the file.
+func (j *Journal) decode(data []byte) error {
 	var p page
 	if err := json.Unmarshal(data, &p); err != nil || p.SHA256 != state.Digest(string(p.Ledger)) {
-		return nil, fmt.Errorf("cannot read %s: %w", j.path(), ErrDamaged)
+		return fmt.Errorf("cannot read %s: %w", j.path(), ErrDamaged)
 	}
 	reader := p.Reader
 	if reader == 0 {
@@ -68,13 +80,13 @@ func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
 	}
 	if reader > pageVersion {
 		const newer = "cannot read %s: a newer aks-flex-node wrote it, for readers of version %d"
-		return nil, fmt.Errorf(newer, j.path(), reader)
+		return fmt.Errorf(newer, j.path(), reader)
 	}
 	if err := json.Unmarshal(p.Ledger, &j.ledger); err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w: %w", j.path(), ErrDamaged, err)
+		return fmt.Errorf("cannot read %s: %w: %w", j.path(), ErrDamaged, err)
 	}
-	j.written = string(p.Ledger)
-	return j, nil
+	j.written, j.page = string(p.Ledger), string(data)
+	return nil
 }
 
 // Ledger returns the ledger as it is on disk.
@@ -101,14 +113,15 @@ func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 	if err := j.makeDirs(ctx); err != nil {
 		return err
 	}
-	file := state.NewFile(j.path(), 0o600, string(data)+"\n")
+	text := string(data) + "\n"
+	file := state.NewFile(j.path(), 0o600, text)
 	if err := j.disk.Set(ctx, state.Change{To: file}, nil); err != nil {
 		return fmt.Errorf("cannot save the ledger: %w", err)
 	}
 	if err := j.disk.Flush(); err != nil {
 		return fmt.Errorf("cannot save the ledger: %w", err)
 	}
-	j.ledger, j.written = ledger, string(body)
+	j.ledger, j.written, j.page = ledger, string(body), text
 	return nil
 }
 

@@ -28,6 +28,8 @@ type Generation struct {
 	// Node lists the resources; contents hold placeholders for the bindings.
 	Node   state.Desired
 	Origin Origin
+	// NodeSHA256 is the digest of node.json.
+	NodeSHA256 string
 }
 
 // Origin tells where a generation came from.
@@ -61,8 +63,8 @@ func New(
 	g := Generation{
 		Config: c.WithoutSecrets(), Received: received, Facts: f, Node: rendered, Origin: o,
 	}
-	first, _, err := g.encode()
-	g.ID = state.Digest(string(first))
+	first, second, err := g.encode()
+	g.ID, g.NodeSHA256 = state.Digest(string(first)), state.Digest(string(second))
 	return g, err
 }
 

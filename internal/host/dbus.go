@@ -62,6 +62,7 @@ type dbusConn interface {
 	) ([]dbus.UnmaskUnitFileChange, error)
 	ReloadContext(ctx context.Context) error
 	ResetFailedUnitContext(ctx context.Context, name string) error
+	ListUnitsByNamesContext(ctx context.Context, names []string) ([]dbus.UnitStatus, error)
 	ListUnitsByPatternsContext(
 		ctx context.Context, states, patterns []string,
 	) ([]dbus.UnitStatus, error)
@@ -185,16 +186,29 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 	return is, job, nil
 }
 
-// Fragment implements Systemd.
-func (s *DBus) Fragment(ctx context.Context, name string) (path string, err error) {
-	err = s.call(ctx, func(ctx context.Context, conn dbusConn) error {
-		p, err := conn.GetUnitPropertyContext(ctx, name, "FragmentPath")
-		if err == nil {
-			path, _ = p.Value.Value().(string)
+// Fragments implements Systemd. Most of the units are not there, which one call tells of all.
+func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string, error) {
+	files := make(map[string]string)
+	err := s.call(ctx, func(ctx context.Context, conn dbusConn) error {
+		list, err := conn.ListUnitsByNamesContext(ctx, names)
+		if err != nil {
+			return err
 		}
-		return err
+		for _, u := range list {
+			if u.LoadState == "not-found" {
+				continue
+			}
+			p, err := conn.GetUnitPropertyContext(ctx, u.Name, "FragmentPath")
+			if err != nil {
+				return err
+			}
+			if file, _ := p.Value.Value().(string); file != "" {
+				files[u.Name] = file
+			}
+		}
+		return nil
 	})
-	return path, err
+	return files, err
 }
 
 // number reads a property of a service that is a number.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
+	"github.com/google/go-cmp/cmp"
 )
 
 var errLost = errors.New("connection closed")
@@ -20,7 +22,8 @@ type bus struct {
 	mu        sync.Mutex
 	lost      bool
 	unit      map[string]any
-	result    string // of a job; "" is never announced
+	known     []string // the units that are there
+	result    string   // of a job; "" is never announced
 	onJob     func(*bus)
 	dies      bool // once a job has begun
 	calls     []string
@@ -112,6 +115,19 @@ func (b *bus) UnmaskUnitFilesContext(
 func (b *bus) ReloadContext(context.Context) error { return b.call("reload") }
 
 func (b *bus) ResetFailedUnitContext(context.Context, string) error { return b.call("reset") }
+
+func (b *bus) ListUnitsByNamesContext(
+	_ context.Context, names []string,
+) (list []dbus.UnitStatus, err error) {
+	for _, name := range names {
+		is := dbus.UnitStatus{Name: name, LoadState: "not-found"}
+		if slices.Contains(b.known, name) {
+			is.LoadState = "loaded"
+		}
+		list = append(list, is)
+	}
+	return list, b.call("list")
+}
 
 func (b *bus) ListUnitsByPatternsContext(
 	context.Context, []string, []string,
@@ -229,10 +245,20 @@ func TestUnitProperties(t *testing.T) {
 	if _, err := system().Unit(t.Context(), "x.slice"); !errors.Is(err, errLost) {
 		t.Errorf("the error is %v", err)
 	}
-	if path, err := s.Fragment(t.Context(), "x.service"); err != nil || path != "/x" {
-		t.Errorf("its file is %s, %v", path, err)
+}
+
+// The files of many units cost one call, and another for each unit that is there.
+func TestFragments(t *testing.T) {
+	b := &bus{unit: map[string]any{"FragmentPath": "/x"}, known: []string{"x.service"}}
+	names := []string{"x.service", "docker.service", "crio.service"}
+	files, err := system(b).Fragments(t.Context(), names)
+	if diff := cmp.Diff(map[string]string{"x.service": "/x"}, files); diff != "" || err != nil {
+		t.Errorf("the files are %s, %v", diff, err)
 	}
-	if _, err := system().Fragment(t.Context(), "x.service"); !errors.Is(err, errLost) {
+	if want := []string{"list", "property"}; !slices.Equal(b.calls, want) {
+		t.Errorf("the calls are %v", b.calls)
+	}
+	if _, err := system().Fragments(t.Context(), names); !errors.Is(err, errLost) {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -83,7 +83,7 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	if f.Swaps, err = h.swaps(); err != nil {
 		return f, err
 	}
-	if f.CNIConfigs, err = h.cniConfigs(q.CNIConfDir); err != nil {
+	if f.CNIConfigs, err = h.CNIConfigs(q.CNIConfDir); err != nil {
 		return f, err
 	}
 	_, err = exec.LookPath("iptables")
@@ -143,12 +143,15 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) error {
 		return fmt.Errorf("cannot list the swap units: %w", err)
 	}
 	f.SwapUnits = names
+	if len(q.Units) == 0 {
+		return nil // no name at all stands for every unit
+	}
+	files, err := h.Systemd.Fragments(ctx, q.Units)
+	if err != nil {
+		return fmt.Errorf("cannot observe %s: %w", strings.Join(q.Units, ", "), err)
+	}
 	for _, name := range q.Units {
-		file, err := h.Systemd.Fragment(ctx, name)
-		if err != nil {
-			return fmt.Errorf("cannot observe %s: %w", name, err)
-		}
-		if file != "" {
+		if file := files[name]; file != "" {
 			f.Units = append(f.Units, InstalledUnit{Name: name, Path: file})
 		}
 	}
@@ -175,8 +178,9 @@ func (h *Host) osRelease() (map[string]string, error) {
 	return release, lines.Err()
 }
 
-// cniConfigs lists the files that a runtime takes for network configurations.
-func (h *Host) cniConfigs(dir string) ([]string, error) {
+// CNIConfigs lists the files of a directory that a runtime takes for network configurations, in the
+// order in which it reads them.
+func (h *Host) CNIConfigs(dir string) ([]string, error) {
 	entries, err := os.ReadDir(h.path(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

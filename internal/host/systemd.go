@@ -12,8 +12,8 @@ type Systemd interface {
 	// Unit returns the state of a unit; one that nobody knows has the file state "" and is
 	// inactive.
 	Unit(ctx context.Context, name string) (UnitStatus, error)
-	// Fragment returns the path of a unit's file; "" when it has none.
-	Fragment(ctx context.Context, name string) (string, error)
+	// Fragments returns the files of units, by name; a unit that nobody knows is left out.
+	Fragments(ctx context.Context, names []string) (map[string]string, error)
 	// Start, Stop and Restart return when the job is done; a job that failed is an error.
 	Start(ctx context.Context, name string) error
 	Stop(ctx context.Context, name string) error

@@ -25,20 +25,18 @@ func (h *Host) observeUnit(ctx context.Context, name string) (state.Resource, er
 	if err != nil {
 		return nil, err
 	}
-	return unit(name, is), nil
+	return is.Resource(name), nil
 }
 
-// unit reads a status. A service that is starting, or starting again after a crash, counts as
-// running: whether it works is for its health to tell.
-func unit(name string, is UnitStatus) state.Unit {
-	u := state.Unit{Name: name, Enabled: state.Enablement(is.File)}
-	switch is.File {
+// Resource is the unit of that name with this status.
+func (s UnitStatus) Resource(name string) state.Unit {
+	u := state.Unit{Name: name, Enabled: state.Enablement(s.File), Active: s.Running()}
+	switch s.File {
 	case "":
 		u.Enabled = state.NoUnit
 	case "masked-runtime":
 		u.Enabled = state.Masked
 	}
-	u.Active = is.Running()
 	return u
 }
 

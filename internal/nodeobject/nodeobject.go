@@ -100,7 +100,11 @@ func (h *Host) read(ctx context.Context) view {
 	if err != nil {
 		return view{why: err.Error()}
 	}
-	n, err := client.Node(ctx, h.Node)
+	return answer(client.Node(ctx, h.Node))
+}
+
+// answer is what kube.Client.Node has shown.
+func answer(n kube.Node, err error) view {
 	switch {
 	case err == nil:
 		return view{node: n, exists: true}
@@ -109,6 +113,14 @@ func (h *Host) read(ctx context.Context) view {
 	default:
 		return view{why: err.Error()}
 	}
+}
+
+// See takes an answer of kube.Client.Node for what Observe would have asked for.
+func (h *Host) See(n kube.Node, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v := answer(n, err)
+	h.seen = &v
 }
 
 // Set makes what is at the change's key as c.To says. content is not used: nothing of a Node is a

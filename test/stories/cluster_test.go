@@ -51,6 +51,8 @@ type cluster struct {
 
 	mu    sync.Mutex
 	nodes map[string]*corev1.Node
+	// reads counts how often a Node was read.
+	reads int
 	// ready tells whether the machine behind a node would report itself Ready now.
 	ready func(name string) bool
 	// running tells since when kubelet runs; the zero time when it does not.
@@ -289,6 +291,7 @@ func fail(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.reads++
 	n, ok := c.nodes[r.PathValue("name")]
 	if !ok {
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)

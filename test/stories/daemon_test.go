@@ -358,13 +358,14 @@ func TestRepairBudget(t *testing.T) {
 }
 
 // A check of a healthy node runs no program, reads no journal, and writes nothing but its own
-// status.
+// status. It asks for each unit and for the Node only once.
 func TestCheckIsCheap(t *testing.T) {
 	story(t, func(t *testing.T, s *service) {
 		s.join()
 		s.sleep(5 * time.Minute)
 		before, touches := s.tree(), s.touched()
-		s.set(func() { s.journals, s.runs = 0, 0 })
+		s.set(func() { s.journals, s.runs, s.checks = 0, 0, 0; clear(s.units) })
+		s.cluster.set(func() { s.cluster.reads = 0 })
 		checks := len(s.told("WATCHDOG=1"))
 		s.sleep(time.Hour)
 		if s.journals != 0 || s.runs != 0 {
@@ -373,11 +374,42 @@ func TestCheckIsCheap(t *testing.T) {
 		if again := s.touched() - touches; again > 150 || len(s.told("WATCHDOG=1")) == checks {
 			t.Errorf("in an hour: %d changes of the machine", again)
 		}
+		for name, n := range s.units {
+			if n > s.checks {
+				t.Errorf("in an hour: %d checks, and %d questions for %s", s.checks, n, name)
+			}
+		}
+		const watches = 20 // which begin with the Node as it is
+		if s.cluster.reads > s.checks+watches || s.checks < 45 {
+			t.Errorf("in an hour: %d checks, the Node was read %d times", s.checks, s.cluster.reads)
+		}
 		s.same(before)
 		s.sick.Store(true)
 		s.sleep(5 * time.Minute)
 		if s.journals == 0 {
 			t.Error("the journal is not read when kubelet is sick")
+		}
+	})
+}
+
+// What changes after many checks is found, also where only the content of a file is another one.
+func TestDriftOfSameSize(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.edit(policy("report"))
+		s.join()
+		s.sleep(10 * time.Minute)
+		const file = "/etc/kubernetes/kubelet.yaml"
+		info, err := os.Stat(filepath.Join(s.root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.write(file, strings.Replace(s.read(file), `"maxPods": 110`, `"maxPods": 111`, 1))
+		if err := os.Chtimes(filepath.Join(s.root, file), info.ModTime(), info.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+		s.sleep(2 * time.Minute)
+		if drifts := s.drifts(); !slices.Contains(drifts, "path:"+file) {
+			t.Errorf("drift is %v", drifts)
 		}
 	})
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // service is a machine on which the daemon runs as a service, in simulated time.
@@ -40,6 +42,9 @@ type service struct {
 	kubelet []func() error
 	// What the machine was asked for that costs something: reading journals, and running programs.
 	journals, runs int
+	// units counts how often systemd was asked for each, checks how often its connection was closed.
+	units  map[string]int
+	checks int
 
 	stop  context.CancelFunc
 	ended chan struct{}
@@ -51,7 +56,7 @@ func story(t *testing.T, tell func(t *testing.T, s *service)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &service{world: newWorld(t), t: t, host: "edge-1"}
+		s := &service{world: newWorld(t), t: t, host: "edge-1", units: map[string]int{}}
 		s.write("/run/systemd/system/.keep", "")
 		start := s.systemd.OnStart
 		s.systemd.OnStart = func(unit, text string) error {
@@ -176,6 +181,23 @@ type costly struct {
 func (c *costly) Journal(ctx context.Context, unit string, lines int) []string {
 	c.service.set(func() { c.service.journals++ })
 	return c.Machine.Journal(ctx, unit, lines)
+}
+
+func (c *costly) UnitStatus(ctx context.Context, name string) (host.UnitStatus, error) {
+	c.service.set(func() { c.service.units[name]++ })
+	return c.Machine.UnitStatus(ctx, name)
+}
+
+func (c *costly) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
+	if name, ok := strings.CutPrefix(string(key), "unit:"); ok {
+		c.service.set(func() { c.service.units[name]++ })
+	}
+	return c.Machine.Observe(ctx, key)
+}
+
+func (c *costly) Close() {
+	c.service.set(func() { c.service.checks++ })
+	c.Machine.Close()
 }
 
 func (c *costly) Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error) {

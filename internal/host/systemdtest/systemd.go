@@ -74,10 +74,19 @@ func (s *Systemd) Unit(_ context.Context, name string) (host.UnitStatus, error) 
 	return status, nil
 }
 
-// Fragment implements host.Systemd.
-func (s *Systemd) Fragment(ctx context.Context, name string) (string, error) {
-	is, err := s.Unit(ctx, name)
-	return is.Path, err
+// Fragments implements host.Systemd.
+func (s *Systemd) Fragments(ctx context.Context, units []string) (map[string]string, error) {
+	files := make(map[string]string)
+	for _, unit := range units {
+		is, err := s.Unit(ctx, unit)
+		if err != nil {
+			return nil, err
+		}
+		if is.Path != "" {
+			files[unit] = is.Path
+		}
+	}
+	return files, nil
 }
 
 // Start implements host.Systemd. What starts is the unit as it was read, not as it is on disk.
