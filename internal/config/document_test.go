@@ -129,8 +129,8 @@ func parseOK(t testing.TB, d document) (Config, []Warning) {
 	return c, warnings
 }
 
-// checkDecoded holds that a document has the same problems when it was decoded before, but for those
-// that decoding loses.
+// checkDecoded holds that a document has the same problems when it was decoded before, but for
+// those that decoding loses.
 func checkDecoded(t testing.TB, data []byte, want Problems) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(data))

@@ -311,7 +311,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 			if d := randomDesired(g); w.put(d).Revision == nil && w.node.Revision == 0 {
 				t.Fatal("not rendered")
 			}
-			text := string(must(json.Marshal(w.node))) + string(must(json.Marshal(w.history)))
+			text := string(must(json.Marshal(w.node))) + string(must(w.history.Row()))
 			if strings.Contains(text, "-secret") {
 				t.Fatalf("a secret is stored: %s", text)
 			}

@@ -134,7 +134,8 @@ const withManaged = `{"properties":{"continuousMonitoring":true,
 func benchDefaults() map[string]any {
 	overrides := map[string]any{}
 	for _, name := range []string{
-		"kubelet", "kubectl", "kubeadm", "containerd", "runc", "cni-plugins", "node-problem-detector",
+		"kubelet", "kubectl", "kubeadm", "containerd", "runc", "cni-plugins",
+		"node-problem-detector",
 	} {
 		overrides[name] = map[string]any{"sha256": strings.Repeat("ab", 32), "size": 1 << 20}
 	}

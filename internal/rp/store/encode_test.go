@@ -201,7 +201,8 @@ func TestRevisionsOfANewerProgramRemain(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := unpack(got[s.History.Key("n")].Value)
-	if err != nil || !strings.Contains(string(text), newer) || !strings.Contains(string(text), beside) {
+	if err != nil || !strings.Contains(string(text), newer) ||
+		!strings.Contains(string(text), beside) {
 		t.Errorf("%v: it is not there as it was: %s", err, text)
 	}
 }
