@@ -79,6 +79,11 @@ func (c *command) benchAgent(ctx context.Context, duration time.Duration) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(rest): // a status file does not tell that all of the joining is done
+	}
 	before := make([]time.Duration, len(list))
 	for i, o := range list {
 		if before[i], err = c.cpu(ctx, o.machine); err != nil {
@@ -116,6 +121,9 @@ func (c *command) benchAgent(ctx context.Context, duration time.Duration) (err e
 		used[0].rss, used[0].cpu, used[0].size, ratios)
 	return nil
 }
+
+// rest is how long the daemon is left alone after it has joined before it is measured.
+const rest = time.Minute
 
 // agentService is the daemon's unit.
 const agentService = "aks-flex-node-agent"

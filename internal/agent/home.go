@@ -92,20 +92,31 @@ const (
 )
 
 // openReadOnly begins a verb that only reads: no lock, no write.
-func (a *Agent) openReadOnly(ctx context.Context) (*home, error) { return a.openAgain(ctx, nil) }
+func (a *Agent) openReadOnly(ctx context.Context) (*home, error) { return a.openAgain(ctx, decoded{}) }
+
+// decoded is what a verb has decoded of the machine's memory.
+type decoded struct {
+	journal, nodeJournal *apply.Journal
+	live                 *generation.Generation
+}
+
+func (h *home) decoded() decoded { return decoded{h.engine.Journal, h.nodeJournal, h.live} }
 
 // openAgain is openReadOnly for whoever has opened before and has written nothing: what is on disk
 // as it was then is read, but not decoded again.
-func (a *Agent) openAgain(ctx context.Context, before *home) (*home, error) {
-	if before == nil {
-		before = a.newHome(apply.NewJournal(a.Machine, StateDir, ledgerFile), nil)
+func (a *Agent) openAgain(ctx context.Context, before decoded) (*home, error) {
+	if before.journal == nil {
+		before.journal = apply.NewJournal(a.Machine, StateDir, ledgerFile)
 	}
-	journal, err := before.engine.Journal.Again()
+	journal, err := before.journal.Again()
 	if err != nil {
 		return nil, err
 	}
 	h := a.newHome(journal, nil)
-	h.nodeJournal, h.store.Known = before.nodeJournal, before.live
+	h.store.Known = before.live
+	if before.nodeJournal != nil {
+		h.nodeJournal = before.nodeJournal
+	}
 	if err := h.ledgerLost(); err != nil {
 		return nil, err
 	}

@@ -22,8 +22,8 @@ type Watcher struct {
 	// Load reads the configuration as it is now.
 	Load func() (Input, error)
 
-	// checked is what the last check has read.
-	checked *home
+	// checked is what the last check has decoded.
+	checked decoded
 	// node tells that this machine has been seen as a node, or on its way to be one.
 	node bool
 	// refused is why the configuration is not in force, nil when it is.
@@ -196,7 +196,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	if err != nil {
 		return daemon.Finding{}, err
 	}
-	w.checked = h
+	defer func() { w.checked = h.decoded() }()
 	left := w.left(h)
 	if h.live == nil {
 		return daemon.Finding{Left: left, Summary: "not joined yet"}, nil
