@@ -183,9 +183,14 @@ func (c *command) benchProvider(ctx context.Context, sizes []int, rounds int) er
 		if err != nil {
 			return err
 		}
-		last = fmt.Sprintf("rp polls_s=%.0f apiserver_s=%.0f bare_s=%.0f vs_apiserver=%.1f vs_bare=%.2f p99_ms=%.1f bytes_per_node=%d start_s=%.1f",
-			rates.Provider, rates.APIServer, rates.Bare, rates.Provider/rates.APIServer, rates.Provider/rates.Bare, float64(p99.Microseconds())/1000, perNode, start.Seconds())
-		fmt.Printf("nodes=%d %s memory_mib=%.0f after_polls_mib=%.0f stampede_s=%.1f stampede_failed=%d\n", n, last, float64(memory)/(1<<20), float64(polled)/(1<<20), took.Seconds(), failed)
+		last = fmt.Sprintf("rp polls_s=%.0f apiserver_s=%.0f bare_s=%.0f vs_apiserver=%.1f "+
+			"vs_bare=%.2f p99_ms=%.1f bare_p99_ms=%.1f bytes_per_node=%d start_s=%.1f",
+			rates.Provider, rates.APIServer, rates.Bare, rates.Provider/rates.APIServer,
+			rates.Provider/rates.Bare, milliseconds(p99.Provider), milliseconds(p99.Bare),
+			perNode, start.Seconds())
+		fmt.Printf("nodes=%d %s memory_mib=%.0f after_polls_mib=%.0f stampede_s=%.1f "+
+			"stampede_failed=%d\n", n, last, float64(memory)/(1<<20), float64(polled)/(1<<20),
+			took.Seconds(), failed)
 	}
 	puts, err := b.Puts(ctx, rounds)
 	if err != nil {
@@ -194,6 +199,8 @@ func (c *command) benchProvider(ctx context.Context, sizes []int, rounds int) er
 	fmt.Printf("%s put_s=%.0f\n", last, puts)
 	return nil
 }
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))

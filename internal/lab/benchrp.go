@@ -315,9 +315,17 @@ func middle(values []float64) float64 {
 	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
 
-// Latency is the 99th percentile at the rate of 100,000 nodes.
-func (b *ProviderBench) Latency(ctx context.Context) (time.Duration, error) {
-	return b.polls().Pace(ctx, pollers, fleetRate, 15*time.Second)
+// Latencies are 99th percentiles at one rate.
+type Latencies struct{ Provider, Bare time.Duration }
+
+// Latency is the 99th percentile at the rate of 100,000 nodes, and that of the bare handler at the
+// same rate: that much is the machine's, TLS's and the client's.
+func (b *ProviderBench) Latency(ctx context.Context) (got Latencies, err error) {
+	if got.Bare, err = b.bare().Pace(ctx, pollers, fleetRate, 15*time.Second); err != nil {
+		return got, err
+	}
+	got.Provider, err = b.polls().Pace(ctx, pollers, fleetRate, 15*time.Second)
+	return got, err
 }
 
 // Stampede has 10,000 agents come at once for their whole configuration.
