@@ -59,7 +59,7 @@ func runAgent(ctx context.Context, o *options) error {
 		return fmt.Errorf("cannot read the watchdog's interval: %w", err)
 	}
 	d := &daemon.Daemon{
-		Node: &frugal{agent.Watcher{
+		Node: &frugal{runtime.GOMAXPROCS(1), agent.Watcher{
 			Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) },
 		}},
 		Changed: o.changed(), Hints: hints, Watchdog: watchdog, Budget: a.Repairs(), Log: a.Log,
@@ -70,7 +70,6 @@ func runAgent(ctx context.Context, o *options) error {
 		},
 	}
 	a.Beat = d.Beat
-	runtime.GOMAXPROCS(1) // see frugal
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -93,18 +92,21 @@ func runAgent(ctx context.Context, o *options) error {
 
 // frugal is the machine under a daemon that rests or asks most of the time: one processor will do
 // for that. With more of them, each answer that comes wakes threads which find nothing to do.
-type frugal struct{ agent.Watcher }
+type frugal struct {
+	all int // processors that there are to use
+	agent.Watcher
+}
 
 // Reconcile implements daemon.Node, with all processors.
 func (f *frugal) Reconcile(ctx context.Context) error {
-	runtime.SetDefaultGOMAXPROCS()
+	runtime.GOMAXPROCS(f.all)
 	defer runtime.GOMAXPROCS(1)
 	return f.Watcher.Reconcile(ctx)
 }
 
 // Repair implements daemon.Node, with all processors.
 func (f *frugal) Repair(ctx context.Context, things []string) error {
-	runtime.SetDefaultGOMAXPROCS()
+	runtime.GOMAXPROCS(f.all)
 	defer runtime.GOMAXPROCS(1)
 	return f.Watcher.Repair(ctx, things)
 }

@@ -24,6 +24,7 @@ func TestFormerCA(t *testing.T) {
 		{"told both", "A", "", "BA", "BA", "A"},
 		{"nothing new", "BA", "A", "B", "BA", "A"},
 		{"back again", "BA", "A", "A", "AB", ""},
+		{"old first, then the new alone", "AB", "A", "B", "BA", ""},
 		{"after that", "AB", "", "C", "CAB", "AB"},
 		{"of a release that did not tell", "BA", "", "C", "CBA", "BA"},
 	} {

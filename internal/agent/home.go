@@ -103,7 +103,7 @@ type decoded struct {
 func (h *home) decoded() decoded { return decoded{h.engine.Journal, h.nodeJournal, h.live} }
 
 // openAgain is openReadOnly for whoever has opened before and has written nothing: what is on disk
-// as it was then is read, but not decoded again.
+// as it was then is read, but of that the ledgers and the live generation are not decoded again.
 func (a *Agent) openAgain(ctx context.Context, before decoded) (*home, error) {
 	if before.journal == nil {
 		before.journal = apply.NewJournal(a.Machine, StateDir, ledgerFile)

@@ -250,9 +250,9 @@ func (h *home) bindingsFor(t *target) bindings {
 		b = bindings{Bindings: node.Bindings{Server: t.at.Server, CA: t.at.CA}}
 	} else if t.at != h.at() {
 		switch next := unite(t.at.CA, b.CA); {
-		case next != unite(b.CA, ""):
+		case without(t.at.CA, b.CA) != "": // a new one
 			b.Server, b.CA, b.Rebound = t.at.Server, unite(t.at.CA, b.currentCA()), true
-		case t.at.Server != b.Server:
+		case next != unite(b.CA, "") || t.at.Server != b.Server:
 			b.Server, b.CA, b.Rebound = t.at.Server, next, true
 		}
 	}

@@ -263,6 +263,7 @@ func summary(s Status) string {
 
 // Repair puts the named things right.
 func (w *Watcher) Repair(ctx context.Context, things []string) error {
+	defer w.Agent.Machine.Close() // a pause follows if it fails
 	_, err := w.Agent.Repair(ctx, things)
 	return w.verdict(err)
 }

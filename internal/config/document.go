@@ -74,6 +74,9 @@ func valueOf(decoded any) *value {
 	case bool:
 		return &value{kind: aBoolean, text: strconv.FormatBool(d)}
 	}
+	if decoded != nil {
+		panic(fmt.Sprintf("internal error: %T is no part of a decoded document", decoded))
+	}
 	return &value{kind: aNull}
 }
 

@@ -131,6 +131,10 @@ func checkNode(c Config, r *report) {
 			r.add(managed, show(v), `must be "false" or not set: AKS deletes the Node otherwise`)
 		}
 	}
+	if v, given := c.Node.Labels[PodCIDRLabel]; given {
+		r.add(member("node.labels", PodCIDRLabel), show(v),
+			"is the agent's own label: leave it out; cni.podCIDR says the subnet")
+	}
 	seen := map[string]int{}
 	for i, taint := range c.Node.Taints {
 		at := item("node.taints", i)

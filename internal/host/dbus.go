@@ -194,7 +194,10 @@ func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string
 		if err != nil {
 			return err
 		}
-		for _, u := range list {
+		if len(list) != len(names) { // names that are none are left out
+			return fmt.Errorf("systemd tells of %d units of %s", len(list), names)
+		}
+		for i, u := range list { // in the order of the names; one that is an alias has another
 			if u.LoadState == "not-found" {
 				continue
 			}
@@ -203,7 +206,7 @@ func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string
 				return err
 			}
 			if file, _ := p.Value.Value().(string); file != "" {
-				files[u.Name] = file
+				files[names[i]] = file
 			}
 		}
 		return nil

@@ -22,8 +22,9 @@ type bus struct {
 	mu        sync.Mutex
 	lost      bool
 	unit      map[string]any
-	known     []string // the units that are there
-	result    string   // of a job; "" is never announced
+	known     []string          // the units that are there
+	alias     map[string]string // main names of units
+	result    string            // of a job; "" is never announced
 	onJob     func(*bus)
 	dies      bool // once a job has begun
 	calls     []string
@@ -123,6 +124,9 @@ func (b *bus) ListUnitsByNamesContext(
 		is := dbus.UnitStatus{Name: name, LoadState: "not-found"}
 		if slices.Contains(b.known, name) {
 			is.LoadState = "loaded"
+		}
+		if main := b.alias[name]; main != "" {
+			is = dbus.UnitStatus{Name: main, LoadState: "loaded"}
 		}
 		list = append(list, is)
 	}
@@ -249,13 +253,15 @@ func TestUnitProperties(t *testing.T) {
 
 // The files of many units cost one call, and another for each unit that is there.
 func TestFragments(t *testing.T) {
-	b := &bus{unit: map[string]any{"FragmentPath": "/x"}, known: []string{"x.service"}}
+	b := &bus{unit: map[string]any{"FragmentPath": "/x"}, known: []string{"x.service"},
+		alias: map[string]string{"docker.service": "moby.service"}}
 	names := []string{"x.service", "docker.service", "crio.service"}
 	files, err := system(b).Fragments(t.Context(), names)
-	if diff := cmp.Diff(map[string]string{"x.service": "/x"}, files); diff != "" || err != nil {
+	want := map[string]string{"x.service": "/x", "docker.service": "/x"}
+	if diff := cmp.Diff(want, files); diff != "" || err != nil {
 		t.Errorf("the files are %s, %v", diff, err)
 	}
-	if want := []string{"list", "property"}; !slices.Equal(b.calls, want) {
+	if want := []string{"list", "property", "property"}; !slices.Equal(b.calls, want) {
 		t.Errorf("the calls are %v", b.calls)
 	}
 	if _, err := system().Fragments(t.Context(), names); !errors.Is(err, errLost) {

@@ -144,7 +144,7 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) error {
 	}
 	f.SwapUnits = names
 	if len(q.Units) == 0 {
-		return nil // no name at all stands for every unit
+		return nil
 	}
 	files, err := h.Systemd.Fragments(ctx, q.Units)
 	if err != nil {

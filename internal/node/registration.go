@@ -14,10 +14,17 @@ import (
 // cloud controller deletes the Node when it is not ready.
 const managedLabel = "kubernetes.azure.com/managed"
 
-// nodeLabels are the labels of the Node.
+// nodeLabels are the labels of the Node that are kept as configured.
 func nodeLabels(c config.Config) map[string]string {
 	labels := map[string]string{managedLabel: "false"}
 	maps.Copy(labels, c.Node.Labels)
+	return labels
+}
+
+// firstLabels are the labels that the Node is registered with. That of its pod subnet is not kept
+// after that: a Node of an earlier release has none, and an update of the agent changes no Node.
+func firstLabels(c config.Config) map[string]string {
+	labels := nodeLabels(c)
 	if c.CNI.PodCIDR != "" {
 		labels[config.PodCIDRLabel] = config.ShowPodCIDR(c.CNI.PodCIDR)
 	}
@@ -28,7 +35,7 @@ func nodeLabels(c config.Config) map[string]string {
 // of its unit or of its configuration file, so that a change of them restarts nothing: the labels
 // of a Node that exists are set by NodeObject, its taints by whoever may.
 func registration(p *part) {
-	args := []string{"--node-labels=" + pairs(nodeLabels(p.config))}
+	args := []string{"--node-labels=" + pairs(firstLabels(p.config))}
 	if taints := p.config.Node.Taints; len(taints) > 0 {
 		args = append(args, "--register-with-taints="+strings.Join(taints, ","))
 	}

@@ -2,7 +2,7 @@
 
 package release
 
-// pins are the digests of the releases that are known by heart: name, version,
+// pins are the digests of the releases that are pinned here: name, version,
 // architecture, digest. Each was read from a list of published release checksums or from
 // the project's own checksum file, not computed here.
 const pins = `
