@@ -128,8 +128,8 @@ const rest = time.Minute
 // agentService is the daemon's unit.
 const agentService = "aks-flex-node-agent"
 
-// keepsWatch waits until the daemon has joined the machine, which goes on for some seconds after the
-// Node is Ready, and has checked it once.
+// keepsWatch waits until the daemon has joined the machine, which goes on for some seconds after
+// the Node is Ready, and has checked it once.
 func (c *command) keepsWatch(ctx context.Context, m lab.Machine) error {
 	const wait = `for i in {1..180}; do [ -e /run/aks-flex-node/status.json ] && exit; sleep 1; done
 echo the daemon has not checked the node within three minutes >&2; exit 1`

@@ -1,5 +1,5 @@
-// Command flexlab runs the laboratory: a real Kubernetes control plane, real systemd machines and a mirror of the artifacts, on
-// one Linux box.
+// Command flexlab runs the laboratory: a real Kubernetes control plane, real systemd machines and a
+// mirror of the artifacts, on one Linux box.
 package main
 
 import (
@@ -57,8 +57,8 @@ func pass(cmd *exec.Cmd) error {
 	return handOn(cmd.Run())
 }
 
-// handOn marks the end of a program that was run for the user. Programs that the lab runs for itself
-// are named in their errors, so those are no bare exit errors.
+// handOn marks the end of a program that was run for the user. Programs that the lab runs for
+// itself are named in their errors, so those are no bare exit errors.
 func handOn(err error) error {
 	if end, bare := err.(*exec.ExitError); bare {
 		return passed{end}

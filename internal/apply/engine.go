@@ -191,8 +191,8 @@ func (e *Engine) Revert(ctx context.Context) error {
 }
 
 // Resume goes on where a run has ended that was killed: systemd reads its unit files again, if that
-// is owed. Until then it tells of units what they were, so that what has been undone would be undone
-// once more.
+// is owed. Until then it tells of units what they were, so that what has been undone would be
+// undone once more.
 func (e *Engine) Resume(ctx context.Context) error { return e.reload(ctx) }
 
 // Owe writes down that units must restart, because of a change on another host.

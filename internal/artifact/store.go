@@ -163,8 +163,8 @@ func Collect(store string, keep []string, touch Touch) (removed []string, err er
 	return removed, errors.Join(errs...)
 }
 
-// discard removes a name from the store. An entry first gets the name of one that is unfinished: a process
-// that is killed in between leaves no half of one.
+// discard removes a name from the store. An entry first gets the name of one that is unfinished: a
+// process that is killed in between leaves no half of one.
 func discard(store, name string, touch Touch) error {
 	if !isDigest(name) {
 		return removeTree(store, name, touch)

@@ -93,7 +93,8 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// Killed before each of its removals, Collect leaves whole entries only, and finishes when it is run again.
+// Killed before each of its removals, Collect leaves whole entries only, and finishes when it is
+// run again.
 func TestCollectKilledAnywhere(t *testing.T) {
 	keep, old := sha([]byte("keep")), sha([]byte("old"))
 	prepared := func() string {

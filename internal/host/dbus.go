@@ -161,7 +161,8 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 		if path, _ := unit["FragmentPath"].(string); path == "" || !strings.HasSuffix(name, ".service") {
 			return nil
 		}
-		// All that a service has are some three hundred properties, which take systemd milliseconds.
+		// All that a service has are some three hundred properties, which take systemd
+		// milliseconds.
 		return errors.Join(
 			number(ctx, conn, name, "MainPID", &pid), number(ctx, conn, name, "NRestarts", &restarts))
 	})

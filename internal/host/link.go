@@ -32,8 +32,8 @@ func (h *Host) observeLink(path string) (state.Link, error) {
 	return link, nil
 }
 
-// restoreLinked empties the directory that the owner's link leads to, if it was empty before, and gives
-// it back the mode that a program of ours has changed.
+// restoreLinked empties the directory that the owner's link leads to, if it was empty before, and
+// gives it back the mode that a program of ours has changed.
 func (h *Host) restoreLinked(is, to state.Link, ours state.Dir) error {
 	if to.Dir == nil || is.Dir == nil {
 		return nil

@@ -49,8 +49,8 @@ type UnitStatus struct {
 	Since time.Time
 }
 
-// Running tells whether the unit runs. One that is starting, or starting again after a crash, counts
-// as running: whether it works is for its health to tell.
+// Running tells whether the unit runs. One that is starting, or starting again after a crash,
+// counts as running: whether it works is for its health to tell.
 func (s UnitStatus) Running() bool {
 	return slices.Contains([]string{"active", "activating", "reloading", "refreshing"}, s.Active)
 }

@@ -109,8 +109,8 @@ func (h *Host) job(
 	return fmt.Errorf("cannot %s %s: %w", verb, name, err)
 }
 
-// Journal returns the last lines that a unit has logged; none when there is no journal. What systemd
-// says of the unit counts only where the unit's own processes have said nothing.
+// Journal returns the last lines that a unit has logged; none when there is no journal. What
+// systemd says of the unit counts only where the unit's own processes have said nothing.
 func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 	if h.Root != "" {
 		return nil

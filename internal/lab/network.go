@@ -21,8 +21,8 @@ func kernelParameters() map[string]string {
 	return values
 }
 
-// bridgeAddress is the bridge's hardware address. Without one of its own a bridge takes the lowest of
-// its ports: it would change as machines come and go, and those that are there would send to the
+// bridgeAddress is the bridge's hardware address. Without one of its own a bridge takes the lowest
+// of its ports: it would change as machines come and go, and those that are there would send to the
 // former one for a while.
 const bridgeAddress = "02:77:00:00:00:01"
 

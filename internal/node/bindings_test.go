@@ -273,8 +273,8 @@ func TestNoValueForgesAPlaceholder(t *testing.T) {
 	}
 }
 
-// forge returns a configuration once for each text in it, which is lengthened, and once for each URL,
-// which gets a user.
+// forge returns a configuration once for each text in it, which is lengthened, and once for each
+// URL, which gets a user.
 func forge(t *testing.T, data []byte, forged string) [][]byte {
 	t.Helper()
 	var variants [][]byte

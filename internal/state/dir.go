@@ -69,8 +69,8 @@ func (r Dir) undoForeign(Resource) treatment {
 
 // needsUndo tells of a claimed directory that its undo has something to do although it is still a
 // directory, as before: contents that came since, a mount that has covered it since, or our mode
-// and owner. A disk of the owner, mounted or linked, can have those too: containerd gives them to its
-// root directory when it starts.
+// and owner. A disk of the owner, mounted or linked, can have those too: containerd gives them to
+// its root directory when it starts.
 func (r Dir) needsUndo(before, seen Resource) bool {
 	if !r.Purge {
 		return false

@@ -45,8 +45,8 @@ func TestLedgerPrior(t *testing.T) {
 	}
 }
 
-// A former release did not record mount points: a claimed directory was one when it was there before
-// and has the mode that we gave it.
+// A former release did not record mount points: a claimed directory was one when it was there
+// before and has the mode that we gave it.
 func TestLedgerWithMounts(t *testing.T) {
 	ours := Dir{Path: "/lib/x", Mode: 0o750, Purge: true, Mounts: []string{"."}}
 	before := Dir{Path: ours.Path, Mode: 0o755, Empty: true}

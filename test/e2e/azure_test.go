@@ -51,8 +51,8 @@ func identities(t *testing.T) {
 			before, assignments := snapshot(t.Context(), t, m), azure(t, http.MethodGet, "/assignments", nil)
 			// Every token of the lab's Azure starts the same way: with its header.
 			stop := watchProcesses(t, m, secretOf(t, m)+"\n"+"eyJhbGciOiJSUzI1NiIsImtpZCI6\n")
-			// what takes minutes in Azure takes seconds here; a clock behind makes tokens older than the
-			// roles
+			// what takes minutes in Azure takes seconds here; a clock behind makes tokens older
+			// than the roles
 			if auth == "arc" {
 				azure(t, http.MethodPut, "/knobs", azuresim.Knobs{Replication: 3 * time.Second,
 					Propagation: 4 * time.Second, Skew: -10 * time.Second})
@@ -245,7 +245,8 @@ cat /tmp/token-* | sort -u | wc -l`
 		out, code := get()
 		return code != 0 && strings.Contains(out, "Forbidden")
 	})
-	// What the identity may no longer do is said; the machine and Azure are given back all the same.
+	// What the identity may no longer do is said; the machine and Azure are given back all the
+	// same.
 	if out, code := flex(t, m, "unbootstrap", "--drain-timeout=0"); code != 1 ||
 		!strings.Contains(out, "kubectl delete node expiry-1") {
 		t.Errorf("unbootstrap: exit code %d\n%s", code, out)

@@ -37,8 +37,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
-// cluster is a small real API server over TLS: it knows nodes, their leases, tokens and client certificates,
-// and no more.
+// cluster is a small real API server over TLS: it knows nodes, their leases, tokens and client
+// certificates, and no more.
 type cluster struct {
 	*httptest.Server
 	network *memory
@@ -68,7 +68,8 @@ type cluster struct {
 	// azure, if there is one, says whose a token is and what they may do.
 	azure  *azuresim.Sim
 	issuer string // the origin of azure
-	// programs are where programs are in truth that kubelet calls by the path of an archived machine.
+	// programs are where programs are in truth that kubelet calls by the path of an archived
+	// machine.
 	programs map[string]string
 	// kubelets ends those that still try to get in.
 	kubelets context.Context
@@ -141,7 +142,8 @@ func (c *cluster) routes() http.Handler {
 	mux.HandleFunc("GET /api/v1/pods", c.listPods)
 	mux.HandleFunc("POST /api/v1/namespaces/{namespace}/pods/{name}/eviction", c.changing(c.evict))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A client certificate would need a handshake of its own; whoever sends no token is a node here.
+		// A client certificate would need a handshake of its own; whoever sends no token is a node
+		// here.
 		auth := r.Header.Get("Authorization")
 		known := auth == "" || auth == "Bearer "+c.token || c.identity(r) != ""
 		c.mu.Lock()

@@ -35,8 +35,8 @@ func (m *memory) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. It ends every connection: one that a client was still opening when its
-// request was cancelled would remain open.
+// Close implements net.Listener. It ends every connection: one that a client was still opening when
+// its request was cancelled would remain open.
 func (m *memory) Close() error {
 	m.once.Do(func() { close(m.closed) })
 	m.mu.Lock()

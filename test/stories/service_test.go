@@ -42,7 +42,8 @@ type service struct {
 	kubelet []func() error
 	// What the machine was asked for that costs something: reading journals, and running programs.
 	journals, runs int
-	// units counts how often systemd was asked for each, checks how often its connection was closed.
+	// units counts how often systemd was asked for each, checks how often its connection was
+	// closed.
 	units  map[string]int
 	checks int
 

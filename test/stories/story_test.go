@@ -38,7 +38,8 @@ func TestJoinAndLeave(t *testing.T) {
 	}
 }
 
-// Every file that the agent writes and that holds a secret is for root alone, and no secret is in the log.
+// Every file that the agent writes and that holds a secret is for root alone, and no secret is in
+// the log.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	w.config = w.configuration(func(c map[string]any) {
@@ -119,7 +120,8 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// A machine that may not delete its Node says who can, gives the machine back all the same, and fails.
+// A machine that may not delete its Node says who can, gives the machine back all the same, and
+// fails.
 func TestNodeStays(t *testing.T) {
 	w := newWorld(t)
 	before := w.tree()
@@ -161,7 +163,8 @@ func TestLostLedger(t *testing.T) {
 	}
 }
 
-// A pod network that somebody else has configured wins: ours stays away, says so, and theirs is as it was.
+// A pod network that somebody else has configured wins: ours stays away, says so, and theirs is as
+// it was.
 func TestForeignNetworkWins(t *testing.T) {
 	w := newWorld(t)
 	w.write("/etc/cni/net.d/05-cilium.conflist", `{"name": "cilium"}`)
@@ -189,7 +192,8 @@ func TestForeignNetworkWins(t *testing.T) {
 	w.same(before)
 }
 
-// A bootstrap token that has expired since the join is not what is wrong with a node that has its certificate.
+// A bootstrap token that has expired since the join is not what is wrong with a node that has its
+// certificate.
 func TestOldTokenIsNotBlamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -17,7 +17,8 @@ type Builder struct {
 	// Go is the go command; empty means the one in PATH.
 	Go  string
 	Log *slog.Logger
-	// Progress, when set, is called by Build from the goroutine that called it or from one that Build waits for, one call at a time.
+	// Progress, when set, is called by Build from the goroutine that called it or from one that
+	// Build waits for, one call at a time.
 	Progress func(Event)
 }
 
@@ -37,7 +38,8 @@ const (
 type Event struct {
 	Component Component
 	Phase     Phase
-	// Downloaded and Compiled count modules and packages; what Go's own caches hold is not among them.
+	// Downloaded and Compiled count modules and packages; what Go's own caches hold is not among
+	// them.
 	Downloaded, Compiled int
 	// Elapsed is the time since Build was called.
 	Elapsed time.Duration
@@ -67,8 +69,9 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "flexlab"), nil
 }
 
-// Build gives the directory with the programs and extras of a component, building it unless the cache has it. A killed build
-// leaves nothing that a later one would take for a result; a second builder of the same component waits for the first.
+// Build gives the directory with the programs and extras of a component, building it unless the
+// cache has it. A killed build leaves nothing that a later one would take for a result; a second
+// builder of the same component waits for the first.
 func (b Builder) Build(ctx context.Context, c Component) (string, error) {
 	r := &run{builder: b, component: c, start: time.Now()}
 	dir, err := b.dir(ctx, c)

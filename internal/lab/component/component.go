@@ -1,6 +1,7 @@
-// Package component builds the upstream programs that the lab runs and serves - etcd, Kubernetes, containerd, runc, the CNI
-// plugins, node-problem-detector - from Go modules, once, into a cache. It does not package or start them: internal/lab/mirror
-// does the former, internal/lab/controlplane the latter. flexlab and the end-to-end tests call it.
+// Package component builds the upstream programs that the lab runs and serves - etcd, Kubernetes,
+// containerd, runc, the CNI plugins, node-problem-detector - from Go modules, once, into a cache.
+// It does not package or start them: internal/lab/mirror does the former, internal/lab/controlplane
+// the latter. flexlab and the end-to-end tests call it.
 package component
 
 import (
@@ -39,7 +40,8 @@ type Build struct {
 type Program struct {
 	// Name is the file name in the component's directory.
 	Name string
-	// Package is the import path of its main package, or a path below the sources such as "./pause".
+	// Package is the import path of its main package, or a path below the sources such as
+	// "./pause".
 	Package string
 	// Version holds the arguments with which it prints its version; empty when it cannot.
 	Version []string

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Once makes the directory dir unless it is there: fill writes into a work directory beside it, which is synced and renamed
-// as the last act. So dir is complete or absent, and what a killed process left is cleared away by the next. A second
-// caller, in this process or another, waits for the first until ctx ends; waiting is called if it comes to that.
+// Once makes the directory dir unless it is there: fill writes into a work directory beside it,
+// which is synced and renamed as the last act. So dir is complete or absent, and what a killed
+// process left is cleared away by the next. A second caller, in this process or another, waits for
+// the first until ctx ends; waiting is called if it comes to that.
 func Once(ctx context.Context, dir string, waiting func(), fill func(work string) error) error {
 	if present(dir) {
 		return nil
@@ -55,8 +56,8 @@ func present(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// lock takes the lock file, or waits until it is free. The kernel lets go of the lock when its holder dies. The file stays:
-// removing it would let two holders lock two files of one name.
+// lock takes the lock file, or waits until it is free. The kernel lets go of the lock when its
+// holder dies. The file stays: removing it would let two holders lock two files of one name.
 func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -85,7 +86,8 @@ func lock(ctx context.Context, path string, waiting func()) (unlock func(), err 
 	}
 }
 
-// syncFileSystem makes everything below dir survive a power cut, in one call instead of one for each file.
+// syncFileSystem makes everything below dir survive a power cut, in one call instead of one for
+// each file.
 func syncFileSystem(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -19,8 +19,8 @@ const (
 	NodeProblemDetector    = "node-problem-detector"
 )
 
-// All lists every component of the lab, what the control plane needs first, then what a node of the newest versions needs, then
-// the older versions that upgrades start from.
+// All lists every component of the lab, what the control plane needs first, then what a node of the
+// newest versions needs, then the older versions that upgrades start from.
 func All() ([]Component, error) {
 	list := []Component{
 		etcd("3.6.16"),
@@ -65,8 +65,9 @@ func node(version string) Component {
 	}}
 }
 
-// kubernetes builds with the tags of the project's own hack/lib/golang.sh; without grpcnotrace the linker keeps dead code. The
-// version is set where kubelet's --version and where client-go's user agent read it; the commit would else be a template.
+// kubernetes builds with the tags of the project's own hack/lib/golang.sh; without grpcnotrace the
+// linker keeps dead code. The version is set where kubelet's --version and where client-go's user
+// agent read it; the commit would else be a template.
 func kubernetes(version string, programs ...string) Build {
 	b := Build{Tags: []string{"selinux", "notest", "grpcnotrace"}}
 	numbers := strings.Split(version, ".")
@@ -88,7 +89,8 @@ func kubernetes(version string, programs ...string) Build {
 	return b
 }
 
-// containerd builds the shim apart, without gRPC, as the project does; the snapshotters left out need C libraries.
+// containerd builds the shim apart, without gRPC, as the project does; the snapshotters left out
+// need C libraries.
 func containerd(version string) Component {
 	const pkg = "github.com/containerd/containerd/v2"
 	tags := []string{"urfave_cli_no_docs", "static_build", "no_btrfs", "no_zfs", "no_devmapper"}
@@ -129,7 +131,8 @@ func cniPlugins(version string) Component {
 	return Component{Name: CNIPlugins, Version: version, Builds: []Build{b}, Extras: []Extra{{Name: "LICENSE", Module: module, Path: "LICENSE"}}}
 }
 
-// nodeProblemDetector leaves out the journald watcher, which needs C, and the exporter to one cloud; the kernel log watcher stays.
+// nodeProblemDetector leaves out the journald watcher, which needs C, and the exporter to one
+// cloud; the kernel log watcher stays.
 func nodeProblemDetector(version string) Component {
 	const module = "k8s.io/node-problem-detector"
 	c := Component{Name: NodeProblemDetector, Version: version, Builds: []Build{{

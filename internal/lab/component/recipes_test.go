@@ -8,8 +8,9 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// TestRecipesAgreeWithModules holds the recipes and the modules of lab/components together: each program is a tool of its
-// module, each tool is built, and the module requires the version that the recipe stamps.
+// TestRecipesAgreeWithModules holds the recipes and the modules of lab/components together: each
+// program is a tool of its module, each tool is built, and the module requires the version that the
+// recipe stamps.
 func TestRecipesAgreeWithModules(t *testing.T) {
 	all, err := All()
 	if err != nil {

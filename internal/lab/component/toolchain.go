@@ -48,7 +48,8 @@ func environment(cgo bool) []string {
 
 // compile runs go build once and gives the programs their names.
 func (r *run) compile(ctx context.Context, src, out string, b Build) error {
-	// Go names a program after the last element of its import path, which need not be the name that is wanted.
+	// Go names a program after the last element of its import path, which need not be the name that
+	// is wanted.
 	bin := filepath.Join(src, ".bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
@@ -73,7 +74,8 @@ func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 	return nil
 }
 
-// executable is the name that go build gives to the program of a package: the last element that is not a major version.
+// executable is the name that go build gives to the program of a package: the last element that is
+// not a major version.
 func executable(pkg string) string {
 	parent, name := filepath.Split(pkg)
 	if len(name) > 1 && name[0] == 'v' && strings.Trim(name[1:], "0123456789") == "" && parent != "" {
@@ -82,7 +84,8 @@ func executable(pkg string) string {
 	return name
 }
 
-// watch runs a go command in a process group of its own, so that its compilers end with it, and counts what it reports.
+// watch runs a go command in a process group of its own, so that its compilers end with it, and
+// counts what it reports.
 func (r *run) watch(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
@@ -101,7 +104,8 @@ func (r *run) watch(cmd *exec.Cmd) error {
 	return nil
 }
 
-// count reads the output of go build -v to its end and gives back the last lines that are not progress.
+// count reads the output of go build -v to its end and gives back the last lines that are not
+// progress.
 func (r *run) count(out io.Reader) string {
 	const keep = 40
 	var said []string
@@ -141,7 +145,8 @@ func (r *run) copyExtra(ctx context.Context, src, out string, x Extra) error {
 	return os.WriteFile(filepath.Join(out, x.Name), text, 0o644)
 }
 
-// verify runs a program to see that it is the version it should be: a wrong path in a linker flag is not an error to Go.
+// verify runs a program to see that it is the version it should be: a wrong path in a linker flag
+// is not an error to Go.
 func verify(ctx context.Context, dir string, p Program) error {
 	if len(p.Version) == 0 {
 		return nil

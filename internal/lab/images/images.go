@@ -1,6 +1,7 @@
-// Package images makes the two container images that the lab needs - pause and a small HTTP workload - and serves them from a
-// registry in memory, under the names that the real ones have. It does not pull, run or keep images; flexlab serves the
-// registry to the machines and places HostsTOML where containerd looks.
+// Package images makes the two container images that the lab needs - pause and a small HTTP
+// workload - and serves them from a registry in memory, under the names that the real ones have. It
+// does not pull, run or keep images; flexlab serves the registry to the machines and places
+// HostsTOML where containerd looks.
 package images
 
 import (
@@ -30,14 +31,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
 )
 
-// Hello is the workload image: it serves HTTP on port 8080, logs a line at start and one for each request, and has
-// /hello client URL and /hello hostname for kubectl exec. It has no shell.
+// Hello is the workload image: it serves HTTP on port 8080, logs a line at start and one for each
+// request, and has /hello client URL and /hello hostname for kubectl exec. It has no shell.
 const Hello = "flexlab/hello:1"
 
 //go:embed programs
 var programs embed.FS
 
-// Component is what the images are built from; component.Builder gives the directory that New takes.
+// Component is what the images are built from; component.Builder gives the directory that New
+// takes.
 func Component() (component.Component, error) {
 	sources := map[string][]byte{"go.mod": []byte("module images\n\ngo 1.26.0\n")}
 	c := component.Component{Name: "images", Version: "1", Sources: sources, Builds: []component.Build{{}}}
@@ -52,8 +54,9 @@ func Component() (component.Component, error) {
 	return c, nil
 }
 
-// names lists, for each program, the names under which its image can be pulled, without a registry: the registry answers for
-// all of them. Pause has every name and version that containerd, kubelet or the agent may have as its default.
+// names lists, for each program, the names under which its image can be pulled, without a registry:
+// the registry answers for all of them. Pause has every name and version that containerd, kubelet
+// or the agent may have as its default.
 func names(program string) []string {
 	if program == "hello" {
 		return []string{Hello, "library/hello:1"}
@@ -139,9 +142,9 @@ func readOnly(h http.Handler) http.Handler {
 	})
 }
 
-// HostsTOML is the text of containerd's certs.d/_default/hosts.toml that sends the pulls from every registry to url. ca, when
-// set, is the path on the machine of the certificate that the registry's is signed with.
-// Source: docs/hosts.md of containerd.
+// HostsTOML is the text of containerd's certs.d/_default/hosts.toml that sends the pulls from every
+// registry to url. ca, when set, is the path on the machine of the certificate that the registry's
+// is signed with. Source: docs/hosts.md of containerd.
 func HostsTOML(url, ca string) string {
 	text := fmt.Sprintf("[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", url)
 	if ca != "" {

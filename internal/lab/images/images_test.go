@@ -38,8 +38,8 @@ func stocked(t *testing.T) http.Handler {
 	return h
 }
 
-// TestPull takes the steps of containerd: manifest by tag, then config and layer by digest, with the name of the registry that
-// was asked for in the query.
+// TestPull takes the steps of containerd: manifest by tag, then config and layer by digest, with
+// the name of the registry that was asked for in the query.
 func TestPull(t *testing.T) {
 	h := stocked(t)
 	tests := map[string]struct{ repository, tag, program string }{

@@ -13,8 +13,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 )
 
-// push stores an image under "repository:tag" by asking the registry's handler directly. The library's own client would bring
-// a container engine's configuration files with it. Source: the OCI distribution specification, "Push".
+// push stores an image under "repository:tag" by asking the registry's handler directly. The
+// library's own client would bring a container engine's configuration files with it. Source: the
+// OCI distribution specification, "Push".
 func push(ctx context.Context, registry http.Handler, ref string, image v1.Image) error {
 	repository, tag, _ := strings.Cut(ref, ":")
 	layers, err := image.Layers()

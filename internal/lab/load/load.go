@@ -1,4 +1,5 @@
-// Package load sends many equal requests to a server and measures how it answers. Each worker has a connection of its own, as agents have.
+// Package load sends many equal requests to a server and measures how it answers. Each worker has a
+// connection of its own, as agents have.
 package load
 
 import (
@@ -46,8 +47,8 @@ func (t Target) ask(ctx context.Context, c *http.Client, n int) error {
 	return nil
 }
 
-// Flood sends as many requests as the server answers over so many connections, and returns how many it answered in a second. The first
-// quarter of the time is not counted.
+// Flood sends as many requests as the server answers over so many connections, and returns how many
+// it answered in a second. The first quarter of the time is not counted.
 func (t Target) Flood(ctx context.Context, connections int, during time.Duration) (float64, error) {
 	warm := time.Now().Add(during / 4)
 	end := warm.Add(during)
@@ -75,8 +76,8 @@ func (t Target) Flood(ctx context.Context, connections int, during time.Duration
 	return float64(total) / during.Seconds(), err
 }
 
-// Pace sends so many requests in a second, whether the server keeps up or not, and returns the 99th percentile of the time from when a
-// request should have been sent to its answer.
+// Pace sends so many requests in a second, whether the server keeps up or not, and returns the 99th
+// percentile of the time from when a request should have been sent to its answer.
 func (t Target) Pace(ctx context.Context, connections int, perSecond float64, during time.Duration) (time.Duration, error) {
 	began := time.Now().Add(100 * time.Millisecond)
 	interval := time.Duration(float64(connections) / perSecond * float64(time.Second))
@@ -107,8 +108,8 @@ func (t Target) Pace(ctx context.Context, connections int, perSecond float64, du
 	return all[len(all)*99/100], err
 }
 
-// Stampede has so many agents come at once, each over a new connection, and returns how many were not answered, and how long all of it
-// took.
+// Stampede has so many agents come at once, each over a new connection, and returns how many were
+// not answered, and how long all of it took.
 func (t Target) Stampede(ctx context.Context, agents int) (failed int, took time.Duration, last error) {
 	began := time.Now()
 	var mu sync.Mutex

@@ -14,8 +14,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 )
 
-// TestAgentFindsTheArtifacts holds the layout against the agent: from a copy as files, and from the published checksums alone,
-// it finds each file where the mirror has it.
+// TestAgentFindsTheArtifacts holds the layout against the agent: from a copy as files, and from the
+// published checksums alone, it finds each file where the mirror has it.
 func TestAgentFindsTheArtifacts(t *testing.T) {
 	c := packed(t, time.Unix(1, 0))
 	dir := filepath.Join(t.TempDir(), "air-gapped")
@@ -40,7 +40,8 @@ func TestAgentFindsTheArtifacts(t *testing.T) {
 	}
 }
 
-// resolved is what the agent makes of the published checksums; node-problem-detector publishes none that it could use.
+// resolved is what the agent makes of the published checksums; node-problem-detector publishes none
+// that it could use.
 func resolved(t *testing.T, c Catalog, s artifact.Source) []artifact.Artifact {
 	t.Helper()
 	overrides, err := c.Overrides(map[string]string{"node-problem-detector": version})
@@ -58,7 +59,8 @@ func resolved(t *testing.T, c Catalog, s artifact.Source) []artifact.Artifact {
 	return list
 }
 
-// TestAgentFetches lets the agent fetch everything from a mirror in each of its bad states, all of which pass.
+// TestAgentFetches lets the agent fetch everything from a mirror in each of its bad states, all of
+// which pass.
 func TestAgentFetches(t *testing.T) {
 	c := packed(t, time.Unix(1, 0))
 	tests := map[string][]Fault{
@@ -112,7 +114,8 @@ func TestAgentRefusesWrongBytes(t *testing.T) {
 	}
 }
 
-// fetcher is an agent's, with an empty store, that knows only this mirror; what it wants has been resolved already.
+// fetcher is an agent's, with an empty store, that knows only this mirror; what it wants has been
+// resolved already.
 func fetcher(t *testing.T, m *Mirror) ([]artifact.Artifact, *artifact.Fetcher) {
 	t.Helper()
 	s := started(t, m)
@@ -123,7 +126,8 @@ func fetcher(t *testing.T, m *Mirror) ([]artifact.Artifact, *artifact.Fetcher) {
 	return arts, &artifact.Fetcher{Store: t.TempDir(), Source: source, Policy: policy}
 }
 
-// onlyVariants checks that the plain files of programs were left alone, as the mirror has something shorter.
+// onlyVariants checks that the plain files of programs were left alone, as the mirror has something
+// shorter.
 func onlyVariants(t *testing.T, m *Mirror) {
 	t.Helper()
 	for path, count := range m.Counts() {

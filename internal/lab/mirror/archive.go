@@ -26,8 +26,9 @@ func below(prefix string, names ...string) []entry {
 	return list
 }
 
-// writeTar writes an archive whose bytes depend on nothing but the entries' names, order and content; a copy goes to sum.
-// Directories come before what is in them, as in the archives of the projects.
+// writeTar writes an archive whose bytes depend on nothing but the entries' names, order and
+// content; a copy goes to sum. Directories come before what is in them, as in the archives of the
+// projects.
 func writeTar(to, programs string, entries []entry, sum io.Writer) error {
 	return create(to, func(out io.Writer) error {
 		t := tar.NewWriter(io.MultiWriter(out, sum))

@@ -15,13 +15,15 @@ import (
 
 // Artifact is one file that a node is made of, as its project publishes it.
 type Artifact struct {
-	// Name is the agent's name for it: kubelet, kubectl, kubeadm, containerd, runc, cni-plugins, node-problem-detector.
+	// Name is the agent's name for it: kubelet, kubectl, kubeadm, containerd, runc, cni-plugins,
+	// node-problem-detector.
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Arch    string `json:"arch"`
 	// Path is the URL path below the mirror's base URL: /<upstream host>/<upstream path>.
 	Path string `json:"path"`
-	// Size and SHA256 are of the file at Path; TarSHA256 is that of the tar inside it, empty for a plain binary.
+	// Size and SHA256 are of the file at Path; TarSHA256 is that of the tar inside it, empty for a
+	// plain binary.
 	Size      int64  `json:"size"`
 	SHA256    string `json:"sha256"`
 	TarSHA256 string `json:"tarSHA256,omitempty"`
@@ -79,8 +81,8 @@ func (c Catalog) Has(versions map[string]string) bool {
 	return true
 }
 
-// Overrides gives the agent's artifacts.overrides for a choice of versions, keyed by artifact name. They are needed because
-// what the lab built is not, byte for byte, what the projects released.
+// Overrides gives the agent's artifacts.overrides for a choice of versions, keyed by artifact name.
+// They are needed because what the lab built is not, byte for byte, what the projects released.
 func (c Catalog) Overrides(versions map[string]string) (map[string]config.Override, error) {
 	overrides := make(map[string]config.Override, len(versions))
 	for name, version := range versions {
@@ -93,7 +95,8 @@ func (c Catalog) Overrides(versions map[string]string) (map[string]config.Overri
 	return overrides, nil
 }
 
-// Directory copies every file below dst, which must be empty or missing, in the same layout: what an air-gapped host is given.
+// Directory copies every file below dst, which must be empty or missing, in the same layout: what
+// an air-gapped host is given.
 func (c Catalog) Directory(ctx context.Context, dst string) error {
 	if err := os.MkdirAll(dst, 0o755); err != nil {
 		return err

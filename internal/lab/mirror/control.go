@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Control is the handler through which a running mirror is turned and asked. It has no authentication: it belongs on a
-// loopback address.
+// Control is the handler through which a running mirror is turned and asked. It has no
+// authentication: it belongs on a loopback address.
 //
 //	GET    /knobs      the Knobs
 //	PUT    /knobs      replaces them; unknown fields are errors

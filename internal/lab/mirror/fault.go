@@ -12,19 +12,22 @@ import (
 type Knobs struct {
 	// BytesPerSecond limits all connections together; 0 is no limit.
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
-	// Faults are tried in order for each request; the first that matches and is not used up is what happens to it.
+	// Faults are tried in order for each request; the first that matches and is not used up is what
+	// happens to it.
 	Faults []Fault `json:"faults,omitempty"`
 }
 
 // Fault is something that goes wrong with the requests for some files.
 type Fault struct {
-	// Path is a path.Match pattern, against the whole URL path if it has a slash, else against the last element: "kubelet*"
-	// is kubelet, kubelet.zst and kubelet.sha256. Empty matches every file.
+	// Path is a path.Match pattern, against the whole URL path if it has a slash, else against the
+	// last element: "kubelet*" is kubelet, kubelet.zst and kubelet.sha256. Empty matches every
+	// file.
 	Path string `json:"path,omitempty"`
 	// Client is the address of the only machine that it happens to; empty is every one.
 	Client string `json:"client,omitempty"`
 	Kind   Kind   `json:"kind"`
-	// After is how many bytes of a response body are sent before Cut, Corrupt and Stall do their work. A shorter body is not hurt.
+	// After is how many bytes of a response body are sent before Cut, Corrupt and Stall do their
+	// work. A shorter body is not hurt.
 	After int64 `json:"after,omitempty"`
 	// Times is how many requests it happens to; 0 is all of them.
 	Times int `json:"times,omitempty"`
@@ -37,9 +40,10 @@ type Fault struct {
 // Kind is what goes wrong.
 type Kind string
 
-// Cut closes the connection in the middle. Corrupt sends one wrong byte. Status answers with an error. HTML answers 200 with the
-// page of a captive portal. Stall stops sending and keeps the connection open until the client goes or the knobs change.
-// NoRange answers a range request with the whole file. Drip sends slowly.
+// Cut closes the connection in the middle. Corrupt sends one wrong byte. Status answers with an
+// error. HTML answers 200 with the page of a captive portal. Stall stops sending and keeps the
+// connection open until the client goes or the knobs change. NoRange answers a range request with
+// the whole file. Drip sends slowly.
 const (
 	Cut     Kind = "cut"
 	Corrupt Kind = "corrupt"
@@ -106,7 +110,8 @@ func (f Fault) matches(file string) bool {
 	return ok && err == nil
 }
 
-// hits says whether the fault can happen to a request with this method: without a body, most cannot.
+// hits says whether the fault can happen to a request with this method: without a body, most
+// cannot.
 func (f Fault) hits(method string) bool {
 	return method == http.MethodGet || f.Kind == Status || f.Kind == HTML
 }

@@ -1,6 +1,7 @@
-// Package mirror serves what the lab built as the upstream projects would publish it: same paths, same archives, with
-// checksums, ranges and zstd variants, as slowly and as badly as a test wants. It does not build anything and does not
-// listen: flexlab puts Mirror behind TLS for the machines and Control behind a loopback address for tests and people.
+// Package mirror serves what the lab built as the upstream projects would publish it: same paths,
+// same archives, with checksums, ranges and zstd variants, as slowly and as badly as a test wants.
+// It does not build anything and does not listen: flexlab puts Mirror behind TLS for the machines
+// and Control behind a loopback address for tests and people.
 package mirror
 
 import (
@@ -57,8 +58,8 @@ func (m *Mirror) Replace(c Catalog) { m.catalog.Store(&c) }
 // Catalog is what is served.
 func (m *Mirror) Catalog() Catalog { return *m.catalog.Load() }
 
-// Set turns the knobs, at once for the speed and for the next requests for the faults, whose counts begin again. Connections
-// that were stalled are cut.
+// Set turns the knobs, at once for the speed and for the next requests for the faults, whose counts
+// begin again. Connections that were stalled are cut.
 func (m *Mirror) Set(k Knobs) error {
 	if err := k.Validate(); err != nil {
 		return err

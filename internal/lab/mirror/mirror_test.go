@@ -151,7 +151,8 @@ func TestCaptivePortal(t *testing.T) {
 	}
 }
 
-// TestFaultsAreUsedUp also shows that a HEAD does not use up a fault of bodies, and that the next fault takes over.
+// TestFaultsAreUsedUp also shows that a HEAD does not use up a fault of bodies, and that the next
+// fault takes over.
 func TestFaultsAreUsedUp(t *testing.T) {
 	m, body := single(t, 1000)
 	s := started(t, m)

@@ -25,9 +25,9 @@ const (
 	filesDir = "files"
 )
 
-// Pack makes the files that a component's project publishes, with a zstd variant beside each, from the directory that
-// component.Builder gave. They are packed once into the cache and are the same bytes each time. A component of which nodes
-// need nothing gives an empty catalog.
+// Pack makes the files that a component's project publishes, with a zstd variant beside each, from
+// the directory that component.Builder gave. They are packed once into the cache and are the same
+// bytes each time. A component of which nodes need nothing gives an empty catalog.
 func Pack(ctx context.Context, cache string, c component.Component, programs string) (Catalog, error) {
 	releases := published(c.Name, c.Version, runtime.GOARCH)
 	if len(releases) == 0 {
@@ -188,8 +188,8 @@ type release struct {
 	bareSum bool
 }
 
-// published lists the files that the project behind a component publishes for one version and architecture, at the paths of
-// dl.k8s.io and of the projects' release pages.
+// published lists the files that the project behind a component publishes for one version and
+// architecture, at the paths of dl.k8s.io and of the projects' release pages.
 func published(name, version, arch string) []release {
 	const github = "/github.com/"
 	switch name {

@@ -95,7 +95,8 @@ func (w *response) piece(p []byte) (int, error) {
 	return n, err
 }
 
-// newLimiter allows bursts of a fiftieth of a second: short enough to be smooth, long enough for the clock.
+// newLimiter allows bursts of a fiftieth of a second: short enough to be smooth, long enough for
+// the clock.
 func newLimiter(bytesPerSecond int64) *rate.Limiter {
 	if bytesPerSecond <= 0 {
 		return nil

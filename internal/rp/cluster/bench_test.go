@@ -59,8 +59,8 @@ func benchOutstanding(b *testing.B, outstanding int) {
 	b.ReportMetric(float64(idle), "idle-reads/s")
 }
 
-// BenchmarkTakeover is the cost of a cluster coming to another replica, beside credentials that wait
-// for their machines: until it is reached and all of them are known.
+// BenchmarkTakeover is the cost of a cluster coming to another replica, beside credentials that
+// wait for their machines: until it is reached and all of them are known.
 func BenchmarkTakeover(b *testing.B) {
 	for _, outstanding := range []int{0, 10_000, 50_000} {
 		b.Run(fmt.Sprint(outstanding), func(b *testing.B) { benchTakeover(b, outstanding) })

@@ -57,6 +57,10 @@ func (w *worker) nodeChanged(key string) error {
 	if err != nil {
 		return err
 	}
+	if _, there := w.Index.Poll(key); !there && cluster.Value.Properties.PodCIDR != "" {
+		// Its subnet is free, unless a Node has it, be it another one after a restore.
+		w.tasks.AddAfter(task{kind: taskSubnets}, nodesPause)
+	}
 	if cluster.Value.Facts != "" && w.Index.IsStale(key, cluster.Value.Facts) {
 		w.tasks.Add(task{kind: taskRender})
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"time"
 
@@ -76,8 +77,13 @@ func unreachable(cause error) string {
 		return "The cluster does not answer: its certificate is not trusted."
 	case errors.Is(cause, context.DeadlineExceeded), os.IsTimeout(cause):
 		return "The cluster does not answer in time."
-	case errors.As(cause, &answered):
+	case errors.As(cause, &answered) && !isBusy(answered.Status().Code):
 		return "The cluster refuses what the provider asks; the provider's log tells more."
 	}
 	return "The cluster does not answer, or there is no access to it; the provider's log tells more."
+}
+
+// isBusy tells whether an API server answers so because it cannot answer now.
+func isBusy(code int32) bool {
+	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }

@@ -21,8 +21,10 @@ func TestUnreachableTellsNoSecrets(t *testing.T) {
 		"refuses the provider's": apierrors.NewUnauthorized("at 10.1.2.3"),
 		"is not trusted": &tls.CertificateVerificationError{
 			Err: x509.UnknownAuthorityError{Cert: &x509.Certificate{}}},
-		"refuses what": apierrors.NewInternalError(errors.New("at 10.1.2.3")),
-		"in time":      fmt.Errorf("Get \"https://10.1.2.3\": %w", context.DeadlineExceeded),
+		"refuses what": apierrors.NewBadRequest("at 10.1.2.3"),
+		"there is no access to it": apierrors.NewInternalError(
+			errors.New("at 10.1.2.3")),
+		"in time": fmt.Errorf("Get \"https://10.1.2.3\": %w", context.DeadlineExceeded),
 		"does not answer, or": errors.Join(
 			&fs.PathError{Op: "open", Path: "/etc/flexnode-rp/10.1.2.3", Err: fs.ErrNotExist},
 			&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("10.1.2.3: refused")}),

@@ -20,6 +20,8 @@ import (
 // Index is what is used of the replica's copy of the store (store.Index).
 type Index interface {
 	Node(key string) (store.Row[flexnode.Node], error)
+	// Poll tells, without unpacking its row, whether a node is there.
+	Poll(key string) (store.Poll, bool)
 	Status(key string) (store.Row[flexnode.Status], error)
 	Cluster(key string) (store.Row[flexnode.Cluster], error)
 	Nodes(prefix, after string, limit int) ([]store.Row[flexnode.Node], bool, error)
@@ -152,8 +154,8 @@ func (m *Manager) changed(table, key string) {
 	}
 }
 
-// CountCredentials is how many credentials of the clusters that this replica owns are in a state. It
-// is known without the store.
+// CountCredentials is how many credentials of the clusters that this replica owns are in a state.
+// It is known without the store.
 func (m *Manager) CountCredentials(state string) int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

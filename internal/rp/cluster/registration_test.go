@@ -275,8 +275,8 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 			t.Errorf("from %d to %d, assigned %d", before.Revision, after.Revision, after.Assigned)
 		}
 		history := must(w.store.History.Get(context.Background(), factory+"/edge-aa")).Value
-		was, _ := history.Find(before.Revision)
-		is, _ := history.Find(after.Revision)
+		was := must(history.Find(before.Revision))
+		is := must(history.Find(after.Revision))
 		if is.Why != "facts" || string(is.Own) != string(was.Own) || is.Facts == was.Facts {
 			t.Errorf("the revision %+v after %+v", is, was)
 		}

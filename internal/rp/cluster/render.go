@@ -88,9 +88,9 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 	if err != nil {
 		return err
 	}
-	var last *flexnode.Revision
-	if r, found := history.Value.Find(node.Value.Revision); found {
-		last = &r
+	last, err := history.Value.Find(node.Value.Revision)
+	if err != nil {
+		return err
 	}
 	next, revision := flexnode.Refresh(node.Value, last, parent, w.Now().UTC(), w.Renderer)
 	if revision != nil {

@@ -102,6 +102,7 @@ func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session)
 		if cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
 			s.nodesKnown.Store(true)
 			w.readiness.noteAll()
+			w.tasks.Add(task{kind: taskSubnets})
 		}
 	})
 }

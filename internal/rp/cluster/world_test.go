@@ -335,9 +335,7 @@ func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) erro
 	history := must(w.store.History.In(v, key)).Value
 	if row := must(w.store.Nodes.In(v, key)); row.Exists() {
 		old = &row.Value
-		if r, ok := history.Find(old.Revision); ok {
-			last = &r
-		}
+		last = must(history.Find(old.Revision))
 	}
 	ask := flexnode.Put{
 		ID: clusterID + "/flexNodeConfig/" + name, Desired: d, URL: true, At: time.Now(),

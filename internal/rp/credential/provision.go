@@ -185,25 +185,30 @@ func (s *Service) revision(
 	if err != nil {
 		return flexnode.Revision{}, "", err
 	}
-	r, found := history.Value.Find(n.Assigned)
-	if found && r.SecretVersion == 0 {
-		return r, "", nil
+	r, err := history.Value.Find(n.Assigned)
+	if err != nil {
+		return flexnode.Revision{}, "", err
+	}
+	if r != nil && r.SecretVersion == 0 {
+		return *r, "", nil
 	}
 	secret, version, err := s.SecretIn(v, nodeKey)
 	if err != nil {
-		return r, "", err
+		return flexnode.Revision{}, "", err
 	}
-	if !found || r.SecretVersion != version {
-		r, found = history.Value.Find(n.Revision)
+	if r == nil || r.SecretVersion != version {
+		if r, err = history.Value.Find(n.Revision); err != nil {
+			return flexnode.Revision{}, "", err
+		}
 	}
-	if !found || r.SecretVersion != 0 && r.SecretVersion != version {
-		return r, "", fmt.Errorf("internal error: revision %d of %s, or its secret, is not kept",
-			n.Assigned, nodeKey)
+	if r == nil || r.SecretVersion != 0 && r.SecretVersion != version {
+		return flexnode.Revision{}, "", fmt.Errorf(
+			"internal error: revision %d of %s, or its secret, is not kept", n.Assigned, nodeKey)
 	}
 	if r.SecretVersion == 0 {
 		secret = ""
 	}
-	return r, secret, nil
+	return *r, secret, nil
 }
 
 // render is the configuration of a revision with secrets.

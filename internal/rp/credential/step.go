@@ -140,8 +140,8 @@ func (w worker) problem(ctx context.Context, key, problem string) error {
 	})
 }
 
-// TokenError is why the Secret of a bootstrap token cannot be made. Told says it to callers: without
-// the addresses and files that may be in Err.
+// TokenError is why the Secret of a bootstrap token cannot be made. Told says it to callers:
+// without the addresses and files that may be in Err.
 type TokenError struct {
 	Told string
 	Err  error

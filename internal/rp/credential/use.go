@@ -108,7 +108,8 @@ func (s *Service) Issued(ctx context.Context, key, csr string, fence store.Condi
 
 // Seen is to be called when a node's present identity has polled or reported. The first time it
 // consumes a credential without a token: its URL hands out the client secret, and a machine has it.
-// It forgets the identities that the node had before. n may be a moment old; mostly nothing is read.
+// It forgets the identities that the node had before. n may be a moment old; mostly nothing is
+// read.
 func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) error {
 	if n.Former == "" && (n.Credential == "" || needsToken(n)) {
 		return nil

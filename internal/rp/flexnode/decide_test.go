@@ -419,7 +419,7 @@ func TestHistory(t *testing.T) {
 	if n := len(w.history.revisions); n != Kept+1 {
 		t.Errorf("%d revisions are kept", n)
 	}
-	if _, ok := w.history.Find(assigned); !ok {
+	if must(w.history.Find(assigned)) == nil {
 		t.Error("the assigned revision is gone")
 	}
 	versions := map[int64]bool{}
@@ -446,13 +446,19 @@ func TestHistoryRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range whole.Revisions {
-		got, ok := read.Find(want.Version)
-		if diff := cmp.Diff(want, got); !ok || diff != "" {
-			t.Errorf("%v %s", ok, diff)
+		if diff := cmp.Diff(&want, must(read.Find(want.Version))); diff != "" {
+			t.Error(diff)
 		}
 	}
 	if again := must(read.Row()); !bytes.Equal(row, again) {
 		t.Errorf("%s\nbecomes\n%s", row, again)
+	}
+	const other = `{"revisions":[{"version":7,"own":{},"why":8}]}` // of a newer program
+	if err := read.ReadRow([]byte(other)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := read.Find(7); err == nil {
+		t.Errorf("%+v is read", got)
 	}
 	for _, empty := range []string{`{}`, `{"revisions":null}`, `{"revisions":[]}`} {
 		if err := read.ReadRow([]byte(empty)); err != nil || len(read.revisions) != 0 {
@@ -478,11 +484,11 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Errorf("it has %d bytes", len(text))
 	}
 	for _, version := range []int64{29, 28, 27, 3} {
-		if _, ok := h.Find(version); !ok {
+		if must(h.Find(version)) == nil {
 			t.Errorf("revision %d is gone", version)
 		}
 	}
-	if _, ok := h.Find(20); ok {
+	if must(h.Find(20)) != nil {
 		t.Error("older ones are kept")
 	}
 }

@@ -3,6 +3,7 @@ package flexnode
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/rawjson"
@@ -103,20 +104,23 @@ func (h History) Row() ([]byte, error) {
 	return append(row, h.after...), nil
 }
 
-// Find returns the revision with a configVersion. One that cannot be read is none.
-func (h History) Find(version int64) (Revision, bool) {
+// Find returns the revision with a configVersion, nil if there is none. One that cannot be read is
+// an error: to take it for none would have the node resolved anew.
+func (h History) Find(version int64) (*Revision, error) {
 	for _, r := range h.revisions {
 		if r.version != version {
 			continue
 		}
 		if r.made != nil {
-			return *r.made, true
+			return r.made, nil
 		}
-		var found Revision
-		err := json.Unmarshal(r.text, &found)
-		return found, err == nil
+		found := new(Revision)
+		if err := json.Unmarshal(r.text, found); err != nil {
+			return nil, fmt.Errorf("cannot read revision %d of a node: %w", version, err)
+		}
+		return found, nil
 	}
-	return Revision{}, false
+	return nil, nil
 }
 
 // With is the history with a newer revision, of which the last Kept remain, fewer if they have more

@@ -24,8 +24,9 @@ type Node struct {
 	// been reached. Assigned is the one that agents are offered: the ETag is made of it.
 	Revision int64 `json:"revision,omitempty"`
 	Assigned int64 `json:"assigned,omitempty"`
-	// Facts is the layer of cluster facts of the revision that the owner wants. Tried is the version
-	// of the cluster with which, and with these facts, a node could not be rendered that never was.
+	// Facts is the layer of cluster facts of the revision that the owner wants. Tried is the
+	// version of the cluster with which, and with these facts, a node could not be rendered that
+	// never was.
 	Facts string `json:"facts,omitempty"`
 	Tried string `json:"tried,omitempty"`
 	// Floor is what the first revision must be above, while there is none: every PUT raises it.

@@ -90,11 +90,7 @@ func (w *world) last() *Revision {
 	if w.node == nil {
 		return nil
 	}
-	r, ok := w.history.Find(w.node.Revision)
-	if !ok {
-		return nil
-	}
-	return &r
+	return must(w.history.Find(w.node.Revision))
 }
 
 // decide is a PUT of what an owner wants; a client secret in it is given.

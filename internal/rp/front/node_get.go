@@ -77,9 +77,10 @@ func (a *API) assigned(
 			return err
 		}
 		history, err := a.Store.History.In(v, key)
-		if found, ok := history.Value.Find(node.Value.Assigned); ok {
-			revision = &found
+		if err != nil {
+			return err
 		}
+		revision, err = history.Value.Find(node.Value.Assigned)
 		return err
 	})
 	return node, revision, err
@@ -133,8 +134,8 @@ func (a *API) reachable(clusterKey string) bool {
 	return err == nil && row.Value.Properties.Reachable
 }
 
-// ownNode tells whether a request is of a node about itself, as far as the index knows; the row that
-// is answered with is compared again (mayHave).
+// ownNode tells whether a request is of a node about itself, as far as the index knows; the row
+// that is answered with is compared again (mayHave).
 func (a *API) ownNode(r *request) (bool, error) {
 	uid, err := r.uid()
 	if err != nil {

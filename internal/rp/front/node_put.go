@@ -145,8 +145,8 @@ func (p *put) outcome(
 	var stone *flexnode.Tombstone
 	if old.Exists() {
 		before = &old.Value
-		if found, ok := history.Find(old.Value.Revision); ok {
-			last = &found
+		if last, err = history.Find(old.Value.Revision); err != nil {
+			return flexnode.Decision{}, err
 		}
 	} else if stone, err = p.former(v); err != nil {
 		return flexnode.Decision{}, err
@@ -162,11 +162,10 @@ func (p *put) outcome(
 	if len(problems) > 0 {
 		return d, problems
 	}
-	p.revision = d.Revision
-	if found, ok := history.Find(d.Node.Assigned); d.Revision == nil && ok {
-		p.revision = &found
+	if p.revision = d.Revision; p.revision == nil {
+		p.revision, err = history.Find(d.Node.Assigned)
 	}
-	return d, nil
+	return d, err
 }
 
 // former is the tombstone of the last node of that name, nil if there was none.

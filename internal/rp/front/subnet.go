@@ -39,8 +39,8 @@ func (a *API) knowSubnets(v *store.View, c flexnode.Cluster) error {
 	}
 	return arm.Errorf(503, "PodSubnetsNotKnown",
 		"The provider was restored from a backup, and does not know yet which pod subnets the "+
-			"cluster's Nodes have. Try again when it has reached the cluster: its property "+
-			"'reachable' is true then.")
+			"cluster's Nodes have. Try again: that takes about a second once the cluster is "+
+			"reached, as its property 'reachable' tells.")
 }
 
 // reserve takes one place, unless another node has it.

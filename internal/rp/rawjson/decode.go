@@ -33,7 +33,9 @@ func (s *Scanner) decode() any {
 	case c == '"':
 		return s.unquote(s.text())
 	case c == '-' || '0' <= c && c <= '9':
-		return json.Number(s.Value())
+		number := s.Value()
+		s.Lost = s.Lost || !json.Valid(number)
+		return json.Number(number)
 	}
 	switch string(s.Value()) {
 	case "true":

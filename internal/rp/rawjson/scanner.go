@@ -1,11 +1,11 @@
-// Package rawjson reads JSON that was encoded by encoding/json, and so is well-formed and compact,
-// without making anything of it: the provider's rows, of which it mostly needs a part.
+// Package rawjson reads JSON that was encoded by encoding/json, and so is well-formed and compact:
+// the provider's rows, of which it mostly needs a part.
 package rawjson
 
 import "bytes"
 
-// Scanner goes over a text. At is where it is, Lost that the text is not as it expects: it stays
-// where it is then.
+// Scanner goes over a text without making anything of it. At is where it is, Lost that the text is
+// not as it expects.
 type Scanner struct {
 	Text []byte
 	At   int

@@ -25,7 +25,8 @@ func TestDecode(t *testing.T) {
 	if got, err := Decode(text); err != nil || !reflect.DeepEqual(want, got) {
 		t.Errorf("%s becomes %v, %v", text, got, err)
 	}
-	for _, bad := range []string{"", "[]", "null", "{", `{"a":nul}`, `{"a":"\x"}`, `{}}`, `{"a":}`} {
+	for _, bad := range []string{"", "[]", "null", "{", `{"a":nul}`, `{"a":"\x"}`, `{}}`, `{"a":}`,
+		`{"a":1x}`, `{"a":1{}}`, `{"a":1"b"}`, `{"a":-}`, `{"a":01}`} {
 		if got, err := Decode([]byte(bad)); err == nil {
 			t.Errorf("%s becomes %v", bad, got)
 		}

@@ -51,7 +51,7 @@ func collectOld(ctx context.Context, st *store.Store, now time.Time) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// forget deletes the tombstones of a name that are older than a time, unless there is a new one.
+// forget deletes the tombstones of a name that are older than a time, unless the row has changed.
 func forget(
 	ctx context.Context, st *store.Store, seen store.Row[flexnode.Tombstones], since time.Time,
 ) error {

@@ -52,6 +52,8 @@ func Run(ctx context.Context, settings Settings, version string, out io.Writer) 
 		return err
 	}
 	handler := slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+	room := make([]byte, heapRoom) // before all else, from memory that nothing has been in
+	defer runtime.KeepAlive(room)
 	s := &service{
 		settings: settings, log: slog.New(handler), registry: prometheus.NewRegistry(),
 		fatal: make(chan error, 8),
@@ -83,8 +85,6 @@ func Run(ctx context.Context, settings Settings, version string, out io.Writer) 
 	if err := s.load(ctx); err != nil {
 		return err
 	}
-	room := make([]byte, heapRoom)
-	defer runtime.KeepAlive(room)
 	return s.serve(ctx)
 }
 

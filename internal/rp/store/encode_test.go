@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -165,8 +166,10 @@ func TestPackedRows(t *testing.T) {
 		return s.History.Put(v, "n", row.Value.With(flexnode.Revision{Version: 2, Own: own}, 1))
 	})
 	row, err := s.History.Get(t.Context(), "n")
-	first, ok := row.Value.Find(1)
-	if _, second := row.Value.Find(2); err != nil || !ok || !second || first.Facts != "f" {
+	first, errFirst := row.Value.Find(1)
+	second, errSecond := row.Value.Find(2)
+	if err := errors.Join(err, errFirst, errSecond); err != nil || first == nil ||
+		second == nil || first.Facts != "f" {
 		t.Errorf("%+v, %v", row, err)
 	}
 	got, _, _ := m.Read(t.Context(), s.History.Key("n"))
@@ -191,8 +194,8 @@ func TestRevisionsOfANewerProgramRemain(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if r, ok := row.Value.Find(1); !ok || string(r.Own) != `{"a":"<b>"}` {
-			t.Errorf("%+v, %v", r, ok)
+		if r, err := row.Value.Find(1); r == nil || string(r.Own) != `{"a":"<b>"}` {
+			t.Errorf("%+v, %v", r, err)
 		}
 		return s.History.Put(v, "n", row.Value.With(flexnode.Revision{Version: 2}, 1))
 	})

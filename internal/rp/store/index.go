@@ -81,14 +81,22 @@ func (x *Index) load(ctx context.Context) error {
 // Follow keeps the index up to date until ctx ends: it goes on from the last change that it has
 // seen, and loads again only what the store does not keep any more. say is told of each break.
 func (x *Index) Follow(ctx context.Context, say func(error)) {
+	anew := false // all is to be loaded again, until that has succeeded
 	for {
-		err := x.follow(ctx)
-		if ctx.Err() == nil && errors.Is(err, errWentBack) {
-			x.forget()
+		var err error
+		if !anew {
+			err = x.follow(ctx)
+			if ctx.Err() == nil && errors.Is(err, errWentBack) {
+				x.forget()
+			}
+			anew = errors.Is(err, ErrCompacted) || errors.Is(err, errWentBack)
 		}
-		if ctx.Err() == nil && (errors.Is(err, ErrCompacted) || errors.Is(err, errWentBack)) {
-			say(fmt.Errorf("cannot follow the store, all is loaded again: %w", err))
+		if ctx.Err() == nil && anew {
+			if err != nil {
+				say(fmt.Errorf("cannot follow the store, all is loaded again: %w", err))
+			}
 			if err = x.Load(ctx); err == nil {
+				anew = false
 				continue
 			}
 		}

@@ -45,7 +45,8 @@ const migrationLease = 15 * time.Second
 // Migrate makes the rows of the release before into ours, once: one replica does it and the others
 // wait. It goes on where one that was killed has stopped. From its beginning on a program of the
 // release before refuses to start; those that still run must be stopped before, since what they
-// write afterwards is lost: while one of them leads a cluster it refuses to begin. A store that a newer program has written is refused.
+// write afterwards is lost: while one of them leads a cluster it refuses to begin. A store that a
+// newer program has written is refused.
 func Migrate(ctx context.Context, s *Store, m Migration) error {
 	for {
 		done, err := s.migrated(ctx)
@@ -204,8 +205,8 @@ func (w *migrator) run(ctx context.Context) error {
 		Write{Key: w.store.Meta.Key(progressRow), Delete: true})...)
 }
 
-// alone waits until no replica of the release before leads a cluster: the rows that tell so end soon
-// after it was stopped or killed.
+// alone waits until no replica of the release before leads a cluster: the rows that tell so end
+// soon after it was stopped or killed.
 func (w *migrator) alone(ctx context.Context) error {
 	for range formerLeases {
 		page, err := w.store.Scan(ctx, formerLeaders, "", 1, 0)

@@ -97,9 +97,9 @@ func TestMigratedNodesAreServedTheSame(t *testing.T) {
 			}
 			continue
 		}
-		r, ok := get(t, s.History, key).Find(n.Assigned)
+		r, err := get(t, s.History, key).Find(n.Assigned)
 		was := answer.Properties.ConfigVersion
-		if !ok || n.Revision != n.Assigned || strconv.FormatInt(r.Version, 10) != was {
+		if err != nil || r == nil || n.Revision != n.Assigned || strconv.FormatInt(r.Version, 10) != was {
 			t.Errorf("%s: %+v, %+v; want version %s", key, n, r, was)
 		}
 		defaults, err := flexnode.ReadLayer(get(t, s.Layers, r.Defaults))
@@ -110,7 +110,7 @@ func TestMigratedNodesAreServedTheSame(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		config, err := flexnode.Config(r, defaults, facts, flexnode.Grants{})
+		config, err := flexnode.Config(*r, defaults, facts, flexnode.Grants{})
 		if err != nil {
 			t.Error(err)
 		}

@@ -144,17 +144,20 @@ func (t Table[T]) Sync(ctx context.Context, prefix string, see func(Row[T]), rea
 	if ready != nil {
 		ready()
 	}
+	anew := false // everything is to be read again, until that has succeeded
 	for ctx.Err() == nil {
-		err := t.follow(ctx, prefix, &at, known, see)
-		if errors.Is(err, errWentBack) {
-			for key := range known { // its revision may be that of another value by now
-				known[key] = uncommitted
+		if !anew {
+			err := t.follow(ctx, prefix, &at, known, see)
+			if errors.Is(err, errWentBack) {
+				for key := range known { // its revision may be that of another value by now
+					known[key] = uncommitted
+				}
 			}
+			anew = errors.Is(err, ErrCompacted) || errors.Is(err, errWentBack)
 		}
-		if errors.Is(err, ErrCompacted) || errors.Is(err, errWentBack) {
-			var again int64
-			if again, err = t.resync(ctx, prefix, known, see); err == nil {
-				at = again
+		if anew {
+			if now, err := t.resync(ctx, prefix, known, see); err == nil {
+				at, anew = now, false
 				continue
 			}
 		}

@@ -42,7 +42,8 @@ type waiting struct {
 	// by has, for each key, the channels of those who wait for it: full if they are to read it.
 	by    map[string]map[chan struct{}]bool
 	count int
-	// followed tells that changes are being followed: who comes misses none after his first reading.
+	// followed tells that changes are being followed: who comes misses none after his first
+	// reading.
 	followed bool
 }
 

@@ -1,5 +1,6 @@
-// Hello is the lab's workload. Without arguments it answers every HTTP request on port 8080 with its host name, which in a
-// pod is the pod's name. "client URL" fetches a URL and prints what came, "hostname" prints the host name, for kubectl exec.
+// Hello is the lab's workload. Without arguments it answers every HTTP request on port 8080 with
+// its host name, which in a pod is the pod's name. "client URL" fetches a URL and prints what came,
+// "hostname" prints the host name, for kubectl exec.
 package main
 
 import (
