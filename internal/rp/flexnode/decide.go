@@ -258,6 +258,11 @@ func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	return d, nil
 }
 
+// WantsSame tells whether what is wanted of two nodes is the same, the client secret included.
+func (n Node) WantsSame(o Node) bool {
+	return n.SecretVersion == o.SecretVersion && equal(n.Desired, o.Desired)
+}
+
 // equal tells whether two owners want the same, byte for byte.
 func equal(a, b api.Desired) bool {
 	x, errX := json.Marshal(complete(a))

@@ -232,8 +232,10 @@ func (p *put) answerURL(w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	// If somebody else was faster, the answer is what this caller has written.
-	if now.Value.UID == p.node.UID && now.Value.Credential == p.node.Credential {
+	// If somebody else was faster, the answer is what this caller has written: an ETag of what he
+	// has not would let him undo the other's change unseen.
+	if now.Value.UID == p.node.UID && now.Value.Credential == p.node.Credential &&
+		now.Value.WantsSame(p.node) {
 		p.node, p.revision = now.Value, revision
 	}
 	url, err := a.Credentials.URL(ctx, p.node.Credential)

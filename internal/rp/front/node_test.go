@@ -472,6 +472,46 @@ func TestPutWhileTheClusterIsDown(t *testing.T) {
 	w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "")
 }
 
+// Who waits for a URL while somebody else changes the node is answered with what he has written
+// himself, and not with an ETag of what he has not seen.
+func TestPutWhileAnotherWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cluster.isDown.Store(true)
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), withToken)
+	w.api.Patience = 2 * time.Second
+	first := make(chan api.FlexNodeConfig, 1)
+	go func() {
+		_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true",
+			`{"properties":{"nodeConfig":{"maxPods":51}}}`)
+		first <- shownNode(t, text)
+	}()
+	w.until("the first is waiting", func() bool {
+		n := w.storedNode("n")
+		return n.Credential != "" && n.Desired.NodeConfig.MaxPods == 51
+	})
+	mine := w.storedNode("n")
+	second := make(chan api.FlexNodeConfig, 1)
+	go func() {
+		_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true",
+			`{"properties":{"nodeConfig":{"maxPods":52}}}`)
+		second <- shownNode(t, text)
+	}()
+	w.until("the second is waiting", func() bool {
+		return w.storedNode("n").Desired.NodeConfig.MaxPods == 52
+	})
+	w.cluster.isDown.Store(false)
+	if got := <-first; got.ETag != mine.ETag() || got.Properties.NodeConfig.MaxPods != 51 {
+		t.Errorf("the first is answered with %s, %d pods; want %s", got.ETag,
+			got.Properties.NodeConfig.MaxPods, mine.ETag())
+	}
+	if got := <-second; got.ETag == mine.ETag() || got.Properties.NodeConfig.MaxPods != 52 {
+		t.Errorf("the second is answered with %s, %d pods", got.ETag,
+			got.Properties.NodeConfig.MaxPods)
+	}
+}
+
 // Who regenerates a token while the cluster is down gets an operation whose result is the URL; who
 // asks again does not lose what was asked for before.
 func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
