@@ -478,6 +478,7 @@ func TestPutWhileAnotherWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.cluster.isDown.Store(true)
+	w.api.Patience = time.Millisecond
 	w.register("")
 	w.must(201, "PUT", nodeURL("n"), withToken)
 	w.api.Patience = 2 * time.Second
