@@ -73,7 +73,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	began := time.Now()
 	l, err := lab.New(self, func(format string, args ...any) {
-		fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+		fmt.Fprintf(
+			os.Stderr, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...),
+		)
 	})
 	if err != nil {
 		return err
@@ -113,16 +115,27 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
   flexlab down             stop and remove everything`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(), c.down(), c.status(), c.demo(), c.bench(), c.chaos(),
-		c.apiserver(), c.rotateCA(), c.serve(), c.bare(), c.links(), c.launch())
+	root.AddCommand(
+		c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(),
+		c.down(), c.status(), c.demo(), c.bench(), c.chaos(), c.apiserver(), c.rotateCA(),
+		c.serve(), c.bare(), c.links(), c.launch(),
+	)
 	return root
 }
 
 // versionFlags lets a command choose what nodes are made of.
 func (c *command) versionFlags(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(&c.versions.Kubernetes, "kubernetes", lab.Newest.Kubernetes, "kubelet's `version`: "+lab.Newest.Kubernetes+" or "+lab.Oldest.Kubernetes)
-	cmd.Flags().StringVar(&c.versions.Containerd, "containerd", lab.Newest.Containerd, "containerd's `version`: "+lab.Newest.Containerd+" or "+lab.Oldest.Containerd)
-	cmd.Flags().StringVar(&c.agent, "agent", c.agent, "the aks-flex-node `program` to put into machines")
+	cmd.Flags().StringVar(
+		&c.versions.Kubernetes, "kubernetes", lab.Newest.Kubernetes,
+		"kubelet's `version`: "+lab.Newest.Kubernetes+" or "+lab.Oldest.Kubernetes,
+	)
+	cmd.Flags().StringVar(
+		&c.versions.Containerd, "containerd", lab.Newest.Containerd,
+		"containerd's `version`: "+lab.Newest.Containerd+" or "+lab.Oldest.Containerd,
+	)
+	cmd.Flags().StringVar(
+		&c.agent, "agent", c.agent, "the aks-flex-node `program` to put into machines",
+	)
 	return cmd
 }
 
@@ -138,10 +151,21 @@ func (c *command) up() *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVar(&nodes, "nodes", 1, "how many machines there shall be")
-	cmd.Flags().BoolVar(&c.lab.WithAzure, "azure", false, "start a simulated Azure too: Entra ID, Resource Manager, Arc")
-	cmd.Flags().BoolVar(&rp, "rp", false, "start the resource provider too, with the Azure that it needs")
-	cmd.Flags().IntVar(&c.lab.Replicas, "replicas", 0, "how many replicas of the resource provider; more than one need --etcd")
-	cmd.Flags().IntVar(&c.lab.Members, "etcd", 0, "have the replicas share an etcd of so many `members`, instead of one inside the provider")
+	cmd.Flags().BoolVar(
+		&c.lab.WithAzure, "azure", false,
+		"start a simulated Azure too: Entra ID, Resource Manager, Arc",
+	)
+	cmd.Flags().BoolVar(
+		&rp, "rp", false, "start the resource provider too, with the Azure that it needs",
+	)
+	cmd.Flags().IntVar(
+		&c.lab.Replicas, "replicas", 0,
+		"how many replicas of the resource provider; more than one need --etcd",
+	)
+	cmd.Flags().IntVar(
+		&c.lab.Members, "etcd", 0,
+		"have the replicas share an etcd of so many `members`, instead of one inside the provider",
+	)
 	return c.versionFlags(cmd)
 }
 
@@ -175,7 +199,9 @@ func (c *command) start(ctx context.Context, nodes int) error {
 }
 
 // addMachine adds a machine; without a name it is called after the first number that is free.
-func (c *command) addMachine(ctx context.Context, name string, disks ...string) (lab.Machine, error) {
+func (c *command) addMachine(
+	ctx context.Context, name string, disks ...string,
+) (lab.Machine, error) {
 	var list []lab.Disk
 	for _, text := range disks {
 		d, err := lab.ParseDisk(text)
@@ -231,7 +257,10 @@ func (c *command) node() *cobra.Command {
 			return err
 		},
 	}
-	add.Flags().StringArrayVar(&disks, "disk", nil, "a data disk, such as `ext4:/var/lib/containerd` or xfs:/data; may be given again")
+	add.Flags().StringArrayVar(
+		&disks, "disk", nil,
+		"a data disk, such as `ext4:/var/lib/containerd` or xfs:/data; may be given again",
+	)
 	parent.AddCommand(list, add, &cobra.Command{
 		Use: "rm NAME", Short: "Stop a machine and delete it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.lab.RemoveMachine(cmd.Context(), args[0]) },
@@ -242,7 +271,9 @@ func (c *command) node() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return errors.Join(c.lab.StopMachine(cmd.Context(), m), c.lab.StartMachine(cmd.Context(), m))
+			return errors.Join(
+				c.lab.StopMachine(cmd.Context(), m), c.lab.StartMachine(cmd.Context(), m),
+			)
 		},
 	})
 	return parent
@@ -257,10 +288,15 @@ func (c *command) join() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return handOn(c.lab.Join(cmd.Context(), m, c.agent, c.versions, auth, os.Stdout, os.Stderr))
+			return handOn(
+				c.lab.Join(cmd.Context(), m, c.agent, c.versions, auth, os.Stdout, os.Stderr),
+			)
 		},
 	}
-	cmd.Flags().StringVar(&auth, "auth", "bootstrapToken", "how the node proves who it is: "+strings.Join(lab.Auths, ", ")+"; all but the first need `flexlab up --azure`")
+	cmd.Flags().StringVar(
+		&auth, "auth", "bootstrapToken", "how the node proves who it is: "+
+			strings.Join(lab.Auths, ", ")+"; all but the first need `flexlab up --azure`",
+	)
 	return c.versionFlags(cmd)
 }
 
@@ -268,7 +304,10 @@ func (c *command) kubectl() *cobra.Command {
 	return &cobra.Command{
 		Use: "kubectl ARGS...", Short: "Run kubectl as the cluster's administrator", DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			k := exec.CommandContext(cmd.Context(), filepath.Join(c.lab.Dir, "kubectl"), append([]string{"--kubeconfig=" + c.lab.Kubeconfig()}, args...)...)
+			k := exec.CommandContext(
+				cmd.Context(),
+				filepath.Join(c.lab.Dir, "kubectl"),
+				append([]string{"--kubeconfig=" + c.lab.Kubeconfig()}, args...)...)
 			return pass(k)
 		},
 	}
@@ -322,8 +361,12 @@ func (c *command) env() *cobra.Command {
 		Use: "env", Short: "Print shell exports for using the lab from outside: eval \"$(flexlab env)\"", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			variables := [][2]string{
-				{"KUBECONFIG", c.lab.Kubeconfig()}, {"FLEXLAB_DIR", c.lab.Dir}, {"FLEXLAB_SERVER", lab.APIServer},
-				{"FLEXLAB_CA", c.lab.CAFile()}, {"FLEXLAB_MIRROR", lab.MirrorURL}, {"FLEXLAB_CONTROL", lab.ControlURL},
+				{"KUBECONFIG", c.lab.Kubeconfig()},
+				{"FLEXLAB_DIR", c.lab.Dir},
+				{"FLEXLAB_SERVER", lab.APIServer},
+				{"FLEXLAB_CA", c.lab.CAFile()},
+				{"FLEXLAB_MIRROR", lab.MirrorURL},
+				{"FLEXLAB_CONTROL", lab.ControlURL},
 			}
 			if c.lab.HasAzure() {
 				who, err := c.lab.Azure()
@@ -331,11 +374,19 @@ func (c *command) env() *cobra.Command {
 					return err
 				}
 				variables = append(variables, [][2]string{
-					{"AZURE_AUTHORITY_HOST", lab.AzureURL}, {"AZURE_TENANT_ID", lab.Tenant}, {"AZURE_SUBSCRIPTION_ID", lab.Subscription},
-					{"AZURE_CLIENT_ID", who.Operator.ClientID}, {"AZURE_CLIENT_SECRET", who.Operator.Secret},
-					{"FLEXLAB_UNPRIVILEGED_CLIENT_ID", who.Unprivileged.ClientID}, {"FLEXLAB_UNPRIVILEGED_CLIENT_SECRET", who.Unprivileged.Secret},
-					{"FLEXLAB_ARM", lab.AzureURL}, {"FLEXLAB_CLUSTER_ID", lab.ClusterID}, {"FLEXLAB_AZURE_CONTROL", lab.AzureControlURL}, {"FLEXLAB_RP", lab.ProviderURL(0)},
-					{"REQUESTS_CA_BUNDLE", c.lab.CAFile()}, {"SSL_CERT_FILE", c.lab.CAFile()},
+					{"AZURE_AUTHORITY_HOST", lab.AzureURL},
+					{"AZURE_TENANT_ID", lab.Tenant},
+					{"AZURE_SUBSCRIPTION_ID", lab.Subscription},
+					{"AZURE_CLIENT_ID", who.Operator.ClientID},
+					{"AZURE_CLIENT_SECRET", who.Operator.Secret},
+					{"FLEXLAB_UNPRIVILEGED_CLIENT_ID", who.Unprivileged.ClientID},
+					{"FLEXLAB_UNPRIVILEGED_CLIENT_SECRET", who.Unprivileged.Secret},
+					{"FLEXLAB_ARM", lab.AzureURL},
+					{"FLEXLAB_CLUSTER_ID", lab.ClusterID},
+					{"FLEXLAB_AZURE_CONTROL", lab.AzureControlURL},
+					{"FLEXLAB_RP", lab.ProviderURL(0)},
+					{"REQUESTS_CA_BUNDLE", c.lab.CAFile()},
+					{"SSL_CERT_FILE", c.lab.CAFile()},
 				}...)
 			}
 			for _, v := range variables {

@@ -113,7 +113,9 @@ func (c *cluster) dial(ctx context.Context, _, where string) (net.Conn, error) {
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	}
 	if down || !known {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: addr(where), Err: syscall.ECONNREFUSED}
+		return nil, &net.OpError{
+			Op: "dial", Net: "tcp", Addr: addr(where), Err: syscall.ECONNREFUSED,
+		}
 	}
 	return c.network.dial(ctx)
 }
@@ -133,7 +135,9 @@ func (c *cluster) routes() http.Handler {
 	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", c.review)
 	mux.HandleFunc("POST /apis/authentication.k8s.io/v1/selfsubjectreviews", c.whoAmI)
 	mux.HandleFunc("GET /api/v1/namespaces/default/services/kubernetes", c.service)
-	mux.HandleFunc("GET /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}", c.lease)
+	mux.HandleFunc(
+		"GET /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}", c.lease,
+	)
 	mux.HandleFunc("GET /api/v1/nodes", c.watch)
 	mux.HandleFunc("GET /api/v1/nodes/{name}", c.node)
 	mux.HandleFunc("POST /api/v1/nodes", c.changing(c.create))
@@ -172,7 +176,9 @@ func (c *cluster) changing(do http.HandlerFunc) http.HandlerFunc {
 
 func (c *cluster) whoAmI(w http.ResponseWriter, r *http.Request) {
 	review := authenticationv1.SelfSubjectReview{
-		TypeMeta: metav1.TypeMeta{Kind: "SelfSubjectReview", APIVersion: "authentication.k8s.io/v1"},
+		TypeMeta: metav1.TypeMeta{
+			Kind: "SelfSubjectReview", APIVersion: "authentication.k8s.io/v1",
+		},
 	}
 	if c.saysNothing(w) {
 		return
@@ -186,8 +192,10 @@ func (c *cluster) whoAmI(w http.ResponseWriter, r *http.Request) {
 
 func (c *cluster) service(w http.ResponseWriter, _ *http.Request) {
 	reply(w, corev1.Service{
-		TypeMeta:   metav1.TypeMeta{Kind: "Service", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: "default", UID: types.UID(c.uid)},
+		TypeMeta: metav1.TypeMeta{Kind: "Service", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "kubernetes", Namespace: "default", UID: types.UID(c.uid),
+		},
 	})
 }
 
@@ -202,7 +210,9 @@ func (c *cluster) lease(w http.ResponseWriter, r *http.Request) {
 	if c.running().IsZero() || c.lapses() {
 		at = metav1.NewMicroTime(time.Now().Add(-time.Hour))
 	}
-	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &at}
+	lease.Spec = coordinationv1.LeaseSpec{
+		HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &at,
+	}
 	reply(w, lease)
 }
 
@@ -222,7 +232,9 @@ func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 	defer end.Stop()
 	select {
 	case <-deletions:
-		_, _ = io.WriteString(w, `{"type":"DELETED","object":{"kind":"Node","apiVersion":"v1"}}`+"\n")
+		_, _ = io.WriteString(
+			w, `{"type":"DELETED","object":{"kind":"Node","apiVersion":"v1"}}`+"\n",
+		)
 	case <-end.C:
 	case <-r.Context().Done():
 	}
@@ -260,7 +272,8 @@ func (c *cluster) identity(r *http.Request) string {
 
 // may tells what Azure's role assignments let an identity do.
 func (c *cluster) may(oid, action string) bool {
-	return oid != "" && c.azure.Allowed(oid, "Microsoft.ContainerService/managedClusters/"+action, clusterID, true)
+	return oid != "" &&
+		c.azure.Allowed(oid, "Microsoft.ContainerService/managedClusters/"+action, clusterID, true)
 }
 
 func (c *cluster) review(w http.ResponseWriter, r *http.Request) {
@@ -284,7 +297,10 @@ func reply(w http.ResponseWriter, v any) {
 func fail(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Code: int32(code)}
+	status := metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure",
+		Reason: reason, Code: int32(code),
+	}
 	if err := json.NewEncoder(w).Encode(status); err != nil {
 		panic(err)
 	}
@@ -352,7 +368,12 @@ func (c *cluster) delete(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.remove(r.PathValue("name"))
-	reply(w, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"})
+	reply(
+		w,
+		metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success",
+		},
+	)
 }
 
 // remove deletes a node and wakes the watches; c.mu is held.
@@ -374,7 +395,8 @@ func (c *cluster) has(name string) bool {
 func (c *cluster) register(root, unit string, info corev1.NodeSystemInfo) error {
 	dir := filepath.Join(root, "/var/lib/kubelet")
 	name := flag(unit, "--hostname-override=")
-	if kubeconfig, err := os.ReadFile(filepath.Join(dir, "kubeconfig")); err == nil && strings.Contains(string(kubeconfig), "exec:") {
+	if kubeconfig, err := os.ReadFile(filepath.Join(dir, "kubeconfig")); err == nil &&
+		strings.Contains(string(kubeconfig), "exec:") {
 		go c.admit(root, kubeconfig, name, info)
 		return nil
 	}
@@ -408,7 +430,8 @@ func (c *cluster) admit(root string, kubeconfig []byte, name string, info corev1
 		out, err := exec.CommandContext(c.kubelets, command, "token").Output()
 		var credential struct{ Status struct{ Token string } }
 		if err == nil && json.Unmarshal(out, &credential) == nil {
-			if oid, err := c.azure.Verify(c.issuer, credential.Status.Token, azuresim.AKSServer); err == nil && c.may(oid, "nodes/write") {
+			if oid, err := c.azure.Verify(c.issuer, credential.Status.Token, azuresim.AKSServer); err == nil &&
+				c.may(oid, "nodes/write") {
 				select {
 				case <-deleted: // that kubelet had registered before
 				default:
@@ -427,7 +450,9 @@ func (c *cluster) add(root, name string, info corev1.NodeSystemInfo) {
 	defer c.mu.Unlock()
 	if c.nodes[name] == nil {
 		labels := map[string]string{}
-		text, _ := os.ReadFile(filepath.Join(root, "/etc/kubernetes/aks-flex-node-registration.env"))
+		text, _ := os.ReadFile(
+			filepath.Join(root, "/etc/kubernetes/aks-flex-node-registration.env"),
+		)
 		for _, pair := range strings.Split(flag(string(text), "--node-labels="), ",") {
 			key, value, _ := strings.Cut(strings.Trim(pair, `"`), "=")
 			if key != "" {
@@ -472,7 +497,9 @@ func flag(unit, name string) string {
 // certify writes what a kubelet writes once its certificate is issued.
 func (c *cluster) certify(dir, name string) error {
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}},
+		SerialNumber: big.NewInt(
+			1,
+		), Subject: pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, c.caKey.Public(), c.caKey)
@@ -487,12 +514,19 @@ func (c *cluster) certify(dir, name string) error {
 		return err
 	}
 	current := filepath.Join(dir, "pki", "kubelet-client-current.pem")
-	body := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key})...)
+	body := append(
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key})...)
 	if err := os.WriteFile(current, body, 0o600); err != nil {
 		return err
 	}
-	kubeconfig := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
-		"users: [{name: u, user: {client-certificate: %q, client-key: %q}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n",
-		c.URL, base64.StdEncoding.EncodeToString(c.caPEM), current, current)
+	kubeconfig := fmt.Sprintf(
+		"apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
+			"users: [{name: u, user: {client-certificate: %q, client-key: %q}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n",
+		c.URL,
+		base64.StdEncoding.EncodeToString(c.caPEM),
+		current,
+		current,
+	)
 	return os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte(kubeconfig), 0o600)
 }

@@ -49,7 +49,10 @@ func All() ([]Component, error) {
 
 func etcd(version string) Component {
 	return Component{Name: Etcd, Version: version, Builds: []Build{{Programs: []Program{
-		{Name: "etcd", Package: "go.etcd.io/etcd/server/v3", Version: []string{"--version"}, Prints: "etcd Version: " + version},
+		{
+			Name: "etcd", Package: "go.etcd.io/etcd/server/v3", Version: []string{"--version"},
+			Prints: "etcd Version: " + version,
+		},
 	}}}}
 }
 
@@ -72,17 +75,23 @@ func kubernetes(version string, programs ...string) Build {
 	b := Build{Tags: []string{"selinux", "notest", "grpcnotrace"}}
 	numbers := strings.Split(version, ".")
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		b.LDFlags = append(b.LDFlags,
-			"-X "+pkg+".gitVersion=v"+version, "-X "+pkg+".gitMajor="+numbers[0], "-X "+pkg+".gitMinor="+numbers[1],
-			"-X "+pkg+".gitTreeState=clean", "-X "+pkg+".gitCommit=")
+		b.LDFlags = append(
+			b.LDFlags, "-X "+pkg+".gitVersion=v"+version, "-X "+pkg+".gitMajor="+numbers[0],
+			"-X "+pkg+".gitMinor="+numbers[1], "-X "+pkg+".gitTreeState=clean",
+			"-X "+pkg+".gitCommit=",
+		)
 	}
 	for _, name := range programs {
-		p := Program{Name: name, Package: "k8s.io/kubernetes/cmd/" + name, Version: []string{"--version"}, Prints: "Kubernetes v" + version}
+		p := Program{
+			Name: name, Package: "k8s.io/kubernetes/cmd/" + name, Version: []string{"--version"},
+			Prints: "Kubernetes v" + version,
+		}
 		switch name {
 		case "kubectl":
 			p.Version, p.Prints = []string{"version", "--client"}, "Client Version: v"+version
 		case "kubeadm":
-			p.Version, p.Prints = []string{"version"}, fmt.Sprintf("Major:%q, Minor:%q", numbers[0], numbers[1])
+			p.Version = []string{"version"}
+			p.Prints = fmt.Sprintf("Major:%q, Minor:%q", numbers[0], numbers[1])
 		}
 		b.Programs = append(b.Programs, p)
 	}
@@ -96,27 +105,42 @@ func containerd(version string) Component {
 	tags := []string{"urfave_cli_no_docs", "static_build", "no_btrfs", "no_zfs", "no_devmapper"}
 	stamp := []string{"-X " + pkg + "/version.Version=v" + version}
 	program := func(name, arg string) Program {
-		return Program{Name: name, Package: pkg + "/cmd/" + name, Version: []string{arg}, Prints: "v" + version}
+		return Program{
+			Name: name, Package: pkg + "/cmd/" + name, Version: []string{arg},
+			Prints: "v" + version,
+		}
 	}
 	return Component{Name: Containerd, Version: version, Builds: []Build{
-		{Tags: tags, LDFlags: stamp, Programs: []Program{program("containerd", "--version"), program("ctr", "--version")}},
-		{Tags: append([]string{"no_grpc"}, tags...), LDFlags: stamp, Programs: []Program{program("containerd-shim-runc-v2", "-v")}},
+		{
+			Tags: tags, LDFlags: stamp,
+			Programs: []Program{program("containerd", "--version"), program("ctr", "--version")},
+		},
+		{
+			Tags: append([]string{"no_grpc"}, tags...), LDFlags: stamp,
+			Programs: []Program{program("containerd-shim-runc-v2", "-v")},
+		},
 	}}
 }
 
 // runc enters namespaces in C code; its version is compiled in from a file of its sources.
 func runc(version string) Component {
 	return Component{Name: Runc, Version: version, Builds: []Build{{
-		Tags: []string{"seccomp", "urfave_cli_no_docs", "netgo", "osusergo"}, LDFlags: []string{"-extldflags -static"}, CGO: true,
+		Tags:    []string{"seccomp", "urfave_cli_no_docs", "netgo", "osusergo"},
+		LDFlags: []string{"-extldflags -static"}, CGO: true,
 		Programs: []Program{
-			{Name: "runc", Package: "github.com/opencontainers/runc", Version: []string{"--version"}, Prints: "runc version " + version},
+			{
+				Name: "runc", Package: "github.com/opencontainers/runc",
+				Version: []string{"--version"}, Prints: "runc version " + version,
+			},
 		},
 	}}}
 }
 
 func cniPlugins(version string) Component {
 	const module = "github.com/containernetworking/plugins"
-	b := Build{LDFlags: []string{"-X " + module + "/pkg/utils/buildversion.BuildVersion=v" + version}}
+	b := Build{
+		LDFlags: []string{"-X " + module + "/pkg/utils/buildversion.BuildVersion=v" + version},
+	}
 	for _, p := range []string{
 		"main/bridge", "main/dummy", "main/host-device", "main/ipvlan", "main/loopback", "main/macvlan", "main/ptp", "main/tap", "main/vlan",
 		"ipam/dhcp", "ipam/host-local", "ipam/static",
@@ -128,7 +152,10 @@ func cniPlugins(version string) Component {
 			Version: []string{"--version"}, Prints: "v" + version,
 		})
 	}
-	return Component{Name: CNIPlugins, Version: version, Builds: []Build{b}, Extras: []Extra{{Name: "LICENSE", Module: module, Path: "LICENSE"}}}
+	return Component{
+		Name: CNIPlugins, Version: version, Builds: []Build{b},
+		Extras: []Extra{{Name: "LICENSE", Module: module, Path: "LICENSE"}},
+	}
 }
 
 // nodeProblemDetector leaves out the journald watcher, which needs C, and the exporter to one
@@ -136,9 +163,13 @@ func cniPlugins(version string) Component {
 func nodeProblemDetector(version string) Component {
 	const module = "k8s.io/node-problem-detector"
 	c := Component{Name: NodeProblemDetector, Version: version, Builds: []Build{{
-		Tags: []string{"disable_stackdriver_exporter"}, LDFlags: []string{"-X " + module + "/pkg/version.version=v" + version},
+		Tags:    []string{"disable_stackdriver_exporter"},
+		LDFlags: []string{"-X " + module + "/pkg/version.version=v" + version},
 		Programs: []Program{
-			{Name: "node-problem-detector", Package: module + "/cmd/nodeproblemdetector", Version: []string{"--version"}, Prints: "v" + version},
+			{
+				Name: "node-problem-detector", Package: module + "/cmd/nodeproblemdetector",
+				Version: []string{"--version"}, Prints: "v" + version,
+			},
 		},
 	}}}
 	for _, name := range []string{"kernel-monitor.json", "readonly-monitor.json", "systemd-monitor.json"} {

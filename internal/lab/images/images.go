@@ -42,14 +42,20 @@ var programs embed.FS
 // takes.
 func Component() (component.Component, error) {
 	sources := map[string][]byte{"go.mod": []byte("module images\n\ngo 1.26.0\n")}
-	c := component.Component{Name: "images", Version: "1", Sources: sources, Builds: []component.Build{{}}}
+	c := component.Component{
+		Name: "images", Version: "1", Sources: sources, Builds: []component.Build{{}},
+	}
 	for _, program := range []string{"pause", "hello"} {
 		text, err := fs.ReadFile(programs, "programs/"+program+"/main.go")
 		if err != nil {
-			return component.Component{}, fmt.Errorf("internal error: cannot read the source of %s: %w", program, err)
+			return component.Component{}, fmt.Errorf(
+				"internal error: cannot read the source of %s: %w", program, err,
+			)
 		}
 		sources[program+"/main.go"] = text
-		c.Builds[0].Programs = append(c.Builds[0].Programs, component.Program{Name: program, Package: "./" + program})
+		c.Builds[0].Programs = append(
+			c.Builds[0].Programs, component.Program{Name: program, Package: "./" + program},
+		)
 	}
 	return c, nil
 }
@@ -93,8 +99,16 @@ func build(program string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	image, err := mutate.Append(base, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{CreatedBy: "flexlab"}})
+	base := mutate.ConfigMediaType(
+		mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON,
+	)
+	image, err := mutate.Append(
+		base,
+		mutate.Addendum{
+			Layer: layer, MediaType: types.OCILayer,
+			History: v1.History{CreatedBy: "flexlab"},
+		},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +117,9 @@ func build(program string) (v1.Image, error) {
 		return nil, err
 	}
 	file = file.DeepCopy()
-	file.OS, file.Architecture, file.Created = "linux", runtime.GOARCH, v1.Time{Time: time.Unix(0, 0).UTC()}
+	file.OS, file.Architecture, file.Created = "linux", runtime.GOARCH, v1.Time{
+		Time: time.Unix(0, 0).UTC(),
+	}
 	file.Config.Entrypoint = []string{"/" + filepath.Base(program)}
 	file.Config.User = "65535:65535"
 	return mutate.ConfigFile(image, file)
@@ -117,7 +133,10 @@ func layerOf(program string) (v1.Layer, error) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	t := tar.NewWriter(z)
-	header := &tar.Header{Name: filepath.Base(program), Mode: 0o755, Size: int64(len(text)), ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
+	header := &tar.Header{
+		Name: filepath.Base(program), Mode: 0o755, Size: int64(len(text)),
+		ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR,
+	}
 	if err := t.WriteHeader(header); err != nil {
 		return nil, err
 	}
@@ -127,8 +146,10 @@ func layerOf(program string) (v1.Layer, error) {
 	if err := errors.Join(t.Close(), z.Close()); err != nil {
 		return nil, err
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil },
-		tarball.WithMediaType(types.OCILayer))
+	return tarball.LayerFromOpener(
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer),
+	)
 }
 
 // readOnly lets nobody push.

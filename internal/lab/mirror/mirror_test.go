@@ -27,7 +27,11 @@ func single(t *testing.T, size int) (*Mirror, []byte) {
 	if err := os.WriteFile(local, body, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return New(Catalog{Files: map[string]File{at: {Size: int64(size), SHA256: digest(body), Local: local}}}), body
+	return New(
+		Catalog{
+			Files: map[string]File{at: {Size: int64(size), SHA256: digest(body), Local: local}},
+		},
+	), body
 }
 
 // started serves a mirror over TLS, as flexlab does.
@@ -41,7 +45,9 @@ func started(t *testing.T, m *Mirror) *httptest.Server {
 }
 
 // ask gives the response with its body, as far as it came, and the error that ended it.
-func ask(t *testing.T, s *httptest.Server, method, path string, header ...string) (*http.Response, []byte, error) {
+func ask(
+	t *testing.T, s *httptest.Server, method, path string, header ...string,
+) (*http.Response, []byte, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, nil)
 	if err != nil {
@@ -69,14 +75,23 @@ func TestRequests(t *testing.T) {
 		status       int
 		want         []byte
 	}{
-		"whole":         {"GET", at, nil, 200, body},
-		"head":          {"HEAD", at, nil, 200, nil},
-		"range":         {"GET", at, []string{"Range", "bytes=150000-"}, 206, body[150_000:]},
-		"same range":    {"GET", at, []string{"Range", "bytes=150000-", "If-Range", etag}, 206, body[150_000:]},
-		"other range":   {"GET", at, []string{"Range", "bytes=150000-", "If-Range", `"other"`}, 200, body},
-		"beyond":        {"GET", at, []string{"Range", "bytes=200000-"}, 416, []byte("invalid range: failed to overlap\n")},
-		"unchanged":     {"GET", at, []string{"If-None-Match", etag}, 304, nil},
-		"unknown":       {"GET", "/dl.k8s.io/other", nil, 404, []byte("the mirror does not have this file\n")},
+		"whole": {"GET", at, nil, 200, body},
+		"head":  {"HEAD", at, nil, 200, nil},
+		"range": {"GET", at, []string{"Range", "bytes=150000-"}, 206, body[150_000:]},
+		"same range": {
+			"GET", at, []string{"Range", "bytes=150000-", "If-Range", etag}, 206, body[150_000:],
+		},
+		"other range": {
+			"GET", at, []string{"Range", "bytes=150000-", "If-Range", `"other"`}, 200, body,
+		},
+		"beyond": {
+			"GET", at, []string{"Range", "bytes=200000-"}, 416,
+			[]byte("invalid range: failed to overlap\n"),
+		},
+		"unchanged": {"GET", at, []string{"If-None-Match", etag}, 304, nil},
+		"unknown": {
+			"GET", "/dl.k8s.io/other", nil, 404, []byte("the mirror does not have this file\n"),
+		},
 		"not a reading": {"PUT", at, nil, 405, []byte("only GET and HEAD are served\n")},
 	}
 	for name, test := range tests {
@@ -86,7 +101,10 @@ func TestRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 			if resp.StatusCode != test.status || !bytes.Equal(got, test.want) {
-				t.Errorf("status %d with %d bytes, want %d with %d", resp.StatusCode, len(got), test.status, len(test.want))
+				t.Errorf(
+					"status %d with %d bytes, want %d with %d", resp.StatusCode, len(got),
+					test.status, len(test.want),
+				)
 			}
 			if test.status/100 == 2 && resp.Header.Get("ETag") != etag {
 				t.Errorf("ETag is %s", resp.Header.Get("ETag"))
@@ -107,17 +125,36 @@ func TestFaults(t *testing.T) {
 		want   []byte
 		cut    bool
 	}{
-		"cut":              {Fault{Kind: Cut, After: 100_000}, nil, 200, body[:100_000], true},
-		"cut at once":      {Fault{Kind: Cut}, nil, 200, nil, true},
-		"cut of a range":   {Fault{Kind: Cut, After: 10}, []string{"Range", "bytes=100-199"}, 206, body[100:110], true},
-		"short":            {Fault{Kind: Cut, After: 100}, []string{"Range", "bytes=100-199"}, 206, body[100:200], false},
-		"corrupt":          {Fault{Kind: Corrupt, After: 70_000}, nil, 200, wrong, false},
-		"status":           {Fault{Kind: Status}, nil, 500, []byte("the mirror was told to answer 500\n"), false},
-		"another status":   {Fault{Kind: Status, Status: 404}, nil, 404, []byte("the mirror was told to answer 404\n"), false},
-		"no range":         {Fault{Kind: NoRange}, []string{"Range", "bytes=100-199"}, 200, body, false},
-		"another file":     {Fault{Kind: Status, Path: "kubeadm*"}, nil, 200, body, false},
-		"file and variant": {Fault{Kind: Status, Path: "kubelet*"}, nil, 500, []byte("the mirror was told to answer 500\n"), false},
-		"whole path":       {Fault{Kind: Status, Path: "/dl.k8s.io/*/bin/*/*/kubelet"}, nil, 500, []byte("the mirror was told to answer 500\n"), false},
+		"cut":         {Fault{Kind: Cut, After: 100_000}, nil, 200, body[:100_000], true},
+		"cut at once": {Fault{Kind: Cut}, nil, 200, nil, true},
+		"cut of a range": {
+			Fault{Kind: Cut, After: 10}, []string{"Range", "bytes=100-199"}, 206, body[100:110],
+			true,
+		},
+		"short": {
+			Fault{Kind: Cut, After: 100}, []string{"Range", "bytes=100-199"}, 206, body[100:200],
+			false,
+		},
+		"corrupt": {Fault{Kind: Corrupt, After: 70_000}, nil, 200, wrong, false},
+		"status": {
+			Fault{Kind: Status}, nil, 500, []byte("the mirror was told to answer 500\n"), false,
+		},
+		"another status": {
+			Fault{Kind: Status, Status: 404}, nil, 404,
+			[]byte("the mirror was told to answer 404\n"), false,
+		},
+		"no range": {
+			Fault{Kind: NoRange}, []string{"Range", "bytes=100-199"}, 200, body, false,
+		},
+		"another file": {Fault{Kind: Status, Path: "kubeadm*"}, nil, 200, body, false},
+		"file and variant": {
+			Fault{Kind: Status, Path: "kubelet*"}, nil, 500,
+			[]byte("the mirror was told to answer 500\n"), false,
+		},
+		"whole path": {
+			Fault{Kind: Status, Path: "/dl.k8s.io/*/bin/*/*/kubelet"}, nil, 500,
+			[]byte("the mirror was told to answer 500\n"), false,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +163,10 @@ func TestFaults(t *testing.T) {
 			}
 			resp, got, err := ask(t, s, "GET", at, test.header...)
 			if resp.StatusCode != test.status || !bytes.Equal(got, test.want) {
-				t.Errorf("status %d with %d bytes, want %d with %d", resp.StatusCode, len(got), test.status, len(test.want))
+				t.Errorf(
+					"status %d with %d bytes, want %d with %d", resp.StatusCode, len(got),
+					test.status, len(test.want),
+				)
 			}
 			if (err != nil) != test.cut {
 				t.Errorf("error is %v", err)
@@ -146,7 +186,9 @@ func TestCaptivePortal(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp, body, err := ask(t, s, "GET", at)
-	if err != nil || resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") || !bytes.Contains(body, []byte("<html>")) {
+	if err != nil || resp.StatusCode != 200 ||
+		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") ||
+		!bytes.Contains(body, []byte("<html>")) {
 		t.Errorf("%s %s %q (%v)", resp.Status, resp.Header.Get("Content-Type"), body, err)
 	}
 }
@@ -201,10 +243,12 @@ func TestSpeed(t *testing.T) {
 		requests int
 		want     time.Duration
 	}{
-		"alone":     {Knobs{BytesPerSecond: 100_000}, 1, 10 * time.Second},
-		"shared":    {Knobs{BytesPerSecond: 100_000}, 3, 30 * time.Second},
-		"fast":      {Knobs{BytesPerSecond: 12_500_000}, 5, 400 * time.Millisecond},
-		"drip":      {Knobs{Faults: []Fault{{Kind: Drip, BytesPerSecond: 10_000}}}, 2, 100 * time.Second},
+		"alone":  {Knobs{BytesPerSecond: 100_000}, 1, 10 * time.Second},
+		"shared": {Knobs{BytesPerSecond: 100_000}, 3, 30 * time.Second},
+		"fast":   {Knobs{BytesPerSecond: 12_500_000}, 5, 400 * time.Millisecond},
+		"drip": {
+			Knobs{Faults: []Fault{{Kind: Drip, BytesPerSecond: 10_000}}}, 2, 100 * time.Second,
+		},
 		"unlimited": {Knobs{}, 2, 0},
 	}
 	for name, test := range tests {
@@ -282,14 +326,18 @@ func TestControl(t *testing.T) {
 	}))
 	defer control.Close()
 	c := Client{URL: control.URL, HTTP: control.Client()}
-	want := Knobs{BytesPerSecond: 5, Faults: []Fault{{Kind: Cut, Path: "kubelet", After: 7, Times: 1}}}
+	want := Knobs{
+		BytesPerSecond: 5,
+		Faults:         []Fault{{Kind: Cut, Path: "kubelet", After: 7, Times: 1}},
+	}
 	if err := c.Set(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, m.Knobs()); diff != "" {
 		t.Error(diff)
 	}
-	if err := c.Set(t.Context(), Knobs{Faults: []Fault{{Kind: "explode"}}}); err == nil || !strings.Contains(err.Error(), "faults[0]") {
+	if err := c.Set(t.Context(), Knobs{Faults: []Fault{{Kind: "explode"}}}); err == nil ||
+		!strings.Contains(err.Error(), "faults[0]") {
 		t.Errorf("error is %v", err)
 	}
 	if diff := cmp.Diff(want, m.Knobs()); diff != "" {
@@ -310,7 +358,8 @@ func TestControl(t *testing.T) {
 	}
 	recorded(t.Context(), m)
 	counts, err := c.Counts(t.Context())
-	if diff := cmp.Diff(map[string]Count{at: {Requests: 1, Bytes: 1000}}, counts); diff != "" || err != nil {
+	if diff := cmp.Diff(map[string]Count{at: {Requests: 1, Bytes: 1000}}, counts); diff != "" ||
+		err != nil {
 		t.Error(diff, err)
 	}
 	if err := errors.Join(c.Reset(t.Context()), checkEmpty(m)); err != nil {

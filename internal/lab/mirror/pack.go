@@ -28,14 +28,19 @@ const (
 // Pack makes the files that a component's project publishes, with a zstd variant beside each, from
 // the directory that component.Builder gave. They are packed once into the cache and are the same
 // bytes each time. A component of which nodes need nothing gives an empty catalog.
-func Pack(ctx context.Context, cache string, c component.Component, programs string) (Catalog, error) {
+func Pack(
+	ctx context.Context, cache string, c component.Component, programs string,
+) (Catalog, error) {
 	releases := published(c.Name, c.Version, runtime.GOARCH)
 	if len(releases) == 0 {
 		return Catalog{}, nil
 	}
 	dir := filepath.Join(cache, "mirror-"+filepath.Base(programs)+"-"+format)
 	err := component.Once(ctx, dir, func() {}, func(work string) error {
-		p := packer{programs: programs, root: filepath.Join(work, filesDir), catalog: Catalog{Files: map[string]File{}}}
+		p := packer{
+			programs: programs, root: filepath.Join(work, filesDir),
+			catalog: Catalog{Files: map[string]File{}},
+		}
 		for _, r := range releases {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -117,13 +122,17 @@ func (p *packer) archive(r release, to string, a *Artifact) (zst string, err err
 	}
 	defer in.Close()
 	stem := strings.TrimSuffix(strings.TrimSuffix(r.path, ".tar.gz"), ".tgz")
-	return stem + ".tar.zst", compress(filepath.Join(p.root, filepath.FromSlash(stem+".tar.zst")), in)
+	return stem + ".tar.zst", compress(
+		filepath.Join(p.root, filepath.FromSlash(stem+".tar.zst")), in,
+	)
 }
 
 // compress uses the level whose window a decoder with little memory still takes.
 func compress(to string, in io.Reader) error {
 	return create(to, func(out io.Writer) error {
-		z, err := zstd.NewWriter(out, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
+		z, err := zstd.NewWriter(
+			out, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1),
+		)
 		if err != nil {
 			return err
 		}
@@ -197,22 +206,49 @@ func published(name, version, arch string) []release {
 		var list []release
 		for _, program := range []string{"kubelet", "kubectl", "kubeadm"} {
 			at := fmt.Sprintf("/dl.k8s.io/v%s/bin/linux/%s/%s", version, arch, program)
-			list = append(list, release{name: program, path: at, program: program, sums: at + ".sha256", bareSum: true})
+			list = append(
+				list,
+				release{
+					name: program, path: at, program: program, sums: at + ".sha256",
+					bareSum: true,
+				},
+			)
 		}
 		return list
 	case component.Containerd:
-		at := fmt.Sprintf(github+"containerd/containerd/releases/download/v%[1]s/containerd-%[1]s-linux-%[2]s.tar.gz", version, arch)
-		return []release{{name: name, path: at, sums: at + ".sha256sum", entries: below("bin/", "containerd", "containerd-shim-runc-v2", "ctr")}}
+		at := fmt.Sprintf(
+			github+"containerd/containerd/releases/download/v%[1]s/containerd-%[1]s-linux-%[2]s.tar.gz",
+			version, arch,
+		)
+		return []release{
+			{
+				name: name, path: at, sums: at + ".sha256sum",
+				entries: below("bin/", "containerd", "containerd-shim-runc-v2", "ctr"),
+			},
+		}
 	case component.Runc:
 		at := fmt.Sprintf(github+"opencontainers/runc/releases/download/v%s/", version)
-		return []release{{name: name, path: at + "runc." + arch, program: "runc", sums: at + "runc.sha256sum"}}
+		return []release{
+			{name: name, path: at + "runc." + arch, program: "runc", sums: at + "runc.sha256sum"},
+		}
 	case component.CNIPlugins:
-		at := fmt.Sprintf(github+"containernetworking/plugins/releases/download/v%[1]s/cni-plugins-linux-%[2]s-v%[1]s.tgz", version, arch)
-		return []release{{name: name, path: at, sums: at + ".sha256", entries: below("./", cniFiles()...)}}
+		at := fmt.Sprintf(
+			github+"containernetworking/plugins/releases/download/v%[1]s/cni-plugins-linux-%[2]s-v%[1]s.tgz",
+			version, arch,
+		)
+		return []release{
+			{name: name, path: at, sums: at + ".sha256", entries: below("./", cniFiles()...)},
+		}
 	case component.NodeProblemDetector:
-		at := fmt.Sprintf(github+"kubernetes/node-problem-detector/releases/download/v%[1]s/node-problem-detector-v%[1]s-linux_%[2]s.tar.gz", version, arch)
+		at := fmt.Sprintf(
+			github+"kubernetes/node-problem-detector/releases/download/v%[1]s/node-problem-detector-v%[1]s-linux_%[2]s.tar.gz",
+			version, arch,
+		)
 		return []release{{name: name, path: at, entries: slices.Concat(
-			below("bin/", "node-problem-detector"), below("config/", "kernel-monitor.json", "readonly-monitor.json", "systemd-monitor.json"),
+			below("bin/", "node-problem-detector"),
+			below(
+				"config/", "kernel-monitor.json", "readonly-monitor.json", "systemd-monitor.json",
+			),
 		)}}
 	}
 	return nil
