@@ -518,17 +518,12 @@ func TestPutWhileAnotherWaits(t *testing.T) {
 func TestRegenerateWhileTheClusterIsDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.register("")
-	w.must(201, "PUT", nodeURL("n"), withToken)
-	w.cluster.isDown.Store(true)
-	w.api.Patience = time.Millisecond
-	r, _ := w.must(202, "POST", nodeURL("n", "/regenerateToken"), "{}")
+	result := w.regenerateInVain()
 	credential := w.storedNode("n").Credential
 	w.must(202, "POST", nodeURL("n", "/regenerateToken"), "{}")
 	if again := w.storedNode("n").Credential; again != credential {
 		t.Errorf("a retry has replaced %s by %s", credential, again)
 	}
-	result := path(r.Header.Get("Location"))
 	w.must(202, "GET", result, "")
 	_, text := w.must(409, "POST", nodeURL("n", "/listConfigUrl"), "")
 	if code(text) != "NoConfigUrl" {

@@ -228,6 +228,18 @@ func (w *world) register(properties string) {
 	w.caughtUp()
 }
 
+// regenerateInVain asks for a token of a node while its cluster is down, and returns where the
+// result will be.
+func (w *world) regenerateInVain() (result string) {
+	w.t.Helper()
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), withToken)
+	w.cluster.isDown.Store(true)
+	w.api.Patience = time.Millisecond
+	r, _ := w.must(202, "POST", nodeURL("n", "/regenerateToken"), "{}")
+	return path(r.Header.Get("Location"))
+}
+
 // caughtUp waits until the index has seen all that is stored.
 func (w *world) caughtUp() {
 	w.t.Helper()
