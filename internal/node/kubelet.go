@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"maps"
 	"path"
+	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -21,9 +22,13 @@ func kubelet(p *part) {
 	p.owe([]string{KubeletUnit},
 		state.NewFile(p.kubeletConfigPath(), 0o644, p.kubeletConfiguration()))
 	registration(p)
-	p.unit(KubeletUnit, execute(kubeletService, map[string]any{
-		"Flags":        p.kubeletFlags(),
-		"Credential":   p.systemdCredential(),
+	credential := ""
+	if c := p.systemdCredential(); c != "" {
+		credential = "LoadCredential=" + c + "\n"
+	}
+	p.unit(KubeletUnit, fill(kubeletService, map[string]string{
+		"Flags":        strings.Join(p.kubeletFlags(), " \\\n  "),
+		"Credential":   credential,
 		"Registration": p.registrationPath(),
 	}))
 }

@@ -32,7 +32,7 @@ func (p *part) npd() {
 	owes := []string{NPDUnit}
 	p.owe(owes, p.bin(binDir, "node-problem-detector", "bin/node-problem-detector"))
 	p.owe(owes, p.bin(npdConfDir, "node-problem-detector", rules))
-	service := execute(npdService, map[string]string{
+	service := fill(npdService, map[string]string{
 		"Server":     string(thisServer),
 		"Kubeconfig": p.kubeconfig(),
 		"NodeName":   p.config.Agent.NodeName,
