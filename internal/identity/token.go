@@ -26,7 +26,7 @@ type Cache struct {
 	Key string
 	// Scope is what the token is for.
 	Scope string
-	// Credential is asked for only when no good token is kept.
+	// Credential is asked for only when no token is kept that can still be handed out.
 	Credential func() (Credential, error)
 	// Need explains why there is no token.
 	Need Need
