@@ -47,8 +47,9 @@ type Machine interface {
 	RestartUnit(ctx context.Context, name string) error
 	// List names the entries of a directory.
 	List(dir string) ([]string, error)
-	// Touch is told what is about to be changed by somebody else than the engine.
-	Touched(what string) error
+	// Touched is told what is about to be changed by somebody else than the engine, and done when
+	// that is over.
+	Touched(what string) (done func(), err error)
 	// Close ends the connection to systemd; the next question opens another.
 	Close()
 }

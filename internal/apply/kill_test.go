@@ -70,14 +70,15 @@ func (m *machine) run(do func(*apply.Engine) error) (killed bool) {
 	over, done := make(chan struct{}), make(chan error, 1)
 	log := slog.New(slog.DiscardHandler)
 	left := m.fuse
-	h := &host.Host{Root: m.root, Systemd: m.systemd, Log: log, Touch: func(string) error {
+	touch := func(string) (func(), error) {
 		if left == 0 {
 			close(over)
 			select {} // as after SIGKILL, nothing of this run happens any more
 		}
 		left--
-		return nil
-	}}
+		return func() {}, nil
+	}
+	h := &host.Host{Root: m.root, Systemd: m.systemd, Log: log, Touch: touch}
 	go func() {
 		j, err := apply.OpenJournal(h, "/state", "ledger.json")
 		if err == nil {

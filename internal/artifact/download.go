@@ -38,11 +38,13 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 		return false, &Error{Cause: NotFound, what: "this mirror has no zstd variants"}
 	}
 	d.f.event(Event{Kind: Started, Artifact: d.a, URL: c.String()})
+	done, err := d.f.Touch.before("get %s from %s", d.a, c) // all of it, to the end of this attempt
+	if err != nil {
+		return false, err
+	}
+	defer done()
 	if c.file {
 		return false, d.local(c)
-	}
-	if err := d.f.Touch.before("open %s", d.keptPath(c.zst)); err != nil {
-		return false, err
 	}
 	kept, err := openKept(d.keptPath(c.zst))
 	if err != nil {
@@ -117,9 +119,11 @@ func (d *download) remote(ctx context.Context, w *watch, c candidate, kept *os.F
 		return err
 	}
 	if offset < have {
-		if err := d.f.Touch.before("truncate %s", kept.Name()); err != nil {
+		done, err := d.f.Touch.before("truncate %s", kept.Name())
+		if err != nil {
 			return err
 		}
+		defer done()
 		if err := kept.Truncate(offset); err != nil {
 			return diskError(err)
 		}
@@ -237,9 +241,11 @@ func (d *download) discard(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := d.f.Touch.before("remove %s", path); err != nil {
+	done, err := d.f.Touch.before("remove %s", path)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if err := os.Remove(path); err != nil {
 		return diskError(err)
 	}

@@ -27,10 +27,12 @@ func removeTree(store, name string, touch Touch) error {
 
 func removeAt(dir *os.File, name string, touch Touch) error {
 	path := filepath.Join(dir.Name(), name)
-	if err := touch.before("remove %s", path); err != nil {
+	done, err := touch.before("remove %s", path)
+	if err != nil {
 		return fmt.Errorf("cannot remove %s: %w", path, err)
 	}
-	err := unix.Unlinkat(int(dir.Fd()), name, 0)
+	defer done()
+	err = unix.Unlinkat(int(dir.Fd()), name, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -40,9 +42,11 @@ func removeAt(dir *os.File, name string, touch Touch) error {
 	if err := removeContent(dir, name, touch); err != nil {
 		return err
 	}
-	if err := touch.before("remove directory %s", path); err != nil {
+	done, err = touch.before("remove directory %s", path)
+	if err != nil {
 		return fmt.Errorf("cannot remove %s: %w", path, err)
 	}
+	defer done()
 	if err := unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR); err != nil &&
 		!errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("cannot remove %s: %w", path, err)

@@ -34,9 +34,11 @@ func present(store, id string) bool {
 
 // stage makes the directory in which an entry is built.
 func (f *Fetcher) stage(a Artifact) (string, error) {
-	if err := f.Touch.before("make a directory for %s", a); err != nil {
+	done, err := f.Touch.before("make a directory for %s", a)
+	if err != nil {
 		return "", err
 	}
+	defer done()
 	dir, err := os.MkdirTemp(f.Store, partialPrefix+a.ID+"-")
 	if err != nil {
 		return "", diskError(err)
@@ -66,9 +68,11 @@ func (f *Fetcher) adopt(a Artifact, kept *os.File) error {
 }
 
 func (f *Fetcher) rename(from, to string) error {
-	if err := f.Touch.before("rename %s to %s", from, to); err != nil {
+	done, err := f.Touch.before("rename %s to %s", from, to)
+	if err != nil {
 		return err
 	}
+	defer done()
 	return os.Rename(from, to)
 }
 
@@ -124,10 +128,12 @@ func (f *Fetcher) place(dir, id string) error {
 	if !f.heals(id) || !present(f.Store, id) {
 		return f.rename(dir, entry)
 	}
-	if err := f.Touch.before("exchange %s and %s", dir, entry); err != nil {
+	done, err := f.Touch.before("exchange %s and %s", dir, entry)
+	if err != nil {
 		return err
 	}
-	err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, entry, unix.RENAME_EXCHANGE)
+	defer done()
+	err = unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, entry, unix.RENAME_EXCHANGE)
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EXDEV) {
 		return err
 	}
@@ -173,10 +179,12 @@ func discard(store, name string, touch Touch) error {
 	if err := removeTree(store, doomed, touch); err != nil {
 		return err
 	}
-	if err := touch.before("discard %s", name); err != nil {
+	done, err := touch.before("discard %s", name)
+	if err != nil {
 		return err
 	}
-	err := os.Rename(filepath.Join(store, name), filepath.Join(store, doomed))
+	defer done()
+	err = os.Rename(filepath.Join(store, name), filepath.Join(store, doomed))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

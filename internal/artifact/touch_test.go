@@ -20,14 +20,14 @@ type fuse struct {
 
 func newFuse(left int64) *fuse { return &fuse{left: left, burnt: make(chan struct{})} }
 
-func (f *fuse) touch(string) error {
+func (f *fuse) touch(string) (done func(), err error) {
 	if n := atomic.AddInt64(&f.n, 1); f.left > 0 && n >= f.left {
 		if n == f.left {
 			close(f.burnt)
 		}
 		select {}
 	}
-	return nil
+	return func() {}, nil
 }
 
 // Killed before each of its changes of the store, a run leaves nothing that the next one takes for
@@ -129,7 +129,7 @@ func TestTouchRefuses(t *testing.T) {
 		b := noise(1, 1000)
 		r := newRig(t, nil, map[string]http.HandlerFunc{"upstream": serve(b, "")})
 		refused := errors.New("not now")
-		r.Touch = func(string) error { return refused }
+		r.Touch = func(string) (func(), error) { return nil, refused }
 		err := r.Run(t.Context(), []Artifact{binary(Kubelet, b)})
 		e := new(Error)
 		if !errors.Is(err, refused) || !errors.As(err, &e) || !e.Local() ||

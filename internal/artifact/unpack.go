@@ -179,10 +179,12 @@ func (t tree) makeDirs(dir string) error {
 		}
 		return nil
 	}
-	if err := t.touch.before("make directory %s", dir); err != nil {
+	done, err := t.touch.before("make directory %s", dir)
+	if err != nil {
 		return err
 	}
-	err := t.Mkdir(dir, 0o755)
+	defer done()
+	err = t.Mkdir(dir, 0o755)
 	if err == nil {
 		err = t.Chmod(dir, 0o755)
 	}
@@ -194,9 +196,11 @@ func (t tree) makeDirs(dir string) error {
 
 // writeFile makes a new file; a file that is there already is refused.
 func (t tree) writeFile(name string, mode fs.FileMode, r io.Reader) error {
-	if err := t.touch.before("create %s", name); err != nil {
+	done, err := t.touch.before("create %s", name)
+	if err != nil {
 		return err
 	}
+	defer done()
 	f, err := t.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if os.IsExist(err) {
 		return fmt.Errorf("%q is there twice", name)

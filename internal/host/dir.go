@@ -86,9 +86,11 @@ func (h *Host) setDir(c state.Change, to state.Dir) error {
 
 // setMode gives the directory at real, a path of this process, the mode and owner of to.
 func (h *Host) setMode(real string, to state.Dir) error {
-	if err := h.touch("set mode of %s", to.Path); err != nil {
+	done, err := h.touch("set mode of %s", to.Path)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if err := h.chown(real, to.UID, to.GID); err != nil {
 		return fmt.Errorf("cannot set the owner of %s: %w", to.Path, unwrapPath(err))
 	}
@@ -119,9 +121,11 @@ func (h *Host) makeDir(from state.Resource, path string) error {
 			return err
 		}
 	}
-	if err := h.touch("make directory %s", path); err != nil {
+	done, err := h.touch("make directory %s", path)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if err := os.Mkdir(h.path(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cannot make directory %s: %w", path, unwrapPath(err))
 	}

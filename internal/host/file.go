@@ -51,9 +51,11 @@ func (h *Host) setFile(c state.Change, to state.File, content contents) error {
 	}
 	defer source.Close()
 	temp := h.path(tempName(to.Path))
-	if err := h.touch("write %s", to.Path); err != nil {
+	done, err := h.touch("write %s", to.Path)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if err := h.write(temp, to, source); err != nil {
 		err = errors.Join(unwrapPath(err), h.removeTemp(temp))
 		return fmt.Errorf("cannot write %s: %w", to.Path, err)
@@ -98,9 +100,11 @@ func (h *Host) write(temp string, to state.File, source io.Reader) error {
 }
 
 func (h *Host) removeTemp(temp string) error {
-	if err := h.touch("remove %s", temp); err != nil {
+	done, err := h.touch("remove %s", temp)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

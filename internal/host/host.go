@@ -24,9 +24,9 @@ type Host struct {
 	Kernel  Kernel
 	// Programs runs other people's programs; nil runs them on this machine.
 	Programs Programs
-	// Touch is called before every call that changes something; an error stops there. Tests kill a
-	// run with it.
-	Touch func(what string) error
+	// Touch is called before every call that changes something, and done when that call returns; an
+	// error stops there. Tests kill a run with it.
+	Touch func(what string) (done func(), err error)
 	// SecretDir is where secrets for programs are while they run: in memory, and root's alone.
 	SecretDir string
 	Log       *slog.Logger
@@ -46,16 +46,16 @@ func (h *Host) Close() { h.Systemd.Close() }
 // path is where a path of the machine is for this process.
 func (h *Host) path(p string) string { return filepath.Join("/", h.Root, p) }
 
-func (h *Host) touch(format string, args ...any) error {
+func (h *Host) touch(format string, args ...any) (done func(), err error) {
 	if h.Touch == nil {
-		return nil
+		return func() {}, nil
 	}
 	return h.Touch(fmt.Sprintf(format, args...))
 }
 
 // Touched is told what somebody else is about to change on this machine, such as a download in the
 // store: it is counted, and stopped, like a change of the host's own.
-func (h *Host) Touched(what string) error { return h.touch("%s", what) }
+func (h *Host) Touched(what string) (done func(), err error) { return h.touch("%s", what) }
 
 // List names the entries of a directory.
 func (h *Host) List(dir string) ([]string, error) {
@@ -117,9 +117,11 @@ func (h *Host) Set(ctx context.Context, c state.Change, content contents) error 
 
 // Reload makes systemd read its unit files again.
 func (h *Host) Reload(ctx context.Context) error {
-	if err := h.touch("reload systemd"); err != nil {
+	done, err := h.touch("reload systemd")
+	if err != nil {
 		return err
 	}
+	defer done()
 	if err := h.Systemd.Reload(ctx); err != nil {
 		return fmt.Errorf("cannot reload systemd: %w", err)
 	}

@@ -92,9 +92,11 @@ func (h *Host) setLink(c state.Change, to state.Link) error {
 		return err
 	}
 	temp := h.path(tempName(to.Path))
-	if err := h.touch("link %s", to.Path); err != nil {
+	done, err := h.touch("link %s", to.Path)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot link %s: %w", to.Path, unwrapPath(err))
 	}

@@ -40,16 +40,18 @@ func (h *Host) builtin(name string) bool {
 }
 
 func (h *Host) setModule(ctx context.Context, to state.Module) error {
-	if err := h.touch("set module %s", to.Name); err != nil {
+	done, err := h.touch("set module %s", to.Name)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if to.Loaded {
 		if err := h.Kernel.LoadModule(ctx, to.Name); err != nil {
 			return fmt.Errorf("cannot load module %s: %w", to.Name, err)
 		}
 		return nil
 	}
-	err := h.Kernel.UnloadModule(to.Name)
+	err = h.Kernel.UnloadModule(to.Name)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EBUSY) {
 		h.Log.Info("module left loaded: others use it now", "module", to.Name)
 		return nil

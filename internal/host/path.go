@@ -52,10 +52,12 @@ func (h *Host) owner(info fs.FileInfo) (uid, gid int) {
 }
 
 func (h *Host) remove(path string, flags int) error {
-	if err := h.touch("remove %s", path); err != nil {
+	done, err := h.touch("remove %s", path)
+	if err != nil {
 		return err
 	}
-	err := unix.Unlinkat(unix.AT_FDCWD, h.path(path), flags)
+	defer done()
+	err = unix.Unlinkat(unix.AT_FDCWD, h.path(path), flags)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("cannot remove %s: %w", path, err)
 	}
@@ -64,9 +66,11 @@ func (h *Host) remove(path string, flags int) error {
 }
 
 func (h *Host) rename(temp, path string) error {
-	if err := h.touch("rename to %s", path); err != nil {
+	done, err := h.touch("rename to %s", path)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if err := os.Rename(temp, h.path(path)); err != nil {
 		return fmt.Errorf("cannot put %s in place: %w", path, unwrapPath(err))
 	}

@@ -135,7 +135,7 @@ func TestTouch(t *testing.T) {
 			write(t, h, tempName("/t"), "unfinished")
 			write(t, h, "/run/.secret-1.json", "secret")
 			before := tree(t, h)
-			h.Touch = func(string) error { return stop }
+			h.Touch = func(string) (func(), error) { return nil, stop }
 			if err := change(h); !errors.Is(err, stop) {
 				t.Errorf("the error is %v", err)
 			}

@@ -30,9 +30,11 @@ func (h *Host) Run(
 		defer func() { err = errors.Join(err, h.removeTemp(path)) }()
 		argv = append(slices.Clone(argv), path)
 	}
-	if err := h.touch("run %s", strings.Join(argv[:min(2, len(argv))], " ")); err != nil {
+	done, err := h.touch("run %s", strings.Join(argv[:min(2, len(argv))], " "))
+	if err != nil {
 		return nil, err
 	}
+	defer done()
 	if h.Programs != nil {
 		return h.Programs(ctx, argv)
 	}
@@ -43,9 +45,11 @@ func (h *Host) secretFile(secret []byte) (path string, err error) {
 	if h.SecretDir == "" {
 		return "", errors.New("internal error: no directory for secrets")
 	}
-	if err := h.touch("hand over a secret"); err != nil {
+	done, err := h.touch("hand over a secret")
+	if err != nil {
 		return "", err
 	}
+	defer done()
 	dir := h.path(h.SecretDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot hand over a secret: %w", err)
@@ -82,12 +86,14 @@ func runProgram(ctx context.Context, argv []string) ([]byte, error) {
 
 // RunOnTerminal runs a program that talks to the person at the terminal.
 func (h *Host) RunOnTerminal(ctx context.Context, argv ...string) error {
-	if err := h.touch("run %s", argv[0]); err != nil {
+	done, err := h.touch("run %s", argv[0])
+	if err != nil {
 		return err
 	}
+	defer done()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stderr, os.Stderr
-	err := cmd.Run()
+	err = cmd.Run()
 	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
 	}

@@ -46,9 +46,11 @@ func (h *Host) purge(path string, expected []string) error {
 	if err != nil {
 		return err
 	}
-	if err := h.touch("remove %s", path); err != nil {
+	done, err := h.touch("remove %s", path)
+	if err != nil {
 		return err
 	}
+	defer done()
 	err = unix.Unlinkat(parent, filepath.Base(root), unix.AT_REMOVEDIR)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("cannot remove %s: %w", path, err)
@@ -117,10 +119,12 @@ func expectedAt(point, root string, expected []string) bool {
 
 // unmount takes a mount away; one that is busy is detached and goes when its last user does.
 func (h *Host) unmount(point string) error {
-	if err := h.touch("unmount %s", point); err != nil {
+	done, err := h.touch("unmount %s", point)
+	if err != nil {
 		return err
 	}
-	err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
+	defer done()
+	err = unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {
 		err = unix.Unmount(point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 	}
@@ -157,10 +161,12 @@ func (h *Host) deleteContents(dir int, path string, except ...string) error {
 }
 
 func (h *Host) delete(dir int, name, path string) error {
-	if err := h.touch("remove %s", path); err != nil {
+	done, err := h.touch("remove %s", path)
+	if err != nil {
 		return err
 	}
-	err := unix.Unlinkat(dir, name, 0)
+	defer done()
+	err = unix.Unlinkat(dir, name, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -179,9 +185,11 @@ func (h *Host) delete(dir int, name, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := h.touch("remove directory %s", path); err != nil {
+	done, err = h.touch("remove directory %s", path)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); err != nil {
 		return fmt.Errorf("cannot remove %s: %w", path, err)
 	}

@@ -51,9 +51,11 @@ func (h *Host) setResidue(ctx context.Context, c state.Change, to state.Residue)
 	if len(found) == 0 {
 		return nil
 	}
-	if err := h.touch("remove %s %s", to.Kind, to.Match); err != nil {
+	done, err := h.touch("remove %s %s", to.Kind, to.Match)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if err := h.Kernel.Clear(ctx, to, found); err != nil {
 		return fmt.Errorf("cannot remove %s %s: %w", to.Kind, strings.Join(found, ", "), err)
 	}

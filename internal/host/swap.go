@@ -57,9 +57,11 @@ func (h *Host) setSwap(to state.Swap) error {
 	if err != nil || is.(state.Swap).On == to.On {
 		return err
 	}
-	if err := h.touch("set swap %s", to.Name); err != nil {
+	done, err := h.touch("set swap %s", to.Name)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if to.On {
 		err = h.Kernel.SwapOn(to.Name, to.Priority)
 	} else {

@@ -40,9 +40,11 @@ func (h *Host) setSysctl(to state.Sysctl) error {
 	if to.Value == "" {
 		return nil
 	}
-	if err := h.touch("set %s", to.Name); err != nil {
+	done, err := h.touch("set %s", to.Name)
+	if err != nil {
 		return err
 	}
+	defer done()
 	f, err := os.OpenFile(h.path(sysctlPath(to.Name)), os.O_WRONLY|os.O_TRUNC, 0)
 	if err == nil {
 		_, err = f.WriteString(to.Value)

@@ -95,10 +95,12 @@ func (h *Host) stop(ctx context.Context, name string) error {
 func (h *Host) job(
 	ctx context.Context, verb, name string, do func(context.Context, string) error,
 ) error {
-	if err := h.touch("%s %s", verb, name); err != nil {
+	done, err := h.touch("%s %s", verb, name)
+	if err != nil {
 		return err
 	}
-	err := do(ctx, name)
+	defer done()
+	err = do(ctx, name)
 	if err == nil {
 		return nil
 	}

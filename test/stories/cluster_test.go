@@ -63,8 +63,9 @@ type cluster struct {
 	keep bool
 	// down makes it refuse connections; refused makes it accept no credential.
 	down, refused bool
-	// touched is told of each request that changes something, before and after it is done.
-	touched func(what string)
+	// touched is told of each request that changes something, before it is done, with the request's
+	// context, and again before it is answered; done is called when that has been done.
+	touched func(ctx context.Context) (done func())
 	// azure, if there is one, says whose a token is and what they may do.
 	azure  *azuresim.Sim
 	issuer string // the origin of azure
@@ -83,12 +84,16 @@ func newCluster(t testing.TB) *cluster {
 	t.Helper()
 	c := &cluster{
 		token: "abcdef.0123456789abcdef", nodes: map[string]*corev1.Node{}, network: newMemory(),
-		uid: "00000000-0000-0000-0000-00000000c1c1", touched: func(string) {}, version: "v1.35.4",
+		uid: "00000000-0000-0000-0000-00000000c1c1", touched: func(context.Context) func() { return func() {} }, version: "v1.35.4",
 		deletions: make(chan struct{}), behaviour: behaviour{at: address},
 	}
 	c.kubelets = t.Context()
 	c.Server = httptest.NewUnstartedServer(c.routes())
 	c.Listener, c.TLS = c.network, &tls.Config{GetConfigForClient: c.shows}
+	c.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		caller := conn.(*tls.Conn).NetConn().(*buffered).caller
+		return context.WithValue(ctx, callerKey{}, caller)
+	}
 	c.StartTLS()
 	t.Cleanup(func() {
 		// Closing the test's server would wait for requests of processes that were killed.
@@ -164,10 +169,11 @@ func (c *cluster) routes() http.Handler {
 // changing tells of a request that changes something, before it is done and before it is answered.
 func (c *cluster) changing(do http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		c.touched("before " + r.Method + " " + r.URL.Path)
+		done := c.touched(r.Context())
 		answer := httptest.NewRecorder()
 		do(answer, r)
-		c.touched("after " + r.Method + " " + r.URL.Path)
+		done()
+		c.touched(r.Context())()
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(answer.Code)
 		_, _ = answer.Body.WriteTo(w) // a client that is gone

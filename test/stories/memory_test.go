@@ -62,6 +62,7 @@ func (m *memory) Addr() net.Addr { return addr(address) }
 func (m *memory) dial(ctx context.Context) (net.Conn, error) {
 	client, end := net.Pipe()
 	server := m.track(buffer(end))
+	server.caller = ctx.Value(callerKey{})
 	select {
 	case m.accepted <- server:
 		return client, nil
@@ -78,6 +79,8 @@ func (m *memory) dial(ctx context.Context) (net.Conn, error) {
 // that is in the middle of its handshake hears that the client does not trust it.
 type buffered struct {
 	net.Conn
+	// caller is who opened it, of those that can be killed; nil is anybody else.
+	caller  any
 	mu      sync.Mutex
 	more    *sync.Cond
 	pending []byte

@@ -14,11 +14,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sort"
 	"strings"
 	"sync"
@@ -64,70 +64,6 @@ type world struct {
 	fuse
 }
 
-// fuse kills a process at its n-th touch of the machine or the cluster, as SIGKILL does: nothing
-// that the process would do after that is done, no error is handled and nothing is tidied up.
-type fuse struct {
-	mu sync.Mutex
-	// left is how many touches are left; negative never kills.
-	left    int
-	touches int
-	current *process
-	// over is closed at the end of the test, when dead processes may go.
-	over chan struct{}
-}
-
-// process is one run of the agent.
-type process struct {
-	dead   bool
-	killed chan struct{}
-}
-
-// touch is called before each change. In a process that is dead it never returns.
-func (f *fuse) touch(p *process) {
-	f.mu.Lock()
-	f.touches++
-	if p != nil && !p.dead && f.left == 0 {
-		p.dead = true
-		close(p.killed)
-	}
-	if f.left > 0 {
-		f.left--
-	}
-	dead := p != nil && p.dead
-	f.mu.Unlock()
-	if dead {
-		<-f.over
-		runtime.Goexit()
-	}
-}
-
-// blow makes the process end at its n-th touch from now; -1 makes it live.
-func (f *fuse) blow(n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.left = n
-}
-
-// touched is how many touches there were.
-func (f *fuse) touched() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.touches
-}
-
-func (f *fuse) begin() *process {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.current = &process{killed: make(chan struct{})}
-	return f.current
-}
-
-func (f *fuse) running() *process {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.current
-}
-
 // journal is a log that many goroutines write.
 type journal struct {
 	mu   sync.Mutex
@@ -146,8 +82,6 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-var errKilled = errors.New("killed")
-
 // emptyWorld makes a machine without anything, and its cluster.
 func emptyWorld(t testing.TB) *world {
 	t.Helper()
@@ -158,7 +92,12 @@ func emptyWorld(t testing.TB) *world {
 	w.kernel = &kernel{root: w.root, residue: map[string]bool{}}
 	w.cluster.ready = w.networked
 	w.cluster.running = w.kubeletSince
-	w.cluster.touched = func(string) { w.touch(w.running()) }
+	w.cluster.touched = func(ctx context.Context) (done func()) {
+		if p, ok := ctx.Value(callerKey{}).(*process); ok {
+			return w.touch(p)
+		}
+		return w.touch(w.running())
+	}
 	w.systemd.OnStart = w.start
 	return w
 }
@@ -264,13 +203,16 @@ func (w *world) agent() *agent.Agent {
 	machine := &host.Host{
 		Root: w.root, Systemd: w.systemd, Kernel: w.kernel, Log: log, SecretDir: agent.RunDir,
 		Programs: w.programs,
-		Touch:    func(string) error { w.touch(p); return nil },
+		Touch:    func(string) (func(), error) { return w.touch(p), nil },
 	}
 	return &agent.Agent{
 		Machine: machine, Root: w.root, Log: log, Show: (&progress.Log{Log: log}).Show,
 		Poll: time.Millisecond, Program: w.program,
-		Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth, Dial: w.cluster.dial,
+		Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth,
 		Version: "story",
+		Dial: func(ctx context.Context, network, where string) (net.Conn, error) {
+			return w.cluster.dial(context.WithValue(ctx, callerKey{}, p), network, where)
+		},
 		Client: func(func(*http.Request) (*url.URL,
 			error)) *http.Client {
 			return artifact.NewClient(nil)
@@ -286,10 +228,6 @@ func (w *world) kubeletHealth(context.Context) error {
 	return nil
 }
 
-// lastWrites is for what another goroutine of a dead process had begun when it died: to the machine
-// it has happened before that, and it must not happen after what is done next.
-const lastWrites = 10 * time.Millisecond
-
 // run runs one process to its end, or until the fuse kills it.
 func (w *world) run(do func(context.Context, *agent.Agent) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -303,7 +241,7 @@ func (w *world) run(do func(context.Context, *agent.Agent) error) error {
 		return err
 	case <-p.killed:
 		w.t.Cleanup(cancel) // what the dead process was waiting for never comes
-		time.Sleep(lastWrites)
+		w.rest(p)
 		w.unlock()
 		return errKilled
 	}

@@ -1,0 +1,157 @@
+package stories
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errKilled = errors.New("killed")
+
+// fuse kills a process at its n-th touch of the machine or the cluster, as SIGKILL does: nothing
+// that the process would do after that is done, no error is handled and nothing is tidied up.
+type fuse struct {
+	mu sync.Mutex
+	// left is how many touches are left; negative never kills.
+	left    int
+	touches int
+	current *process
+	// over is closed at the end of the test, when dead processes may go.
+	over chan struct{}
+}
+
+// process is one run of the agent.
+type process struct {
+	dead   bool
+	killed chan struct{}
+	// changing counts, for each goroutine, the touches whose change has not returned: one may be
+	// part of another. ended is told when one has.
+	changing map[string]int
+	ended    *sync.Cond
+}
+
+// touch is called before each change, and done when the change has returned. In a process that is
+// dead it never returns.
+func (f *fuse) touch(p *process) (done func()) {
+	me := goroutine()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.touches++
+	if p != nil && !p.dead && f.left == 0 {
+		p.dead = true
+		close(p.killed)
+	}
+	if f.left > 0 {
+		f.left--
+	}
+	if p == nil {
+		return func() {}
+	}
+	if p.dead {
+		delete(p.changing, me) // it changes nothing any more
+		p.ended.Broadcast()
+		f.mu.Unlock()
+		<-f.over
+		f.mu.Lock()
+		runtime.Goexit()
+	}
+	p.changing[me]++
+	return func() { f.changed(p, me) }
+}
+
+// changed notes that a change has returned.
+func (f *fuse) changed(p *process, goroutine string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p.changing[goroutine]--; p.changing[goroutine] <= 0 {
+		delete(p.changing, goroutine)
+	}
+	p.ended.Broadcast()
+}
+
+// rest returns when no change of a dead process is under way any more. What another goroutine had
+// begun when the process died has happened to the machine before that; it must not happen after
+// what is done next.
+func (f *fuse) rest(p *process) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(p.changing) > 0 {
+		p.ended.Wait()
+	}
+}
+
+// goroutine is the number of the goroutine that calls it.
+func goroutine() string {
+	var stack [64]byte
+	n := runtime.Stack(stack[:], false)
+	return strings.Fields(string(stack[:n]))[1] // goroutine 42 [running]:
+}
+
+// blow makes the process end at its n-th touch from now; -1 makes it live.
+func (f *fuse) blow(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = n
+}
+
+// touched is how many touches there were.
+func (f *fuse) touched() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.touches
+}
+
+func (f *fuse) begin() *process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.current = &process{
+		killed: make(chan struct{}), changing: map[string]int{}, ended: sync.NewCond(&f.mu),
+	}
+	return f.current
+}
+
+func (f *fuse) running() *process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.current
+}
+
+// callerKey is the key of the process that a connection to the cluster was opened by.
+type callerKey struct{}
+
+// What a process had begun when it was killed, in whichever goroutine, has ended before anything
+// else is done with the machine, however long it takes; what it would do after that is not done.
+func TestFuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fuse{left: -1, over: make(chan struct{})}
+		defer close(f.over)
+		p := f.begin()
+		written, more := false, false
+		go func() { // a download, in the midst of which another goroutine is killed
+			outer := f.touch(p)
+			defer outer()
+			inner := f.touch(p)
+			time.Sleep(time.Hour)
+			written = true
+			inner()
+			f.touch(p)
+			more = true
+		}()
+		synctest.Wait()
+		f.blow(0)
+		go f.touch(p)
+		<-p.killed
+		f.rest(p)
+		if !written {
+			t.Error("a change was still under way")
+		}
+		synctest.Wait()
+		if more {
+			t.Error("a dead process has changed something")
+		}
+	})
+}
