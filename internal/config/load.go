@@ -92,5 +92,5 @@ func private(path string, info fs.FileInfo) error {
 		return nil
 	}
 	return fmt.Errorf("cannot use the configuration %s: it holds a secret and others can read it "+
-		"(mode %s); run `chmod 600 %s`", path, octal(info.Mode()), quote(path))
+		"(mode %s); run `chmod 600 %s`", path, octal(info.Mode()), ShellWord(path))
 }

@@ -122,13 +122,13 @@ func (t trust) judge(path string, info fs.FileInfo) (flaw, bool) {
 	}
 	var cures []string
 	if foreign {
-		cures = append(cures, "chown root:root "+quote(path))
+		cures = append(cures, "chown root:root "+ShellWord(path))
 	}
 	switch {
 	case !info.IsDir() && mode.Perm()&0o111 == 0:
-		cures = append(cures, "chmod 600 "+quote(path))
+		cures = append(cures, "chmod 600 "+ShellWord(path))
 	case writable || !info.IsDir():
-		cures = append(cures, "chmod go-w "+quote(path))
+		cures = append(cures, "chmod go-w "+ShellWord(path))
 	}
 	if !info.IsDir() || !sticky && (!foreign || ofSystem(path)) {
 		f.cure = strings.Join(cures, " && ")
@@ -147,9 +147,9 @@ func ofSystem(dir string) bool {
 // programs, anything else beside the agent's configuration.
 func copyCommand(path string, mode fs.FileMode) string {
 	if mode.Perm()&0o111 != 0 {
-		return "install -m 755 " + quote(path) + " /usr/local/bin/"
+		return "install -m 755 " + ShellWord(path) + " /usr/local/bin/"
 	}
-	return "install -D -m 600 -t /etc/aks-flex-node " + quote(path)
+	return "install -D -m 600 -t /etc/aks-flex-node " + ShellWord(path)
 }
 
 // owner is the user id that a file belongs to; -1 where the system does not say.
@@ -169,8 +169,8 @@ func octal(mode fs.FileMode) string {
 	return fmt.Sprintf("%04o", n)
 }
 
-// quote makes one word of a path for a shell.
-func quote(path string) string {
+// ShellWord makes one word of a path for a shell.
+func ShellWord(path string) string {
 	if isAbs(path) {
 		return path
 	}

@@ -65,12 +65,8 @@ func (b Bindings) holds(only state.Only) bool {
 // computed anew. A placeholder without a value is left as it is: its item comes after a need that
 // is not met.
 func Bind(d state.Desired, b Bindings) state.Desired {
-	var pairs []string
-	for _, v := range b.values() {
-		pairs = append(pairs, string(v.placeholder), v.text)
-	}
 	// One pass: a value is never searched for placeholders.
-	replacer := strings.NewReplacer(pairs...)
+	replacer := strings.NewReplacer(b.pairs()...)
 	var bound state.Desired
 	for _, item := range d {
 		if !b.holds(item.Only) {

@@ -184,7 +184,7 @@ func TestUnbindReversesBind(t *testing.T) {
 			b.PodCIDRs = strings.Fields(pick("", "10.1.2.0/24", "fd00::/64", "10.0.0.0/8 fd00::/9"))
 			b.Server = pick("https://10.0.0.1", "https://10.0.0.1:3128", "https://a.example:6443")
 			b.CA = pick("", "c", "-----CA-----\n", "-----CA-----\n-----CA-----\n")
-			b.Program = pick("", "/a", "/usr/local/bin/kubelet", "/usr/local/bin/aks-flex-node")
+			b.Program = pick("", "/a", "/usr/local/bin/kubelet", "/usr/local/bin/aks-flex-node", "/it's a")
 			b.BootstrapToken = config.Secret(pick("", testToken, "aaaaaa.aaaaaaaaaaaaaaaa"))
 			checkUnbind(t, rendered, b)
 		}

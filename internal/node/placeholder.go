@@ -2,7 +2,10 @@ package node
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // placeholder stands in rendered contents for a value of Bindings. No configured value can be one:
@@ -45,25 +48,57 @@ func (b Bindings) values() []value {
 	return known
 }
 
-// contexts are the texts around each placeholder. Only there Unbind takes a value for a binding: a
-// proxy may have an address that begins as the API server's.
-var contexts = [...]struct {
+// context is a text around a placeholder.
+type context struct {
 	before      string
 	placeholder placeholder
 	after       string
-}{
-	{"server: ", thisServer, "\n"},
-	{"--apiserver-override=", thisServer, "?"},
-	{"certificate-authority-data: ", thisCABase64, "\n"},
-	{"command: ", thisProgram, "\n"},
-	{"exec ", thisProgram, " token"},
-	{"token: ", thisToken, "\n"},
-	{`"ranges": `, thisPodRanges, ","},
-	{`"routes": `, thisPodRoutes, ","},
+	// quoted is how a value is written there; nil is as it is.
+	quoted func(string) string
+}
+
+// contexts are the texts around each placeholder. Only there Unbind takes a value for a binding: a
+// proxy may have an address that begins as the API server's.
+var contexts = [...]context{
+	{"server: ", thisServer, "\n", nil},
+	{"--apiserver-override=", thisServer, "?", nil},
+	{"certificate-authority-data: ", thisCABase64, "\n", nil},
+	{"command: ", thisProgram, "\n", yamlWord},
+	{"exec ", thisProgram, " token", config.ShellWord},
+	{"token: ", thisToken, "\n", nil},
+	{`"ranges": `, thisPodRanges, ",", nil},
+	{`"routes": `, thisPodRoutes, ",", nil},
+}
+
+// yamlWord is a path as a scalar of YAML, of which JSON is a part.
+func yamlWord(path string) string {
+	if config.ShellWord(path) == path {
+		return path
+	}
+	quoted, err := json.Marshal(path)
+	if err != nil {
+		panic("internal error: " + err.Error()) // a string can always be written
+	}
+	return string(quoted)
+}
+
+// pairs replaces placeholders by values: where a context wants them quoted so, else as they are.
+func (b Bindings) pairs() []string {
+	var quoted, plain []string
+	for _, v := range b.values() {
+		for _, c := range contexts {
+			if c.placeholder == v.placeholder && c.quoted != nil {
+				quoted = append(quoted,
+					c.before+string(c.placeholder)+c.after, c.before+c.quoted(v.text)+c.after)
+			}
+		}
+		plain = append(plain, string(v.placeholder), v.text)
+	}
+	return append(quoted, plain...)
 }
 
 // Unbind is the reverse of Bind for the content of one file: values become placeholders again. It
-// is for a node that a release without placeholders has made.
+// is for a node that a release without placeholders has made, which quoted nothing.
 func Unbind(content string, b Bindings) string {
 	if b.CA != "" && content == b.CA {
 		return string(thisCA)
@@ -71,10 +106,15 @@ func Unbind(content string, b Bindings) string {
 	var pairs []string
 	for _, v := range b.values() {
 		for _, c := range contexts {
-			if c.placeholder == v.placeholder {
-				pairs = append(pairs,
-					c.before+v.text+c.after, c.before+string(c.placeholder)+c.after)
+			if c.placeholder != v.placeholder {
+				continue
 			}
+			if c.quoted != nil {
+				pairs = append(pairs,
+					c.before+c.quoted(v.text)+c.after, c.before+string(c.placeholder)+c.after)
+			}
+			pairs = append(pairs,
+				c.before+v.text+c.after, c.before+string(c.placeholder)+c.after)
 		}
 	}
 	return strings.NewReplacer(pairs...).Replace(content)
