@@ -74,6 +74,9 @@ type Agent struct {
 	Terminal bool
 	// Program is the path of aks-flex-node, which kubelet calls for tokens; Version is its own.
 	Program, Version string
+	// Trusted is an error when somebody other than root can change a program; nil is
+	// config.Trusted.
+	Trusted func(program string) error
 	// Poll is the first pause of a wait for kubelet or Azure; 0 is that of each wait.
 	Poll time.Duration
 	// Settling is how long kubelet must have been one and the same process before a change is

@@ -49,6 +49,8 @@ type world struct {
 	log     journal
 	// program is the path of aks-flex-node, which kubelet calls for tokens.
 	program string
+	// trusted judges the program; nil lets any be.
+	trusted func(program string) error
 	// former is how the machine was left by a former release; nil for a machine that is to join.
 	former *former
 	// refused tells that kubelet was made not to start.
@@ -209,7 +211,7 @@ func (w *world) agent() *agent.Agent {
 		Machine: machine, Root: w.root, Log: log, Show: (&progress.Log{Log: log}).Show,
 		Poll: time.Millisecond, Program: w.program,
 		Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth,
-		Version: "story",
+		Version: "story", Trusted: w.judge,
 		Dial: func(ctx context.Context, network, where string) (net.Conn, error) {
 			return w.cluster.dial(context.WithValue(ctx, callerKey{}, p), network, where)
 		},
@@ -218,6 +220,14 @@ func (w *world) agent() *agent.Agent {
 			return artifact.NewClient(nil)
 		},
 	}
+}
+
+// judge judges the program that root and kubelet run.
+func (w *world) judge(program string) error {
+	if w.trusted == nil {
+		return nil
+	}
+	return w.trusted(program)
 }
 
 // kubeletHealth is what kubelet's health endpoint answers.
