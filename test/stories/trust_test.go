@@ -13,7 +13,7 @@ import (
 
 // A bootstrap that runs from a program which others can change is refused, with the command that
 // cures it, before it has changed anything: root and kubelet would go on running that program. Once
-// cured it joins. A node that runs keeps to the same rule.
+// cured it joins. A change of a node that runs is held to the same rule.
 func TestProgramOfOthers(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
@@ -52,6 +52,9 @@ func TestProgramOfOthers(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
+	w.config = w.configuration(func(c map[string]any) {
+		c["node"].(map[string]any)["maxPods"] = 42
+	})
 	refused()
 	if err := w.unbootstrap(); err != nil {
 		t.Error(err)
