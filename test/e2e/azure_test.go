@@ -36,6 +36,7 @@ func TestAzure(t *testing.T) {
 	t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)
 	t.Run("CLI", azureCLI)
 	t.Run("BadSecret", badSecret)
+	t.Run("Proxy", behindProxy)
 	t.Run("Provider", provider)
 	t.Run("ProviderClusters", providerClusters)
 }

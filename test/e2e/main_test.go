@@ -92,7 +92,10 @@ func start(ctx context.Context) error {
 			return err
 		}
 	}
-	bench.Replicas = 1 // and with it Azure
+	if err := bench.Up(ctx); err != nil {
+		return err
+	}
+	bench.Replicas = 1 // and with it Azure, which a lab that runs without takes on
 	return bench.Up(ctx)
 }
 
