@@ -95,6 +95,7 @@ func TestPathErrors(t *testing.T) {
 }
 
 // Every change goes through Touch before it happens: where that ends a run, nothing has changed.
+// What Touch returned is called when it has happened.
 func TestTouch(t *testing.T) {
 	stop := errors.New("killed")
 	changes := map[string]func(*Host) error{
@@ -128,12 +129,16 @@ func TestTouch(t *testing.T) {
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
-			h := testHost(t)
-			h.SecretDir = "/run"
-			write(t, h, "/a", "a")
-			write(t, h, "/d/e/f", "f")
-			write(t, h, tempName("/t"), "unfinished")
-			write(t, h, "/run/.secret-1.json", "secret")
+			machine := func() *Host {
+				h := testHost(t)
+				h.SecretDir = "/run"
+				write(t, h, "/a", "a")
+				write(t, h, "/d/e/f", "f")
+				write(t, h, tempName("/t"), "unfinished")
+				write(t, h, "/run/.secret-1.json", "secret")
+				return h
+			}
+			h := machine()
 			before := tree(t, h)
 			h.Touch = func(string) (func(), error) { return nil, stop }
 			if err := change(h); !errors.Is(err, stop) {
@@ -144,6 +149,21 @@ func TestTouch(t *testing.T) {
 			}
 			if done := h.Systemd.(*units).done; len(done) > 0 {
 				t.Errorf("systemd was told to %v", done)
+			}
+
+			h = machine()
+			underWay := 0
+			var last []string
+			h.Touch = func(string) (func(), error) {
+				underWay++
+				return func() { underWay--; last = tree(t, h) }, nil
+			}
+			if err := change(h); err != nil {
+				t.Error(err)
+			}
+			if after := tree(t, h); underWay != 0 || !slices.Equal(last, after) {
+				t.Errorf("%d changes are under way, and after the last there was %v, then %v",
+					underWay, last, after)
 			}
 		})
 	}
