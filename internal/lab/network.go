@@ -77,8 +77,12 @@ func addressTaken() (bool, string) {
 	return false, ""
 }
 
-// networkDown removes the bridge, and with it all its routes.
+// networkDown removes the bridge, and with it all its routes. One that another lab of this box has
+// made, in another directory, is not this lab's.
 func (l *Lab) networkDown(ctx context.Context, r record) error {
+	if r.Parameters == nil { // networkUp writes them down before it makes the bridge
+		return nil
+	}
 	var errs []error
 	if _, err := net.InterfaceByName(Bridge); err == nil {
 		_, err := run(ctx, "ip", "link", "del", Bridge)

@@ -84,7 +84,8 @@ func newCluster(t testing.TB) *cluster {
 	t.Helper()
 	c := &cluster{
 		token: "abcdef.0123456789abcdef", nodes: map[string]*corev1.Node{}, network: newMemory(),
-		uid: "00000000-0000-0000-0000-00000000c1c1", touched: func(context.Context) func() { return func() {} }, version: "v1.35.4",
+		uid: "00000000-0000-0000-0000-00000000c1c1", version: "v1.35.4",
+		touched:   func(context.Context) func() { return func() {} },
 		deletions: make(chan struct{}), behaviour: behaviour{at: address},
 	}
 	c.kubelets = t.Context()
