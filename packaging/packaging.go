@@ -19,4 +19,9 @@ var (
 	// tokens and decide on what is asked with them.
 	//go:embed kubernetes/rbac-provider.yaml
 	ProviderRBAC string
+	// KubeProxy is what the operator of a cluster whose kube-proxy does not land on flex nodes
+	// applies, with the API server's address in the place of API-SERVER and the cluster's version in
+	// that of KUBERNETES-VERSION.
+	//go:embed kubernetes/kube-proxy.yaml
+	KubeProxy string
 )
