@@ -1,22 +1,18 @@
-// Package images makes the two container images that the lab needs - pause and a small HTTP
-// workload - and serves them from a registry in memory, under the names that the real ones have. It
-// does not pull, run or keep images; flexlab serves the registry to the machines and places
-// HostsTOML where containerd looks.
+// Package images makes the container images that the lab needs - pause, a small HTTP workload and
+// those that its caller adds - and serves them from a registry in memory, under the names that the
+// real ones have. It does not pull, run or keep images; flexlab serves the registry to the machines
+// and places HostsTOML where containerd looks.
 package images
 
 import (
 	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log"
 	"net/http"
-	"os"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -25,14 +21,14 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
 )
 
 // Hello is the workload image: it serves HTTP on port 8080, logs a line at start and one for each
-// request, and has /hello client URL and /hello hostname for kubectl exec. It has no shell.
+// request, and has /hello client URL, /hello resolve NAME and /hello hostname for kubectl exec. It
+// has no shell.
 const Hello = "flexlab/hello:1"
 
 //go:embed programs
@@ -69,22 +65,50 @@ func names(program string) []string {
 	}
 	var list []string
 	for _, repository := range []string{"pause", "oss/kubernetes/pause", "oss/v2/kubernetes/pause"} {
-		for _, tag := range []string{"3.6", "3.8", "3.9", "3.10", "3.10.1"} {
+		for _, tag := range []string{"3.6", "3.8", "3.9", "3.10", "3.10.1", "3.10.2"} {
 			list = append(list, repository+":"+tag)
 		}
 	}
 	return list
 }
 
-// New gives a registry that has the images, built from the programs in dir.
-func New(ctx context.Context, dir string) (http.Handler, error) {
+// Image is an image of the registry that is not built from this package's programs.
+type Image struct {
+	// Names are the names under which it can be pulled, without a registry, as "repository:tag".
+	Names []string
+	// Tree is a directory of this box that the image's root directory has; "" for none.
+	Tree string
+	// Program is a file of this box, and Path where it is in the image: what a container runs.
+	Program, Path string
+	// User runs it, as "uid:gid".
+	User string
+}
+
+// KubeProxy is the image of kube-proxy, as the Kubernetes project lays it out. tools has the
+// programs that it calls.
+func KubeProxy(version, program, tools string) Image {
+	return Image{
+		Names: []string{"kube-proxy:v" + version}, Tree: tools,
+		Program: program, Path: "usr/local/bin/kube-proxy", User: "0:0",
+	}
+}
+
+// New gives a registry that has the images built from the programs in dir, and others.
+func New(ctx context.Context, dir string, others ...Image) (http.Handler, error) {
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	list := others
 	for _, program := range []string{"pause", "hello"} {
-		image, err := build(filepath.Join(dir, program))
+		list = append(list, Image{
+			Names: names(program), Program: filepath.Join(dir, program), Path: program,
+			User: "65535:65535",
+		})
+	}
+	for _, i := range list {
+		image, err := i.build()
 		if err != nil {
-			return nil, fmt.Errorf("cannot make the image of %s: %w", program, err)
+			return nil, fmt.Errorf("cannot make the image of %s: %w", filepath.Base(i.Path), err)
 		}
-		for _, n := range names(program) {
+		for _, n := range i.Names {
 			if err := push(ctx, handler, n, image); err != nil {
 				return nil, fmt.Errorf("cannot store the image %s: %w", n, err)
 			}
@@ -93,22 +117,31 @@ func New(ctx context.Context, dir string) (http.Handler, error) {
 	return readOnly(handler), nil
 }
 
-// build makes an image with one layer that holds one static program, the same bytes each time.
-func build(program string) (v1.Image, error) {
-	layer, err := layerOf(program)
-	if err != nil {
+// build makes the image: the same bytes each time.
+func (i Image) build() (v1.Image, error) {
+	var layers []mutate.Addendum
+	add := func(pack func(*tar.Writer) error) error {
+		layer, err := layerOf(pack)
+		layers = append(layers, mutate.Addendum{
+			Layer: layer, MediaType: types.OCIUncompressedLayer,
+			History: v1.History{CreatedBy: "flexlab"},
+		})
+		return err
+	}
+	if i.Tree != "" {
+		if err := add(func(t *tar.Writer) error { return packTree(t, i.Tree) }); err != nil {
+			return nil, err
+		}
+	}
+	if err := add(func(t *tar.Writer) error {
+		return packFile(t, i.Path, i.Program, 0o755)
+	}); err != nil {
 		return nil, err
 	}
 	base := mutate.ConfigMediaType(
 		mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON,
 	)
-	image, err := mutate.Append(
-		base,
-		mutate.Addendum{
-			Layer: layer, MediaType: types.OCILayer,
-			History: v1.History{CreatedBy: "flexlab"},
-		},
-	)
+	image, err := mutate.Append(base, layers...)
 	if err != nil {
 		return nil, err
 	}
@@ -120,36 +153,9 @@ func build(program string) (v1.Image, error) {
 	file.OS, file.Architecture, file.Created = "linux", runtime.GOARCH, v1.Time{
 		Time: time.Unix(0, 0).UTC(),
 	}
-	file.Config.Entrypoint = []string{"/" + filepath.Base(program)}
-	file.Config.User = "65535:65535"
+	file.Config.Entrypoint = []string{"/" + i.Path}
+	file.Config.User = i.User
 	return mutate.ConfigFile(image, file)
-}
-
-func layerOf(program string) (v1.Layer, error) {
-	text, err := os.ReadFile(program)
-	if err != nil {
-		return nil, err
-	}
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	t := tar.NewWriter(z)
-	header := &tar.Header{
-		Name: filepath.Base(program), Mode: 0o755, Size: int64(len(text)),
-		ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR,
-	}
-	if err := t.WriteHeader(header); err != nil {
-		return nil, err
-	}
-	if _, err := t.Write(text); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(t.Close(), z.Close()); err != nil {
-		return nil, err
-	}
-	return tarball.LayerFromOpener(
-		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil },
-		tarball.WithMediaType(types.OCILayer),
-	)
 }
 
 // readOnly lets nobody push.

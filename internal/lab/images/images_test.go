@@ -3,7 +3,6 @@ package images
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -16,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
@@ -66,7 +66,7 @@ func TestPull(t *testing.T) {
 			if config.OS != "linux" || config.Architecture != runtime.GOARCH || len(config.Config.Entrypoint) != 1 || config.Config.Entrypoint[0] != "/"+test.program {
 				t.Errorf("config is %+v", config)
 			}
-			if len(m.Layers) != 1 || m.Layers[0].MediaType != types.OCILayer || m.Config.MediaType != types.OCIConfigJSON {
+			if len(m.Layers) != 1 || m.Layers[0].MediaType != types.OCIUncompressedLayer || m.Config.MediaType != types.OCIConfigJSON {
 				t.Fatalf("manifest is %+v", m)
 			}
 			layer := get(t, h, "/v2/"+test.repository+"/blobs/"+m.Layers[0].Digest.String()).Body.Bytes()
@@ -81,11 +81,7 @@ func TestPull(t *testing.T) {
 // only gives the one file of a layer.
 func only(t *testing.T, layer []byte) (*tar.Header, string) {
 	t.Helper()
-	z, err := gzip.NewReader(bytes.NewReader(layer))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := tar.NewReader(z)
+	r := tar.NewReader(bytes.NewReader(layer))
 	header, err := r.Next()
 	if err != nil {
 		t.Fatal(err)
@@ -98,6 +94,59 @@ func only(t *testing.T, layer []byte) (*tar.Header, string) {
 		t.Errorf("the layer has a second entry (%v)", err)
 	}
 	return header, string(text)
+}
+
+// TestOther pulls an image that the caller has added: the tools below, the program above.
+func TestOther(t *testing.T) {
+	dir, tools := t.TempDir(), t.TempDir()
+	for path, text := range map[string]string{
+		filepath.Join(dir, "pause"): "p", filepath.Join(dir, "hello"): "h",
+		filepath.Join(dir, "kube-proxy"):    "I am kube-proxy",
+		filepath.Join(tools, "usr/bin/nft"): "I am nft",
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("nft", filepath.Join(tools, "usr/bin/other")); err != nil {
+		t.Fatal(err)
+	}
+	h, err := New(t.Context(), dir, KubeProxy("1.2.3", filepath.Join(dir, "kube-proxy"), tools))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m v1.Manifest
+	body := get(t, h, "/v2/kube-proxy/manifests/v1.2.3").Body.Bytes()
+	if err := json.Unmarshal(body, &m); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range m.Layers {
+		layer := get(t, h, "/v2/kube-proxy/blobs/"+l.Digest.String()).Body
+		r := tar.NewReader(layer)
+		for {
+			header, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, header.Name+" "+header.Linkname+string(text))
+		}
+	}
+	want := []string{"usr/bin/nft I am nft", "usr/bin/other nft",
+		"usr/local/bin/kube-proxy I am kube-proxy"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestImagesAreDeterministic(t *testing.T) {
@@ -151,6 +200,7 @@ func TestPrograms(t *testing.T) {
 		"host name": {[]string{"hostname"}, host + "\n", true},
 		"client":    {[]string{"client", server.URL + "/good"}, "answer\n", true},
 		"bad":       {[]string{"client", server.URL + "/bad"}, "answer\n", false},
+		"address":   {[]string{"resolve", "127.0.0.1"}, "127.0.0.1\n", true},
 		"usage":     {[]string{"shell"}, "", false},
 	}
 	for name, test := range tests {

@@ -1,16 +1,22 @@
 // Hello is the lab's workload. Without arguments it answers every HTTP request on port 8080 with
-// its host name, which in a pod is the pod's name. "client URL" fetches a URL and prints what came,
-// "hostname" prints the host name, for kubectl exec.
+// its host name, which in a pod is the pod's name, and with the address that asks. "client URL"
+// fetches a URL and prints what came, "resolve NAME" prints the addresses of a name, "hostname"
+// prints the host name, for kubectl exec.
 package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -34,17 +40,19 @@ func run(args []string) error {
 		return serve(ctx, name)
 	case len(args) == 2 && args[0] == "client":
 		return fetch(ctx, args[1])
+	case len(args) == 2 && args[0] == "resolve":
+		return resolve(ctx, args[1])
 	case len(args) == 1 && args[0] == "hostname":
 		fmt.Println(name)
 		return nil
 	}
-	return errors.New("usage: hello [client URL | hostname]")
+	return errors.New("usage: hello [client URL | resolve NAME | hostname]")
 }
 
 func serve(ctx context.Context, name string) error {
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		fmt.Printf("%s %s from %s\n", r.Method, r.URL.Path, r.RemoteAddr)
-		fmt.Fprintf(w, "hello from %s\n", name)
+		fmt.Fprintf(w, "hello from %s to %s\n", name, r.RemoteAddr)
 	}
 	server := &http.Server{Addr: ":8080", Handler: http.HandlerFunc(answer), ReadHeaderTimeout: 10 * time.Second}
 	done := context.AfterFunc(ctx, func() { _ = server.Close() })
@@ -63,7 +71,11 @@ func fetch(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	client, err := trusting("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
@@ -74,5 +86,33 @@ func fetch(ctx context.Context, url string) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answered %s", url, resp.Status)
 	}
+	return nil
+}
+
+// trusting is a client that trusts the cluster's CA, where it is given to the pod.
+func trusting(ca string) (*http.Client, error) {
+	text, err := os.ReadFile(ca)
+	if errors.Is(err, fs.ErrNotExist) {
+		return http.DefaultClient, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate", ca)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	return &http.Client{Transport: transport}, nil
+}
+
+func resolve(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	addresses, err := net.DefaultResolver.LookupHost(ctx, name)
+	if err != nil {
+		return err
+	}
+	fmt.Println(strings.Join(addresses, " "))
 	return nil
 }
