@@ -37,13 +37,16 @@ func (c *command) show(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := c.lab.CheckServices(ctx, "hello-"+m.Name); err != nil {
+		return err
+	}
 	fmt.Printf(`
 Look around:   bin/flexlab kubectl get nodes,pods -A -o wide
                bin/flexlab shell %[1]s
                bin/flexlab exec %[1]s -- aks-flex-node status
 Stop:          make demo-down
 
-demo: node %[1]s Ready in %.1[2]f s; pod %[3]s Running at %[4]s; logs ok; exec ok
+demo: node %[1]s Ready in %.1[2]f s; pod %[3]s Running at %[4]s; logs ok; exec ok; services ok; dns ok
 `, m.Name, took.Seconds(), "hello-"+m.Name, pod)
 	return nil
 }

@@ -14,7 +14,7 @@ type programs map[string]string
 // ofSystem chooses what the lab itself runs. kubectl is a program of the nodes' component.
 func ofSystem(c component.Component) bool {
 	switch c.Name {
-	case component.Etcd, component.KubernetesControlPlane:
+	case component.Etcd, component.KubernetesControlPlane, component.CoreDNS:
 		return true
 	case component.KubernetesNode:
 		return c.Version == Newest.Kubernetes

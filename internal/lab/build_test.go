@@ -1,6 +1,9 @@
 package lab
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,7 +32,7 @@ func TestBuildOnlyWhatIsUsed(t *testing.T) {
 	}
 	demo := []string{
 		"etcd-3.6.16", "kubernetes-control-plane-" + Newest.Kubernetes,
-		"kubernetes-node-" + Newest.Kubernetes,
+		"coredns-1.14.2", "kubernetes-node-" + Newest.Kubernetes,
 		"containerd-" + Newest.Containerd, "runc-" + runcVersion, "cni-plugins-" + cniVersion,
 		"node-problem-detector-" + npdVersion,
 	}
@@ -38,5 +41,47 @@ func TestBuildOnlyWhatIsUsed(t *testing.T) {
 	}
 	if got := chosen(ofSystem, Newest.needs, Oldest.needs); len(got) != len(all) {
 		t.Errorf("with both versions %q are built, want all of %q", got, all)
+	}
+}
+
+// docs/versions.md and docs/lab.md tell what the lab is made of.
+func TestVersionsInDocuments(t *testing.T) {
+	node := func(name string, v Versions) string {
+		return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", name, v.Kubernetes, v.Containerd,
+			runcVersion, cniVersion, npdVersion)
+	}
+	all, err := component.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var beside []string
+	for _, c := range all {
+		if c.Name == component.Etcd {
+			beside = append(beside, "etcd "+c.Version)
+		}
+		if c.Name == component.CoreDNS {
+			beside = append(beside, "CoreDNS "+c.Version)
+		}
+	}
+	for path, lines := range map[string][]string{
+		"versions.md": {
+			"| control plane, kube-proxy | " + Newest.Kubernetes + " |", node("newest node", Newest),
+			node("oldest node", Oldest), "Beside them " + strings.Join(beside, " and ") + ".",
+		},
+		"lab.md": {
+			fmt.Sprintf("`--kubernetes %s` or `%s`, `--containerd %s` or `%s`; the control plane\nis %s.",
+				Oldest.Kubernetes, Newest.Kubernetes, Oldest.Containerd, Newest.Containerd,
+				Newest.Kubernetes),
+		},
+	} {
+		text, err := os.ReadFile("../../docs/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range lines {
+			if !strings.Contains(string(text), line) {
+				t.Errorf("docs/%s lacks %q", path, line)
+			}
+		}
 	}
 }

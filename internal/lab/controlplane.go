@@ -15,8 +15,8 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging"
 )
 
-// startControlPlane starts etcd, the API server, the controller manager and the scheduler, and
-// applies what an operator does.
+// startControlPlane starts etcd, the API server, the controller manager, the scheduler and CoreDNS,
+// and applies what an operator does.
 func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 	kubernetes := dirs[component.KubernetesControlPlane]
 	pki := func(name string) string { return l.path("pki", name) }
@@ -52,13 +52,19 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 	if err := l.linkKubectl(dirs); err != nil {
 		return err
 	}
-	if _, err := l.apply(ctx, packaging.RBAC); err != nil {
+	if _, err := l.apply(ctx, packaging.RBAC+"---\n"+clusterServices()); err != nil {
 		return err
 	}
-	return until(ctx, time.Minute, "the default service account", func() error {
+	if err := l.startDNS(dirs); err != nil {
+		return err
+	}
+	if err := until(ctx, time.Minute, "the default service account", func() error {
 		_, err := l.Kubectl(ctx, "", "get", "serviceaccount", "default")
 		return err
-	})
+	}); err != nil {
+		return err
+	}
+	return l.waitDNS(ctx)
 }
 
 // startAPIServer starts the API server and waits until it is ready.

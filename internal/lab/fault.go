@@ -18,8 +18,8 @@ func (l *Lab) StopAPIServer() error {
 	return p.kill()
 }
 
-// StartAPIServer starts the API server again. The controller manager and the scheduler are started
-// again with it: after an outage they would ask for news only every half minute.
+// StartAPIServer starts the API server again. The controller manager, the scheduler and CoreDNS are
+// started again with it: after an outage they would ask for news only every half minute.
 func (l *Lab) StartAPIServer(ctx context.Context) error {
 	if _, up := l.running("kube-apiserver"); up {
 		return nil
@@ -28,7 +28,7 @@ func (l *Lab) StartAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"kube-scheduler", "kube-controller-manager"} {
+	for _, name := range []string{"kube-scheduler", "kube-controller-manager", "coredns"} {
 		if p, ok := l.running(name); ok {
 			if err := p.kill(); err != nil {
 				return err

@@ -25,13 +25,13 @@ type Versions struct {
 // The versions that the lab has besides each other: Newest is the control plane's, Oldest is what
 // upgrades start from.
 var (
-	Newest = Versions{Kubernetes: "1.35.4", Containerd: "2.2.1"}
+	Newest = Versions{Kubernetes: "1.36.3", Containerd: "2.3.4"}
 	Oldest = Versions{Kubernetes: "1.34.4", Containerd: "2.1.6"}
 )
 
 // The components that the lab has in one version only.
 const (
-	runcVersion = "1.3.4"
+	runcVersion = "1.4.3"
 	cniVersion  = "1.9.1"
 	npdVersion  = "1.34.0"
 )

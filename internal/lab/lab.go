@@ -34,6 +34,8 @@ const (
 	PodCIDR     = "10.244.0.0/16"
 	ServiceCIDR = "10.96.0.0/16"
 	DNSService  = "10.96.0.10"
+	// KubernetesService is the ClusterIP of the API server.
+	KubernetesService = "10.96.0.1"
 )
 
 // Lab is one laboratory; there can be one on a box.
@@ -142,6 +144,9 @@ func (l *Lab) Up(ctx context.Context) error {
 	programs, err := l.build(ctx, ofSystem)
 	if err != nil {
 		return err
+	}
+	if _, err := l.proxyTools(ctx); err != nil {
+		return fmt.Errorf("cannot get the tools of kube-proxy: %w", err)
 	}
 	if err := l.networkUp(ctx); err != nil {
 		return err

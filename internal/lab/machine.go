@@ -147,8 +147,7 @@ func (l *Lab) furnish(m Machine) error {
 		return err
 	}
 	files := map[string]string{
-		"/etc/hostname": m.Name + "\n",
-		// nobody listens there: the lab has no DNS
+		"/etc/hostname":    m.Name + "\n",
 		"/etc/resolv.conf": "nameserver " + HostIP + "\n",
 		"/etc/hosts": "127.0.0.1 localhost\n" + m.IP + " " + m.Name +
 			"\n",

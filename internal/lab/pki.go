@@ -30,6 +30,7 @@ var clients = map[string]pkix.Name{
 	"kube-controller-manager": {CommonName: "system:kube-controller-manager"},
 	"kube-scheduler":          {CommonName: "system:kube-scheduler"},
 	providerUser:              {CommonName: providerUser},
+	dnsUser:                   {CommonName: dnsUser},
 }
 
 // makePKI makes two certificate authorities and everything that is signed with them, once: "ca"
@@ -128,7 +129,7 @@ func serverCertificate(name string) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		DNSNames:    []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"},
-		IPAddresses: []net.IP{net.ParseIP(HostIP), net.ParseIP("127.0.0.1"), net.ParseIP("10.96.0.1")},
+		IPAddresses: []net.IP{net.ParseIP(HostIP), net.ParseIP("127.0.0.1"), net.ParseIP(KubernetesService)},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

@@ -10,15 +10,16 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab/images"
 )
 
-// RunPod runs the workload image on a node and returns the pod's address once it is Running.
+// RunPod runs the workload image on a node, with its name as the label app, and returns the pod's
+// address once it is Running.
 func (l *Lab) RunPod(ctx context.Context, name, node string) (string, error) {
 	manifest := fmt.Sprintf(`apiVersion: v1
 kind: Pod
-metadata: {name: %s}
+metadata: {name: %[1]s, labels: {app: %[1]s}}
 spec:
-  nodeName: %s
+  nodeName: %[2]s
   terminationGracePeriodSeconds: 1
-  containers: [{name: hello, image: "%s"}]
+  containers: [{name: hello, image: "%[3]s"}]
 `, name, node, images.Hello)
 	if _, err := l.apply(ctx, manifest); err != nil {
 		return "", err

@@ -45,7 +45,11 @@ func (l *Lab) Serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	registry, err := images.New(ctx, dirs["images"])
+	proxy, err := l.proxyImage(ctx, dirs)
+	if err != nil {
+		return err
+	}
+	registry, err := images.New(ctx, dirs["images"], proxy)
 	if err != nil {
 		return err
 	}

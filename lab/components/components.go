@@ -11,7 +11,7 @@ import (
 //go:embed *.mod *.sum
 var modules embed.FS
 
-// Module gives the go.mod and go.sum of the module with this name, e.g. "runc-1.3.4".
+// Module gives the go.mod and go.sum of the module with this name, e.g. "runc-1.4.3".
 func Module(name string) (mod, sum []byte, err error) {
 	if mod, err = modules.ReadFile(name + ".mod"); err != nil {
 		return nil, nil, fmt.Errorf("cannot read the module of a component: %w", err)

@@ -1,7 +1,7 @@
 // Package component builds the upstream programs that the lab runs and serves - etcd, Kubernetes,
-// containerd, runc, the CNI plugins, node-problem-detector - from Go modules, once, into a cache.
-// It does not package or start them: internal/lab/mirror does the former, internal/lab/controlplane
-// the latter. flexlab and the end-to-end tests call it.
+// CoreDNS, containerd, runc, the CNI plugins, node-problem-detector - from Go modules, once, into a
+// cache. It does not package or start them: internal/lab/mirror does the former, internal/lab the
+// latter. flexlab and the end-to-end tests call it.
 package component
 
 import (

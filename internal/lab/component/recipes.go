@@ -17,6 +17,7 @@ const (
 	Runc                   = "runc"
 	CNIPlugins             = "cni-plugins"
 	NodeProblemDetector    = "node-problem-detector"
+	CoreDNS                = "coredns"
 )
 
 // All lists every component of the lab, what the control plane needs first, then what a node of the
@@ -24,10 +25,11 @@ const (
 func All() ([]Component, error) {
 	list := []Component{
 		etcd("3.6.16"),
-		controlPlane("1.35.4"),
-		node("1.35.4"),
-		containerd("2.2.1"),
-		runc("1.3.4"),
+		controlPlane("1.36.3"),
+		coredns("1.14.2"),
+		node("1.36.3"),
+		containerd("2.3.4"),
+		runc("1.4.3"),
 		cniPlugins("1.9.1"),
 		nodeProblemDetector("1.34.0"),
 		node("1.34.4"),
@@ -56,9 +58,23 @@ func etcd(version string) Component {
 	}}}}
 }
 
+// coredns is the version that kubeadm installs with the newest Kubernetes.
+func coredns(version string) Component {
+	return Component{Name: CoreDNS, Version: version, Builds: []Build{{
+		Tags: []string{"grpcnotrace"}, // as in its Makefile
+		Programs: []Program{
+			{
+				Name: "coredns", Package: "github.com/coredns/coredns",
+				Version: []string{"-version"}, Prints: "CoreDNS-" + version,
+			},
+		},
+	}}}
+}
+
 func controlPlane(version string) Component {
 	return Component{Name: KubernetesControlPlane, Version: version, Builds: []Build{
-		kubernetes(version, "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
+		kubernetes(version,
+			"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"),
 	}}
 }
 
