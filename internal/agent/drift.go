@@ -91,6 +91,6 @@ func (h *home) standing(
 		return b, nil
 	}
 	return b, slices.DeleteFunc(slices.Clone(g.Node), func(item state.Item) bool {
-		return item.Only != node.OwnNetwork
+		return !node.IsOwnNetwork(item.Only)
 	})
 }

@@ -100,6 +100,9 @@ func (w *work) learnReady(ctx context.Context) error {
 	if _, err = w.waitNode(ctx, readySince(is.Since)); err != nil {
 		return err
 	}
+	if foreign := w.foreignCNI(); len(foreign) > 0 { // one that has come since replaces ours
+		w.bindings.ForeignCNI = foreign
+	}
 	w.bindings.ClusterUID = w.learnCluster(ctx, w.config, w.target())
 	return nil
 }

@@ -146,7 +146,7 @@ func (h *home) legacyGeneration(
 	facts := l.node.Facts.Facts
 	made := node.Render(l.config, facts)
 	if l.applied.former() && !l.changing() {
-		kept, err := h.keptNode(ctx, made, b)
+		kept, err := h.keptNode(ctx, l.config, made, b)
 		if err != nil {
 			return nil, err
 		}
@@ -162,8 +162,9 @@ func (h *home) legacyGeneration(
 // placeholders, but the resources that the ledger remembers where they are others. What this
 // release renders in addition is left out. It returns nil when the bytes that were made are lost.
 func (h *home) keptNode(
-	ctx context.Context, rendered state.Desired, b node.Bindings,
+	ctx context.Context, c config.Config, rendered state.Desired, b node.Bindings,
 ) (state.Desired, error) {
+	former := node.Formerly(c)
 	var kept state.Desired
 	for _, item := range rendered {
 		bound := node.Bind(state.Desired{item}, b)
@@ -173,6 +174,9 @@ func (h *home) keptNode(
 		}
 		want := bound[0].Resource
 		entry, remembered := h.engine.Journal.Ledger().Entry(want.Key())
+		if was, moved := former[want.Key()]; moved && !remembered {
+			entry, remembered = h.engine.Journal.Ledger().Entry(was)
+		}
 		if !remembered { // it is new, or was on the machine before
 			is, err := h.Machine.Observe(ctx, want.Key())
 			if err != nil {

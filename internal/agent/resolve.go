@@ -48,12 +48,13 @@ func (h *home) aim(ctx context.Context, in Input) (*target, error) {
 	}
 	t.facts = node.Facts{
 		Arch: t.seen.Arch, ResolvConf: t.seen.ResolvConf, SwapUnits: slices.Clone(t.seen.SwapUnits),
+		HostName: t.seen.HostName,
 	}
 	for _, swap := range t.seen.Swaps {
 		t.facts.Swaps = append(t.facts.Swaps, swap.Name)
 	}
 	h.rememberedSwap(&t.facts)
-	t.unchanged = h.applied != nil && h.sameDocument(t) && h.sameMachine(t.facts)
+	t.unchanged = h.applied != nil && h.sameDocument(t) && h.sameMachine(in.Config, t.facts)
 	return t, nil
 }
 
@@ -98,9 +99,10 @@ func (h *home) sameSecrets(c config.Config) bool {
 }
 
 // sameMachine tells whether the machine still is as the applied generation was rendered for.
-func (h *home) sameMachine(f node.Facts) bool {
-	was := h.applied.Facts
-	return was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
+// One whose name kubelet took, and which has another name now, is not.
+func (h *home) sameMachine(c config.Config, f node.Facts) bool {
+	was, name := h.applied.Facts, c.Agent.NodeName
+	return (was.Renames(name) || !f.Renames(name)) && was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
 		slices.Equal(was.Swaps, f.Swaps) && slices.Equal(was.SwapUnits, f.SwapUnits)
 }
 

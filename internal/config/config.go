@@ -153,9 +153,13 @@ type Runc struct {
 type CNI struct {
 	// Version of the reference CNI plugins; a leading "v" is accepted.
 	Version string `json:"version"`
-	// PodCIDR is the node's own pod subnet; empty means the podCIDR that the cluster allocates to
-	// the Node.
+	// PodCIDR is the node's own pod subnet, of one family; empty means what the cluster allocates to
+	// the Node, which can be one of each.
 	PodCIDR string `json:"podCIDR,omitempty"`
+	// NonMasqueradeCIDRs are the networks that pods reach with their own address, such as the
+	// cluster's pod network; elsewhere they have the machine's. Without any, pods have their own
+	// address on this node only.
+	NonMasqueradeCIDRs []string `json:"nonMasqueradeCIDRs,omitempty"`
 }
 
 // NPD selects the node-problem-detector.
@@ -199,6 +203,21 @@ type Kubelet struct {
 	// NodeIP is the address that the node announces, for machines with several; one of each family,
 	// separated by a comma, announces both.
 	NodeIP string `json:"nodeIP,omitempty"`
+	// SeccompDefault has every container run with the runtime's seccomp profile unless its pod says
+	// otherwise.
+	SeccompDefault *bool `json:"seccompDefault,omitempty"`
+	// PodPidsLimit is how many processes and threads one pod may have; -1 is no limit.
+	PodPidsLimit *int `json:"podPidsLimit,omitempty"`
+	// ServerTLSBootstrap has kubelet ask the cluster for its serving certificate instead of signing
+	// one itself; only for clusters where somebody approves such requests, else kubectl logs and
+	// exec do not work.
+	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
+	// ShutdownGracePeriod is how long a shutdown or reboot of the machine waits for pods to end, as
+	// a Go duration; 0s does not wait.
+	ShutdownGracePeriod string `json:"shutdownGracePeriod,omitempty"`
+	// ShutdownGracePeriodCriticalPods is the last part of shutdownGracePeriod, in which critical
+	// pods end; default a third of it, 15s at most.
+	ShutdownGracePeriodCriticalPods string `json:"shutdownGracePeriodCriticalPods,omitempty"`
 }
 
 // Paths are the standard directories, for hosts that have them elsewhere.
@@ -288,4 +307,10 @@ type Agent struct {
 func (c Config) ReadyTimeout() time.Duration {
 	d, _ := time.ParseDuration(c.Agent.ReadyTimeout)
 	return d
+}
+
+// EndsPods tells whether kubelet ends pods before the machine shuts down.
+func (k Kubelet) EndsPods() bool {
+	period, err := time.ParseDuration(k.ShutdownGracePeriod)
+	return err == nil && period > 0
 }

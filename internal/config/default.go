@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
@@ -106,6 +107,10 @@ func (c *Config) complete(host Host) {
 	if sp := c.Azure.ServicePrincipal; sp != nil {
 		or(&sp.TenantID, c.Azure.TenantID)
 	}
+	c.Node.Kubelet.completeSafety(host.Before)
+	if c.CNI.NonMasqueradeCIDRs == nil {
+		c.CNI.NonMasqueradeCIDRs = slices.Clone(before.CNI.NonMasqueradeCIDRs)
+	}
 	c.Azure.completeCredential(before.Azure)
 	if c.Azure.ArcEnabled() {
 		c.Azure.completeArc(before.Azure, host.HostName, group)
@@ -114,6 +119,39 @@ func (c *Config) complete(host Host) {
 		labels := map[string]string{managedLabel: managedValue}
 		maps.Copy(labels, c.Node.Labels)
 		c.Node.Labels = labels
+	}
+}
+
+// The defaults of settings that protect a machine and its pods. A node that joined before there were
+// such settings goes on without them until they are asked for.
+const (
+	defaultPodPidsLimit = 4096
+	defaultShutdown     = "45s"
+	longestCritical     = 15 * time.Second
+)
+
+// completeSafety fills in what protects the machine and its pods: as it was at the join.
+func (k *Kubelet) completeSafety(before *Config) {
+	pids := defaultPodPidsLimit
+	was := Kubelet{
+		SeccompDefault: yes(nil), PodPidsLimit: &pids, ShutdownGracePeriod: defaultShutdown,
+	}
+	if before != nil {
+		was = before.Node.Kubelet
+	}
+	if k.SeccompDefault == nil {
+		k.SeccompDefault = was.SeccompDefault
+	}
+	if k.PodPidsLimit == nil {
+		k.PodPidsLimit = was.PodPidsLimit
+	}
+	if k.ShutdownGracePeriod == "" {
+		k.ShutdownGracePeriod = was.ShutdownGracePeriod
+		or(&k.ShutdownGracePeriodCriticalPods, was.ShutdownGracePeriodCriticalPods)
+	}
+	if total, err := time.ParseDuration(k.ShutdownGracePeriod); err == nil {
+		critical := min(total/3, longestCritical).Truncate(time.Second)
+		or(&k.ShutdownGracePeriodCriticalPods, critical.String())
 	}
 }
 

@@ -21,6 +21,7 @@ func networkRules() []rule {
 	return []rule{
 		{"containerd.metricsAddress", "address:port, such as 127.0.0.1:10257", isListenAddress},
 		{"cni.podCIDR", aSubnet, isPodCIDR},
+		{"cni.nonMasqueradeCIDRs.*", "a network, such as 10.244.0.0/16: its address and mask", isNetwork},
 		{"proxy.http", aProxy, isProxy},
 		{"proxy.https", aProxy, isProxy},
 		{"proxy.noProxy.*", "a host, a domain, an IP address, a CIDR or *", isNoProxy},
@@ -75,6 +76,12 @@ func isPodCIDR(s string) bool {
 		return podBitsMin4 <= p.Bits() && p.Bits() <= podBitsMax4
 	}
 	return podBitsMin6 <= p.Bits() && p.Bits() <= podBitsMax6
+}
+
+// isNetwork tells whether s is a network in its usual spelling.
+func isNetwork(s string) bool {
+	p, err := netip.ParsePrefix(s)
+	return err == nil && p == p.Masked() && p.String() == s && !p.Addr().Is4In6()
 }
 
 func isNoProxy(s string) bool {

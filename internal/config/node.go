@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -38,6 +39,7 @@ func kubeletRules() []rule {
 	const (
 		aThreshold = "a quantity, such as 100Mi, or a percentage, such as 10%"
 		aNodeIP    = "an IP address, or an IPv4 and an IPv6 address separated by a comma"
+		aShutdown  = "0s or a duration from 1s to 1h, such as 45s"
 	)
 	signals := evictionSignals()
 	return []rule{
@@ -53,6 +55,9 @@ func kubeletRules() []rule {
 		{"node.kubelet.serverURL", "an https URL of a host, perhaps with a port", isHTTPSHost},
 		{"node.kubelet.caCertData", aCA, nil},
 		{"node.kubelet.nodeIP", aNodeIP, isNodeIP},
+		{"node.kubelet.podPidsLimit", "-1 or a whole number from 64 to 4194304", isPidsLimit},
+		{"node.kubelet.shutdownGracePeriod", aShutdown, isShutdown},
+		{"node.kubelet.shutdownGracePeriodCriticalPods", aShutdown, isShutdown},
 	}
 }
 
@@ -121,6 +126,27 @@ func isThreshold(s string) bool {
 	return isQuantity(s)
 }
 
+// checkShutdown checks that the end of critical pods is a part of the whole.
+func checkShutdown(k Kubelet, r *report) {
+	const whole, part = "node.kubelet.shutdownGracePeriod",
+		"node.kubelet.shutdownGracePeriodCriticalPods"
+	total, err := time.ParseDuration(k.ShutdownGracePeriod)
+	critical, bad := time.ParseDuration(k.ShutdownGracePeriodCriticalPods)
+	if err == nil && bad == nil && critical > total && !r.spoiledAny(whole, part) {
+		r.add(part, show(k.ShutdownGracePeriodCriticalPods), fmt.Sprintf(
+			"must not be longer than shutdownGracePeriod, which is %s", k.ShutdownGracePeriod))
+	}
+}
+
+// isPidsLimit: fewer than some dozens of processes end every pod.
+func isPidsLimit(s string) bool { return s == "-1" || between(64, 4<<20)(s) }
+
+// isShutdown: kubelet refuses periods of less than a second (validation.go of its configuration).
+func isShutdown(s string) bool {
+	d, err := time.ParseDuration(s)
+	return err == nil && (d == 0 || time.Second <= d && d <= time.Hour)
+}
+
 var isPercent = matches(`(?:100|[0-9]{1,2}(?:\.[0-9]{1,4})?)`)
 
 // checkNode checks that settings of the node go together.
@@ -147,6 +173,7 @@ func checkNode(c Config, r *report) {
 				"has the key and effect of "+item("node.taints", first)+": keep one")
 		}
 	}
+	checkShutdown(c.Node.Kubelet, r)
 	const high, low = "node.kubelet.imageGCHighThreshold", "node.kubelet.imageGCLowThreshold"
 	k := c.Node.Kubelet
 	if k.ImageGCLowThreshold >= k.ImageGCHighThreshold && !r.spoiledAny(high, low) {

@@ -10,7 +10,8 @@ type Host struct {
 	Arch string
 	// Before is the configuration that is applied on this machine; nil when there is none. What a
 	// document leaves open and was resolved then is taken from it: the five versions,
-	// azure.kubeletCredential, azure.arc.roles, azure.arc.machineName and agent.nodeName.
+	// azure.kubeletCredential, azure.arc.roles, azure.arc.machineName, agent.nodeName, and those of
+	// node.kubelet that protect the machine and its pods (completeSafety).
 	Before *Config
 }
 

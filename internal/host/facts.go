@@ -34,6 +34,8 @@ type Facts struct {
 	UID     int
 	Arch    string
 	Systemd bool
+	// HostName is the kernel's; "" where it does not tell.
+	HostName string
 	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
 	OSID, OSVersion, OSName string
 	// ResolvConf is the resolver configuration with real servers: systemd-resolved's when it runs,
@@ -69,6 +71,9 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	}
 	if _, err := os.Stat(h.path("/run/systemd/system")); err == nil {
 		f.Systemd = true
+	}
+	if name, err := os.ReadFile(h.path("/proc/sys/kernel/hostname")); err == nil {
+		f.HostName = strings.TrimSpace(string(name))
 	}
 	release, err := h.osRelease()
 	if err != nil {

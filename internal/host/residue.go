@@ -2,7 +2,10 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -14,6 +17,9 @@ import (
 func (h *Host) observeResidue(ctx context.Context, name string) (state.Resource, error) {
 	kind, match, _ := strings.Cut(name, ":")
 	r := state.Residue{Kind: state.ResidueKind(kind), Match: match}
+	if r.Kind == state.Files {
+		return h.observeFiles(r)
+	}
 	found, err := h.Kernel.Find(ctx, r)
 	if err != nil {
 		return nil, err
@@ -56,10 +62,35 @@ func (h *Host) setResidue(ctx context.Context, c state.Change, to state.Residue)
 		return err
 	}
 	defer done()
+	if to.Kind == state.Files {
+		return h.clearFiles(found)
+	}
 	if err := h.Kernel.Clear(ctx, to, found); err != nil {
 		return fmt.Errorf("cannot remove %s %s: %w", to.Kind, strings.Join(found, ", "), err)
 	}
 	return nil
+}
+
+// observeFiles finds the file of a residue.
+func (h *Host) observeFiles(r state.Residue) (state.Resource, error) {
+	info, err := os.Lstat(h.path(r.Match))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cannot observe %s: %w", r.Match, err)
+	}
+	if err == nil && info.Mode().IsRegular() {
+		r.Found = []string{r.Match}
+	}
+	return r, nil
+}
+
+func (h *Host) clearFiles(found []string) error {
+	var errs []error
+	for _, file := range found {
+		if err := os.Remove(h.path(file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("cannot remove %s: %w", file, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Find implements Kernel.

@@ -64,6 +64,25 @@ func TestLoadedSlice(t *testing.T) {
 	}
 }
 
+// A file that came since is removed; one that was there before is not.
+func TestLeftFile(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		h := testHost(t)
+		r := state.Residue{Kind: state.Files, Match: "/etc/left.conf"}
+		if before {
+			write(t, h, r.Match, "the owner's")
+		}
+		was := observe(t, h, r.Key())
+		write(t, h, r.Match, "kubelet's")
+		if err := h.Set(t.Context(), state.Change{To: was, Undo: true}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if now := observe(t, h, r.Key()).(state.Residue); (len(now.Found) == 1) != before {
+			t.Errorf("there before: %v, now: %v", before, now.Found)
+		}
+	}
+}
+
 func TestInterfaces(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("making interfaces needs root")

@@ -37,6 +37,9 @@ const (
 	Joined state.Only = "joined"
 	// OwnNetwork: nobody else configures the pod network.
 	OwnNetwork state.Only = "own-network"
+	// OwnNetwork4 and OwnNetwork6: and pods have addresses of that family.
+	OwnNetwork4 state.Only = "own-network-ipv4"
+	OwnNetwork6 state.Only = "own-network-ipv6"
 	// Rebound: the kubeconfig that kubelet wrote leads to an address or a CA of before.
 	Rebound state.Only = "rebound"
 )
@@ -53,11 +56,30 @@ func (b Bindings) holds(only state.Only) bool {
 		return b.Joined
 	case OwnNetwork:
 		return len(b.ForeignCNI) == 0
+	case OwnNetwork4:
+		return len(b.ForeignCNI) == 0 && b.pods(isIPv4) != ""
+	case OwnNetwork6:
+		return len(b.ForeignCNI) == 0 && b.pods(isIPv6) != ""
 	case Rebound:
 		return b.Rebound
 	default:
 		return false
 	}
+}
+
+// IsOwnNetwork tells whether an item belongs to our own pod network.
+func IsOwnNetwork(only state.Only) bool {
+	return only == OwnNetwork || only == OwnNetwork4 || only == OwnNetwork6
+}
+
+// pods is the pod subnet of a family; "" when there is none.
+func (b Bindings) pods(is func(cidr string) bool) string {
+	for _, cidr := range b.PodCIDRs {
+		if is(cidr) {
+			return cidr
+		}
+	}
+	return ""
 }
 
 // Bind returns the node of one machine at one time: without the items that are not part of it, and

@@ -32,11 +32,23 @@ func cni(p *part) {
 // podNetwork is a bridge on this node's own pod subnets, where nobody else configures a network.
 func podNetwork(p *part) {
 	file := path.Join(p.config.Paths.CNI.ConfDir, ConflistName)
-	p.put(state.Item{Resource: state.NewFile(file, 0o644, conflist()), Only: OwnNetwork})
+	p.put(state.Item{Resource: state.NewFile(file, 0o644, p.conflist()), Only: OwnNetwork})
+	forwarding(p)
+	masquerade(p)
 }
 
-// conflist is a CNI network configuration list (CNI specification 1.0.0).
-func conflist() string {
+// forwarding lets the machine forward IPv6 where its pods have such addresses; it always forwards
+// IPv4 (sysctls).
+func forwarding(p *part) {
+	parameter := state.Sysctl{Name: "net.ipv6.conf.all.forwarding", Value: "1"}
+	text := header + parameter.Name + " = " + parameter.Value + "\n"
+	p.put(state.Item{Resource: state.NewFile(sysctlFile6, 0o644, text), Only: OwnNetwork6})
+	p.put(state.Item{Resource: parameter, Only: OwnNetwork6})
+}
+
+// conflist is a CNI network configuration list (CNI specification 1.0.0). The bridge plugin gives
+// pods the machine's address wherever they leave this node, unless masquerade knows better.
+func (p *part) conflist() string {
 	list := object{
 		"cniVersion": "1.0.0",
 		"name":       "aks-flex-node",
@@ -45,7 +57,7 @@ func conflist() string {
 				"type":         "bridge",
 				"bridge":       bridge,
 				"isGateway":    true,
-				"ipMasq":       true,
+				"ipMasq":       len(p.config.CNI.NonMasqueradeCIDRs) == 0,
 				"hairpinMode":  true,
 				"promiscMode":  false,
 				"forceAddress": false,

@@ -50,7 +50,7 @@ func containerd(p *part) {
 		shared("/run/netns"),
 	)
 	p.owe(owes, state.NewFile(containerdConfig, 0o644, p.containerdConfig()))
-	p.unit(ContainerdUnit, header+containerdService)
+	p.unit(ContainerdUnit, 0o644, header+containerdService)
 }
 
 // containerdFiles lists the programs of a release; 2.x has dropped the shims of 1.x.

@@ -26,6 +26,9 @@ func directories(p *part) {
 		shared("/etc/sysctl.d"),
 		shared("/etc/modules-load.d"),
 	)
+	if p.config.Node.Kubelet.EndsPods() {
+		p.add(shared(logindDir))
+	}
 	p.add(sharedTree(
 		binDir, sbinDir,
 		paths.Kubernetes.ConfigDir, paths.Kubernetes.CertsDir,

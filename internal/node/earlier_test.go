@@ -28,8 +28,16 @@ func TestBytesOfTheReleaseBefore(t *testing.T) {
 		if c.Azure.ArcEnabled() { // the release before had another default
 			c.Azure.KubeletCredential = config.CredentialToken
 		}
+		c.Node.Kubelet = withoutSafety(c.Node.Kubelet)
 		compareWithEarlier(t, name, Bind(Render(c, facts()), bindings()), bindings())
 	}
+}
+
+// withoutSafety is what a node of the release before has: no settings that it did not know.
+func withoutSafety(k config.Kubelet) config.Kubelet {
+	k.SeccompDefault, k.PodPidsLimit = nil, nil
+	k.ShutdownGracePeriod, k.ShutdownGracePeriodCriticalPods = "", ""
+	return k
 }
 
 // compareWithEarlier compares what waits for nothing that is unknown: the release before left out
@@ -56,18 +64,27 @@ func withoutRegistration(old string) string {
 
 // asEarlier takes out what the release before did not have: the file of labels and taints with its
 // use in kubelet's unit, the restart of the node-problem-detector for a new kubeconfig, and what an
-// item needs.
+// item needs, and the forwarding of IPv6. It undoes what the CIS benchmark and the owner's sysctl.conf have changed: places,
+// modes, names of cipher suites, and containerd's limit of open files.
 func asEarlier(now string) string {
 	for _, added := range []string{
 		`kubelet: write /etc/kubernetes/aks-flex-node-registration.env\n(?:  .*\n)*`,
+		`cni: (?:write /etc/sysctl.d/999-aks-flex-node-ipv6.conf|set net.ipv6.*)\n(?:  .*\n)*`,
 		`  \| EnvironmentFile=/etc/kubernetes/aks-flex-node-registration.env\n`,
 		`  \|   \$KUBELET_REGISTRATION_ARGS \\\n`,
 		`  (?:needs|only) .*\n`,
 	} {
 		now = regexp.MustCompile(`(?m)^`+added).ReplaceAllString(now, "")
 	}
-	return strings.ReplaceAll(now,
-		"  owes kubelet.service node-problem-detector.service\n", "  owes kubelet.service\n")
+	return strings.NewReplacer(
+		"  owes kubelet.service node-problem-detector.service\n", "  owes kubelet.service\n",
+		"/etc/sysctl.d/999-", "/etc/sysctl.d/99-",
+		"write /var/lib/kubelet/config.yaml\n  mode 0600", "write /etc/kubernetes/kubelet.yaml\n  mode 0644",
+		"--config=/var/lib/kubelet/config.yaml", "--config=/etc/kubernetes/kubelet.yaml",
+		"kubelet.service\n  mode 0600", "kubelet.service\n  mode 0644",
+		"CHACHA20_POLY1305\"", "CHACHA20_POLY1305_SHA256\"",
+		"  | LimitNPROC=infinity\n", "  | LimitNOFILE=infinity\n  | LimitNPROC=infinity\n",
+	).Replace(now)
 }
 
 // blocks takes the text of a node apart, by the first line of each item.

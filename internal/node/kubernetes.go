@@ -38,7 +38,7 @@ func (p *part) npd() {
 		"NodeName":   p.config.Agent.NodeName,
 		"Rules":      npdConfDir + "/kernel-monitor.json",
 	})
-	p.unit(NPDUnit, service)
+	p.unit(NPDUnit, 0o644, service)
 }
 
 // minor returns the minor number of a Kubernetes version "1.34.4"; config has validated its form.

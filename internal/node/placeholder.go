@@ -19,6 +19,8 @@ const (
 	thisCABase64  placeholder = "⟦ca-base64⟧"
 	thisProgram   placeholder = "⟦program⟧"
 	thisToken     placeholder = "⟦bootstrap-token⟧"
+	thisPods4     placeholder = "⟦pods-ipv4⟧"
+	thisPods6     placeholder = "⟦pods-ipv6⟧"
 	thisPodRanges placeholder = `"⟦pod-ranges⟧"`
 	thisPodRoutes placeholder = `"⟦pod-routes⟧"`
 )
@@ -38,6 +40,8 @@ func (b Bindings) values() []value {
 		{thisCABase64, base64.StdEncoding.EncodeToString([]byte(b.CA))},
 		{thisProgram, b.Program},
 		{thisToken, b.BootstrapToken.Reveal()},
+		{thisPods4, b.pods(isIPv4)},
+		{thisPods6, b.pods(isIPv6)},
 		{thisPodRanges, podRanges(b.PodCIDRs)},
 		{thisPodRoutes, podRoutes(b.PodCIDRs)},
 	} {
@@ -66,6 +70,10 @@ var contexts = [...]context{
 	{"command: ", thisProgram, "\n", yamlWord},
 	{"exec ", thisProgram, " token", config.ShellWord},
 	{"token: ", thisToken, "\n", nil},
+	{"! -s ", thisPods4, " -j", nil},
+	{"! -s ", thisPods6, " -j", nil},
+	{"--comment own -d ", thisPods4, " -j", nil},
+	{"--comment own -d ", thisPods6, " -j", nil},
 	{`"ranges": `, thisPodRanges, ",", nil},
 	{`"routes": `, thisPodRoutes, ",", nil},
 }

@@ -8,6 +8,7 @@ package node
 
 import (
 	"path"
+	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -24,8 +25,16 @@ type Facts struct {
 	// at boot.
 	Swaps     []string `json:"swaps,omitempty"`
 	SwapUnits []string `json:"swapUnits,omitempty"`
+	// HostName is the machine's; "" in the facts of an earlier release, which did not ask.
+	HostName string `json:"hostName,omitempty"`
 	// Store maps the name of an artifact to the directory that holds its files.
 	Store map[string]string `json:"store"`
+}
+
+// Renames tells whether a Node of that name must be told to kubelet, which by itself takes the
+// machine's name in lower case (k8s.io/component-helpers/node/util, GetHostname).
+func (f Facts) Renames(nodeName string) bool {
+	return strings.ToLower(strings.TrimSpace(f.HostName)) != nodeName
 }
 
 // What an item can wait for. An item that needs something comes after all that can be had without.

@@ -150,6 +150,12 @@ func examples() []example {
 			joined(b)
 			b.PodCIDRs = []string{"10.244.3.0/24", "fd00:10:244:3::/64"}
 		}},
+		{name: "direct", config: func(c *config.Config) {
+			c.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16", "fd00:10:244::/48", "10.9.0.0/16"}
+		}, bindings: func(b *Bindings) {
+			joined(b)
+			b.PodCIDRs = []string{"10.244.3.0/24", "fd00:10:244:3::/64"}
+		}},
 		{name: "rebound", bindings: func(b *Bindings) {
 			joined(b)
 			b.Rebound = true

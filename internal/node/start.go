@@ -12,10 +12,18 @@ func start(p *part) {
 		state.Residue{Kind: state.Mounts, Match: "/run/netns/cni-"},
 		state.Residue{Kind: state.Processes, Match: OptDir},
 		state.Residue{Kind: state.Cgroups, Match: "kubepods.slice"},
+	)
+	if p.config.Node.Kubelet.EndsPods() {
+		p.add(state.Residue{Kind: state.Files, Match: logindDir + "/99-kubelet.conf"})
+	}
+	p.add(
 		state.Unit{Name: ContainerdUnit, Enabled: state.Enabled, Active: true},
 		state.Unit{Name: KubeletUnit, Enabled: state.Enabled, Active: true},
 	)
 }
+
+// logindDir is where kubelet writes how long a shutdown may wait for it (pkg/kubelet/nodeshutdown).
+const logindDir = "/etc/systemd/logind.conf.d"
 
 // startTools runs what comes once the Node is Ready.
 func startTools(p *part) {

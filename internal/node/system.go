@@ -9,7 +9,10 @@ import (
 
 const (
 	modulesFile = "/etc/modules-load.d/aks-flex-node.conf"
-	sysctlFile  = "/etc/sysctl.d/99-aks-flex-node.conf"
+	// systemd-sysctl reads the files in the order of their names, and the last one wins. The
+	// owner's /etc/sysctl.conf is among them as 99-sysctl.conf.
+	sysctlFile  = "/etc/sysctl.d/999-aks-flex-node.conf"
+	sysctlFile6 = "/etc/sysctl.d/999-aks-flex-node-ipv6.conf"
 )
 
 // modules are the kernel modules of a container host: overlay for image layers, br_netfilter so

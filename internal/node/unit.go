@@ -1,9 +1,13 @@
 package node
 
-import "github.com/Azure/AKSFlexNode/internal/state"
+import (
+	"io/fs"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
 
 // unit writes the unit file of a service and gives the service the configured proxy.
-func (p *part) unit(name, content string) {
-	p.owe([]string{state.DaemonReload, name}, state.NewFile(unitDir+"/"+name, 0o644, content))
+func (p *part) unit(name string, mode fs.FileMode, content string) {
+	p.owe([]string{state.DaemonReload, name}, state.NewFile(unitDir+"/"+name, mode, content))
 	p.proxyDropIn(name)
 }

@@ -20,6 +20,8 @@ const (
 	Processes ResidueKind = "process"
 	// Mounts are mounts; Match is a prefix of the mount point.
 	Mounts ResidueKind = "mount"
+	// Files are regular files; Match is the exact path.
+	Files ResidueKind = "file"
 )
 
 // Residue is what the programs that we start leave behind outside our files. It is only remembered
@@ -69,6 +71,8 @@ func (r Residue) subject() string {
 		return "control group " + r.Match
 	case Processes:
 		return "processes of " + r.Match
+	case Files:
+		return "file " + r.Match
 	default:
 		return "mounts " + r.Match + "*"
 	}

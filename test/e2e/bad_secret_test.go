@@ -87,7 +87,7 @@ func badSecret(t *testing.T) {
 		if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 1 {
 			t.Errorf("bootstrap: %v\n%s", err, out.String())
 		}
-		yaml, err := os.ReadFile(filepath.Join(m.Root, "etc/kubernetes/kubelet.yaml"))
+		yaml, err := os.ReadFile(filepath.Join(m.Root, "var/lib/kubelet/config.yaml"))
 		if err != nil || !strings.Contains(string(yaml), `"maxPods": 110`) {
 			t.Errorf("the old configuration is not back (%v):\n%s\n%s", err, yaml, out.String())
 		}

@@ -20,7 +20,7 @@ imageGCLowThresholdPercent: 80
 	// podsDropIn kills each kubelet that takes 77 pods once it has had the time to say that it is
 	// Ready.
 	podsDropIn = `[Service]
-ExecStartPost=/bin/sh -c 'if grep -q "maxPods.*: 77" /etc/kubernetes/kubelet.yaml; then \
+ExecStartPost=/bin/sh -c 'if grep -q "maxPods.*: 77" /var/lib/kubelet/config.yaml; then \
   touch /run/fragile; (sleep 4; kill -9 $MAINPID) & fi'
 `
 )
@@ -97,7 +97,7 @@ func TestBadUpdate(t *testing.T) {
 				t.Errorf("no rejection has a reason and tells of %q: %v", tt.says, now.Rejected)
 			}
 			t.Logf("%s", said)
-			yaml, err := os.ReadFile(filepath.Join(m.Root, "etc/kubernetes/kubelet.yaml"))
+			yaml, err := os.ReadFile(filepath.Join(m.Root, "var/lib/kubelet/config.yaml"))
 			if err != nil || !strings.Contains(string(yaml), tt.kept) {
 				t.Errorf("kubelet's configuration has no %s (%v):\n%s", tt.kept, err, yaml)
 			}

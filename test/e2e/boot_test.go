@@ -34,7 +34,7 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	if err := bench.StopMachine(ctx, m); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Join(m.Root, "etc/kubernetes/kubelet.yaml"), 0o666); err != nil {
+	if err := os.Chmod(filepath.Join(m.Root, "var/lib/kubelet/config.yaml"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -48,7 +48,7 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	}
 	eventually(t, 30*time.Second, "the drift in the status file", func() bool {
 		return slices.ContainsFunc(statusFile(t, m).Drift, func(f finding) bool {
-			return f.Key == "path:/etc/kubernetes/kubelet.yaml"
+			return f.Key == "path:/var/lib/kubelet/config.yaml"
 		})
 	})
 	enable(t, fresh)

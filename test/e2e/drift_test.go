@@ -35,8 +35,8 @@ func TestDrift(t *testing.T) {
 			"enabled and running", "enabled and stopped", 1},
 		{"file removed", []string{"rm", "/etc/cni/net.d/99-aks-flex-node.conflist"},
 			"path:/etc/cni/net.d/99-aks-flex-node.conflist", "a file of mode 0644", "absent", 1},
-		{"mode widened", []string{"chmod", "0666", "/etc/kubernetes/kubelet.yaml"},
-			"path:/etc/kubernetes/kubelet.yaml", "mode 0644", "mode 0666", 2},
+		{"mode widened", []string{"chmod", "0666", "/var/lib/kubelet/config.yaml"},
+			"path:/var/lib/kubelet/config.yaml", "mode 0600", "mode 0666", 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -401,7 +402,10 @@ func (c *cluster) has(name string) bool {
 // certificate it registers.
 func (c *cluster) register(root, unit string, info corev1.NodeSystemInfo) error {
 	dir := filepath.Join(root, "/var/lib/kubelet")
-	name := flag(unit, "--hostname-override=")
+	name := nodeName(root, unit)
+	if err := delayShutdown(root); err != nil {
+		return err
+	}
 	if kubeconfig, err := os.ReadFile(filepath.Join(dir, "kubeconfig")); err == nil &&
 		strings.Contains(string(kubeconfig), "exec:") {
 		go c.admit(root, kubeconfig, name, info)
@@ -483,10 +487,35 @@ func (c *cluster) add(root, name string, info corev1.NodeSystemInfo) {
 	}
 }
 
+// nodeName is the one that kubelet is told, or else the machine's.
+func nodeName(root, unit string) string {
+	if told := flag(unit, "--hostname-override="); told != "" {
+		return told
+	}
+	name, _ := os.ReadFile(filepath.Join(root, "/proc/sys/kernel/hostname"))
+	return strings.ToLower(strings.TrimSpace(string(name)))
+}
+
+// delayShutdown is what kubelet does where it ends pods before a shutdown: it tells logind to wait.
+func delayShutdown(root string) error {
+	if !strings.Contains(kubeletConfig(root), `"shutdownGracePeriod": "45s"`) {
+		return nil
+	}
+	dir := filepath.Join(root, "/etc/systemd/logind.conf.d")
+	return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "99-kubelet.conf"),
+		[]byte("# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=45\n"), 0o644))
+}
+
+// kubeletConfig is the configuration that kubelet is told to read.
+func kubeletConfig(root string) string {
+	unit, _ := os.ReadFile(filepath.Join(root, "/etc/systemd/system/kubelet.service"))
+	text, _ := os.ReadFile(filepath.Join(root, flag(string(unit), "--config=")))
+	return string(text)
+}
+
 // maxPods is what kubelet's configuration says.
 func maxPods(root string) string {
-	text, _ := os.ReadFile(filepath.Join(root, "/etc/kubernetes/kubelet.yaml"))
-	_, rest, _ := strings.Cut(string(text), `"maxPods": `)
+	_, rest, _ := strings.Cut(kubeletConfig(root), `"maxPods": `)
 	value, _, ok := strings.Cut(rest, ",")
 	if !ok {
 		return "0"

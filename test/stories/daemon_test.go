@@ -279,7 +279,7 @@ func TestPolicies(t *testing.T) {
 					t.Errorf("repaired: %v", repaired)
 				}
 				drifts, want := s.drifts(), []string{
-					"path:/etc/kubernetes/kubelet.yaml", "path:/usr/local/bin/kubelet", "sysctl:kernel.panic",
+					"path:/usr/local/bin/kubelet", "path:/var/lib/kubelet/config.yaml", "sysctl:kernel.panic",
 					"unit:kubelet.service",
 				}
 				if p != "report" {
@@ -398,7 +398,7 @@ func TestDriftOfSameSize(t *testing.T) {
 		s.edit(policy("report"))
 		s.join()
 		s.sleep(10 * time.Minute)
-		const file = "/etc/kubernetes/kubelet.yaml"
+		const file = "/var/lib/kubelet/config.yaml"
 		info, err := os.Stat(filepath.Join(s.root, file))
 		if err != nil {
 			t.Fatal(err)

@@ -178,14 +178,13 @@ func TestLeastReadyTimeout(t *testing.T) {
 // illWhenChanged makes the node ill whenever kubelet starts with another configuration than that of
 // now.
 func (w *world) illWhenChanged(begin func(*world) func()) {
-	const file = "/etc/kubernetes/kubelet.yaml"
-	healthy, start := w.read(file), w.systemd.OnStart
+	healthy, start := kubeletConfig(w.root), w.systemd.OnStart
 	end := func() {}
 	w.systemd.OnStart = func(unit, text string) error {
 		if unit == "kubelet.service" {
 			end()
 			end = func() {}
-			if w.read(file) != healthy {
+			if kubeletConfig(w.root) != healthy {
 				end = begin(w)
 			}
 		}

@@ -188,7 +188,7 @@ func (w *world) wholly(t *testing.T, when string) {
 		}
 	}
 	pods := fmt.Sprintf(`"maxPods": %d,`, w.config.Node.MaxPods)
-	if !w.refused && !strings.Contains(w.read("/etc/kubernetes/kubelet.yaml"), pods) {
+	if !w.refused && !strings.Contains(kubeletConfig(w.root), pods) {
 		t.Errorf("%s and run again, kubelet's configuration has no %s", when, pods)
 	}
 	if w.cordoned() {
@@ -245,11 +245,10 @@ func (w *world) sameAs(t *testing.T, when, before string) {
 // refuseChangedKubelet makes a kubelet with another configuration than the one of now end at its
 // start.
 func (w *world) refuseChangedKubelet() {
-	const config = "/etc/kubernetes/kubelet.yaml"
-	healthy, start := w.read(config), w.systemd.OnStart
+	healthy, start := kubeletConfig(w.root), w.systemd.OnStart
 	w.refused = true
 	w.systemd.OnStart = func(unit, text string) error {
-		if unit == "kubelet.service" && w.read(config) != healthy {
+		if unit == "kubelet.service" && kubeletConfig(w.root) != healthy {
 			return errors.New("this kubelet does not start")
 		}
 		return start(unit, text)
@@ -259,7 +258,7 @@ func (w *world) refuseChangedKubelet() {
 // harm changes what the agent has made, as an owner does who forgets whose it is.
 func (w *world) harm() {
 	w.write("/proc/sys/kernel/panic", "0\n")
-	for _, path := range []string{"/usr/local/bin/kubelet", "/etc/kubernetes/kubelet.yaml"} {
+	for _, path := range []string{"/usr/local/bin/kubelet", "/var/lib/kubelet/config.yaml"} {
 		if err := os.Remove(w.root + path); err != nil {
 			w.t.Fatal(err)
 		}

@@ -36,7 +36,7 @@ func TestChangeOfAMigratedNode(t *testing.T) {
 				if _, err := w.bootstrap(); err != nil {
 					t.Fatal(err)
 				}
-				if !strings.Contains(w.read("/etc/kubernetes/kubelet.yaml"), `"maxPods": 42`) ||
+				if !strings.Contains(w.read("/var/lib/kubelet/config.yaml"), `"maxPods": 42`) ||
 					w.pid("kubelet.service") == kubelet {
 					t.Error("kubelet has not got its new configuration")
 				}
@@ -82,17 +82,17 @@ func TestMigrationOfDrift(t *testing.T) {
 	made := w.node()
 	w.write("/etc/containerd/config.toml", "of somebody else")
 	w.write("/proc/sys/kernel/panic", "0\n")
-	for _, path := range []string{"/etc/kubernetes/kubelet.yaml", "/usr/local/bin/kubelet"} {
+	for _, path := range []string{"/etc/modules-load.d/aks-flex-node.conf", "/usr/local/bin/kubelet"} {
 		if err := os.Remove(w.root + path); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.drifted(t, "path:/etc/containerd/config.toml", "path:/etc/kubernetes/kubelet.yaml",
+	w.drifted(t, "path:/etc/containerd/config.toml", "path:/etc/modules-load.d/aks-flex-node.conf",
 		"path:/usr/local/bin/kubelet", "sysctl:kernel.panic")
 	if err := w.daemonReconciles(); err != nil {
 		t.Fatal(err)
 	}
-	w.drifted(t, "path:/etc/containerd/config.toml", "path:/etc/kubernetes/kubelet.yaml",
+	w.drifted(t, "path:/etc/containerd/config.toml", "path:/etc/modules-load.d/aks-flex-node.conf",
 		"path:/usr/local/bin/kubelet", "sysctl:kernel.panic")
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,9 @@ func TestMigrationOfDrift(t *testing.T) {
 	w = formerWorld(t, "token") // these bytes nobody knows any more
 	w.write("/etc/systemd/system/kubelet.service", "[Service]\nExecStart=/bin/true\n")
 	w.drifted(t, "path:/etc/kubernetes/aks-flex-node-registration.env",
-		"path:/etc/systemd/system/kubelet.service")
+		"path:/etc/kubernetes/kubelet.yaml", "path:/etc/sysctl.d/99-aks-flex-node.conf",
+		"path:/etc/sysctl.d/999-aks-flex-node.conf", "path:/etc/systemd/system/containerd.service",
+		"path:/etc/systemd/system/kubelet.service", "path:/var/lib/kubelet/config.yaml")
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +241,7 @@ func (w *world) refuse(text string) {
 	start := w.systemd.OnStart
 	w.refused = true
 	w.systemd.OnStart = func(unit, unitText string) error {
-		if unit == "kubelet.service" && strings.Contains(w.read("/etc/kubernetes/kubelet.yaml"), text) {
+		if unit == "kubelet.service" && strings.Contains(kubeletConfig(w.root), text) {
 			return errors.New("this kubelet does not start")
 		}
 		return start(unit, unitText)

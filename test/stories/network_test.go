@@ -3,6 +3,7 @@ package stories
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,4 +123,50 @@ func TestNetworkComesLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.same(before)
+}
+
+// A network that comes while the node joins, after ours, and renames it as Cilium does, is not
+// fought: neither by the join, which succeeds, nor by what follows.
+func TestNetworkReplacesOursWhileJoining(t *testing.T) {
+	for name, replace := range map[string]func(*world){
+		"renames": func(w *world) { move(t, w, ours, ours+".cilium_bak") }, // Cilium
+		"beside":  func(*world) {},                                        // Calico
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.config.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16"}
+			before, ready := w.tree(), w.cluster.ready
+			var once sync.Once
+			w.cluster.ready = func(node string) bool {
+				if w.exists(ours) {
+					once.Do(func() {
+						w.write(cilium, `{"name": "cilium"}`)
+						replace(w)
+					})
+				}
+				return w.exists(cilium) && (ready == nil || ready(node))
+			}
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			w.steady("with the network that came")
+			if _, err := w.drift(true); err != nil {
+				t.Error(err)
+			}
+			if w.exists(ours) {
+				t.Error("ours is there")
+			}
+			if err := w.unbootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			for _, left := range []string{cilium, ours + ".cilium_bak"} {
+				if err := os.RemoveAll(filepath.Join(w.root, left)); err != nil {
+					t.Error(err)
+				}
+			}
+			_ = os.Remove(filepath.Join(w.root, "/etc/cni/net.d")) // not empty when we left
+			_ = os.Remove(filepath.Join(w.root, "/etc/cni"))
+			w.same(before)
+		})
+	}
 }

@@ -145,7 +145,7 @@ func TestLostLedger(t *testing.T) {
 	if err := os.Remove(filepath.Join(w.root, "/var/lib/aks-flex-node/ledger.json")); err != nil {
 		t.Fatal(err)
 	}
-	w.write("/etc/kubernetes/kubelet.yaml", "changed by the owner")
+	w.write("/etc/kubernetes/aks-flex-node-registration.env", "changed by the owner")
 	joined := w.tree()
 	if err := w.unbootstrap(); !errors.Is(err, agent.ErrLedgerLost) || !strings.Contains(err.Error(), "--force") {
 		t.Errorf("the error is %v; want the lost ledger and --force", err)
@@ -155,7 +155,7 @@ func TestLostLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, stays := range map[string]bool{
-		"/etc/kubernetes/kubelet.yaml": true, "/usr/local/bin/kubelet": false, "/etc/systemd/system/kubelet.service": false, "/opt/cni/bin/theirs": true, "/opt/aks-flex-node": false,
+		"/etc/kubernetes/aks-flex-node-registration.env": true, "/usr/local/bin/kubelet": false, "/etc/systemd/system/kubelet.service": false, "/opt/cni/bin/theirs": true, "/opt/aks-flex-node": false,
 	} {
 		if _, err := os.Lstat(filepath.Join(w.root, path)); (err == nil) != stays {
 			t.Errorf("%s is there: %v, want %v", path, err == nil, stays)

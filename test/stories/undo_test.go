@@ -21,7 +21,7 @@ func TestLeaveKeepsWhatOthersChanged(t *testing.T) {
 	const kept = ".aks-flex-node-kept"
 	w.remove(t, "/usr/local/bin/kubectl") // a link of ours, over a file of the owner
 	w.write("/usr/local/bin/kubectl", "a newer kubectl of the owner")
-	w.write("/etc/kubernetes/kubelet.yaml", "the owner's kubelet.yaml")
+	w.write("/etc/kubernetes/aks-flex-node-registration.env", "the owner's kubelet.yaml")
 	w.write("/proc/sys/vm/overcommit_memory", "2\n")
 	if err := w.systemd.Stop(t.Context(), "node-problem-detector.service"); err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestLeaveKeepsWhatOthersChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(result.Kept)
-	copies := []string{"/etc/kubernetes/kubelet.yaml" + kept, "/usr/local/bin/kubectl" + kept}
+	copies := []string{"/etc/kubernetes/aks-flex-node-registration.env" + kept, "/usr/local/bin/kubectl" + kept}
 	if diff := cmp.Diff(copies, result.Kept); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}
@@ -39,19 +39,19 @@ func TestLeaveKeepsWhatOthersChanged(t *testing.T) {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 	for path, want := range map[string]string{
-		"/usr/local/bin/kubectl":                          "an older kubectl of the owner",
-		"/usr/local/bin/kubectl" + kept:                   "a newer kubectl of the owner",
-		"/etc/kubernetes/kubelet.yaml" + kept:             "the owner's kubelet.yaml",
-		"/proc/sys/vm/overcommit_memory":                  "2",
-		"/proc/sys/net/ipv4/ip_forward":                   "0",
-		"/etc/sysctl.d/10-theirs.conf":                    "# theirs",
-		"/etc/systemd/system/swap.img.swap.d/theirs.conf": "",
+		"/usr/local/bin/kubectl":                                "an older kubectl of the owner",
+		"/usr/local/bin/kubectl" + kept:                         "a newer kubectl of the owner",
+		"/etc/kubernetes/aks-flex-node-registration.env" + kept: "the owner's kubelet.yaml",
+		"/proc/sys/vm/overcommit_memory":                        "2",
+		"/proc/sys/net/ipv4/ip_forward":                         "0",
+		"/etc/sysctl.d/10-theirs.conf":                          "# theirs",
+		"/etc/systemd/system/swap.img.swap.d/theirs.conf":       "",
 	} {
 		if is := strings.TrimSpace(w.read(path)); is != want {
 			t.Errorf("%s is %q, want %q", path, is, want)
 		}
 	}
-	w.remove(t, "/usr/local/bin/kubectl"+kept, "/etc/kubernetes/kubelet.yaml"+kept, "/etc/kubernetes")
+	w.remove(t, "/usr/local/bin/kubectl"+kept, "/etc/kubernetes/aks-flex-node-registration.env"+kept, "/etc/kubernetes")
 	w.write("/proc/sys/vm/overcommit_memory", "0\n")
 	w.same(before)
 	if log := w.log.String(); strings.Contains(log, "cannot") {

@@ -44,7 +44,7 @@ func TestMigrationOfHalfAChange(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					text := w.read("/etc/kubernetes/kubelet.yaml")
+					text := kubeletConfig(w.root)
 					if !strings.Contains(text, pods) || w.pid("kubelet.service") == kubelet {
 						t.Errorf("kubelet does not run with %s:\n%s", pods, text)
 					}

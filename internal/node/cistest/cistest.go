@@ -1,0 +1,241 @@
+// Package cistest is section 4 of the CIS Kubernetes Benchmark 1.12, the part about worker nodes, as
+// a scanner measures it: from files in places that it knows by itself, and from kubelet's command
+// line. Tests ask it about a rendered node and about a machine of the laboratory.
+package cistest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// Machine is what a scanner sees.
+type Machine struct {
+	// File returns a file; ok is false when there is none.
+	File func(path string) (f File, ok bool)
+	// Kubelet is kubelet's command line; Proxy that of a kube-proxy, "" when none runs.
+	Kubelet, Proxy string
+}
+
+// File is a file as stat and cat show it.
+type File struct {
+	Mode     fs.FileMode
+	UID, GID int
+	Content  string
+}
+
+// Verdict is what became of one recommendation.
+type Verdict string
+
+// The verdicts. A manual recommendation warns where an automated one fails.
+const (
+	Pass Verdict = "pass"
+	Fail Verdict = "fail"
+	Warn Verdict = "warn"
+)
+
+// Result is the verdict on one recommendation.
+type Result struct {
+	ID, Text string
+	Verdict  Verdict
+}
+
+// recommendation is one of the benchmark, in our words.
+type recommendation struct {
+	id, text string
+	manual   bool
+	holds    func(scan) bool
+}
+
+// The places in which scanners search, most usual first.
+var (
+	unitFiles = []string{
+		"/etc/systemd/system/kubelet.service.d/10-kubeadm.conf",
+		"/etc/systemd/system/kubelet.service", "/lib/systemd/system/kubelet.service",
+	}
+	kubeconfigs = []string{
+		"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/kubelet-kubeconfig.conf",
+		"/var/lib/kubelet/kubeconfig",
+	}
+	configurations = []string{
+		"/etc/kubernetes/kubelet-config.yaml", "/var/lib/kubelet/config.yaml",
+	}
+	proxyKubeconfigs = []string{
+		"/etc/kubernetes/proxy.conf", "/var/lib/kube-proxy/kubeconfig",
+		"/var/lib/kubelet/kube-proxy-kubeconfig.conf",
+	}
+	authorities = []string{"/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/certs/ca.crt"}
+)
+
+// ciphers are the names that 4.2.12 lists.
+var ciphers = []string{
+	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+	"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
+	"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+}
+
+func recommendations() []recommendation {
+	return []recommendation{
+		{"4.1.1", "kubelet's unit file is 0600 or stricter", false, private(unitFiles)},
+		{"4.1.2", "kubelet's unit file is root's", false, rooted(unitFiles)},
+		{"4.1.3", "kube-proxy's kubeconfig is 0600 or stricter", true, private(proxyKubeconfigs)},
+		{"4.1.4", "kube-proxy's kubeconfig is root's", true, rooted(proxyKubeconfigs)},
+		{"4.1.5", "kubelet's kubeconfig is 0600 or stricter", false, private(kubeconfigs)},
+		{"4.1.6", "kubelet's kubeconfig is root's", false, rooted(kubeconfigs)},
+		{"4.1.7", "the clients' CA is 0644 or stricter", true, within(authorities, 0o644)},
+		{"4.1.8", "the clients' CA is root's", true, rooted(authorities)},
+		{"4.1.9", "kubelet's configuration is 0600 or stricter", false, private(configurations)},
+		{"4.1.10", "kubelet's configuration is root's", false, rooted(configurations)},
+		{"4.2.1", "nobody is served anonymously", false,
+			is("anonymous-auth", "authentication.anonymous.enabled", "false")},
+		{"4.2.2", "requests are authorised", false, func(s scan) bool {
+			mode, set := s.value("authorization-mode", "authorization.mode")
+			return set && !strings.Contains(mode, "AlwaysAllow")
+		}},
+		{"4.2.3", "clients' certificates are verified", false,
+			set("client-ca-file", "authentication.x509.clientCAFile")},
+		{"4.2.4", "there is no port without authentication", true,
+			isOrUnset("read-only-port", "readOnlyPort", "0")},
+		{"4.2.5", "idle streams end", true, func(s scan) bool {
+			idle, _ := s.value("streaming-connection-idle-timeout", "streamingConnectionIdleTimeout")
+			return idle != "0" && idle != "0s"
+		}},
+		{"4.2.6", "kubelet makes its iptables chains", false,
+			isOrUnset("make-iptables-util-chains", "makeIPTablesUtilChains", "true")},
+		{"4.2.7", "the Node has the machine's name", true, func(s scan) bool {
+			_, overridden := s.value("hostname-override", "")
+			return !overridden
+		}},
+		{"4.2.8", "events are recorded as they come", true, func(s scan) bool {
+			rate, _ := s.value("event-qps", "eventRecordQPS")
+			return !strings.HasPrefix(rate, "-")
+		}},
+		{"4.2.9", "kubelet serves with a certificate that was made for it", true, func(s scan) bool {
+			_, certificate := s.value("tls-cert-file", "tlsCertFile")
+			_, key := s.value("tls-private-key-file", "tlsPrivateKeyFile")
+			return certificate && key
+		}},
+		{"4.2.10", "kubelet's client certificate is rotated", false,
+			isOrUnset("rotate-certificates", "rotateCertificates", "true")},
+		{"4.2.11", "rotation of the serving certificate is not turned off", true,
+			isOrUnset("", "featureGates.RotateKubeletServerCertificate", "true")},
+		{"4.2.12", "only strong cipher suites are used", true, func(s scan) bool {
+			suites, set := s.value("tls-cipher-suites", "tlsCipherSuites")
+			return set && !slices.ContainsFunc(strings.Fields(strings.Trim(suites, "[]")),
+				func(suite string) bool { return !slices.Contains(ciphers, suite) })
+		}},
+		{"4.2.13", "the processes of a pod are limited", true, set("pod-max-pids", "podPidsLimit")},
+		{"4.2.14", "containers have a seccomp profile", true, set("seccomp-default", "seccompDefault")},
+		{"4.3.1", "kube-proxy's metrics are for this machine only", false, func(s scan) bool {
+			_, address, given := strings.Cut(s.machine.Proxy, "--metrics-bind-address=")
+			return !given || strings.HasPrefix(address, "127.0.0.1")
+		}},
+	}
+}
+
+// Evaluate measures a machine. The error tells of a kubelet's configuration that is not as we write it.
+func Evaluate(m Machine) ([]Result, error) {
+	s := scan{machine: m, settings: map[string]any{}}
+	if f, ok := s.first(configurations); ok {
+		_, text, _ := strings.Cut(f.Content, "\n") // the first line is a comment, the rest is JSON
+		if err := json.Unmarshal([]byte(text), &s.settings); err != nil {
+			return nil, fmt.Errorf("cannot read kubelet's configuration: %w", err)
+		}
+	}
+	var results []Result
+	for _, r := range recommendations() {
+		verdict := Pass
+		switch {
+		case r.holds(s):
+		case r.manual:
+			verdict = Warn
+		default:
+			verdict = Fail
+		}
+		results = append(results, Result{ID: r.id, Text: r.text, Verdict: verdict})
+	}
+	return results, nil
+}
+
+// Summary counts the verdicts: "cis pass=22 fail=0 warn=3".
+func Summary(results []Result) string {
+	count := map[Verdict]int{}
+	for _, r := range results {
+		count[r.Verdict]++
+	}
+	return fmt.Sprintf("cis pass=%d fail=%d warn=%d", count[Pass], count[Fail], count[Warn])
+}
+
+// scan is a machine while it is measured.
+type scan struct {
+	machine  Machine
+	settings map[string]any
+}
+
+// first returns the first file that is there.
+func (s scan) first(paths []string) (File, bool) {
+	for _, path := range paths {
+		if f, ok := s.machine.File(path); ok {
+			return f, true
+		}
+	}
+	return File{}, false
+}
+
+// value is a setting of kubelet: its flag comes before its configuration file.
+func (s scan) value(flag, path string) (string, bool) {
+	if _, rest, given := strings.Cut(s.machine.Kubelet, "--"+flag+"="); given && flag != "" {
+		value, _, _ := strings.Cut(rest, " ")
+		return value, true
+	}
+	var at any = s.settings
+	for name := range strings.SplitSeq(path, ".") {
+		object, _ := at.(map[string]any)
+		next, given := object[name]
+		if !given {
+			return "", false
+		}
+		at = next
+	}
+	return fmt.Sprint(at), true
+}
+
+func set(flag, path string) func(scan) bool {
+	return func(s scan) bool {
+		_, given := s.value(flag, path)
+		return given
+	}
+}
+
+func is(flag, path, want string) func(scan) bool {
+	return func(s scan) bool {
+		value, _ := s.value(flag, path)
+		return value == want
+	}
+}
+
+func isOrUnset(flag, path, want string) func(scan) bool {
+	return func(s scan) bool {
+		value, given := s.value(flag, path)
+		return !given || value == want
+	}
+}
+
+func private(paths []string) func(scan) bool { return within(paths, 0o600) }
+
+// within tells whether a file has no permission that mode has not.
+func within(paths []string, mode fs.FileMode) func(scan) bool {
+	return func(s scan) bool {
+		f, ok := s.first(paths)
+		return ok && f.Mode.Perm()&^mode == 0
+	}
+}
+
+func rooted(paths []string) func(scan) bool {
+	return func(s scan) bool {
+		f, ok := s.first(paths)
+		return ok && f.UID == 0 && f.GID == 0
+	}
+}

@@ -1,0 +1,36 @@
+package stories
+
+import (
+	"strings"
+	"testing"
+)
+
+// Kubelet takes the Node's name from the machine where the two agree. A machine that is renamed
+// later remains the Node that it is: kubelet is told its name then.
+func TestRenamedMachine(t *testing.T) {
+	w := newWorld(t)
+	const file, unit = "/proc/sys/kernel/hostname", "/etc/systemd/system/kubelet.service"
+	w.write(file, "EDGE-1\n")
+	before := w.tree()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(w.read(unit), "--hostname-override") {
+		t.Error("kubelet is told the machine's own name")
+	}
+	w.steady("with the machine's name")
+	w.write(file, "renamed\n")
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(w.read(unit), "--hostname-override=edge-1") {
+		t.Error("kubelet would be another Node after the machine was renamed")
+	}
+	w.steady("renamed")
+	w.write(file, "EDGE-1\n")
+	w.steady("with its former name again")
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
+}
