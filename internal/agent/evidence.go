@@ -33,6 +33,7 @@ func (a *Agent) wanted(c config.Config) health.Wanted {
 	return health.Wanted{
 		Node: c.Agent.NodeName, Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version,
 		MaxPods: c.Node.MaxPods, NodeIP: c.Node.Kubelet.NodeIP,
+		DNS:      c.Node.Kubelet.DNSServiceIP,
 		Reserved: c.Node.Kubelet.KubeReserved, Eviction: c.Node.Kubelet.EvictionHard,
 		Labels: c.Node.Labels, Taints: c.Node.Taints,
 		Entra: c.Azure.ShowsToken(), Located: located(c), Settling: settling,
@@ -229,6 +230,7 @@ func (h *home) evidenceOf(ctx context.Context, g *generation.Generation) health.
 	}
 	h.serviceEvidence(ctx, &e)
 	h.clusterEvidence(ctx, c, h.at(), &e)
+	h.withServices(ctx, c, h.at(), &e)
 	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
 		h.probeEvidence(ctx, c, h.at(), &e)
 	}
@@ -253,11 +255,18 @@ func (h *home) withDrift(e *health.Evidence, drift state.Plan, known watching) {
 // judge returns all conditions of a node.
 func (h *home) judge(ctx context.Context, e health.Evidence) []health.Condition {
 	conditions := health.Evaluate(health.Watch(), e)
-	if health.Problem(conditions) != nil { // reading the journal runs a program
+	if ill(conditions) { // reading the journal runs a program
 		h.withLogs(ctx, &e)
 		conditions = health.Evaluate(health.Watch(), e)
 	}
 	return conditions
+}
+
+// ill tells whether something is wrong that the services' logs may explain.
+func ill(conditions []health.Condition) bool {
+	return slices.ContainsFunc(conditions, func(c health.Condition) bool {
+		return c.Status == health.False && c.Type != health.ServicesReachable
+	})
 }
 
 // refusal is why the configuration that is wanted is not in force; nil when it is.

@@ -58,7 +58,7 @@ func (w *work) untilHealthy(ctx context.Context, t *transition.Transition, tried
 		}
 		worst, failing := w.failing(t, seen)
 		if !failing {
-			w.advise()
+			w.advise(ctx)
 			return nil
 		}
 		w.view.doing("waiting until the node has proved to be healthy: " + worst.Type)
@@ -81,7 +81,8 @@ func (w *work) failing(t *transition.Transition, gate []health.Condition) (healt
 
 // advise tells of what is not as it was asked for and holds no change, since only the operator can
 // cure it.
-func (w *work) advise() {
+func (w *work) advise(ctx context.Context) {
+	w.withServices(ctx, w.config, w.target(), &w.evidence)
 	for _, c := range health.Evaluate(health.Advice(), w.evidence) {
 		if c.Status == health.False {
 			w.warn("%s", c.Message)

@@ -28,6 +28,7 @@ const (
 	PodsSynchronized      = "PodsSynchronized"
 	LabelsApplied         = "LabelsApplied"
 	TaintsApplied         = "TaintsApplied"
+	ServicesReachable     = "ServicesReachable"
 	StoreIntact           = "StoreIntact"
 	HostAsConfigured      = "HostAsConfigured"
 	ConfigurationAccepted = "ConfigurationAccepted"
@@ -77,6 +78,7 @@ func catalogue() []entry {
 		{PodsSynchronized, podsSynchronized, gate},
 		{LabelsApplied, labelsApplied, gate},
 		{TaintsApplied, taintsApplied, advice},
+		{ServicesReachable, servicesReachable, advice},
 		{StoreIntact, storeIntact, 0},
 		{HostAsConfigured, hostAsConfigured, 0},
 		{ConfigurationAccepted, configurationAccepted, 0},

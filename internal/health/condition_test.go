@@ -33,7 +33,8 @@ func TestWatch(t *testing.T) {
 		DirectoriesFree, ReservationsFit, NodeAddressPresent, ContainerdRunning, KubeletRunning,
 		KubeletStable, APIServerReachable, CredentialValid, VersionsCompatible, CertificateIssued,
 		KubeletHealthy, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
-		PodsSynchronized, LabelsApplied, TaintsApplied, StoreIntact, HostAsConfigured,
+		PodsSynchronized, LabelsApplied, TaintsApplied, ServicesReachable, StoreIntact,
+		HostAsConfigured,
 		ConfigurationAccepted,
 	}
 	if diff := cmp.Diff(want, types(all)); diff != "" {

@@ -59,6 +59,7 @@ type Evidence struct {
 	Node          Answer[kube.Node]
 	Lease         Answer[kube.Lease]
 	Pods          Answer[[]corev1.Pod]
+	Services      Answer[Services]
 
 	// Damaged are the names of artifacts whose files are no longer what was verified.
 	Damaged Answer[[]string]
@@ -76,6 +77,8 @@ type Wanted struct {
 	// Kubernetes and Containerd are versions, such as 1.34.4.
 	Kubernetes, Containerd string
 	MaxPods                int
+	// DNS is the address that pods are told to ask for names.
+	DNS string
 	// NodeIP is "", one address, or an IPv4 and an IPv6 address separated by a comma.
 	NodeIP string
 	// Reserved is kubeReserved and Eviction evictionHard, as kubelet takes them.

@@ -36,7 +36,7 @@ func good() Evidence {
 		Now: now(),
 		Wanted: Wanted{
 			Node: "edge-1", Kubernetes: "1.34.4", Containerd: "2.2.1", MaxPods: 110,
-			NodeIP: "10.0.0.4", Reserved: map[string]string{"cpu": "200m", "memory": "512Mi"},
+			DNS: "10.96.0.10", NodeIP: "10.0.0.4", Reserved: map[string]string{"cpu": "200m", "memory": "512Mi"},
 			Labels: map[string]string{"site": "oslo"}, Taints: []string{"dedicated=edge:NoSchedule"},
 		},
 		Machine: &Machine{
@@ -57,8 +57,11 @@ func good() Evidence {
 		Node:          Answered(goodNode(), nil),
 		Lease:         Answered(lease(ago(5*time.Second)), nil),
 		Pods:          Answered([]corev1.Pod{pod("web", time.Hour, true)}, nil),
-		Damaged:       Answered([]string(nil), nil),
-		Drift:         Answered(0, nil),
+		Services: Answered(Services{DNS: "10.96.0.10", Tried: []Connection{
+			{Service: "DNS", Address: "10.96.0.10:53"},
+		}}, nil),
+		Damaged: Answered([]string(nil), nil),
+		Drift:   Answered(0, nil),
 	}
 }
 

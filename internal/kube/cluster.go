@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // ServerVersion returns the API server's version without "v" and a vendor's suffix, "1.34.4".
@@ -31,10 +29,6 @@ func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 // ClusterUID returns what tells this cluster from all others: the uid of the Service
 // default/kubernetes, which the API server makes once.
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
-	var s corev1.Service
-	err := c.core.Get().Namespace("default").Resource("services").Name("kubernetes").Do(ctx).Into(&s)
-	if err != nil {
-		return "", fmt.Errorf("cannot read the Service default/kubernetes: %w", err)
-	}
-	return string(s.UID), nil
+	s, err := c.Service(ctx, "default", "kubernetes")
+	return string(s.UID), err
 }

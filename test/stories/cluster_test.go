@@ -54,6 +54,8 @@ type cluster struct {
 	nodes map[string]*corev1.Node
 	// reads counts how often a Node was read.
 	reads int
+	// noServices: nobody makes Services work on the machine.
+	noServices bool
 	// ready tells whether the machine behind a node would report itself Ready now.
 	ready func(name string) bool
 	// running tells since when kubelet runs; the zero time when it does not.
@@ -116,6 +118,10 @@ func (c *cluster) dial(ctx context.Context, _, where string) (net.Conn, error) {
 	c.mu.Lock()
 	down, known := c.down, where == c.at
 	c.mu.Unlock()
+	if !down && c.serves(where) {
+		here, there := net.Pipe()
+		return here, there.Close()
+	}
 	if host, _, _ := net.SplitHostPort(where); !known && net.ParseIP(host) == nil {
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	}
@@ -125,6 +131,13 @@ func (c *cluster) dial(ctx context.Context, _, where string) (net.Conn, error) {
 		}
 	}
 	return c.network.dial(ctx)
+}
+
+// serves tells whether a Service answers at an address, from any machine.
+func (c *cluster) serves(where string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.noServices && (where == "10.0.0.1:443" || where == "10.0.0.10:53")
 }
 
 // set changes what the cluster does, between two requests.
@@ -142,6 +155,7 @@ func (c *cluster) routes() http.Handler {
 	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", c.review)
 	mux.HandleFunc("POST /apis/authentication.k8s.io/v1/selfsubjectreviews", c.whoAmI)
 	mux.HandleFunc("GET /api/v1/namespaces/default/services/kubernetes", c.service)
+	mux.HandleFunc("GET /api/v1/namespaces/kube-system/services/kube-dns", c.dns)
 	mux.HandleFunc(
 		"GET /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}", c.lease,
 	)
@@ -204,6 +218,18 @@ func (c *cluster) service(w http.ResponseWriter, _ *http.Request) {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "kubernetes", Namespace: "default", UID: types.UID(c.uid),
 		},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 443}},
+		},
+	})
+}
+
+// dns is the cluster's DNS Service.
+func (c *cluster) dns(w http.ResponseWriter, _ *http.Request) {
+	reply(w, corev1.Service{
+		TypeMeta:   metav1.TypeMeta{Kind: "Service", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-dns", Namespace: "kube-system"},
+		Spec:       corev1.ServiceSpec{ClusterIP: "10.0.0.10"},
 	})
 }
 
