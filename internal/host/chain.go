@@ -12,7 +12,8 @@ import (
 // families are the two rule sets of iptables; a machine may have neither tool.
 var families = [...]string{"iptables", "ip6tables"}
 
-// findChains lists chains whose name has the prefix, as "iptables nat CNI-1234".
+// findChains lists chains whose name has the prefix, as "iptables nat CNI-1234". Those of other CNI
+// networks are left out.
 func findChains(ctx context.Context, prefix string) ([]string, error) {
 	var found []string
 	for _, family := range families {
@@ -20,19 +21,37 @@ func findChains(ctx context.Context, prefix string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		table := ""
-		for line := range strings.Lines(rules) {
-			line = strings.TrimSpace(line)
-			if name, ok := strings.CutPrefix(line, "*"); ok {
-				table = name
-			}
-			name, _, _ := strings.Cut(strings.TrimPrefix(line, ":"), " ")
-			if strings.HasPrefix(line, ":") && strings.HasPrefix(name, prefix) {
-				found = append(found, family+" "+table+" "+name)
-			}
+		for _, chain := range matchingChains(rules, prefix) {
+			found = append(found, family+" "+chain)
 		}
 	}
 	return found, nil
+}
+
+// matchingChains lists the chains of a rule set as "nat CNI-1234".
+func matchingChains(rules, prefix string) []string {
+	var found, chains, appended []string
+	table := ""
+	for line := range strings.Lines(rules) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "*"):
+			table, chains, appended = line[1:], nil, nil
+		case strings.HasPrefix(line, ":"+prefix):
+			name, _, _ := strings.Cut(line[1:], " ")
+			chains = append(chains, name)
+		case strings.HasPrefix(line, "-A "):
+			appended = append(appended, line)
+		case line == "COMMIT":
+			foreign := foreignChains(appended)
+			for _, name := range chains {
+				if !foreign[name] {
+					found = append(found, table+" "+name)
+				}
+			}
+		}
+	}
+	return found
 }
 
 // saveRules returns the rules as iptables-save prints them; none where the tool is missing.

@@ -98,3 +98,49 @@ func TestChains(t *testing.T) {
 		t.Errorf("without the tool: %v, %v", found, err)
 	}
 }
+
+// podman is what podman 3.4 has in the nat table beside a pod of ours, both with a port of the
+// machine.
+const podman = `*nat
+:PREROUTING ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:CNI-aaaa - [0:0]
+:CNI-bbbb - [0:0]
+:CNI-DN-aaaa - [0:0]
+:CNI-DN-bbbb - [0:0]
+:CNI-HOSTPORT-DNAT - [0:0]
+:CNI-HOSTPORT-SETMARK - [0:0]
+:KUBE-MARK-MASQ - [0:0]
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A POSTROUTING -s 10.88.0.2/32 -m comment --comment "name: \"podman\" id: \"a\"" -j CNI-aaaa
+-A POSTROUTING -s 10.244.3.2/32 -m comment --comment "name: \"aks-flex-node\" id: \"b\"" -j CNI-bbbb
+-A CNI-aaaa -d 10.88.0.0/16 -m comment --comment "name: \"podman\" id: \"a\"" -j ACCEPT
+-A CNI-bbbb -d 10.244.3.0/24 -m comment --comment "name: \"aks-flex-node\" id: \"b\"" -j ACCEPT
+-A CNI-DN-aaaa -s 10.88.0.2/32 -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK
+-A CNI-DN-bbbb -s 10.244.3.2/32 -p tcp -m tcp --dport 8081 -j CNI-HOSTPORT-SETMARK
+-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"podman\" id: \"a\"" -j CNI-DN-aaaa
+-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"aks-flex-node\" id: \"b\"" -j CNI-DN-bbbb
+-A CNI-HOSTPORT-SETMARK -j MARK --set-xmark 0x2000/0x2000
+-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000
+COMMIT
+*filter
+:CNI-FORWARD - [0:0]
+:CNI-cccc - [0:0]
+COMMIT
+`
+
+// What other networks of the machine use is not ours, though the plugins give it the same names:
+// neither their containers' chains, nor the shared ones that these jump to and from.
+func TestForeignChains(t *testing.T) {
+	want := []string{"nat CNI-bbbb", "nat CNI-DN-bbbb", "filter CNI-cccc"}
+	if diff := cmp.Diff(want, matchingChains(podman, "CNI-")); diff != "" {
+		t.Errorf("ours (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"nat KUBE-MARK-MASQ"}, matchingChains(podman, "KUBE-")); diff != "" {
+		t.Errorf("ours (-want +got):\n%s", diff)
+	}
+	alone := strings.ReplaceAll(podman, "podman", "aks-flex-node")
+	if n := len(matchingChains(alone, "CNI-")); n != 7 {
+		t.Errorf("without other networks %d chains are ours, want 7", n)
+	}
+}

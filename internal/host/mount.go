@@ -27,10 +27,18 @@ func findMounts(prefix string) ([]string, error) {
 }
 
 // clearMounts unmounts what is mounted at the given places and removes the empty files that they
-// were mounted on.
+// were mounted on. A network namespace in which somebody lives is not ours.
 func clearMounts(points []string) error {
 	var errs []error
+	lived, err := inhabited()
+	if err != nil {
+		return err
+	}
 	for _, point := range slices.Backward(slices.Sorted(slices.Values(points))) {
+		var st unix.Stat_t
+		if unix.Lstat(point, &st) == nil && lived[st.Ino] {
+			continue
+		}
 		err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, fmt.Errorf("cannot unmount %s: %w", point, err))

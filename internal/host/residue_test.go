@@ -199,26 +199,48 @@ func copyProgram(t *testing.T, from, to string) {
 	}
 }
 
-// Mounts are found by a prefix, and removed with the empty files that they were mounted on.
+// emptyNamespace mounts a network namespace in which nobody lives.
+func emptyNamespace(t *testing.T, point string) {
+	t.Helper()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if err := errors.Join(
+		unix.Unshare(unix.CLONE_NEWNET),
+		unix.Mount("/proc/thread-self/ns/net", point, "", unix.MS_BIND, ""),
+		unix.Setns(int(own.Fd()), unix.CLONE_NEWNET),
+	); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Mounts are found by a prefix, and removed with the empty files that they were mounted on; but not
+// the network namespace of somebody who lives in it, such as a container of podman.
 func TestMounts(t *testing.T) {
 	ownMounts(t)
 	h := testHost(t)
-	for _, name := range []string{"/run/netns/cni-1", "/run/netns/cni-2", "/run/netns/mine"} {
+	for _, name := range []string{
+		"/run/netns/cni-1", "/run/netns/cni-2", "/run/netns/cni-lived", "/run/netns/mine",
+	} {
 		write(t, h, name, "")
 	}
-	point := h.path("/run/netns/cni-1")
-	if err := unix.Mount("/proc/self/ns/net", point, "", unix.MS_BIND, ""); err != nil {
+	point, lived := h.path("/run/netns/cni-1"), h.path("/run/netns/cni-lived")
+	emptyNamespace(t, point)
+	if err := unix.Mount("/proc/self/ns/net", lived, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
+	defer unix.Unmount(lived, unix.MNT_DETACH)
 	r := state.Residue{Kind: state.Mounts, Match: h.path("/run/netns/cni-")}
 	found, err := linux{}.Find(t.Context(), r)
-	if err != nil || !slices.Equal(found, []string{point, h.path("/run/netns/cni-2")}) {
+	if err != nil || !slices.Equal(found, []string{point, h.path("/run/netns/cni-2"), lived}) {
 		t.Fatalf("found %v, %v", found, err)
 	}
 	if err := (linux{}).Clear(t.Context(), r, found); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(h.path("/run/netns")); err != nil || len(left) != 1 {
+	if left, err := os.ReadDir(h.path("/run/netns")); err != nil || len(left) != 2 {
 		t.Errorf("left are %v, %v", left, err)
 	}
 	if _, err := (linux{}).Find(t.Context(), state.Residue{Kind: "x"}); err == nil {

@@ -22,7 +22,7 @@ func TestDrift(t *testing.T) {
 		found    string
 		repairs  int
 	}{
-		{"kubelet flag file", []string{"sed", "-i", "s/hostname-override=/v=9 --hostname-override=/",
+		{"kubelet flag file", []string{"sed", "-i", "s/root-dir=/v=9 --root-dir=/",
 			"/etc/systemd/system/kubelet.service"}, "path:/etc/systemd/system/kubelet.service", "sha256",
 			"sha256", 2},
 		{"unit disabled", []string{"systemctl", "disable", "-q", "kubelet"}, "unit:kubelet.service",
