@@ -48,7 +48,7 @@ func (h *home) aim(ctx context.Context, in Input) (*target, error) {
 	}
 	t.facts = node.Facts{
 		Arch: t.seen.Arch, ResolvConf: t.seen.ResolvConf, SwapUnits: slices.Clone(t.seen.SwapUnits),
-		HostName: t.seen.HostName,
+		HostName: t.seen.HostName, NvidiaRuntime: t.seen.NvidiaRuntime,
 	}
 	for _, swap := range t.seen.Swaps {
 		t.facts.Swaps = append(t.facts.Swaps, swap.Name)
@@ -99,9 +99,13 @@ func (h *home) sameSecrets(c config.Config) bool {
 }
 
 // sameMachine tells whether the machine still is as the applied generation was rendered for.
-// One whose name kubelet took, and which has another name now, is not.
+// One whose name kubelet took, and which has another name now, is not. A release that did not ask
+// for the name did not ask for NVIDIA's runtime either.
 func (h *home) sameMachine(c config.Config, f node.Facts) bool {
 	was, name := h.applied.Facts, c.Agent.NodeName
+	if was.HostName != "" && was.NvidiaRuntime != f.NvidiaRuntime {
+		return false
+	}
 	return (was.Renames(name) || !f.Renames(name)) && was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
 		slices.Equal(was.Swaps, f.Swaps) && slices.Equal(was.SwapUnits, f.SwapUnits)
 }

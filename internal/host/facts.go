@@ -36,6 +36,8 @@ type Facts struct {
 	Systemd bool
 	// HostName is the kernel's; "" where it does not tell.
 	HostName string
+	// NvidiaRuntime is the path of NVIDIA's container runtime; "" where it is not installed.
+	NvidiaRuntime string
 	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
 	OSID, OSVersion, OSName string
 	// ResolvConf is the resolver configuration with real servers: systemd-resolved's when it runs,
@@ -74,6 +76,10 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	}
 	if name, err := os.ReadFile(h.path("/proc/sys/kernel/hostname")); err == nil {
 		f.HostName = strings.TrimSpace(string(name))
+	}
+	const nvidia = "/usr/bin/nvidia-container-runtime"
+	if info, err := os.Stat(h.path(nvidia)); err == nil && info.Mode().Perm()&0o111 != 0 {
+		f.NvidiaRuntime = nvidia
 	}
 	release, err := h.osRelease()
 	if err != nil {

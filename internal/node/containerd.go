@@ -64,9 +64,9 @@ func containerdFiles(version string) []string {
 }
 
 func (p *part) containerdConfig() string {
-	text := configFormat3
+	text, plugin := configFormat3, "io.containerd.cri.v1.runtime"
 	if strings.HasPrefix(p.config.Containerd.Version, "1.") {
-		text = configFormat2
+		text, plugin = configFormat2, "io.containerd.grpc.v1.cri"
 	}
 	binDirs := fmt.Sprintf("bin_dirs = [%q]", p.config.Paths.CNI.BinDir)
 	if strings.HasPrefix(p.config.Containerd.Version, "2.0.") { // bin_dirs came with 2.1
@@ -79,7 +79,24 @@ func (p *part) containerdConfig() string {
 		"CNIBin":     p.config.Paths.CNI.BinDir,
 		"CNIConf":    p.config.Paths.CNI.ConfDir,
 		"Runc":       sbinDir + "/runc",
+		"Nvidia":     p.nvidia(plugin),
 	})
+}
+
+// nvidia is the runtime handler for NVIDIA's runtime, where it is installed.
+func (p *part) nvidia(plugin string) string {
+	if p.facts.NvidiaRuntime == "" {
+		return ""
+	}
+	table := fmt.Sprintf("plugins.%q.containerd.runtimes.nvidia", plugin)
+	return fmt.Sprintf(`
+    [%[1]s]
+      runtime_type = "io.containerd.runc.v2"
+
+      [%[1]s.options]
+        BinaryName = %[2]q
+        SystemdCgroup = true
+`, table, p.facts.NvidiaRuntime)
 }
 
 // fill puts values in the places of {{names}} in one of our own embedded files; that one is without

@@ -27,6 +27,8 @@ type Facts struct {
 	SwapUnits []string `json:"swapUnits,omitempty"`
 	// HostName is the machine's; "" in the facts of an earlier release, which did not ask.
 	HostName string `json:"hostName,omitempty"`
+	// NvidiaRuntime is the path of NVIDIA's container runtime; "" where there is none.
+	NvidiaRuntime string `json:"nvidiaRuntime,omitempty"`
 	// Store maps the name of an artifact to the directory that holds its files.
 	Store map[string]string `json:"store"`
 }

@@ -150,6 +150,9 @@ func examples() []example {
 			joined(b)
 			b.PodCIDRs = []string{"10.244.3.0/24", "fd00:10:244:3::/64"}
 		}},
+		{name: "nvidia", facts: func(f *Facts) { f.NvidiaRuntime = "/usr/bin/nvidia-container-runtime" }},
+		{name: "nvidia-1.7", config: func(c *config.Config) { c.Containerd.Version = "1.7.30" },
+			facts: func(f *Facts) { f.NvidiaRuntime = "/usr/bin/nvidia-container-runtime" }},
 		{name: "direct", config: func(c *config.Config) {
 			c.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16", "fd00:10:244::/48", "10.9.0.0/16"}
 		}, bindings: func(b *Bindings) {

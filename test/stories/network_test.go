@@ -130,7 +130,7 @@ func TestNetworkComesLater(t *testing.T) {
 func TestNetworkReplacesOursWhileJoining(t *testing.T) {
 	for name, replace := range map[string]func(*world){
 		"renames": func(w *world) { move(t, w, ours, ours+".cilium_bak") }, // Cilium
-		"beside":  func(*world) {},                                        // Calico
+		"beside":  func(*world) {},                                         // Calico
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
