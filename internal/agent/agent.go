@@ -33,6 +33,8 @@ const (
 type Machine interface {
 	apply.Disk
 	Facts(ctx context.Context, q host.Query) (host.Facts, error)
+	// Firewall finds out about packet filters; it may run their tools.
+	Firewall(ctx context.Context) (host.Firewall, error)
 	// CNIConfigs lists the network configurations in a directory.
 	CNIConfigs(dir string) ([]string, error)
 	// UnitStatus tells how a unit runs: its process, since when, and how often it was restarted.

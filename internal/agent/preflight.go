@@ -29,6 +29,9 @@ func (h *home) preflight(ctx context.Context, t *target) error {
 	if err := h.sameNode(c); err != nil {
 		return err
 	}
+	if !t.unchanged {
+		h.warnFirewall(ctx, c)
+	}
 	if err := h.follow(ctx, t); err != nil || t.unchanged && h.credentialed(c) {
 		return err
 	}

@@ -14,6 +14,7 @@ type Config struct {
 	Containerd Containerd `json:"containerd"`
 	Runc       Runc       `json:"runc"`
 	CNI        CNI        `json:"cni"`
+	Network    Network    `json:"network,omitzero"`
 	NPD        NPD        `json:"npd"`
 	Node       Node       `json:"node"`
 	Paths      Paths      `json:"paths"`
@@ -160,6 +161,13 @@ type CNI struct {
 	// cluster's pod network; elsewhere they have the machine's. Without any, pods have their own
 	// address on this node only.
 	NonMasqueradeCIDRs []string `json:"nonMasqueradeCIDRs,omitempty"`
+}
+
+// Network is about what surrounds the pod network.
+type Network struct {
+	// Firewall says whether a join warns of a firewall of the machine that drops what the node
+	// needs, with the commands that open it.
+	Firewall string `json:"firewall,omitempty"`
 }
 
 // NPD selects the node-problem-detector.

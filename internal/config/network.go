@@ -13,6 +13,12 @@ const (
 	podBitsMin6, podBitsMax6 = 32, 125
 )
 
+// The values of network.firewall; "" is the first.
+const (
+	FirewallCheck  = "check"
+	FirewallIgnore = "ignore"
+)
+
 func networkRules() []rule {
 	const aProxy = "a URL http(s)://[user:password@]host[:port]"
 	aSubnet := fmt.Sprintf("a subnet for this node's pods alone, such as 10.244.1.0/24: address "+
@@ -22,6 +28,8 @@ func networkRules() []rule {
 		{"containerd.metricsAddress", "address:port, such as 127.0.0.1:10257", isListenAddress},
 		{"cni.podCIDR", aSubnet, isPodCIDR},
 		{"cni.nonMasqueradeCIDRs.*", "a network, such as 10.244.0.0/16: its address and mask", isNetwork},
+		{"network.firewall", FirewallCheck + " or " + FirewallIgnore,
+			oneOf(FirewallCheck, FirewallIgnore)},
 		{"proxy.http", aProxy, isProxy},
 		{"proxy.https", aProxy, isProxy},
 		{"proxy.noProxy.*", "a host, a domain, an IP address, a CIDR or *", isNoProxy},

@@ -118,6 +118,7 @@ func shownDefaults() map[string]string {
 		}
 	}
 	shown["continuousMonitoring"] = "`false`"
+	shown["network.firewall"] = "`\"check\"`"
 	shown["kubernetes.version"] = "the cluster's"
 	shown["containerd.version"] = "by `kubernetes.version`"
 	shown["runc.version"] = "by `containerd.version`"

@@ -28,6 +28,7 @@ const (
 	PodsSynchronized      = "PodsSynchronized"
 	LabelsApplied         = "LabelsApplied"
 	TaintsApplied         = "TaintsApplied"
+	FirewallOpen          = "FirewallOpen"
 	ServicesReachable     = "ServicesReachable"
 	StoreIntact           = "StoreIntact"
 	HostAsConfigured      = "HostAsConfigured"
@@ -38,10 +39,11 @@ const (
 type use uint
 
 const (
-	preflight use = 1 << iota // before anything is changed
-	gate                      // before a change is committed
-	local                     // of the gate, what is found on the machine alone
-	advice                    // told when a change is committed, which it does not hold
+	preflight    use = 1 << iota // before anything is changed
+	gate                         // before a change is committed
+	local                        // of the gate, what is found on the machine alone
+	surroundings                 // told before the machine becomes another node
+	advice                       // told when a change is committed, which it does not hold
 )
 
 type entry struct {
@@ -62,6 +64,7 @@ func catalogue() []entry {
 		{RuntimeOwned, runtimeOwned, preflight},
 		{DirectoriesFree, directoriesFree, preflight},
 		{ReservationsFit, reservationsFit, preflight},
+		{FirewallOpen, firewallOpen, surroundings},
 		{NodeAddressPresent, nodeAddressPresent, preflight | gate | local},
 		{ContainerdRunning, containerdRunning, gate | local},
 		{KubeletRunning, kubeletRunning, gate | local},
@@ -98,6 +101,9 @@ func GateLocal() []Check { return used(func(u use) bool { return u&local != 0 })
 // Advice returns what is told of a node that has passed the gate: only the cluster's operator can
 // cure it.
 func Advice() []Check { return used(func(u use) bool { return u&advice != 0 }) }
+
+// Firewalls returns what is told of the machine's packet filters before a change.
+func Firewalls() []Check { return used(func(u use) bool { return u&surroundings != 0 }) }
 
 // Watch returns all conditions, as status reports them.
 func Watch() []Check { return used(func(use) bool { return true }) }

@@ -42,6 +42,8 @@ type Evidence struct {
 	Wanted Wanted
 	// Machine is what was found on the machine, nil when it was not examined.
 	Machine *Machine
+	// Firewall is what was found of packet filters, where it was asked for.
+	Firewall Answer[Firewall]
 	// Trust says why the program or its configuration cannot be trusted.
 	Trust Answer[struct{}]
 

@@ -46,6 +46,7 @@ func good() Evidence {
 			CPUMillis: 4000, MemoryBytes: 8 << 30, DiskBytes: 64 << 30,
 			CNIConfigs: []string{"10-flex.conflist"},
 		},
+		Firewall:      Answered(Firewall{}, nil),
 		Trust:         Tried(nil),
 		Containerd:    Answered(Service{Active: true, PID: 10, Since: ago(time.Hour)}, nil),
 		Kubelet:       Answered(Service{Active: true, PID: 11, Since: ago(time.Hour)}, nil),

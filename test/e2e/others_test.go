@@ -127,3 +127,33 @@ func TestShutdownDropIn(t *testing.T) {
 		t.Errorf("the drop-in is left: %v", err)
 	}
 }
+
+// A policy of DROP is told before the join, with the commands that open it; once it is open, it is
+// no longer told.
+func TestFirewallIsTold(t *testing.T) {
+	t.Parallel()
+	m := machine(t, "firewall-1")
+	close := "iptables -P FORWARD DROP; iptables -P INPUT DROP; " +
+		"iptables -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT; " +
+		"iptables -A INPUT -i lo -j ACCEPT"
+	if out, code := inside(t, m, "bash", "-c", close); code != 0 {
+		t.Fatal(out)
+	}
+	out := must(t, m, "bootstrap")
+	_, rest, told := strings.Cut(out, "run: ")
+	commands, _, _ := strings.Cut(rest, "; or set network.firewall")
+	if !told || strings.Count(commands, "iptables -I ") != 4 {
+		t.Fatalf("bootstrap says\n%s", out)
+	}
+	commands = strings.Join(strings.Fields(commands), " ") // a terminal's lines
+	if out, code := inside(t, m, "bash", "-ec", commands); code != 0 {
+		t.Fatalf("%s: %s", commands, out)
+	}
+	configure(t, m, lab.Newest, func(c map[string]any) {
+		node, _ := c["node"].(map[string]any)
+		node["maxPods"] = 42
+	})
+	if out := must(t, m, "bootstrap"); strings.Contains(out, "network.firewall") {
+		t.Errorf("an open firewall is told:\n%s", out)
+	}
+}
