@@ -23,7 +23,7 @@ type Connection struct {
 }
 
 // servicesGuide is where it is written what makes Services work.
-const servicesGuide = "docs/operations.md, Services and DNS, says what the cluster needs"
+const servicesGuide = "docs/services.md says what the cluster needs"
 
 // servicesReachable: that the Node is Ready says nothing about Services. Without them pods resolve
 // no name.

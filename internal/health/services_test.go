@@ -24,7 +24,7 @@ func TestServicesReachable(t *testing.T) {
 	check(t, ServicesReachable, []expect{
 		blank("NotChecked"),
 		{"no proxy", silent(pod("web", time.Hour, true)), False, "ProxyMissing", OwnerCluster,
-			"docs/operations.md"},
+			"docs/services.md"},
 		{"a proxy", silent(pod("kube-proxy-x7", time.Hour, true)), False, "NotReachable",
 			OwnerNetwork, "DNS (10.96.0.10:53: i/o timeout)"},
 		{"a network that is one", silent(pod("cilium-2", time.Hour, true)), False, "NotReachable",
