@@ -106,7 +106,8 @@ func (h *home) sameMachine(c config.Config, f node.Facts) bool {
 	if was.HostName != "" && was.NvidiaRuntime != f.NvidiaRuntime {
 		return false
 	}
-	return (was.Renames(name) || !f.Renames(name)) && was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
+	return (was.Renames(name) || !f.Renames(name)) &&
+		was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
 		slices.Equal(was.Swaps, f.Swaps) && slices.Equal(was.SwapUnits, f.SwapUnits)
 }
 

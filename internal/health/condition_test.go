@@ -30,7 +30,8 @@ func TestWatch(t *testing.T) {
 	}
 	want := []string{
 		SystemSupported, RootPrivileges, ToolsInstalled, DiskSpace, ProgramTrusted, RuntimeOwned,
-		DirectoriesFree, ReservationsFit, FirewallOpen, NodeAddressPresent, ContainerdRunning, KubeletRunning,
+		DirectoriesFree, ReservationsFit, FirewallOpen, NodeAddressPresent,
+		ContainerdRunning, KubeletRunning,
 		KubeletStable, APIServerReachable, CredentialValid, VersionsCompatible, CertificateIssued,
 		KubeletHealthy, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
 		PodsSynchronized, LabelsApplied, TaintsApplied, ServicesReachable, StoreIntact,

@@ -36,8 +36,9 @@ func good() Evidence {
 		Now: now(),
 		Wanted: Wanted{
 			Node: "edge-1", Kubernetes: "1.34.4", Containerd: "2.2.1", MaxPods: 110,
-			DNS: "10.96.0.10", NodeIP: "10.0.0.4", Reserved: map[string]string{"cpu": "200m", "memory": "512Mi"},
-			Labels: map[string]string{"site": "oslo"}, Taints: []string{"dedicated=edge:NoSchedule"},
+			DNS: "10.96.0.10", NodeIP: "10.0.0.4",
+			Reserved: map[string]string{"cpu": "200m", "memory": "512Mi"},
+			Labels:   map[string]string{"site": "oslo"}, Taints: []string{"dedicated=edge:NoSchedule"},
 		},
 		Machine: &Machine{
 			Arch: "amd64", OSID: "ubuntu", OSVersion: "24.04", OSName: "Ubuntu 24.04 LTS",

@@ -1,5 +1,5 @@
-// Package cistest is section 4 of the CIS Kubernetes Benchmark 1.12, the part about worker nodes, as
-// a scanner measures it: from files in places that it knows by itself, and from kubelet's command
+// Package cistest is section 4 of the CIS Kubernetes Benchmark 1.12, about worker nodes, as a
+// scanner measures it: from files in places that it knows by itself, and from kubelet's command
 // line. Tests ask it about a rendered node and about a machine of the laboratory.
 package cistest
 
