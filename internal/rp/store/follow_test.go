@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,24 @@ func (r *replaced) Follow(
 	ctx context.Context, prefix string, after int64, see func(Batch),
 ) error {
 	return r.now.Load().Follow(ctx, prefix, after, see)
+}
+
+// lasting is a Backend whose Follow goes on by itself after a break, from where it was, as the watch
+// of etcd's client does.
+type lasting struct{ replaced }
+
+func (l *lasting) Follow(
+	ctx context.Context, prefix string, after int64, see func(Batch),
+) error {
+	for {
+		err := l.replaced.Follow(ctx, prefix, after, func(b Batch) {
+			after = max(after, b.Revision)
+			see(b)
+		})
+		if !errors.Is(err, errBroken) {
+			return err
+		}
+	}
 }
 
 // A store that was restored from a backup under running replicas is behind them: all is read again,
@@ -98,5 +117,47 @@ func TestSyncOfAStoreThatGoesBack(t *testing.T) {
 		l.want(t, "[a=3 same=1 -b]")
 		set(t, New(old), "a", "4")
 		l.want(t, "[a=4]")
+	})
+}
+
+// Who waits for a row is told that the store has gone back, and reads what the row is there: also
+// when the connection that is followed does not break because of it.
+func TestWaitOnAStoreThatGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		set(t, New(m), "a", "1")
+		var backup bytes.Buffer
+		if err := m.Snapshot(t.Context(), &backup); err != nil {
+			t.Fatal(err)
+		}
+		set(t, New(m), "a", "2")
+		b := &lasting{}
+		b.Backend = m
+		b.now.Store(m)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		got := make(chan Row[string], 1)
+		go func() {
+			row, err := New(b).PodCIDRs.Wait(ctx, "a", func(r Row[string]) bool {
+				return r.Value == "1"
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			got <- row
+		}()
+		synctest.Wait()
+		old, err := RestoreMemory(&backup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.now.Store(old)
+		m.Break()
+		if row := <-got; row.Value != "1" {
+			t.Errorf("it waits for a row that is there: %+v", row)
+		}
+		if ctx.Err() != nil {
+			t.Error("it has waited until its end")
+		}
 	})
 }

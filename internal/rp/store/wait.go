@@ -86,19 +86,22 @@ func (w *waits) leave(prefix string, x *waiting, key string, changed chan struct
 	}
 }
 
-// follow tells those who wait below a prefix of changes, until nobody waits. After a break all of
-// them are told: what has changed meanwhile is not known.
+// follow tells those who wait below a prefix of changes, until nobody waits. After a break, and when
+// the store has gone back, all of them are told: what has changed meanwhile is not known.
 func (w *waits) follow(ctx context.Context, s *Store, prefix string, x *waiting) {
 	for ctx.Err() == nil {
 		_, at, err := s.Read(ctx, prefix)
 		if err == nil {
 			w.tell(x, nil)
-			err = s.Follow(ctx, prefix, at, func(b Batch) { w.tell(x, b.Events) })
+			err = s.followOn(ctx, prefix, func() int64 { return at }, func(b Batch) {
+				w.tell(x, b.Events)
+				at = b.Revision
+			})
 		}
 		w.mu.Lock()
 		x.followed = false
 		w.mu.Unlock()
-		if !errors.Is(err, ErrCompacted) {
+		if !errors.Is(err, ErrCompacted) && !errors.Is(err, errWentBack) {
 			Pause(ctx, followPause)
 		}
 	}
