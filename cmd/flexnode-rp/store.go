@@ -47,7 +47,7 @@ poll and join on meanwhile as far as that needs no write.`,
 how much it may become, and its alarms. It writes nothing. The exit code is 1 when
 a member does not answer, has no leader or raises an alarm.`, storeStatus)
 	add("compact", "Forget the history of all rows",
-		`Forget the history of all rows and free its space within the files; the rows stay
+		`Forget the history of all rows and free its space within the files; the rows remain
 as they are. The files do not shrink: that is for "store defragment". Replicas that
 are behind read everything again.`, storeCompact)
 	add("defragment", "Give free space back to the disk, member by member",

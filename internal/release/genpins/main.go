@@ -1,7 +1,7 @@
 // Program genpins pins releases: it adds digests to internal/release/pins.go, from lists of them
-// and from the checksum files that the projects publish. What is pinned already stays; a digest of
-// a list that differs from the pinned one is an error, since a release never changes. `make pins`
-// runs it.
+// and from the checksum files that the projects publish. What is pinned already is kept; a digest
+// of a list that differs from the pinned one is an error, since a release never changes.
+// `make pins` runs it.
 package main
 
 import (

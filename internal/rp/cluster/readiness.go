@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -157,18 +155,13 @@ func (s *session) ready(key string, known *api.Condition, now time.Time) *api.Co
 	case err != nil:
 		return known
 	case there && ok:
-		return &api.Condition{Type: "Ready", Status: string(node.status), Reason: node.reason,
+		return &api.Condition{Type: flexnode.Ready, Status: string(node.status), Reason: node.reason,
 			LastTransitionTime: node.since}
-	case known == nil || known.Reason == nodeNotFound:
+	case known == nil || known.Reason == flexnode.NodeNotFound:
 		return known
 	}
-	return &api.Condition{Type: "Ready", Status: string(corev1.ConditionUnknown),
-		Reason: nodeNotFound, Message: "There is no Node of this name in the cluster.",
-		LastTransitionTime: now}
+	return flexnode.NodeMissing(now)
 }
-
-// nodeNotFound is the reason of a node whose Node object was deleted.
-const nodeNotFound = "NodeNotFound"
 
 // same compares conditions; times as they are written.
 func same(a, b *api.Condition) bool {

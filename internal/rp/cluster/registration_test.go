@@ -47,7 +47,7 @@ func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 			t.Errorf("the second registration: %+v", got)
 		}
 		w.put(harbourID, "edge-1", api.Desired{})
-		pass(20 * time.Minute) // and it looks for orphans twice
+		pass(20 * time.Minute) // and it searches for orphans twice
 		if after := c.secrets(); strings.Join(after, " ") != strings.Join(before, " ") {
 			t.Errorf("Secrets were %v and are %v", before, after)
 		}

@@ -61,7 +61,7 @@ const (
 	taskNode       = "node"       // what has changed of a node
 	taskRender     = "render"     // render nodes with new facts
 	taskCredential = "credential" // what a credential needs next
-	taskOrphans    = "orphans"    // look for Secrets of no credential
+	taskOrphans    = "orphans"    // find Secrets of no credential
 	taskSubnets    = "subnets"    // note which pod subnets Nodes have
 	taskRemove     = "remove"     // delete the registration
 	taskRequest    = "request"    // decide on a certificate request

@@ -89,7 +89,7 @@ func TestACredentialOfAClusterThatAnswers(t *testing.T) {
 }
 
 // Whatever is left when the registration is gone, and nobody works on the cluster any more, is
-// swept: in each state, with its sealed configuration. Those of other clusters stay.
+// swept: in each state, with its sealed configuration. Those of other clusters are kept.
 func TestSweepOfAClusterThatIsGone(t *testing.T) {
 	t.Parallel()
 	for _, state := range []string{store.Pending, store.Live, store.Consumed, store.Revoking} {

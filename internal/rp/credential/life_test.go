@@ -309,7 +309,7 @@ func (e errTo) Error() string {
 	return "dial tcp 127.0.0.1:" + strconv.Itoa(40000+int(e)) + ": refused"
 }
 
-// Somebody else's token has the id that was drawn: that one stays, ours gets another.
+// Somebody else's token has the id that was drawn: that one is left alone, ours gets another.
 func TestTokenIDIsTaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -101,7 +101,7 @@ func (w worker) enable(ctx context.Context, made subject) error {
 }
 
 // abandon removes what was made for a credential that others have ended meanwhile: they cannot have
-// seen it. The Secret of one that a machine is joining with stays.
+// seen it. The Secret of one that a machine is joining with is kept.
 func (w worker) abandon(ctx context.Context, made subject) error {
 	x, err := w.get(ctx, made.key)
 	if err != nil {

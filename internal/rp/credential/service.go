@@ -30,7 +30,7 @@ type Service struct {
 const (
 	// Lifetime is how long a credential can be used (document 004).
 	Lifetime = 24 * time.Hour
-	// Grace is how long a token stays after its certificate is there: kubelet still watches its
+	// Grace is how long a token is kept after its certificate is there: kubelet still watches its
 	// request with it.
 	Grace = 30 * time.Second
 	// Joining is how long a machine may take from its request to its certificate.

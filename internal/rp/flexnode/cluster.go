@@ -65,7 +65,7 @@ type Subscription struct {
 type Status struct {
 	Report api.Report `json:"report"`
 	// Ready is the Ready condition of the Node object, Unknown when the Node was deleted. While the
-	// cluster does not answer it stays as it was; StatusOf shows Unknown then.
+	// cluster does not answer it is kept as it was; StatusOf shows Unknown then.
 	Ready *api.Condition `json:"ready,omitempty"`
 }
 

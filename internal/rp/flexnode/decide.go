@@ -58,7 +58,7 @@ type Put struct {
 // Decision is what a PUT makes of a node.
 type Decision struct {
 	Node Node
-	// Revision is the new configuration; nil when it stays, or cannot be rendered yet.
+	// Revision is the new configuration; nil when it is the same, or cannot be rendered yet.
 	Revision *Revision
 	// Changed tells that what is wanted has changed: what a machine could join with is revoked.
 	Changed bool

@@ -78,8 +78,8 @@ func TestAnotherCasingIsShown(t *testing.T) {
 	}
 }
 
-// What the owner leaves open stays as it was chosen (M6): also when he changes something else, one
-// of the versions included, after an upgrade of the cluster and with a newer table.
+// What the owner leaves open remains as it was chosen (M6): also when he changes something else,
+// one of the versions included, after an upgrade of the cluster and with a newer table.
 func TestWhatIsLeftOpenStays(t *testing.T) {
 	chosen := olderTable
 	newest := api.Versions(release.Set{Kubernetes: "1.36.3"}.Filled())
@@ -338,7 +338,7 @@ func TestAFailedNodeIsWrittenBack(t *testing.T) {
 	}
 	if s := Shown(*w.node, w.last(), nil, nil).Properties; s.Status != nil ||
 		s.ProvisioningState != api.Succeeded {
-		t.Errorf("the reason stays in the status: %+v", s)
+		t.Errorf("the reason remains in the status: %+v", s)
 	}
 }
 
@@ -358,7 +358,7 @@ func TestAskingForAURL(t *testing.T) {
 	}
 }
 
-// The subnet of a node stays, and is asked for once.
+// The subnet of a node is kept, and is asked for once.
 func TestSubnetStays(t *testing.T) {
 	w := newWorld(t)
 	w.put(api.Desired{})

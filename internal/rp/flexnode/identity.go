@@ -70,8 +70,8 @@ func (f Former) with(identity, now string) Former {
 	return Former(strings.Join(all, " "))
 }
 
-// identify gives a node its identity after a change. Those before stay, which its agent may have,
-// until the present one is seen.
+// identify gives a node its identity after a change. Those before are kept, which its agent may
+// have, until the present one is seen.
 func (n *Node) identify(tenant string) {
 	now := IdentityOf(n.ID, n.Desired, tenant)
 	if now == n.Identity {

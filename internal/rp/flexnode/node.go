@@ -48,7 +48,8 @@ type Node struct {
 	SystemData api.SystemData `json:"systemData"`
 }
 
-// Chosen is what the provider chooses for a node; it stays until the owner asks for something else.
+// Chosen is what the provider chooses for a node; it is kept until the owner asks for something
+// else.
 type Chosen struct {
 	Versions api.Versions `json:"versions"`
 	PodCIDR  string       `json:"podCIDR,omitempty"`

@@ -1,7 +1,6 @@
 package flexnode
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -26,12 +25,6 @@ type Revision struct {
 	By       string `json:"by,omitempty"`
 	Why      string `json:"why"`
 	Renderer string `json:"renderer,omitempty"` // version of the program
-}
-
-// Same tells whether two revisions are the same configuration.
-func (r Revision) Same(o Revision) bool {
-	return r.Defaults == o.Defaults && r.Facts == o.Facts && r.SecretVersion == o.SecretVersion &&
-		bytes.Equal(r.Own, o.Own)
 }
 
 // NextVersion is a configVersion after another.

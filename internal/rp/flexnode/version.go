@@ -48,7 +48,7 @@ func (c chooser) choose() (api.Versions, Problems) {
 		if got.Kubernetes, err = release.KubernetesFor(c.server); err != nil {
 			problems.add(atKubernetes, "A version of Kubernetes must be set: %s.", err)
 		}
-	case got.Kubernetes != o.Kubernetes: // what runs may stay, whatever the cluster is upgraded to
+	case got.Kubernetes != o.Kubernetes: // what runs may remain, whatever the cluster is upgraded to
 		problems = checkSkew(got.Kubernetes, c.server)
 	}
 	return api.Versions(got.Filled()), problems

@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// stop has the index that requests are answered from stay as it is.
+// stop has the index that requests are answered from remain as it is.
 func (w *world) stop() {
 	w.t.Helper()
 	index := store.NewIndex(w.api.Store)

@@ -96,7 +96,7 @@ func (a *API) writeCluster(
 }
 
 // wanted is a registration with what its owner wants now. Nodes are told its id and location, so
-// that these stay as they were written first: another way to write them is no change.
+// that these remain as they were written first: another way to write them is no change.
 func wanted(c flexnode.Cluster, body api.ManagedCluster, id string) flexnode.Cluster {
 	said := c.Properties
 	if c.ID == "" {

@@ -91,7 +91,7 @@ func TestRefusedRegistration(t *testing.T) {
 	}
 }
 
-// An equal PUT of a registration writes nothing; the pod network stays as it is.
+// An equal PUT of a registration writes nothing; the pod network remains as it is.
 func TestEqualRegistration(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -268,7 +268,7 @@ func TestRegistrationWhileTheSubscriptionIsDeleted(t *testing.T) {
 }
 
 // Another way to write the id or the location of a registration changes nothing: what its nodes
-// are told stays, so that none of them is rendered again.
+// are told remains, so that none of them is rendered again.
 func TestRegistrationInOtherCasing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

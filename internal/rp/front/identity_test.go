@@ -157,7 +157,7 @@ func TestTombstonesThatDoNotWipe(t *testing.T) {
 			return err
 		}
 		w.api.Store.Nodes.Delete(v, key)
-		return w.api.Store.Bury(v, key, flexnode.Tombstone{
+		return w.api.Store.AddTombstone(v, key, flexnode.Tombstone{
 			ID: row.Value.ID, UID: row.Value.UID, Identity: row.Value.Identity,
 			Revision: row.Value.Revision, Deleted: w.clock.now(),
 		})

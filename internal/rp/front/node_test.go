@@ -180,8 +180,8 @@ func checkDeletion(t *testing.T, w *world, n api.FlexNodeConfig) {
 	w.must(404, "GET", strings.Replace(nodeURL("edge-1"), "Factory", "Unknown", 1), "")
 }
 
-// An equal PUT writes nothing: version, ETag, URL and systemData stay, also after the defaults, the
-// cluster and the provider have changed (M6, M7).
+// An equal PUT writes nothing: version, ETag, URL and systemData are kept, also after the defaults,
+// the cluster and the provider have changed (M6, M7).
 func TestEqualPutWritesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -213,7 +213,7 @@ func TestEqualPutWritesNothing(t *testing.T) {
 	if _, text := w.must(200, "GET", path(url.ConfigURL), ""); text != bundle {
 		t.Error("the URL hands out something else")
 	}
-	// What is left open stays as it was chosen when something else changes.
+	// What is left open remains as it was chosen when something else changes.
 	_, text = w.must(200, "PUT", nodeURL("n"), strings.ReplaceAll(same, "50", "51"))
 	config := shownNode(t, text).Properties.Config
 	if got := config["kubernetes"].(map[string]any)["version"]; got != "1.35.4" {
@@ -398,7 +398,7 @@ func TestPodSubnetsBeyondTheGuesses(t *testing.T) {
 }
 
 // Of two deletes of one node one has deleted it, whatever their steps; a node that is made while
-// one is deleted is another one, and stays.
+// one is deleted is another one, and is kept.
 func TestTwoDeletes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -9,7 +9,7 @@ import (
 
 // Assignment lets a principal do actions at a scope and below.
 type Assignment struct {
-	// PrincipalID is the object id of a user or service principal; groups are not looked into.
+	// PrincipalID is the object id of a user or service principal; groups are not expanded.
 	PrincipalID string `json:"principalId"`
 	// Scope is a resource id, or / for everything.
 	Scope string `json:"scope"`

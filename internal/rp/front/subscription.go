@@ -24,7 +24,7 @@ const (
 )
 
 // register registers a subscription, as clients do that were told MissingSubscriptionRegistration.
-// What ARM has told of the subscription stays.
+// What ARM has told of the subscription is kept.
 func (a *API) register(w http.ResponseWriter, r *request) error {
 	key := r.subscriptionKey()
 	ahead := []string{a.Store.Subscriptions.Key(key)}

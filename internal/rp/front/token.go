@@ -13,8 +13,8 @@ import (
 )
 
 // regenerateToken makes a new credential in place of the present one. The desired configuration
-// stays, and its version with it. If the cluster keeps it waiting, the answer is an operation whose
-// result is the URL.
+// is kept, and its version with it. If the cluster keeps it waiting, the answer is an operation
+// whose result is the URL.
 func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
 	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
 		return err

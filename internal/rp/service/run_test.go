@@ -219,13 +219,13 @@ func TestRestoreMarksFirst(t *testing.T) {
 	marked(false)
 }
 
-// Old tombstones and operations are deleted, younger ones stay.
+// Old tombstones and operations are deleted, younger ones are kept.
 func TestCollectOld(t *testing.T) {
 	s := store.New(store.NewMemory())
 	now := time.Now()
 	_, err := s.Update(t.Context(), "test", nil, func(v *store.View) error {
 		stone := func(key string, age time.Duration) error {
-			return s.Bury(v, key, flexnode.Tombstone{Deleted: now.Add(-age)})
+			return s.AddTombstone(v, key, flexnode.Tombstone{Deleted: now.Add(-age)})
 		}
 		operation := func(key string, age time.Duration) error {
 			return s.Operations.Put(v, key, flexnode.Operation{Started: now.Add(-age)})

@@ -116,7 +116,7 @@ func TestUpdateEachBesideOthers(t *testing.T) {
 		if interfere {
 			interfere = false
 			update(t, s, func(v *View) error {
-				return s.Nodes.Set(v, key, flexnode.Node{UID: key, Reason: "theirs"})
+				return s.Nodes.Set(v, key, flexnode.Node{UID: key, Reason: "of others"})
 			})
 		}
 		row.Value.UID = "ours"
@@ -124,7 +124,7 @@ func TestUpdateEachBesideOthers(t *testing.T) {
 	}
 	done, err := s.UpdateEach(t.Context(), each(3), Each{One: one})
 	row, _ := s.Nodes.Get(t.Context(), each(1)[0])
-	if done != 3 || err != nil || row.Value.UID != "ours" || row.Value.Reason != "theirs" {
+	if done != 3 || err != nil || row.Value.UID != "ours" || row.Value.Reason != "of others" {
 		t.Errorf("%d, %v: %+v", done, err, row)
 	}
 	fence.Revision = 7

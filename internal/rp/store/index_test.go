@@ -87,7 +87,7 @@ func TestIndexFollows(t *testing.T) {
 			t.Errorf("poll: %+v, %v", p, ok)
 		}
 		if _, ok := x.Poll("s/g/idx/before"); !ok {
-			t.Error("what was there before is not in the index")
+			t.Error("a row from before the start is not in the index")
 		}
 		first, more, err := x.Nodes("s/g/idx/", "s/g/idx/before", 3)
 		if err != nil || !more || len(first) != 3 || first[2].Key != "s/g/idx/n2" {

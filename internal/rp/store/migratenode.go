@@ -28,7 +28,7 @@ func (w *migrator) node(ctx context.Context, v *View, rows related, key string, 
 		return err
 	}
 	if old.State == api.Deleting {
-		return w.store.Bury(v, key, flexnode.Tombstone{
+		return w.store.AddTombstone(v, key, flexnode.Tombstone{
 			ID: n.ID, UID: n.UID, Revision: version, Identity: n.Identity, Deleted: w.Now,
 			Wipe: true,
 		})
@@ -254,7 +254,7 @@ func (w *migrator) tombstone(
 		return fmt.Errorf("its version is %q", old.Version)
 	}
 	uid := uidOf(key, api.SystemData{CreatedAt: old.Deleted}) // which is all that is known of it
-	return w.store.Bury(v, key, flexnode.Tombstone{
+	return w.store.AddTombstone(v, key, flexnode.Tombstone{
 		ID: old.ID, UID: uid, Revision: version, Identity: qualified(old.Agent, tenant),
 		Deleted: old.Deleted, Wipe: c.ID != "" && c.SystemData.CreatedAt.Before(old.Deleted),
 	})

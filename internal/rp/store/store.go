@@ -80,8 +80,8 @@ func New(b Backend) *Store {
 	return s
 }
 
-// Bury writes a tombstone within a change.
-func (s *Store) Bury(v *View, nodeKey string, stone flexnode.Tombstone) error {
+// AddTombstone adds to the tombstones of a node within a change.
+func (s *Store) AddTombstone(v *View, nodeKey string, stone flexnode.Tombstone) error {
 	row, err := s.Tombstones.In(v, nodeKey)
 	if err != nil {
 		return err

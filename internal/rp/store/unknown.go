@@ -7,7 +7,7 @@ import (
 )
 
 // hasUnknown tells whether a stored object has members that its type does not know, also in objects
-// within: almost no row has, and then there is nothing to keep. Lists and maps are not looked into.
+// within: almost no row has, and then there is nothing to keep. Lists and maps are not gone into.
 // A row that it cannot follow may have some.
 func hasUnknown(row []byte, t reflect.Type) bool {
 	s := &rawjson.Scanner{Text: row}
