@@ -187,7 +187,11 @@ func (h *home) withVersion(ctx context.Context, t *target) (config.Config, error
 	if err != nil {
 		return c, fmt.Errorf("cannot choose a version of Kubernetes: %w; set kubernetes.version", err)
 	}
-	return c.WithKubernetes(version)
+	c, warnings, err := c.WithKubernetes(version)
+	for _, w := range warnings {
+		h.warn("%s", w)
+	}
+	return c, err
 }
 
 // serverVersion asks the cluster for its version, and Azure where the cluster does not say.

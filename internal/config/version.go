@@ -42,7 +42,8 @@ func aKubernetesVersion() string {
 
 func isKubernetesVersion(s string) bool {
 	v, ok := release.Parse(s)
-	return ok && v.Major == 1 && v.Minor >= release.OldestMinor()
+	return ok && v.Major == 1 &&
+		v.Compare(release.Version{Major: 1, Minor: release.OldestMinor()}) >= 0
 }
 
 func isVersion(s string) bool {
@@ -118,9 +119,9 @@ func checkKubernetes(c Config, r *report) {
 }
 
 // WithKubernetes is the configuration with the version of Kubernetes that was chosen for it, and
-// with the defaults that depend on it. The error is of type Problems: the version, or what does not
-// go together with it.
-func (c Config) WithKubernetes(version string) (Config, error) {
+// with the defaults that depend on it. The warnings are of what Parse could not know without it. The
+// error is of type Problems: the version, or what does not go together with it.
+func (c Config) WithKubernetes(version string) (Config, []Warning, error) {
 	c.Kubernetes.Version = release.Bare(version)
 	r := &report{}
 	if !isKubernetesVersion(version) {
@@ -129,7 +130,7 @@ func (c Config) WithKubernetes(version string) (Config, error) {
 	c.fillVersions()
 	checkKubernetes(c, r)
 	if problems := r.sorted(c); len(problems) > 0 {
-		return Config{}, problems
+		return Config{}, r.warnings, problems
 	}
-	return c, nil
+	return c, r.warnings, nil
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -11,7 +12,7 @@ func TestWithKubernetes(t *testing.T) {
 	if open.Kubernetes.Version != "" {
 		t.Errorf("a version that is left open is %q", open.Kubernetes.Version)
 	}
-	c, err := open.WithKubernetes("v1.35.1")
+	c, _, err := open.WithKubernetes("v1.35.1")
 	if err != nil || c.Kubernetes.Version != "1.35.1" || open.Kubernetes.Version != "" {
 		t.Errorf("with 1.35.1: %v, %q; the original has %q", err, c.Kubernetes.Version,
 			open.Kubernetes.Version)
@@ -27,7 +28,7 @@ func TestWithKubernetes(t *testing.T) {
 		"1.28.0": `kubernetes.version: "1.28.0" is not allowed: ` +
 			`must be a version x.y.z, 1.29.0 or later`,
 	} {
-		_, err := open.WithKubernetes(version)
+		_, _, err := open.WithKubernetes(version)
 		if problems, ok := errors.AsType[Problems](err); !ok || problems.Error() != want {
 			t.Errorf("with %s: got %v, want %s", version, err, want)
 		}
@@ -55,7 +56,7 @@ func TestOpenVersionsFollowKubernetes(t *testing.T) {
 	for kubernetes, want := range map[string][2]string{
 		"1.34.4": {"2.2.", "1.3."}, "1.36.0": {"2.3.", "1.4."}, "1.37.0": {"2.3.", "1.4."},
 	} {
-		chosen, err := open.WithKubernetes(kubernetes)
+		chosen, _, err := open.WithKubernetes(kubernetes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,6 +80,40 @@ func TestOpenVersionsFollowKubernetes(t *testing.T) {
 	if c.Kubernetes.Version != "1.36.0" || c.Runc.Version != "1.3.5" ||
 		open.Kubernetes.Version != "" {
 		t.Errorf("with the versions of another one: %+v", c.versions())
+	}
+}
+
+// TestWarningsOfAnOpenVersion holds that whoever leaves the version of Kubernetes open is warned as
+// one who writes the same version.
+func TestWarningsOfAnOpenVersion(t *testing.T) {
+	for kubernetes, want := range map[string]int{"1.36.4": 1, "1.37.0": 2, "1.34.4": 0} {
+		const containerd = `{"containerd": {"version": "2.1.9"}}`
+		open, early := parseOK(t, tokenDocument(t).with(t, containerd))
+		_, got, err := open.WithKubernetes(kubernetes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, written := parseOK(t, tokenDocument(t).with(t, containerd).with(t,
+			`{"kubernetes": {"version": "`+kubernetes+`"}}`))
+		if len(early) != 0 || len(got) != want || !slices.Equal(got, written) {
+			t.Errorf("%s: %v, and %v where it is written", kubernetes, got, written)
+		}
+	}
+}
+
+// TestPreReleasesAreNotTheirReleases holds that a bound which a release is at is not reached by its
+// pre-releases.
+func TestPreReleasesAreNotTheirReleases(t *testing.T) {
+	for _, patch := range []string{
+		`{"kubernetes": {"version": "1.29.0-rc.1"}}`, `{"cni": {"version": "1.3.0-rc.1"}}`,
+	} {
+		if problems := parseBad(t, tokenDocument(t).with(t, patch).bytes(t)); len(problems) != 1 {
+			t.Errorf("%s: %v", patch, problems)
+		}
+	}
+	_, warnings := parseOK(t, tokenDocument(t).with(t, `{"runc": {"version": "1.4.0-rc.1"}}`))
+	if len(warnings) != 1 || warnings[0].Path != "runc.version" {
+		t.Errorf("a runc with holes: %v", warnings)
 	}
 }
 

@@ -15,6 +15,8 @@ func TestSkewOf(t *testing.T) {
 		{"v1.33.5", "v1.33.2+build.7", Works},
 		{"1.33.5", "1.34", Works},
 		{"1.34.4", "v1.33.2", Newer},
+		{"1.34.0-rc.1", "v1.33.2", Newer},
+		{"1.34.0", "v1.34.0-rc.1", Works},
 		{"1.29.14", "v1.33.2", TooOld},
 		{"1.34.4", "unknown", Unreadable},
 		{"", "1.34.4", Unreadable},
@@ -35,6 +37,8 @@ func TestKubernetesFor(t *testing.T) {
 		"1.32.1+vendor": "1.32.0",
 		"1.35.0":        "1.34.4",
 		"1.37.0":        "1.34.4",
+		"v1.33.8-rc.1":  "1.32.0", // which is older than 1.33.8
+		"v1.33.9-eks-1": "1.33.8",
 	} {
 		if got, err := newestFor(server, pinned); got != want || err != nil {
 			t.Errorf("an API server of %s gets %q (%v), want %s", server, got, err, want)

@@ -25,7 +25,7 @@ type row struct {
 // where that is not one of 2.x, or has reached its end of life (2.0 in 2025, 2.1 in May 2026), it is
 // 2.2, the oldest of 2.x that still gets fixes.
 func rows() []row {
-	v := func(major, minor, patch int) Version { return Version{major, minor, patch} }
+	v := releaseOf
 	return []row{
 		{36, v(2, 3, 0), []Version{v(2, 3, 0), v(2, 2, 0)}},
 		{35, v(2, 2, 0), []Version{v(2, 2, 0), v(2, 1, 5), v(1, 7, 28)}},
@@ -51,18 +51,20 @@ func NewestMinor() int { return rows()[0].minor }
 // runcLine is the release branch of runc that a containerd is built and tested with upstream
 // (script/setup/runc-version in containerd's release branches: 1.4 from 2.3 on, 1.3 before).
 func runcLine(containerd Version) Version {
-	if containerd.Compare(Version{2, 3, 0}) >= 0 {
-		return Version{1, 4, 0}
+	if containerd.line().Compare(releaseOf(2, 3, 0)) >= 0 {
+		return releaseOf(1, 4, 0)
 	}
-	return Version{1, 3, 0}
+	return releaseOf(1, 3, 0)
 }
 
 // safeRunc are the first patches of runc, by release branch, in which a container cannot break out
 // through masked paths, /dev/console and /proc (CVE-2025-31133, CVE-2025-52565, CVE-2025-52881).
-func safeRunc() []Version { return []Version{{1, 4, 0}, {1, 3, 3}, {1, 2, 8}} }
+func safeRunc() []Version {
+	return []Version{releaseOf(1, 4, 0), releaseOf(1, 3, 3), releaseOf(1, 2, 8)}
+}
 
 // OldestCNI is the first release of the CNI plugins with every plugin that the agent installs.
-func OldestCNI() Version { return Version{1, 3, 0} }
+func OldestCNI() Version { return releaseOf(1, 3, 0) }
 
 // Set is the versions of the components of a node; "" is one that is left open.
 type Set struct{ Kubernetes, Containerd, Runc, CNI, NPD string }

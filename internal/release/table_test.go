@@ -87,6 +87,8 @@ func TestFilled(t *testing.T) {
 			Set{"1.41.0", "2.3.0", "1.4.0", cni, npd}},
 		"an older containerd": {Set{Kubernetes: "1.36.2", Containerd: "2.2.0"},
 			Set{"1.36.2", "2.2.0", "1.3.0", cni, npd}},
+		"a containerd to come": {Set{Kubernetes: "1.36.2", Containerd: "2.3.0-rc.1"},
+			Set{"1.36.2", "2.3.0", "1.4.0", cni, npd}},
 		"containerd alone": {Set{Containerd: "1.7.0"}, Set{"", "1.7.0", "1.3.0", cni, npd}},
 		"all":              {Set{"1", "2", "3", "4", "5"}, Set{"1", "2", "3", "4", "5"}},
 	} {
@@ -105,6 +107,9 @@ func TestContainerd(t *testing.T) {
 		{"1.36.4", "2.3.4", true, ""},
 		{"1.36.4", "2.9.0", true, ""},
 		{"1.36.4", "2.1.9", true, "2.3.0+, 2.2.0+"},
+		{"1.36.4", "2.3.0-rc.1", true, "2.3.0+, 2.2.0+"}, // not yet what is recommended
+		{"1.36.4", "2.4.0-rc.1", true, ""},
+		{"1.36.0-rc.1", "1.7.34", false, "2.3.0+, 2.2.0+"},
 		{"1.36.4", "1.7.34", false, "2.3.0+, 2.2.0+"},
 		{"1.37.0", "1.7.34", false, "2.3.0+, 2.2.0+"},
 		{"1.35.8", "2.3.0", true, ""}, // newer than what was there at its time

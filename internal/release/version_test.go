@@ -4,7 +4,7 @@ import "testing"
 
 func TestParse(t *testing.T) {
 	for s, want := range map[string]string{
-		"1.34.4": "1.34.4", "v1.34.4": "1.34.4", "1.34.4-rc.1": "1.34.4", "1.34": "", "01.2.3": "",
+		"1.34.4": "1.34.4", "v1.34.4": "1.34.4", "1.34.4-rc.1": "1.34.4-rc.1", "1.34": "", "01.2.3": "",
 		"1.2.3+x": "", "1.2.3.4": "", "": "", "1.2.3\n": "", "1.2.1234567": "",
 	} {
 		v, ok := Parse(s)
@@ -14,7 +14,9 @@ func TestParse(t *testing.T) {
 	}
 	for s, want := range map[string]string{
 		"v1.34.4": "1.34.4", "1.34": "1.34.0", "1.33.9-eks-1": "1.33.9", "v1.36.0+k3s1": "1.36.0",
-		"latest": "", "1": "",
+		"v1.36.0-rc.1": "1.36.0-rc.1", "1.36.0-alpha.1.123+4f": "1.36.0-alpha.1.123",
+		"v1.33.9-gke.1080000": "1.33.9",
+		"latest":              "", "1": "",
 	} {
 		v, ok := ParseServer(s)
 		if ok != (want != "") || ok && v.String() != want {
@@ -24,6 +26,23 @@ func TestParse(t *testing.T) {
 	for s, want := range map[string]string{"v1.2.3": "1.2.3", "1.2.3": "1.2.3", "vx": "vx"} {
 		if got := Bare(s); got != want {
 			t.Errorf("%q without v is %q", s, got)
+		}
+	}
+}
+
+// A pre-release is older than its release, and newer than what was released before.
+func TestPreReleases(t *testing.T) {
+	order := []string{
+		"1.35.4", "1.36.0-alpha.1", "1.36.0-alpha.2", "1.36.0-beta.0", "1.36.0-rc.2",
+		"1.36.0-rc.10", "v1.36.0", "1.36.1-rc.0", "1.36.1",
+	}
+	for i, a := range order {
+		for j, b := range order {
+			v, _ := Parse(a)
+			w, _ := Parse(b)
+			if got := v.Compare(w); (got < 0) != (i < j) || (got > 0) != (i > j) {
+				t.Errorf("%s and %s: %d", a, b, got)
+			}
 		}
 	}
 }
