@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -61,10 +62,27 @@ func (g generator) run(ctx context.Context, from []string) error {
 	if err := complete(all); err != nil {
 		return err
 	}
-	if err := os.WriteFile(g.Out, source(all), 0o644); err != nil {
+	if err := write(g.Out, source(all)); err != nil {
 		return err
 	}
 	fmt.Printf("%s: %d digests, %d of them new\n", g.Out, len(all), len(all)-had)
+	return nil
+}
+
+// write replaces a file as a whole: this program is built with what it writes, so that half of it
+// would keep it from running again.
+func write(path string, text []byte) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), ".pins-*") // no Go file, if it is left over
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(text)
+	if err = errors.Join(err, temp.Chmod(0o644), temp.Sync(), temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp.Name()))
+	}
 	return nil
 }
 
