@@ -145,7 +145,7 @@ func (m *ResourceManager) user(found []*armcontainerservice.CredentialResult) (A
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &withToken{next: next, tokens: m.Tokens}
 	})
-	return Access{Config: config, Fingerprint: fingerprint("user", text, config)}, nil
+	return accessOf("user", text, config), nil
 }
 
 // static is the access with what the kubeconfig holds.
@@ -158,7 +158,7 @@ func static(found []*armcontainerservice.CredentialResult) (Access, error) {
 		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.CertificateAuthorityData,
 			ServerName: cluster.TLSServerName, CertData: user.ClientCertificateData,
 			KeyData: user.ClientKeyData}}
-	return Access{Config: config, Fingerprint: fingerprint("admin", text, config)}, nil
+	return accessOf("admin", text, config), nil
 }
 
 // first takes the first kubeconfig apart. Nothing in it is followed: no file that it names is read

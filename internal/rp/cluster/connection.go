@@ -29,8 +29,8 @@ type Connection struct {
 	// Version asks for the API server's version; nil asks Watches. Fakes of client-go cannot.
 	Version func(ctx context.Context) (string, error)
 
-	fingerprint string
-	doubtful    *atomic.Bool
+	fingerprint, endpoint string // of the access
+	doubtful              *atomic.Bool
 }
 
 // Doubtful tells that the API server has refused the credentials, or that its certificate was not
@@ -55,8 +55,7 @@ func Dial(a Access) (*Connection, error) {
 	if base.TLSClientConfig.CAFile != "" || base.BearerTokenFile != "" {
 		return nil, errors.New("internal error: an access that names files")
 	}
-	c := &Connection{ServerURL: base.Host, CA: base.CAData, fingerprint: a.Fingerprint,
-		doubtful: &atomic.Bool{}}
+	c := &Connection{ServerURL: base.Host, CA: base.CAData, doubtful: &atomic.Bool{}}
 	base.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &doubting{next: next, doubtful: c.doubtful}
 	})

@@ -309,3 +309,41 @@ func (f *fakeTokens) GetToken(
 	f.scope.Store(&o.Scopes[0])
 	return azcore.AccessToken{Token: fmt.Sprintf("token-%d", f.issued.Load())}, nil
 }
+
+// Kubeconfigs of one API server have one endpoint, whoever uses them; one that does not tell which
+// API server it is of has none.
+func TestEndpoints(t *testing.T) {
+	dir := t.TempDir()
+	ca := string(testCA())
+	const url = "https://a.example"
+	of := func(text string) string {
+		path := filepath.Join(dir, "factory.yaml")
+		replace(t, path, text)
+		s := &Sources{Bindings: []Binding{{factoryID, path}}}
+		return s.Endpoint(factoryID, "factory")
+	}
+	first := of(kubeconfig(url, ca, "one"))
+	if first == "" || of(kubeconfig(url+"/", ca, "two")) != first {
+		t.Error("another user of one API server has another endpoint")
+	}
+	for what, text := range map[string]string{
+		"another address": kubeconfig("https://b.example", ca, "one"),
+		"another CA":      kubeconfig(url, ca+"\n", "one"),
+		"another name": strings.Replace(kubeconfig(url, ca, "one"), "server:",
+			"tls-server-name: b.example, server:", 1),
+	} {
+		if got := of(text); got == "" || got == first {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+	for what, text := range map[string]string{
+		"no CA": kubeconfig(url, "", "one"), "no kubeconfig": "{",
+	} {
+		if got := of(text); got != "" {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+	if got := (&Sources{}).Endpoint(factoryID, ""); got != "" {
+		t.Errorf("without a binding: %q", got)
+	}
+}

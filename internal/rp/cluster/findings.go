@@ -19,7 +19,10 @@ import (
 // it is another's: then this one has failed.
 func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error {
 	var refused error
-	ahead := []string{w.Store.Clusters.Key(w.key), w.Store.APIServers.Key(f.uid)}
+	ahead := []string{
+		w.Store.Clusters.Key(w.key), w.Store.APIServers.Key(f.uid),
+		w.Store.Endpoints.Key(s.connection.endpoint),
+	}
 	_, err := w.Store.Update(ctx, "cluster probed", ahead, func(v *store.View) error {
 		refused = nil
 		v.Fence(w.owner.Fence())
@@ -32,6 +35,9 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 		}
 		next := row.Value
 		refused, err = w.claimAPIServer(v, &next, f.uid)
+		if err == nil && refused == nil {
+			err = w.claimEndpoint(v, &next, s.connection.endpoint)
+		}
 		if err == nil && refused == nil && !next.Deleting() {
 			next.Properties.KubernetesVersion, next.Probe.Warnings = f.version, f.warnings
 			err = w.putFacts(v, s, &next, f)
@@ -77,16 +83,40 @@ func (w *worker) claimAPIServer(
 		}
 	}
 	if c.APIServer != "" && c.APIServer != uid {
-		was, err := w.Store.APIServers.In(v, c.APIServer)
-		if err != nil {
+		if err := w.giveBack(v, w.Store.APIServers, c.APIServer); err != nil {
 			return nil, err
-		}
-		if was.Value == w.key {
-			w.Store.APIServers.Delete(v, c.APIServer)
 		}
 	}
 	c.APIServer, c.Probe.Refused, c.Properties.ProvisioningState = uid, "", ""
 	return nil, nil
+}
+
+// claimEndpoint writes where the API server of the registration was reached, so that another
+// registration with the same kubeconfig is refused at once.
+func (w *worker) claimEndpoint(v *store.View, c *flexnode.Cluster, endpoint string) error {
+	if c.Endpoint != "" && c.Endpoint != endpoint {
+		if err := w.giveBack(v, w.Store.Endpoints, c.Endpoint); err != nil {
+			return err
+		}
+	}
+	c.Endpoint = endpoint
+	if endpoint == "" {
+		return nil
+	}
+	holder, err := w.Store.Endpoints.In(v, endpoint)
+	if err != nil || holder.Value == w.key {
+		return err
+	}
+	return w.Store.Endpoints.Put(v, endpoint, w.key)
+}
+
+// giveBack deletes a row that says that something is this registration's, if it says so.
+func (w *worker) giveBack(v *store.View, table store.Table[string], key string) error {
+	holder, err := table.In(v, key)
+	if err == nil && holder.Value == w.key {
+		table.Delete(v, key)
+	}
+	return err
 }
 
 // putFacts has the registration refer to what its nodes are told now.

@@ -61,13 +61,34 @@ func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
 		if !strings.Contains(w.audit.String(), "registration refused") {
 			t.Error("it is not in the audit log")
 		}
+		if got := w.holds(); got != "uid-of-factory at-factory" {
+			t.Errorf("the first registration has %s", got)
+		}
 		// When the first one is gone the second one may have it.
 		w.markDeletion(factory, false)
 		pass(30 * time.Second)
 		if got := w.cluster(harbour); got.Facts == "" || got.Probe.Refused != "" {
 			t.Errorf("after the first one is gone: %+v", got)
 		}
+		for _, table := range []store.Table[string]{w.store.APIServers, w.store.Endpoints} {
+			rows, _, err := table.List(context.Background(), "")
+			if err != nil || len(rows) != 1 || rows[0].Value != harbour {
+				t.Errorf("they belong to: %+v, %v", rows, err)
+			}
+		}
 	})
+}
+
+// holds is the API server of the first registration, and where that is, if both are its own.
+func (w *world) holds() string {
+	w.t.Helper()
+	c := w.cluster(factory)
+	server := must(w.store.APIServers.Get(context.Background(), c.APIServer)).Value
+	endpoint := must(w.store.Endpoints.Get(context.Background(), c.Endpoint)).Value
+	if server != factory || endpoint != factory {
+		return "none"
+	}
+	return c.APIServer + " " + c.Endpoint
 }
 
 // A registration that moves to another API server gives its former one back.
@@ -76,8 +97,12 @@ func TestARegistrationMoves(t *testing.T) {
 		w, _ := factoryWorld(t)
 		w.source.point(factory, newFakeCluster("moved"))
 		pass(10 * time.Second)
-		if got := w.cluster(factory); got.APIServer != "uid-of-moved" {
-			t.Errorf("the API server is %s", got.APIServer)
+		if got := w.holds(); got != "uid-of-moved at-moved" {
+			t.Errorf("it has %s", got)
+		}
+		if rows := must(w.store.Scan(context.Background(), w.store.Endpoints.Key(""), "", 9,
+			0)); len(rows.KVs) != 1 {
+			t.Errorf("endpoints: %+v", rows.KVs)
 		}
 		rows, _, err := w.store.APIServers.List(context.Background(), "")
 		if err != nil || len(rows) != 1 || rows[0].Key != "uid-of-moved" {

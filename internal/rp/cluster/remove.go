@@ -216,12 +216,13 @@ func (w *worker) removeRow(ctx context.Context) error {
 			return err
 		}
 		if uid := row.Value.APIServer; uid != "" {
-			holder, err := w.Store.APIServers.In(v, uid)
-			if err != nil {
+			if err := w.giveBack(v, w.Store.APIServers, uid); err != nil {
 				return err
 			}
-			if holder.Value == w.key {
-				w.Store.APIServers.Delete(v, uid)
+		}
+		if endpoint := row.Value.Endpoint; endpoint != "" {
+			if err := w.giveBack(v, w.Store.Endpoints, endpoint); err != nil {
+				return err
 			}
 		}
 		w.Store.Clusters.Delete(v, w.key)

@@ -107,7 +107,7 @@ func (w *worker) dial(a Access) (*Connection, error) {
 	}
 	connection, err := dial(a)
 	if err == nil {
-		connection.fingerprint = a.Fingerprint
+		connection.fingerprint, connection.endpoint = a.Fingerprint, a.Endpoint
 	}
 	return connection, err
 }

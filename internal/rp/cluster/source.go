@@ -33,6 +33,8 @@ type Access struct {
 	Config *rest.Config
 	// Fingerprint changes with everything that the access consists of.
 	Fingerprint string
+	// Endpoint names the API server by its address and CA; "" if these do not tell which it is.
+	Endpoint string
 }
 
 // Source gives the access to clusters.
@@ -74,6 +76,20 @@ func (s *Sources) Access(ctx context.Context, c flexnode.Cluster, again bool) (A
 func (s *Sources) Check(clusterID, kubeconfig string) error {
 	_, err := s.file(clusterID, kubeconfig)
 	return err
+}
+
+// Endpoint names the API server of the kubeconfig that a cluster has; "" if it has none, or one that
+// cannot be used.
+func (s *Sources) Endpoint(clusterID, kubeconfig string) string {
+	path, err := s.file(clusterID, kubeconfig)
+	if err != nil || path == "" {
+		return ""
+	}
+	access, err := readKubeconfig(path)
+	if err != nil { // which the owner of the cluster says, in its row
+		return ""
+	}
+	return access.Endpoint
 }
 
 // file is the path of the kubeconfig of a cluster; "" if it names none and has none. A name is that
@@ -149,7 +165,7 @@ func readKubeconfig(path string) (Access, error) {
 	if err != nil {
 		return Access{}, fmt.Errorf("cannot use the kubeconfig %s: %w", path, err)
 	}
-	return Access{Config: config, Fingerprint: fingerprint("file "+path, text, config)}, nil
+	return accessOf("file "+path, text, config), nil
 }
 
 // inline puts the contents of files in their places.
@@ -167,6 +183,28 @@ func inline(config *rest.Config) error {
 	}
 	config.BearerToken, config.BearerTokenFile = strings.TrimSpace(string(token)), ""
 	return nil
+}
+
+// accessOf is the access of a configuration and of the text that it was made of.
+func accessOf(source string, text []byte, config *rest.Config) Access {
+	return Access{
+		Config: config, Fingerprint: fingerprint(source, text, config), Endpoint: endpoint(config),
+	}
+}
+
+// endpoint names an API server by where it is and whom it is trusted by. Without a CA of its own an
+// address such as localhost may be any: "".
+func endpoint(config *rest.Config) string {
+	if config.Host == "" || len(config.CAData) == 0 {
+		return ""
+	}
+	sum := sha256.New()
+	host := strings.TrimSuffix(config.Host, "/")
+	for _, part := range [][]byte{[]byte(host), []byte(config.ServerName), config.CAData} {
+		own := sha256.Sum256(part)
+		sum.Write(own[:])
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
 // fingerprint names an access by what it consists of.

@@ -155,7 +155,9 @@ func (f *fakeSource) Access(_ context.Context, c flexnode.Cluster, _ bool) (Acce
 	if f.clusters[key] == nil {
 		return Access{}, errDown
 	}
-	return Access{Fingerprint: fmt.Sprintf("%s %d", key, f.round[key])}, nil
+	return Access{
+		Fingerprint: fmt.Sprintf("%s %d", key, f.round[key]), Endpoint: "at-" + f.clusters[key].name,
+	}, nil
 }
 
 // point has the source of a cluster give a fake from now on.

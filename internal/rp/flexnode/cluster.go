@@ -19,6 +19,8 @@ type Cluster struct {
 	Facts string `json:"facts,omitempty"`
 	// APIServer is the uid of its Service default/kubernetes: no other registration has the same.
 	APIServer string `json:"apiServer,omitempty"`
+	// Endpoint names the address and CA at which it was reached with that uid; "" is not known.
+	Endpoint string `json:"endpoint,omitempty"`
 	// Probe is what was found when it was last asked.
 	Probe Probe `json:"probe,omitzero"`
 	// SubnetsEpoch is the epoch of the store in which the pod subnets that the cluster's Nodes have

@@ -20,6 +20,9 @@ import (
 type Kubeconfigs interface {
 	// Check is an error unless the cluster with an id may name a kubeconfig.
 	Check(clusterID, kubeconfig string) error
+	// Endpoint names the API server of a cluster's kubeconfig as flexnode.Cluster.Endpoint does; ""
+	// if the kubeconfig does not tell. It asks nobody.
+	Endpoint(clusterID, kubeconfig string) string
 }
 
 // putCluster registers a target cluster. Its reconciler tries to reach it; until it has, the
@@ -85,6 +88,11 @@ func (a *API) writeCluster(
 	if old.Exists() && old.Value.Deletion == nil && sameCluster(old.Value, next) {
 		return nil
 	}
+	if !old.Exists() || old.Value.Properties.Kubeconfig != next.Properties.Kubeconfig {
+		if err := a.ownEndpoint(v, r, next); err != nil {
+			return err
+		}
+	}
 	previous, _ := strconv.ParseInt(old.Value.Version, 10, 64) // "" for a new one
 	next.Version = decimal(flexnode.NextVersion(previous, a.Now()))
 	next.SystemData, next.Deletion = a.touch(old.Value.SystemData, r.caller), nil
@@ -93,6 +101,26 @@ func (a *API) writeCluster(
 	}
 	r.after = next.Version
 	return a.Store.Clusters.Put(v, r.clusterKey(), next)
+}
+
+// ownEndpoint refuses a registration whose kubeconfig is of an API server that another one has
+// reached. It knows only what rows say: what has another address is found by the probe.
+func (a *API) ownEndpoint(v *store.View, r *request, c flexnode.Cluster) error {
+	endpoint := a.Kubeconfigs.Endpoint(r.resourceID(), c.Properties.Kubeconfig)
+	if endpoint == "" {
+		return nil
+	}
+	holder, err := a.Store.Endpoints.In(v, endpoint)
+	if err != nil || !holder.Exists() || holder.Value == r.clusterKey() {
+		return err
+	}
+	other, err := a.Store.Clusters.In(v, holder.Value)
+	if err != nil || other.Value.Endpoint != endpoint {
+		return err
+	}
+	return arm.Errorf(409, "APIServerIsRegistered",
+		"The API server of the cluster belongs to another registration already. Delete that one, or "+
+			"have the operator of the provider correct the kubeconfig.")
 }
 
 // wanted is a registration with what its owner wants now. Nodes are told its id and location, so

@@ -40,6 +40,9 @@ type Store struct {
 	// APIServers tell which registration an API server belongs to, by the uid of its Service
 	// default/kubernetes.
 	APIServers Table[string]
+	// Endpoints tell which registration has reached its API server at an address last, by
+	// flexnode.Cluster.Endpoint; it holds as long as that registration says the same.
+	Endpoints Table[string]
 	// Members are the live replicas by name, Owners tell which of them has a cluster, by its key.
 	// They are under the lease of the replica (Membership).
 	Members Table[Member]
@@ -74,6 +77,7 @@ func New(b Backend) *Store {
 	s.Tombstones = Table[flexnode.Tombstones]{store: s, prefix: other + "tombstones/"}
 	s.Operations = Table[flexnode.Operation]{store: s, prefix: other + "operations/"}
 	s.APIServers = Table[string]{store: s, prefix: other + "apiservers/"}
+	s.Endpoints = Table[string]{store: s, prefix: other + "endpoints/"}
 	s.Members = Table[Member]{store: s, prefix: other + "members/"}
 	s.Owners = Table[Member]{store: s, prefix: other + "owners/"}
 	s.Meta = Table[json.RawMessage]{store: s, prefix: other + "meta/"}
