@@ -30,7 +30,7 @@ func (w *worker) noteFindings(ctx context.Context, s *session, f findings) error
 		if err != nil {
 			return err
 		}
-		if !row.Exists() {
+		if !row.Exists() || row.Value.UID != s.registration {
 			return errGone
 		}
 		next := row.Value

@@ -15,6 +15,9 @@ import (
 type session struct {
 	connection *Connection
 	made       time.Time
+	// registration is the uid of the registration that it was made for. Another one of the same
+	// name, after that was deleted, may be of another cluster.
+	registration string
 	// up tells that the cluster has answered when it was asked last, and is this registration's.
 	up atomic.Bool
 	// requests and nodes are what is known of certificate requests and Nodes; of the latter all is
@@ -45,7 +48,7 @@ func (w *worker) keepConnected(ctx context.Context) {
 	tick := time.NewTicker(sourceInterval)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		access, err := w.access(ctx, present)
+		access, registration, err := w.access(ctx, present)
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, ErrNotBound):
@@ -58,13 +61,15 @@ func (w *worker) keepConnected(ctx context.Context) {
 		case err != nil: // such as a file that is being replaced
 			w.log.Warn("the cluster's source gives nothing; its last connection is used on",
 				slog.Any("error", err))
-		case w.replaces(access, present):
+		case w.replaces(access, registration, present):
 			end()
 			present, end = nil, func() {}
 			if connection, err := w.dial(access); err != nil {
 				w.noteFailure(ctx, err)
 			} else {
-				present = &session{connection: connection, made: w.Now()}
+				present = &session{
+					connection: connection, made: w.Now(), registration: registration,
+				}
 				end = w.begin(ctx, present)
 			}
 		}
@@ -75,29 +80,30 @@ func (w *worker) keepConnected(ctx context.Context) {
 	}
 }
 
-// access asks the source.
-func (w *worker) access(ctx context.Context, present *session) (Access, error) {
+// access asks the source for the access of a registration, whose uid it returns.
+func (w *worker) access(ctx context.Context, present *session) (Access, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	row, err := w.Index.Cluster(w.key)
 	if err != nil {
-		return Access{}, err
+		return Access{}, "", err
 	}
 	if !row.Exists() {
-		return Access{}, errGone
+		return Access{}, "", errGone
 	}
 	again := present != nil && present.connection.Doubtful()
-	return w.Source.Access(ctx, row.Value, again)
+	access, err := w.Source.Access(ctx, row.Value, again)
+	return access, row.Value.UID, err
 }
 
 // errGone is a cluster that is not registered any more.
 var errGone = errors.New("the cluster is not registered")
 
-// replaces tells whether a connection is to be made: there is none, the source gives another
-// access, or the present one is refused.
-func (w *worker) replaces(a Access, present *session) bool {
-	return present == nil || a.Fingerprint != present.connection.fingerprint ||
-		present.connection.Doubtful() && w.Now().Sub(present.made) >= doubtInterval
+// replaces tells whether a connection is to be made: there is none, it is of another registration,
+// the source gives another access, or the present one is refused.
+func (w *worker) replaces(a Access, registration string, present *session) bool {
+	return present == nil || registration != present.registration ||
+		a.Fingerprint != present.connection.fingerprint || present.connection.Doubtful() && w.Now().Sub(present.made) >= doubtInterval
 }
 
 func (w *worker) dial(a Access) (*Connection, error) {
@@ -131,7 +137,9 @@ func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 // converse waits until the cluster answers and is this registration's, and works in it as long as
 // it is, in a session of its own: tasks may hold the former one for a while.
 func (w *worker) converse(ctx context.Context, former *session) {
-	s := &session{connection: former.connection, made: former.made}
+	s := &session{
+		connection: former.connection, made: former.made, registration: former.registration,
+	}
 	for w.probe(ctx, s) != nil {
 		select {
 		case <-ctx.Done():

@@ -17,7 +17,7 @@ const (
 	// subnetsPause gathers Nodes that go, so that they are noted together.
 	subnetsPause = 10 * time.Second
 	// nodesPause is how soon it is tried again while not all Nodes are known.
-	nodesPause = time.Second
+	nodesPause = 200 * time.Millisecond
 )
 
 // noteSubnets has the rows of pod subnets say what is in use: a subnet is its node's as long as a

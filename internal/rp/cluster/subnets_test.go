@@ -109,6 +109,39 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 	})
 }
 
+// The machines of a registration that is deleted run on with their pod subnets, which are taken when
+// the cluster is registered again: in the first epoch as in any other.
+func TestPodSubnetsOfReleasedMachines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.pool("10.200.0.0/20", 24)
+		w.put(factoryID, "edge-1", api.Desired{})
+		before := w.subnets()
+		c.joinWith("edge-1", w.node(factory+"/edge-1").Chosen.PodCIDR, true)
+		w.markDeletion(factory, false)
+		pass(time.Minute)
+		if w.cluster(factory).UID != "" || len(w.subnets()) != 0 {
+			t.Fatalf("it is not deleted: %+v, %v", w.cluster(factory), w.subnets())
+		}
+		c.down.Store(true)
+		w.register(factoryID, c)
+		w.pool("10.200.0.0/20", 24)
+		w.own(factory)
+		pass(time.Minute)
+		if got := w.cluster(factory).SubnetsEpoch; got != 0 {
+			t.Errorf("the Nodes were not seen, and are known in epoch %d", got)
+		}
+		c.down.Store(false)
+		pass(time.Minute)
+		if diff := cmp.Diff(before, w.subnets()); diff != "" || len(before) != 1 {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if got := w.cluster(factory).SubnetsEpoch; got != 1 {
+			t.Errorf("the Nodes were seen, and are known in epoch %d", got)
+		}
+	})
+}
+
 // A pod subnet of a node that is made while the rows are read is not freed.
 func TestAPodSubnetThatWasJustGivenOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -225,6 +225,9 @@ func (w *worker) use() (*session, error) {
 	case s == nil || !s.up.Load():
 		return nil, errUnreachable
 	}
+	if row, err := w.Index.Cluster(w.key); err != nil || row.Value.UID != s.registration {
+		return nil, errors.Join(errUnreachable, err)
+	}
 	return s, nil
 }
 

@@ -56,6 +56,9 @@ func (a *API) told(r *request, err error) *arm.Error {
 	if p, ok := errors.AsType[flexnode.Problems](err); ok {
 		return p.ARM()
 	}
+	if unknown, ok := errors.AsType[subnetsNotKnown](err); ok {
+		return unknown.ARM()
+	}
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return arm.Errorf(409, "Conflict",

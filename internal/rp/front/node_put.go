@@ -2,6 +2,7 @@ package front
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -39,7 +40,7 @@ func (a *API) putNode(w http.ResponseWriter, r *request) error {
 		By: r.caller.Name, ByType: r.caller.Type, At: a.Now(), NewUID: uuid.NewString(),
 		Renderer: a.Renderer,
 	}}
-	if _, err := a.Store.Update(r.Context(), "node written", p.ahead(), p.decide); err != nil {
+	if err := p.commit(); err != nil {
 		return err
 	}
 	r.after = decimal(p.node.Revision)
@@ -47,6 +48,22 @@ func (a *API) putNode(w http.ResponseWriter, r *request) error {
 		return p.answerURL(w)
 	}
 	return p.answer(w, nil)
+}
+
+// commit decides, and writes what was decided.
+func (p *put) commit() error {
+	try := func() error {
+		_, err := p.api.Store.Update(p.r.Context(), "node written", p.ahead(), p.decide)
+		return err
+	}
+	err := try()
+	if unknown, ok := errors.AsType[subnetsNotKnown](err); ok {
+		if err := p.api.awaitSubnets(p.r, unknown.epoch); err != nil {
+			return err
+		}
+		err = try()
+	}
+	return err
 }
 
 // ahead are the rows that a PUT mostly needs, to be read together.

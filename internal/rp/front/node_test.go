@@ -363,6 +363,7 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n1"), `{"properties":{}}`)
 	s := w.api.Store
 	w.change(func(v *store.View) error { _, err := s.RaiseEpoch(v); return err })
+	w.api.Patience = time.Millisecond
 	response, text := w.must(503, "PUT", nodeURL("n2"), `{"properties":{}}`)
 	if code(text) != "PodSubnetsNotKnown" || response.Header.Get("Retry-After") == "" {
 		t.Error(text, response.Header)
@@ -377,6 +378,36 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 		return s.Clusters.Put(v, clusterKey, row.Value)
 	})
 	w.must(201, "PUT", nodeURL("n2"), `{"properties":{}}`)
+}
+
+// A registration may be of a cluster whose former one was deleted, with machines that run on: no pod
+// subnet is given out until its Nodes have been seen, for which a PUT waits. Nodes that have no use
+// for one do not wait.
+func TestPodSubnetsOfANewRegistration(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.cluster.isDown.Store(true)
+	w.api.Patience = time.Millisecond
+	w.must(201, "PUT", clusterURL,
+		`{"location":"westeurope","properties":{"podCidr":"10.200.0.0/22","nodeCidrMask":24}}`)
+	_, text := w.must(503, "PUT", nodeURL("n1"), `{"properties":{}}`)
+	if code(text) != "PodSubnetsNotKnown" {
+		t.Error(text)
+	}
+	w.must(404, "GET", nodeURL("n1"), "")
+	w.api.Patience = 20 * time.Second
+	waits := w.calls("follow")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.must(201, "PUT", nodeURL("n1"), `{"properties":{}}`)
+	}()
+	w.until("the PUT waits", func() bool { return waits.Load() > 0 })
+	w.cluster.isDown.Store(false)
+	<-done
+	if w.storedNode("n1").Chosen.PodCIDR == "" {
+		t.Error("it has no pod subnet")
+	}
 }
 
 // A pool of many subnets that is full at the first guesses still gives one.

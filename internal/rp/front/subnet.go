@@ -1,6 +1,8 @@
 package front
 
 import (
+	"context"
+
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -30,17 +32,42 @@ func (a *API) reserveSubnet(
 	return a.reserveAny(v, r, c)
 }
 
-// knowSubnets is an error while it is not known which pod subnets are in use: after a restore,
-// until the cluster's Nodes were seen.
+// subnetsNotKnown is that it is not known which pod subnets the cluster's Nodes have: they have not
+// been seen in that epoch of the store. So it is for about a second after the registration of a
+// cluster, whose Nodes may be those of a former one, and after a restore.
+type subnetsNotKnown struct{ epoch int64 }
+
+func (subnetsNotKnown) Error() string { return "the pod subnets of the Nodes are not known" }
+
+// ARM is what the caller is told.
+func (subnetsNotKnown) ARM() *arm.Error {
+	return arm.Errorf(503, "PodSubnetsNotKnown",
+		"The provider does not know yet which pod subnets the cluster's Nodes have. Try again: it "+
+			"takes about a second once the cluster is reached, as its property 'reachable' tells.")
+}
+
+// knowSubnets is subnetsNotKnown, or nil.
 func (a *API) knowSubnets(v *store.View, c flexnode.Cluster) error {
 	epoch, err := a.Store.Epoch(v)
-	if err != nil || epoch == 1 || c.SubnetsEpoch >= epoch {
+	if err != nil || c.SubnetsEpoch >= epoch {
 		return err
 	}
-	return arm.Errorf(503, "PodSubnetsNotKnown",
-		"The provider was restored from a backup, and does not know yet which pod subnets the "+
-			"cluster's Nodes have. Try again: that takes about a second once the cluster is "+
-			"reached, as its property 'reachable' tells.")
+	return subnetsNotKnown{epoch}
+}
+
+// awaitSubnets waits until it is known in an epoch which pod subnets the Nodes of a cluster have,
+// or the caller has waited for long enough.
+func (a *API) awaitSubnets(r *request, epoch int64) error {
+	wait, cancel := context.WithTimeout(r.Context(), a.patience())
+	defer cancel()
+	_, err := a.Store.Clusters.Wait(wait, r.clusterKey(),
+		func(row store.Row[flexnode.Cluster]) bool {
+			return !row.Exists() || row.Value.SubnetsEpoch >= epoch
+		})
+	if wait.Err() != nil {
+		return nil // it is told when it is tried again
+	}
+	return err
 }
 
 // reserve takes one place, unless another node has it.
