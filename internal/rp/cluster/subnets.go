@@ -44,23 +44,8 @@ func (w *worker) noteSubnets(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return noTime, err
 	}
-	of := w.subnetsOfNodes(s, cluster.Value)
-	unused := map[string]string{}
-	for _, row := range rows {
-		owner, inUse := of[row.Key]
-		switch {
-		case !inUse && !w.isChosen(row.Value, row.Key, cluster.Value):
-			unused[row.Key] = row.Value
-		case inUse && owner != row.Value:
-			w.log.Warn("a Node has the pod subnet of another node", "node", owner, "of", row.Value,
-				"subnet", row.Key)
-		}
-		delete(of, row.Key)
-	}
-	if err := w.addSubnets(ctx, of); err != nil {
-		return noTime, err
-	}
-	if err := w.freeSubnets(ctx, unused, cluster.Value); err != nil {
+	moves := w.subnetMoves(w.subnetsOfNodes(s, cluster.Value), rows, cluster.Value)
+	if err := w.moveSubnets(ctx, moves, cluster.Value); err != nil {
 		return noTime, err
 	}
 	return w.Now().Add(subnetsInterval), w.noteSubnetsEpoch(ctx, epoch)
@@ -75,10 +60,58 @@ func (w *worker) epoch(ctx context.Context) (epoch int64, err error) {
 	return epoch, err
 }
 
-// subnetsOfNodes are the pod subnets that Nodes have, by key of the row, each with the key that the
-// flexNodeConfig of its Node has, or would have.
-func (w *worker) subnetsOfNodes(s *session, c flexnode.Cluster) map[string]string {
-	of := map[string]string{}
+// subnetMove is a pod subnet that is another node's: "" is nobody's.
+type subnetMove struct{ from, to string }
+
+// subnetMoves are the rows of pod subnets that are to be changed, by their keys. of are the nodes
+// whose Nodes have each.
+func (w *worker) subnetMoves(
+	of map[string][]string, rows []store.Row[string], c flexnode.Cluster,
+) map[string]subnetMove {
+	moves := map[string]subnetMove{}
+	for _, row := range rows {
+		nodes := of[row.Key]
+		delete(of, row.Key)
+		keeps := slices.Contains(nodes, row.Value) || w.isChosen(row.Value, row.Key, c)
+		next := row.Value
+		if !keeps {
+			next = w.oneOf(nodes, row.Key, c)
+			moves[row.Key] = subnetMove{row.Value, next}
+		}
+		w.warnOfOthers(nodes, next, row.Key)
+	}
+	for slot, nodes := range of {
+		next := w.oneOf(nodes, slot, c)
+		moves[slot] = subnetMove{"", next}
+		w.warnOfOthers(nodes, next, slot)
+	}
+	return moves
+}
+
+// oneOf is the node that gets a pod subnet which the Nodes of several have: the first whose
+// flexNodeConfig has it too, else the first by name; "" of none.
+func (w *worker) oneOf(nodes []string, slot string, c flexnode.Cluster) string {
+	if len(nodes) == 0 {
+		return ""
+	}
+	chosen := slices.IndexFunc(nodes, func(node string) bool { return w.isChosen(node, slot, c) })
+	return nodes[max(0, chosen)]
+}
+
+// warnOfOthers warns of Nodes that have the pod subnet of another node.
+func (w *worker) warnOfOthers(nodes []string, owner, slot string) {
+	for _, node := range nodes {
+		if node != owner {
+			w.log.Warn("a Node has the pod subnet of another node", "node", node, "of", owner,
+				"subnet", slot)
+		}
+	}
+}
+
+// subnetsOfNodes are the nodes whose Nodes have each pod subnet, in order, by key of its row: the
+// keys that the flexNodeConfigs of the Nodes have, or would have.
+func (w *worker) subnetsOfNodes(s *session, c flexnode.Cluster) map[string][]string {
+	of := map[string][]string{}
 	for _, o := range s.nodes.List() {
 		n, ok := o.(*seenNode)
 		if !ok {
@@ -88,9 +121,13 @@ func (w *worker) subnetsOfNodes(s *session, c flexnode.Cluster) map[string]strin
 		for _, subnet := range w.subnetsOf(n, key) {
 			for _, slot := range flexnode.Overlapped(w.key, c.Properties.PodCIDR,
 				c.Properties.NodeCIDRMask, subnet) {
-				of[slot] = key
+				of[slot] = append(of[slot], key)
 			}
 		}
+	}
+	for slot, nodes := range of {
+		slices.Sort(nodes)
+		of[slot] = slices.Compact(nodes)
 	}
 	return of
 }
@@ -120,45 +157,33 @@ func chose(n flexnode.Node, cluster, slot string, c flexnode.Cluster) bool {
 	return flexnode.SlotOf(cluster, c.Properties.PodCIDR, n.Chosen.PodCIDR) == slot
 }
 
-// addSubnets writes rows of pod subnets that have none.
-func (w *worker) addSubnets(ctx context.Context, of map[string]string) error {
-	_, err := w.Store.UpdateEach(ctx, slices.Sorted(maps.Keys(of)), store.Each{
-		What:  "pod subnets noted",
-		Ahead: func(slot string) []string { return []string{w.Store.PodCIDRs.Key(slot)} },
-		One: func(v *store.View, slot string) error {
-			v.Fence(w.owner.Fence())
-			row, err := w.Store.PodCIDRs.In(v, slot)
-			if err != nil || row.Exists() {
-				return err
-			}
-			return w.Store.PodCIDRs.Put(v, slot, of[slot])
-		},
-	})
-	return err
-}
-
-// freeSubnets deletes the rows of pod subnets that no Node has, unless their node has them.
-func (w *worker) freeSubnets(
-	ctx context.Context, unused map[string]string, c flexnode.Cluster,
+// moveSubnets has the rows of pod subnets say whose they are, each in one change: nobody can be
+// given one between two owners. A node that has been given it meanwhile keeps it.
+func (w *worker) moveSubnets(
+	ctx context.Context, moves map[string]subnetMove, c flexnode.Cluster,
 ) error {
 	s := w.Store
-	_, err := s.UpdateEach(ctx, slices.Sorted(maps.Keys(unused)), store.Each{
-		What: "pod subnets freed",
+	_, err := s.UpdateEach(ctx, slices.Sorted(maps.Keys(moves)), store.Each{
+		What: "pod subnets noted",
 		Ahead: func(slot string) []string {
-			return []string{s.PodCIDRs.Key(slot), s.Nodes.Key(unused[slot])}
+			return []string{s.PodCIDRs.Key(slot), s.Nodes.Key(moves[slot].from)}
 		},
 		One: func(v *store.View, slot string) error {
 			v.Fence(w.owner.Fence())
+			move := moves[slot]
 			row, err := s.PodCIDRs.In(v, slot)
-			if err != nil || row.Value != unused[slot] {
+			if err != nil || row.Value != move.from {
 				return err
 			}
-			node, err := s.Nodes.In(v, row.Value)
-			if err != nil || chose(node.Value, w.key, slot, c) {
+			node, err := s.Nodes.In(v, move.from)
+			if err != nil || move.from != "" && chose(node.Value, w.key, slot, c) {
 				return err
 			}
-			s.PodCIDRs.Delete(v, slot)
-			return nil
+			if move.to == "" {
+				s.PodCIDRs.Delete(v, slot)
+				return nil
+			}
+			return s.PodCIDRs.Put(v, slot, move.to)
 		},
 	})
 	return err

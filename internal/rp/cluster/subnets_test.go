@@ -142,6 +142,42 @@ func TestPodSubnetsOfReleasedMachines(t *testing.T) {
 	})
 }
 
+// Of Nodes that have one pod subnet it is always the same one that gets it: who has it keeps it,
+// then the one whose flexNodeConfig has it, then the first by name. It changes hands with the Node.
+func TestNodesWithOnePodSubnet(t *testing.T) {
+	for range 10 { // the order of Nodes is another one each time
+		synctest.Test(t, func(t *testing.T) {
+			w, c := factoryWorld(t)
+			w.pool("10.200.0.0/20", 24)
+			want := func(node string) {
+				t.Helper()
+				pass(subnetsInterval + time.Minute)
+				if got := w.subnets()["00000003"]; got != node {
+					t.Errorf("the pod subnet is that of %q, not of %q", got, node)
+				}
+			}
+			c.joinWith("d", "10.200.3.0/24", true)
+			want("d")
+			for _, name := range []string{"c", "b", "a"} {
+				c.joinWith(name, "10.200.3.0/24", true)
+			}
+			want("d")
+			c.leave("d")
+			want("a")
+			w.change(func(v *store.View) error {
+				node := flexnode.Node{ID: factoryID + "/flexNodeConfig/c", UID: "c"}
+				node.Chosen.PodCIDR = "10.200.3.0/24"
+				return w.store.Nodes.Put(v, factory+"/c", node)
+			})
+			c.leave("a")
+			want("c")
+			c.leave("c")
+			c.leave("b")
+			want("c") // whose flexNodeConfig has it
+		})
+	}
+}
+
 // A pod subnet of a node that is made while the rows are read is not freed.
 func TestAPodSubnetThatWasJustGivenOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -149,12 +185,12 @@ func TestAPodSubnetThatWasJustGivenOut(t *testing.T) {
 		w.pool("10.200.0.0/20", 24)
 		w.put(factoryID, "edge-1", api.Desired{})
 		before := w.subnets()
-		unused := map[string]string{}
+		unused := map[string]subnetMove{}
 		for number, name := range before {
-			unused[factory+"/"+number] = factory + "/" + name
+			unused[factory+"/"+number] = subnetMove{from: factory + "/" + name}
 		}
 		worker := w.manager.working[factory]
-		must(0, worker.freeSubnets(context.Background(), unused, w.cluster(factory)))
+		must(0, worker.moveSubnets(context.Background(), unused, w.cluster(factory)))
 		if diff := cmp.Diff(before, w.subnets()); diff != "" || len(before) != 1 {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
