@@ -26,7 +26,7 @@ itself; an etcd outside of the provider does not know that it was restored:
 start from now on revoke credentials that the backup says to be usable, since they
 may have been used. Raising it once more than needed does no other harm.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withStore(*settings, func(st *store.Store, _ seal.Ring) error {
+			return withStore(cmd.Context(), *settings, func(st *store.Store, _ seal.Ring) error {
 				now, err := service.RaiseEpoch(cmd.Context(), st)
 				if err == nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "epoch %d has begun; (re)start every replica\n", now)

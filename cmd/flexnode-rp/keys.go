@@ -71,7 +71,7 @@ func keysRewrap(settings *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "rewrap", Short: "Seal again what is sealed with an older key", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withStore(*settings, func(st *store.Store, ring seal.Ring) error {
+			return withStore(cmd.Context(), *settings, func(st *store.Store, ring seal.Ring) error {
 				n, err := credential.Rewrap(cmd.Context(), st, ring)
 				fmt.Fprintf(cmd.OutOrStdout(), "%d boxes are sealed again with %s\n", n,
 					ring.Keys[0].ID)
@@ -87,7 +87,7 @@ func keysDrop(settings *string) *cobra.Command {
 		Long: `Take away every key but the first. It is refused while anything in the store is
 sealed with another: run "keys rewrap" first.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withStore(*settings, func(st *store.Store, _ seal.Ring) error {
+			return withStore(cmd.Context(), *settings, func(st *store.Store, _ seal.Ring) error {
 				boxes, err := credential.Boxes(cmd.Context(), st)
 				if err != nil {
 					return err
@@ -107,7 +107,7 @@ func keysStatus(settings *string) *cobra.Command {
 		Use: "status", Short: "Tell which keys there are and what is sealed with each",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withStore(*settings, func(st *store.Store, ring seal.Ring) error {
+			return withStore(cmd.Context(), *settings, func(st *store.Store, ring seal.Ring) error {
 				return printKeys(cmd.Context(), cmd.OutOrStdout(), st, ring)
 			})
 		},
@@ -136,7 +136,8 @@ func printKeys(ctx context.Context, out io.Writer, st *store.Store, ring seal.Ri
 
 // withStore works beside a running provider: an embedded store is reached through the socket in its
 // directory.
-func withStore(path string, work func(*store.Store, seal.Ring) error) error {
+func withStore(
+	ctx context.Context, path string, work func(*store.Store, seal.Ring) error) error {
 	s, err := service.Load(path)
 	if err != nil {
 		return err
@@ -150,5 +151,9 @@ func withStore(path string, work func(*store.Store, seal.Ring) error) error {
 		return err
 	}
 	defer backend.Close()
-	return work(store.New(backend), ring)
+	st := store.New(backend)
+	if err := st.HoldSchema(ctx); err != nil {
+		return err
+	}
+	return work(st, ring)
 }

@@ -71,6 +71,11 @@ func (a *API) told(r *request, err error) *arm.Error {
 	}
 	a.Log.Error("cannot answer a request", "request", r.id, "method", r.Method,
 		"path", r.URL.Path, slog.Any("error", err))
+	if errors.Is(err, store.ErrNewer) {
+		return arm.Errorf(503, "ProviderIsOutdated",
+			"A newer release of the provider has taken over its store, and this one writes no "+
+				"more. Try again; if that does not help, tell its operator the request id %s.", r.id)
+	}
 	if errors.Is(err, store.ErrFull) {
 		return arm.Errorf(503, "StoreFull",
 			"The provider's store is full: nothing can be changed, reads and polls go on. Tell "+

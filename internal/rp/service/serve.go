@@ -72,6 +72,11 @@ func (s *service) follow(ctx context.Context) {
 	})
 	running.Go(func() { s.health.run(ctx) })
 	running.Go(func() { s.collect(ctx) })
+	running.Go(func() {
+		if err := s.store.WaitForNewer(ctx); err != nil {
+			s.fatal <- err
+		}
+	})
 	running.Wait()
 }
 

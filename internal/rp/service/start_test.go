@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,5 +79,32 @@ func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 		}
 		stop()
 		cancel()
+	})
+}
+
+// A program of before that runs when a newer one gives the rows another form ends, and tells why.
+func TestAnOlderProgramEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		pass(time.Minute)
+		s := w.service.store
+		_, err := w.memory.Commit(t.Context(), nil,
+			[]store.Write{{Key: s.Meta.Key("schema"), Value: []byte("999")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		select {
+		case err := <-w.service.fatal:
+			if !strings.Contains(err.Error(), "run a newer flexnode-rp") {
+				t.Errorf("%v", err)
+			}
+		default:
+			t.Error("it goes on")
+		}
+		_, text := w.must(503, "PUT", nodeURL("edge-1"), `{"properties":{}}`)
+		if !strings.Contains(text, "ProviderIsOutdated") {
+			t.Error(text)
+		}
 	})
 }

@@ -50,6 +50,7 @@ var (
 )
 
 // MaxWrites is how many writes, and how many conditions, a commit may have (etcd --max-txn-ops).
+// Store adds a condition of its own (HoldSchema).
 const MaxWrites = 128
 
 // KV is a key with its value. Revision is that of its last change, Created that of its creation.

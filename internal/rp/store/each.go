@@ -138,5 +138,6 @@ func (v *View) fits() bool {
 	for _, w := range v.writes {
 		size += len(w.Key) + len(w.Value)
 	}
-	return len(v.read)+len(v.fences) <= MaxWrites && len(v.writes) <= MaxWrites && size <= maxBytes
+	const schemas = 1 // HoldSchema
+	return len(v.read)+len(v.fences)+schemas <= MaxWrites && len(v.writes) <= MaxWrites && size <= maxBytes
 }

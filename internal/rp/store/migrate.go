@@ -9,15 +9,8 @@ import (
 	"time"
 )
 
-// schema is the version of the rows' form that this program reads and writes. Version 1 lies below
-// former, version 2 below root.
-const (
-	schema       = 2
-	former       = "/flexnode/v1/"
-	formerSchema = former + "schema"
-	// formerLeaders is below which replicas of the release before have rows while they run.
-	formerLeaders = former + "leaders/"
-)
+// formerLeaders is below which replicas of the release before have rows while they run.
+const formerLeaders = former + "leaders/"
 
 // The rows of Meta that a migration has.
 const (
@@ -46,12 +39,15 @@ const migrationLease = 15 * time.Second
 // wait. It goes on where one that was killed has stopped. From its beginning on a program of the
 // release before refuses to start; those that still run must be stopped before, since what they
 // write afterwards is lost: while one of them leads a cluster it refuses to begin. A store that a
-// newer program has written is refused.
+// newer program has written is refused, now and later (HoldSchema).
 func Migrate(ctx context.Context, s *Store, m Migration) error {
 	for {
 		done, err := s.migrated(ctx)
-		if done || err != nil {
+		if err != nil {
 			return err
+		}
+		if done {
+			return s.HoldSchema(ctx)
 		}
 		err = s.lockedMigration(ctx, m)
 		if err != nil && !errors.Is(err, ErrConflict) {
@@ -82,10 +78,8 @@ func (s *Store) migrated(ctx context.Context) (bool, error) {
 			return false, fmt.Errorf("cannot read the store's version: %w", err)
 		}
 		for _, row := range got {
-			version, err := strconv.Atoi(string(row.Value))
-			if err != nil || version > schema {
-				return false, fmt.Errorf("cannot use the store: its rows have version %s, and "+
-					"this program knows %d at most; run a newer flexnode-rp", row.Value, schema)
+			if _, err := readSchema(row.Value); err != nil {
+				return false, err
 			}
 		}
 		switch {

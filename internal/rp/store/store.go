@@ -5,6 +5,7 @@ package store
 
 import (
 	"encoding/json"
+	"sync/atomic"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
@@ -50,7 +51,9 @@ type Store struct {
 	// Meta has what concerns all of the store, by name.
 	Meta Table[json.RawMessage]
 
-	waits waits
+	// schema is what every commit depends on (HoldSchema); nil is nothing.
+	schema atomic.Pointer[Condition]
+	waits  waits
 }
 
 // Where the rows are. Those of the release before were below /flexnode/v1/.

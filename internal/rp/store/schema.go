@@ -1,0 +1,86 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// schema is the version of the rows' form that this program reads and writes. Version 1 lies below
+// former, version 2 below root. A program that gives rows another form, which this one would
+// misread, raises it before it writes the first of them; a field more is no other form.
+const (
+	schema       = 2
+	former       = "/flexnode/v1/"
+	formerSchema = former + "schema"
+)
+
+// ErrNewer is a store whose rows a newer program has given a form that this one does not know:
+// nothing is written to it.
+var ErrNewer = errors.New("run a newer flexnode-rp")
+
+// readSchema is the version in a row that tells one.
+func readSchema(row []byte) (int, error) {
+	version, err := strconv.Atoi(string(row))
+	if err != nil || version > schema {
+		return 0, fmt.Errorf("cannot use the store: its rows have version %s, and this program "+
+			"knows %d at most; %w", row, schema, ErrNewer)
+	}
+	return version, nil
+}
+
+// HoldSchema has every commit from now on depend on the rows' form being one that this program
+// knows (ErrNewer): a newer program may change it at any time.
+func (s *Store) HoldSchema(ctx context.Context) error {
+	key := s.Meta.Key(schemaRow)
+	got, _, err := s.Read(ctx, key)
+	if err != nil {
+		return fmt.Errorf("cannot read the store's version: %w", err)
+	}
+	row := got[key] // revision 0 is absent
+	if row.Revision != 0 {
+		if _, err := readSchema(row.Value); err != nil {
+			return err
+		}
+	}
+	s.schema.Store(&Condition{key, row.Revision})
+	return nil
+}
+
+// WaitForNewer waits until the rows have a form that this program does not know, and returns
+// ErrNewer; nil when ctx ends before.
+func (s *Store) WaitForNewer(ctx context.Context) error {
+	var newer error
+	for ctx.Err() == nil && newer == nil {
+		_, err := s.Meta.Wait(ctx, schemaRow, func(row Row[json.RawMessage]) bool {
+			if row.Exists() {
+				_, newer = readSchema(row.Value)
+			}
+			return newer != nil
+		})
+		if err != nil { // the store does not answer
+			Pause(ctx, followPause)
+		}
+	}
+	return newer
+}
+
+// Commit is that of the Backend, on the condition that HoldSchema has set.
+func (s *Store) Commit(
+	ctx context.Context, conditions []Condition, writes []Write,
+) (int64, error) {
+	held := s.schema.Load()
+	if held == nil {
+		return s.Backend.Commit(ctx, conditions, writes)
+	}
+	revision, err := s.Backend.Commit(ctx, append(slices.Clip(conditions), *held), writes)
+	if errors.Is(err, ErrConflict) {
+		if newer := s.HoldSchema(ctx); errors.Is(newer, ErrNewer) {
+			return 0, newer
+		}
+	}
+	return revision, err
+}
