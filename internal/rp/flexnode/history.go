@@ -37,22 +37,22 @@ type recorded struct {
 func (h *History) ReadRow(row []byte) error {
 	var next History
 	var errs error
-	s := &rawjson.Scanner{Text: row}
+	s := rawjson.NewScanner(row)
 	s.Members(func(name []byte) bool {
 		if string(name) != "revisions" || s.Peek() != '[' {
 			s.Value()
 			return true
 		}
-		next.before = row[:s.At]
+		next.before = s.Before()
 		s.Items(func() {
 			r := recorded{text: s.Value()}
 			errs = errors.Join(errs, r.readVersion())
 			next.revisions = append(next.revisions, r)
 		})
-		next.after = row[s.At:]
+		next.after = s.After()
 		return true
 	})
-	if s.Lost || s.At != len(row) {
+	if !s.Done() {
 		errs = errors.Join(errs, errors.New("it is no JSON object"))
 	}
 	*h = next
@@ -61,7 +61,7 @@ func (h *History) ReadRow(row []byte) error {
 
 // readVersion reads the version alone.
 func (r *recorded) readVersion() (err error) {
-	s := &rawjson.Scanner{Text: r.text}
+	s := rawjson.NewScanner(r.text)
 	found := false
 	s.Members(func(name []byte) bool {
 		value := s.Value()

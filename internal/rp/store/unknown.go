@@ -10,8 +10,8 @@ import (
 // within: almost no row has, and then there is nothing to keep. Lists and maps are not gone into.
 // A row that it cannot follow may have some.
 func hasUnknown(row []byte, t reflect.Type) bool {
-	s := &rawjson.Scanner{Text: row}
-	return unknownIn(s, t) || s.Lost
+	s := rawjson.NewScanner(row)
+	return unknownIn(s, t) || s.Lost()
 }
 
 // unknownIn goes over a value of a type, and tells whether there is a member in it that the type

@@ -20,7 +20,7 @@ func TestHasUnknown(t *testing.T) {
 		`{"pointer":{"new":null}}`:             true,
 		`{"named":{"x":1,"y":1}}`:              true,
 		`{"pl\u0061in":"x"}`:                   true, // it cannot tell
-		`{ "plain": "x" }`:                     true,
+		`{ "plain": "x" }`:                     false,
 		`{"plain":"x"`:                         true,
 		`{"plain":"x`:                          true,
 		`{"in":{"a":1`:                         true,
