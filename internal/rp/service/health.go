@@ -47,7 +47,10 @@ func (h *health) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, healthInterval)
 	defer cancel()
 	now, err := h.store.Health(ctx)
-	if err == nil && now.Full {
+	switch {
+	case err == nil && now.NoRoom:
+		err = store.ErrNoRoom
+	case err == nil && now.Full:
 		err = store.ErrFull
 	}
 	h.mu.Lock()

@@ -138,6 +138,9 @@ func (v *View) fits() bool {
 	for _, w := range v.writes {
 		size += len(w.Key) + len(w.Value)
 	}
-	const schemas = 1 // HoldSchema
-	return len(v.read)+len(v.fences)+schemas <= MaxWrites && len(v.writes) <= MaxWrites && size <= maxBytes
+	conditions := len(v.read) + len(v.fences)
+	if v.store.schema.Load() != nil {
+		conditions++
+	}
+	return conditions <= MaxWrites && len(v.writes) <= MaxWrites && size <= maxBytes
 }

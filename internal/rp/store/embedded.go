@@ -62,7 +62,9 @@ func Open(ctx context.Context, dir string, o Options) (*Etcd, error) {
 		return nil, errors.Join(fmt.Errorf("cannot open the store in %s: %w", dir, err),
 			lock.Close())
 	}
-	return &Etcd{server: server, client: v3client.New(server.Server), lock: lock}, nil
+	return &Etcd{
+		server: server, client: v3client.New(server.Server), lock: lock, free: freeIn(dir),
+	}, nil
 }
 
 // lockDir keeps a second program away from a data directory.
@@ -97,7 +99,7 @@ func (o Options) config(dir string) *embed.Config {
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "0"
 	c.MaxTxnOps = MaxWrites
 	c.UnsafeNoFsync = o.NoSync
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(lastWords())
 	c.LogLevel = "error"
 	return c
 }

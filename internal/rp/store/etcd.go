@@ -20,7 +20,9 @@ type Etcd struct {
 	at     External    // of a cluster outside
 	server *embed.Etcd // nil for a cluster outside
 	lock   *os.File    // of the data directory
-	full   atomic.Bool // what the last commit said
+	// free is how much of the disk of the data directory is free; nil for a cluster outside.
+	free func() (uint64, error)
+	full atomic.Bool // what the last commit said
 
 	followers followers
 }
@@ -74,6 +76,11 @@ func (e *Etcd) Commit(
 ) (int64, error) {
 	if len(conditions) > MaxWrites || len(writes) > MaxWrites || size(writes) > maxBytes {
 		return 0, ErrTooLarge
+	}
+	if grows(writes) {
+		if err := e.room(); err != nil {
+			return 0, err
+		}
 	}
 	compares := make([]clientv3.Cmp, 0, len(conditions))
 	for _, c := range conditions {

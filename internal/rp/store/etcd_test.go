@@ -141,3 +141,34 @@ func TestARequestIsTooLarge(t *testing.T) {
 		t.Errorf("what is allowed: %v", err)
 	}
 }
+
+// A disk that is nearly full refuses writes before etcd cannot write and ends: reads and deletions
+// go on, and all of it when there is room again.
+func TestDiskIsFull(t *testing.T) {
+	ctx := t.Context()
+	e := embedded(t, t.TempDir(), Options{NoSync: true})
+	put(t, e, "a", "1", "b", "1")
+	free := e.free
+	e.free = func() (uint64, error) { return reserve - 1, nil }
+	_, err := e.Commit(ctx, nil, []Write{{Key: "a", Value: []byte("2")}})
+	if !errors.Is(err, ErrFull) || !errors.Is(err, ErrNoRoom) {
+		t.Errorf("a write: %v", err)
+	}
+	if got := values(t, e, "a"); got[0] != "1" {
+		t.Errorf("it has written %s", got)
+	}
+	if h, err := e.Health(ctx); err != nil || !h.Full || !h.NoRoom {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if _, err := e.Commit(ctx, nil, []Write{{Key: "b", Delete: true}}); err != nil {
+		t.Errorf("a deletion: %v", err)
+	}
+	e.free = free
+	put(t, e, "a", "3")
+	if h, err := e.Health(ctx); err != nil || h.Full || h.NoRoom {
+		t.Errorf("with room again: %+v, %v", h, err)
+	}
+	if n, err := free(); err != nil || n == 0 {
+		t.Errorf("free are %d, %v", n, err)
+	}
+}

@@ -1,0 +1,44 @@
+package store
+
+import (
+	"fmt"
+	"os"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
+)
+
+// reserve is how much of its disk an embedded etcd leaves free, in bytes: it ends its process when
+// it cannot write, and takes the next file of its log (64 MiB) and more room for its database (16
+// MiB) when it needs them. What deletions and compaction need is in it.
+const reserve = 192 << 20
+
+// ErrNoRoom is ErrFull because of the disk. Nothing is to be done but to make room.
+var ErrNoRoom = fmt.Errorf("the store's disk has less than %d MiB left: %w", reserve>>20, ErrFull)
+
+// room is ErrNoRoom while the disk of an embedded etcd is nearly full.
+func (e *Etcd) room() error {
+	if e.free == nil {
+		return nil
+	}
+	if free, err := e.free(); err == nil && free < reserve {
+		return ErrNoRoom
+	}
+	return nil
+}
+
+// freeIn is how much of the disk of a directory is free.
+func freeIn(dir string) func() (uint64, error) {
+	return func() (uint64, error) {
+		var s unix.Statfs_t
+		err := unix.Statfs(dir, &s)
+		return s.Bavail * uint64(s.Bsize), err
+	}
+}
+
+// lastWords is a log of what etcd says before it ends the process, and of nothing else.
+func lastWords() *zap.Logger {
+	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()),
+		zapcore.Lock(os.Stderr), zapcore.PanicLevel))
+}
