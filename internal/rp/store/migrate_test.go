@@ -324,6 +324,59 @@ func TestMigrationKilledAnywhere(t *testing.T) {
 	}
 }
 
+// dying is a Backend that is killed at a commit, with or without it.
+type dying struct {
+	Backend
+	left int // commits until then
+	with bool
+}
+
+var errDying = errors.New("killed")
+
+func (d *dying) Commit(
+	ctx context.Context, conditions []Condition, writes []Write,
+) (int64, error) {
+	if d.left--; d.left > 0 {
+		return d.Backend.Commit(ctx, conditions, writes)
+	}
+	if d.left == 0 && d.with {
+		if _, err := d.Backend.Commit(ctx, conditions, writes); err != nil {
+			return 0, err
+		}
+	}
+	return 0, errDying
+}
+
+// As on memory, on etcd: each run goes on with what the killed ones before it have left, and is
+// killed one commit later than the one before.
+func TestMigrationKilledOnEtcd(t *testing.T) {
+	f := readFormer(t)
+	whole := f.stored(t)
+	if err := Migrate(t.Context(), New(whole), f.m); err != nil {
+		t.Fatal(err)
+	}
+	want := dump(t, whole)
+	for _, with := range []bool{false, true} {
+		e := embedded(t, t.TempDir(), Options{NoSync: true})
+		for key, value := range dump(t, f.stored(t)) {
+			put(t, e, key, value)
+		}
+		killed := 0
+		for ; ; killed++ {
+			err := Migrate(t.Context(), New(&dying{Backend: e, left: killed + 1, with: with}), f.m)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, errDying) {
+				t.Fatalf("killed %d times: %v", killed, err)
+			}
+		}
+		if diff := cmp.Diff(want, dump(t, e)); diff != "" || killed < 5 {
+			t.Errorf("killed %d times: %s", killed, diff)
+		}
+	}
+}
+
 // Replicas that start together migrate once.
 func TestReplicasMigrateTogether(t *testing.T) {
 	f := readFormer(t)
