@@ -52,7 +52,8 @@ func TestUsedBeforeHandedOut(t *testing.T) {
 		t.Errorf("it is %s", c.State)
 	}
 	w.work()
-	if len(w.cluster.list()) != 0 || w.node().State != "" || w.node().Reason == "" {
+	if len(w.cluster.list()) != 0 || w.node().State != "" ||
+		!strings.Contains(w.node().Reason, revokedWhy) {
 		t.Errorf("%v, %+v", w.cluster.list(), w.node())
 	}
 }

@@ -466,3 +466,7 @@ func (w *world) consistentBundles(live []string) {
 		w.t.Errorf("%d bundles for %d live credentials", len(rows), len(live))
 	}
 }
+
+// revokedWhy is what the owner of a node is told whose credential was revoked while it was made.
+// The node is not Failed because of that: it has its configuration, and perhaps runs.
+const revokedWhy = "revoked before it could be made"
