@@ -1,0 +1,93 @@
+package cluster
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// Another team registers the API server of the first one under its own id: it is refused, and
+// nothing of the first one's is made, deleted or denied.
+func TestAnAPIServerIsRegisteredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		before := c.secrets()
+		w.register(harbourID, c)
+		w.own(harbour)
+		pass(time.Minute)
+		got := w.cluster(harbour)
+		if got.Properties.ProvisioningState != api.Failed || got.Properties.Reachable ||
+			got.Facts != "" || got.Probe.Refused == "" {
+			t.Errorf("the second registration: %+v", got)
+		}
+		w.put(harbourID, "edge-1", api.Desired{})
+		pass(20 * time.Minute) // and it searches for orphans twice
+		if after := c.secrets(); strings.Join(after, " ") != strings.Join(before, " ") {
+			t.Errorf("Secrets were %v and are %v", before, after)
+		}
+		id := w.credential(factory + "/edge-1").Value.TokenID
+		if got := c.ask(csr("first", id, "edge-1", newKey())); got != "Approved" {
+			t.Errorf("a machine of the first registration: %q", got)
+		}
+		if w.cluster(factory).Properties.ProvisioningState != "" {
+			t.Error("the first registration has failed")
+		}
+		if !strings.Contains(w.audit.String(), "registration refused") {
+			t.Error("it is not in the audit log")
+		}
+		if got := w.holds(); got != "uid-of-factory at-factory" {
+			t.Errorf("the first registration has %s", got)
+		}
+		// When the first one is gone the second one may have it.
+		w.markDeletion(factory, false)
+		pass(30 * time.Second)
+		if got := w.cluster(harbour); got.Facts == "" || got.Probe.Refused != "" {
+			t.Errorf("after the first one is gone: %+v", got)
+		}
+		for _, table := range []store.Table[string]{w.store.APIServers, w.store.Endpoints} {
+			rows, _, err := table.List(context.Background(), "")
+			if err != nil || len(rows) != 1 || rows[0].Value != harbour {
+				t.Errorf("they belong to: %+v, %v", rows, err)
+			}
+		}
+	})
+}
+
+// holds is the API server of the first registration, and where that is, if both are its own.
+func (w *world) holds() string {
+	w.t.Helper()
+	c := w.cluster(factory)
+	server := must(w.store.APIServers.Get(context.Background(), c.APIServer)).Value
+	endpoint := must(w.store.Endpoints.Get(context.Background(), c.Endpoint)).Value
+	if server != factory || endpoint != factory {
+		return "none"
+	}
+	return c.APIServer + " " + c.Endpoint
+}
+
+// A registration that moves to another API server gives its former one back.
+func TestARegistrationMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := factoryWorld(t)
+		w.source.point(factory, newFakeCluster("moved"))
+		pass(10 * time.Second)
+		if got := w.holds(); got != "uid-of-moved at-moved" {
+			t.Errorf("it has %s", got)
+		}
+		if rows := must(w.store.Scan(context.Background(), w.store.Endpoints.Key(""), "", 9,
+			0)); len(rows.KVs) != 1 {
+			t.Errorf("endpoints: %+v", rows.KVs)
+		}
+		rows, _, err := w.store.APIServers.List(context.Background(), "")
+		if err != nil || len(rows) != 1 || rows[0].Key != "uid-of-moved" {
+			t.Errorf("API servers: %v, %v", rows, err)
+		}
+	})
+}
