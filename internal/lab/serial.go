@@ -24,11 +24,11 @@ func (l *Lab) serialFiles(m Machine) error {
 	}
 	for name, path := range map[string]string{
 		"modules.conf":       "/etc/modules-load.d/aks-flex-node.conf",
-		"sysctl.conf":        "/etc/sysctl.d/99-aks-flex-node.conf",
+		"sysctl.conf":        "/etc/sysctl.d/999-aks-flex-node.conf",
 		"config.toml":        "/etc/containerd/config.toml",
 		"containerd.service": "/etc/systemd/system/containerd.service",
 		"ca.crt":             "/etc/kubernetes/certs/ca.crt",
-		"kubelet.yaml":       "/etc/kubernetes/kubelet.yaml",
+		"kubelet.yaml":       "/var/lib/kubelet/config.yaml",
 		"kubelet.service":    "/etc/systemd/system/kubelet.service",
 		"registration.env":   "/etc/kubernetes/aks-flex-node-registration.env",
 		"conflist":           "/etc/cni/net.d/99-aks-flex-node.conflist",

@@ -48,7 +48,7 @@ cp "$FILES/ca.crt" /etc/kubernetes/certs/
 install -m 0600 "$FILES/bootstrap-kubeconfig" /var/lib/kubelet/bootstrap-kubeconfig
 
 # 10 kubelet, and the node problem detector
-cp "$FILES/kubelet.yaml" /etc/kubernetes/
+cp "$FILES/kubelet.yaml" /var/lib/kubelet/config.yaml
 cp "$FILES/registration.env" /etc/kubernetes/aks-flex-node-registration.env
 cp "$FILES/kubelet.service" /etc/systemd/system/
 get "$NPD" "$work/npd.tar.gz" "$NPD_SHA256"
