@@ -160,9 +160,7 @@ func (l *Lab) furnish(m Machine) error {
 		"/etc/systemd/journald.conf.d/flexlab.conf":      "[Journal]\nStorage=volatile\n",
 		"/etc/systemd/system/flexlab-parameters.service": parametersUnit,
 		parametersPath: parametersScript(),
-	}
-	if cgroupV1() {
-		files["/etc/kubernetes/kubelet.conf.d/10-flexlab.conf"] = kubeletDropIn
+		"/etc/kubernetes/kubelet.conf.d/10-flexlab.conf": kubeletDropIn(),
 	}
 	for path, text := range files {
 		full := filepath.Join(m.Root, path)
@@ -209,11 +207,23 @@ const containerdDropIn = `version = 3
   restrict_oom_score_adj = true
 `
 
-// kubeletDropIn allows for a box with the old control groups.
-const kubeletDropIn = `apiVersion: kubelet.config.k8s.io/v1beta1
+// kubeletDropIn allows for a box whose disk is nearly full, of which kubelet's defaults would keep
+// 15 %, and for one with the old control groups.
+func kubeletDropIn() string {
+	text := `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-failCgroupV1: false
+evictionHard:
+  memory.available: 100Mi
+  nodefs.available: 1Gi
+  nodefs.inodesFree: 1%
+  imagefs.available: 1Gi
+  imagefs.inodesFree: 1%
 `
+	if cgroupV1() {
+		text += "failCgroupV1: false\n"
+	}
+	return text
+}
 
 // cgroupV1 tells whether the box has the old control groups.
 func cgroupV1() bool {
