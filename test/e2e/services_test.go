@@ -9,14 +9,15 @@ import (
 )
 
 // A pod on a flex node has the cluster's names and the lab's, and reaches a Service whose pod is on
-// another node; so does who asks a port of a node.
+// another node; so does who asks a port of a node. Between pods the source address is kept.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	near, far := machine(t, "services-1"), machine(t, "services-2")
 	must(t, near, "bootstrap")
 	must(t, far, "bootstrap")
-	if _, err := bench.RunPod(ctx, "services-near", near.Name); err != nil {
+	asks, err := bench.RunPod(ctx, "services-near", near.Name)
+	if err != nil {
 		t.Fatal(err)
 	}
 	answers, err := bench.RunPod(ctx, "services-far", far.Name)
@@ -42,8 +43,9 @@ func TestServices(t *testing.T) {
 		"pod": answers, "ClusterIP": service.ip, "name": "services-far",
 	} {
 		got, err := bench.Fetch(ctx, "services-near", "http://"+host+":8080/")
-		if err != nil || !strings.HasPrefix(got, "hello from services-far ") {
-			t.Errorf("by its %s the pod says %q (%v)", name, got, err)
+		if want := "hello from services-far to " + asks + ":"; err != nil ||
+			!strings.HasPrefix(got, want) {
+			t.Errorf("by its %s the pod says %q (%v), want %s", name, got, err, want)
 		}
 	}
 	for _, m := range []lab.Machine{near, far} {
