@@ -149,11 +149,12 @@ func (l *Lab) Config(
 		"kubernetes": object{"version": v.Kubernetes},
 		"containerd": object{"version": v.Containerd},
 		"runc":       object{"version": runcVersion},
-		"cni":        object{"version": cniVersion},
-		"npd":        object{"version": npdVersion},
-		"node":       object{"kubelet": kubelet},
-		"agent":      object{"nodeName": m.Name},
-		"artifacts":  object{"mirror": MirrorURL, "overrides": overrides},
+		"cni": object{"version": cniVersion,
+			"nonMasqueradeCIDRs": []string{PodCIDR}},
+		"npd":       object{"version": npdVersion},
+		"node":      object{"kubelet": kubelet},
+		"agent":     object{"nodeName": m.Name},
+		"artifacts": object{"mirror": MirrorURL, "overrides": overrides},
 	}, nil
 }
 
