@@ -102,6 +102,8 @@ func (linux) Find(ctx context.Context, r state.Residue) ([]string, error) {
 		found, err = findInterface(r.Match)
 	case state.Chains:
 		found, err = findChains(ctx, r.Match)
+	case state.Tables:
+		found, err = findTables(r.Match)
 	case state.Cgroups:
 		found, err = findCgroups(r.Match)
 	case state.Processes:
@@ -122,6 +124,8 @@ func (linux) Clear(ctx context.Context, r state.Residue, found []string) error {
 		return clearInterfaces(found)
 	case state.Chains:
 		return clearChains(ctx, r.Match, found)
+	case state.Tables:
+		return clearTables(found)
 	case state.Cgroups:
 		return clearCgroups(found)
 	case state.Processes:

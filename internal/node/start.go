@@ -8,6 +8,7 @@ func start(p *part) {
 	p.add(
 		state.Residue{Kind: state.Interfaces, Match: bridge},
 		state.Residue{Kind: state.Chains, Match: "KUBE-"},
+		state.Residue{Kind: state.Tables, Match: "kube-proxy"},
 		state.Residue{Kind: state.Chains, Match: "CNI-"},
 		state.Residue{Kind: state.Mounts, Match: "/run/netns/cni-"},
 		state.Residue{Kind: state.Processes, Match: OptDir},

@@ -162,6 +162,7 @@ func TestDescribe(t *testing.T) {
 		"load module x":                   {To: Module{Name: "x", Loaded: true}},
 		"restore link /d":                 {To: Link{Path: "/d"}, Undo: true},
 		"remember processes of /opt/x":    {To: Residue{Kind: Processes, Match: "/opt/x"}},
+		"remember nftables tables x":      {To: Residue{Kind: Tables, Match: "x"}},
 		"remember control group x":        {To: Residue{Kind: Cgroups, Match: "x"}},
 		"remove mounts /run/x*":           {To: Residue{Kind: Mounts, Match: "/run/x"}, Undo: true},
 		"register Node n":                 {To: Registration{Node: "n", Exists: true}},

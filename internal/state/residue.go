@@ -14,6 +14,8 @@ const (
 	Interfaces ResidueKind = "interface"
 	// Chains are iptables chains with their rules and jumps; Match is a prefix of the name.
 	Chains ResidueKind = "chain"
+	// Tables are nftables tables; Match is the exact name, in whatever family.
+	Tables ResidueKind = "table"
 	// Cgroups are control groups at the root of the hierarchy; Match is the slice's name.
 	Cgroups ResidueKind = "cgroup"
 	// Processes are those whose executable lies below the directory Match.
@@ -67,6 +69,8 @@ func (r Residue) subject() string {
 		return "network interface " + r.Match
 	case Chains:
 		return "iptables chains " + r.Match + "*"
+	case Tables:
+		return "nftables tables " + r.Match
 	case Cgroups:
 		return "control group " + r.Match
 	case Processes:
