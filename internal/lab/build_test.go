@@ -39,8 +39,9 @@ func TestBuildOnlyWhatIsUsed(t *testing.T) {
 	if diff := cmp.Diff(demo, chosen(ofSystem, Newest.needs)); diff != "" {
 		t.Error(diff)
 	}
-	if got := chosen(ofSystem, Newest.needs, Oldest.needs); len(got) != len(all) {
-		t.Errorf("with both versions %q are built, want all of %q", got, all)
+	got := chosen(ofSystem, Newest.needs, Oldest.needs, Earlier.needs)
+	if len(got) != len(all) {
+		t.Errorf("with all versions %q are built, want all of %q", got, all)
 	}
 }
 
@@ -66,7 +67,7 @@ func TestVersionsInDocuments(t *testing.T) {
 	for path, lines := range map[string][]string{
 		"versions.md": {
 			"| control plane, kube-proxy | " + Newest.Kubernetes + " |", node("newest node", Newest),
-			node("oldest node", Oldest), "Beside them " + strings.Join(beside, " and ") + ".",
+			node("oldest node", Oldest), node("patch before", Earlier), "Beside them " + strings.Join(beside, " and ") + ".",
 		},
 		"lab.md": {
 			fmt.Sprintf("`--kubernetes %s` or `%s`, `--containerd %s` or `%s`; the control plane\nis %s.",

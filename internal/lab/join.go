@@ -22,11 +22,12 @@ type Versions struct {
 	Kubernetes, Containerd string
 }
 
-// The versions that the lab has besides each other: Newest is the control plane's, Oldest is what
-// upgrades start from.
+// The versions that the lab has besides each other: Newest is the control plane's, Oldest and
+// Earlier are what upgrades start from. From Earlier to Newest Kubernetes changes by a patch.
 var (
-	Newest = Versions{Kubernetes: "1.36.3", Containerd: "2.3.4"}
-	Oldest = Versions{Kubernetes: "1.34.4", Containerd: "2.1.6"}
+	Newest  = Versions{Kubernetes: "1.36.3", Containerd: "2.3.4"}
+	Oldest  = Versions{Kubernetes: "1.34.4", Containerd: "2.1.6"}
+	Earlier = Versions{Kubernetes: "1.36.2", Containerd: "2.1.6"}
 )
 
 // The components that the lab has in one version only.

@@ -87,7 +87,7 @@ func start(ctx context.Context) error {
 	case os.Getenv("KEEP_LAB") == "":
 		return errUsed
 	}
-	for _, v := range []lab.Versions{lab.Newest, lab.Oldest} {
+	for _, v := range []lab.Versions{lab.Newest, lab.Oldest, lab.Earlier} {
 		if err := bench.Build(ctx, v); err != nil {
 			return err
 		}

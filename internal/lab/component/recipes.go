@@ -34,6 +34,7 @@ func All() ([]Component, error) {
 		nodeProblemDetector("1.34.0"),
 		node("1.34.4"),
 		containerd("2.1.6"),
+		node("1.36.2"),
 	}
 	for i, c := range list {
 		module := c.String()
