@@ -417,15 +417,29 @@ func leader(nspawn int) (int, error) {
 	return strconv.Atoi(fields[0])
 }
 
-// Command prepares a program to run inside a machine.
-func (l *Lab) Command(ctx context.Context, m Machine, argv ...string) (*exec.Cmd, error) {
+// init is the machine's init process, as this box sees it.
+func (l *Lab) init(m Machine) (int, error) {
 	p, ok := l.running("machine-" + m.Name)
 	if !ok {
-		return nil, fmt.Errorf("cannot run %s in %s: the machine is off", argv[0], m.Name)
+		return 0, errors.New("the machine is off")
 	}
-	pid, err := leader(p.PID)
+	return leader(p.PID)
+}
+
+// Network opens the network namespace of a machine.
+func (l *Lab) Network(m Machine) (*os.File, error) {
+	pid, err := l.init(m)
 	if err != nil {
-		return nil, fmt.Errorf("cannot enter %s: %w", m.Name, err)
+		return nil, fmt.Errorf("cannot open the network of %s: %w", m.Name, err)
+	}
+	return os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+}
+
+// Command prepares a program to run inside a machine.
+func (l *Lab) Command(ctx context.Context, m Machine, argv ...string) (*exec.Cmd, error) {
+	pid, err := l.init(m)
+	if err != nil {
+		return nil, fmt.Errorf("cannot run %s in %s: %w", argv[0], m.Name, err)
 	}
 	if ip := net.ParseIP(m.IP); ip == nil {
 		return nil, fmt.Errorf("internal error: machine %s has no address", m.Name)

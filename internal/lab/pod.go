@@ -21,6 +21,11 @@ spec:
   terminationGracePeriodSeconds: 1
   containers: [{name: hello, image: "%[3]s"}]
 `, name, node, images.Hello)
+	return l.StartPod(ctx, name, manifest)
+}
+
+// StartPod applies the manifest of a pod and returns the pod's address once it is Running.
+func (l *Lab) StartPod(ctx context.Context, name, manifest string) (string, error) {
 	if _, err := l.apply(ctx, manifest); err != nil {
 		return "", err
 	}

@@ -68,6 +68,7 @@ func TestLife(t *testing.T) {
 		!strings.Contains(out, "pod-1") {
 		t.Errorf("pod-2 cannot reach pod-1 at %s: %v: %q", ip, err, out)
 	}
+	proxied(t, m) // what it leaves is to go too
 
 	t.Run("again", func(t *testing.T) {
 		again(t, m.Root, func() string { return must(t, m, "bootstrap", "--output", "json") })

@@ -113,21 +113,6 @@ func natRules(t *testing.T, m lab.Machine, want bool) {
 	}
 }
 
-// A node that kubelet holds up a shutdown of leaves no drop-in of logind behind.
-func TestShutdownDropIn(t *testing.T) {
-	t.Parallel()
-	m := machine(t, "logind-1")
-	must(t, m, "bootstrap")
-	dropIn := filepath.Join(m.Root, "etc/systemd/logind.conf.d/99-kubelet.conf")
-	_, err := os.Stat(dropIn)
-	log, _ := inside(t, m, "bash", "-c", "journalctl -u kubelet | grep -i shutdown | tail -5")
-	t.Logf("drop-in: %v; kubelet says\n%s", err, log)
-	must(t, m, "unbootstrap")
-	if _, err := os.Stat(filepath.Dir(dropIn)); !os.IsNotExist(err) {
-		t.Errorf("the drop-in is left: %v", err)
-	}
-}
-
 // A policy of DROP is told before the join, with the commands that open it; once it is open, it is
 // no longer told.
 func TestFirewallIsTold(t *testing.T) {

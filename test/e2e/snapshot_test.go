@@ -8,12 +8,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
@@ -67,7 +70,40 @@ func snapshot(ctx context.Context, t *testing.T, m lab.Machine) []string {
 			lines = append(lines, q.name+" "+strings.TrimSpace(line))
 		}
 	}
+	for _, table := range tables(t, m) {
+		if !slices.Contains(iptablesTables, table.Name) {
+			lines = append(lines, fmt.Sprintf("nftables %d %s", table.Family, table.Name))
+		}
+	}
 	return lines
+}
+
+// iptablesTables are those that iptables makes when somebody lists its rules, and never removes.
+var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
+
+// tables are the tables of nftables in a machine, which has no nft program.
+func tables(t *testing.T, m lab.Machine) []*nftables.Table {
+	t.Helper()
+	network, err := bench.Network(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer network.Close()
+	list, err := (&nftables.Conn{NetNS: int(network.Fd())}).ListTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// proxied waits until kube-proxy, which comes as a pod, has made its tables in a machine.
+func proxied(t *testing.T, m lab.Machine) {
+	t.Helper()
+	eventually(t, 30*time.Second, "kube-proxy", func() bool {
+		return slices.ContainsFunc(tables(t, m), func(table *nftables.Table) bool {
+			return table.Name == "kube-proxy"
+		})
+	})
 }
 
 // tree lists a directory tree.

@@ -202,6 +202,7 @@ func TestPrograms(t *testing.T) {
 		"bad":       {[]string{"client", server.URL + "/bad"}, "answer\n", false},
 		"address":   {[]string{"resolve", "127.0.0.1"}, "127.0.0.1\n", true},
 		"usage":     {[]string{"shell"}, "", false},
+		"linger":    {[]string{"linger", "1ms", filepath.Join(dir, "times")}, "", true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -213,6 +214,11 @@ func TestPrograms(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "pause")); err != nil {
 		t.Error(err)
+	}
+	times, err := os.ReadFile(filepath.Join(dir, "times"))
+	if err != nil || !strings.HasPrefix(string(times), "begin ") ||
+		!strings.Contains(string(times), "\nend ") {
+		t.Errorf("linger wrote %q (%v)", times, err)
 	}
 }
 

@@ -1,10 +1,13 @@
 // Hello is the lab's workload. Without arguments it answers every HTTP request on port 8080 with
-// its host name, which in a pod is the pod's name, and with the address that asks. "client URL"
-// fetches a URL and prints what came, "resolve NAME" prints the addresses of a name, "hostname"
-// prints the host name, for kubectl exec.
+// its host name, which in a pod is the pod's name, and with the address that asks; /stream has no
+// end. "client URL" fetches a URL and prints what came, "resolve NAME" prints the addresses of a
+// name, "hostname" prints the host name, for kubectl exec. "load URL" uses another hello until it is
+// ended and prints what it counts. "linger DURATION FILE" takes its time and writes down when it
+// begins and ends, for a preStop hook.
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -17,6 +20,8 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -42,11 +47,17 @@ func run(args []string) error {
 		return fetch(ctx, args[1])
 	case len(args) == 2 && args[0] == "resolve":
 		return resolve(ctx, args[1])
+	case len(args) == 2 && args[0] == "load":
+		load(ctx, args[1])
+		return nil
+	case len(args) == 3 && args[0] == "linger":
+		return linger(args[1], args[2])
 	case len(args) == 1 && args[0] == "hostname":
 		fmt.Println(name)
 		return nil
 	}
-	return errors.New("usage: hello [client URL | resolve NAME | hostname]")
+	return errors.New("usage: hello [client URL | resolve NAME | hostname | load URL | " +
+		"linger DURATION FILE]")
 }
 
 func serve(ctx context.Context, name string) error {
@@ -54,7 +65,10 @@ func serve(ctx context.Context, name string) error {
 		fmt.Printf("%s %s from %s\n", r.Method, r.URL.Path, r.RemoteAddr)
 		fmt.Fprintf(w, "hello from %s to %s\n", name, r.RemoteAddr)
 	}
-	server := &http.Server{Addr: ":8080", Handler: http.HandlerFunc(answer), ReadHeaderTimeout: 10 * time.Second}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", answer)
+	mux.HandleFunc("/stream", stream)
+	server := &http.Server{Addr: ":8080", Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	done := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer done()
 	fmt.Printf("hello from %s, listening on %s\n", name, server.Addr)
@@ -67,26 +81,17 @@ func serve(ctx context.Context, name string) error {
 func fetch(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
 	client, err := trusting("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 	if err != nil {
 		return err
 	}
-	resp, err := client.Do(req)
+	resp, err := get(ctx, client, url)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(os.Stdout, resp.Body); err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answered %s", url, resp.Status)
-	}
-	return nil
+	_, err = io.Copy(os.Stdout, resp.Body)
+	return errors.Join(err, good(resp))
 }
 
 // trusting is a client that trusts the cluster's CA, where it is given to the pod.
@@ -115,4 +120,141 @@ func resolve(ctx context.Context, name string) error {
 	}
 	fmt.Println(strings.Join(addresses, " "))
 	return nil
+}
+
+// beat is the time between two lines of a stream, and between two requests.
+const beat = 100 * time.Millisecond
+
+// stream writes a line each beat for as long as somebody reads.
+func stream(w http.ResponseWriter, r *http.Request) {
+	lines := time.NewTicker(beat)
+	defer lines.Stop()
+	for n := 0; ; n++ {
+		_, err := fmt.Fprintln(w, n)
+		if err != nil || http.NewResponseController(w).Flush() != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-lines.C:
+		}
+	}
+}
+
+// counts are what load has seen. A stream that ends is broken, and so is one that stands still.
+type counts struct{ lines, breaks, requests, failures atomic.Int64 }
+
+// load holds one stream of a hello and makes short requests beside it, each with a connection of
+// its own. Once a second it prints its counts.
+func load(ctx context.Context, url string) {
+	var seen counts
+	var all sync.WaitGroup
+	all.Go(func() { seen.stream(ctx, url+"/stream") })
+	all.Go(func() { seen.request(ctx, url+"/") })
+	for every(ctx, time.Second) {
+		fmt.Printf("lines=%d breaks=%d requests=%d failures=%d\n", seen.lines.Load(),
+			seen.breaks.Load(), seen.requests.Load(), seen.failures.Load())
+	}
+	all.Wait()
+}
+
+// every waits; it returns false when ctx has ended.
+func every(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(pause):
+		return true
+	}
+}
+
+func (c *counts) stream(ctx context.Context, url string) {
+	for every(ctx, beat) {
+		if err := c.follow(ctx, url); err != nil && ctx.Err() == nil {
+			c.breaks.Add(1)
+			fmt.Println("break:", err)
+		}
+	}
+}
+
+// follow reads a stream until it breaks.
+func (c *counts) follow(ctx context.Context, url string) error {
+	const still = 5 * time.Second
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watch := time.AfterFunc(still, func() { cancel(errors.New("it stands still")) })
+	defer watch.Stop()
+	resp, err := get(ctx, &http.Client{Transport: &http.Transport{}}, url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := good(resp); err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(resp.Body); ; c.lines.Add(1) {
+		if !lines.Scan() {
+			return errors.Join(io.ErrUnexpectedEOF, lines.Err(), context.Cause(ctx))
+		}
+		watch.Reset(still)
+	}
+}
+
+func (c *counts) request(ctx context.Context, url string) {
+	client := &http.Client{
+		Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true},
+	}
+	for every(ctx, beat) {
+		resp, err := get(ctx, client, url)
+		if err == nil {
+			_, err = io.Copy(io.Discard, resp.Body)
+			err = errors.Join(err, resp.Body.Close(), good(resp))
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		c.requests.Add(1)
+		if err != nil {
+			c.failures.Add(1)
+			fmt.Println("failure:", err)
+		}
+	}
+}
+
+func get(ctx context.Context, client *http.Client, url string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	return client.Do(req)
+}
+
+// good takes no other answer than 200.
+func good(resp *http.Response) error {
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", resp.Request.URL, resp.Status)
+	}
+	return nil
+}
+
+// linger is a preStop hook that takes its time.
+func linger(duration, file string) error {
+	pause, err := time.ParseDuration(duration)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := fmt.Fprintln(f, "begin", time.Now().Format(time.RFC3339)); err != nil {
+		return err
+	}
+	time.Sleep(pause)
+	if _, err := fmt.Fprintln(f, "end", time.Now().Format(time.RFC3339)); err != nil {
+		return err
+	}
+	return f.Sync()
 }

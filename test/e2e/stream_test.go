@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/lab"
+	"github.com/Azure/AKSFlexNode/internal/lab/images"
+)
+
+// loads is a pod that uses a hello, with one stream and many requests, and counts.
+const loads = `apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s}
+spec:
+  nodeName: %[2]s
+  terminationGracePeriodSeconds: 1
+  containers: [{name: hello, image: "%[3]s", args: [load, "%[4]s"]}]
+`
+
+// Clients that stream through a Service see no error while kubelet changes by a patch, containerd
+// by two minor versions, and the agent's program is replaced: neither one on the node nor one on
+// another, by a port of the node.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	m := bareMachine(t, "stream-1")
+	configure(t, m, lab.Earlier)
+	outside := machine(t, "stream-2")
+	must(t, outside, "bootstrap")
+	serve(t, m)
+	if _, err := bench.RunPod(ctx, "streams", m.Name); err != nil {
+		t.Fatal(err)
+	}
+	service := expose(t, "streams")
+	if got, err := bench.NodePort(ctx, m, service.port); err != nil {
+		t.Fatalf("the port of the node says %q: %v", got, err)
+	}
+	clients := map[string]struct{ node, url string }{
+		"loads-inside":  {m.Name, "http://" + net.JoinHostPort(service.ip, "8080")},
+		"loads-outside": {outside.Name, "http://" + net.JoinHostPort(m.IP, service.port)},
+	}
+	for name, c := range clients {
+		manifest := fmt.Sprintf(loads, name, c.node, images.Hello, c.url)
+		if _, err := bench.StartPod(ctx, name, manifest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	progress := func(what string) {
+		t.Helper()
+		for name := range clients {
+			loaded(t, name, what)
+		}
+	}
+	progress("before")
+	were := pod(t, "streams")
+
+	change(t, m, lab.Versions{Kubernetes: lab.Newest.Kubernetes, Containerd: lab.Earlier.Containerd})
+	progress("with another kubelet")
+	change(t, m, lab.Newest)
+	progress("with another containerd")
+	replaceAgent(t, m)
+	progress("with another agent")
+
+	if now := pod(t, "streams"); now != were {
+		t.Errorf("the pod is %s, was %s", now, were)
+	}
+	if out := must(t, m, "status"); !strings.Contains(out, "Ready") {
+		t.Errorf("status says\n%s", out)
+	}
+}
+
+// change gives a node other versions, by its daemon, and waits until it has them.
+func change(t *testing.T, m lab.Machine, v lab.Versions) {
+	t.Helper()
+	before := kubelet(t, m)
+	config, err := bench.Config(t.Context(), m, v, map[string]any{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit(t, m, func(c map[string]any) {
+		for _, name := range []string{"kubernetes", "containerd", "artifacts"} {
+			c[name] = config[name]
+		}
+	})
+	want := "v" + v.Kubernetes + " containerd://" + v.Containerd
+	eventually(t, 2*time.Minute, want, func() bool {
+		out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o",
+			"jsonpath={.status.nodeInfo.kubeletVersion} {.status.nodeInfo.containerRuntimeVersion}")
+		return err == nil && out == want && ready(t, m)
+	})
+	eventually(t, time.Minute, "the end of the change", func() bool {
+		return applied(m, `"version": "`+v.Kubernetes) && applied(m, `"version": "`+v.Containerd)
+	})
+	t.Logf("%s: kubelet is %s, was %s", want, kubelet(t, m), before)
+}
+
+// replaceAgent puts another program in the place of the agent's, as a package does, and starts its
+// daemon again.
+func replaceAgent(t *testing.T, m lab.Machine) {
+	t.Helper()
+	program, err := os.ReadFile(agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const path = "/usr/local/bin/aks-flex-node"
+	if err := bench.Write(m, path, 0o755, append(program, "another build"...)); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := inside(t, m, "systemctl", "restart", "aks-flex-node-agent"); code != 0 {
+		t.Fatalf("the daemon does not start again: %s", out)
+	}
+	eventually(t, 30*time.Second, "the daemon's status", func() bool {
+		return statusFile(t, m).Ready == "True"
+	})
+}
+
+var loadCounts = regexp.MustCompile(`lines=(\d+) breaks=(\d+) requests=(\d+) failures=(\d+)\n$`)
+
+// loaded waits until a client has gone on for a while, and fails the test where it has seen an
+// error.
+func loaded(t *testing.T, name, when string) {
+	t.Helper()
+	first, last := int64(-1), ""
+	eventually(t, 30*time.Second, "progress of "+name, func() bool {
+		out, err := bench.Kubectl(t.Context(), "", "logs", name)
+		found := loadCounts.FindStringSubmatch(out)
+		if err != nil || found == nil {
+			return false
+		}
+		lines, err := strconv.ParseInt(found[1], 10, 64)
+		if first < 0 {
+			first = lines
+		}
+		last = strings.TrimSpace(found[0])
+		if found[2] != "0" || found[4] != "0" {
+			t.Fatalf("%s, %s: %s\n%s", name, when, last, out)
+		}
+		return err == nil && lines >= first+20
+	})
+	t.Logf("%s, %s: %s", name, when, last)
+}
