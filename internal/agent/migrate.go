@@ -177,6 +177,10 @@ func (h *home) keptNode(
 		if was, moved := former[want.Key()]; moved && !remembered {
 			entry, remembered = h.engine.Journal.Ledger().Entry(was)
 		}
+		_, claim := want.(state.Residue)
+		if claim && !remembered { // the release before may not know its kind
+			continue
+		}
 		if !remembered { // it is new, or was on the machine before
 			is, err := h.Machine.Observe(ctx, want.Key())
 			if err != nil {
@@ -187,7 +191,7 @@ func (h *home) keptNode(
 			}
 			continue
 		}
-		if _, claim := want.(state.Residue); !claim && !state.Equal(entry.Ours.Resource, want) {
+		if !claim && !state.Equal(entry.Ours.Resource, want) {
 			made, err := h.madeResource(entry.Ours.Resource, b)
 			if made == nil || err != nil {
 				return nil, err

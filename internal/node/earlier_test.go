@@ -64,11 +64,12 @@ func withoutRegistration(old string) string {
 
 // asEarlier takes out what the release before did not have: the file of labels and taints with its
 // use in kubelet's unit, the restart of the node-problem-detector for a new kubeconfig, and what an
-// item needs, and the forwarding of IPv6. It undoes what the CIS benchmark and the owner's sysctl.conf have changed: places,
+// item needs, the forwarding of IPv6, and kube-proxy's tables. It undoes what the CIS benchmark and the owner's sysctl.conf have changed: places,
 // modes, names of cipher suites, and containerd's limit of open files.
 func asEarlier(now string) string {
 	for _, added := range []string{
 		`kubelet: write /etc/kubernetes/aks-flex-node-registration.env\n(?:  .*\n)*`,
+		`start: remember nftables tables kube-proxy\n(?:  .*\n)*`,
 		`cni: (?:write /etc/sysctl.d/999-aks-flex-node-ipv6.conf|set net.ipv6.*)\n(?:  .*\n)*`,
 		`  \| EnvironmentFile=/etc/kubernetes/aks-flex-node-registration.env\n`,
 		`  \|   \$KUBELET_REGISTRATION_ARGS \\\n`,

@@ -3,6 +3,7 @@ package stories
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
@@ -55,6 +56,10 @@ func TestFormerReleaseReadsTheLedger(t *testing.T) {
 				t.Fatal(err)
 			}
 			joined := w.formerReads(t)
+			ledger := w.read(agent.StateDir + "/ledger.json")
+			if name == "migrated" && strings.Contains(ledger, `"kind":"table"`) {
+				t.Error("bd1efd1 cannot observe tables")
+			}
 			w.config.Node.MaxPods = 42
 			w.config.Proxy.HTTP, w.config.Proxy.NoProxy = "http://127.0.0.1:9", []string{"127.0.0.1"}
 			if _, err := w.bootstrap(); err != nil {

@@ -107,7 +107,8 @@ func TestMigrationOfDrift(t *testing.T) {
 	w.drifted(t, "path:/etc/kubernetes/aks-flex-node-registration.env",
 		"path:/etc/kubernetes/kubelet.yaml", "path:/etc/sysctl.d/99-aks-flex-node.conf",
 		"path:/etc/sysctl.d/999-aks-flex-node.conf", "path:/etc/systemd/system/containerd.service",
-		"path:/etc/systemd/system/kubelet.service", "path:/var/lib/kubelet/config.yaml")
+		"path:/etc/systemd/system/kubelet.service", "path:/var/lib/kubelet/config.yaml",
+		"residue:table:kube-proxy")
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
