@@ -77,6 +77,9 @@ func (a *Agent) Plan(ctx context.Context, in Input) (Report, error) {
 func (h *home) foresee(
 	ctx context.Context, to *generation.Generation, b node.Bindings,
 ) (state.Plan, error) {
+	if len(b.PodCIDRs) == 0 { // nobody knows; they are of the same families as the cluster's
+		b.PodCIDRs = to.Config.CNI.NonMasqueradeCIDRs
+	}
 	joined := b
 	joined.Joined = true
 	parts := []state.Desired{node.Bind(to.Node, b), node.Bind(to.Node, joined)}

@@ -77,7 +77,8 @@ func ended(t *testing.T, name string) {
 	out, err := bench.Kubectl(t.Context(), "", "get", "pod", name, "-o", "jsonpath="+
 		"{.status.reason} {.status.containerStatuses[0].state.terminated.exitCode}")
 	if err != nil || out != "Terminated 0" {
-		t.Errorf("pod %s is %q, want Terminated, with exit code 0: %v", name, out, err)
+		all, _ := bench.Kubectl(t.Context(), "", "get", "pod", name, "-o", "jsonpath={.status}")
+		t.Errorf("pod %s is %q, want Terminated, with exit code 0: %v\n%s", name, out, err, all)
 	}
 }
 
