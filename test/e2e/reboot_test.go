@@ -71,14 +71,16 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// ended fails the test unless a pod was ended by the shutdown, and its container by itself.
+// ended fails the test unless kubelet has ended a pod for the shutdown, and its container has ended
+// well.
 func ended(t *testing.T, name string) {
 	t.Helper()
-	out, err := bench.Kubectl(t.Context(), "", "get", "pod", name, "-o", "jsonpath="+
-		"{.status.reason} {.status.containerStatuses[0].state.terminated.exitCode}")
-	if err != nil || out != "Terminated 0" {
-		all, _ := bench.Kubectl(t.Context(), "", "get", "pod", name, "-o", "jsonpath={.status}")
-		t.Errorf("pod %s is %q, want Terminated, with exit code 0: %v\n%s", name, out, err, all)
+	const want = "Succeeded TerminationByKubelet 0"
+	out, err := bench.Kubectl(t.Context(), "", "get", "pod", name, "-o", "jsonpath={.status.phase} "+
+		`{.status.conditions[?(@.type=="DisruptionTarget")].reason} `+
+		"{.status.containerStatuses[0].state.terminated.exitCode}")
+	if err != nil || out != want {
+		t.Errorf("pod %s is %q, want %q: %v", name, out, want, err)
 	}
 }
 
