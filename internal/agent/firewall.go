@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// managedFirewalls are the owner's firewalls that a node opens: those that are found, and those that
-// it has opened, which may stop nothing only now.
+// managedFirewalls are the owner's firewalls that a node opens: those that are found, and those
+// that it has opened, which may stop nothing only now.
 func (h *home) managedFirewalls(c config.Config, seen host.Facts) []node.Firewall {
 	if c.Network.Firewall != config.FirewallManage {
 		return nil
@@ -63,8 +63,8 @@ func (h *home) firewallEvidence(
 	return health.Answered(closed, nil)
 }
 
-// warnOfFirewalls tells, before anything is touched, which firewalls stop a node's traffic, and with
-// which commands they do not. Those that are managed are opened with the node.
+// warnOfFirewalls tells, before anything is touched, which firewalls stop a node's traffic, and
+// with which commands they do not. Those that are managed are opened with the node.
 func (h *home) warnOfFirewalls(c config.Config, e health.Evidence) {
 	if c.Network.Firewall == config.FirewallManage {
 		return

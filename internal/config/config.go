@@ -166,8 +166,8 @@ type CNI struct {
 // Network is about the machine's own network.
 type Network struct {
 	// Firewall says what happens where a firewall of the machine's owner stops a node's traffic:
-	// manage opens what is needed and takes that back at the end, check tells the commands that do,
-	// ignore does nothing. Default: check.
+	// manage opens what is needed and takes that back at the end, check tells the commands that open
+	// it, ignore does nothing (operations.md).
 	Firewall string `json:"firewall,omitempty"`
 }
 

@@ -149,7 +149,8 @@ func readFilter(family string, data []byte) (f Filter, isFilter bool) {
 	if len(hook) != 4 || text(a[unix.NFTA_CHAIN_TYPE]) != "filter" {
 		return f, false
 	}
-	f = Filter{Family: family, Table: text(a[unix.NFTA_CHAIN_TABLE]), Name: text(a[unix.NFTA_CHAIN_NAME])}
+	table, name := a[unix.NFTA_CHAIN_TABLE], a[unix.NFTA_CHAIN_NAME]
+	f = Filter{Family: family, Table: text(table), Name: text(name)}
 	switch binary.BigEndian.Uint32(hook) {
 	case unix.NF_INET_LOCAL_IN:
 		f.Hook = "input"
@@ -224,13 +225,13 @@ func userComment(data []byte) string {
 	return ""
 }
 
-// LegacyTable implements Kernel. It asks as iptables-legacy does (IPT_SO_GET_INFO).
+// LegacyTable implements Kernel. It asks what iptables-legacy asks (IPT_SO_GET_INFO).
 func (linux) LegacyTable(family string) (string, error) {
 	domain, level, option := unix.AF_INET, unix.IPPROTO_IP, 64
 	if family == "ip6" {
 		domain, level = unix.AF_INET6, unix.IPPROTO_IPV6
 	}
-	socket, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	socket, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return "", fmt.Errorf("cannot ask for the rules of iptables-legacy: %w", err)
 	}
