@@ -51,8 +51,8 @@ type wall struct {
 	on, reload [][]string
 	// keeps tells that our rules are among those that are loaded again.
 	keeps bool
-	// other is what else tells of its rules; nil is nothing.
-	other []string
+	// rules are the commands that tell of its rules.
+	rules [][]string
 }
 
 // Behind a firewall that drops what no rule accepts, a managed node runs pods, and logs and exec
@@ -61,20 +61,25 @@ type wall struct {
 func TestFirewall(t *testing.T) {
 	t.Parallel()
 	nft, iptables := [][]string{{"nft", "-f", "/etc/guard.nft"}}, [][]string{{"sh", "/etc/guard.sh"}}
-	with := []string{"nftables", "ufw"}
+	with, all := []string{"nftables", "ufw"}, []string{"nft", "list", "ruleset"}
 	for name, w := range map[string]wall{
-		"fw-nft":      {packages: with, on: nft, reload: nft},
-		"fw-iptables": {packages: with, on: iptables, reload: iptables},
+		"fw-nft": {packages: with, on: nft, reload: nft, rules: [][]string{all}},
+		"fw-iptables": {
+			packages: with, on: iptables, reload: iptables, rules: [][]string{all},
+		},
 		"fw-ufw": {
 			packages: with, on: [][]string{{"ufw", "allow", "22/tcp"}, {"ufw", "--force", "enable"}},
 			reload: [][]string{{"ufw", "reload"}}, keeps: true,
-			other: []string{"grep", "-h", "tuple", "/etc/ufw/user.rules", "/etc/ufw/user6.rules"},
+			rules: [][]string{all, {"grep", "-h", "tuple", "/etc/ufw/user.rules", "/etc/ufw/user6.rules"}},
 		},
 		"fw-firewalld": {
 			packages: []string{"nftables", "firewalld"},
 			on:       [][]string{{"systemctl", "start", "firewalld"}, {"firewall-cmd", "--state"}},
 			reload:   [][]string{{"firewall-cmd", "--reload"}}, keeps: true,
-			other: []string{"firewall-cmd", "--permanent", "--list-all-zones"},
+			rules: [][]string{ // its chains are in another order after each change
+				{"firewall-cmd", "--list-all-zones"},
+				{"firewall-cmd", "--permanent", "--list-all-zones"},
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,14 +101,16 @@ func (w wall) behind(t *testing.T, m lab.Machine) {
 			t.Fatal(err)
 		}
 	}
-	// These tables come with the first rule of a node's programs, and remain, empty.
+	// These chains come with the first rule of a node's programs, and remain, empty.
 	for _, tool := range []string{"iptables", "ip6tables"} {
 		for _, table := range []string{"filter", "nat", "mangle"} {
 			command(t, m, tool, "-t", table, "-P", "OUTPUT", "ACCEPT")
 		}
+		command(t, m, tool, "-t", "nat", "-P", "PREROUTING", "ACCEPT")
+		command(t, m, tool, "-t", "nat", "-P", "POSTROUTING", "ACCEPT")
 	}
 	commands(t, m, w.on)
-	before := w.rules(t, m)
+	before := w.show(t, m)
 	must(t, m, "bootstrap")
 	if !answers(m, "10250") {
 		t.Error("kubelet's port is closed")
@@ -130,19 +137,19 @@ func (w wall) behind(t *testing.T, m lab.Machine) {
 		t.Errorf("after the repair there is still drift: %+v", left)
 	}
 	must(t, m, "unbootstrap")
-	if diff := cmp.Diff(before, w.rules(t, m)); diff != "" {
+	if diff := cmp.Diff(before, w.show(t, m)); diff != "" {
 		t.Errorf("the rules are not as before (-before +after):\n%s", diff)
 	}
 }
 
 var counted = regexp.MustCompile(`packets \d+ bytes \d+`)
 
-// rules are all rules of a machine, without what they have counted.
-func (w wall) rules(t *testing.T, m lab.Machine) string {
+// show are all rules of a machine, without what they have counted.
+func (w wall) show(t *testing.T, m lab.Machine) string {
 	t.Helper()
-	text := counted.ReplaceAllString(command(t, m, "nft", "list", "ruleset"), "")
-	if w.other != nil {
-		text += command(t, m, w.other...)
+	text := ""
+	for _, argv := range w.rules {
+		text += counted.ReplaceAllString(command(t, m, argv...), "")
 	}
 	return text
 }
