@@ -106,6 +106,8 @@ func (w wall) behind(t *testing.T, m lab.Machine) {
 		for _, table := range []string{"filter", "nat", "mangle"} {
 			command(t, m, tool, "-t", table, "-P", "OUTPUT", "ACCEPT")
 		}
+		command(t, m, tool, "-P", "INPUT", "ACCEPT")
+		command(t, m, tool, "-P", "FORWARD", "ACCEPT")
 		command(t, m, tool, "-t", "nat", "-P", "PREROUTING", "ACCEPT")
 		command(t, m, tool, "-t", "nat", "-P", "POSTROUTING", "ACCEPT")
 	}
@@ -142,14 +144,18 @@ func (w wall) behind(t *testing.T, m lab.Machine) {
 	}
 }
 
-var counted = regexp.MustCompile(`packets \d+ bytes \d+`)
+var (
+	counted = regexp.MustCompile(`packets \d+ bytes \d+`)
+	// proxied are the tables of kube-proxy, a pod of the cluster that removes them or does not.
+	proxied = regexp.MustCompile(`(?ms)^table \S+ kube-proxy \{.*?^\}\n`)
+)
 
-// show are all rules of a machine, without what they have counted.
+// show are all rules of a machine but kube-proxy's, without what they have counted.
 func (w wall) show(t *testing.T, m lab.Machine) string {
 	t.Helper()
 	text := ""
 	for _, argv := range w.rules {
-		text += counted.ReplaceAllString(command(t, m, argv...), "")
+		text += proxied.ReplaceAllString(counted.ReplaceAllString(command(t, m, argv...), ""), "")
 	}
 	return text
 }
