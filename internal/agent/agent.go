@@ -19,6 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/progress"
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // Where the agent keeps what is its own.
@@ -33,8 +34,6 @@ const (
 type Machine interface {
 	apply.Disk
 	Facts(ctx context.Context, q host.Query) (host.Facts, error)
-	// Firewall finds out about packet filters; it may run their tools.
-	Firewall(ctx context.Context) (host.Firewall, error)
 	// CNIConfigs lists the network configurations in a directory.
 	CNIConfigs(dir string) ([]string, error)
 	// UnitStatus tells how a unit runs: its process, since when, and how often it was restarted.
@@ -47,6 +46,8 @@ type Machine interface {
 	// RunOnTerminal runs a program that talks to the person at the terminal.
 	RunOnTerminal(ctx context.Context, argv ...string) error
 	RestartUnit(ctx context.Context, name string) error
+	// OpeningCommands are the commands that make an opening in a firewall, for people to run.
+	OpeningCommands(o state.Opening) []string
 	// List names the entries of a directory.
 	List(dir string) ([]string, error)
 	// Touched is told what is about to be changed by somebody else than the engine, and done when

@@ -36,7 +36,9 @@ func (a *Agent) wanted(c config.Config) health.Wanted {
 		DNS:      c.Node.Kubelet.DNSServiceIP,
 		Reserved: c.Node.Kubelet.KubeReserved, Eviction: c.Node.Kubelet.EvictionHard,
 		Labels: c.Node.Labels, Taints: c.Node.Taints,
-		Entra: c.Azure.ShowsToken(), Located: located(c), Settling: settling,
+		FirewallIgnored: c.Network.Firewall == config.FirewallIgnore,
+		FirewallManaged: c.Network.Firewall == config.FirewallManage,
+		Entra:           c.Azure.ShowsToken(), Located: located(c), Settling: settling,
 	}
 }
 
@@ -49,7 +51,7 @@ func (h *home) machineEvidence(
 		Systemd: seen.Systemd, IPTables: seen.IPTables, Installed: h.engine.Journal.Exists(),
 		Free: seen.Free, Addresses: seen.Addresses,
 		CPUMillis: int64(seen.CPUs), MemoryBytes: seen.MemoryBytes, DiskBytes: seen.DiskBytes,
-		CNIConfigs: seen.CNIConfigs,
+		CNIConfigs: seen.CNIConfigs, Firewalls: h.firewallEvidence(ctx, c, seen),
 	}
 	for _, unit := range seen.Units {
 		m.ForeignUnits = append(m.ForeignUnits, health.ForeignUnit{Name: unit.Name, Path: unit.Path})

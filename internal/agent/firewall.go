@@ -1,27 +1,87 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// warnFirewall tells of a firewall that drops what the node needs. Its tools are programs, so it is
-// asked when the machine is about to become another node, and by no check.
-func (h *home) warnFirewall(ctx context.Context, c config.Config) {
+// managedFirewalls are the owner's firewalls that a node opens: those that are found, and those
+// that it has opened, which may stop nothing only now.
+func (h *home) managedFirewalls(c config.Config, seen host.Facts) []node.Firewall {
+	if c.Network.Firewall != config.FirewallManage {
+		return nil
+	}
+	var list []node.Firewall
+	for _, f := range seen.Firewalls {
+		list = append(list, node.Firewall{Name: f.Name, Hook: f.Hook})
+	}
+	if h.applied != nil {
+		list = append(list, h.applied.Facts.Firewalls...)
+	}
+	slices.SortFunc(list, func(a, b node.Firewall) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Hook, b.Hook))
+	})
+	return slices.Compact(list)
+}
+
+// firewallEvidence is which of the owner's firewalls stop what a node needs.
+func (h *home) firewallEvidence(
+	ctx context.Context, c config.Config, seen host.Facts,
+) health.Answer[[]health.Firewall] {
 	if c.Network.Firewall == config.FirewallIgnore {
-		return
+		return health.Answer[[]health.Firewall]{}
 	}
-	found, err := h.Machine.Firewall(ctx)
-	if err != nil {
-		h.Log.Warn("cannot tell whether a firewall is in the way", "error", err)
-		return
+	if seen.FirewallErr != nil {
+		return health.Answered[[]health.Firewall](nil, seen.FirewallErr)
 	}
-	e := health.Evidence{Now: now(), Firewall: health.Answered(health.Firewall(found), nil)}
-	for _, condition := range health.Evaluate(health.Firewalls(), e) {
-		if condition.Status == health.False {
-			h.warn("%s", condition.Message)
+	var closed []health.Firewall
+	bound := node.Bindings{ForeignCNI: foreignNetworks(seen.CNIConfigs)}
+	for _, found := range seen.Firewalls {
+		f := health.Firewall{Name: found.Name}
+		list := node.Openings(c, node.Firewall{Name: found.Name, Hook: found.Hook})
+		for _, item := range node.Bind(list, bound) {
+			is, err := h.Machine.Observe(ctx, item.Resource.Key())
+			if err != nil {
+				return health.Answered[[]health.Firewall](nil, err)
+			}
+			if opening := item.Resource.(state.Opening); !state.Satisfies(is, opening) {
+				f.Closed = append(f.Closed, opening.Rule)
+				f.Commands = append(f.Commands, h.Machine.OpeningCommands(opening)...)
+			}
+		}
+		if len(f.Closed) > 0 {
+			closed = append(closed, f)
 		}
 	}
+	return health.Answered(closed, nil)
+}
+
+// warnOfFirewalls tells, before anything is touched, which firewalls stop a node's traffic, and
+// with which commands they do not. Those that are managed are opened with the node.
+func (h *home) warnOfFirewalls(c config.Config, e health.Evidence) {
+	if c.Network.Firewall == config.FirewallManage {
+		return
+	}
+	for _, message := range health.Cautions(e) {
+		h.warn("%s", message)
+	}
+}
+
+// closedOpenings are the keys of what a managed firewall stops again. A node keeps its firewalls
+// open whatever the policy for drift is: without that its owner's reload would cut it off.
+func closedOpenings(drift []Entry) []string {
+	var keys []string
+	for _, d := range drift {
+		if d.Key.IsOpening() {
+			keys = append(keys, string(d.Key))
+		}
+	}
+	return keys
 }

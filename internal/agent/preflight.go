@@ -30,7 +30,7 @@ func (h *home) preflight(ctx context.Context, t *target) error {
 		return err
 	}
 	if !t.unchanged {
-		h.warnFirewall(ctx, c)
+		h.warnOfFirewalls(c, e)
 	}
 	if err := h.follow(ctx, t); err != nil || t.unchanged && h.credentialed(c) {
 		return err

@@ -54,6 +54,7 @@ func (h *home) aim(ctx context.Context, in Input) (*target, error) {
 		t.facts.Swaps = append(t.facts.Swaps, swap.Name)
 	}
 	h.rememberedSwap(&t.facts)
+	t.facts.Firewalls = h.managedFirewalls(in.Config, t.seen)
 	t.unchanged = h.applied != nil && h.sameDocument(t) && h.sameMachine(in.Config, t.facts)
 	return t, nil
 }
@@ -108,7 +109,8 @@ func (h *home) sameMachine(c config.Config, f node.Facts) bool {
 	}
 	return (was.Renames(name) || !f.Renames(name)) &&
 		was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
-		slices.Equal(was.Swaps, f.Swaps) && slices.Equal(was.SwapUnits, f.SwapUnits)
+		slices.Equal(was.Swaps, f.Swaps) && slices.Equal(was.SwapUnits, f.SwapUnits) &&
+		slices.Equal(was.Firewalls, f.Firewalls)
 }
 
 // rivals are the units of container runtimes and kubelets that would be in the way of ours.
@@ -128,6 +130,7 @@ func (h *home) query(c config.Config) host.Query {
 	})
 	return host.Query{
 		CNIConfDir: c.Paths.CNI.ConfDir, Filesystems: []string{"/var/lib", "/opt"}, Units: units,
+		Firewalls: c.Network.Firewall != config.FirewallIgnore,
 	}
 }
 

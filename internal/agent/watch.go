@@ -216,6 +216,9 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	}
 	found.Repair = len(s.Drift) > 0 && h.transition == nil &&
 		h.applied.Config.Agent.DriftPolicy == config.DriftRepair
+	if closed := closedOpenings(s.Drift); !found.Repair && len(closed) > 0 {
+		found.Drift, found.Repair = closed, h.transition == nil
+	}
 	found.Reconcile = h.transition != nil || untrusted(s.Conditions) && !located(h.live.Config)
 	return found, h.keepStatus(ctx, &s)
 }

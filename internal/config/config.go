@@ -163,10 +163,11 @@ type CNI struct {
 	NonMasqueradeCIDRs []string `json:"nonMasqueradeCIDRs,omitempty"`
 }
 
-// Network is about what surrounds the pod network.
+// Network is about the machine's own network.
 type Network struct {
-	// Firewall says whether a join warns of a firewall of the machine that drops what the node
-	// needs, with the commands that open it.
+	// Firewall says what happens where a firewall of the machine's owner stops a node's traffic:
+	// manage opens what is needed and takes that back at the end, check tells the commands that open
+	// it, ignore does nothing (operations.md).
 	Firewall string `json:"firewall,omitempty"`
 }
 

@@ -13,8 +13,9 @@ const (
 	podBitsMin6, podBitsMax6 = 32, 125
 )
 
-// The values of network.firewall; "" is the first.
+// What happens to a firewall that stops a node's traffic.
 const (
+	FirewallManage = "manage"
 	FirewallCheck  = "check"
 	FirewallIgnore = "ignore"
 )
@@ -28,8 +29,8 @@ func networkRules() []rule {
 		{"containerd.metricsAddress", "address:port, such as 127.0.0.1:10257", isListenAddress},
 		{"cni.podCIDR", aSubnet, isPodCIDR},
 		{"cni.nonMasqueradeCIDRs.*", "a network, such as 10.244.0.0/16: its address and mask", isNetwork},
-		{"network.firewall", FirewallCheck + " or " + FirewallIgnore,
-			oneOf(FirewallCheck, FirewallIgnore)},
+		{"network.firewall", "manage, check or ignore",
+			oneOf(FirewallManage, FirewallCheck, FirewallIgnore)},
 		{"proxy.http", aProxy, isProxy},
 		{"proxy.https", aProxy, isProxy},
 		{"proxy.noProxy.*", "a host, a domain, an IP address, a CIDR or *", isNoProxy},

@@ -39,11 +39,11 @@ const (
 type use uint
 
 const (
-	preflight    use = 1 << iota // before anything is changed
-	gate                         // before a change is committed
-	local                        // of the gate, what is found on the machine alone
-	surroundings                 // told before the machine becomes another node
-	advice                       // told when a change is committed, which it does not hold
+	preflight use = 1 << iota // before anything is changed
+	gate                      // before a change is committed
+	local                     // of the gate, what is found on the machine alone
+	advice                    // told when a change is committed, which it does not hold
+	caution                   // told before anything is changed, which it does not hold
 )
 
 type entry struct {
@@ -64,7 +64,6 @@ func catalogue() []entry {
 		{RuntimeOwned, runtimeOwned, preflight},
 		{DirectoriesFree, directoriesFree, preflight},
 		{ReservationsFit, reservationsFit, preflight},
-		{FirewallOpen, firewallOpen, surroundings},
 		{NodeAddressPresent, nodeAddressPresent, preflight | gate | local},
 		{ContainerdRunning, containerdRunning, gate | local},
 		{KubeletRunning, kubeletRunning, gate | local},
@@ -81,6 +80,7 @@ func catalogue() []entry {
 		{PodsSynchronized, podsSynchronized, gate},
 		{LabelsApplied, labelsApplied, gate},
 		{TaintsApplied, taintsApplied, advice},
+		{FirewallOpen, firewallOpen, caution},
 		{ServicesReachable, servicesReachable, advice},
 		{StoreIntact, storeIntact, 0},
 		{HostAsConfigured, hostAsConfigured, 0},
@@ -102,8 +102,17 @@ func GateLocal() []Check { return used(func(u use) bool { return u&local != 0 })
 // cure it.
 func Advice() []Check { return used(func(u use) bool { return u&advice != 0 }) }
 
-// Firewalls returns what is told of the machine's packet filters before a change.
-func Firewalls() []Check { return used(func(u use) bool { return u&surroundings != 0 }) }
+// Cautions returns what is wrong before a machine is changed and does not keep it from that, in
+// full length.
+func Cautions(e Evidence) []string {
+	var messages []string
+	for _, known := range catalogue() {
+		if c := known.check(e); known.use&caution != 0 && c.Status == False {
+			messages = append(messages, c.Message)
+		}
+	}
+	return messages
+}
 
 // Watch returns all conditions, as status reports them.
 func Watch() []Check { return used(func(use) bool { return true }) }

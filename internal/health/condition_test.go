@@ -30,13 +30,12 @@ func TestWatch(t *testing.T) {
 	}
 	want := []string{
 		SystemSupported, RootPrivileges, ToolsInstalled, DiskSpace, ProgramTrusted, RuntimeOwned,
-		DirectoriesFree, ReservationsFit, FirewallOpen, NodeAddressPresent,
+		DirectoriesFree, ReservationsFit, NodeAddressPresent,
 		ContainerdRunning, KubeletRunning,
 		KubeletStable, APIServerReachable, CredentialValid, VersionsCompatible, CertificateIssued,
 		KubeletHealthy, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
-		PodsSynchronized, LabelsApplied, TaintsApplied, ServicesReachable, StoreIntact,
-		HostAsConfigured,
-		ConfigurationAccepted,
+		PodsSynchronized, LabelsApplied, TaintsApplied, FirewallOpen, ServicesReachable,
+		StoreIntact, HostAsConfigured, ConfigurationAccepted,
 	}
 	if diff := cmp.Diff(want, types(all)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)

@@ -42,8 +42,6 @@ type Evidence struct {
 	Wanted Wanted
 	// Machine is what was found on the machine, nil when it was not examined.
 	Machine *Machine
-	// Firewall is what was found of packet filters, where it was asked for.
-	Firewall Answer[Firewall]
 	// Trust says why the program or its configuration cannot be trusted.
 	Trust Answer[struct{}]
 
@@ -88,6 +86,9 @@ type Wanted struct {
 	Labels             map[string]string
 	// Taints are written key=value:Effect.
 	Taints []string
+	// FirewallIgnored tells that a firewall is the owner's own affair, FirewallManaged that it is
+	// opened with the node.
+	FirewallIgnored, FirewallManaged bool
 	// Entra tells that the credential is a token of Entra ID.
 	Entra bool
 	// Located tells that the configuration says where the API server is, so that nobody else is asked.
@@ -113,8 +114,18 @@ type Machine struct {
 	ForeignUnits                      []ForeignUnit
 	// ForeignDirectories hold the state of a node that is not ours.
 	ForeignDirectories []string
+	// Firewalls are those of the machine's owner that stop what a node needs; not asked for where
+	// they are to be ignored.
+	Firewalls Answer[[]Firewall]
 	// CNIConfigs are the names of the pod network's configurations.
 	CNIConfigs []string
+}
+
+// Firewall is a firewall that stops what a node needs: what that is, and the commands that let it
+// pass.
+type Firewall struct {
+	Name             string
+	Closed, Commands []string
 }
 
 // ForeignUnit is a unit of a container runtime or kubelet that is not ours.

@@ -1,65 +1,50 @@
 package health
 
-import "testing"
+import (
+	"errors"
+	"strings"
+	"testing"
+)
 
 func TestFirewallOpen(t *testing.T) {
-	found := func(f Firewall) Evidence {
-		return with(func(e *Evidence) { e.Firewall = Answered(f, nil) })
+	closed := Answered([]Firewall{
+		{"ufw", []string{"in tcp 10250"}, []string{"ufw allow 10250/tcp"}},
+		{"nft ip x y", []string{"in from cni0", "in udp 1"}, []string{"nft 'a'", "nft 'b'"}},
+	}, nil)
+	const found = "a firewall of this machine stops what a node needs: ufw (in tcp 10250), " +
+		"nft ip x y (in from cni0; in udp 1); "
+	for name, tt := range map[string]struct {
+		change       func(*Evidence)
+		status       Status
+		message      string
+		isCautioning bool
+	}{
+		"check": {func(*Evidence) {}, False, found + "set network.firewall to manage, or to ignore " +
+			"where other rules let it pass, or run: ufw allow 10250/tcp; nft 'a'; nft 'b'", true},
+		"manage": {func(e *Evidence) { e.Wanted.FirewallManaged = true }, False,
+			found + "open it again with `aks-flex-node bootstrap`", true},
+		"ignore":       {func(e *Evidence) { e.Wanted.FirewallIgnored = true }, True, "", false},
+		"none":         {func(e *Evidence) { e.Machine.Firewalls.Value = nil }, True, "", false},
+		"not examined": {func(e *Evidence) { e.Machine = nil }, Unknown, "this was not checked", false},
+		"unknown": {func(e *Evidence) {
+			e.Machine.Firewalls = Answered[[]Firewall](nil, errors.New("no netlink"))
+		}, Unknown, "no netlink", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := good()
+			e.Machine.Firewalls = closed
+			tt.change(&e)
+			c := firewallOpen(e)
+			if c.Status != tt.status || c.Message != tt.message {
+				t.Errorf("the condition is %s: %q", c.Status, c.Message)
+			}
+			cautions := strings.Join(Cautions(e), "|")
+			if tt.isCautioning != (cautions == c.Message && c.Message != "") {
+				t.Errorf("the cautions are %q", cautions)
+			}
+			if err := Problem(Evaluate(Preflight(), e)); err != nil && e.Machine != nil {
+				t.Errorf("it keeps a machine from being a node: %v", err)
+			}
+		})
 	}
-	const closed, owner = "Closed", OwnerMachine
-	const ufw = `### tuple ### allow tcp 10250 0.0.0.0/0 any 0.0.0.0/0 in
-### tuple ### allow tcp 30000:32767 0.0.0.0/0 any 0.0.0.0/0 in
-### tuple ### allow any any 0.0.0.0/0 any 0.0.0.0/0 in_cni0
-### tuple ### route:allow any any 0.0.0.0/0 any 0.0.0.0/0 in_cni0
-`
-	const filter = `*filter
-:INPUT DROP [0:0]
-:FORWARD DROP [0:0]
--A INPUT -p tcp -m tcp --dport 22 -j ACCEPT
-`
-	const opened = `-A INPUT -p tcp -m tcp --dport 10250 -j ACCEPT
--A INPUT -i cni0 -j ACCEPT
--A FORWARD -i cni0 -j ACCEPT
--A FORWARD -o cni0 -m comment --comment "x" -j ACCEPT
-COMMIT
-`
-	const nft = `table inet filter {
-	chain input {
-		type filter hook input priority filter; policy drop;
-		tcp dport { 22, 10250 } accept
-	}
-
-	chain forward {
-		type filter hook forward priority filter; policy drop;
-	}
-
-	chain output {
-		type filter hook output priority filter; policy accept;
-	}
-}
-table ip filter {
-	chain FORWARD {
-		type filter hook forward priority filter; policy drop;
-	}
-}
-`
-	check(t, FirewallOpen, []expect{
-		blank("NotChecked"),
-		{"none", found(Firewall{}), True, "", "", ""},
-		{"ufw", found(Firewall{UFW: true}), False, closed, owner, "run: ufw allow 10250/tcp; ufw "},
-		{"ufw, almost", found(Firewall{UFW: true, UFWRules: ufw}), False, closed, owner,
-			"run: ufw route allow out on cni0; or"},
-		{"ufw, open", found(Firewall{UFW: true, UFWRules: ufw +
-			"### tuple ### route:allow any any 0.0.0.0/0 any 0.0.0.0/0 out_cni0\n"}), True, "", "", ""},
-		{"firewalld", found(Firewall{Firewalld: true}), False, closed, owner,
-			"--zone=trusted --add-interface=cni0; firewall-cmd --reload"},
-		{"firewalld, open", found(Firewall{Firewalld: true, Zones: `<port port="10250" protocol="tcp"/>
-<port port="30000-32767" protocol="tcp"/><interface name="cni0"/>`}), True, "", "", ""},
-		{"iptables", found(Firewall{IPTables: filter + "COMMIT\n"}), False, closed, owner,
-			"iptables -I FORWARD -o cni0 -j ACCEPT"},
-		{"iptables, open", found(Firewall{IPTables: filter + opened}), True, "", "", ""},
-		{"nftables", found(Firewall{NFT: nft}), False, closed, owner,
-			"run: nft insert rule inet filter input iifname cni0 accept; nft insert rule inet filter " +
-				"forward iifname cni0 accept; nft insert rule inet filter forward oifname cni0 accept; or"},
-	})
 }

@@ -27,6 +27,8 @@ type Query struct {
 	Filesystems []string
 	// Units are the names of units that are asked for.
 	Units []string
+	// Firewalls tells that firewalls are asked for.
+	Firewalls bool
 }
 
 // Facts is what must be known of a machine before it is touched.
@@ -56,6 +58,9 @@ type Facts struct {
 	Units []InstalledUnit
 	// Addresses are the IP addresses of all network interfaces.
 	Addresses []string
+	// Firewalls are those that stop packets of a node. FirewallErr is why that is not known.
+	Firewalls   []Firewall
+	FirewallErr error
 	// CPUs is how much processor there is, in thousandths of one; MemoryBytes the physical memory,
 	// and DiskBytes the size of the file system of /var/lib.
 	CPUs                   int
@@ -104,6 +109,9 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	}
 	if f.Addresses, err = addresses(); err != nil {
 		return f, err
+	}
+	if q.Firewalls {
+		f.Firewalls, f.FirewallErr = h.Firewalls(ctx)
 	}
 	if !f.Systemd {
 		return f, nil

@@ -2,88 +2,128 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Firewall is what there is of packet filters on the machine, as their own tools and files say it.
+// Firewall is a firewall of the machine's owner that stops what no rule accepts. Its name says what
+// its rules are changed with:
+//
+//	ufw
+//	firewalld ZONE              the zone of interfaces that have none
+//	nft FAMILY TABLE CHAIN
+//	iptables-nft CHAIN          and ip6tables-nft, iptables-legacy, ip6tables-legacy
 type Firewall struct {
-	// UFW tells that ufw is enabled; UFWRules are its rules.
-	UFW      bool
-	UFWRules string
-	// Firewalld tells that firewalld runs; Zones are the files of its zones.
-	Firewalld bool
-	Zones     string
-	// IPTables and NFT are the rules; "" without the tool, or where the others answer for them.
-	IPTables, NFT string
+	Name string
+	// Hook is what the rules are about: input, forward or output; "" is all of it.
+	Hook string
 }
 
-// Firewall finds out about packet filters. It changes nothing. It runs iptables-save and nft where
-// neither ufw nor firewalld is in charge.
-func (h *Host) Firewall(ctx context.Context) (Firewall, error) {
-	var f Firewall
-	conf, err := h.readText("/etc/ufw/ufw.conf")
-	if err != nil {
-		return f, err
+// backend is one sort of firewall.
+type backend interface {
+	// observe tells whether it has a rule that lets this pass, and if not, whether it stops it.
+	observe(ctx context.Context, r rule) (open, drops bool, err error)
+	// opening are the commands that let it pass, and closing those that take away our rule, and only
+	// ours.
+	opening(r rule) [][]string
+	closing(r rule) ([][]string, error)
+}
+
+// backend returns the firewall of a name.
+func (h *Host) backend(name string) (backend, error) {
+	words := strings.Fields(name)
+	switch {
+	case name == "ufw":
+		return ufw{h}, nil
+	case len(words) == 2 && words[0] == "firewalld":
+		return firewalld{h, words[1]}, nil
+	case len(words) == 4 && words[0] == "nft":
+		return nftChain{h, words[1], words[2], words[3]}, nil
+	case len(words) == 2 && strings.HasSuffix(words[0], "-nft"):
+		return iptablesChain{h, words[0], words[1]}, nil
+	case len(words) == 2 && strings.HasSuffix(words[0], "-legacy"):
+		return legacyChain{iptablesChain{h, words[0], words[1]}}, nil
 	}
-	for line := range strings.Lines(conf) {
-		f.UFW = f.UFW || strings.TrimSpace(line) == "ENABLED=yes"
-	}
-	if f.UFW {
-		f.UFWRules, err = h.readText("/etc/ufw/user.rules")
-		return f, err
-	}
-	is, err := h.Systemd.Unit(ctx, "firewalld.service")
-	if err != nil {
-		return f, fmt.Errorf("cannot observe firewalld: %w", err)
-	}
-	if f.Firewalld = is.Running(); f.Firewalld {
-		f.Zones, err = h.zones()
-		return f, err
-	}
-	if h.Root != "" { // the rules are those of this machine, and not of the one below the root
-		return f, nil
-	}
-	if f.IPTables, err = saveRules(ctx, "iptables"); err != nil {
-		return f, err
-	}
-	if tool, missing := exec.LookPath("nft"); missing == nil {
-		out, err := exec.CommandContext(ctx, tool, "list", "ruleset").Output()
-		if err != nil {
-			return f, fmt.Errorf("cannot read the rules of nftables: %w", err)
+	return nil, fmt.Errorf("internal error: unknown firewall %s", name)
+}
+
+// ourComment is in the comment of every rule of ours.
+const ourComment = "aks-flex-node"
+
+// rule is what is let pass: "in tcp 10250,30000-32767", "in from cni0", "forward to cni0",
+// "forward translated" (by a Service).
+type rule struct{ text, way, how, what string }
+
+func parseRule(text string) rule {
+	words := append(strings.Fields(text), "", "", "")
+	return rule{text, words[0], words[1], words[2]}
+}
+
+// comment names the rule as ours.
+func (r rule) comment() string {
+	return ourComment + "-" + strings.Map(func(c rune) rune {
+		if strings.ContainsRune(" ,/:", c) {
+			return '-'
 		}
-		f.NFT = string(out)
-	}
-	return f, nil
+		return c
+	}, r.text)
 }
 
-// zones are the files of firewalld's zones that somebody has changed.
-func (h *Host) zones() (string, error) {
-	files, err := filepath.Glob(h.path("/etc/firewalld/zones/*.xml"))
+// ports are those of a rule, with the sign between the ends of a range that a program wants.
+func (r rule) ports(through string) string { return strings.ReplaceAll(r.what, "-", through) }
+
+// Firewalls finds the firewalls of this machine that stop packets of a node. It runs a program only
+// where iptables-legacy has rules, which no other way tells.
+func (h *Host) Firewalls(ctx context.Context) ([]Firewall, error) {
+	filters, err := h.Kernel.Filters()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	var all strings.Builder
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return "", fmt.Errorf("cannot read firewalld's zones: %w", err)
+	var found []Firewall
+	ufw := h.ufwEnabled()
+	if ufw {
+		found = append(found, Firewall{Name: "ufw"})
+	}
+	if slices.ContainsFunc(filters, func(f Filter) bool { return f.Table == firewalldTable }) {
+		found = append(found, Firewall{Name: "firewalld " + h.defaultZone()})
+	}
+	for _, f := range filters {
+		tool, byIPTables := iptablesOf(f)
+		switch {
+		case f.Table == firewalldTable, byIPTables && ufw, !f.Drops:
+		case byIPTables:
+			found = append(found, Firewall{tool + " " + f.Name, f.Hook})
+		default:
+			name := strings.Join([]string{"nft", f.Family, f.Table, f.Name}, " ")
+			found = append(found, Firewall{name, f.Hook})
 		}
-		all.Write(text)
 	}
-	return all.String(), nil
+	if ufw {
+		return found, nil
+	}
+	legacy, err := h.legacyFirewalls(ctx)
+	return append(found, legacy...), err
 }
 
-// readText reads a file that may be missing.
-func (h *Host) readText(path string) (string, error) {
-	data, err := h.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+// OpeningCommands are the commands that make an opening, for people to run.
+func (h *Host) OpeningCommands(o state.Opening) []string {
+	b, err := h.backend(o.Firewall)
+	if err != nil {
+		return nil
 	}
-	return string(data), err
+	var lines []string
+	for _, argv := range b.opening(parseRule(o.Rule)) {
+		words := make([]string, len(argv))
+		for i, word := range argv {
+			words[i] = word
+			if strings.ContainsAny(word, ` {};"`) {
+				words[i] = "'" + word + "'"
+			}
+		}
+		lines = append(lines, strings.Join(words, " "))
+	}
+	return lines
 }

@@ -31,6 +31,8 @@ type Host struct {
 	SecretDir string
 	Log       *slog.Logger
 
+	// legacy is what iptables-legacy-save has printed last, by family.
+	legacy map[string]legacyRules
 	// unsynced are the directories whose entries have changed since the last Flush.
 	unsynced map[string]bool
 }
@@ -83,6 +85,8 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 		return h.observeSwap(name)
 	case "residue":
 		return h.observeResidue(ctx, name)
+	case "opening":
+		return h.observeOpening(ctx, key)
 	default:
 		return nil, fmt.Errorf("internal error: cannot observe %s", key)
 	}
@@ -110,6 +114,8 @@ func (h *Host) Set(ctx context.Context, c state.Change, content contents) error 
 		return h.setSwap(to)
 	case state.Residue:
 		return h.setResidue(ctx, c, to)
+	case state.Opening:
+		return h.setOpening(ctx, to)
 	default:
 		return fmt.Errorf("internal error: cannot set a %T", to)
 	}

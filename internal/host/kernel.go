@@ -6,8 +6,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Kernel is what is no plain file below the root: modules, swap, and what running programs leave
-// behind.
+// Kernel is what is no plain file below the root: modules, swap, what running programs leave
+// behind, and the firewall's chains.
 type Kernel interface {
 	// LoadModule and UnloadModule change the running kernel.
 	LoadModule(ctx context.Context, name string) error
@@ -17,6 +17,13 @@ type Kernel interface {
 	// Find lists what there is of a residue, sorted; Clear removes what is in found.
 	Find(ctx context.Context, r state.Residue) ([]string, error)
 	Clear(ctx context.Context, r state.Residue, found []string) error
+	// Filters lists the base chains that filter packets. Filter is one of them, or the zero value
+	// where there is none.
+	Filters() ([]Filter, error)
+	Filter(family, table, name string) (Filter, error)
+	// LegacyTable says in a few bytes how iptables-legacy filters a family, ip or ip6: it is another
+	// text when rules have come or gone, and "" where there are none at all.
+	LegacyTable(family string) (string, error)
 }
 
 // linux is the running kernel.

@@ -180,7 +180,23 @@ type kernel struct {
 	done   []string
 	found  []string
 	broken error
+	// filters are the chains of nf_tables, and legacy is what tells of those of iptables-legacy.
+	filters []Filter
+	legacy  string
 }
+
+func (k *kernel) Filters() ([]Filter, error) { return k.filters, k.broken }
+
+func (k *kernel) Filter(family, table, name string) (Filter, error) {
+	for _, f := range k.filters {
+		if f.Family == family && f.Table == table && f.Name == name {
+			return f, k.broken
+		}
+	}
+	return Filter{}, k.broken
+}
+
+func (k *kernel) LegacyTable(string) (string, error) { return k.legacy, k.broken }
 
 func (k *kernel) LoadModule(_ context.Context, name string) error {
 	k.done = append(k.done, "load "+name)

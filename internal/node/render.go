@@ -29,6 +29,8 @@ type Facts struct {
 	HostName string `json:"hostName,omitempty"`
 	// NvidiaRuntime is the path of NVIDIA's container runtime; "" where there is none.
 	NvidiaRuntime string `json:"nvidiaRuntime,omitempty"`
+	// Firewalls are the owner's that stop a node's traffic, where they are to be opened.
+	Firewalls []Firewall `json:"firewalls,omitempty"`
 	// Store maps the name of an artifact to the directory that holds its files.
 	Store map[string]string `json:"store"`
 }

@@ -34,7 +34,7 @@ var sysctls = [...]state.Sysctl{
 	{Name: "kernel.keys.root_maxbytes", Value: "25000000"},
 }
 
-// system configures the kernel, now and at every boot. Swap is turned off by masking the units that
+// system configures the kernel, now and at every boot, and opens firewalls. Swap is turned off by masking the units that
 // would turn it on again, so that /etc/fstab is left as its owner wrote it.
 func system(p *part) {
 	p.add(state.NewFile(modulesFile, 0o644, header+strings.Join(modules[:], "\n")+"\n"))
@@ -55,6 +55,7 @@ func system(p *part) {
 	for _, name := range p.facts.Swaps {
 		p.add(state.Swap{Name: name})
 	}
+	openings(p)
 }
 
 // header is the first line of every file that we write and a person may open.

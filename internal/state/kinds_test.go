@@ -23,6 +23,7 @@ func samples() []Resource {
 		Module{"overlay", true},
 		Swap{Name: "/swap.img", On: true, Priority: -2},
 		Residue{Kind: Mounts, Match: "/run/netns/", Found: []string{"/run/netns/x"}},
+		Opening{"ufw", "in tcp 10250", true, false},
 		Registration{
 			Node: "n", Exists: true, PodCIDRs: []string{"10.0.0.0/24"},
 			Labels: map[string]string{"a": "b"},
@@ -119,7 +120,8 @@ func TestKeys(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{
 		"path:/a", "path:/b", "path:/c", "path:/d", "unit:x.service", "sysctl:vm.x",
-		"module:overlay", "swap:/swap.img", "residue:mount:/run/netns/", "node:registration:n",
+		"module:overlay", "swap:/swap.img", "residue:mount:/run/netns/",
+		"opening:ufw: in tcp 10250", "node:registration:n",
 		"node:label:kubernetes.azure.com/managed", "node:cordon",
 	}, keys); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
@@ -142,6 +144,7 @@ func TestShow(t *testing.T) {
 		"none": bridge, "a, b": Residue{Kind: Chains, Found: []string{"a", "b"}},
 		"registered": Registration{Exists: true}, "not registered": Registration{},
 		`"x"`: Label{"a", "x", true}, "not set": Label{Name: "a"},
+		"open": Opening{Open: true}, "closed": Opening{}, "not needed": Opening{Off: true},
 		"cordoned": Cordon{On: true}, "schedulable": Cordon{},
 		"unknown: timeout":                    Unknown{Why: "timeout"},
 		"a fifo, which a newer release wrote": Opaque{Kind: "fifo"},
@@ -165,6 +168,8 @@ func TestDescribe(t *testing.T) {
 		"remember nftables tables x":      {To: Residue{Kind: Tables, Match: "x"}},
 		"remember control group x":        {To: Residue{Kind: Cgroups, Match: "x"}},
 		"remove mounts /run/x*":           {To: Residue{Kind: Mounts, Match: "/run/x"}, Undo: true},
+		"open firewall a: in b":           {To: Opening{"a", "in b", true, false}},
+		"close firewall a: in b":          {To: Opening{Firewall: "a", Rule: "in b"}, Undo: true},
 		"register Node n":                 {To: Registration{Node: "n", Exists: true}},
 		`set label a to "1"`:              {To: Label{"a", "1", true}},
 		"remove label a":                  {To: Label{Name: "a"}, Undo: true},

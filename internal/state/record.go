@@ -35,6 +35,7 @@ func kinds() []decoder {
 		{"module", decode[Module]},
 		{"swap", decode[Swap]},
 		{"residue", decode[Residue]},
+		{"opening", decode[Opening]},
 		{"registration", decode[Registration]},
 		{"label", decode[Label]},
 		{"cordon", decode[Cordon]},

@@ -1,24 +1,311 @@
 package stories
 
-import "testing"
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
 
-// A firewall that nobody has opened is told with the commands before a join, and not where the
-// owner does not want to know. A check does not ask for it.
-func TestFirewallWarns(t *testing.T) {
-	for setting, want := range map[string]int{"": 1, "ignore": 0} {
-		w := newWorld(t)
-		w.config.Network.Firewall = setting
-		w.write("/etc/ufw/ufw.conf", "ENABLED=yes\n")
-		if _, err := w.bootstrap(); err != nil {
-			t.Fatal(err)
-		}
-		const text = "ufw allow 10250/tcp; "
-		if n := w.warned(text); n != want {
-			t.Errorf("with %q there are %d warnings, want %d:\n%s", setting, n, want, w.log.String())
-		}
-		w.steady("behind a firewall")
-		if n := w.warned(text); n != want {
-			t.Errorf("with %q there are %d warnings afterwards", setting, n)
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
+)
+
+// Filters implements host.Kernel.
+func (k *kernel) Filters() ([]host.Filter, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list := slices.Clone(k.filters)
+	for i, f := range list {
+		list[i].Rules = slices.Clone(f.Rules)
+	}
+	return list, nil
+}
+
+// Filter implements host.Kernel.
+func (k *kernel) Filter(family, table, name string) (host.Filter, error) {
+	list, err := k.Filters()
+	for _, f := range list {
+		if f.Family == family && f.Table == table && f.Name == name {
+			return f, err
 		}
 	}
+	return host.Filter{}, err
+}
+
+// LegacyTable implements host.Kernel.
+func (k *kernel) LegacyTable(string) (string, error) { return "", nil }
+
+// change changes the rules of one chain.
+func (k *kernel) change(family, table, name string, do func([]host.FilterRule) []host.FilterRule) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, f := range k.filters {
+		if f.Family == family && f.Table == table && f.Name == name {
+			k.filters[i].Rules = do(f.Rules)
+		}
+	}
+}
+
+const ufwRules = "/etc/ufw/user.rules"
+
+// owners are the firewall's chains and rules as its owner wrote them.
+func owners() []host.Filter {
+	ssh := []host.FilterRule{{Comment: "ssh", Accepts: true, Handle: 1}}
+	return []host.Filter{
+		{Family: "inet", Table: "guard", Name: "input", Hook: "input", Drops: true, Rules: ssh},
+		{Family: "inet", Table: "guard", Name: "forward", Hook: "forward", Drops: true},
+		{Family: "ip6", Table: "guard", Name: "output", Hook: "output"},
+	}
+}
+
+// wall has the machine's owner turn on ufw, and a firewall of nftables beside it, before the
+// machine joins with network.firewall: manage.
+func (w *world) wall() {
+	w.t.Helper()
+	w.kernel.filters = owners()
+	w.write("/etc/ufw/ufw.conf", "ENABLED=yes\n")
+	w.write(ufwRules, "### tuple ### allow tcp 22 0.0.0.0/0 any 0.0.0.0/0 in\n")
+	w.programs = w.firewallPrograms
+	w.config = w.configuration(firewall("manage"))
+}
+
+func firewall(what string) func(map[string]any) {
+	return func(c map[string]any) { c["network"] = map[string]any{"firewall": what} }
+}
+
+// reloadFirewalls is what the owner's reload of nftables does: only the owner's rules are left.
+func (w *world) reloadFirewalls() {
+	w.kernel.mu.Lock()
+	defer w.kernel.mu.Unlock()
+	w.kernel.filters = owners()
+}
+
+// firewallPrograms are nft and ufw, as far as the agent uses them.
+func (w *world) firewallPrograms(_ context.Context, argv []string) ([]byte, error) {
+	switch argv[0] {
+	case "nft":
+		return nil, w.nft(strings.Fields(argv[1]))
+	case "ufw":
+		return nil, w.ufw(argv[1:])
+	}
+	return nil, fs.ErrNotExist
+}
+
+func (w *world) nft(words []string) error {
+	last, where := words[len(words)-1], words[2:5]
+	switch words[0] {
+	case "insert":
+		w.kernel.change(where[0], where[1], where[2], func(r []host.FilterRule) []host.FilterRule {
+			rule := host.FilterRule{Comment: last, Accepts: true, Handle: uint64(100 + len(r))}
+			return slices.Insert(r, 0, rule)
+		})
+	case "delete":
+		w.kernel.change(where[0], where[1], where[2], func(r []host.FilterRule) []host.FilterRule {
+			return slices.DeleteFunc(r, func(r host.FilterRule) bool { return fmt.Sprint(r.Handle) == last })
+		})
+	default:
+		return fmt.Errorf("cannot parse %q", words)
+	}
+	return nil
+}
+
+// ufw keeps a rule as a line of its file.
+func (w *world) ufw(words []string) error {
+	route := slices.Contains(words, "route")
+	words = slices.DeleteFunc(words, func(s string) bool { return s == "route" })
+	remove := words[0] == "delete"
+	if remove {
+		words = words[1:]
+	}
+	if words[0] != "allow" {
+		return fmt.Errorf("cannot parse %q", words)
+	}
+	const anywhere = " 0.0.0.0/0 any 0.0.0.0/0 "
+	line := "### tuple ### allow any any" + anywhere
+	switch {
+	case words[2:] != nil && len(words) > 3 && words[2] == "on":
+		line += words[1] + "_" + words[3]
+		words = words[4:]
+	default:
+		port, protocol, _ := strings.Cut(words[1], "/")
+		line = "### tuple ### allow " + protocol + " " + port + anywhere + "in"
+		words = words[2:]
+	}
+	if route {
+		line = strings.Replace(line, "allow", "route:allow", 1)
+	}
+	rules := w.read(ufwRules)
+	if remove {
+		var kept []string
+		for l := range strings.Lines(rules) {
+			if !strings.HasPrefix(l, line) {
+				kept = append(kept, l)
+			}
+		}
+		rules = strings.Join(kept, "")
+	} else {
+		rules += fmt.Sprintf("%s comment=%x\n", line, words[1])
+	}
+	return os.WriteFile(filepath.Join(w.root, ufwRules), []byte(rules), 0o644)
+}
+
+// What stops a node's traffic is told before the join with the commands that cure it; those are run
+// by hand, and then nothing is to be told.
+func TestFirewallChecked(t *testing.T) {
+	w := newWorld(t)
+	w.wall()
+	w.config = w.configuration()
+	before := w.tree()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"ufw allow 10250,30000:32767/tcp comment aks-flex-node-in-tcp-10250-30000-32767",
+		"ufw route allow in on cni0 comment", "nft 'insert rule inet guard input udp dport",
+		"nft 'insert rule inet guard forward ct status dnat accept comment",
+	} {
+		if n := w.warned(text); n != 1 {
+			t.Errorf("%d warnings say %q in\n%s", n, text, w.log.String())
+		}
+	}
+	if c := w.condition(health.FirewallOpen); c.Status != health.False || c.Reason != "Closed" {
+		t.Errorf("the condition is %+v", c)
+	}
+	if after := w.kernel.show(); strings.Contains(after, "aks-flex-node-") {
+		t.Errorf("a firewall was changed: %s", after)
+	}
+	w.config = w.configuration(firewall("ignore"))
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if c := w.condition(health.FirewallOpen); c.Status != health.True {
+		t.Errorf("the condition of what is ignored is %+v", c)
+	}
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
+}
+
+// A managed firewall is open for the node, again after a reload and when it was turned on later,
+// and in the end it is as it was. What its owner has written meanwhile remains.
+func TestFirewallManaged(t *testing.T) {
+	w := newWorld(t)
+	w.wall()
+	before := w.tree()
+	open := func(when string, want int) {
+		t.Helper()
+		got := strings.Count(w.kernel.show(), "aks-flex-node-") +
+			strings.Count(w.read(ufwRules), "comment=")
+		if got != want {
+			t.Errorf("%s, there are %d rules of ours, want %d: %s\n%s",
+				when, got, want, w.kernel.show(), w.read(ufwRules))
+		}
+		if c := w.condition(health.FirewallOpen); c.Status != health.True {
+			t.Errorf("%s, the condition is %+v", when, c)
+		}
+		if report, err := w.drift(false); err != nil || len(report.Changes) > 0 {
+			t.Errorf("%s, there is drift: %+v, %v", when, report.Changes, err)
+		}
+	}
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	open("after the join", 11)
+	if n := w.warned("a firewall of this machine"); n != 0 {
+		t.Errorf("what is opened is warned of %d times", n)
+	}
+	touches := w.touched()
+	if result, err := w.bootstrap(); err != nil || result.Changes != 0 || w.touched() != touches {
+		t.Errorf("the second bootstrap made %d changes: %v", result.Changes, err)
+	}
+
+	w.reloadFirewalls()
+	if report, err := w.drift(true); err != nil || len(report.Changes) != 6 {
+		t.Errorf("the repair made %+v, %v", report.Changes, err)
+	}
+	open("after a reload and a repair", 11)
+
+	w.kernel.mu.Lock()
+	w.kernel.filters[2].Drops = true
+	w.kernel.mu.Unlock()
+	if c := w.condition(health.FirewallOpen); c.Status != health.False {
+		t.Errorf("of a new firewall, the condition is %+v", c)
+	}
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	open("after a new firewall", 12)
+
+	w.kernel.mu.Lock()
+	w.kernel.filters[2].Drops = false
+	w.kernel.filters = w.kernel.filters[:3]
+	w.kernel.mu.Unlock()
+	open("after one stops nothing any more", 12)
+	rules := w.read(ufwRules)
+	w.write(ufwRules, rules+"### tuple ### allow tcp 80 0.0.0.0/0 any 0.0.0.0/0 in\n")
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if rules := w.read(ufwRules); !strings.Contains(rules, "tcp 80") ||
+		strings.Contains(rules, "comment=") {
+		t.Errorf("the rules of ufw are now\n%s", rules)
+	}
+	w.write(ufwRules, "### tuple ### allow tcp 22 0.0.0.0/0 any 0.0.0.0/0 in\n")
+	w.same(before)
+}
+
+// A firewall that is no longer managed is closed again.
+func TestFirewallNoLongerManaged(t *testing.T) {
+	w := newWorld(t)
+	w.wall()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.config = w.configuration(firewall("check"))
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if is := w.kernel.show(); strings.Contains(is, "aks-flex-node-") {
+		t.Errorf("there are rules of ours: %s", is)
+	}
+}
+
+// The daemon opens a managed firewall again after a reload, whatever its policy for other drift is,
+// and a check runs no program.
+func TestFirewallReloaded(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.wall()
+		runs := 0
+		s.programs = func(ctx context.Context, argv []string) ([]byte, error) {
+			runs++
+			return s.firewallPrograms(ctx, argv)
+		}
+		s.edit(policy("report"), firewall("manage"))
+		s.join()
+		joined := s.kernel.show()
+		s.sleep(2 * time.Minute)
+		runs = 0
+		s.sleep(time.Hour)
+		if runs != 0 {
+			t.Errorf("in an hour %d programs ran", runs)
+		}
+		s.write(panicSysctl, "0\n")
+		s.reloadFirewalls()
+		s.until(3*time.Minute, "it is open again", func() bool { return s.kernel.show() == joined })
+		if runs != 6 || !s.reverted() {
+			t.Errorf("%d programs ran; other drift was repaired: %v", runs, !s.reverted())
+		}
+		s.sleep(2 * time.Minute)
+		if drifts := s.drifts(); slices.ContainsFunc(drifts, func(key string) bool {
+			return strings.HasPrefix(key, "opening:")
+		}) {
+			t.Errorf("the drift is %q", drifts)
+		}
+	})
 }

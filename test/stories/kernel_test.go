@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -17,6 +18,8 @@ type kernel struct {
 	root    string
 	mu      sync.Mutex
 	residue map[string]bool
+	// filters are the chains of the owner's firewall.
+	filters []host.Filter
 }
 
 func (k *kernel) leave(keys ...string) {
@@ -35,6 +38,11 @@ func (k *kernel) show() string {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
+	for _, f := range k.filters {
+		for _, r := range f.Rules {
+			keys = append(keys, f.Name+":"+r.Comment)
+		}
+	}
 	return strings.Join(keys, " ")
 }
 

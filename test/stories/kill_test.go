@@ -16,7 +16,9 @@ import (
 type campaign struct {
 	name string
 	// former is the archived machine on which it begins; "" for one that is to join.
-	former  string
+	former string
+	// walled tells that the machine has firewalls, which are managed.
+	walled  bool
 	prepare func(*world) error
 	run     func(*world) error
 	// again is what follows the kill, where the machine is not given back at once; nil is the same
@@ -105,6 +107,15 @@ func campaigns() []campaign {
 			return err
 		}, run: bootstrap},
 		{name: "leave", prepare: bootstrap, run: (*world).unbootstrap, again: bootstrap},
+		{name: "join behind a firewall", walled: true, prepare: nothing, run: bootstrap},
+		{name: "repair of a firewall", walled: true, prepare: func(w *world) error {
+			err := bootstrap(w)
+			w.reloadFirewalls()
+			w.harm()
+			return err
+		}, run: func(w *world) error { _, err := w.drift(true); return err }},
+		{name: "leave behind a firewall", walled: true, prepare: bootstrap,
+			run: (*world).unbootstrap, again: bootstrap},
 		{name: "migration", former: "rotated", prepare: nothing, run: migrate,
 			killed: (*world).eitherRelease},
 		{name: "migration by bootstrap", former: "token", prepare: nothing, run: bootstrap,
@@ -146,6 +157,9 @@ func (c campaign) world(t *testing.T) (w *world, before string) {
 	t.Helper()
 	if c.former == "" {
 		w = newWorld(t)
+		if c.walled {
+			w.wall()
+		}
 		return w, w.tree()
 	}
 	w = formerWorld(t, c.former)

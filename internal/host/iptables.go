@@ -1,0 +1,144 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// iptablesChain is a chain of the table filter, changed by iptables and kept in nf_tables.
+type iptablesChain struct {
+	host       *Host
+	tool, name string
+}
+
+// iptablesOf tells whether a chain of nf_tables is one of iptables, and by which program it is
+// changed.
+func iptablesOf(f Filter) (tool string, ok bool) {
+	if f.Table != "filter" || f.Name != strings.ToUpper(f.Hook) {
+		return "", false
+	}
+	switch f.Family {
+	case "ip":
+		return "iptables-nft", true
+	case "ip6":
+		return "ip6tables-nft", true
+	}
+	return "", false
+}
+
+// family is that of the chain in nf_tables.
+func (c iptablesChain) family() string {
+	if strings.HasPrefix(c.tool, "ip6") {
+		return "ip6"
+	}
+	return "ip"
+}
+
+func (c iptablesChain) observe(_ context.Context, r rule) (open, drops bool, err error) {
+	f, err := c.host.Kernel.Filter(c.family(), "filter", c.name)
+	return f.has(r), f.Drops, err
+}
+
+func (c iptablesChain) opening(r rule) [][]string { return [][]string{c.command("-I", r)} }
+
+// closing names the whole rule, so that no other is removed.
+func (c iptablesChain) closing(r rule) ([][]string, error) {
+	return [][]string{c.command("-D", r)}, nil
+}
+
+func (c iptablesChain) command(verb string, r rule) []string {
+	return slices.Concat([]string{c.tool, "-w", verb, c.name}, r.iptables(),
+		[]string{"-m", "comment", "--comment", r.comment(), "-j", "ACCEPT"})
+}
+
+// iptables is what the rule matches, as iptables(8) writes it.
+func (r rule) iptables() []string {
+	switch {
+	case r.how == "tcp", r.how == "udp":
+		return []string{"-p", r.how, "-m", "multiport", "--dports", r.ports(":")}
+	case r.how == "from":
+		return []string{"-i", r.what}
+	case r.how == "to":
+		return []string{"-o", r.what}
+	default:
+		return []string{"-m", "conntrack", "--ctstate", "DNAT"}
+	}
+}
+
+// legacyChain is a chain of iptables-legacy, whose rules nothing but its own program tells.
+type legacyChain struct{ iptablesChain }
+
+func (c legacyChain) observe(ctx context.Context, r rule) (open, drops bool, err error) {
+	rules, err := c.host.legacyTable(ctx, c.family())
+	open = slices.ContainsFunc(strings.Split(rules, "\n"), func(line string) bool {
+		return strings.HasPrefix(line, "-A "+c.name+" ") &&
+			strings.Contains(line, "--comment "+r.comment()+" -j ACCEPT")
+	})
+	return open, legacyDrops(rules, c.name), err
+}
+
+func legacyDrops(rules, chain string) bool {
+	return strings.Contains("\n"+rules, "\n:"+chain+" DROP ")
+}
+
+// legacyFirewalls finds the chains of iptables-legacy that drop.
+func (h *Host) legacyFirewalls(ctx context.Context) ([]Firewall, error) {
+	var found []Firewall
+	for _, family := range []string{"ip", "ip6"} {
+		rules, err := h.legacyTable(ctx, family)
+		if err != nil {
+			return found, err
+		}
+		for _, hook := range []string{"input", "forward", "output"} {
+			if chain := strings.ToUpper(hook); legacyDrops(rules, chain) {
+				found = append(found, Firewall{family + "tables-legacy " + chain, hook})
+			}
+		}
+	}
+	return found, nil
+}
+
+// legacyRules are the rules of iptables-legacy, and by what they were known in the kernel.
+type legacyRules struct{ known, rules string }
+
+// legacyTable are the rules of the table filter of iptables-legacy; "" where there is none. Its
+// program runs only when the kernel says that rules have come or gone.
+func (h *Host) legacyTable(ctx context.Context, family string) (string, error) {
+	names, err := h.ReadFile("/proc/net/" + family + "_tables_names")
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !hasLine(string(names), "filter") {
+		return "", nil // to ask for the table would make it
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot tell whether iptables-legacy has rules: %w", err)
+	}
+	known, err := h.Kernel.LegacyTable(family)
+	if err != nil {
+		return "", err
+	}
+	if last, ok := h.legacy[family]; ok && last.known == known {
+		return last.rules, nil
+	}
+	run := h.Programs
+	if run == nil {
+		run = runProgram
+	}
+	out, err := run(ctx, []string{family + "tables-legacy-save", "-t", "filter"})
+	if errors.Is(err, fs.ErrNotExist) {
+		out, err = nil, nil // who has made the rules has gone, and nobody can change them
+	}
+	if err != nil {
+		return "", err
+	}
+	if h.legacy == nil {
+		h.legacy = make(map[string]legacyRules)
+	}
+	h.legacy[family] = legacyRules{known, string(out)}
+	return string(out), nil
+}
+
+// hasLine tells whether a text has a line.
+func hasLine(text, line string) bool { return slices.Contains(strings.Split(text, "\n"), line) }

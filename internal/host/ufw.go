@@ -1,0 +1,94 @@
+package host
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+// ufw is the firewall of Ubuntu. What its files say is in force as long as it is enabled: the
+// program writes both.
+type ufw struct{ host *Host }
+
+const (
+	ufwConf  = "/etc/ufw/ufw.conf"
+	ufwRules = "/etc/ufw/user.rules"
+)
+
+// ufwEnabled tells whether ufw is in force.
+func (h *Host) ufwEnabled() bool {
+	data, err := h.ReadFile(ufwConf)
+	return err == nil && hasLine(strings.ToLower(string(data)), "enabled=yes")
+}
+
+func (u ufw) observe(_ context.Context, r rule) (open, drops bool, err error) {
+	open, err = u.has(r.tuple())
+	return open, u.host.ufwEnabled(), err
+}
+
+// has tells whether ufw has a rule, and in which words it is remembered.
+func (u ufw) has(start string) (bool, error) {
+	data, err := u.host.ReadFile(ufwRules)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot read the rules of ufw: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimSpace(line); line == start || strings.HasPrefix(line, start+" ") {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// tuple is how ufw remembers the rule for IPv4, up to its comment.
+func (r rule) tuple() string {
+	const anywhere = " 0.0.0.0/0 any 0.0.0.0/0 "
+	verb := "allow "
+	if r.way == "forward" {
+		verb = "route:allow "
+	}
+	way := map[string]string{"from": "in_" + r.what, "to": "out_" + r.what}[r.how]
+	if way == "" {
+		return "### tuple ### " + verb + r.how + " " + r.ports(":") + anywhere + "in"
+	}
+	return "### tuple ### " + verb + "any any" + anywhere + way
+}
+
+func (u ufw) opening(r rule) [][]string {
+	return [][]string{append(r.ufw(), "comment", r.comment())}
+}
+
+// closing removes no rule whose comment somebody else has changed.
+func (u ufw) closing(r rule) ([][]string, error) {
+	ours, err := u.has(r.tuple() + " comment=" + hex.EncodeToString([]byte(r.comment())))
+	if err != nil || !ours {
+		return nil, err
+	}
+	argv := r.ufw()
+	if r.way == "forward" {
+		return [][]string{append([]string{"ufw", "route", "delete"}, argv[2:]...)}, nil
+	}
+	return [][]string{append([]string{"ufw", "delete"}, argv[1:]...)}, nil
+}
+
+// ufw is the command that adds the rule, without its comment.
+func (r rule) ufw() []string {
+	switch {
+	case r.way == "forward" && r.how == "from":
+		return []string{"ufw", "route", "allow", "in", "on", r.what}
+	case r.way == "forward":
+		return []string{"ufw", "route", "allow", "out", "on", r.what}
+	case r.how == "from":
+		return []string{"ufw", "allow", "in", "on", r.what}
+	case r.how == "to":
+		return []string{"ufw", "allow", "out", "on", r.what}
+	default:
+		return []string{"ufw", "allow", r.ports(":") + "/" + r.how}
+	}
+}

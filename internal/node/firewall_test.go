@@ -1,0 +1,81 @@
+package node
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// Each firewall lets pass what a node needs of it; what is about our bridge is part of the node
+// while there is no other network.
+func TestOpenings(t *testing.T) {
+	var c config.Config
+	c.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16"}
+	ports := []string{"in tcp 10250,30000-32767", "in udp 30000-32767"}
+	for _, tt := range []struct {
+		firewall    Firewall
+		always, own []string
+	}{
+		{Firewall{Name: "ufw"}, ports, []string{"in from cni0", "forward from cni0", "forward to cni0"}},
+		{Firewall{Name: "firewalld public"},
+			[]string{"in tcp 10250", "in tcp 30000-32767", "in udp 30000-32767"},
+			[]string{"in from cni0", "in from 10.244.0.0/16"}},
+		{Firewall{"nft inet x y", "input"}, ports, []string{"in from cni0"}},
+		{Firewall{"iptables-nft FORWARD", "forward"}, []string{"forward translated"},
+			[]string{"forward from cni0", "forward to cni0"}},
+		{Firewall{"iptables-legacy OUTPUT", "output"}, nil, []string{"out to cni0"}},
+	} {
+		all := Openings(c, tt.firewall)
+		for name, want := range map[string][]string{
+			"":                   slices.Concat(tt.always, tt.own),
+			"10-calico.conflist": tt.always,
+		} {
+			var b Bindings
+			if name != "" {
+				b.ForeignCNI = []string{name}
+			}
+			var got []string
+			for _, item := range Bind(all, b) {
+				o := item.Resource.(state.Opening)
+				if o.Firewall != tt.firewall.Name || !o.Open {
+					t.Errorf("an opening is %+v", o)
+				}
+				got = append(got, o.Rule)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%v, network %q (-want +got):\n%s", tt.firewall, name, diff)
+			}
+		}
+	}
+}
+
+// Firewalls are opened before kubelet starts, and only those that the facts have.
+func TestRenderOpenings(t *testing.T) {
+	c, f := base(), facts()
+	before := len(Render(c, f))
+	f.Firewalls = []Firewall{{"iptables-nft INPUT", "input"}, {Name: "ufw"}}
+	list := Render(c, f)
+	if got := len(list) - before; got != 8 {
+		t.Errorf("there are %d openings", got)
+	}
+	last, kubelet := -1, -1
+	for i, key := range list.Keys() {
+		switch {
+		case key.IsOpening():
+			last = i
+			if list[i].Step != state.System {
+				t.Errorf("%s is of step %s", key, list[i].Step)
+			}
+		case strings.HasSuffix(string(key), KubeletUnit) && strings.HasPrefix(string(key), "unit:"):
+			kubelet = i
+		}
+	}
+	if last > kubelet {
+		t.Error("kubelet starts before the firewalls are open")
+	}
+}

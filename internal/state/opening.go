@@ -1,0 +1,63 @@
+package state
+
+import "strings"
+
+// Opening is one rule of ours in a firewall of the machine's owner, by which a firewall that stops
+// what no rule accepts lets a node's traffic pass.
+type Opening struct {
+	// Firewall is where the rule is, and Rule what it lets pass, in the words of package host.
+	Firewall string `json:"firewall"`
+	Rule     string `json:"rule"`
+	Open     bool   `json:"open"`
+	// Off tells that the firewall stops nothing now, and has no such rule: there is nothing to open,
+	// and nothing to close.
+	Off bool `json:"off,omitempty"`
+}
+
+// OpeningKey is the key of a rule in a firewall.
+func OpeningKey(firewall, rule string) Key { return Key("opening:" + firewall + ": " + rule) }
+
+// Opening is the firewall and the rule of such a key's name.
+func (k Key) Opening() (firewall, rule string) {
+	firewall, rule, _ = strings.Cut(k.Name(), ": ")
+	return firewall, rule
+}
+
+// IsOpening tells whether the key is that of a rule in a firewall.
+func (k Key) IsOpening() bool { return strings.HasPrefix(string(k), "opening:") }
+
+// Key implements Resource.
+func (r Opening) Key() Key { return OpeningKey(r.Firewall, r.Rule) }
+
+func (r Opening) kind() string { return "opening" }
+
+// equal: a firewall that stops nothing is as good as an open one, and as one without our rule.
+func (r Opening) equal(other Resource) bool {
+	o, ok := other.(Opening)
+	return ok && (r.Off || o.Off || r.Open == o.Open)
+}
+
+func (r Opening) claims() bool { return false }
+
+func (r Opening) absence() Resource { return Opening{Firewall: r.Firewall, Rule: r.Rule} }
+
+func (r Opening) undoForeign(Resource) treatment { return leaveAsIs }
+
+func (r Opening) describe(Change) string {
+	if r.Open {
+		return "open firewall " + r.Firewall + ": " + r.Rule
+	}
+	return "close firewall " + r.Firewall + ": " + r.Rule
+}
+
+func (r Opening) describeUndo(c Change) string { return r.describe(c) }
+
+func (r Opening) show() string {
+	switch {
+	case r.Off:
+		return "not needed"
+	case r.Open:
+		return "open"
+	}
+	return "closed"
+}
