@@ -127,9 +127,13 @@ func (l *Lab) newCA(name, subject string) (*identity, error) {
 
 func serverCertificate(name string) *x509.Certificate {
 	return &x509.Certificate{
-		Subject:     pkix.Name{CommonName: name},
-		DNSNames:    []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"},
-		IPAddresses: []net.IP{net.ParseIP(HostIP), net.ParseIP("127.0.0.1"), net.ParseIP(KubernetesService)},
+		Subject:  pkix.Name{CommonName: name},
+		DNSNames: []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"},
+		IPAddresses: []net.IP{
+			net.ParseIP(HostIP),
+			net.ParseIP("127.0.0.1"),
+			net.ParseIP(KubernetesService),
+		},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

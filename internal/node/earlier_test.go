@@ -80,7 +80,8 @@ func asEarlier(now string) string {
 	return strings.NewReplacer(
 		"  owes kubelet.service node-problem-detector.service\n", "  owes kubelet.service\n",
 		"/etc/sysctl.d/999-", "/etc/sysctl.d/99-",
-		"write /var/lib/kubelet/config.yaml\n  mode 0600", "write /etc/kubernetes/kubelet.yaml\n  mode 0644",
+		"write /var/lib/kubelet/config.yaml\n  mode 0600",
+		"write /etc/kubernetes/kubelet.yaml\n  mode 0644",
 		"--config=/var/lib/kubelet/config.yaml", "--config=/etc/kubernetes/kubelet.yaml",
 		"kubelet.service\n  mode 0600", "kubelet.service\n  mode 0644",
 		"CHACHA20_POLY1305\"", "CHACHA20_POLY1305_SHA256\"",

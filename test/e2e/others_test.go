@@ -43,7 +43,8 @@ func TestOthersAreLeftAlone(t *testing.T) {
 		}
 	}
 	must(t, m, "unbootstrap")
-	out, _ := inside(t, m, "bash", "-c", "iptables-save -t nat; ip netns list; systemctl is-active lives")
+	const show = "iptables-save -t nat; ip netns list; systemctl is-active lives"
+	out, _ := inside(t, m, "bash", "-c", show)
 	for _, want := range []string{
 		"-j CNI-feedface", "-j CNI-DN-feedface", "cni-podman", "\nactive",
 	} {

@@ -55,7 +55,11 @@ func (k *kernel) UnloadModule(name string) error {
 }
 
 func (k *kernel) swaps(text string) error {
-	return os.WriteFile(filepath.Join(k.root, "/proc/swaps"), []byte("Filename Type Size Used Priority\n"+text), 0o644)
+	return os.WriteFile(
+		filepath.Join(k.root, "/proc/swaps"),
+		[]byte("Filename Type Size Used Priority\n"+text),
+		0o644,
+	)
 }
 
 func (k *kernel) SwapOff(string) error { return k.swaps("") }

@@ -26,7 +26,8 @@ func TestJoinAndLeave(t *testing.T) {
 	}
 	joined, touches := w.tree(), w.touched()
 	if result, err := w.bootstrap(); err != nil || result.Changes != 0 || w.touched() != touches {
-		t.Errorf("the second bootstrap made %d changes and %d touches: %v", result.Changes, w.touched()-touches, err)
+		t.Errorf("the second bootstrap made %d changes and %d touches: %v",
+			result.Changes, w.touched()-touches, err)
 	}
 	w.same(joined)
 	if err := w.unbootstrap(); err != nil {
@@ -43,7 +44,10 @@ func TestJoinAndLeave(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	w.config = w.configuration(func(c map[string]any) {
-		c["proxy"] = map[string]any{"https": "http://user:canary-proxy@127.0.0.1:9", "noProxy": []string{"127.0.0.1"}}
+		c["proxy"] = map[string]any{
+			"https":   "http://user:canary-proxy@127.0.0.1:9",
+			"noProxy": []string{"127.0.0.1"},
+		}
 	})
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
@@ -84,7 +88,8 @@ func TestRelabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	labels := w.cluster.nodes["edge-1"].Labels
-	if labels["example.com/floor"] != "2" || labels["example.com/site"] != "" || labels["kubernetes.azure.com/managed"] != "false" {
+	if labels["example.com/floor"] != "2" || labels["example.com/site"] != "" ||
+		labels["kubernetes.azure.com/managed"] != "false" {
 		t.Errorf("labels are %v", labels)
 	}
 }
@@ -147,7 +152,8 @@ func TestLostLedger(t *testing.T) {
 	}
 	w.write("/etc/kubernetes/aks-flex-node-registration.env", "changed by the owner")
 	joined := w.tree()
-	if err := w.unbootstrap(); !errors.Is(err, agent.ErrLedgerLost) || !strings.Contains(err.Error(), "--force") {
+	if err := w.unbootstrap(); !errors.Is(err, agent.ErrLedgerLost) ||
+		!strings.Contains(err.Error(), "--force") {
 		t.Errorf("the error is %v; want the lost ledger and --force", err)
 	}
 	w.same(joined)
@@ -205,8 +211,10 @@ func TestOldTokenIsNotBlamed(t *testing.T) {
 	w.cluster.ready = func(string) bool { return false }
 	w.config.Node.MaxPods = 42
 	_, err := w.bootstrap()
-	if err == nil || strings.Contains(err.Error(), "401") || !strings.Contains(err.Error(), "pod network") {
-		t.Errorf("the error is %v; want the pod network named, which is what the Node says, and no token", err)
+	if err == nil || strings.Contains(err.Error(), "401") ||
+		!strings.Contains(err.Error(), "pod network") {
+		t.Errorf("the error is %v; want the pod network named, "+
+			"which is what the Node says, and no token", err)
 	}
 }
 

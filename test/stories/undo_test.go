@@ -31,7 +31,10 @@ func TestLeaveKeepsWhatOthersChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(result.Kept)
-	copies := []string{"/etc/kubernetes/aks-flex-node-registration.env" + kept, "/usr/local/bin/kubectl" + kept}
+	copies := []string{
+		"/etc/kubernetes/aks-flex-node-registration.env" + kept,
+		"/usr/local/bin/kubectl" + kept,
+	}
 	if diff := cmp.Diff(copies, result.Kept); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}
@@ -51,7 +54,12 @@ func TestLeaveKeepsWhatOthersChanged(t *testing.T) {
 			t.Errorf("%s is %q, want %q", path, is, want)
 		}
 	}
-	w.remove(t, "/usr/local/bin/kubectl"+kept, "/etc/kubernetes/aks-flex-node-registration.env"+kept, "/etc/kubernetes")
+	w.remove(
+		t,
+		"/usr/local/bin/kubectl"+kept,
+		"/etc/kubernetes/aks-flex-node-registration.env"+kept,
+		"/etc/kubernetes",
+	)
 	w.write("/proc/sys/vm/overcommit_memory", "0\n")
 	w.same(before)
 	if log := w.log.String(); strings.Contains(log, "cannot") {

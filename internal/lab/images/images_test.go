@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,10 +64,12 @@ func TestPull(t *testing.T) {
 			if err := json.Unmarshal(get(t, h, "/v2/"+test.repository+"/blobs/"+m.Config.Digest.String()).Body.Bytes(), &config); err != nil {
 				t.Fatal(err)
 			}
-			if config.OS != "linux" || config.Architecture != runtime.GOARCH || len(config.Config.Entrypoint) != 1 || config.Config.Entrypoint[0] != "/"+test.program {
+			if config.OS != "linux" || config.Architecture != runtime.GOARCH ||
+				!slices.Equal(config.Config.Entrypoint, []string{"/" + test.program}) {
 				t.Errorf("config is %+v", config)
 			}
-			if len(m.Layers) != 1 || m.Layers[0].MediaType != types.OCIUncompressedLayer || m.Config.MediaType != types.OCIConfigJSON {
+			if len(m.Layers) != 1 || m.Layers[0].MediaType != types.OCIUncompressedLayer ||
+				m.Config.MediaType != types.OCIConfigJSON {
 				t.Fatalf("manifest is %+v", m)
 			}
 			layer := get(t, h, "/v2/"+test.repository+"/blobs/"+m.Layers[0].Digest.String()).Body.Bytes()
@@ -159,14 +162,16 @@ func TestImagesAreDeterministic(t *testing.T) {
 
 func TestRegistryIsReadOnly(t *testing.T) {
 	w := httptest.NewRecorder()
-	stocked(t).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v2/flexlab/hello/blobs/uploads/", nil))
+	r := httptest.NewRequest(http.MethodPost, "/v2/flexlab/hello/blobs/uploads/", nil)
+	stocked(t).ServeHTTP(w, r)
 	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("a push was answered with %d", w.Code)
 	}
 }
 
 func TestNewWithoutPrograms(t *testing.T) {
-	if _, err := New(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "cannot make the image of pause") {
+	if _, err := New(t.Context(), t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), "cannot make the image of pause") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -177,7 +182,8 @@ func TestPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := component.Builder{Cache: t.TempDir(), Log: slog.New(slog.DiscardHandler)}.Build(t.Context(), c)
+	builder := component.Builder{Cache: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	dir, err := builder.Build(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
