@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -154,6 +155,9 @@ func withStore(
 	st := store.New(backend)
 	if err := st.HoldSchema(ctx); err != nil {
 		return err
+	}
+	if !st.HasSchema() { // boxes of rows that are not migrated would not be counted
+		return errors.New("the store has no rows of this release: start `flexnode-rp serve` first")
 	}
 	return work(st, ring)
 }

@@ -88,6 +88,10 @@ func TestKeys(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	refused("start `flexnode-rp serve` first", "status")
+	if err := store.Migrate(t.Context(), st, store.Migration{}); err != nil {
+		t.Fatal(err)
+	}
 	must(ring.Keys[0].ID+"  1 boxes  seals and signs", "status")
 	refused("there is one only", "promote", file)
 	must("added; "+ring.Keys[0].ID+" seals", "add", file)

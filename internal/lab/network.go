@@ -30,7 +30,12 @@ const bridgeAddress = "02:77:00:00:00:01"
 // each other through it.
 func (l *Lab) networkUp(ctx context.Context) error {
 	if _, err := net.InterfaceByName(Bridge); err == nil {
-		return nil
+		r, err := l.load()
+		if err == nil && r.Parameters == nil {
+			err = fmt.Errorf("cannot make the lab's network: %s is there, and not this lab's: stop "+
+				"the other lab, or remove what one has left: ip link del %[1]s", Bridge)
+		}
+		return err
 	}
 	if taken, who := addressTaken(); taken {
 		return fmt.Errorf("cannot make the lab's network: %s has an address in 10.77.0.0/24", who)

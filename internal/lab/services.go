@@ -160,9 +160,12 @@ func (l *Lab) CheckServices(ctx context.Context, pod string) error {
 	for name, want := range map[string]string{
 		"kubernetes.default": KubernetesService, "registry." + Zone: HostIP,
 	} {
-		if got, err := l.Resolve(ctx, pod, name); err != nil || got != want {
-			return fmt.Errorf("cannot resolve %s in pod %s: %w; it is %q, want %s", name, pod, err,
-				got, want)
+		got, err := l.Resolve(ctx, pod, name)
+		if err == nil && got != want {
+			err = fmt.Errorf("it is %q, want %s", got, want)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot resolve %s in pod %s: %w", name, pod, err)
 		}
 	}
 	got, err := l.Fetch(ctx, pod, "https://kubernetes.default.svc/version")

@@ -59,7 +59,7 @@ func (w *worker) nodeChanged(key string) error {
 	}
 	if _, there := w.Index.Poll(key); !there && cluster.Value.Properties.PodCIDR != "" {
 		// Its subnet is free, unless a Node has it, be it another one after a restore.
-		w.tasks.AddAfter(task{kind: taskSubnets}, nodesPause)
+		w.tasks.AddAfter(task{kind: taskSubnets}, freedPause)
 	}
 	if cluster.Value.Facts != "" && w.Index.IsStale(key, cluster.Value.Facts) {
 		w.tasks.Add(task{kind: taskRender})

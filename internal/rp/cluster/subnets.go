@@ -16,6 +16,8 @@ const (
 	subnetsInterval = 10 * time.Minute
 	// subnetsPause gathers Nodes that go, so that they are noted together.
 	subnetsPause = 10 * time.Second
+	// freedPause gathers nodes that are deleted, so that their subnets are freed together.
+	freedPause = time.Second
 	// nodesPause is how soon it is tried again while not all Nodes are known.
 	nodesPause = 200 * time.Millisecond
 )

@@ -104,7 +104,7 @@ func (a *API) writeCluster(
 }
 
 // ownEndpoint refuses a registration whose kubeconfig is of an API server that another one has
-// reached. It knows only what rows say: what has another address is found by the probe.
+// reached and still reaches. It knows only what rows say: the rest is found by the probe.
 func (a *API) ownEndpoint(v *store.View, r *request, c flexnode.Cluster) error {
 	endpoint := a.Kubeconfigs.Endpoint(r.resourceID(), c.Properties.Kubeconfig)
 	if endpoint == "" {
@@ -115,7 +115,8 @@ func (a *API) ownEndpoint(v *store.View, r *request, c flexnode.Cluster) error {
 		return err
 	}
 	other, err := a.Store.Clusters.In(v, holder.Value)
-	if err != nil || other.Value.Endpoint != endpoint {
+	if err != nil || other.Value.Endpoint != endpoint || other.Value.Deleting() ||
+		!other.Value.Properties.Reachable {
 		return err
 	}
 	return arm.Errorf(409, "APIServerIsRegistered",

@@ -77,7 +77,7 @@ func (e *Etcd) Commit(
 	if len(conditions) > MaxWrites || len(writes) > MaxWrites || size(writes) > maxBytes {
 		return 0, ErrTooLarge
 	}
-	if grows(writes) {
+	if grows(writes) && !allLeased(writes) {
 		if err := e.room(); err != nil {
 			return 0, err
 		}
@@ -124,6 +124,17 @@ func grows(writes []Write) bool {
 		}
 	}
 	return false
+}
+
+// allLeased tells whether all writes end with a lease: claims of replicas, which are small, and without
+// which nobody would work on a cluster. The room that is kept on the disk is for them, too.
+func allLeased(writes []Write) bool {
+	for _, w := range writes {
+		if !w.Delete && w.Lease == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func operation(w Write) clientv3.Op {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestBackupAndRestore(t *testing.T) {
@@ -162,6 +163,13 @@ func TestDiskIsFull(t *testing.T) {
 	}
 	if _, err := e.Commit(ctx, nil, []Write{{Key: "b", Delete: true}}); err != nil {
 		t.Errorf("a deletion: %v", err)
+	}
+	l := leased(t, e, "c", time.Minute)
+	if got := values(t, e, "c"); len(got) != 1 {
+		t.Errorf("a replica's claim is not written: %q", got)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
 	}
 	e.free = free
 	put(t, e, "a", "3")

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func leased(t *testing.T, m *Memory, key string, ttl time.Duration) Lease {
+func leased(t *testing.T, m Backend, key string, ttl time.Duration) Lease {
 	t.Helper()
 	l, err := m.Lease(t.Context(), ttl)
 	if err != nil {

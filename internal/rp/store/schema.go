@@ -50,6 +50,12 @@ func (s *Store) HoldSchema(ctx context.Context) error {
 	return nil
 }
 
+// HasSchema tells whether there are rows of the form that HoldSchema has found this program to know.
+func (s *Store) HasSchema() bool {
+	held := s.schema.Load()
+	return held != nil && held.Revision != 0
+}
+
 // WaitForNewer waits until the rows have a form that this program does not know, and returns
 // ErrNewer; nil when ctx ends before.
 func (s *Store) WaitForNewer(ctx context.Context) error {
