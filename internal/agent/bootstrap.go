@@ -106,6 +106,9 @@ func (h *home) reconcile(ctx context.Context, verb string, t *target, view *step
 			return err
 		}
 	}
+	if err := unknownFirewalls(t); err != nil { // the machine was seen again since
+		return err
+	}
 	return h.pursue(ctx, t, view)
 }
 

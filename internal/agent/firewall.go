@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -29,6 +30,17 @@ func (h *home) managedFirewalls(c config.Config, seen host.Facts) []node.Firewal
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Hook, b.Hook))
 	})
 	return slices.Compact(list)
+}
+
+// unknownFirewalls is why it is not known which firewalls a new node would have to open; nil where
+// that is known, or nothing is to be opened anew.
+func unknownFirewalls(t *target) error {
+	if t.seen.FirewallErr == nil || t.unchanged ||
+		t.input.Config.Network.Firewall != config.FirewallManage {
+		return nil
+	}
+	return fmt.Errorf("cannot find the firewalls that network.firewall: manage is to open: %w",
+		t.seen.FirewallErr)
 }
 
 // firewallEvidence is which of the owner's firewalls stop what a node needs.

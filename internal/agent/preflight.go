@@ -29,6 +29,9 @@ func (h *home) preflight(ctx context.Context, t *target) error {
 	if err := h.sameNode(c); err != nil {
 		return err
 	}
+	if err := unknownFirewalls(t); err != nil {
+		return err
+	}
 	if !t.unchanged {
 		h.warnOfFirewalls(c, e)
 	}

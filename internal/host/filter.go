@@ -102,13 +102,21 @@ func (f *Filter) readRules(family uint8) error {
 	return nil
 }
 
-// askNFT asks nf_tables one question. A dump that was disturbed is asked for again.
+// askNFT asks nf_tables one question; a kernel without it has nothing to tell.
 func askNFT(message, flags int, family uint8, attributes ...*nl.RtAttr) ([][]byte, error) {
+	return askNetfilter(unix.NFNL_SUBSYS_NFTABLES, message, flags, family, attributes...)
+}
+
+// askNetfilter asks a subsystem of netfilter one question; one that the kernel does not have has
+// nothing to tell. A dump that was disturbed is asked for again.
+func askNetfilter(
+	subsystem, message, flags int, family uint8, attributes ...*nl.RtAttr,
+) ([][]byte, error) {
 	const tries = 5
 	var found [][]byte
 	var err error
 	for range tries {
-		request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|message, flags)
+		request := nl.NewNetlinkRequest(subsystem<<8|message, flags)
 		request.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: unix.NFNETLINK_V0})
 		for _, a := range attributes {
 			request.AddData(a)
@@ -117,6 +125,9 @@ func askNFT(message, flags int, family uint8, attributes ...*nl.RtAttr) ([][]byt
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
+	}
+	if lacksNFT(err) {
+		return nil, nil
 	}
 	return found, err
 }

@@ -175,3 +175,21 @@ func TestNoFirewall(t *testing.T) {
 		t.Errorf("found %v, %v", found, err)
 	}
 }
+
+// A kernel without nf_tables has no chains: it answers as to any subsystem that it does not have.
+func TestKernelWithoutNFTables(t *testing.T) {
+	realFirewall(t)
+	const none = 200
+	flags := map[string]int{"a dump": unix.NLM_F_DUMP, "one": 0}
+	for name, flag := range flags {
+		found, err := askNetfilter(none, unix.NFT_MSG_GETCHAIN, flag, unix.NFPROTO_INET)
+		if err != nil || len(found) > 0 {
+			t.Errorf("%s: found %v, %v", name, found, err)
+		}
+	}
+	for _, err := range []error{nil, unix.EPERM, unix.ENOENT, unix.ENOMEM} {
+		if lacksNFT(err) {
+			t.Errorf("%v counts as a kernel without nf_tables", err)
+		}
+	}
+}

@@ -72,6 +72,9 @@ func (r rule) comment() string {
 	}, r.text)
 }
 
+// isPort tells whether the rule is about ports.
+func (r rule) isPort() bool { return r.how == "tcp" || r.how == "udp" }
+
 // ports are those of a rule, with the sign between the ends of a range that a program wants.
 func (r rule) ports(through string) string { return strings.ReplaceAll(r.what, "-", through) }
 

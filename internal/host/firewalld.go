@@ -2,11 +2,12 @@ package host
 
 import (
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"path"
+	"strconv"
 	"strings"
 )
 
@@ -41,18 +42,82 @@ func (f firewalld) observe(_ context.Context, r rule) (open, drops bool, err err
 	if err != nil {
 		return false, false, err
 	}
-	zone, _, element := f.setting(r)
+	zone, _ := f.setting(r)
+	is, err := f.host.firewalldZone(zone)
+	return is.lets(r), running, err
+}
+
+// firewalldZone is what there is in a zone's file of what ours may be in.
+type firewalldZone struct {
+	Ports []struct {
+		Port     string `xml:"port,attr"`
+		Protocol string `xml:"protocol,attr"`
+	} `xml:"port"`
+	Interfaces []struct {
+		Name string `xml:"name,attr"`
+	} `xml:"interface"`
+}
+
+// firewalldZone reads the zone of a name; one that has no file is empty.
+func (h *Host) firewalldZone(name string) (zone firewalldZone, err error) {
 	for _, dir := range []string{firewalldDir, "/usr/lib/firewalld"} {
-		data, err := f.host.ReadFile(path.Join(dir, "zones", zone+".xml"))
+		data, err := h.ReadFile(path.Join(dir, "zones", name+".xml"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return false, running, fmt.Errorf("cannot read zone %s: %w", zone, err)
+		if err == nil {
+			err = xml.Unmarshal(data, &zone)
 		}
-		return strings.Contains(string(data), element), running, nil
+		if err != nil {
+			return firewalldZone{}, fmt.Errorf("cannot read zone %s: %w", name, err)
+		}
+		return zone, nil
 	}
-	return false, running, nil
+	return zone, nil
+}
+
+// lets tells whether the zone lets a rule's packets pass, be it by a wider range of ports.
+func (z firewalldZone) lets(r rule) bool {
+	if z.has(r) {
+		return true
+	}
+	first, last, ok := portRange(r.what)
+	for _, p := range z.Ports {
+		from, to, isRange := portRange(p.Port)
+		if ok && isRange && p.Protocol == r.how && from <= first && last <= to {
+			return true
+		}
+	}
+	return false
+}
+
+// has tells whether the zone has an element that is exactly the rule's.
+func (z firewalldZone) has(r rule) bool {
+	for _, p := range z.Ports {
+		if p.Port == r.what && p.Protocol == r.how {
+			return true
+		}
+	}
+	for _, i := range z.Interfaces {
+		if i.Name == r.what && !r.isPort() {
+			return true
+		}
+	}
+	return false
+}
+
+// portRange are the ends of a range of ports, as 30000-32767; one port is a range too.
+func portRange(s string) (first, last uint64, ok bool) {
+	from, to, isRange := strings.Cut(s, "-")
+	if !isRange {
+		to = from
+	}
+	first, err := strconv.ParseUint(from, 10, 16)
+	if err != nil {
+		return 0, 0, false
+	}
+	last, err = strconv.ParseUint(to, 10, 16)
+	return first, last, err == nil
 }
 
 // running tells whether firewalld's rules are in force.
@@ -61,36 +126,32 @@ func (f firewalld) running() (bool, error) {
 	return chain.Name != "", err
 }
 
-// setting is the zone that a rule is in, the option of firewall-cmd without its verb, and how the
-// zone's file has it.
-func (f firewalld) setting(r rule) (zone, option, element string) {
-	switch {
-	case r.how == "tcp" || r.how == "udp":
-		return f.zone, "port=" + r.what + "/" + r.how,
-			fmt.Sprintf(`<port port="%s" protocol="%s"/>`, r.what, r.how)
-	case isNetwork(r.what):
-		return trustedZone, "source=" + r.what, fmt.Sprintf(`<source address="%s"/>`, r.what)
-	default:
-		return trustedZone, "interface=" + r.what, fmt.Sprintf(`<interface name="%s"/>`, r.what)
+// setting is the zone that a rule is in, and the option of firewall-cmd without its verb.
+func (f firewalld) setting(r rule) (zone, option string) {
+	if r.isPort() {
+		return f.zone, "port=" + r.what + "/" + r.how
 	}
+	return trustedZone, "interface=" + r.what
 }
 
-func isNetwork(s string) bool {
-	_, err := netip.ParsePrefix(s)
-	return err == nil
-}
-
-// opening changes what is in force first: what is in the file counts as done.
+// opening changes the file first: what is in it counts as open, and is taken away at the end, also
+// after a run that ended between the two.
 func (f firewalld) opening(r rule) [][]string {
-	zone, option, _ := f.setting(r)
+	zone, option := f.setting(r)
 	return [][]string{
-		{"firewall-cmd", "--zone=" + zone, "--add-" + option},
 		{"firewall-cmd", "--permanent", "--zone=" + zone, "--add-" + option},
+		{"firewall-cmd", "--zone=" + zone, "--add-" + option},
 	}
 }
 
+// closing changes the file last, for the same reason. It takes nothing out of a wider range: that
+// is the owner's.
 func (f firewalld) closing(r rule) ([][]string, error) {
-	zone, option, _ := f.setting(r)
+	zone, option := f.setting(r)
+	is, err := f.host.firewalldZone(zone)
+	if err != nil || !is.has(r) {
+		return nil, err
+	}
 	running, err := f.running()
 	if !running {
 		return [][]string{{"firewall-offline-cmd", "--zone=" + zone, "--remove-" + option}}, err

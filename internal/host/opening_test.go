@@ -133,23 +133,17 @@ func TestOpeningsOfPrograms(t *testing.T) {
 		{"ufw", "out to cni0", ufwRules, "allow any any 0.0.0.0/0 any 0.0.0.0/0 out_cni0",
 			"ufw allow out on cni0 comment aks-flex-node-out-to-cni0", "ufw delete allow out on cni0"},
 		{"firewalld public", "in tcp 10250", "/etc/firewalld/zones/public.xml",
-			`<port port="10250" protocol="tcp"/>`,
-			"firewall-cmd --zone=public --add-port=10250/tcp\n" +
-				"firewall-cmd --permanent --zone=public --add-port=10250/tcp",
+			`<zone><port port="10250" protocol="tcp"/></zone>`,
+			"firewall-cmd --permanent --zone=public --add-port=10250/tcp\n" +
+				"firewall-cmd --zone=public --add-port=10250/tcp",
 			"firewall-cmd --zone=public --remove-port=10250/tcp\n" +
 				"firewall-cmd --permanent --zone=public --remove-port=10250/tcp"},
 		{"firewalld home", "in from cni0", "/usr/lib/firewalld/zones/trusted.xml",
-			`<interface name="cni0"/>`,
-			"firewall-cmd --zone=trusted --add-interface=cni0\n" +
-				"firewall-cmd --permanent --zone=trusted --add-interface=cni0",
+			`<zone target="ACCEPT"><interface name="cni0"/></zone>`,
+			"firewall-cmd --permanent --zone=trusted --add-interface=cni0\n" +
+				"firewall-cmd --zone=trusted --add-interface=cni0",
 			"firewall-cmd --zone=trusted --remove-interface=cni0\n" +
 				"firewall-cmd --permanent --zone=trusted --remove-interface=cni0"},
-		{"firewalld home", "in from 10.244.0.0/16", "/etc/firewalld/zones/trusted.xml",
-			`<source address="10.244.0.0/16"/>`,
-			"firewall-cmd --zone=trusted --add-source=10.244.0.0/16\n" +
-				"firewall-cmd --permanent --zone=trusted --add-source=10.244.0.0/16",
-			"firewall-cmd --zone=trusted --remove-source=10.244.0.0/16\n" +
-				"firewall-cmd --permanent --zone=trusted --remove-source=10.244.0.0/16"},
 	} {
 		t.Run(tt.firewall+" "+tt.rule, func(t *testing.T) {
 			var calls []string
@@ -199,13 +193,61 @@ func TestOpeningsOfPrograms(t *testing.T) {
 func TestFirewalldStopped(t *testing.T) {
 	var calls []string
 	h, _ := recorded(t, &calls)
-	write(t, h, "/etc/firewalld/zones/public.xml", `<port port="10250" protocol="tcp"/>`)
+	write(t, h, "/etc/firewalld/zones/public.xml",
+		`<zone><port port="10250" protocol="tcp"/></zone>`)
 	if err := h.shut(t, opening("firewalld public", "in tcp 10250")); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"firewall-offline-cmd --zone=public --remove-port=10250/tcp"}
 	if diff := cmp.Diff(want, calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+// A wider range of firewalld's owner is as good as ours, and nothing is taken out of it.
+func TestFirewalldRanges(t *testing.T) {
+	const ours = "in tcp 30000-32767"
+	for _, tt := range []struct {
+		rule, elements string
+		open           bool
+		calls          int
+	}{
+		{ours, `<port port="30000-40000" protocol="tcp"/>`, true, 0},
+		{"in tcp 10250", `<port protocol="tcp" port="10000-20000"></port>`, true, 0},
+		{ours, `<port port="30000-40000" protocol="tcp"/><port port="30000-32767" protocol="tcp" />`,
+			true, 2},
+		{ours, `<port port="30000-32767" protocol="udp"/>`, false, 0},
+		{ours, `<port port="30000-32766" protocol="tcp"/>`, false, 0},
+		{ours, `<port port="30001-40000" protocol="tcp"/>`, false, 0},
+		{ours, `<port port="30000" protocol="tcp"/><port port="x-y" protocol="tcp"/>`, false, 0},
+		{ours, `<!-- <port port="30000-32767" protocol="tcp"/> -->`, false, 0},
+		{ours, `<source-port port="30000-32767" protocol="tcp"/>`, false, 0},
+	} {
+		t.Run(tt.elements, func(t *testing.T) {
+			var calls []string
+			h, k := recorded(t, &calls)
+			k.filters = []Filter{{Family: "inet", Table: "firewalld", Name: "filter_INPUT"}}
+			write(t, h, "/etc/firewalld/zones/public.xml",
+				`<?xml version="1.0" encoding="utf-8"?><zone>`+tt.elements+"</zone>")
+			o := opening("firewalld public", tt.rule)
+			if is := observe(t, h, o.Key()).(state.Opening); is.Open != tt.open {
+				t.Errorf("it is %+v", is)
+			}
+			if err := h.shut(t, o); err != nil || len(calls) != tt.calls {
+				t.Errorf("%v, calls %q", err, calls)
+			}
+			if tt.open {
+				if err := h.Set(t.Context(), state.Change{To: o}, nil); err != nil ||
+					len(calls) != tt.calls {
+					t.Errorf("to open it again: %v, calls %q", err, calls)
+				}
+			}
+		})
+	}
+	h := testHost(t)
+	write(t, h, "/etc/firewalld/zones/public.xml", "<zone>")
+	if _, err := h.Observe(t.Context(), opening("firewalld public", ours).Key()); err == nil {
+		t.Error("a zone that cannot be read was observed")
 	}
 }
 

@@ -51,15 +51,23 @@ func clearTables(found []string) error {
 // listTables lists all tables; none where the kernel has no nftables.
 func listTables(conn *nftables.Conn) ([]*nftables.Table, error) {
 	tables, err := conn.ListTables()
-	for _, none := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT} {
-		if errors.Is(err, none) {
-			return nil, nil
-		}
+	if lacksNFT(err) {
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the tables of nftables: %w", err)
 	}
 	return tables, nil
+}
+
+// lacksNFT tells whether an error is that of a kernel without nf_tables.
+func lacksNFT(err error) bool {
+	for _, none := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT} {
+		if errors.Is(err, none) {
+			return true
+		}
+	}
+	return false
 }
 
 func showTable(t *nftables.Table) string { return tableFamilies[t.Family] + " " + t.Name }

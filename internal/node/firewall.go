@@ -34,9 +34,6 @@ func Openings(c config.Config, f Firewall) state.Desired {
 	case kind == "firewalld":
 		add("", "in tcp 10250", "in tcp 30000-32767", udp)
 		add(OwnNetwork, "in "+from)
-		for _, network := range c.CNI.NonMasqueradeCIDRs {
-			add(OwnNetwork, "in from "+network)
-		}
 	case f.Hook == "input":
 		add("", "in "+ports, udp)
 		add(OwnNetwork, "in "+from)

@@ -2,6 +2,7 @@ package stories
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -23,7 +24,7 @@ func (k *kernel) Filters() ([]host.Filter, error) {
 	for i, f := range list {
 		list[i].Rules = slices.Clone(f.Rules)
 	}
-	return list, nil
+	return list, k.filterErr
 }
 
 // Filter implements host.Kernel.
@@ -258,6 +259,29 @@ func TestFirewallManaged(t *testing.T) {
 	}
 	w.write(ufwRules, "### tuple ### allow tcp 22 0.0.0.0/0 any 0.0.0.0/0 in\n")
 	w.same(before)
+}
+
+// Where it cannot be told which firewalls there are, a join that is to open them touches nothing; a
+// node that is as it was joined does not mind.
+func TestFirewallUnknown(t *testing.T) {
+	w := newWorld(t)
+	w.wall()
+	before := w.tree()
+	w.kernel.filterErr = errors.New("the kernel does not tell")
+	_, err := w.bootstrap()
+	if !errors.Is(err, w.kernel.filterErr) || !strings.Contains(err.Error(), "network.firewall") {
+		t.Errorf("the error is %v", err)
+	}
+	w.same(before)
+	w.kernel.filterErr = nil
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.kernel.filterErr = errors.New("the kernel does not tell now")
+	w.config = w.configuration(firewall("manage"), policy("report"))
+	if _, err := w.bootstrap(); !errors.Is(err, w.kernel.filterErr) {
+		t.Errorf("the error of a change is %v", err)
+	}
 }
 
 // A firewall that is no longer managed is closed again.

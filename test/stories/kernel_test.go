@@ -20,6 +20,8 @@ type kernel struct {
 	residue map[string]bool
 	// filters are the chains of the owner's firewall.
 	filters []host.Filter
+	// filterErr is why they cannot be read.
+	filterErr error
 }
 
 func (k *kernel) leave(keys ...string) {
