@@ -86,13 +86,15 @@ func (w *world) reloadFirewalls() {
 	w.kernel.filters = owners()
 }
 
-// firewallPrograms are nft and ufw, as far as the agent uses them.
+// firewallPrograms are nft, ufw and firewall-cmd, as far as the agent uses them.
 func (w *world) firewallPrograms(_ context.Context, argv []string) ([]byte, error) {
 	switch argv[0] {
 	case "nft":
 		return nil, w.nft(strings.Fields(argv[1]))
 	case "ufw":
 		return nil, w.ufw(argv[1:])
+	case "firewall-cmd":
+		return nil, w.firewallCmd(argv[1:])
 	}
 	return nil, fs.ErrNotExist
 }
@@ -261,8 +263,8 @@ func TestFirewallManaged(t *testing.T) {
 	w.same(before)
 }
 
-// Where it cannot be told which firewalls there are, a join that is to open them touches nothing; a
-// node that is as it was joined does not mind.
+// Where it cannot be told which firewalls there are, a join or a change that is to open them
+// touches nothing.
 func TestFirewallUnknown(t *testing.T) {
 	w := newWorld(t)
 	w.wall()

@@ -17,8 +17,8 @@ type campaign struct {
 	name string
 	// former is the archived machine on which it begins; "" for one that is to join.
 	former string
-	// walled tells that the machine has firewalls, which are managed.
-	walled  bool
+	// wall gives the machine firewalls, which are managed; nil is none.
+	wall    func(*world)
 	prepare func(*world) error
 	run     func(*world) error
 	// again is what follows the kill, where the machine is not given back at once; nil is the same
@@ -107,14 +107,18 @@ func campaigns() []campaign {
 			return err
 		}, run: bootstrap},
 		{name: "leave", prepare: bootstrap, run: (*world).unbootstrap, again: bootstrap},
-		{name: "join behind a firewall", walled: true, prepare: nothing, run: bootstrap},
-		{name: "repair of a firewall", walled: true, prepare: func(w *world) error {
+		{name: "join behind a firewall", wall: (*world).wall, prepare: nothing, run: bootstrap},
+		{name: "repair of a firewall", wall: (*world).wall, prepare: func(w *world) error {
 			err := bootstrap(w)
 			w.reloadFirewalls()
 			w.harm()
 			return err
 		}, run: func(w *world) error { _, err := w.drift(true); return err }},
-		{name: "leave behind a firewall", walled: true, prepare: bootstrap,
+		{name: "leave behind a firewall", wall: (*world).wall, prepare: bootstrap,
+			run: (*world).unbootstrap, again: bootstrap},
+		{name: "join behind firewalld", wall: (*world).firewalldWall, prepare: nothing,
+			run: bootstrap},
+		{name: "leave behind firewalld", wall: (*world).firewalldWall, prepare: bootstrap,
 			run: (*world).unbootstrap, again: bootstrap},
 		{name: "migration", former: "rotated", prepare: nothing, run: migrate,
 			killed: (*world).eitherRelease},
@@ -157,8 +161,8 @@ func (c campaign) world(t *testing.T) (w *world, before string) {
 	t.Helper()
 	if c.former == "" {
 		w = newWorld(t)
-		if c.walled {
-			w.wall()
+		if c.wall != nil {
+			c.wall(w)
 		}
 		return w, w.tree()
 	}
