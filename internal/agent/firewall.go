@@ -57,7 +57,7 @@ func (h *home) firewallEvidence(
 	bound := node.Bindings{ForeignCNI: foreignNetworks(seen.CNIConfigs)}
 	for _, found := range seen.Firewalls {
 		f := health.Firewall{Name: found.Name}
-		list := node.Openings(c, node.Firewall{Name: found.Name, Hook: found.Hook})
+		list := node.Openings(node.Firewall{Name: found.Name, Hook: found.Hook})
 		for _, item := range node.Bind(list, bound) {
 			is, err := h.Machine.Observe(ctx, item.Resource.Key())
 			if err != nil {

@@ -3,7 +3,6 @@ package node
 import (
 	"strings"
 
-	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -16,7 +15,7 @@ type Firewall struct {
 
 // Openings lists what a firewall must let pass to a node and its pods. What concerns the bridge of
 // our own pod network is part of the node while there is no other network.
-func Openings(c config.Config, f Firewall) state.Desired {
+func Openings(f Firewall) state.Desired {
 	const ports = "tcp 10250,30000-32767"
 	const udp, from, to = "in udp 30000-32767", "from " + bridge, "to " + bridge
 	var list state.Desired
@@ -50,7 +49,7 @@ func Openings(c config.Config, f Firewall) state.Desired {
 // facts have them.
 func openings(p *part) {
 	for _, f := range p.facts.Firewalls {
-		for _, item := range Openings(p.config, f) {
+		for _, item := range Openings(f) {
 			p.put(item)
 		}
 	}

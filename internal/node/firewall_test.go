@@ -7,16 +7,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // Each firewall lets pass what a node needs of it; what is about our bridge is part of the node
-// while there is no other network. Nothing is let in from the networks that pods reach with their
-// own address: those are let pass to our bridge, where a firewall can say so.
+// while there is no other network.
 func TestOpenings(t *testing.T) {
-	var c config.Config
-	c.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16"}
 	ports := []string{"in tcp 10250,30000-32767", "in udp 30000-32767"}
 	for _, tt := range []struct {
 		firewall    Firewall
@@ -31,7 +27,7 @@ func TestOpenings(t *testing.T) {
 			[]string{"forward from cni0", "forward to cni0"}},
 		{Firewall{"iptables-legacy OUTPUT", "output"}, nil, []string{"out to cni0"}},
 	} {
-		all := Openings(c, tt.firewall)
+		all := Openings(tt.firewall)
 		for name, want := range map[string][]string{
 			"":                   slices.Concat(tt.always, tt.own),
 			"10-calico.conflist": tt.always,
@@ -53,6 +49,34 @@ func TestOpenings(t *testing.T) {
 			}
 		}
 	}
+}
+
+// No network is let in: those that pods reach with their own address are let pass to our bridge,
+// where a firewall can say so.
+func TestOpeningsOfNetworks(t *testing.T) {
+	c, f := base(), facts()
+	f.Firewalls = []Firewall{
+		{Name: "ufw"}, {Name: "firewalld public"}, {"nft inet x y", "input"},
+		{"nft inet x y", "forward"}, {"iptables-nft INPUT", "input"},
+		{"iptables-legacy FORWARD", "forward"},
+	}
+	without := openingKeys(Render(c, f))
+	c.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16", "fd00::/48"}
+	if diff := cmp.Diff(without, openingKeys(Render(c, f))); diff != "" {
+		t.Errorf("networks are opened (-want +got):\n%s", diff)
+	}
+	if !slices.Contains(without, "opening:nft inet x y: forward to cni0") {
+		t.Errorf("the bridge is not: %q", without)
+	}
+}
+
+func openingKeys(list state.Desired) (keys []string) {
+	for _, key := range list.Keys() {
+		if key.IsOpening() {
+			keys = append(keys, string(key))
+		}
+	}
+	return keys
 }
 
 // Firewalls are opened before kubelet starts, and only those that the facts have.
