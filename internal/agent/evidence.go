@@ -257,18 +257,12 @@ func (h *home) withDrift(e *health.Evidence, drift state.Plan, known watching) {
 // judge returns all conditions of a node.
 func (h *home) judge(ctx context.Context, e health.Evidence) []health.Condition {
 	conditions := health.Evaluate(health.Watch(), e)
-	if ill(conditions) { // reading the journal runs a program
+	// Reading the journal runs a program.
+	if slices.ContainsFunc(conditions, health.Condition.Explained) {
 		h.withLogs(ctx, &e)
 		conditions = health.Evaluate(health.Watch(), e)
 	}
 	return conditions
-}
-
-// ill tells whether something is wrong that the services' logs may explain.
-func ill(conditions []health.Condition) bool {
-	return slices.ContainsFunc(conditions, func(c health.Condition) bool {
-		return c.Status == health.False && c.Type != health.ServicesReachable
-	})
 }
 
 // refusal is why the configuration that is wanted is not in force; nil when it is.

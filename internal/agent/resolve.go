@@ -48,7 +48,8 @@ func (h *home) aim(ctx context.Context, in Input) (*target, error) {
 	}
 	t.facts = node.Facts{
 		Arch: t.seen.Arch, ResolvConf: t.seen.ResolvConf, SwapUnits: slices.Clone(t.seen.SwapUnits),
-		HostName: t.seen.HostName, NvidiaRuntime: t.seen.NvidiaRuntime,
+		HostName: t.seen.HostName, StaticName: t.seen.StaticName,
+		NvidiaRuntime: t.seen.NvidiaRuntime,
 	}
 	for _, swap := range t.seen.Swaps {
 		t.facts.Swaps = append(t.facts.Swaps, swap.Name)

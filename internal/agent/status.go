@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arc"
@@ -53,7 +54,8 @@ func (s Status) Healthy() bool {
 			return false
 		}
 	}
-	return health.Problem(s.Conditions) == nil && s.Ready == "True" && len(s.Drift) == 0
+	ill := slices.ContainsFunc(s.Conditions, health.Condition.Ill)
+	return !ill && s.Ready == "True" && len(s.Drift) == 0
 }
 
 // StatusFile is where the daemon keeps the status that it found last.

@@ -245,7 +245,7 @@ func (w *Watcher) report(s Status) {
 	failing := false
 	for _, c := range s.Conditions {
 		if c.Status == health.False {
-			failing = true
+			failing = failing || c.Ill()
 			log.Warn("condition", "type", c.Type, "reason", c.Reason, "owner", c.Owner,
 				"message", c.Message)
 		}

@@ -1,6 +1,9 @@
 package health
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // The types of the conditions.
 const (
@@ -35,7 +38,7 @@ const (
 	ConfigurationAccepted = "ConfigurationAccepted"
 )
 
-// use is a set of occasions on which a condition is asked for.
+// use is a set of occasions on which a condition is asked for, and what it counts for.
 type use uint
 
 const (
@@ -44,6 +47,8 @@ const (
 	local                     // of the gate, what is found on the machine alone
 	advice                    // told when a change is committed, which it does not hold
 	caution                   // told before anything is changed, which it does not hold
+	explained                 // the services' logs say why it is False
+	harmless                  // may be False on a node that is healthy, of which it is told
 )
 
 type entry struct {
@@ -65,23 +70,23 @@ func catalogue() []entry {
 		{DirectoriesFree, directoriesFree, preflight},
 		{ReservationsFit, reservationsFit, preflight},
 		{NodeAddressPresent, nodeAddressPresent, preflight | gate | local},
-		{ContainerdRunning, containerdRunning, gate | local},
-		{KubeletRunning, kubeletRunning, gate | local},
-		{KubeletStable, kubeletStable, gate | local},
+		{ContainerdRunning, containerdRunning, gate | local | explained},
+		{KubeletRunning, kubeletRunning, gate | local | explained},
+		{KubeletStable, kubeletStable, gate | local | explained},
 		{APIServerReachable, apiServerReachable, preflight | gate},
 		{CredentialValid, credentialValid, preflight | gate},
 		{VersionsCompatible, versionsCompatible, preflight},
 		{CertificateIssued, certificateIssued, 0},
-		{KubeletHealthy, kubeletHealthy, gate | local},
-		{NodeRegistered, nodeRegistered, gate},
+		{KubeletHealthy, kubeletHealthy, gate | local | explained},
+		{NodeRegistered, nodeRegistered, gate | explained},
 		{LeaseRenewed, leaseRenewed, gate},
 		{NodeReady, nodeReady, gate},
 		{RunsAsConfigured, runsAsConfigured, gate},
 		{PodsSynchronized, podsSynchronized, gate},
 		{LabelsApplied, labelsApplied, gate},
 		{TaintsApplied, taintsApplied, advice},
-		{FirewallOpen, firewallOpen, caution},
-		{ServicesReachable, servicesReachable, advice},
+		{FirewallOpen, firewallOpen, caution | harmless},
+		{ServicesReachable, servicesReachable, advice | harmless},
 		{StoreIntact, storeIntact, 0},
 		{HostAsConfigured, hostAsConfigured, 0},
 		{ConfigurationAccepted, configurationAccepted, 0},
@@ -125,6 +130,19 @@ func used(on func(use) bool) []Check {
 		}
 	}
 	return checks
+}
+
+// Explained tells whether the services' logs say why a condition is as it is.
+func (c Condition) Explained() bool { return c.Status == False && c.of(explained) }
+
+// Ill tells whether a condition makes its node unhealthy. What is Unknown does not, nor what can be
+// False on a node that works, such as one that needs no Services.
+func (c Condition) Ill() bool { return c.Status == False && !c.of(harmless) }
+
+func (c Condition) of(u use) bool {
+	return slices.ContainsFunc(catalogue(), func(known entry) bool {
+		return known.name == c.Type && known.use&u != 0
+	})
 }
 
 // longestMessage is what the resource provider takes of a message, in bytes.

@@ -145,6 +145,56 @@ func TestFirst(t *testing.T) {
 	}
 }
 
+// What can be False on a node that works does not make it unhealthy, and logs are read only for the
+// conditions that quote them.
+func TestIll(t *testing.T) {
+	harmless := []string{FirewallOpen, ServicesReachable}
+	quoting := []string{
+		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, NodeRegistered,
+	}
+	for _, c := range Evaluate(Watch(), good()) {
+		for _, status := range []Status{True, Unknown} {
+			if c.Status = status; c.Ill() || c.Explained() {
+				t.Errorf("%s %s: ill %v, explained %v", c.Type, status, c.Ill(), c.Explained())
+			}
+		}
+		c.Status = False
+		if got := c.Ill(); got == slices.Contains(harmless, c.Type) {
+			t.Errorf("%s: ill is %v", c.Type, got)
+		}
+		if got := c.Explained(); got != slices.Contains(quoting, c.Type) {
+			t.Errorf("%s: explained is %v", c.Type, got)
+		}
+	}
+}
+
+// A condition that is explained by the logs is one whose message quotes them, and no other is.
+func TestExplained(t *testing.T) {
+	const line = "the last line of a log"
+	down := Service{PID: 1, Since: ago(time.Hour), Restarts: 3}
+	for name, e := range map[string]Evidence{
+		"nothing is asked": {Now: now()},
+		"no service runs": with(func(e *Evidence) {
+			e.Containerd, e.Kubelet = Answered(down, nil), Answered(down, nil)
+		}),
+		"kubelet crashes": with(func(e *Evidence) {
+			e.Kubelet.Value.Restarts, e.Kubelet.Value.Since = 71, ago(time.Second)
+		}),
+		"kubelet is ill":    with(func(e *Evidence) { e.Healthz = Tried(errors.New("PLEG")) }),
+		"there is no Node":  with(func(e *Evidence) { e.Node.Err = notFound() }),
+		"a firewall":        with(func(e *Evidence) { e.Machine.Firewalls.Value = []Firewall{{}} }),
+		"taints are other":  with(func(e *Evidence) { e.Wanted.Taints = []string{"x:NoSchedule"} }),
+		"the lease is over": with(func(e *Evidence) { e.Lease = Answered(lease(ago(time.Hour)), nil) }),
+	} {
+		e.Containerd.Value.Log, e.Kubelet.Value.Log = []string{line}, []string{line}
+		for _, c := range Evaluate(Watch(), e) {
+			if quotes := strings.Contains(c.Message, line); quotes != c.Explained() {
+				t.Errorf("%s: %s quotes a log: %v; %q", name, c.Type, quotes, c.Message)
+			}
+		}
+	}
+}
+
 func TestMerge(t *testing.T) {
 	old, later := ago(time.Hour), now()
 	before := []Condition{

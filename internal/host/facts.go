@@ -38,6 +38,9 @@ type Facts struct {
 	Systemd bool
 	// HostName is the kernel's; "" where it does not tell.
 	HostName string
+	// StaticName is that of /etc/hostname, which the kernel has after a boot where nobody, such as a
+	// DHCP server, says another; "" where there is none.
+	StaticName string
 	// NvidiaRuntime is the path of NVIDIA's container runtime; "" where it is not installed.
 	NvidiaRuntime string
 	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
@@ -81,6 +84,9 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	}
 	if name, err := os.ReadFile(h.path("/proc/sys/kernel/hostname")); err == nil {
 		f.HostName = strings.TrimSpace(string(name))
+	}
+	if name, err := os.ReadFile(h.path("/etc/hostname")); err == nil {
+		f.StaticName = strings.TrimSpace(string(name))
 	}
 	const nvidia = "/usr/bin/nvidia-container-runtime"
 	if info, err := os.Stat(h.path(nvidia)); err == nil && info.Mode().Perm()&0o111 != 0 {

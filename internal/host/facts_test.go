@@ -18,6 +18,8 @@ func TestFacts(t *testing.T) {
 	h := testHost(t)
 	write(t, h, "/usr/lib/os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n# x\n")
 	write(t, h, "/etc/resolv.conf", "")
+	write(t, h, "/proc/sys/kernel/hostname", "lease-7\n")
+	write(t, h, "/etc/hostname", " Edge-1\n")
 	write(t, h, "/etc/cni/net.d/10-x.conflist", "{}")
 	write(t, h, "/etc/cni/net.d/README", "")
 	write(t, h, "/proc/swaps", "Filename\n/swap.img file 1 0 -2\n")
@@ -32,6 +34,9 @@ func TestFacts(t *testing.T) {
 	}
 	if f.OSID != "ubuntu" || f.OSVersion != "24.04" || f.ResolvConf != "/etc/resolv.conf" {
 		t.Errorf("the system is %+v", f)
+	}
+	if f.HostName != "lease-7" || f.StaticName != "Edge-1" {
+		t.Errorf("the names are %q and %q", f.HostName, f.StaticName)
 	}
 	if !slices.Equal(f.CNIConfigs, []string{"10-x.conflist"}) || !f.Systemd || f.UID != 0 {
 		t.Errorf("the facts are %+v", f)
@@ -78,6 +83,8 @@ func TestFactsErrors(t *testing.T) {
 	q.CNIConfDir = "/none"
 	if f, err := h.Facts(t.Context(), q); err != nil || f.Systemd {
 		t.Errorf("a machine without systemd: %+v, %v", f, err)
+	} else if f.HostName != "" || f.StaticName != "" {
+		t.Errorf("the names of one without are %q and %q", f.HostName, f.StaticName)
 	}
 	write(t, h, "/proc/swaps", "/swap.img file 1 0 x\n")
 	if _, err := h.Facts(t.Context(), q); err == nil {

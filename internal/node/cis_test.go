@@ -39,6 +39,7 @@ func TestCIS(t *testing.T) {
 	_, c := bundle(t, "../../api/flexnode/v20260501preview/testdata/token.json")
 	f := facts()
 	f.HostName = strings.ToUpper(c.Agent.NodeName)
+	f.StaticName = c.Agent.NodeName
 	results, err := cistest.Evaluate(scanned(c, f))
 	if err != nil {
 		t.Fatal(err)
@@ -92,14 +93,20 @@ func TestCISFinds(t *testing.T) {
 
 // Kubelet is told the Node's name only where it would not take it from the machine.
 func TestHostName(t *testing.T) {
-	for hostName, told := range map[string]bool{
-		"edge-1": false, "Edge-1\n": false, "edge-2": true, "": true,
+	for _, tt := range []struct {
+		hostName, staticName string
+		told                 bool
+	}{
+		{"edge-1", "edge-1", false}, {"Edge-1\n", "EDGE-1\n", false},
+		{"edge-2", "edge-2", true}, {"edge-2", "edge-1", true}, {"", "edge-1", true},
+		{"edge-1", "localhost", true}, {"edge-1", "edge-1.site", true}, {"edge-1", "", true},
 	} {
 		f := facts()
-		f.HostName = hostName
+		f.HostName, f.StaticName = tt.hostName, tt.staticName
 		unit := find(t, Render(base(), f), state.PathKey(unitDir+"/"+KubeletUnit)).Resource.(state.File)
-		if got := strings.Contains(unit.Content, "--hostname-override=edge-1"); got != told {
-			t.Errorf("on a machine %q kubelet is told its name: %v", hostName, got)
+		if got := strings.Contains(unit.Content, "--hostname-override=edge-1"); got != tt.told {
+			t.Errorf("on a machine %q (%q) kubelet is told its name: %v",
+				tt.hostName, tt.staticName, got)
 		}
 	}
 }

@@ -27,6 +27,9 @@ type Facts struct {
 	SwapUnits []string `json:"swapUnits,omitempty"`
 	// HostName is the machine's; "" in the facts of an earlier release, which did not ask.
 	HostName string `json:"hostName,omitempty"`
+	// StaticName is the machine's in /etc/hostname; "" where there is none, and in the facts of an
+	// earlier release.
+	StaticName string `json:"staticName,omitempty"`
 	// NvidiaRuntime is the path of NVIDIA's container runtime; "" where there is none.
 	NvidiaRuntime string `json:"nvidiaRuntime,omitempty"`
 	// Firewalls are the owner's that stop a node's traffic, where they are to be opened.
@@ -36,9 +39,11 @@ type Facts struct {
 }
 
 // Renames tells whether a Node of that name must be told to kubelet, which by itself takes the
-// machine's name in lower case (k8s.io/component-helpers/node/util, GetHostname).
+// machine's name in lower case (k8s.io/component-helpers/node/util, GetHostname). A name that is
+// not the static one too may be another after the next boot.
 func (f Facts) Renames(nodeName string) bool {
-	return strings.ToLower(strings.TrimSpace(f.HostName)) != nodeName
+	other := func(name string) bool { return strings.ToLower(strings.TrimSpace(name)) != nodeName }
+	return other(f.HostName) || other(f.StaticName)
 }
 
 // What an item can wait for. An item that needs something comes after all that can be had without.

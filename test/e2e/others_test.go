@@ -22,8 +22,8 @@ const podmanChains = `*nat
 COMMIT
 `
 
-// What others make beside the node, with names as ours, is theirs when the node leaves: chains of
-// podman's and a network namespace in which a process lives.
+// What others make beside the node, with names as ours, is left alone when the node leaves: chains
+// of podman's and a network namespace in which a process lives.
 func TestOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "others-1")

@@ -11,21 +11,21 @@ func TestProgramOfAUser(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "user-1")
 	const dir = "/home/a user/bin"
-	const theirs = dir + "/aks-flex-node"
+	const program = dir + "/aks-flex-node"
 	if out, code := inside(t, m, "sh", "-c", `mkdir -p "$1" && mv /usr/local/bin/aks-flex-node "$1" &&
 		chown -R 1000:1000 "/home/a user"`, "sh", dir); code != 0 {
 		t.Fatal(out)
 	}
 	before := snapshot(t.Context(), t, m)
-	out, code := inside(t, m, theirs, "bootstrap")
-	if code != 1 || !strings.Contains(out, "cannot trust "+theirs) ||
-		!strings.Contains(out, theirs+" belongs to user 1000") {
+	out, code := inside(t, m, program, "bootstrap")
+	if code != 1 || !strings.Contains(out, "cannot trust "+program) ||
+		!strings.Contains(out, program+" belongs to user 1000") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	same(t, before, snapshot(t.Context(), t, m))
 	_, cure, _ := strings.Cut(out, "run `")
 	cure, _, ok := strings.Cut(cure, "`")
-	if want := "install -m 755 '" + theirs + "' /usr/local/bin/"; !ok || cure != want {
+	if want := "install -m 755 '" + program + "' /usr/local/bin/"; !ok || cure != want {
 		t.Fatalf("the cure is %q, want %q", cure, want)
 	}
 	if out, code := inside(t, m, "sh", "-c", cure); code != 0 {

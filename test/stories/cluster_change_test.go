@@ -74,8 +74,8 @@ func (w *world) watcher(a *agent.Agent) *agent.Watcher {
 	}}
 }
 
-// condition is one condition of the node's status.
-func (w *world) condition(name string) health.Condition {
+// status is what the agent says of the node.
+func (w *world) status() agent.Status {
 	w.t.Helper()
 	var status agent.Status
 	err := w.run(func(ctx context.Context, a *agent.Agent) (err error) {
@@ -85,7 +85,13 @@ func (w *world) condition(name string) health.Condition {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, c := range status.Conditions {
+	return status
+}
+
+// condition is one condition of the node's status.
+func (w *world) condition(name string) health.Condition {
+	w.t.Helper()
+	for _, c := range w.status().Conditions {
 		if c.Type == name {
 			return c
 		}

@@ -179,6 +179,9 @@ func TestFirewallChecked(t *testing.T) {
 	if c := w.condition(health.FirewallOpen); c.Status != health.False || c.Reason != "Closed" {
 		t.Errorf("the condition is %+v", c)
 	}
+	if !w.status().Healthy() {
+		t.Error("behind a firewall that is only warned of, the node is not healthy")
+	}
 	if after := w.kernel.show(); strings.Contains(after, "aks-flex-node-") {
 		t.Errorf("a firewall was changed: %s", after)
 	}
@@ -332,6 +335,33 @@ func TestFirewallReloaded(t *testing.T) {
 			return strings.HasPrefix(key, "opening:")
 		}) {
 			t.Errorf("the drift is %q", drifts)
+		}
+	})
+}
+
+// A check of a node behind a closed firewall runs no program and reads no journal, and the daemon
+// says that the node is healthy, and once what the firewall stops.
+func TestClosedFirewallIsCheap(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.wall()
+		s.edit()
+		s.join()
+		s.sleep(5 * time.Minute)
+		s.set(func() { s.journals, s.runs, s.checks = 0, 0, 0 })
+		s.sleep(time.Hour)
+		if s.journals != 0 || s.runs != 0 || s.checks < 45 {
+			t.Errorf("in an hour: %d checks, %d journals read, %d programs run",
+				s.checks, s.journals, s.runs)
+		}
+		is := s.is()
+		closed := slices.ContainsFunc(is.Conditions, func(c health.Condition) bool {
+			return c.Type == health.FirewallOpen && c.Status == health.False && c.Message != ""
+		})
+		if !closed || !is.Healthy() {
+			t.Errorf("the status is healthy: %v, %+v", is.Healthy(), is.Conditions)
+		}
+		if !strings.Contains(s.log.String(), "the node is healthy") {
+			t.Errorf("the log says not that the node is healthy:\n%s", s.log.String())
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // A node on which nobody makes Services work joins; bootstrap warns, and status says what is
-// missing, until somebody does.
+// missing, until somebody does. The node is healthy all the same: its pods may need none.
 func TestServicesMissing(t *testing.T) {
 	w := newWorld(t)
 	w.cluster.noServices = true
@@ -21,6 +21,9 @@ func TestServicesMissing(t *testing.T) {
 	c := w.condition(health.ServicesReachable)
 	if c.Status != health.False || c.Reason != "ProxyMissing" {
 		t.Errorf("the condition is %+v", c)
+	}
+	if !w.status().Healthy() {
+		t.Error("the node is not healthy")
 	}
 	w.cluster.set(func() { w.cluster.noServices = false })
 	if c := w.condition(health.ServicesReachable); c.Status != health.True {
