@@ -176,6 +176,7 @@ func (c *command) start(ctx context.Context, nodes int) error {
 			return err
 		}
 	}
+	c.lab.Plain = c.against != ""
 	if err := c.lab.Up(ctx); err != nil {
 		return err
 	}

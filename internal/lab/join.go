@@ -145,17 +145,20 @@ func (l *Lab) Config(
 		}
 		kubelet["serverURL"], kubelet["caCertData"] = APIServer, base64.StdEncoding.EncodeToString(ca)
 	}
+	cni := object{"version": cniVersion}
+	if !l.Plain {
+		cni["nonMasqueradeCIDRs"] = []string{PodCIDR}
+	}
 	return object{
 		"azure":      azure,
 		"kubernetes": object{"version": v.Kubernetes},
 		"containerd": object{"version": v.Containerd},
 		"runc":       object{"version": runcVersion},
-		"cni": object{"version": cniVersion,
-			"nonMasqueradeCIDRs": []string{PodCIDR}},
-		"npd":       object{"version": npdVersion},
-		"node":      object{"kubelet": kubelet},
-		"agent":     object{"nodeName": m.Name},
-		"artifacts": object{"mirror": MirrorURL, "overrides": overrides},
+		"cni":        cni,
+		"npd":        object{"version": npdVersion},
+		"node":       object{"kubelet": kubelet},
+		"agent":      object{"nodeName": m.Name},
+		"artifacts":  object{"mirror": MirrorURL, "overrides": overrides},
 	}, nil
 }
 

@@ -55,6 +55,9 @@ type Lab struct {
 	// With Members they share an etcd of so many members, else the one replica has its own inside.
 	Replicas, Members int
 
+	// Plain gives machines a configuration that the release before knows, too.
+	Plain bool
+
 	// base is held while the base system of machines is made or looked for.
 	base sync.Mutex
 }
