@@ -11,6 +11,7 @@ func TestRenamedMachine(t *testing.T) {
 	w := newWorld(t)
 	const file, unit = "/proc/sys/kernel/hostname", "/etc/systemd/system/kubelet.service"
 	w.write(file, "EDGE-1\n")
+	w.write("/etc/hostname", "edge-1\n")
 	before := w.tree()
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
