@@ -264,7 +264,9 @@ func (c *command) node() *cobra.Command {
 	)
 	parent.AddCommand(list, add, &cobra.Command{
 		Use: "rm NAME", Short: "Stop a machine and delete it", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return c.lab.RemoveMachine(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.lab.RemoveMachine(cmd.Context(), args[0])
+		},
 	}, &cobra.Command{
 		Use: "reboot NAME", Short: "Shut a machine down and boot it again", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -303,7 +305,8 @@ func (c *command) join() *cobra.Command {
 
 func (c *command) kubectl() *cobra.Command {
 	return &cobra.Command{
-		Use: "kubectl ARGS...", Short: "Run kubectl as the cluster's administrator", DisableFlagParsing: true,
+		Use: "kubectl ARGS...", Short: "Run kubectl as the cluster's administrator",
+		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k := exec.CommandContext(
 				cmd.Context(),
@@ -317,14 +320,18 @@ func (c *command) kubectl() *cobra.Command {
 func (c *command) shell() *cobra.Command {
 	return &cobra.Command{
 		Use: "shell NODE", Short: "Open a shell in a machine", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return c.inside(cmd.Context(), args[0], "bash", "-l") },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.inside(cmd.Context(), args[0], "bash", "-l")
+		},
 	}
 }
 
 func (c *command) exec() *cobra.Command {
 	return &cobra.Command{
 		Use: "exec NODE -- COMMAND...", Short: "Run a command in a machine", Args: cobra.MinimumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error { return c.inside(cmd.Context(), args[0], args[1:]...) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.inside(cmd.Context(), args[0], args[1:]...)
+		},
 	}
 }
 
@@ -359,7 +366,9 @@ func (c *command) inside(ctx context.Context, name string, argv ...string) error
 
 func (c *command) env() *cobra.Command {
 	return &cobra.Command{
-		Use: "env", Short: "Print shell exports for using the lab from outside: eval \"$(flexlab env)\"", Args: cobra.NoArgs,
+		Use:   "env",
+		Short: "Print shell exports for using the lab from outside: eval \"$(flexlab env)\"",
+		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			variables := [][2]string{
 				{"KUBECONFIG", c.lab.Kubeconfig()},

@@ -84,9 +84,9 @@ func (c *Config) fillVersions() {
 // WithVersionsOf is the configuration with the versions of another one in the place of those that
 // are open.
 func (c Config) WithVersionsOf(other Config) Config {
-	theirs := other.versions()
+	others := other.versions()
 	for i, v := range c.versions() {
-		or(v, *theirs[i])
+		or(v, *others[i])
 	}
 	return c
 }

@@ -21,7 +21,7 @@ func TestLife(t *testing.T) {
 	for path, text := range map[string]string{
 		"/opt/cni/bin/foreign":                           "a plugin of somebody else",
 		"/etc/containerd/certs.d/example.org/hosts.toml": "server = \"https://example.org\"\n",
-		"/etc/sysctl.d/10-foreign.conf":                  "# theirs\n",
+		"/etc/sysctl.d/10-foreign.conf":                  "# foreign\n",
 	} {
 		if err := bench.Write(m, path, 0o640, []byte(text)); err != nil {
 			t.Fatal(err)
@@ -97,27 +97,27 @@ func TestLife(t *testing.T) {
 		}
 	})
 
-	// Somebody has bound a directory of theirs into kubelet's: it is neither followed nor deleted.
+	// A foreign directory is mounted below kubelet's: it is neither followed nor deleted.
 	precious := filepath.Join(m.Root, "srv/precious")
 	if err := os.MkdirAll(precious, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(precious, "data"), []byte("theirs"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(precious, "data"), []byte("foreign"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	inside(t, m, "mkdir", "-p", "/var/lib/kubelet/theirs")
-	inside(t, m, "mount", "--bind", "/srv/precious", "/var/lib/kubelet/theirs")
+	inside(t, m, "mkdir", "-p", "/var/lib/kubelet/foreign")
+	inside(t, m, "mount", "--bind", "/srv/precious", "/var/lib/kubelet/foreign")
 	out, code := flex(t, m, "unbootstrap")
-	if code != 1 || !strings.Contains(out, "/var/lib/kubelet/theirs") ||
+	if code != 1 || !strings.Contains(out, "/var/lib/kubelet/foreign") ||
 		!strings.Contains(out, "umount") {
 		t.Errorf("unbootstrap with a foreign mount: exit code %d, want 1 and a word on the mount\n%s",
 			code, out)
 	}
 	if data, err := os.ReadFile(filepath.Join(precious, "data")); err != nil ||
-		string(data) != "theirs" {
+		string(data) != "foreign" {
 		t.Errorf("what is behind the foreign mount was touched: %v %q", err, data)
 	}
-	inside(t, m, "umount", "/var/lib/kubelet/theirs")
+	inside(t, m, "umount", "/var/lib/kubelet/foreign")
 	must(t, m, "unbootstrap")
 	if err := os.RemoveAll(precious); err != nil {
 		t.Fatal(err)

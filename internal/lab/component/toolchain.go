@@ -22,7 +22,8 @@ func (b Builder) toolchain(ctx context.Context) (string, error) {
 	cmd.Dir, cmd.Env = os.TempDir(), environment(false)
 	out, err := cmd.Output()
 	if errors.Is(err, exec.ErrNotFound) {
-		return "", errors.New("cannot build the lab's components: there is no go command; install Go and put it in PATH")
+		return "", errors.New("cannot build the lab's components: there is no go command; " +
+			"install Go and put it in PATH")
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot ask Go for its version: %w%s", err, stderrOf(err))
@@ -43,7 +44,8 @@ func environment(cgo bool) []string {
 	if cgo {
 		enabled = "1"
 	}
-	return append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GO111MODULE=on", "GOOS=linux", "GOARCH="+runtime.GOARCH, "CGO_ENABLED="+enabled)
+	return append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GO111MODULE=on", "GOOS=linux",
+		"GOARCH="+runtime.GOARCH, "CGO_ENABLED="+enabled)
 }
 
 // compile runs go build once and gives the programs their names.
@@ -55,8 +57,10 @@ func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 		return err
 	}
 	args := []string{
-		"build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false", "-tags", strings.Join(b.Tags, ","),
-		"-ldflags", strings.Join(append([]string{"-s -w"}, b.LDFlags...), " "), "-o", bin + string(filepath.Separator),
+		"build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false",
+		"-tags", strings.Join(b.Tags, ","),
+		"-ldflags", strings.Join(append([]string{"-s -w"}, b.LDFlags...), " "),
+		"-o", bin + string(filepath.Separator),
 	}
 	for _, p := range b.Programs {
 		args = append(args, p.Package)
@@ -67,7 +71,8 @@ func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 		return err
 	}
 	for _, p := range b.Programs {
-		if err := os.Rename(filepath.Join(bin, executable(p.Package)), filepath.Join(out, p.Name)); err != nil {
+		built := filepath.Join(bin, executable(p.Package))
+		if err := os.Rename(built, filepath.Join(out, p.Name)); err != nil {
 			return err
 		}
 	}
@@ -132,13 +137,15 @@ func (r *run) count(out io.Reader) string {
 }
 
 func (r *run) copyExtra(ctx context.Context, src, out string, x Extra) error {
-	cmd := exec.CommandContext(ctx, r.builder.goCommand(), "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", x.Module)
+	args := []string{"list", "-mod=readonly", "-m", "-f", "{{.Dir}}", x.Module}
+	cmd := exec.CommandContext(ctx, r.builder.goCommand(), args...)
 	cmd.Dir, cmd.Env = src, environment(false)
 	dir, err := cmd.Output()
 	if err != nil {
 		return fmt.Errorf("cannot find module %s: %w%s", x.Module, err, stderrOf(err))
 	}
-	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), filepath.FromSlash(x.Path)))
+	file := filepath.Join(strings.TrimSpace(string(dir)), filepath.FromSlash(x.Path))
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
@@ -154,10 +161,12 @@ func verify(ctx context.Context, dir string, p Program) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, p.Name), p.Version...)
-	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent"}, dir, time.Second
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent"}
+	cmd.Dir, cmd.WaitDelay = dir, time.Second
 	out, err := cmd.CombinedOutput()
 	if !bytes.Contains(out, []byte(p.Prints)) {
-		return fmt.Errorf("%s does not print %q but %q (%v)", p.Name, p.Prints, bytes.TrimSpace(out), err)
+		return fmt.Errorf("%s does not print %q but %q (%v)", p.Name, p.Prints,
+			bytes.TrimSpace(out), err)
 	}
 	return nil
 }

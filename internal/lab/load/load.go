@@ -25,7 +25,10 @@ type Target struct {
 
 // client has one connection, HTTP/1.1.
 func (t Target) client() *http.Client {
-	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: t.TLS.Clone(), MaxConnsPerHost: 1, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: t.TLS.Clone(), MaxConnsPerHost: 1,
+		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
+	}}
 }
 
 func (t Target) ask(ctx context.Context, c *http.Client, n int) error {
@@ -78,7 +81,9 @@ func (t Target) Flood(ctx context.Context, connections int, during time.Duration
 
 // Pace sends so many requests in a second, whether the server keeps up or not, and returns the 99th
 // percentile of the time from when a request should have been sent to its answer.
-func (t Target) Pace(ctx context.Context, connections int, perSecond float64, during time.Duration) (time.Duration, error) {
+func (t Target) Pace(
+	ctx context.Context, connections int, perSecond float64, during time.Duration,
+) (time.Duration, error) {
 	began := time.Now().Add(100 * time.Millisecond)
 	interval := time.Duration(float64(connections) / perSecond * float64(time.Second))
 	took := make([][]time.Duration, connections)
@@ -89,7 +94,8 @@ func (t Target) Pace(ctx context.Context, connections int, perSecond float64, du
 			return err
 		}
 		for n := 0; ; n++ {
-			due := began.Add(interval*time.Duration(n) + interval*time.Duration(worker)/time.Duration(connections))
+			offset := interval * time.Duration(worker) / time.Duration(connections)
+			due := began.Add(interval*time.Duration(n) + offset)
 			if due.After(began.Add(during)) {
 				return nil
 			}
@@ -110,7 +116,9 @@ func (t Target) Pace(ctx context.Context, connections int, perSecond float64, du
 
 // Stampede has so many agents come at once, each over a new connection, and returns how many were
 // not answered, and how long all of it took.
-func (t Target) Stampede(ctx context.Context, agents int) (failed int, took time.Duration, last error) {
+func (t Target) Stampede(
+	ctx context.Context, agents int,
+) (failed int, took time.Duration, last error) {
 	began := time.Now()
 	var mu sync.Mutex
 	err := each(agents, func(n int) error {

@@ -83,7 +83,8 @@ func (p *packer) release(r release, version string) error {
 	if err := errors.Join(p.add(r.path), p.add(zst)); err != nil {
 		return err
 	}
-	a.Size, a.SHA256, a.Compressed = p.catalog.Files[r.path].Size, p.catalog.Files[r.path].SHA256, p.catalog.Files[zst].Size
+	file := p.catalog.Files[r.path]
+	a.Size, a.SHA256, a.Compressed = file.Size, file.SHA256, p.catalog.Files[zst].Size
 	p.catalog.Artifacts = append(p.catalog.Artifacts, a)
 	return p.checksum(r, a)
 }
@@ -152,7 +153,8 @@ func (p *packer) checksum(r release, a Artifact) error {
 	if !r.bareSum {
 		text += "  " + path.Base(r.path) + "\n"
 	}
-	if err := os.WriteFile(filepath.Join(p.root, filepath.FromSlash(r.sums)), []byte(text), 0o644); err != nil {
+	file := filepath.Join(p.root, filepath.FromSlash(r.sums))
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return err
 	}
 	return p.add(r.sums)
@@ -233,7 +235,8 @@ func published(name, version, arch string) []release {
 		}
 	case component.CNIPlugins:
 		at := fmt.Sprintf(
-			github+"containernetworking/plugins/releases/download/v%[1]s/cni-plugins-linux-%[2]s-v%[1]s.tgz",
+			github+"containernetworking/plugins/releases/download/v%[1]s/"+
+				"cni-plugins-linux-%[2]s-v%[1]s.tgz",
 			version, arch,
 		)
 		return []release{
@@ -241,7 +244,8 @@ func published(name, version, arch string) []release {
 		}
 	case component.NodeProblemDetector:
 		at := fmt.Sprintf(
-			github+"kubernetes/node-problem-detector/releases/download/v%[1]s/node-problem-detector-v%[1]s-linux_%[2]s.tar.gz",
+			github+"kubernetes/node-problem-detector/releases/download/v%[1]s/"+
+				"node-problem-detector-v%[1]s-linux_%[2]s.tar.gz",
 			version, arch,
 		)
 		return []release{{name: name, path: at, entries: slices.Concat(
@@ -256,7 +260,8 @@ func published(name, version, arch string) []release {
 
 func cniFiles() []string {
 	return []string{
-		"LICENSE", "bandwidth", "bridge", "dhcp", "dummy", "firewall", "host-device", "host-local", "ipvlan", "loopback", "macvlan", "portmap",
-		"ptp", "sbr", "static", "tap", "tuning", "vlan", "vrf",
+		"LICENSE", "bandwidth", "bridge", "dhcp", "dummy", "firewall", "host-device",
+		"host-local", "ipvlan", "loopback", "macvlan", "portmap", "ptp", "sbr", "static", "tap",
+		"tuning", "vlan", "vrf",
 	}
 }

@@ -75,7 +75,8 @@ func packed(t *testing.T, mtime time.Time) Catalog {
 	cache := t.TempDir()
 	var list []Catalog
 	for _, name := range []string{
-		component.KubernetesNode, component.Containerd, component.Runc, component.CNIPlugins, component.NodeProblemDetector, component.Etcd,
+		component.KubernetesNode, component.Containerd, component.Runc, component.CNIPlugins,
+		component.NodeProblemDetector, component.Etcd,
 	} {
 		c, dir := programs(t, name, mtime)
 		catalog, err := Pack(t.Context(), cache, c, dir)
@@ -99,7 +100,8 @@ func TestPackIsDeterministic(t *testing.T) {
 	if len(one.Artifacts) != 7 {
 		t.Errorf("there are %d artifacts, want 7", len(one.Artifacts))
 	}
-	withoutPlace := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Local" }, cmp.Ignore())
+	local := func(p cmp.Path) bool { return p.Last().String() == ".Local" }
+	withoutPlace := cmp.FilterPath(local, cmp.Ignore())
 	if diff := cmp.Diff(one, two, withoutPlace); diff != "" {
 		t.Error(diff)
 	}
@@ -115,7 +117,8 @@ func TestCatalogTellsTheTruth(t *testing.T) {
 	}
 	for _, a := range c.Artifacts {
 		f, ok := c.Files[a.Path]
-		if !ok || f.Size != a.Size || f.SHA256 != a.SHA256 || a.Version != version || a.Arch != runtime.GOARCH {
+		if !ok || f.Size != a.Size || f.SHA256 != a.SHA256 || a.Version != version ||
+			a.Arch != runtime.GOARCH {
 			t.Errorf("artifact and file differ: %+v, %+v", a, f)
 		}
 	}
@@ -127,9 +130,15 @@ func TestArchives(t *testing.T) {
 		first []string
 		path  string
 	}{
-		"containerd":            {[]string{"bin/", "bin/containerd", "bin/containerd-shim-runc-v2", "bin/ctr"}, ".tar.gz"},
-		"cni-plugins":           {[]string{"./", "./LICENSE", "./bandwidth", "./bridge"}, ".tgz"},
-		"node-problem-detector": {[]string{"bin/", "bin/node-problem-detector", "config/", "config/kernel-monitor.json"}, ".tar.gz"},
+		"containerd": {
+			[]string{"bin/", "bin/containerd", "bin/containerd-shim-runc-v2", "bin/ctr"}, ".tar.gz",
+		},
+		"cni-plugins": {[]string{"./", "./LICENSE", "./bandwidth", "./bridge"}, ".tgz"},
+		"node-problem-detector": {
+			[]string{
+				"bin/", "bin/node-problem-detector", "config/", "config/kernel-monitor.json",
+			}, ".tar.gz",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -195,11 +204,14 @@ func TestOverrides(t *testing.T) {
 		{Name: "kubelet", Version: "2.2.1", SHA256: "ca", Size: 3},
 	}}
 	got, err := c.Overrides(map[string]string{"containerd": "2.2.1", "kubelet": "2.2.1"})
-	want := map[string]config.Override{"containerd": {SHA256: "ba", TarSHA256: "bb", Size: 2}, "kubelet": {SHA256: "ca", Size: 3}}
+	want := map[string]config.Override{
+		"containerd": {SHA256: "ba", TarSHA256: "bb", Size: 2}, "kubelet": {SHA256: "ca", Size: 3},
+	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
-	if _, err := c.Overrides(map[string]string{"containerd": "1.0.0"}); err == nil || !strings.Contains(err.Error(), `["2.1.6" "2.2.1"]`) {
+	_, err = c.Overrides(map[string]string{"containerd": "1.0.0"})
+	if err == nil || !strings.Contains(err.Error(), `["2.1.6" "2.2.1"]`) {
 		t.Errorf("error is %v", err)
 	}
 }
