@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/service"
@@ -64,8 +65,13 @@ docs/provider.md describes the settings.`,
 const gcPercent = 200
 
 func serve(settings *string) *cobra.Command {
-	return &cobra.Command{
+	role := ""
+	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve until SIGTERM, then drain", Args: cobra.NoArgs,
+		Long: `Serve until SIGTERM, then drain. With an etcd outside the process the work can be
+divided: a front answers callers and machines and works in no cluster; a controller
+works in the clusters that it owns and answers nobody but those who ask for health
+and metrics.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := service.Load(*settings)
 			if err != nil {
@@ -74,8 +80,20 @@ func serve(settings *string) *cobra.Command {
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(gcPercent)
 			}
-			return service.Run(cmd.Context(), s, version, os.Stdout)
+			program := service.Program{
+				Version: version, Role: service.Role(role), Notify: notifySystemd,
+			}
+			return service.Run(cmd.Context(), s, program, os.Stdout)
 		},
+	}
+	cmd.Flags().StringVar(&role, "role", string(service.All), "front, controller or all")
+	return cmd
+}
+
+// notifySystemd tells systemd, if it has started the program, how that is.
+func notifySystemd(state string) {
+	if _, err := sd.SdNotify(false, state); err != nil {
+		fmt.Fprintln(os.Stderr, "cannot notify systemd:", err)
 	}
 }
 

@@ -24,6 +24,9 @@ type health struct {
 	index    *store.Index
 	store    *store.Store
 	draining atomic.Bool
+	// alive is told, after each time that the store was asked, that the program goes on. It may be
+	// nil.
+	alive func()
 
 	mu  sync.Mutex
 	at  time.Time // when the store was asked last
@@ -36,6 +39,9 @@ func (h *health) run(ctx context.Context) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		h.ask(ctx)
+		if h.alive != nil {
+			h.alive()
+		}
 		select {
 		case <-ctx.Done():
 		case <-tick.C:

@@ -30,6 +30,8 @@ import (
 // service is a running provider.
 type service struct {
 	settings   Settings
+	role       Role               // All when empty
+	notify     func(state string) // may be nil
 	log, audit *slog.Logger
 	store      *store.Store
 	index      *store.Index
@@ -45,8 +47,11 @@ type service struct {
 }
 
 // Run serves until ctx ends, and then drains: it tells that it is not ready, finishes what it is
-// at, and stores what it has in memory. version is that of the program.
-func Run(ctx context.Context, settings Settings, version string, out io.Writer) error {
+// at, and stores what it has in memory.
+func Run(ctx context.Context, settings Settings, program Program, out io.Writer) error {
+	if err := program.Role.Check(settings); err != nil {
+		return err
+	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(settings.LogLevel)); err != nil {
 		return err
@@ -55,8 +60,8 @@ func Run(ctx context.Context, settings Settings, version string, out io.Writer) 
 	room := make([]byte, heapRoom) // before all else, from memory that nothing has been in
 	defer runtime.KeepAlive(room)
 	s := &service{
-		settings: settings, log: slog.New(handler), registry: prometheus.NewRegistry(),
-		fatal: make(chan error, 8),
+		settings: settings, role: program.Role, notify: program.Notify,
+		log: slog.New(handler), registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 	}
 	audit, closeAudit, err := openAudit(settings.AuditFile, out)
 	if err != nil {
@@ -70,7 +75,7 @@ func Run(ctx context.Context, settings Settings, version string, out io.Writer) 
 	}
 	defer closeStore()
 	s.store = st
-	if err := s.prepare(ctx, version); err != nil {
+	if err := s.prepare(ctx, program.Version); err != nil {
 		return err
 	}
 	tracer, stopTracing, err := newTracer(ctx, settings.OTLPEndpoint)
@@ -78,7 +83,7 @@ func Run(ctx context.Context, settings Settings, version string, out io.Writer) 
 		return err
 	}
 	defer stopTracing()
-	if err := s.assemble(ctx, version); err != nil {
+	if err := s.assemble(ctx, program.Version); err != nil {
 		return err
 	}
 	s.api.Tracer = tracer
@@ -150,7 +155,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	replica := replicaName()
 	s.index = store.NewIndex(s.store)
 	s.seen = store.NewSeen(s.store, s.index, replica)
-	s.health = &health{index: s.index, store: s.store}
+	s.health = &health{index: s.index, store: s.store, alive: func() { s.tell(watchdog) }}
 	credentials := &credential.Service{
 		Store: s.store, Keys: keys, Now: time.Now, Audit: s.audit, Log: s.log,
 	}
@@ -175,7 +180,9 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Defaults: flexnode.DefaultsLayer(s.settings.NodeDefaults), Renderer: version, Now: time.Now,
 		Log: s.log, Audit: s.audit, Metrics: newCertificateRequests(s.registry),
 	}
-	s.countCredentials()
+	if s.role != Front {
+		s.countCredentials()
+	}
 	s.registry.MustRegister(s.api.Gauges(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return nil

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,8 +75,12 @@ func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	settings := settingsIn(t, dir)
 	ctx, stop := context.WithCancel(t.Context())
+	told := make(chan string, 100)
+	program := Program{
+		Version: "test", Role: All, Notify: func(state string) { told <- state },
+	}
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, settings, "test", io.Discard) }()
+	go func() { ended <- Run(ctx, settings, program, io.Discard) }()
 	pool, err := readPool(settings.Listen.CertFile)
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +130,18 @@ func TestRun(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("the end: %v", err)
+	}
+	close(told)
+	states := slices.Collect(func(yield func(string) bool) {
+		for state := range told {
+			if !yield(state) {
+				return
+			}
+		}
+	})
+	if slices.Index(states, ready) != 0 || !slices.Contains(states, watchdog) ||
+		slices.Index(states, stopping) < slices.Index(states, watchdog) {
+		t.Errorf("the service manager was told %q", states)
 	}
 }
 

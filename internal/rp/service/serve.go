@@ -20,25 +20,38 @@ import (
 // shutdown is how long requests under way and the last writes may take.
 const shutdown = 30 * time.Second
 
-// serve runs listeners and background work until ctx ends or one of them fails. It stops in the
-// order of who needs whom: requests, then the work in clusters, then the membership under which
-// that was done, then what follows the store.
+// What the service manager is told (sd_notify(3)).
+const (
+	ready    = "READY=1\nSTATUS=serving"
+	stopping = "STOPPING=1\nSTATUS=draining"
+	watchdog = "WATCHDOG=1"
+)
+
+// tell tells the service manager how the program is.
+func (s *service) tell(state string) {
+	if s.notify != nil {
+		s.notify(state)
+	}
+}
+
+// serve runs listeners and background work until ctx ends or one of them fails. Requests end before
+// what they need.
 func (s *service) serve(ctx context.Context) error {
 	servers, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
 	calm := context.WithoutCancel(ctx)
-	stopFollowing := background(calm, func(ctx context.Context) { s.follow(ctx) })
-	stopMembership := background(calm, s.membership.Run)
-	stopClusters := background(calm, s.clusters.Run)
-	s.log.Info("serving", "publicURL", s.settings.PublicURL)
+	stopWork := s.work(calm)
+	s.log.Info("serving", "publicURL", s.settings.PublicURL, "role", s.role)
+	s.tell(ready)
 	select {
 	case <-ctx.Done():
 	case err = <-s.fatal:
 	}
 	s.health.draining.Store(true)
-	if err == nil {
+	s.tell(stopping)
+	if err == nil && s.role != Controller { // nobody sends requests to a controller
 		s.log.Info("draining")
 		time.Sleep(time.Duration(s.settings.DrainSeconds) * time.Second)
 	}
@@ -47,11 +60,25 @@ func (s *service) serve(ctx context.Context) error {
 	for _, h := range servers {
 		err = errors.Join(err, h.Shutdown(end))
 	}
-	stopClusters()
-	stopMembership()
-	err = errors.Join(err, s.seen.Flush(end))
-	stopFollowing()
-	return err
+	return errors.Join(err, stopWork(end))
+}
+
+// work starts what is done beside requests. stop ends it in the order of who needs whom: the work in
+// clusters, then the membership under which that was done, then what follows the store.
+func (s *service) work(ctx context.Context) (stop func(context.Context) error) {
+	stopFollowing := background(ctx, s.follow)
+	stopOwning := func() {}
+	if s.role != Front {
+		stopMembership := background(ctx, s.membership.Run)
+		stopClusters := background(ctx, s.clusters.Run)
+		stopOwning = func() { stopClusters(); stopMembership() }
+	}
+	return func(ctx context.Context) error {
+		stopOwning()
+		err := s.seen.Flush(ctx)
+		stopFollowing()
+		return err
+	}
 }
 
 // background does something until the function that it returns is called, which waits for its end.
@@ -88,7 +115,7 @@ func (s *service) open(ctx context.Context) ([]*http.Server, error) {
 		servers = append(servers, server)
 		return err
 	}
-	if l := s.settings.Listen; l != nil {
+	if l := s.settings.Listen; l != nil && s.role != Controller {
 		entra, err := newEntra(ctx, s.settings)
 		if err != nil {
 			return nil, err
@@ -97,7 +124,7 @@ func (s *service) open(ctx context.Context) ([]*http.Server, error) {
 			return nil, err
 		}
 	}
-	if l := s.settings.ARMListen; l != nil {
+	if l := s.settings.ARMListen; l != nil && s.role != Controller {
 		manager := s.api.BehindARM(front.ManagerCertificate{Names: l.ClientNames})
 		if err := start(manager, l.Listen, l.ClientCAFile); err != nil {
 			return nil, err

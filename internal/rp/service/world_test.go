@@ -69,6 +69,7 @@ type world struct {
 	t        testing.TB
 	memory   *store.Memory // the connection of the present replica
 	settings Settings
+	role     Role // of the replicas that are started
 	cluster  *fakeCluster
 	*service
 	front, manager http.Handler
@@ -167,6 +168,12 @@ func (w *world) register() {
 // newEmptyWorld is a provider that knows no cluster.
 func newEmptyWorld(t testing.TB) *world {
 	t.Helper()
+	return newWorldOf(t, All)
+}
+
+// newWorldOf is a provider with one replica, which knows no cluster.
+func newWorldOf(t testing.TB, role Role) *world {
+	t.Helper()
 	key := must(seal.NewKey())
 	file := filepath.Join(t.TempDir(), "keys.json")
 	ring := must(json.Marshal(seal.Ring{Keys: []seal.Key{key}}))
@@ -174,7 +181,7 @@ func newEmptyWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	w := &world{
-		t: t, cluster: newFakeCluster(), audit: &lines{},
+		t: t, role: role, cluster: newFakeCluster(), audit: &lines{},
 		caller: front.Caller{
 			ObjectID: "operator", Name: "ops@example.com", Type: "User", TenantID: tenant,
 		},
@@ -197,7 +204,8 @@ func (w *world) start(memory *store.Memory) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &service{
-		settings: w.settings, log: slog.New(slog.NewTextHandler(testLog{w.t}, nil)),
+		settings: w.settings, role: w.role,
+		log:   slog.New(slog.NewTextHandler(testLog{w.t}, nil)),
 		audit: slog.New(slog.NewJSONHandler(w.audit, nil)), store: store.New(memory),
 		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 	}
@@ -207,14 +215,9 @@ func (w *world) start(memory *store.Memory) {
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.cluster.dial
 	w.memory, w.service = memory, s
 	w.front, w.manager = s.public(s.api.Direct(callers{w})), s.api.BehindARM(trusted{})
-	stopFollowing := background(ctx, s.follow)
-	stopMembership := background(ctx, s.membership.Run)
-	stopClusters := background(ctx, s.clusters.Run)
+	stopWork := s.work(ctx)
 	w.drain = sync.OnceFunc(func() {
-		stopClusters()
-		stopMembership()
-		err := s.seen.Flush(ctx)
-		if stopFollowing(); err != nil && ctx.Err() == nil {
+		if err := stopWork(ctx); err != nil && ctx.Err() == nil {
 			w.t.Error(err)
 		}
 		cancel()
@@ -222,6 +225,15 @@ func (w *world) start(memory *store.Memory) {
 	w.kill = func() { memory.Kill(); cancel() }
 	w.t.Cleanup(w.drain)
 	pass(time.Second)
+}
+
+// another is one more replica of a provider, on the same store.
+func (w *world) another(role Role) *world {
+	w.t.Helper()
+	other := *w
+	other.role = role
+	other.start(w.memory.Another())
+	return &other
 }
 
 // testLog is a log that is shown when a test fails.
