@@ -58,6 +58,7 @@ func Parse(path string) (ID, error) {
 	segments := strings.Split(strings.Trim(scope, "/"), "/")
 	switch {
 	case scope == "" || scope == "/":
+	case id.Parent != "" && segments[0] == "providers": // such as a management group
 	case len(segments) >= 4 && strings.EqualFold(segments[0], "subscriptions") &&
 		strings.EqualFold(segments[2], "resourceGroups"):
 		id.Subscription, id.ResourceGroup = segments[1], segments[3]

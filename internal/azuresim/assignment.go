@@ -48,7 +48,7 @@ func (s *Sim) assignment(a Assignment) map[string]any {
 	if id, err := arm.Parse(a.Scope); err == nil && id.Subscription != "" {
 		subscription = "/subscriptions/" + id.Subscription
 	}
-	return map[string]any{
+	shown := map[string]any{
 		"id": strings.TrimRight(a.Scope, "/") +
 			"/providers/Microsoft.Authorization/roleAssignments/" + a.Name, "name": a.Name,
 		"type": "Microsoft.Authorization/roleAssignments",
@@ -59,25 +59,20 @@ func (s *Sim) assignment(a Assignment) map[string]any {
 			"createdOn": made, "updatedOn": made,
 		},
 	}
+	if a.Condition != "" {
+		properties := shown["properties"].(map[string]any)
+		properties["condition"], properties["conditionVersion"] = a.Condition, "2.0"
+	}
+	return shown
 }
 
-var (
-	principalFilter = regexp.MustCompile(`(?i)(?:principalId eq '([^']*)'|assignedTo\('([^']*)'\))`)
-	atScope         = regexp.MustCompile(`(?i)atScope\(\)`)
-)
-
-// listAssignments answers those at the scope and below, and with atScope() at the scope and above.
+// listAssignments answers those at the scope, above it and below it, and with atScope() none of
+// those below it.
 func (s *Sim) listAssignments(w http.ResponseWriter, c call) *arm.Error {
-	filter := c.URL.Query().Get("$filter")
-	principal := ""
-	if m := principalFilter.FindStringSubmatch(filter); m != nil {
-		principal = m[1] + m[2]
-	}
+	f := s.filter(c)
 	var items []any
 	for _, a := range s.world.Assignments {
-		hit := arm.Within(c.scope, a.Scope) || arm.Within(a.Scope, c.scope) &&
-			!atScope.MatchString(filter)
-		if hit && (principal == "" || strings.EqualFold(principal, a.PrincipalID)) {
+		if s.listed(c.scope, a.Scope, f) && f.has(a.PrincipalID) {
 			items = append(items, s.assignment(a))
 		}
 	}
@@ -90,6 +85,7 @@ func (s *Sim) putAssignment(w http.ResponseWriter, c call, at int) *arm.Error {
 		Properties struct {
 			RoleDefinitionID string `json:"roleDefinitionId"`
 			PrincipalID      string `json:"principalId"`
+			Condition        string `json:"condition"`
 		} `json:"properties"`
 	}
 	if err := decode(c, &body); err != nil {
@@ -101,13 +97,13 @@ func (s *Sim) putAssignment(w http.ResponseWriter, c call, at int) *arm.Error {
 			c.id.Name())
 	}
 	id := body.Properties.RoleDefinitionID
-	role, ok := roleByID(id[strings.LastIndex(id, "/")+1:])
+	role, ok := s.role(id[strings.LastIndex(id, "/")+1:])
 	if !ok {
 		return arm.Errorf(400, "RoleDefinitionDoesNotExist",
 			"The specified role definition with ID '%s' does not exist.", id)
 	}
 	a := Assignment{Name: c.id.Name(), Scope: c.scope, RoleID: role.ID,
-		PrincipalID: body.Properties.PrincipalID}
+		PrincipalID: body.Properties.PrincipalID, Condition: body.Properties.Condition}
 	if !s.knownPrincipal(a.PrincipalID) {
 		return arm.Errorf(400, "PrincipalNotFound",
 			"Principal %s does not exist in the directory %s. Check that you have the correct "+
@@ -145,7 +141,9 @@ func (s *Sim) knownPrincipal(oid string) bool {
 	return slices.ContainsFunc(s.world.Applications,
 		func(a Application) bool { return strings.EqualFold(a.ObjectID, oid) }) ||
 		slices.ContainsFunc(s.world.Users,
-			func(u User) bool { return strings.EqualFold(u.ObjectID, oid) })
+			func(u User) bool { return strings.EqualFold(u.ObjectID, oid) }) ||
+		slices.ContainsFunc(s.world.Groups,
+			func(g Group) bool { return strings.EqualFold(g.ObjectID, oid) })
 }
 
 // definition is a role as ARM shows it.
@@ -160,19 +158,25 @@ func definition(r Role) map[string]any {
 
 func permission(r Role) map[string]any {
 	never := func(list []string) []string { return append([]string{}, list...) }
-	return map[string]any{"actions": never(r.Actions), "notActions": never(r.NotActions),
+	shown := map[string]any{"actions": never(r.Actions), "notActions": never(r.NotActions),
 		"dataActions": never(r.DataActions), "notDataActions": []string{}}
+	if r.Condition != "" {
+		shown["condition"], shown["conditionVersion"] = r.Condition, "2.0"
+	}
+	return shown
 }
 
 var roleNameFilter = regexp.MustCompile(`(?i)roleName eq '([^']*)'`)
 
-// roleDefinitions lists the built-in roles, or shows one.
+// roleDefinitions lists the roles, or shows one.
 func (s *Sim) roleDefinitions(w http.ResponseWriter, c call) *arm.Error {
 	if c.Method != http.MethodGet {
 		return notAllowed(w, c, "GET")
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if name := c.id.Name(); name != "" {
-		role, ok := roleByID(name)
+		role, ok := s.role(name)
 		if !ok {
 			return arm.Errorf(404, "RoleDefinitionDoesNotExist",
 				"The specified role definition with ID '%s' does not exist.", name)
@@ -182,7 +186,7 @@ func (s *Sim) roleDefinitions(w http.ResponseWriter, c call) *arm.Error {
 	}
 	var items []any
 	want := roleNameFilter.FindStringSubmatch(c.URL.Query().Get("$filter"))
-	for _, r := range builtIn {
+	for _, r := range slices.Concat(builtIn, s.world.Roles) {
 		if want == nil || strings.EqualFold(want[1], r.Name) {
 			items = append(items, definition(r))
 		}
@@ -204,7 +208,7 @@ func (s *Sim) permissions(w http.ResponseWriter, c call) *arm.Error {
 	}
 	var items []any
 	for _, role := range s.effective(c.caller.OID, scope) {
-		items = append(items, permission(role))
+		items = append(items, permission(role.Role))
 	}
 	arm.WriteJSON(w, 200, list(items))
 	return nil
@@ -215,10 +219,6 @@ func (s *Sim) denyAssignments(w http.ResponseWriter, c call) *arm.Error {
 	if c.id.Name() != "" || c.Method != http.MethodGet {
 		return notAllowed(w, c, "GET")
 	}
-	principal := ""
-	if m := principalFilter.FindStringSubmatch(c.URL.Query().Get("$filter")); m != nil {
-		principal = m[1] + m[2]
-	}
 	principals := func(ids []string) []any {
 		shown := []any{}
 		for _, id := range ids {
@@ -228,16 +228,18 @@ func (s *Sim) denyAssignments(w http.ResponseWriter, c call) *arm.Error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	f := s.filter(c)
 	var items []any
 	for _, d := range s.world.Denials {
-		if !arm.Within(c.scope, d.Scope) && !arm.Within(d.Scope, c.scope) ||
-			principal != "" && !slices.Contains(d.PrincipalIDs, principal) {
+		if !s.listed(c.scope, d.Scope, f) || !slices.ContainsFunc(d.PrincipalIDs, f.has) {
 			continue
 		}
 		items = append(items, map[string]any{"name": d.Name, "properties": map[string]any{
 			"scope": d.Scope, "principals": principals(d.PrincipalIDs),
-			"excludePrincipals": principals(d.Except),
-			"permissions":       []any{map[string]any{"actions": d.Actions}},
+			"excludePrincipals":       principals(d.Except),
+			"doNotApplyToChildScopes": d.Exact,
+			"permissions": []any{
+				map[string]any{"actions": d.Actions, "notActions": d.NotActions}},
 		}})
 	}
 	arm.WriteJSON(w, 200, list(items))

@@ -257,11 +257,12 @@ func (s *Sim) subscriptions(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var items []any
+	ids := s.identities(c.caller.OID)
 	for _, sub := range s.world.Subscriptions {
 		scope := "/subscriptions/" + sub.ID
 		if slices.ContainsFunc(s.world.Assignments, func(a Assignment) bool {
-			return strings.EqualFold(a.PrincipalID, c.caller.OID) &&
-				(arm.Within(a.Scope, scope) || arm.Within(scope, a.Scope))
+			return ids[strings.ToLower(a.PrincipalID)] &&
+				(arm.Within(a.Scope, scope) || s.within(scope, a.Scope))
 		}) {
 			items = append(items, s.subscription(sub))
 		}

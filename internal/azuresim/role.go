@@ -1,6 +1,7 @@
 package azuresim
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,8 @@ type Role struct {
 	Actions     []string
 	NotActions  []string
 	DataActions []string
+	// Condition limits what it allows wherever it is assigned.
+	Condition string
 }
 
 // The built-in roles that nodes have to do with, with the ids that they have everywhere in Azure.
@@ -64,37 +67,83 @@ func (r Role) allows(action string, data bool) bool {
 	return arm.Allows(r.Actions, action) && !arm.Allows(r.NotActions, action)
 }
 
-func roleByID(id string) (Role, bool) {
-	i := slices.IndexFunc(builtIn, func(r Role) bool { return strings.EqualFold(r.ID, id) })
-	if i < 0 {
-		return Role{}, false
+// role is one that is built in, or a custom one.
+func (s *Sim) role(id string) (Role, bool) {
+	for _, r := range slices.Concat(builtIn, s.world.Roles) {
+		if strings.EqualFold(r.ID, id) {
+			return r, true
+		}
 	}
-	return builtIn[i], true
+	return Role{}, false
 }
 
-// Allowed evaluates the role assignments that are in effect: whether a principal may do an action
-// at a scope.
+// Allowed evaluates the role assignments that are in effect, and the deny assignments: whether a
+// principal may do an action at a scope.
 func (s *Sim) Allowed(principal, action, scope string, data bool) bool {
 	s.start()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.effective(principal, scope),
-		func(r Role) bool { return r.allows(action, data) })
+	if !data && s.denied(principal, action, scope) {
+		return false
+	}
+	return slices.ContainsFunc(s.effective(principal, scope), func(g grant) bool {
+		return g.allows(action, data) && holds(g.condition, action) && holds(g.Condition, action)
+	})
 }
 
-// effective returns the roles that a principal has at a scope now.
-func (s *Sim) effective(principal, scope string) []Role {
-	var roles []Role
+// grant is a role that a principal has, under a condition.
+type grant struct {
+	Role
+	condition string
+}
+
+// effective returns the roles that a principal has at a scope now, itself and by its groups.
+func (s *Sim) effective(principal, scope string) []grant {
+	var grants []grant
+	ids := s.identities(principal)
 	for _, a := range s.world.Assignments {
-		if !strings.EqualFold(a.PrincipalID, principal) || !arm.Within(scope, a.Scope) {
+		if !ids[strings.ToLower(a.PrincipalID)] || !s.within(scope, a.Scope) {
 			continue
 		}
 		if made, fresh := s.made[a.Name]; fresh && s.now().Before(made.Add(s.knobs.Propagation)) {
 			continue
 		}
-		if role, ok := roleByID(a.RoleID); ok {
-			roles = append(roles, role)
+		if role, ok := s.role(a.RoleID); ok {
+			grants = append(grants, grant{role, a.Condition})
 		}
 	}
-	return roles
+	return grants
+}
+
+// everyone is the principal of deny assignments that are for all.
+const everyone = "00000000-0000-0000-0000-000000000000"
+
+// denied tells whether a deny assignment keeps a principal from an action at a scope.
+func (s *Sim) denied(principal, action, scope string) bool {
+	ids := s.identities(principal)
+	named := func(list []string) bool {
+		return slices.ContainsFunc(list, func(id string) bool {
+			return id == everyone || ids[strings.ToLower(id)]
+		})
+	}
+	return slices.ContainsFunc(s.world.Denials, func(d Denial) bool {
+		here := arm.Key(scope) == arm.Key(d.Scope) || !d.Exact && s.within(scope, d.Scope)
+		return here && named(d.PrincipalIDs) && !named(d.Except) &&
+			arm.Allows(d.Actions, action) && !arm.Allows(d.NotActions, action)
+	})
+}
+
+var actionMatches = regexp.MustCompile(`(?i)ActionMatches\{'([^']*)'\}`)
+
+// holds evaluates a condition in the form that Azure's editor writes,
+// ((!(ActionMatches{'...'})) OR (expression)): it holds for actions that it does not name. No
+// expression holds here.
+func holds(condition, action string) bool {
+	if condition == "" {
+		return true
+	}
+	named := actionMatches.FindAllStringSubmatch(condition, -1)
+	return len(named) > 0 && !slices.ContainsFunc(named, func(m []string) bool {
+		return arm.Allows([]string{m[1]}, action)
+	})
 }

@@ -24,6 +24,11 @@ type World struct {
 	Clusters       []Cluster      `json:"clusters"`
 	Assignments    []Assignment   `json:"assignments"`
 	Denials        []Denial       `json:"denials,omitempty"`
+	Groups         []Group        `json:"groups,omitempty"`
+	// ManagementGroups are those above subscriptions, below the root.
+	ManagementGroups []ManagementGroup `json:"managementGroups,omitempty"`
+	// Roles are custom roles.
+	Roles []Role `json:"roles,omitempty"`
 }
 
 // Subscription is an Azure subscription.
@@ -70,16 +75,35 @@ type Assignment struct {
 	Scope       string `json:"scope"`
 	RoleID      string `json:"roleId"` // the GUID of a Role
 	PrincipalID string `json:"principalId"`
+	// Condition limits it (Azure ABAC); "" for none. See conditional.
+	Condition string `json:"condition,omitempty"`
 }
 
-// Denial is a deny assignment. It is shown, for others to heed; the simulator itself does not.
+// Denial is a deny assignment.
 type Denial struct {
-	Name    string   `json:"name"`
-	Scope   string   `json:"scope"`
-	Actions []string `json:"actions"`
+	Name       string   `json:"name"`
+	Scope      string   `json:"scope"`
+	Actions    []string `json:"actions"`
+	NotActions []string `json:"notActions,omitempty"`
+	// Exact denials are not for what is below the scope.
+	Exact bool `json:"doNotApplyToChildScopes,omitempty"`
 	// PrincipalIDs are those it is for; the nil GUID is everyone. Except are not denied.
 	PrincipalIDs []string `json:"principalIds"`
 	Except       []string `json:"except,omitempty"`
+}
+
+// Group is an Entra group.
+type Group struct {
+	ObjectID string `json:"objectId"`
+	// Members are object ids, of groups too.
+	Members []string `json:"members"`
+}
+
+// ManagementGroup is a group of subscriptions, and of others that name it as their parent.
+type ManagementGroup struct {
+	Name          string   `json:"name"`
+	Parent        string   `json:"parent,omitempty"`
+	Subscriptions []string `json:"subscriptions,omitempty"`
 }
 
 // Load puts a world in place of the present one. Everything in it has been there for a long time.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,53 +11,57 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// remembered is how long an answer of Resource Manager holds: a role that is taken away works on
-// for so long.
-const remembered = time.Minute
-
-// asking is how long Resource Manager is asked.
-const asking = 20 * time.Second
+const (
+	// remembered is how long an answer of Resource Manager holds: a role that is taken away works
+	// on for so long.
+	remembered = time.Minute
+	// outlasting is how long an answer holds while Resource Manager does not give another one.
+	outlasting = 10 * time.Minute
+	// asking is how long Resource Manager is asked.
+	asking = 20 * time.Second
+	// pausing is how long it is not asked after it has failed, longest how long at most after it
+	// has said when to ask again.
+	pausing = 5 * time.Second
+	longest = 5 * time.Minute
+	// principals is how many answers are remembered, roles how many role definitions.
+	principals = 10_000
+	roles      = 1_000
+)
 
 // ManagerRoles is an Authorizer that asks Resource Manager for the caller's role assignments: all
 // of a subscription at once, so that it is asked once for each caller and subscription, whatever
 // the caller asks for. The provider's own identity must be allowed to read them
 // (Microsoft.Authorization/*/read).
 type ManagerRoles struct {
-	Factory *armauthorization.ClientFactory
-	Now     func() time.Time
+	factory *armauthorization.ClientFactory
+	now     func() time.Time
+	asked   singleflight.Group
+	known   *lru.Cache[string, answer]
+	defined *lru.Cache[string, definition]
 
-	asked singleflight.Group
-	mu    sync.Mutex
-	known map[string]answer
-	// quiet is until when Resource Manager does not want to be asked.
+	mu sync.Mutex
+	// quiet is until when Resource Manager is not asked, because of why.
 	quiet time.Time
+	why   error
 }
 
-// answer is what a principal may do in a subscription.
-type answer struct {
-	grants, denials []permission
-	when            time.Time
-}
-
-type permission struct {
-	scope               string
-	exact               bool // not below the scope
-	actions, notActions []string
-}
-
-// at tells whether a permission is for an action at a scope in the subscription that was asked
-// about. The scopes above a subscription, which are management groups, are all around it.
-func (p permission) at(action, scope string) bool {
-	above := !strings.HasPrefix(strings.ToLower(p.scope), "/subscriptions/")
-	here := !p.exact && (above || arm.Within(scope, p.scope)) || arm.Key(p.scope) == arm.Key(scope)
-	return here && arm.Allows(p.actions, action) && !arm.Allows(p.notActions, action)
+// NewManagerRoles makes an authorizer that has asked nothing yet.
+func NewManagerRoles(
+	factory *armauthorization.ClientFactory, now func() time.Time,
+) (*ManagerRoles, error) {
+	known, err := lru.New[string, answer](principals)
+	if err != nil {
+		return nil, err
+	}
+	defined, err := lru.New[string, definition](roles)
+	return &ManagerRoles{factory: factory, now: now, known: known, defined: defined}, err
 }
 
 // Allowed implements Authorizer.
@@ -73,46 +76,61 @@ func (m *ManagerRoles) Allowed(
 	if err != nil {
 		return false, err
 	}
-	for _, p := range known.denials {
-		if p.at(action, scope) {
-			return false, nil
-		}
-	}
-	for _, p := range known.grants {
-		if p.at(action, scope) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return known.allows(action, scope), nil
 }
 
-// answer is what a principal may do in a subscription, a minute old at most.
+// answer is what a principal may do in a subscription: a minute old at most, and older only while
+// Resource Manager cannot be asked.
 func (m *ManagerRoles) answer(
 	ctx context.Context, principal, subscription string,
 ) (answer, error) {
 	key := strings.ToLower(principal) + " " + subscription
-	m.mu.Lock()
-	known, ok := m.known[key]
-	quiet := m.quiet.Sub(m.Now())
-	m.mu.Unlock()
-	if ok && m.Now().Before(known.when.Add(remembered)) {
+	known, ok := m.known.Get(key)
+	now := m.now()
+	if ok && now.Before(known.when.Add(remembered)) {
 		return known, nil
 	}
-	if quiet > 0 {
-		return answer{}, throttle(quiet)
+	err := m.paused(now)
+	if err == nil {
+		result := m.asked.DoChan(key, func() (any, error) {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), asking)
+			defer cancel()
+			return m.ask(ctx, key, principal, "/subscriptions/"+subscription)
+		})
+		select {
+		case <-ctx.Done():
+			return answer{}, ctx.Err()
+		case r := <-result:
+			if r.Err == nil {
+				return r.Val.(answer), nil
+			}
+			err = r.Err
+		}
 	}
-	result := m.asked.DoChan(key, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), asking)
-		defer cancel()
-		return m.ask(ctx, key, principal, "/subscriptions/"+subscription)
-	})
-	select {
-	case <-ctx.Done():
-		return answer{}, ctx.Err()
-	case r := <-result:
-		got, _ := r.Val.(answer)
-		return got, r.Err
+	if ok && !isRefusal(err) && now.Before(known.when.Add(outlasting)) {
+		return known, nil
 	}
+	return answer{}, err
+}
+
+// paused is why Resource Manager is not to be asked now, nil if it may be.
+func (m *ManagerRoles) paused(now time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left := m.quiet.Sub(now)
+	if left <= 0 {
+		return nil
+	}
+	if _, ok := errors.AsType[*throttled](m.why); ok {
+		return throttle(left)
+	}
+	return m.why
+}
+
+// isRefusal tells whether Resource Manager has answered that the provider may not ask.
+func isRefusal(err error) bool {
+	failed, ok := errors.AsType[*azcore.ResponseError](err)
+	return ok && failed.StatusCode >= 400 && failed.StatusCode < 500 && failed.StatusCode != 408
 }
 
 // ask asks Resource Manager, and remembers the answer.
@@ -123,138 +141,39 @@ func (m *ManagerRoles) ask(
 	ctx = policy.WithRetryOptions(ctx, policy.RetryOptions{
 		MaxRetries: 2, TryTimeout: 10 * time.Second, StatusCodes: []int{500, 502, 503, 504},
 	})
-	got := answer{when: m.Now()}
+	got := answer{when: m.now()}
 	var err error
 	if got.grants, err = m.grants(ctx, principal, scope); err == nil {
 		got.denials, err = m.denials(ctx, principal, scope)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if failed, ok := errors.AsType[*azcore.ResponseError](err); ok && failed.StatusCode == 429 {
-		wait := retryAfter * time.Second
-		if failed.RawResponse != nil {
-			wait = waitOf(failed.RawResponse.Header, wait)
-		}
-		m.quiet = m.Now().Add(wait)
-		return answer{}, throttle(wait)
+	if err == nil {
+		m.known.Add(key, got)
+		return got, nil
 	}
-	if err != nil {
-		return answer{}, err
+	wait := pausing
+	failed, ok := errors.AsType[*azcore.ResponseError](err)
+	if ok && failed.StatusCode == http.StatusTooManyRequests {
+		wait = min(waitOf(failed.RawResponse, retryAfter*time.Second), longest)
+		err = throttle(wait)
 	}
-	if m.known == nil || len(m.known) > verified {
-		m.known = map[string]answer{}
+	if !isRefusal(err) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.quiet, m.why = m.now().Add(wait), err
 	}
-	m.known[key] = got
-	return got, nil
+	return answer{}, err
 }
 
-func waitOf(h http.Header, otherwise time.Duration) time.Duration {
-	seconds, err := strconv.Atoi(h.Get("Retry-After"))
+// waitOf is how long a response asks to wait.
+func waitOf(r *http.Response, otherwise time.Duration) time.Duration {
+	if r == nil {
+		return otherwise
+	}
+	seconds, err := strconv.Atoi(r.Header.Get("Retry-After"))
 	if err != nil || seconds < 1 {
 		return otherwise
 	}
 	return time.Duration(seconds) * time.Second
-}
-
-// grants is what a principal is allowed at a scope, above it and below it, also by its groups.
-func (m *ManagerRoles) grants(
-	ctx context.Context, principal, scope string,
-) ([]permission, error) {
-	// The SDK sends the filter as it is given.
-	filter := url.PathEscape("assignedTo('" + principal + "')")
-	pager := m.Factory.NewRoleAssignmentsClient().NewListForScopePager(scope,
-		&armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: to.Ptr(filter)})
-	roles := map[string][]*armauthorization.Permission{}
-	var granted []permission
-	for pager.More() {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range page.Value {
-			// Whether a condition holds is not known here.
-			if a.Properties.Condition != nil && *a.Properties.Condition != "" {
-				continue
-			}
-			id := *a.Properties.RoleDefinitionID
-			name := id[strings.LastIndexByte(id, '/')+1:]
-			if _, known := roles[id]; !known {
-				role, err := m.Factory.NewRoleDefinitionsClient().Get(ctx, scope, name, nil)
-				if err != nil {
-					return nil, err
-				}
-				roles[id] = role.Properties.Permissions
-			}
-			for _, p := range roles[id] {
-				granted = append(granted, permission{scope: *a.Properties.Scope,
-					actions: values(p.Actions), notActions: values(p.NotActions)})
-			}
-		}
-	}
-	return granted, nil
-}
-
-// everyone is the principal of deny assignments that are for all.
-const everyone = "00000000-0000-0000-0000-000000000000"
-
-// denials is what a principal is denied: the deny assignments that Resource Manager says are its
-// or its groups', and those for everyone. One with a condition counts.
-func (m *ManagerRoles) denials(
-	ctx context.Context, principal, scope string,
-) ([]permission, error) {
-	var denied []permission
-	for _, filter := range []string{"assignedTo('" + principal + "')", ""} {
-		var options armauthorization.DenyAssignmentsClientListForScopeOptions
-		if filter != "" {
-			options.Filter = to.Ptr(filter) // which the SDK escapes here
-		}
-		pager := m.Factory.NewDenyAssignmentsClient().NewListForScopePager(scope, &options)
-		for pager.More() {
-			page, err := pager.NextPage(ctx)
-			if err != nil {
-				return nil, err
-			}
-			for _, a := range page.Value {
-				p := a.Properties
-				if hasPrincipal(p.ExcludePrincipals, principal) ||
-					filter == "" && !hasPrincipal(p.Principals, everyone) {
-					continue
-				}
-				denied = append(denied, denialsOf(p)...)
-			}
-		}
-	}
-	return denied, nil
-}
-
-func denialsOf(p *armauthorization.DenyAssignmentProperties) []permission {
-	var denied []permission
-	for _, one := range p.Permissions {
-		denied = append(denied, permission{
-			scope: *p.Scope, exact: p.DoNotApplyToChildScopes != nil && *p.DoNotApplyToChildScopes,
-			actions: values(one.Actions), notActions: values(one.NotActions),
-		})
-	}
-	return denied
-}
-
-func hasPrincipal(list []*armauthorization.Principal, id string) bool {
-	for _, p := range list {
-		if p != nil && p.ID != nil && strings.EqualFold(*p.ID, id) {
-			return true
-		}
-	}
-	return false
-}
-
-func values(list []*string) []string {
-	var out []string
-	for _, s := range list {
-		if s != nil {
-			out = append(out, *s)
-		}
-	}
-	return out
 }
 
 // throttled is a 429 with when to ask again.

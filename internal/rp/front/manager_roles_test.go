@@ -2,12 +2,12 @@ package front
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,47 +20,64 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 )
 
+// Roles that are built in.
 const (
-	reader      = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
+	owner       = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 	contributor = "b24988ac-6180-42a0-ab88-20f7382dd24c"
+	reader      = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
+	custom      = "cccccccc-0000-0000-0000-000000000001"
+	limited     = "cccccccc-0000-0000-0000-000000000002"
 )
 
-// Resource Manager is asked for callers' roles, with the provider's own identity.
-func TestManagerRoles(t *testing.T) {
-	t.Parallel()
-	sim := &azuresim.Sim{}
-	var asked, throttled atomic.Int64
-	server := httptest.NewTLSServer(http.HandlerFunc(
-		func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasSuffix(r.URL.Path, "/roleAssignments") {
-				asked.Add(1)
-				if after := throttled.Load(); after > 0 {
-					w.Header().Set("Retry-After", strconv.FormatInt(after, 10))
-					w.WriteHeader(http.StatusTooManyRequests)
-					return
-				}
-			}
-			sim.ServeHTTP(w, r)
-		}))
+// Actions on a node.
+const (
+	read   = "Microsoft.ContainerService/managedClusters/flexNodeConfig/read"
+	write  = "Microsoft.ContainerService/managedClusters/flexNodeConfig/write"
+	remove = "Microsoft.ContainerService/managedClusters/flexNodeConfig/delete"
+)
+
+// manager is a simulated Resource Manager and an authorizer that asks it.
+type manager struct {
+	*ManagerRoles
+	t     *testing.T
+	sim   *azuresim.Sim
+	clock *clock
+}
+
+// newManager has the subscription be in the management group plants, which is in factories, which is
+// in the root; offices is beside factories.
+func newManager(
+	t *testing.T, assignments []azuresim.Assignment, denials ...azuresim.Denial,
+) *manager {
+	t.Helper()
+	m := &manager{t: t, sim: &azuresim.Sim{}, clock: &clock{}}
+	m.clock.nanos.Store(time.Now().UnixNano())
+	server := httptest.NewTLSServer(m.sim)
 	t.Cleanup(server.Close)
-	sim.Load(azuresim.World{
+	m.sim.Load(azuresim.World{
 		TenantID: tenant, Subscriptions: []azuresim.Subscription{{ID: subscription}},
 		ResourceGroups: []string{"/subscriptions/" + subscription + "/resourceGroups/Edge"},
 		Applications: []azuresim.Application{{
 			ClientID: clientA, ObjectID: "provider", Secrets: []azuresim.Secret{{Value: "s"}},
 		}},
 		Clusters: []azuresim.Cluster{{ID: cluster}},
-		Assignments: []azuresim.Assignment{
-			{Scope: "/subscriptions/" + subscription, RoleID: reader, PrincipalID: "provider"},
-			{Scope: cluster, RoleID: contributor, PrincipalID: "contributor"},
-			{Scope: "/", RoleID: contributor, PrincipalID: "global"},
-			{Scope: cluster, RoleID: contributor, PrincipalID: "denied"},
+		ManagementGroups: []azuresim.ManagementGroup{
+			{Name: "Root"}, {Name: "factories", Parent: "root"}, {Name: "offices", Parent: "root"},
+			{Name: "plants", Parent: "factories", Subscriptions: []string{subscription}},
 		},
-		Denials: []azuresim.Denial{
-			{Name: "a", Scope: cluster, Actions: []string{"*/write"}, PrincipalIDs: []string{"denied"}},
-			{Name: "b", Scope: cluster, Actions: []string{"*/delete"}, PrincipalIDs: []string{everyone},
-				Except: []string{"global"}},
+		Groups: []azuresim.Group{
+			{ObjectID: "operators", Members: []string{"member", "night-shift"}},
+			{ObjectID: "night-shift", Members: []string{"nightly"}},
 		},
+		Roles: []azuresim.Role{
+			{ID: custom, Name: "no deletions", Actions: []string{"Microsoft.ContainerService/*"},
+				NotActions: []string{"*/delete"}},
+			{ID: limited, Name: "conditional", Actions: []string{"*"},
+				Condition: "((!(ActionMatches{'*/write'})))"},
+		},
+		Assignments: append(assignments, azuresim.Assignment{
+			Scope: "/subscriptions/" + subscription, RoleID: reader, PrincipalID: "provider"}),
+		Denials: denials,
 	})
 	options := policy.ClientOptions{Transport: server.Client(), Cloud: cloud.Configuration{
 		ActiveDirectoryAuthorityHost: server.URL,
@@ -72,58 +89,244 @@ func TestManagerRoles(t *testing.T) {
 		&azidentity.ClientSecretCredentialOptions{
 			ClientOptions: options, DisableInstanceDiscovery: true,
 		}))
-	manager := &arm.ClientOptions{ClientOptions: options, DisableRPRegistration: true}
-	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	roles := &ManagerRoles{
-		Factory: must(armauthorization.NewClientFactory(subscription, credential, manager)),
-		Now:     func() time.Time { return now },
+	factory := must(armauthorization.NewClientFactory(subscription, credential,
+		&arm.ClientOptions{ClientOptions: options, DisableRPRegistration: true}))
+	m.ManagerRoles = must(NewManagerRoles(factory, m.clock.now))
+	return m
+}
+
+func (m *manager) ask(principal, action string) (bool, error) {
+	return m.Allowed(context.Background(), Caller{ObjectID: principal}, action,
+		cluster+"/flexNodeConfig/n")
+}
+
+func (m *manager) may(principal, action string) bool {
+	m.t.Helper()
+	allowed, err := m.ask(principal, action)
+	if err != nil {
+		m.t.Fatal(err)
 	}
-	allowed := func(principal, action string) bool {
-		return must(roles.Allowed(context.Background(), Caller{ObjectID: principal}, action,
-			cluster+"/flexNodeConfig/n"))
+	return allowed
+}
+
+// breaks has Resource Manager answer otherwise.
+func (m *manager) breaks(f azuresim.Fault) {
+	m.sim.Adjust(func(k *azuresim.Knobs) {
+		k.Faults = map[azuresim.Service]azuresim.Fault{azuresim.ARM: f}
+	})
+}
+
+func (m *manager) heals() { m.sim.Adjust(func(k *azuresim.Knobs) { k.Faults = nil }) }
+
+// What assignments and denials allow: the same as in Azure, or less, never more.
+func TestManagerRights(t *testing.T) {
+	t.Parallel()
+	const groups = "/providers/Microsoft.Management/managementGroups/"
+	const other = "/subscriptions/" + subscription + "/resourceGroups/Other"
+	give := func(scope, role, principal string) azuresim.Assignment {
+		return azuresim.Assignment{Scope: scope, RoleID: role, PrincipalID: principal}
 	}
-	const write = "Microsoft.ContainerService/managedClusters/flexNodeConfig/write"
-	if !allowed("contributor", write) || allowed("nobody", write) ||
-		allowed("contributor", "Microsoft.Authorization/roleAssignments/write") {
-		t.Error("roles are not as Resource Manager has them")
+	under := func(condition string) azuresim.Assignment {
+		a := give(cluster, owner, "p")
+		a.Condition = condition
+		return a
 	}
-	sim.Revoke("contributor")
-	if !allowed("contributor", write) {
-		t.Error("an answer is not remembered")
+	deny := func(scope, action string, principals ...string) azuresim.Denial {
+		return azuresim.Denial{Name: "d", Scope: scope, Actions: []string{action},
+			PrincipalIDs: principals}
 	}
-	now = now.Add(remembered)
-	if allowed("contributor", write) {
-		t.Error("a role that was taken away works on")
+	except := deny(cluster, "*/write", everyone)
+	except.Except = []string{"p"}
+	exceptGroup := deny(cluster, "*/write", everyone)
+	exceptGroup.Except = []string{"operators"}
+	exact := deny(cluster, "*/write", "p")
+	exact.Exact = true
+	spared := deny(cluster, "*", "p")
+	spared.NotActions = []string{"*/read"}
+	tests := []struct {
+		name      string
+		given     []azuresim.Assignment
+		denied    []azuresim.Denial
+		principal string
+		allowed   string // of read, write, delete: their first letters
+		less      bool   // than in Azure
+	}{
+		{name: "nothing", principal: "p"},
+		{name: "cluster", given: []azuresim.Assignment{give(cluster, contributor, "p")},
+			principal: "p", allowed: "rwd"},
+		{name: "somebody else", given: []azuresim.Assignment{give(cluster, owner, "q")},
+			principal: "p"},
+		{name: "another group", given: []azuresim.Assignment{give(other, owner, "p")},
+			principal: "p"},
+		{name: "reader", principal: "p", allowed: "r",
+			given: []azuresim.Assignment{give("/subscriptions/"+subscription, reader, "p")}},
+		{name: "not actions", given: []azuresim.Assignment{give(cluster, custom, "p")},
+			principal: "p", allowed: "rw"},
+		{name: "another node", principal: "p",
+			given: []azuresim.Assignment{give(cluster+"/flexNodeConfig/m", owner, "p")}},
+		{name: "root", given: []azuresim.Assignment{give("/", owner, "p")},
+			principal: "p", allowed: "rwd"},
+		{name: "management group", principal: "p", allowed: "rwd",
+			given: []azuresim.Assignment{give(groups+"Plants", owner, "p")}},
+		{name: "management group above", principal: "p", allowed: "rwd",
+			given: []azuresim.Assignment{give(groups+"factories", owner, "p")}},
+		{name: "management group beside", principal: "p",
+			given: []azuresim.Assignment{give(groups+"offices", owner, "p")}},
+		{name: "group", given: []azuresim.Assignment{give(cluster, owner, "operators")},
+			principal: "member", allowed: "rwd"},
+		{name: "group of groups", principal: "nightly", allowed: "rwd",
+			given: []azuresim.Assignment{give(groups+"root", owner, "operators")}},
+		{name: "no member", given: []azuresim.Assignment{give(cluster, owner, "night-shift")},
+			principal: "member"},
+		{name: "condition", less: true, principal: "p",
+			given: []azuresim.Assignment{under("((!(ActionMatches{'*/delete'})) OR (x))")}},
+		{name: "condition of the role", less: true, principal: "p",
+			given: []azuresim.Assignment{give(cluster, limited, "p")}},
+		{name: "condition, and none", principal: "p", allowed: "rwd",
+			given: []azuresim.Assignment{under("x"), give(cluster, owner, "p")}},
+		{name: "a role that is gone", principal: "p",
+			given: []azuresim.Assignment{give(cluster, "cccccccc-0000-0000-0000-00000000dead", "p")}},
+		{name: "denied", principal: "p", allowed: "rd",
+			given:  []azuresim.Assignment{give(cluster, owner, "p")},
+			denied: []azuresim.Denial{deny(cluster, "*/write", "p")}},
+		{name: "denied above", principal: "p", allowed: "rw",
+			given:  []azuresim.Assignment{give(cluster, owner, "p")},
+			denied: []azuresim.Denial{deny(groups+"factories", "*/delete", "p")}},
+		{name: "denied elsewhere", principal: "p", allowed: "rwd",
+			given:  []azuresim.Assignment{give(cluster, owner, "p")},
+			denied: []azuresim.Denial{deny(other, "*", "p"), deny(groups+"offices", "*", "p")}},
+		{name: "denied to a group", principal: "nightly", allowed: "rd",
+			given:  []azuresim.Assignment{give(cluster, owner, "nightly")},
+			denied: []azuresim.Denial{deny(cluster, "*/write", "operators")}},
+		{name: "denied to all", principal: "p", allowed: "rd",
+			given:  []azuresim.Assignment{give(cluster, owner, "p")},
+			denied: []azuresim.Denial{deny(cluster, "*/write", everyone)}},
+		{name: "denied to all others", principal: "p", allowed: "rwd",
+			given:  []azuresim.Assignment{give(cluster, owner, "p")},
+			denied: []azuresim.Denial{except}},
+		{name: "excepted by a group", less: true, principal: "member", allowed: "rd",
+			given:  []azuresim.Assignment{give(cluster, owner, "member")},
+			denied: []azuresim.Denial{exceptGroup}},
+		{name: "denied there only", principal: "p", allowed: "rwd",
+			given:  []azuresim.Assignment{give(cluster, owner, "p")},
+			denied: []azuresim.Denial{exact}},
+		{name: "denied all but reading", principal: "p", allowed: "r",
+			given:  []azuresim.Assignment{give(cluster, owner, "p")},
+			denied: []azuresim.Denial{spared}},
 	}
-	const remove = "Microsoft.ContainerService/managedClusters/flexNodeConfig/delete"
-	if !allowed("global", write) || !allowed("global", remove) || allowed("denied", write) ||
-		allowed("denied", remove) || !allowed("denied", strings.Replace(write, "write", "read", 1)) {
-		t.Error("assignments above the subscription, or deny assignments, are not heeded")
-	}
-	// Whatever a caller asks about, Resource Manager is asked once.
-	before := asked.Load()
-	var running sync.WaitGroup
-	for n := range 100 {
-		running.Go(func() {
-			scope := cluster + "/flexNodeConfig/n" + strconv.Itoa(n)
-			if must(roles.Allowed(context.Background(), Caller{ObjectID: "stranger"}, write, scope)) {
-				t.Error("a stranger is allowed")
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m := newManager(t, tt.given, tt.denied...)
+			got, azure := "", ""
+			for letter, action := range map[string]string{"r": read, "w": write, "d": remove} {
+				if m.may(tt.principal, action) != strings.Contains(tt.allowed, letter) {
+					t.Errorf("%s: wrong", action)
+				}
+				if m.may(tt.principal, action) {
+					got += letter
+				}
+				if m.sim.Allowed(tt.principal, action, cluster+"/flexNodeConfig/n", false) {
+					azure += letter
+				}
+			}
+			if len(got) > len(azure) || len(got) < len(azure) && !tt.less {
+				t.Errorf("allowed %q, in Azure %q", got, azure)
 			}
 		})
 	}
-	running.Wait()
-	if got := asked.Load() - before; got != 1 {
-		t.Errorf("it was asked %d times", got)
+}
+
+// An answer holds for a minute, and longer while Resource Manager does not answer, but not for ever.
+func TestManagerRolesAreRemembered(t *testing.T) {
+	t.Parallel()
+	m := newManager(t, []azuresim.Assignment{
+		{Scope: cluster, RoleID: contributor, PrincipalID: "p"},
+		{Scope: cluster, RoleID: contributor, PrincipalID: "q"},
+	})
+	if !m.may("p", write) || !m.may("q", write) {
+		t.Fatal("roles are not as Resource Manager has them")
 	}
-	throttled.Store(40)
-	before = asked.Load()
+	m.sim.Revoke("p")
+	if !m.may("p", write) {
+		t.Error("an answer is not remembered")
+	}
+	for _, f := range []azuresim.Fault{
+		{Status: http.StatusTooManyRequests, RetryAfter: 40}, {Status: 503}, {Outage: true},
+	} {
+		m.breaks(f)
+		m.clock.pass(remembered)
+		before := m.sim.Requests(azuresim.ARM)
+		for range 100 {
+			if !m.may("q", write) {
+				t.Errorf("%+v: an answer is forgotten while there is no other", f)
+			}
+		}
+		if asked := m.sim.Requests(azuresim.ARM) - before; asked > 4 {
+			t.Errorf("%+v: it was asked %d times", f, asked)
+		}
+	}
+	m.clock.pass(outlasting)
+	if allowed, err := m.ask("q", write); allowed || err == nil {
+		t.Error("an answer holds for ever")
+	}
+	m.heals()
+	m.clock.pass(longest)
+	if m.may("p", write) || !m.may("q", write) {
+		t.Error("roles are not as Resource Manager has them when it answers again")
+	}
+	// What it refuses to tell it has not failed to.
+	m.breaks(azuresim.Fault{Status: http.StatusForbidden})
+	m.clock.pass(remembered)
+	if allowed, err := m.ask("q", write); allowed || err == nil {
+		t.Error("an answer holds though the provider may not ask any more")
+	}
+}
+
+// Whoever asks while Resource Manager throttles is told so, and it is left alone.
+func TestManagerThrottles(t *testing.T) {
+	t.Parallel()
+	m := newManager(t, nil)
+	m.breaks(azuresim.Fault{Status: http.StatusTooManyRequests, RetryAfter: 40})
 	for range 3 {
-		_, err := roles.Allowed(context.Background(), Caller{ObjectID: "late"}, write, cluster)
+		_, err := m.ask("p", write)
 		if err == nil || !strings.Contains(err.Error(), "TooManyRequests") {
 			t.Errorf("throttled: %v", err)
 		}
 	}
-	if got := asked.Load() - before; got != 1 {
+	if got := m.sim.Requests(azuresim.ARM); got != 1 {
 		t.Errorf("it was asked %d times while it throttles", got)
+	}
+}
+
+// Whatever a caller asks for, Resource Manager is asked a handful of times.
+func TestManagerIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	m := newManager(t, []azuresim.Assignment{
+		{Scope: cluster, RoleID: contributor, PrincipalID: "operator"},
+		{Scope: "/subscriptions/" + subscription, RoleID: reader, PrincipalID: "operator"},
+	})
+	w := newWorld(t)
+	w.register("")
+	w.api.Authorizer = m
+	var running sync.WaitGroup
+	for worker := range 8 {
+		running.Go(func() {
+			for n := range 125 {
+				r := httptest.NewRequest("PUT", publicURL+nodeURL(fmt.Sprintf("n%d-%d", worker, n)),
+					strings.NewReader(withManaged))
+				r.Header.Set("Content-Type", "application/json")
+				recorder := httptest.NewRecorder()
+				w.front.ServeHTTP(recorder, r)
+				if recorder.Code != http.StatusCreated {
+					t.Errorf("status %d: %s", recorder.Code, recorder.Body)
+				}
+			}
+		})
+	}
+	running.Wait()
+	// Assignments, two roles, deny assignments twice.
+	if got := m.sim.Requests(azuresim.ARM); got != 5 {
+		t.Errorf("1,000 PUTs: it was asked %s times", strconv.Itoa(got))
 	}
 }

@@ -89,7 +89,11 @@ func (o outgoing) authorizer(s Settings) (front.Authorizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask Resource Manager for role assignments: %w", err)
 	}
-	return either{s.RoleAssignments, &front.ManagerRoles{Factory: factory, Now: time.Now}}, nil
+	asked, err := front.NewManagerRoles(factory, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	return either{s.RoleAssignments, asked}, nil
 }
 
 // either allows what one of them allows; the second is asked only where the first does not allow

@@ -1,0 +1,241 @@
+package front
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// answer is what a principal may do in a subscription. Whatever of a grant is not understood does
+// not grant, and whatever of a denial is not understood denies.
+type answer struct {
+	grants, denials []permission
+	when            time.Time
+}
+
+// allows tells whether an action at a scope in the subscription is granted and not denied.
+func (a answer) allows(action, scope string) bool {
+	for _, p := range a.denials {
+		if p.at(scope, true) && p.names(action) {
+			return false
+		}
+	}
+	for _, p := range a.grants {
+		if p.at(scope, false) && p.names(action) {
+			return true
+		}
+	}
+	return false
+}
+
+// permission is what a role or a deny assignment says.
+type permission struct {
+	scope               string
+	exact               bool // not below the scope
+	actions, notActions []string
+}
+
+// managementGroups is how the scopes above subscriptions begin.
+const managementGroups = "/providers/microsoft.management/managementgroups/"
+
+// at tells whether a permission is for a scope in the subscription that was asked about. The
+// management groups that Resource Manager tells then are those above that subscription. unknown is
+// the answer for a scope of any other form.
+func (p permission) at(scope string, unknown bool) bool {
+	at := arm.Key(p.scope)
+	switch {
+	case p.exact:
+		return at == arm.Key(scope)
+	case at == "/" || strings.HasPrefix(at, managementGroups):
+		return true
+	case strings.HasPrefix(at, "/subscriptions/"):
+		return arm.Within(scope, at)
+	}
+	return unknown
+}
+
+func (p permission) names(action string) bool {
+	return arm.Allows(p.actions, action) && !arm.Allows(p.notActions, action)
+}
+
+// grants is what a principal is allowed at a scope, above it and below it, also by its groups and
+// the groups that those are in.
+func (m *ManagerRoles) grants(
+	ctx context.Context, principal, scope string,
+) ([]permission, error) {
+	// The SDK sends the filter as it is given.
+	filter := url.PathEscape(assignedTo(principal))
+	pager := m.factory.NewRoleAssignmentsClient().NewListForScopePager(scope,
+		&armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: to.Ptr(filter)})
+	var granted []permission
+	for pager.More() {
+		page, err := pager.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range page.Value {
+			if a == nil || a.Properties == nil || isConditional(a.Properties.Condition) ||
+				text(a.Properties.Scope) == "" {
+				continue
+			}
+			role, err := m.definition(ctx, text(a.Properties.RoleDefinitionID), scope)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range role.permissions {
+				p.scope = text(a.Properties.Scope)
+				granted = append(granted, p)
+			}
+		}
+	}
+	return granted, nil
+}
+
+// assignedTo is the filter for what concerns a principal, itself or by its groups.
+func assignedTo(principal string) string {
+	return "assignedTo('" + strings.ReplaceAll(principal, "'", "''") + "')"
+}
+
+// isConditional tells whether there is a condition: whether it holds is not known here.
+func isConditional(condition *string) bool { return strings.TrimSpace(text(condition)) != "" }
+
+// definition is what a role allows, without a scope.
+type definition struct {
+	permissions []permission
+	when        time.Time
+}
+
+// definition is that of a role; a role that is not there any more allows nothing.
+func (m *ManagerRoles) definition(ctx context.Context, id, scope string) (definition, error) {
+	key := arm.Key(id)
+	if known, ok := m.defined.Get(key); ok && m.now().Before(known.when.Add(remembered)) {
+		return known, nil
+	}
+	var response *http.Response
+	_, err := m.factory.NewRoleDefinitionsClient().Get(
+		policy.WithCaptureResponse(ctx, &response), scope, id[strings.LastIndexByte(id, '/')+1:], nil)
+	failed, ok := errors.AsType[*azcore.ResponseError](err)
+	role := definition{when: m.now()}
+	if ok && failed.StatusCode == http.StatusNotFound {
+		return role, nil
+	}
+	if err == nil {
+		role.permissions, err = permissionsOf(response)
+	}
+	if err != nil {
+		return role, err
+	}
+	m.defined.Add(key, role)
+	return role, nil
+}
+
+// permissionsOf reads the permissions of a role definition. The SDK does not show their conditions;
+// a permission with one is left out.
+func permissionsOf(r *http.Response) ([]permission, error) {
+	body, err := runtime.Payload(r)
+	if err != nil {
+		return nil, err
+	}
+	var role struct {
+		Properties struct {
+			Permissions []struct {
+				Actions, NotActions []string
+				Condition           *string
+			}
+		}
+	}
+	if err := json.Unmarshal(body, &role); err != nil {
+		return nil, err
+	}
+	var all []permission
+	for _, p := range role.Properties.Permissions {
+		if !isConditional(p.Condition) {
+			all = append(all, permission{actions: p.Actions, notActions: p.NotActions})
+		}
+	}
+	return all, nil
+}
+
+// everyone is the principal of deny assignments that are for all.
+const everyone = "00000000-0000-0000-0000-000000000000"
+
+// denials is what a principal is denied: the deny assignments that Resource Manager says are its
+// or its groups', and those for everyone. A condition is taken to hold, and who is excepted is
+// excepted by his own id, not by that of a group.
+func (m *ManagerRoles) denials(
+	ctx context.Context, principal, scope string,
+) ([]permission, error) {
+	var denied []permission
+	for _, filter := range []string{assignedTo(principal), ""} {
+		var options armauthorization.DenyAssignmentsClientListForScopeOptions
+		if filter != "" {
+			options.Filter = to.Ptr(filter) // which the SDK escapes here
+		}
+		pager := m.factory.NewDenyAssignmentsClient().NewListForScopePager(scope, &options)
+		for pager.More() {
+			page, err := pager.NextPage(ctx)
+			if err != nil {
+				return nil, err
+			}
+			for _, a := range page.Value {
+				if a == nil || a.Properties == nil ||
+					hasPrincipal(a.Properties.ExcludePrincipals, principal) ||
+					filter == "" && !hasPrincipal(a.Properties.Principals, everyone) {
+					continue
+				}
+				denied = append(denied, denialsOf(a.Properties)...)
+			}
+		}
+	}
+	return denied, nil
+}
+
+func denialsOf(p *armauthorization.DenyAssignmentProperties) []permission {
+	var denied []permission
+	for _, one := range p.Permissions {
+		denied = append(denied, permission{
+			scope:   text(p.Scope),
+			exact:   p.DoNotApplyToChildScopes != nil && *p.DoNotApplyToChildScopes,
+			actions: values(one.Actions), notActions: values(one.NotActions),
+		})
+	}
+	return denied
+}
+
+func hasPrincipal(list []*armauthorization.Principal, id string) bool {
+	for _, p := range list {
+		if p != nil && strings.EqualFold(text(p.ID), id) {
+			return true
+		}
+	}
+	return false
+}
+
+func values(list []*string) []string {
+	var out []string
+	for _, s := range list {
+		if s != nil {
+			out = append(out, *s)
+		}
+	}
+	return out
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
