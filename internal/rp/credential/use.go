@@ -44,6 +44,9 @@ func (s *Service) Consume(
 			case c.State == store.Live:
 				consumed = true
 				c.KeyHash, c.CSR = a.KeyHash, a.Name
+				if err := s.noteUsed(v, x); err != nil {
+					return err
+				}
 				return s.move(v, key, c, store.Consumed)
 			case c.State == store.Pending: // it was used before it was handed out
 				return s.move(v, key, c, store.Revoking)
@@ -60,6 +63,47 @@ func (s *Service) Consume(
 	s.Audit.Info(what, "credential", key, "node", was.Node, "csr", a.Name)
 	s.removeSoon(ctx, key)
 	return nil
+}
+
+// noteUsed writes in a node that a machine has used a credential of it.
+func (s *Service) noteUsed(v *store.View, x subject) error {
+	n := x.node.Value
+	if !x.node.Exists() || n.UID != x.row.Value.UID || n.Used {
+		return nil
+	}
+	n.Used = true
+	return s.Store.Nodes.Put(v, x.node.Key, n)
+}
+
+// Use is what can be made of the credential that a node has.
+type Use int
+
+// None has one to be made, Usable is Live or will be, Used is that of a node of which a machine has
+// used one.
+const (
+	None Use = iota
+	Usable
+	Used
+)
+
+// UseOf tells it of a node within a view. A node of which anything was ever said has a machine.
+func (s *Service) UseOf(v *store.View, nodeKey string, n flexnode.Node) (Use, error) {
+	var c store.Credential
+	if n.Credential != "" {
+		row, err := s.Store.Credentials.In(v, n.Credential)
+		if err != nil {
+			return None, err
+		}
+		c = row.Value
+	}
+	if (c.State == store.Live || c.State == store.Pending) && s.now().Before(c.Expires) {
+		return Usable, nil
+	}
+	status, err := s.Store.Status.In(v, nodeKey)
+	if n.Used || status.Exists() || c.State == store.Consumed {
+		return Used, err
+	}
+	return None, err
 }
 
 // removeSoon removes a configuration that was used at once; if it cannot, Step goes on with it.
@@ -124,14 +168,14 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 			return err
 		}
 		now := row.Value
-		if now.Former != "" {
-			now.Former = ""
-			if err := s.Store.Nodes.Put(v, nodeKey, now); err != nil {
-				return err
-			}
+		if consumed, err = s.consumeSeen(v, now); err != nil {
+			return err
 		}
-		consumed, err = s.consumeSeen(v, now)
-		return err
+		now.Former, now.Used = "", now.Used || consumed != ""
+		if now.Former == row.Value.Former && now.Used == row.Value.Used {
+			return nil
+		}
+		return s.Store.Nodes.Put(v, nodeKey, now)
 	})
 	if err != nil || consumed == "" {
 		return err

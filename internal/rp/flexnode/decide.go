@@ -180,7 +180,7 @@ func (d *Decision) version(
 	}
 	d.Revision = n.render(parent, Revision{
 		Version: version, Created: p.At.UTC(), By: p.By, Why: "put", Renderer: p.Renderer,
-		Own: d.own,
+		Own: d.own, Desired: &n.Desired,
 	})
 }
 

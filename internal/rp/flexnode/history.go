@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/rawjson"
@@ -30,7 +31,7 @@ type History struct {
 type recorded struct {
 	version int64
 	text    []byte
-	made    *Revision // one that is not stored yet; it has no text
+	made    *Revision // one that is not stored yet
 }
 
 // ReadRow reads a stored row.
@@ -84,14 +85,7 @@ func (h History) Row() ([]byte, error) {
 	}
 	open := byte('[')
 	for _, r := range h.revisions {
-		text := r.text
-		if r.made != nil {
-			var err error
-			if text, err = json.Marshal(r.made); err != nil {
-				return nil, err
-			}
-		}
-		row = append(append(row, open), text...)
+		row = append(append(row, open), r.text...)
 		open = ','
 	}
 	if open == '[' {
@@ -108,37 +102,54 @@ func (h History) Row() ([]byte, error) {
 // an error: to take it for none would have the node resolved anew.
 func (h History) Find(version int64) (*Revision, error) {
 	for _, r := range h.revisions {
-		if r.version != version {
-			continue
+		if r.version == version {
+			return r.read()
 		}
-		if r.made != nil {
-			return r.made, nil
-		}
-		found := new(Revision)
-		if err := json.Unmarshal(r.text, found); err != nil {
-			return nil, fmt.Errorf("cannot read revision %d of a node: %w", version, err)
-		}
-		return found, nil
 	}
 	return nil, nil
+}
+
+// Has tells whether the revision with a configVersion is kept.
+func (h History) Has(version int64) bool {
+	return slices.ContainsFunc(h.revisions, func(r recorded) bool { return r.version == version })
+}
+
+// All are the revisions, the newest first.
+func (h History) All() ([]*Revision, error) {
+	all := make([]*Revision, len(h.revisions))
+	var err error
+	for i, r := range h.revisions {
+		if all[i], err = r.read(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (r recorded) read() (*Revision, error) {
+	if r.made != nil {
+		return r.made, nil
+	}
+	found := new(Revision)
+	if err := json.Unmarshal(r.text, found); err != nil {
+		return nil, fmt.Errorf("cannot read revision %d of a node: %w", r.version, err)
+	}
+	return found, nil
 }
 
 // With is the history with a newer revision, of which the last Kept remain, fewer if they have more
 // than KeptBytes. What is assigned is kept however old and large it is.
 func (h History) With(r Revision, assigned int64) History {
-	next, size, full := []recorded{{version: r.Version, made: &r}}, len(r.Own), false
+	text, err := json.Marshal(r)
+	if err != nil { // what was decoded or rendered encodes
+		panic("internal error: " + err.Error())
+	}
+	next, size, full := []recorded{{r.Version, text, &r}}, len(text), false
 	for _, old := range h.revisions {
-		full = full || len(next) == Kept || size+old.size() > KeptBytes
+		full = full || len(next) == Kept || size+len(old.text) > KeptBytes
 		if !full || old.version == assigned {
-			next, size = append(next, old), size+old.size()
+			next, size = append(next, old), size+len(old.text)
 		}
 	}
 	return History{next, h.before, h.after}
-}
-
-func (r recorded) size() int {
-	if r.made != nil {
-		return len(r.made.Own)
-	}
-	return len(r.text)
 }

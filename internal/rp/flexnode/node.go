@@ -40,6 +40,8 @@ type Node struct {
 	Reason string `json:"reason,omitempty"`
 	// Credential is the key of the credential that a machine may join with now.
 	Credential string `json:"credential,omitempty"`
+	// Used tells that a machine has used a credential of the node, be it in vain.
+	Used bool `json:"used,omitempty"`
 	// Identity is who the node is when it polls (IdentityOf). Former are those before
 	// changes of it: its agent has to read the configuration that tells it the new one. They are
 	// forgotten when that was seen.

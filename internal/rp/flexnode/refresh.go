@@ -25,6 +25,9 @@ func Refresh(
 		return n, nil
 	}
 	r := *last
+	if r.Repeats = 0; r.Desired == nil {
+		r.Desired = &n.Desired
+	}
 	r.Version = NextVersion(max(n.Revision, last.Version), at)
 	r.Facts, r.Created, r.By, r.Why, r.Renderer = facts, at.UTC(), "", "facts", renderer
 	n.identify(parent.tenant())
@@ -58,7 +61,7 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	}
 	r := next.render(parent, Revision{
 		Version: NextVersion(max(n.Revision, n.Floor), at), Created: at.UTC(), Why: "put",
-		By: n.SystemData.LastModifiedBy, Renderer: renderer, Own: own,
+		By: n.SystemData.LastModifiedBy, Renderer: renderer, Own: own, Desired: &n.Desired,
 	})
 	return next, r
 }

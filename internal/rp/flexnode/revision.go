@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
 // Revision is one configuration of a node, rendered once and never changed. It has no secrets. Its
@@ -18,12 +20,16 @@ type Revision struct {
 	Facts    string `json:"facts"`
 	// Own is canonical JSON: compact, with sorted names.
 	Own json.RawMessage `json:"own"`
+	// Desired is what the owner wanted, without secrets; nil of one that an older program made.
+	Desired *api.Desired `json:"desired,omitempty"`
 	// SecretVersion tells which client secret goes with it; 0 is none.
 	SecretVersion int64     `json:"secretVersion,omitempty"`
 	Created       time.Time `json:"created"`
-	// By is who has caused it, Why is "put", "facts" or "migration".
+	// By is who has caused it, Why is "put", "facts", "rollback" or "migration". Repeats is the
+	// version that a rollback repeats.
 	By       string `json:"by,omitempty"`
 	Why      string `json:"why"`
+	Repeats  int64  `json:"repeats,omitempty"`
 	Renderer string `json:"renderer,omitempty"` // version of the program
 }
 

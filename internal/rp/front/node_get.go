@@ -107,15 +107,7 @@ func (a *API) show(
 	if err != nil || revision == nil {
 		return flexnode.Shown(n, nil, nil, status), err
 	}
-	defaults, err := a.layer(ctx, revision.Defaults)
-	if err != nil {
-		return api.FlexNodeConfig{}, err
-	}
-	facts, err := a.layer(ctx, revision.Facts)
-	if err != nil {
-		return api.FlexNodeConfig{}, err
-	}
-	config, err := flexnode.Config(*revision, defaults, facts, flexnode.Grants{})
+	config, err := a.config(ctx, revision)
 	return flexnode.Shown(n, revision, config, status), err
 }
 

@@ -179,10 +179,15 @@ func (p *put) outcome(
 	if len(problems) > 0 {
 		return d, problems
 	}
-	if p.revision = d.Revision; p.revision == nil {
+	return d, p.show(history, d)
+}
+
+// show finds the revision that agents are offered after a decision.
+func (p *put) show(history flexnode.History, d flexnode.Decision) (err error) {
+	if p.revision = d.Revision; p.revision == nil || p.revision.Version != d.Node.Assigned {
 		p.revision, err = history.Find(d.Node.Assigned)
 	}
-	return d, err
+	return err
 }
 
 // former is the tombstone of the last node of that name, nil if there was none.

@@ -19,10 +19,16 @@ func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
 	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
 		return err
 	}
-	node, err := a.issue(r)
+	node, err := a.issue(r, nil)
 	if err != nil {
 		return err
 	}
+	return a.awaitURL(w, r, node)
+}
+
+// awaitURL waits for the credential of a node, and answers with its URL, or with an operation whose
+// result it will be.
+func (a *API) awaitURL(w http.ResponseWriter, r *request, node flexnode.Node) error {
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())
 	defer cancel()
 	if _, err := a.Credentials.Await(wait, node.Credential); err != nil && wait.Err() == nil {
@@ -43,8 +49,10 @@ func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// issue writes that a node is to have a new credential.
-func (a *API) issue(r *request) (flexnode.Node, error) {
+// issue writes that a node is to have a new credential, unless the one that it has will do.
+func (a *API) issue(
+	r *request, will func(*store.View, flexnode.Node) (bool, error),
+) (flexnode.Node, error) {
 	var next flexnode.Node
 	key := r.nodeKey()
 	ahead := []string{a.Store.Clusters.Key(r.clusterKey()), a.Store.Nodes.Key(key)}
@@ -64,6 +72,11 @@ func (a *API) issue(r *request) (flexnode.Node, error) {
 		}
 		next = node.Value
 		r.before, r.after = decimal(next.Revision), decimal(next.Revision)
+		if will != nil {
+			if does, err := will(v, next); does || err != nil {
+				return err
+			}
+		}
 		if err := a.Credentials.Issue(v, key, &next); err != nil {
 			return err
 		}
@@ -72,19 +85,29 @@ func (a *API) issue(r *request) (flexnode.Node, error) {
 	return next, err
 }
 
-// listConfigURL tells the URL that is in force.
+// listConfigURL tells the URL that is in force. A node that no machine has used one of gets one: a
+// template can call functions whose names begin with list, and no others.
 func (a *API) listConfigURL(w http.ResponseWriter, r *request) error {
 	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
 		return err
 	}
-	node, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
+	node, err := a.issue(r, func(v *store.View, n flexnode.Node) (bool, error) {
+		use, err := a.Credentials.UseOf(v, r.nodeKey(), n)
+		if err == nil && use == credential.Used {
+			err = errNoURL()
+		}
+		return use == credential.Usable, err
+	})
 	if err != nil {
 		return err
 	}
-	if !node.Exists() {
-		return a.notFound(r, "")
-	}
-	return a.answerLiveURL(w, r, node.Value)
+	return a.awaitURL(w, r, node)
+}
+
+func errNoURL() error {
+	return arm.Errorf(409, "NoConfigUrl",
+		"There is no configuration URL in force, and a machine has used one of this node already. "+
+			"POST regenerateToken makes another.")
 }
 
 func (a *API) answerLiveURL(w http.ResponseWriter, r *request, n flexnode.Node) error {
@@ -94,9 +117,8 @@ func (a *API) answerLiveURL(w http.ResponseWriter, r *request, n flexnode.Node) 
 	}
 	if url == nil {
 		return arm.Errorf(409, "NoConfigUrl",
-			"There is no configuration URL in force: none was asked for, or it was used, replaced "+
-				"or has expired, or the cluster could not be reached yet. POST regenerateToken "+
-				"makes one.")
+			"The configuration URL that was made is not in force any more: it was used, replaced, "+
+				"or has expired. POST regenerateToken makes another.")
 	}
 	return answerURL(w, n, url)
 }

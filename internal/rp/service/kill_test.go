@@ -35,6 +35,20 @@ var stories = []story{
 	{"regenerate", created, func(w *world) *http.Response {
 		return w.do("POST", nodeURL("n", "/regenerateToken"), "{}")
 	}, true},
+	{"roll back", func(w *world) *http.Response {
+		created(w)
+		return w.do("PUT", nodeURL("n")+"&configUrl=true", `{"properties":{}}`)
+	}, func(w *world) *http.Response {
+		history := list(w, w.store.History)
+		all := must(history[0].Value.All())
+		return w.do("POST", nodeURL("n", "/rollback"),
+			fmt.Sprintf(`{"configVersion":"%d"}`, all[len(all)-1].Version))
+	}, true},
+	{"first URL", func(w *world) *http.Response {
+		return w.do("PUT", nodeURL("n"), withToken)
+	}, func(w *world) *http.Response {
+		return w.do("POST", nodeURL("n", "/listConfigUrl"), "{}")
+	}, true},
 	{"delete", created, func(w *world) *http.Response {
 		return w.do("DELETE", nodeURL("n"), "")
 	}, false},

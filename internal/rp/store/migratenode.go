@@ -111,6 +111,7 @@ func (w *migrator) history(
 		Version: n.Revision, Facts: facts, Own: flexnode.OwnLayer(*n),
 		SecretVersion: n.SecretVersion, Created: n.SystemData.LastModifiedAt,
 		By: n.SystemData.LastModifiedBy, Why: "migration", Renderer: w.Renderer,
+		Desired: &n.Desired,
 	}
 	if layer := flexnode.DefaultsLayer(w.Defaults); layer != nil {
 		r.Defaults = layer.ID

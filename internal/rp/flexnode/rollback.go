@@ -1,0 +1,82 @@
+package flexnode
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// Rollback asks for a node to be again as a revision of it was.
+type Rollback struct {
+	// To is that revision, Desired the one that its owner wants now.
+	To, Desired *Revision
+	// Parent is the cluster as it is, with the defaults that To was rendered with.
+	Parent     Parent
+	Secret     Secret // that is stored
+	By, ByType string
+	At         time.Time
+	Renderer   string
+}
+
+// RollBack is what a node is after a rollback: what its owner wants, what was chosen and the
+// defaults are those of the revision; what its cluster's nodes are told is what they are told now.
+// It is a new revision, since versions do not go back. One that is wanted already changes nothing.
+// The error is an *arm.Error or Problems.
+func RollBack(ask Rollback, old Node) (Decision, error) {
+	to := ask.To
+	if to.Desired == nil {
+		return Decision{}, arm.Errorf(409, "RevisionNotUsable",
+			"What the owner wanted with configVersion %d is not known: an older release of the "+
+				"provider made it. PUT the node as it was; diff tells the differences.", to.Version)
+	}
+	sp := to.Desired.AzureAuth.ServicePrincipal
+	if sp != nil && (!ask.Secret.Known || to.SecretVersion != ask.Secret.Version) {
+		return Decision{}, arm.Errorf(409, "SecretNotKept",
+			"The client secret that goes with configVersion %d is not kept: another one was set, "+
+				"or none is needed since. PUT the node as it was, with a client secret of the "+
+				"client id '%s'; diff tells the differences.", to.Version, sp.ClientID)
+	}
+	d := Decision{Node: old, Changed: true, Write: true, DropSecret: sp == nil && ask.Secret.Known}
+	n := &d.Node
+	n.Desired, n.SecretVersion = *to.Desired, to.SecretVersion
+	var err error
+	if n.Chosen, err = chosenIn(to.Own); err != nil {
+		return Decision{}, err
+	}
+	if ask.isWanted(old) {
+		return Decision{Node: old}, nil
+	}
+	if problems := ask.check(old, *n); len(problems) > 0 {
+		return Decision{}, problems
+	}
+	n.identify(ask.Parent.tenant())
+	n.touch(&old, Put{By: ask.By, ByType: ask.ByType, At: ask.At})
+	n.State, n.Reason = "", ""
+	d.Revision = n.render(ask.Parent, Revision{
+		Version: NextVersion(max(old.Revision, old.Floor), ask.At), Created: ask.At.UTC(),
+		By: ask.By, Why: "rollback", Repeats: to.Version, Renderer: ask.Renderer, Own: to.Own,
+		Desired: to.Desired,
+	})
+	return d, nil
+}
+
+// isWanted tells whether the revision is what the owner wants, and agents are offered.
+func (ask Rollback) isWanted(old Node) bool {
+	now, to := ask.Desired, ask.To
+	return now != nil && old.Assigned == old.Revision && now.Defaults == to.Defaults &&
+		now.SecretVersion == to.SecretVersion && bytes.Equal(now.Own, to.Own) &&
+		equal(old.Desired, *to.Desired)
+}
+
+// check checks that the node can be so in its cluster as it is now.
+func (ask Rollback) check(old, n Node) Problems {
+	if n.Chosen.PodCIDR != old.Chosen.PodCIDR {
+		return Problems{{"configVersion", "The pod subnet of that revision is not the node's."}}
+	}
+	var problems Problems
+	if version := n.Chosen.Versions.Kubernetes; version != old.Chosen.Versions.Kubernetes {
+		problems = checkSkew(version, ask.Parent.Cluster.Properties.KubernetesVersion)
+	}
+	return append(problems, checkNode(n, ask.To.Own, ask.Parent)...)
+}

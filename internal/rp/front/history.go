@@ -1,0 +1,143 @@
+package front
+
+import (
+	"context"
+	"net/http"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// kept is a node and the revisions of it that are kept, as they are stored now.
+type kept struct {
+	node    flexnode.Node
+	history flexnode.History
+	// applied is what its agent has reported to run; 0 if it has not.
+	applied int64
+}
+
+// kept reads a node with its history.
+func (a *API) kept(r *request) (k kept, err error) {
+	key := r.nodeKey()
+	var node store.Row[flexnode.Node]
+	ahead := []string{a.Store.Nodes.Key(key), a.Store.History.Key(key), a.Store.Status.Key(key)}
+	_, err = a.Store.Update(r.Context(), "", ahead, func(v *store.View) error {
+		if node, err = a.Store.Nodes.In(v, key); err != nil {
+			return err
+		}
+		history, err := a.Store.History.In(v, key)
+		if err != nil {
+			return err
+		}
+		status, err := a.Store.Status.In(v, key)
+		k = kept{node.Value, history.Value, status.Value.Applied()}
+		return err
+	})
+	if err == nil && !node.Exists() {
+		err = a.notFound(r, "")
+	}
+	return k, err
+}
+
+// listHistory tells the revisions of a node that are kept.
+func (a *API) listHistory(w http.ResponseWriter, r *request) error {
+	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
+		return err
+	}
+	k, err := a.kept(r)
+	if err != nil {
+		return err
+	}
+	all, err := k.history.All()
+	if err != nil {
+		return err
+	}
+	answer := api.History{Revisions: []api.Revision{}}
+	var newer map[string]any
+	for i, revision := range all {
+		config, err := a.config(r.Context(), revision)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			flexnode.Summarize(&answer.Revisions[i-1], flexnode.Diff(config, newer))
+		}
+		shown := flexnode.ShownRevision(k.node, revision, k.applied)
+		answer.Revisions, newer = append(answer.Revisions, shown), config
+	}
+	arm.WriteJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// config is the configuration of a revision, without secrets.
+func (a *API) config(ctx context.Context, r *flexnode.Revision) (map[string]any, error) {
+	defaults, err := a.layer(ctx, r.Defaults)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := a.layer(ctx, r.Facts)
+	if err != nil {
+		return nil, err
+	}
+	return flexnode.Config(*r, defaults, facts, flexnode.Grants{})
+}
+
+// diffRevisions tells what differs between two revisions of a node.
+func (a *API) diffRevisions(w http.ResponseWriter, r *request) error {
+	var ask api.DiffRequest
+	if err := flexnode.DecodeOptional(r.body, &ask); err != nil {
+		return err
+	}
+	from, to, problems := flexnode.ReadDiff(ask)
+	if len(problems) > 0 {
+		return problems
+	}
+	k, err := a.kept(r)
+	if err != nil {
+		return err
+	}
+	if to == 0 {
+		to = k.node.Revision
+	}
+	if from == 0 {
+		if from = k.node.Assigned; k.applied != 0 && k.history.Has(k.applied) {
+			from = k.applied
+		}
+	}
+	before, err := a.keptConfig(r, k, from)
+	if err != nil {
+		return err
+	}
+	after, err := a.keptConfig(r, k, to)
+	if err != nil {
+		return err
+	}
+	arm.WriteJSON(w, http.StatusOK, api.Diff{
+		From: decimal(from), To: decimal(to), Changes: flexnode.Diff(before, after),
+	})
+	return nil
+}
+
+// keptConfig is the configuration of a revision that a caller has named.
+func (a *API) keptConfig(r *request, k kept, version int64) (map[string]any, error) {
+	revision, err := k.history.Find(version)
+	if err != nil {
+		return nil, err
+	}
+	if revision == nil {
+		return nil, notKept(k.node, version)
+	}
+	return a.config(r.Context(), revision)
+}
+
+// notKept is the answer to a request about a revision that is not there.
+func notKept(n flexnode.Node, version int64) error {
+	if n.Revision == 0 {
+		return arm.Errorf(409, "RevisionNotKept",
+			"The node has no configuration yet: its cluster has not been reached.")
+	}
+	return arm.Errorf(409, "RevisionNotKept", "The configVersion %d is none of the node's, or is "+
+		"not kept any more: listHistory tells those that are.", version)
+}

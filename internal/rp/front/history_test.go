@@ -1,0 +1,294 @@
+package front
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+func decoded[T any](t testing.TB, text string) (value T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return value
+}
+
+// putPods replaces a node, and returns its version.
+func (w *world) putPods(status, pods int, more string) string {
+	w.t.Helper()
+	w.clock.pass(time.Minute)
+	_, text := w.must(status, "PUT", nodeURL("n"),
+		fmt.Sprintf(`{"properties":{"nodeConfig":{"maxPods":%d}%s}}`, pods, more))
+	return shownNode(w.t, text).Properties.ConfigVersion
+}
+
+func TestHistoryDiffRollback(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	first := w.putPods(201, 30, "")
+	second := w.putPods(200, 50, `,"versions":{"kubernetes":"1.34.4"}`)
+	w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"appliedConfigVersion":"`+first+`"}`)
+
+	_, text := w.must(200, "POST", nodeURL("n", "/listHistory"), "")
+	history := decoded[api.History](t, text).Revisions
+	want := []api.Revision{
+		{ConfigVersion: second, Reason: "put", Desired: true, Assigned: true,
+			Changed: []string{"kubernetes.version", "node.maxPods"}, ChangeCount: 2},
+		{ConfigVersion: first, Reason: "put", Applied: true},
+	}
+	for i := range want {
+		want[i].Created, want[i].CreatedBy = history[i].Created, "ops@example.com"
+	}
+	if diff := cmp.Diff(want, history); diff != "" {
+		t.Error(diff)
+	}
+
+	_, text = w.must(200, "POST", nodeURL("n", "/diff"), "{}")
+	d := decoded[api.Diff](t, text)
+	if d.From != first || d.To != second || len(d.Changes) != 2 ||
+		d.Changes[1].Path != "node.maxPods" || *d.Changes[1].From != "30" ||
+		*d.Changes[1].To != "50" {
+		t.Errorf("diff: %s", text)
+	}
+	_, text = w.must(200, "POST", nodeURL("n", "/diff"), `{"from":"`+second+`","to":"`+first+`"}`)
+	if back := decoded[api.Diff](t, text); *back.Changes[1].To != "30" {
+		t.Errorf("the other way: %s", text)
+	}
+
+	r, text := w.must(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+first+`"}`)
+	n := shownNode(t, text)
+	if n.Properties.ConfigVersion <= second || n.Properties.NodeConfig.MaxPods != 30 ||
+		n.Properties.Versions.Kubernetes != "" || r.Header.Get("ETag") != n.ETag {
+		t.Errorf("rolled back: %s", text)
+	}
+	_, text = w.must(200, "GET", nodeURL("n"), "")
+	if got := shownNode(t, text); got.ETag != n.ETag ||
+		!cmp.Equal(got.Properties.Config, n.Properties.Config) {
+		t.Errorf("GET shows something else: %s", text)
+	}
+	health := must(w.memory.Health(t.Context()))
+	w.must(200, "PUT", nodeURL("n"), text)
+	w.must(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+first+`"}`)
+	if now := must(w.memory.Health(t.Context())); now.Revision != health.Revision {
+		t.Error("what is so already was written again")
+	}
+	_, text = w.must(200, "POST", nodeURL("n", "/listHistory"), "{}")
+	if newest := decoded[api.History](t, text).Revisions[0]; newest.Reason != "rollback" ||
+		newest.Repeats != first || !newest.Desired {
+		t.Errorf("history: %s", text)
+	}
+}
+
+// Ten revisions are kept; what is older can neither be compared nor gone back to.
+func TestHistoryEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	first := w.putPods(201, 30, "")
+	for i := range 12 {
+		w.putPods(200, 31+i, "")
+	}
+	_, text := w.must(200, "POST", nodeURL("n", "/listHistory"), "")
+	all := decoded[api.History](t, text).Revisions
+	older := func(a, b api.Revision) int { return strings.Compare(b.ConfigVersion, a.ConfigVersion) }
+	if len(all) != 10 || !slices.IsSortedFunc(all, older) {
+		t.Errorf("history: %s", text)
+	}
+	for _, test := range []struct {
+		action, body, code string
+		status             int
+	}{
+		{"rollback", `{"configVersion":"` + first + `"}`, "RevisionNotKept", 409},
+		{"rollback", `{"configVersion":"7.5"}`, "InvalidParameter", 400},
+		{"rollback", `{"configVersion":"-1"}`, "InvalidParameter", 400},
+		{"rollback", `{}`, "InvalidParameter", 400},
+		{"rollback", ``, "InvalidRequestContent", 400},
+		{"rollback", `{"to":"1"}`, "InvalidRequestContent", 400},
+		{"diff", `{"from":"` + first + `"}`, "RevisionNotKept", 409},
+		{"diff", `{"to":"x"}`, "InvalidParameter", 400},
+		{"listHistory", `{"x":1}`, "InvalidRequestContent", 400},
+	} {
+		_, text := w.must(test.status, "POST", nodeURL("n", "/"+test.action), test.body)
+		if code(text) != test.code {
+			t.Errorf("%s %s: %s", test.action, test.body, text)
+		}
+	}
+	for _, action := range []string{"rollback", "diff", "listHistory"} {
+		body := strings.ReplaceAll(`{"configVersion":"1"}`, "{}", "")
+		if action != "rollback" {
+			body = ""
+		}
+		w.must(404, "POST", nodeURL("none", "/"+action), body)
+	}
+}
+
+// A rollback revokes what a machine could have joined with, takes the node's identity and secret
+// with it, and says what to do about a secret that is gone.
+func TestRollbackAndCredentials(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	_, text := w.must(201, "PUT", nodeURL("n"), withPrincipal)
+	first := shownNode(t, text).Properties.ConfigVersion
+	more := strings.Replace(withoutSecret, "prod", "test", 1)
+	_, text = w.must(200, "PUT", nodeURL("n")+"&configUrl=true", more)
+	url := shownNode(t, text).Properties.ConfigURL
+	body := `{"configVersion":"` + first + `"}`
+	w.must(412, "POST", nodeURL("n", "/rollback"), body, `If-Match: "1"`)
+	r, text := w.must(200, "POST", nodeURL("n", "/rollback"), body, "If-Match: "+
+		shownNode(t, text).ETag)
+	if strings.Contains(text, "hush") {
+		t.Error("the answer holds the client secret")
+	}
+	w.must(403, "GET", path(url), "")
+	w.must(412, "POST", nodeURL("n", "/rollback"), body, `If-Match: "0-`+r.Header.Get("ETag")[1:])
+
+	another := strings.Replace(withPrincipal, "hush-hush", "other", 1)
+	w.must(200, "PUT", nodeURL("n"), another)
+	_, text = w.must(409, "POST", nodeURL("n", "/rollback"), body)
+	if code(text) != "SecretNotKept" || !strings.Contains(text, principal) {
+		t.Error(text)
+	}
+	w.must(200, "PUT", nodeURL("n"), withToken)
+	if secret := must(w.api.Store.Secrets.Get(t.Context(), clusterKey+"/n")); secret.Exists() {
+		t.Error("the secret is kept")
+	}
+	if n := w.storedNode("n"); n.Identity != "" || len(n.Former.All()) != 1 {
+		t.Errorf("identity %q, former %q", n.Identity, n.Former)
+	}
+	_, text = w.must(200, "POST", nodeURL("n", "/listHistory"), "")
+	if strings.Contains(text, "hush") || strings.Contains(text, "other") {
+		t.Errorf("history: %s", text)
+	}
+}
+
+// Of a rollback and a PUT at once, the later one holds, and both are in the history.
+func TestRollbackDuringAPut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	first := w.putPods(201, 30, "")
+	w.putPods(200, 40, "")
+	w.during("commit", func() { w.putPods(200, 50, "") })
+	_, text := w.must(200, "POST", nodeURL("n", "/rollback"), `{"configVersion":"`+first+`"}`)
+	if shownNode(t, text).Properties.NodeConfig.MaxPods != 30 {
+		t.Error(text)
+	}
+	_, text = w.must(200, "POST", nodeURL("n", "/listHistory"), "")
+	if all := decoded[api.History](t, text).Revisions; len(all) != 4 {
+		t.Errorf("%d revisions: %s", len(all), text)
+	}
+}
+
+// Each of the actions needs its own permission.
+func TestPermissionsOfActions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	version := w.putPods(201, 30, "")
+	for _, action := range []string{"listHistory", "diff", "rollback", "listConfigUrl"} {
+		w.api.Authorizer = Assignments{{PrincipalID: "operator", Scope: "/", Actions: []string{
+			api.ResourceType + "/" + action + "/action"}}}
+		for _, other := range []string{"listHistory", "diff", "rollback", "listConfigUrl"} {
+			body, want := "{}", 403
+			if other == "rollback" {
+				body = `{"configVersion":"` + version + `"}`
+			}
+			if other == action {
+				want = 200
+			}
+			w.must(want, "POST", nodeURL("n", "/"+other), body)
+		}
+	}
+}
+
+// listConfigUrl makes a URL for a node that no machine has used one of, the same for all who ask,
+// and none for one of which a machine has.
+func TestListConfigURLProvisions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), withToken)
+	ask := func(status int) api.ConfigURL {
+		t.Helper()
+		_, text := w.must(status, "POST", nodeURL("n", "/listConfigUrl"), "{}")
+		return decoded[api.ConfigURL](t, text)
+	}
+	first := ask(200)
+	w.must(200, "GET", path(first.ConfigURL), "")
+	if again := ask(200); again != first {
+		t.Errorf("got %v, then %v", first, again)
+	}
+	// A change revokes it; no machine has used it, so there is another.
+	w.must(200, "PUT", nodeURL("n"), strings.Replace(withToken, "prod", "test", 1))
+	second := ask(200)
+	if second.ConfigURL == first.ConfigURL {
+		t.Error("the URL is one that was revoked")
+	}
+	// It has expired; no machine has used it.
+	w.clock.pass(25 * time.Hour)
+	w.until("it is gone", func() bool { return w.storedNode("n").Credential == "" })
+	third := ask(200)
+	w.must(200, "GET", path(third.ConfigURL), "")
+	w.use("n")
+	_, text := w.must(409, "POST", nodeURL("n", "/listConfigUrl"), "{}")
+	if code(text) != "NoConfigUrl" || !strings.Contains(text, "regenerateToken") {
+		t.Error(text)
+	}
+	// Not after a change either, nor when all that is left of the credential is the mark.
+	w.must(200, "PUT", nodeURL("n"), withToken)
+	w.must(409, "POST", nodeURL("n", "/listConfigUrl"), "{}")
+	w.must(200, "POST", nodeURL("n", "/regenerateToken"), "{}")
+	ask(200)
+}
+
+// A node that was made before there was a mark, and of which something was said, has a machine.
+func TestListConfigURLOfANodeThatRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), withPrincipal)
+	w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"v1"}`)
+	w.must(409, "POST", nodeURL("n", "/listConfigUrl"), "{}")
+}
+
+// Two who ask at once get the same.
+func TestListConfigURLTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), withToken)
+	var inner string
+	w.during("commit", func() { _, inner = w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "") })
+	_, outer := w.must(200, "POST", nodeURL("n", "/listConfigUrl"), "")
+	if inner != outer {
+		t.Errorf("%s and %s", inner, outer)
+	}
+}
+
+// use has a machine use the live credential of a node.
+func (w *world) use(name string) {
+	w.t.Helper()
+	n := w.storedNode(name)
+	c := must(w.api.Store.Credentials.Get(w.t.Context(), n.Credential))
+	err := w.api.Credentials.Consume(w.t.Context(), n.Credential, credentialApplication(c.Value),
+		store.Condition{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func credentialApplication(c store.Credential) credential.Application {
+	return credential.Application{TokenID: c.TokenID, Node: "n", KeyHash: "key", Name: "csr"}
+}
