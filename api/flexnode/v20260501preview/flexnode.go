@@ -145,32 +145,6 @@ type Kubelet struct {
 	NodeIP               string            `json:"nodeIP,omitempty"`
 }
 
-// Status is what the node and its cluster say of it.
-type Status struct {
-	Conditions           []Condition `json:"conditions,omitempty"`
-	LastConfigApplied    *time.Time  `json:"lastConfigApplied,omitempty"`
-	AppliedConfigVersion string      `json:"appliedConfigVersion,omitempty"`
-	AgentVersion         string      `json:"agentVersion,omitempty"`
-	LastSeen             *time.Time  `json:"lastSeen,omitempty"`
-}
-
-// Condition is one thing that is true, false or unknown of a node, as in Kubernetes.
-type Condition struct {
-	Type               string    `json:"type"`
-	Status             string    `json:"status"` // True, False or Unknown
-	LastTransitionTime time.Time `json:"lastTransitionTime,omitzero"`
-	Reason             string    `json:"reason,omitempty"`
-	Message            string    `json:"message,omitempty"`
-}
-
-// Report is the body of reportStatus.
-type Report struct {
-	AppliedConfigVersion string      `json:"appliedConfigVersion,omitempty"`
-	LastConfigApplied    *time.Time  `json:"lastConfigApplied,omitempty"`
-	AgentVersion         string      `json:"agentVersion,omitempty"`
-	Conditions           []Condition `json:"conditions,omitempty"`
-}
-
 // ConfigURL is the answer of regenerateToken and listConfigUrl.
 type ConfigURL struct {
 	ConfigVersion    string    `json:"configVersion"`

@@ -205,6 +205,7 @@ func (w *worker) putReady(v *store.View, s *session, key string) error {
 	if same(row.Value.Ready, ready) {
 		return nil
 	}
-	next := flexnode.Status{Report: row.Value.Report, Ready: ready}
+	next := row.Value
+	next.Ready = ready
 	return w.Store.Status.Put(v, key, next)
 }

@@ -133,8 +133,10 @@ func TestAnUnreachableClusterIsUnknown(t *testing.T) {
 			t.Errorf("the cluster: %+v", got)
 		}
 		status := must(w.store.Status.Get(context.Background(), factory+"/edge-1")).Value
-		shown := flexnode.StatusOf(status, time.Time{}, got.Properties.Reachable, time.Now())
-		if shown == nil || len(shown.Conditions) == 0 || shown.Conditions[0].Status != "Unknown" {
+		shown := flexnode.StatusOf(flexnode.Evidence{
+			Status: status, Reachable: got.Properties.Reachable, Now: time.Now(),
+		})
+		if shown.Conditions[0].Status != "Unknown" {
 			t.Errorf("shown: %+v", shown)
 		}
 		c.down.Store(false)

@@ -27,6 +27,7 @@ func (s *Service) Issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	if err := s.Revoke(v, n.Credential, false); err != nil {
 		return err
 	}
+	n.Ended = nil
 	n.Credential, err = s.plan(v, nodeKey, *n)
 	return err
 }

@@ -95,7 +95,7 @@ func (s *Service) forget(v *store.View, x subject) error {
 		return nil
 	}
 	n := x.node.Value
-	n.Credential = ""
+	n.Credential, n.Ended = "", Told(c).End()
 	if n.State == api.Creating || n.State == api.Updating {
 		n.State, n.Reason = ended(n), "its credential was revoked before it could be made"
 	}
@@ -109,7 +109,7 @@ func (s *Service) endNode(v *store.View, x subject) error {
 	if !x.wanted || n.State != api.Creating && n.State != api.Updating {
 		return nil
 	}
-	n.State, n.Credential = ended(n), ""
+	n.State, n.Credential, n.Ended = ended(n), "", Told(x.row.Value).End()
 	n.Reason = "a credential could not be made before it expired; POST regenerateToken makes " +
 		"another"
 	if x.row.Value.Problem != "" {

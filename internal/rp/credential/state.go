@@ -76,3 +76,12 @@ func Decide(a Application, c store.Credential, known bool) (approved bool, why s
 	}
 	return true, ""
 }
+
+// Told is what the status of its node tells of a credential.
+func Told(c store.Credential) flexnode.JoinCredential {
+	return flexnode.JoinCredential{
+		Made: c.State != store.Pending, Ended: c.State == store.Revoking,
+		Used:   c.State == store.Consumed || c.KeyHash != "" || c.Issued != nil,
+		Issued: c.Issued != nil, Expires: c.Expires, Denied: c.Denied, Problem: c.Problem,
+	}
+}

@@ -100,8 +100,9 @@ func TestStatus(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			if s := StatusOf(tt.status, time.Time{}, tt.reachable, now); s != nil {
-				for _, c := range s.Conditions {
+			e := Evidence{Status: tt.status, Reachable: tt.reachable, Now: now}
+			for _, c := range StatusOf(e).Conditions {
+				if c.Type == Ready {
 					got += c.Status + " " + c.Reason
 				}
 			}
@@ -110,8 +111,8 @@ func TestStatus(t *testing.T) {
 			}
 		})
 	}
-	ahead := StatusOf(Status{}, now.Add(time.Minute), true, now)
-	if ahead == nil || !ahead.LastSeen.Equal(now) {
+	ahead := StatusOf(Evidence{Seen: now.Add(time.Minute), Now: now})
+	if !ahead.LastSeen.Equal(now) {
 		t.Errorf("seen in the future: %+v", ahead)
 	}
 }

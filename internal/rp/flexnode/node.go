@@ -42,6 +42,8 @@ type Node struct {
 	Credential string `json:"credential,omitempty"`
 	// Used tells that a machine has used a credential of the node, be it in vain.
 	Used bool `json:"used,omitempty"`
+	// Ended is how the last credential has ended, if no machine has joined with it.
+	Ended *JoinEnd `json:"ended,omitempty"`
 	// Identity is who the node is when it polls (IdentityOf). Former are those before
 	// changes of it: its agent has to read the configuration that tells it the new one. They are
 	// forgotten when that was seen.

@@ -5,28 +5,72 @@ import (
 	"slices"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
+
+// MaxReport bounds what an agent may say of its node, in bytes: every replica has it in memory.
+const MaxReport = 8 << 10
 
 // What an agent may say of its node.
 const (
 	maxConditions = 32
+	maxItems      = 20
 	maxText       = 1024
+	maxName       = 256
+	maxLog        = 4096
 	maxVersion    = 64
 )
 
-// CheckReport checks what an agent says of its node.
-func CheckReport(r api.Report) Problems {
+// ReadReport reads what an agent says of its node, in the form in which it is stored: what can be
+// said in two places is in the older one (appliedConfigVersion, agentVersion). The error is of type
+// *arm.Error or Problems.
+func ReadReport(body []byte) (api.Report, error) {
+	var r api.Report
+	if err := Decode(body, &r); err != nil {
+		return r, err
+	}
+	problems := checkReport(r)
+	if c := r.Config; c != nil {
+		next := *c
+		problems.merge("config.applied", &r.AppliedConfigVersion, &next.Applied)
+		if r.Config = &next; next == (api.Applied{}) {
+			r.Config = nil
+		}
+	}
+	if c := r.Components; c != nil {
+		next := *c
+		problems.merge("components.agent", &r.AgentVersion, &next.Agent)
+		if r.Components = &next; next == (api.Components{}) {
+			r.Components = nil
+		}
+	}
+	if len(problems) > 0 {
+		return r, problems
+	}
+	return r, nil
+}
+
+// merge moves what is said at a newer place to the older one.
+func (p *Problems) merge(at string, older, newer *string) {
+	switch {
+	case *older == "":
+		*older = *newer
+	case *newer != "" && *newer != *older:
+		p.add(at, "This says '%s', and the older property of the same meaning '%s'.",
+			shorten(*newer), shorten(*older))
+	}
+	*newer = ""
+}
+
+// checkReport checks what an agent says of its node.
+func checkReport(r api.Report) Problems {
 	var problems Problems
 	if len(r.Conditions) > maxConditions {
 		problems.add("conditions", "There are %d conditions; at most %d are kept.",
 			len(r.Conditions), maxConditions)
 	}
-	if !isConfigVersion(r.AppliedConfigVersion) {
-		problems.add("appliedConfigVersion", "This is not a configVersion.")
-	}
-	if len(r.AgentVersion) > maxVersion {
-		problems.add("agentVersion", "This is longer than %d characters.", maxVersion)
-	}
+	problems.version("appliedConfigVersion", r.AppliedConfigVersion)
+	problems.bound("agentVersion", r.AgentVersion, maxVersion)
 	for i, c := range r.Conditions {
 		at := fmt.Sprintf("conditions[%d].", i)
 		if !isConditionType(c.Type) {
@@ -40,5 +84,76 @@ func CheckReport(r api.Report) Problems {
 			problems.add(at+"message", "Reason and message have at most %d characters.", maxText)
 		}
 	}
+	problems.components(r.Components)
+	problems.applied(r.Config)
+	problems.drift(r.Drift)
 	return problems
+}
+
+func (p *Problems) components(c *api.Components) {
+	if c == nil {
+		return
+	}
+	for _, one := range []struct{ name, value string }{
+		{"kubelet", c.Kubelet}, {"containerd", c.Containerd}, {"runc", c.Runc}, {"cni", c.CNI},
+		{"npd", c.NPD}, {"agent", c.Agent}, {"kernel", c.Kernel}, {"os", c.OS},
+	} {
+		p.bound("components."+one.name, one.value, maxVersion)
+	}
+}
+
+func (p *Problems) applied(c *api.Applied) {
+	if c == nil {
+		return
+	}
+	p.version("config.observed", c.Observed)
+	p.version("config.applied", c.Applied)
+	if f := c.Failed; f != nil {
+		const at = "config.failed."
+		if f.Version == "" || !isConfigVersion(f.Version) {
+			p.add(at+"version", "What has failed must be named by its configVersion.")
+		}
+		p.bound(at+"reason", f.Reason, maxVersion)
+		p.bound(at+"message", f.Message, maxText)
+		p.bound(at+"log", f.Log, maxLog)
+	}
+}
+
+func (p *Problems) drift(d *api.Drift) {
+	if d == nil {
+		return
+	}
+	policies := []string{"", config.DriftReport, config.DriftRepair, config.DriftOff}
+	if !slices.Contains(policies, d.Policy) {
+		p.add("drift.policy", "The policy is report, repair or off.")
+	}
+	if len(d.Items) > maxItems {
+		p.add("drift.items", "There are %d items; at most %d are kept. The count says how many "+
+			"there are.", len(d.Items), maxItems)
+	}
+	if d.Count < len(d.Items) {
+		p.add("drift.count", "The count is less than the items that are listed.")
+	}
+	for i, item := range d.Items {
+		at := fmt.Sprintf("drift.items[%d].", i)
+		if item.Name == "" {
+			p.add(at+"name", "An item must say what it is about.")
+		}
+		p.bound(at+"name", item.Name, maxName)
+		p.bound(at+"message", item.Message, maxName)
+	}
+}
+
+// version wants a configVersion, or nothing.
+func (p *Problems) version(at, value string) {
+	if !isConfigVersion(value) {
+		p.add(at, "This is not a configVersion.")
+	}
+}
+
+// bound wants a text that is not too long.
+func (p *Problems) bound(at, value string, most int) {
+	if len(value) > most {
+		p.add(at, "This is longer than %d characters.", most)
+	}
 }

@@ -23,44 +23,100 @@ func NodeMissing(since time.Time) *api.Condition {
 	}
 }
 
-// StatusOf is what is known of a node: what its agent and its cluster say, and when it was last
-// seen; nil for nothing. While the cluster does not answer, Ready is Unknown: what it said last may
-// not be so any more.
-func StatusOf(s Status, seen time.Time, clusterReachable bool, now time.Time) *api.Status {
+// Evidence is what is known of a node, of which its status is made.
+type Evidence struct {
+	Node   Node
+	Status Status
+	// Seen is when its agent was last heard of; zero is never.
+	Seen time.Time
+	// Reachable tells whether its cluster answers.
+	Reachable bool
+	// Credential is what a machine may join with; nil for nothing, and where it was not read.
+	Credential *JoinCredential
+	Now        time.Time
+}
+
+// StatusOf is what its agent and its cluster say of a node, and what follows from that. While the
+// cluster does not answer, Ready is Unknown: what it said last may not be so any more.
+func StatusOf(e Evidence) *api.Status {
+	if e.Seen.After(e.Now) { // another replica's clock
+		e.Seen = e.Now
+	}
+	report := e.Status.Report
 	status := &api.Status{
-		AppliedConfigVersion: s.Report.AppliedConfigVersion,
-		LastConfigApplied:    s.Report.LastConfigApplied,
-		AgentVersion:         s.Report.AgentVersion,
+		AppliedConfigVersion: report.AppliedConfigVersion,
+		LastConfigApplied:    report.LastConfigApplied, AgentVersion: report.AgentVersion,
+		Join: e.joinOf(), Drift: report.Drift,
 	}
-	if s.Ready != nil {
-		ready := *s.Ready
-		if !clusterReachable && ready.Status != "Unknown" {
-			ready = api.Condition{
-				Type: Ready, Status: "Unknown", Reason: ClusterUnreachable,
-				Message: "The cluster does not answer; when it last did, Ready was " +
-					s.Ready.Status + ".",
-			}
-		}
-		status.Conditions = append(status.Conditions, ready)
+	status.Config, status.Components = e.bothPlaces()
+	if ready := e.ready(); ready != nil {
+		status.Conditions = append(status.Conditions, *ready)
 	}
-	for _, c := range s.Report.Conditions {
-		if s.Ready == nil || c.Type != s.Ready.Type {
+	status.Conditions = append(status.Conditions, e.derived(status.Join)...)
+	told := map[string]bool{}
+	for _, c := range status.Conditions {
+		told[c.Type] = true
+	}
+	for _, c := range report.Conditions {
+		if !told[c.Type] {
 			status.Conditions = append(status.Conditions, c)
 		}
 	}
-	if !seen.IsZero() {
-		if seen.After(now) { // another replica's clock
-			seen = now
-		}
-		when := seen.UTC()
+	if !e.Seen.IsZero() {
+		when := e.Seen.UTC()
 		status.LastSeen = &when
 	}
-	empty := len(status.Conditions) == 0 && status.LastSeen == nil &&
-		status.AppliedConfigVersion == "" && status.AgentVersion == ""
-	if empty {
-		return nil
-	}
 	return status
+}
+
+// bothPlaces are the sections of a report with what is stored at the older place (ReadReport).
+func (e Evidence) bothPlaces() (*api.Applied, *api.Components) {
+	var config api.Applied
+	var components api.Components
+	if c := e.Status.Report.Config; c != nil {
+		config = *c
+	}
+	if c := e.Status.Report.Components; c != nil {
+		components = *c
+	}
+	config.Applied = e.Status.Report.AppliedConfigVersion
+	components.Agent = e.Status.Report.AgentVersion
+	var some *api.Applied
+	if config != (api.Applied{}) {
+		some = &config
+	}
+	if components == (api.Components{}) {
+		return some, nil
+	}
+	return some, &components
+}
+
+// ready is the Ready condition that is shown; nil for a node that never had a Node object.
+func (e Evidence) ready() *api.Condition {
+	known := e.Status.Ready
+	if known == nil || e.Reachable || known.Status == "Unknown" {
+		return known
+	}
+	return &api.Condition{
+		Type: Ready, Status: "Unknown", Reason: ClusterUnreachable,
+		Message: "The cluster does not answer; when it last did, Ready was " + known.Status + ".",
+	}
+}
+
+// Brief is a status as it is in a list, without what is long: the log of what has failed, and the
+// items that differ.
+func Brief(s *api.Status) *api.Status {
+	next := *s
+	if c := s.Config; c != nil && c.Failed != nil {
+		config, failed := *c, *c.Failed
+		failed.Log = ""
+		config.Failed, next.Config = &failed, &config
+	}
+	if s.Drift != nil {
+		drift := *s.Drift
+		drift.Items, next.Drift = nil, &drift
+	}
+	return &next
 }
 
 // Shown is a node as callers see it. r and config are the revision that is shown; nil in a list,

@@ -170,26 +170,3 @@ func TestCheckDefaults(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
-
-func TestCheckReport(t *testing.T) {
-	good := api.Condition{Type: "Applied", Status: "True"}
-	for want, r := range map[string]api.Report{
-		"":                     {AppliedConfigVersion: "17", Conditions: []api.Condition{good}},
-		"appliedConfigVersion": {AppliedConfigVersion: "x"},
-		"agentVersion":         {AgentVersion: strings.Repeat("x", maxVersion+1)},
-		"conditions":           {Conditions: slices.Repeat([]api.Condition{good}, maxConditions+1)},
-		"conditions[0].type":   {Conditions: []api.Condition{{Type: "a b", Status: "True"}}},
-		"conditions[0].status": {Conditions: []api.Condition{{Type: "A", Status: "Maybe"}}},
-		"conditions[0].message": {Conditions: []api.Condition{
-			{Type: "A", Status: "True", Message: strings.Repeat("x", maxText+1)},
-		}},
-	} {
-		got := ""
-		for _, p := range CheckReport(r) {
-			got += p.Target
-		}
-		if got != want {
-			t.Errorf("%q: %q", want, got)
-		}
-	}
-}

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"mime"
@@ -9,7 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
-// maxBody bounds a request body: ARM's own limit is 4 MB, ours need a few kilobytes.
+// maxBody bounds a request body, unless its route has a bound of its own: ARM's limit is 4 MB, ours
+// need a few kilobytes.
 const maxBody = 256 << 10
 
 // readBody reads the body of methods that have one.
@@ -17,10 +19,11 @@ func readBody(w http.ResponseWriter, r *request) error {
 	if r.Method != http.MethodPut && r.Method != http.MethodPost {
 		return nil
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	most := cmp.Or(r.route.maxBody, maxBody)
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(most)))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return arm.Errorf(413, "RequestContentTooLarge",
-			"The request content is larger than %d bytes.", maxBody)
+			"The request content is larger than %d bytes.", most)
 	}
 	if err != nil {
 		return arm.Errorf(400, "InvalidRequestContent", "The request content could not be read.")

@@ -77,11 +77,12 @@ func (a *API) listNodes(w http.ResponseWriter, r *request) error {
 	}
 	page, reachable := api.List[api.FlexNodeConfig]{Value: []api.FlexNodeConfig{}}, a.reachable(key)
 	for _, row := range rows {
-		status, err := a.status(row.Key, reachable)
+		status, err := a.status(row.Key, row.Value, nil, reachable)
 		if err != nil {
 			return err
 		}
-		page.Value = append(page.Value, flexnode.Shown(row.Value, nil, nil, status))
+		page.Value = append(page.Value,
+			flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status)))
 	}
 	if more {
 		if page.NextLink, err = a.nextLink(r, key, rows[len(rows)-1].Key); err != nil {

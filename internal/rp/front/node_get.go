@@ -8,6 +8,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -103,7 +104,11 @@ func (a *API) answerNode(
 func (a *API) show(
 	ctx context.Context, key string, n flexnode.Node, revision *flexnode.Revision,
 ) (api.FlexNodeConfig, error) {
-	status, err := a.status(key, a.reachable(flexnode.ClusterOf(key)))
+	joining, err := a.joining(ctx, n)
+	if err != nil {
+		return api.FlexNodeConfig{}, err
+	}
+	status, err := a.status(key, n, joining, a.reachable(flexnode.ClusterOf(key)))
 	if err != nil || revision == nil {
 		return flexnode.Shown(n, nil, nil, status), err
 	}
@@ -111,13 +116,32 @@ func (a *API) show(
 	return flexnode.Shown(n, revision, config, status), err
 }
 
-// status is what is known of a node from its agent and its cluster.
-func (a *API) status(key string, reachable bool) (*api.Status, error) {
+// joining is what a machine may join with now as a node; nil for nothing.
+func (a *API) joining(ctx context.Context, n flexnode.Node) (*flexnode.JoinCredential, error) {
+	if n.Credential == "" {
+		return nil, nil
+	}
+	row, err := a.Store.Credentials.Get(ctx, n.Credential)
+	if err != nil || !row.Exists() {
+		return nil, err
+	}
+	told := credential.Told(row.Value)
+	return &told, nil
+}
+
+// status is what is known of a node from its agent and its cluster. joining is nil where it is not
+// read.
+func (a *API) status(
+	key string, n flexnode.Node, joining *flexnode.JoinCredential, reachable bool,
+) (*api.Status, error) {
 	row, err := a.Index.Status(key)
 	if err != nil {
 		return nil, err
 	}
-	return flexnode.StatusOf(row.Value, a.Seen.Last(key), reachable, a.Now()), nil
+	return flexnode.StatusOf(flexnode.Evidence{
+		Node: n, Status: row.Value, Seen: a.Seen.Last(key), Reachable: reachable,
+		Credential: joining, Now: a.Now(),
+	}), nil
 }
 
 // reachable tells whether a cluster answers.

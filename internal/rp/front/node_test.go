@@ -110,7 +110,8 @@ func TestLifeOfANode(t *testing.T) {
 	w.caughtUp()
 	r, text = w.must(200, "GET", nodeURL("edge-1"), "")
 	s := shownNode(t, text).Properties.Status
-	if s == nil || s.AppliedConfigVersion != p.ConfigVersion || len(s.Conditions) != 1 {
+	if s == nil || s.AppliedConfigVersion != p.ConfigVersion || !told(s, "Applied") ||
+		s.Join == nil || s.Join.State != api.JoinReady {
 		t.Errorf("status: %s", text)
 	}
 	if r.Header.Get("ETag") != n.ETag {

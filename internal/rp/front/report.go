@@ -4,19 +4,15 @@ import (
 	"net/http"
 	"reflect"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // reportStatus takes what an agent says of its node. It does not touch the desired configuration.
 func (a *API) reportStatus(w http.ResponseWriter, r *request) error {
-	var report api.Report
-	if err := flexnode.Decode(r.body, &report); err != nil {
+	report, err := flexnode.ReadReport(r.body)
+	if err != nil {
 		return err
-	}
-	if problems := flexnode.CheckReport(report); len(problems) > 0 {
-		return problems
 	}
 	uid, err := r.uid()
 	if err != nil {

@@ -30,6 +30,8 @@ type route struct {
 	action bool
 	// own lets a node's own identity do this without a role.
 	own bool
+	// maxBody bounds the request body, in bytes; 0 is the bound of all.
+	maxBody int
 	// change marks what a subscription that is not registered or suspended may not do.
 	change bool
 	// open needs no caller: it tells what is public.
@@ -66,8 +68,9 @@ func (a *API) nodeRoutes() []route {
 		{method: "GET", pattern: inNode, permission: "read", own: true, handle: a.getNode,
 			what: "Get the configuration and status of a flex node"},
 		{method: "POST", pattern: inNode + "/reportStatus", permission: "reportStatus/action",
-			own: true, action: true, change: true, handle: a.reportStatus,
-			what: "Report the status of a flex node"},
+			own: true, action: true, change: true, maxBody: flexnode.MaxReport,
+			handle: a.reportStatus,
+			what:   "Report the status of a flex node"},
 		{method: "PUT", pattern: inNode, permission: "write", change: true, handle: a.putNode,
 			what: "Create or replace the configuration of a flex node"},
 		{method: "GET", pattern: inNodes, permission: "read", handle: a.listNodes,

@@ -110,13 +110,37 @@ func sampleNodes(at time.Time) []any {
 	return []any{n, arc, managed, principal}
 }
 
+// sampleConditions are those of the agent (internal/health).
+func sampleConditions(at time.Time) []api.Condition {
+	var list []api.Condition
+	for _, kind := range []string{
+		"Applied", "KubeletRunning", "ContainerdRunning", "APIServerReachable", "CredentialValid",
+		"NodeRegistered", "LeaseRenewed", "NodeReady", "RunsAsConfigured", "LabelsApplied",
+		"TaintsApplied", "HostAsConfigured", "ConfigurationAccepted", "ServicesReachable",
+	} {
+		list = append(list, api.Condition{
+			Type: kind, Status: "True", LastTransitionTime: at, Reason: kind,
+		})
+	}
+	return list
+}
+
 func sampleStatus(at time.Time) any {
 	return flexnode.Status{
 		Report: api.Report{
 			AppliedConfigVersion: "1795255960", LastConfigApplied: &at, AgentVersion: "v1.0.0",
-			Conditions: []api.Condition{
-				{Type: "Applied", Status: "True", LastTransitionTime: at, Reason: "Applied"},
+			Components: &api.Components{
+				Kubelet: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
+				Kernel: "6.8.0-60-generic", OS: "Ubuntu 24.04.2 LTS",
 			},
+			Config: &api.Applied{Observed: "1795255960", Failed: &api.FailedConfig{
+				Version: "1795255960", Reason: "NodeNotReady", Message: "the Node was not Ready",
+				At: &at,
+			}},
+			Drift: &api.Drift{Policy: "report", Count: 1, LastSeen: &at, Items: []api.DriftItem{
+				{Name: "/etc/systemd/system/kubelet.service", Message: "it is not as configured"},
+			}},
+			Conditions: sampleConditions(at),
 		},
 		Ready: &api.Condition{
 			Type: "Ready", Status: "True", LastTransitionTime: at, Reason: "KubeletReady",

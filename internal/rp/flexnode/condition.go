@@ -1,0 +1,187 @@
+package flexnode
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// The conditions that the provider derives itself.
+const (
+	Joined          = "Joined"
+	UpToDate        = "UpToDate"
+	Reporting       = "Reporting"
+	CredentialValid = "CredentialValid"
+)
+
+// silentAfter is how long an agent that follows its resource may be silent: three times its longest
+// pause after errors, which is also what replicas take to tell each other (store.Seen).
+const silentAfter = 15 * time.Minute
+
+// derived are the conditions that follow from all that is known of a node.
+func (e Evidence) derived(join *api.Join) []api.Condition {
+	return []api.Condition{
+		e.joined(join), e.upToDate(), e.reporting(), e.credentialValid(join),
+	}
+}
+
+func condition(kind, status, reason, message string) api.Condition {
+	return api.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+// registered tells whether the Node object is there, as far as its cluster has said.
+func (e Evidence) registered() bool {
+	return e.Status.Ready != nil && e.Status.Ready.Reason != NodeNotFound
+}
+
+func (e Evidence) joined(join *api.Join) api.Condition {
+	is := func(status, reason, message string) api.Condition {
+		return condition(Joined, status, reason, message)
+	}
+	switch ready := e.Status.Ready; {
+	case e.registered():
+		return is("True", "NodeRegistered", "")
+	case ready != nil:
+		c := is("False", NodeNotFound, "The Node object was deleted. The agent registers the node "+
+			"again where driftPolicy is repair; else run `aks-flex-node bootstrap` on the machine.")
+		c.LastTransitionTime = ready.LastTransitionTime
+		return c
+	case join != nil:
+		return is("False", map[string]string{
+			api.JoinPending: "CredentialPending", api.JoinReady: "WaitingForMachine",
+			api.JoinConsumed: "MachineJoining", api.JoinDenied: "RequestDenied",
+			api.JoinExpired: "CredentialExpired",
+		}[join.State], join.Reason)
+	case e.Node.Credential != "":
+		return is("False", "NotJoined", "A machine may be joining: GET of the node tells more.")
+	}
+	return is("False", "NothingToJoinWith", "No machine has joined. "+again)
+}
+
+func (e Evidence) upToDate() api.Condition {
+	n, report := e.Node, e.Status.Report
+	is := func(status, reason, message string) api.Condition {
+		return condition(UpToDate, status, reason, message)
+	}
+	applied, observed := report.AppliedConfigVersion, ""
+	var failed *api.FailedConfig
+	if report.Config != nil {
+		observed, failed = report.Config.Observed, report.Config.Failed
+	}
+	offered := strconv.FormatInt(n.Assigned, 10)
+	switch {
+	case n.Revision == 0 || n.Assigned == 0:
+		return is("Unknown", "NotRendered", "There is no configuration yet.")
+	case failed != nil && failed.Version == strconv.FormatInt(n.Revision, 10):
+		c := is("False", "Failed", fmt.Sprintf("The node was not healthy with configuration %s "+
+			"(%s), and has gone back. See status.config.failed; change the configuration.",
+			failed.Version, orUnknown(failed.Reason)))
+		if failed.At != nil {
+			c.LastTransitionTime = failed.At.UTC()
+		}
+		return c
+	case n.Assigned != n.Revision:
+		return is("False", "HeldBack", fmt.Sprintf("The node is offered configuration %s, and not "+
+			"yet %d, which its owner wants.", offered, n.Revision))
+	case applied == offered:
+		c := is("True", "Applied", "")
+		if report.LastConfigApplied != nil {
+			c.LastTransitionTime = report.LastConfigApplied.UTC()
+		}
+		return c
+	case applied == "" && !n.Desired.ContinuousMonitoring:
+		return is("Unknown", "NotMonitored", "The node does not follow this resource: set "+
+			"continuousMonitoring, or run `aks-flex-node bootstrap` with a new configuration.")
+	case applied == "":
+		return is("Unknown", "NotReported", "The agent has not said yet what it has applied.")
+	case observed == offered:
+		return is("False", "Applying", "The agent has the configuration and is applying it.")
+	}
+	return is("False", "Outdated", fmt.Sprintf(
+		"The agent runs configuration %s and has not fetched %s.", applied, offered))
+}
+
+func orUnknown(reason string) string {
+	if reason == "" {
+		return "no reason given"
+	}
+	return reason
+}
+
+// heard tells whether the agent was heard of not too long ago.
+func (e Evidence) heard() bool {
+	return !e.Seen.IsZero() && e.Now.Sub(e.Seen) <= silentAfter
+}
+
+func (e Evidence) reporting() api.Condition {
+	is := func(status, reason, message string) api.Condition {
+		return condition(Reporting, status, reason, message)
+	}
+	const look = " Look at the machine: `aks-flex-node status` says whether it reaches this API " +
+		"and with which identity."
+	switch {
+	case e.heard():
+		return is("True", "Heard", "")
+	case !e.Node.Desired.ContinuousMonitoring:
+		return is("Unknown", "NotMonitored",
+			"The node does not follow this resource: continuousMonitoring is not set.")
+	case e.Seen.IsZero():
+		return is("False", "NeverHeard", "The agent was never heard of."+look)
+	}
+	c := is("False", "Silent", fmt.Sprintf("The agent was last heard of at %s.",
+		e.Seen.UTC().Format(time.RFC3339))+look)
+	c.LastTransitionTime = e.Seen.Add(silentAfter).UTC()
+	return c
+}
+
+// credentialValid tells whether what the node authenticates with is good: what it joins with, until
+// it has joined.
+func (e Evidence) credentialValid(join *api.Join) api.Condition {
+	is := func(status, reason, message string) api.Condition {
+		return condition(CredentialValid, status, reason, message)
+	}
+	if own := e.reported(CredentialValid); own != nil && own.Status == "False" {
+		return *own
+	}
+	if !e.registered() {
+		switch {
+		case join == nil && e.Node.Credential != "":
+			return is("Unknown", "NotJoined", "GET of the node tells more.")
+		case join == nil:
+			return is("False", "NothingToJoinWith", "No machine has joined. "+again)
+		case join.State == api.JoinPending, join.State == api.JoinConsumed:
+			return is("Unknown", "Joining", join.Reason)
+		case join.State == api.JoinReady:
+			return is("True", "WaitingForMachine", "")
+		}
+		c := is("False", "NotUsable", join.Reason)
+		if join.Expires != nil && join.State == api.JoinExpired {
+			c.LastTransitionTime = join.Expires.UTC()
+		}
+		return c
+	}
+	ready := e.Status.Ready
+	switch {
+	case e.Node.Former != "":
+		return is("Unknown", "IdentityNotSeen", "The agent has not used the node's present "+
+			"identity yet; the one before may still poll. An identity that was never seen may "+
+			"lack a secret: see azureAuth.")
+	case e.Node.Desired.ContinuousMonitoring && e.heard():
+		return is("True", "IdentityAccepted", "")
+	case e.Reachable && ready.Status == "True":
+		return is("True", "KubeletAccepted", "")
+	}
+	return is("Unknown", "NotSeen", "Neither agent nor kubelet was heard of lately.")
+}
+
+// reported is a condition as the agent says it; nil if it does not.
+func (e Evidence) reported(kind string) *api.Condition {
+	for i, c := range e.Status.Report.Conditions {
+		if c.Type == kind {
+			return &e.Status.Report.Conditions[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package flexnode
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+func problemsOf(err error) Problems {
+	p, _ := err.(Problems)
+	return p
+}
+
+func TestReportIsChecked(t *testing.T) {
+	good := api.Condition{Type: "Applied", Status: "True"}
+	item := api.DriftItem{Name: "/etc/x"}
+	long := func(n int) string { return strings.Repeat("x", n+1) }
+	for want, r := range map[string]api.Report{
+		"":                     {AppliedConfigVersion: "17", Conditions: []api.Condition{good}},
+		"appliedConfigVersion": {AppliedConfigVersion: "x"},
+		"agentVersion":         {AgentVersion: long(maxVersion)},
+		"conditions":           {Conditions: slices.Repeat([]api.Condition{good}, maxConditions+1)},
+		"conditions[0].type":   {Conditions: []api.Condition{{Type: "a b", Status: "True"}}},
+		"conditions[0].status": {Conditions: []api.Condition{{Type: "A", Status: "Maybe"}}},
+		"conditions[0].message": {Conditions: []api.Condition{
+			{Type: "A", Status: "True", Message: long(maxText)},
+		}},
+		"components.kernel": {Components: &api.Components{Kernel: long(maxVersion)}},
+		"config.observed":   {Config: &api.Applied{Observed: "new"}},
+		"config.failed.version": {Config: &api.Applied{
+			Failed: &api.FailedConfig{Reason: "NodeNotReady"},
+		}},
+		"config.failed.log": {Config: &api.Applied{
+			Failed: &api.FailedConfig{Version: "7", Log: long(maxLog)},
+		}},
+		"drift.policy":        {Drift: &api.Drift{Policy: "Repair"}},
+		"drift.count":         {Drift: &api.Drift{Count: 1, Items: []api.DriftItem{item, item}}},
+		"drift.items[0].name": {Drift: &api.Drift{Count: 1, Items: []api.DriftItem{{}}}},
+		"drift.items": {Drift: &api.Drift{
+			Count: maxItems + 1, Items: slices.Repeat([]api.DriftItem{item}, maxItems+1),
+		}},
+		"config.applied": {
+			AppliedConfigVersion: "7", Config: &api.Applied{Applied: "8"},
+		},
+		"components.agent": {AgentVersion: "1.0", Components: &api.Components{Agent: "1.1"}},
+	} {
+		_, err := ReadReport(must(json.Marshal(r)))
+		var got []string
+		for _, p := range problemsOf(err) {
+			got = append(got, p.Target)
+		}
+		if strings.Join(got, " ") != want || want == "" && err != nil {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	if _, err := ReadReport([]byte(`{"component":{}}`)); err == nil {
+		t.Error("a member that is not known was taken")
+	}
+}
+
+// What is said at a newer place is what is said at the older one: stored once, and shown at both.
+func TestReportSaysTheSameInTwoPlaces(t *testing.T) {
+	newer := `{"config":{"observed":"9","applied":"8"},"components":{"agent":"1.2","runc":"1.3.4"}}`
+	older := `{"appliedConfigVersion":"8","agentVersion":"1.2","config":{"observed":"9"},` +
+		`"components":{"runc":"1.3.4"}}`
+	both := `{"appliedConfigVersion":"8","agentVersion":"1.2",` +
+		`"config":{"observed":"9","applied":"8"},"components":{"agent":"1.2","runc":"1.3.4"}}`
+	want := must(ReadReport([]byte(older)))
+	for _, text := range []string{newer, both} {
+		got, err := ReadReport([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", text, diff)
+		}
+	}
+	shown := StatusOf(Evidence{Status: Status{Report: want}, Now: time.Unix(1, 0)})
+	if shown.AppliedConfigVersion != "8" || shown.Config.Applied != "8" ||
+		shown.Config.Observed != "9" || shown.AgentVersion != "1.2" ||
+		shown.Components.Agent != "1.2" || shown.Components.Runc != "1.3.4" {
+		t.Errorf("%+v %+v %+v", shown, shown.Config, shown.Components)
+	}
+	empty := must(ReadReport([]byte(`{"config":{},"components":{}}`)))
+	if diff := cmp.Diff(api.Report{}, empty); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A list leaves out what is long, and leaves what is stored as it is.
+func TestBrief(t *testing.T) {
+	whole := api.Status{
+		Config: &api.Applied{Failed: &api.FailedConfig{Version: "7", Log: "line"}},
+		Drift:  &api.Drift{Count: 3, Items: []api.DriftItem{{Name: "/etc/x"}}},
+	}
+	got := Brief(&whole)
+	if got.Config.Failed.Log != "" || got.Config.Failed.Version != "7" || got.Drift.Items != nil ||
+		got.Drift.Count != 3 {
+		t.Errorf("%+v %+v", got.Config.Failed, got.Drift)
+	}
+	if whole.Config.Failed.Log != "line" || len(whole.Drift.Items) != 1 {
+		t.Error("what is stored was changed")
+	}
+}
