@@ -103,7 +103,7 @@ func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		header.Set("Retry-After", retryAfter)
+		arm.SetRetryAfter(header, arm.RetryLater)
 		arm.Errorf(http.StatusServiceUnavailable, "ServiceUnavailable",
 			"The configuration cannot be read now. Try again.").Write(w)
 		return
@@ -114,9 +114,6 @@ func (h *Handout) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Type", "application/json")
 	_, _ = w.Write(content) // a client that has gone asks again
 }
-
-// retryAfter is when to ask again while the store does not answer, in seconds.
-const retryAfter = "15"
 
 // errDead is why a URL does not work, whatever the reason.
 var errDead = errors.New("the URL is dead")

@@ -40,6 +40,9 @@ type API struct {
 	PublicURL string
 	// Renderer is the version of the program, which revisions are marked with.
 	Renderer string
+	// Waiters are the polls that wait for a change, Pace tells agents when to poll again.
+	Waiters *Waiters
+	Pace    *Pace
 	// Patience is how long a caller waits for a cluster; CallerTimeout if it is 0.
 	Patience time.Duration
 	Now      func() time.Time

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -12,10 +11,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
-
-// retryAfter is how many seconds a caller is to wait: below what Azure's SDKs give up at, and no
-// round number.
-const retryAfter = 17
 
 // methodNotAllowed is a path that is known, with another method.
 type methodNotAllowed struct{ allowed []string }
@@ -39,11 +34,11 @@ func (a *API) fail(w *response, r *request, err error) {
 	}
 	e := a.told(r, err)
 	if e.Status == 503 || e.Status == 429 {
-		after := retryAfter
+		after := arm.RetryLater
 		if t, ok := errors.AsType[*throttled](err); ok {
-			after = max(1, int(t.after.Seconds()))
+			after = t.after
 		}
-		w.Header().Set("Retry-After", strconv.Itoa(after))
+		arm.SetRetryAfter(w.Header(), after)
 	}
 	e.Write(w)
 }

@@ -13,6 +13,7 @@ import (
 type gauges struct {
 	api                        *API
 	nodes, age, revision, size *prometheus.Desc
+	agents, waiting            *prometheus.Desc
 }
 
 // Gauges is a collector of what there is: nodes by condition and state, and how the store is.
@@ -27,6 +28,9 @@ func (a *API) Gauges() prometheus.Collector {
 		revision: desc("index_revision",
 			"The store's revision that the index has reached."),
 		size: desc("store_bytes", "The size of the store's file."),
+		agents: desc("agents",
+			"Agents that this replica expects to poll again, with those that wait."),
+		waiting: desc("waiting_polls", "Polls that wait for their nodes to change."),
 	}
 }
 
@@ -41,6 +45,9 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(g.age, x.Age().Seconds())
 	gauge(g.revision, float64(x.Revision()))
+	waiting := g.api.Waiters.Count()
+	gauge(g.waiting, float64(waiting))
+	gauge(g.agents, float64(g.api.Pace.Agents(g.api.Now())+waiting))
 	count := map[[2]string]int{}
 	for key, n := range x.Counts() {
 		shown := flexnode.Shown(flexnode.Node{State: key[0]}, nil, nil, nil)

@@ -153,7 +153,7 @@ func (m *ManagerRoles) ask(
 	wait := pausing
 	failed, ok := errors.AsType[*azcore.ResponseError](err)
 	if ok && failed.StatusCode == http.StatusTooManyRequests {
-		wait = min(waitOf(failed.RawResponse, retryAfter*time.Second), longest)
+		wait = min(waitOf(failed.RawResponse, arm.RetryLater), longest)
 		err = throttle(wait)
 	}
 	if !isRefusal(err) {

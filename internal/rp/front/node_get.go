@@ -3,6 +3,7 @@ package front
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,39 +14,97 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// PollInterval is how often an agent is to ask whether its configuration has changed, in seconds;
-// it adds a jitter of a third.
-const PollInterval = "30"
-
 // getNode answers GET of one node. A conditional GET, which is an agent's poll, costs the store
-// nothing as long as nothing has changed.
+// nothing as long as nothing has changed; it waits for that if its caller prefers to.
 func (a *API) getNode(w http.ResponseWriter, r *request) error {
-	w.Header().Set("x-ms-flexnode-poll-interval", PollInterval)
 	uid, err := r.uid()
 	if err != nil {
 		return err
 	}
+	wait := a.Waiters.begin(r)
+	found, err := a.awaitNode(w, r, uid, &wait)
+	applied := wait.applied()
+	r.waited = wait.end()
+	a.tellPace(w, r, applied, r.waited)
+	if applied {
+		seconds := strconv.Itoa(int(wait.granted / time.Second))
+		w.Header().Set("Preference-Applied", "wait="+seconds)
+	}
+	switch {
+	case err != nil:
+		return err
+	case found.same != "":
+		return unchanged(w, found.same)
+	}
+	return a.answerNode(w, r, http.StatusOK, found.node, found.revision)
+}
+
+// found is what a GET of a node is answered with: the node, or the ETag that the caller knows.
+type found struct {
+	node     flexnode.Node
+	revision *flexnode.Revision
+	same     string
+}
+
+// awaitNode finds a node, again with each change of it until it is another than the caller knows, if
+// the request waits for that. Whether the caller may have it is asked again each time: he may have
+// been the node no longer since the change.
+func (a *API) awaitNode(
+	w http.ResponseWriter, r *request, uid string, wait *wait,
+) (found, error) {
+	for {
+		f, err := a.findNode(r, uid)
+		if err != nil || f.same == "" {
+			return f, err
+		}
+		if more, err := wait.next(r.Context(), w); err != nil || !more {
+			return f, err
+		}
+		if err := a.authorizeAgain(r); err != nil {
+			return f, err
+		}
+	}
+}
+
+// authorizeAgain is authorize for who has waited. One who was let in as the node that he asks for
+// is looked for in the store before anybody is asked for his roles: all nodes of a cluster may be
+// deleted at once.
+func (a *API) authorizeAgain(r *request) error {
+	if !r.own {
+		return a.authorize(r)
+	}
+	for _, isOwn := range []func(*request) (bool, error){a.ownNode, a.ownStoredNode} {
+		if own, err := isOwn(r); own || err != nil {
+			return err
+		}
+	}
+	return a.askRole(r)
+}
+
+// findNode finds a node in the index if the caller knows that, else in the store.
+func (a *API) findNode(r *request, uid string) (found, error) {
 	condition := r.Header.Get("If-None-Match")
 	if poll, ok := a.Index.Poll(r.nodeKey()); condition != "" && ok && named(uid, poll.UID) {
 		a.heard(r, uid, poll)
 		if listed(condition, poll.ETag) {
-			return unchanged(w, poll.ETag)
+			return found{same: poll.ETag}, nil
 		}
 	}
 	node, revision, err := a.assigned(r.Context(), r.nodeKey())
 	if err != nil {
-		return err
+		return found{}, err
 	}
-	if !node.Exists() || !named(uid, node.Value.UID) {
-		return a.notFound(r, uid)
+	n := node.Value
+	if !node.Exists() || !named(uid, n.UID) {
+		return found{}, a.notFound(r, uid)
 	}
-	if err := a.mayHave(r, node.Value); err != nil {
-		return err
+	if err := a.mayHave(r, n); err != nil {
+		return found{}, err
 	}
-	if condition != "" && listed(condition, node.Value.ETag()) { // the index is behind
-		return unchanged(w, node.Value.ETag())
+	if condition != "" && listed(condition, n.ETag()) { // the index is behind
+		return found{same: n.ETag()}, nil
 	}
-	return a.answerNode(w, r, http.StatusOK, node.Value, revision)
+	return found{node: n, revision: revision}, nil
 }
 
 func unchanged(w http.ResponseWriter, etag string) error {

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -30,6 +31,8 @@ type request struct {
 	node, own bool
 	id        string // x-ms-request-id
 	key       string // nodeKey, once it was asked for
+	// waited is how long a poll has waited for its node to change.
+	waited time.Duration
 	// before and after are what the audit log tells of a change: versions.
 	before, after string
 }

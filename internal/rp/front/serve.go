@@ -46,7 +46,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	if err := l.serveSafely(answer, r); err != nil {
 		l.api.fail(answer, r, err)
 	}
-	l.api.observe(r, answer, time.Since(began))
+	l.api.observe(r, answer, time.Since(began)-r.waited)
 }
 
 // serveSafely is serve, with a panic as an error.

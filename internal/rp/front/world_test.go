@@ -131,7 +131,9 @@ func (w *world) start() {
 		Kubeconfigs: bound{}, PublicURL: publicURL, Renderer: "test",
 		Patience: 20 * time.Second, Now: w.clock.now, Log: log, Audit: audit,
 		Metrics: NewMetrics(prometheus.NewRegistry()),
+		Waiters: NewWaiters(25*time.Second, 10_000), Pace: NewPace(0),
 	}
+	w.index.Subscribe(w.api.Waiters.Wake)
 	w.front, w.manager = w.api.Direct(callers{w}), w.api.BehindARM(trusted{})
 	w.cluster = &fakeCluster{store: s, credentials: credentials, clock: w.clock}
 	var running sync.WaitGroup

@@ -38,6 +38,12 @@ func (s Settings) check() error {
 	for _, problem := range cluster.CheckBindings(s.Clusters) {
 		p = append(p, errors.New(problem))
 	}
+	p.need(s.Polls.PerSecond >= 0, "polls.perSecond: must be at least 0")
+	p.need(s.Polls.Waiting >= 0, "polls.waiting: must be at least 0")
+	p.need(s.Polls.WaitSeconds >= 0 && s.Polls.WaitSeconds <= maxWait,
+		"polls.waitSeconds: must be 0 to %d: what is between agents and provider ends requests "+
+			"that take longer", maxWait)
+	p.need(s.DrainSeconds >= 0, "drainSeconds: must be at least 0")
 	var level slog.Level
 	p.need(level.UnmarshalText([]byte(s.LogLevel)) == nil,
 		"logLevel: must be debug, info, warn or error")

@@ -167,8 +167,11 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials, Keys: keys,
 		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
 		PublicURL: s.settings.PublicURL, Renderer: version, Now: time.Now, Log: s.log,
-		Audit: s.audit, Metrics: metrics,
+		Audit: s.audit, Metrics: metrics, Pace: front.NewPace(s.settings.Polls.PerSecond),
+		Waiters: front.NewWaiters(time.Duration(s.settings.Polls.WaitSeconds)*time.Second,
+			s.settings.Polls.Waiting),
 	}
+	s.index.Subscribe(s.api.Waiters.Wake)
 	if err := credentials.AfterRestore(ctx); err != nil {
 		return err
 	}

@@ -50,6 +50,7 @@ func (s *service) serve(ctx context.Context) error {
 	case err = <-s.fatal:
 	}
 	s.health.draining.Store(true)
+	s.api.Waiters.End()
 	s.tell(stopping)
 	if err == nil && s.role != Controller { // nobody sends requests to a controller
 		s.log.Info("draining")
@@ -99,12 +100,24 @@ func (s *service) follow(ctx context.Context) {
 	})
 	running.Go(func() { s.health.run(ctx) })
 	running.Go(func() { s.collect(ctx) })
+	running.Go(func() { s.expectAgents(ctx) })
 	running.Go(func() {
 		if err := s.store.WaitForNewer(ctx); err != nil {
 			s.fatal <- err
 		}
 	})
 	running.Wait()
+}
+
+// agentsInterval is how often agents are counted.
+const agentsInterval = 5 * time.Second
+
+// expectAgents tells, now and then, how many agents this replica will have.
+func (s *service) expectAgents(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.api.Pace.Expect(s.seen.Share())
+		store.Pause(ctx, agentsInterval)
+	}
 }
 
 // open starts the listeners: never callers with tokens and Resource Manager on the same one.
@@ -151,7 +164,7 @@ func (s *service) open(ctx context.Context) ([]*http.Server, error) {
 
 // start serves at an address, with TLS if there is a certificate for it.
 func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server, error) {
-	server := newServer(h, s.log)
+	server := newServer(s.leave(h), s.log)
 	if l.CertFile == "" {
 		plain, err := listen(l.Address, nil)
 		if err != nil {

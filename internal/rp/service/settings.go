@@ -58,10 +58,30 @@ type Settings struct {
 	LogLevel  string `json:"logLevel,omitempty"` // debug, info, warn or error
 	// OTLPEndpoint takes traces, as an http(s) URL; default none.
 	OTLPEndpoint string `json:"otlpEndpoint,omitempty"`
+	// Polls bound what agents ask of a replica.
+	Polls Polls `json:"polls"`
 	// DrainSeconds is how long the program goes on after SIGTERM while it says that it is not
 	// ready, for load balancers to notice.
 	DrainSeconds int `json:"drainSeconds,omitempty"`
 }
+
+// Polls bound what agents ask of a replica.
+type Polls struct {
+	// PerSecond is how many polls a second agents are told to send, by the interval that they are
+	// given; 0 is no limit.
+	PerSecond int `json:"perSecond"`
+	// WaitSeconds is how long a poll may wait for a change, at most; 0 has none wait.
+	WaitSeconds int `json:"waitSeconds"`
+	// Waiting is how many polls may wait at once.
+	Waiting int `json:"waiting"`
+}
+
+// defaultPolls is what a replica of two cores serves beside all else, and less time than what is
+// between agents and provider gives an answer (60 seconds mostly).
+var defaultPolls = Polls{PerSecond: 4000, WaitSeconds: 25, Waiting: 20_000}
+
+// maxWait is the most that WaitSeconds may be.
+const maxWait = 50
 
 // Listen is an address with TLS.
 type Listen struct {
@@ -129,7 +149,7 @@ func Load(path string) (Settings, error) {
 	if err != nil {
 		return Settings{}, fmt.Errorf("cannot read the settings: %w", err)
 	}
-	s := Settings{LogLevel: "info"}
+	s := Settings{LogLevel: "info", Polls: defaultPolls}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {

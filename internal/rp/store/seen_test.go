@@ -357,3 +357,36 @@ func TestSeenRowsThatAreDamaged(t *testing.T) {
 		t.Errorf("it was seen at %v", got)
 	}
 }
+
+// What a replica can expect is its share of the nodes that any replica has heard of lately.
+func TestShareOfAReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		a, _ := seer(t, m, "a")
+		b, _ := seer(t, m, "b")
+		for i := range 10 {
+			putNode(t, New(m), fmt.Sprint("s/g/c/", i), uidNode(fmt.Sprint("u", i)))
+		}
+		synctest.Wait()
+		check := func(when string, s *Seen, want int) {
+			t.Helper()
+			if got := s.Share(); got != want {
+				t.Errorf("%s, %s expects %d, want %d", when, s.replica, got, want)
+			}
+		}
+		check("before", a, 0)
+		for i := range 9 {
+			a.Note(fmt.Sprint("s/g/c/", i), time.Now())
+		}
+		check("alone", a, 9)
+		flushed(t, a)
+		check("after a has written", b, 5)
+		b.Note("s/g/c/9", time.Now())
+		flushed(t, b)
+		check("when both have heard of some", a, 5)
+		time.Sleep(agentAge / 2)
+		check("when b has not written for long", a, 10)
+		time.Sleep(agentAge)
+		check("much later", a, 0)
+	})
+}

@@ -1,0 +1,107 @@
+package front
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Pace tells agents when to poll again: seldom enough that this replica is not asked more often
+// than it can serve. It knows how many agents there are by what it has told them: each is expected
+// once, after the time that it was told.
+type Pace struct {
+	perSecond int
+	// share is how many agents this replica can expect, of all that poll the provider.
+	share atomic.Int64
+
+	mu       sync.Mutex
+	expected expected
+}
+
+// The shortest and the longest mean time between two polls; agents add up to a third of it, or take
+// it away (document 004: 20 to 40 seconds).
+const (
+	pollInterval    = 30 * time.Second
+	maxPollInterval = 5 * time.Minute
+)
+
+// NewPace is for a replica that is to be polled at most so many times a second; 0 is no limit.
+func NewPace(perSecond int) *Pace { return &Pace{perSecond: perSecond} }
+
+// Expect tells how many agents this replica will have, as far as others know: after a start it has
+// not heard of most of them.
+func (p *Pace) Expect(agents int) { p.share.Store(int64(agents)) }
+
+// Agents is how many agents this replica has, besides those that wait.
+func (p *Pace) Agents(now time.Time) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.expected.count(now.Unix())
+}
+
+// tell is after what time an agent is to ask again that has waited for so long, or has not been let
+// wait, beside others that wait.
+func (p *Pace) tell(now time.Time, applied bool, waited time.Duration, waiting int) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	agents := max(p.expected.count(now.Unix())+waiting+1, int(p.share.Load()))
+	pause := pauseOf(interval(agents, p.perSecond), applied, waited)
+	p.expected.add(now.Unix(), pause)
+	return pause
+}
+
+// interval is the time between two polls of an agent with which so many of them poll so many times
+// a second; rounded up to seconds.
+func interval(agents, perSecond int) time.Duration {
+	if perSecond <= 0 {
+		return 0
+	}
+	seconds := (agents + perSecond - 1) / perSecond
+	return min(time.Duration(seconds)*time.Second, maxPollInterval)
+}
+
+// pauseOf is what of an interval remains after an answer. An agent that was let wait learns of
+// changes at once only while it waits: it pauses as little as the load allows.
+func pauseOf(interval time.Duration, applied bool, waited time.Duration) time.Duration {
+	if !applied {
+		return max(interval, pollInterval)
+	}
+	return max(interval-waited, time.Second).Round(time.Second)
+}
+
+// expected counts agents until they are expected to ask again, by that second.
+type expected struct {
+	now   int64
+	total int
+	due   [512]int
+}
+
+// count is how many are expected after now. Time that goes back changes nothing.
+func (e *expected) count(now int64) int {
+	if now-e.now >= int64(len(e.due)) {
+		e.total, e.due, e.now = 0, [512]int{}, now
+	}
+	for e.now < now {
+		e.now++
+		at := &e.due[e.now%int64(len(e.due))]
+		e.total, *at = e.total-*at, 0
+	}
+	return e.total
+}
+
+func (e *expected) add(now int64, in time.Duration) {
+	e.count(now)
+	e.due[(e.now+int64(in/time.Second))%int64(len(e.due))]++
+	e.total++
+}
+
+// tellPace tells the caller of a GET of a node when to ask again, after he has waited for so long.
+func (a *API) tellPace(w http.ResponseWriter, r *request, applied bool, waited time.Duration) {
+	pause := pollInterval
+	if r.isPoll() {
+		pause = a.Pace.tell(a.Now(), applied, waited, a.Waiters.Count())
+	}
+	w.Header().Set("x-ms-flexnode-poll-interval", strconv.Itoa(int(pause/time.Second)))
+}

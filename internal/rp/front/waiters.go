@@ -1,0 +1,210 @@
+package front
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Waiters are the polls of this replica that wait until their nodes change (Prefer: wait=N, RFC
+// 7240). Each is woken by the index when that has a change of its node, and by nothing else: a poll
+// that waits costs its connection, an entry here and a timer.
+type Waiters struct {
+	longest time.Duration
+	most    int
+
+	mu    sync.Mutex
+	of    map[string]*waiter // the first of each node's, by its key
+	count int
+	ended bool
+}
+
+// waiter is one poll that waits.
+type waiter struct {
+	woken chan struct{} // full when it is to see what its node is now
+	next  *waiter       // that waits for the same node
+}
+
+// maxPerNode is how many polls may wait for one node: its agent's, one that its agent has given up,
+// and those of people.
+const maxPerNode = 8
+
+// NewWaiters lets so many polls wait at once, each for at most so long.
+func NewWaiters(longest time.Duration, most int) *Waiters {
+	return &Waiters{longest: longest, most: most, of: map[string]*waiter{}}
+}
+
+// Wake is to be told of each change of the index (Index.Subscribe).
+func (w *Waiters) Wake(table, key string) {
+	if table != "nodes" {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for x := w.of[key]; x != nil; x = x.next {
+		x.wake()
+	}
+}
+
+// End has nobody wait any more: those who do are answered at once.
+func (w *Waiters) End() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	for _, x := range w.of {
+		for ; x != nil; x = x.next {
+			x.wake()
+		}
+	}
+}
+
+// Count is how many polls wait.
+func (w *Waiters) Count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.count
+}
+
+func (w *Waiters) hasEnded() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ended
+}
+
+// enter adds one who waits for a node; nil if there are too many.
+func (w *Waiters) enter(key string) *waiter {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first, others := w.of[key], 0
+	for x := first; x != nil; x = x.next {
+		others++
+	}
+	if w.ended || w.count >= w.most || others >= maxPerNode {
+		return nil
+	}
+	x := &waiter{woken: make(chan struct{}, 1), next: first}
+	w.of[key] = x
+	w.count++
+	return x
+}
+
+func (w *Waiters) leave(key string, gone *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.count--
+	first := w.of[key]
+	if first == gone {
+		if gone.next == nil {
+			delete(w.of, key)
+			return
+		}
+		w.of[key] = gone.next
+		return
+	}
+	for x := first; x != nil; x = x.next {
+		if x.next == gone {
+			x.next = gone.next
+		}
+	}
+}
+
+func (x *waiter) wake() {
+	select {
+	case x.woken <- struct{}{}:
+	default: // it is to look anyway
+	}
+}
+
+// wait is the waiting of one poll; the zero value does not wait.
+type wait struct {
+	of    *Waiters
+	key   string
+	entry *waiter
+	// granted is how long it may take.
+	granted time.Duration
+	began   time.Time
+	timer   *time.Timer
+}
+
+// begin has a poll wait as long as it prefers to and may. It misses no change from now on.
+func (w *Waiters) begin(r *request) wait {
+	granted := min(preferredWait(r.Header), w.longest)
+	if granted <= 0 || !r.isPoll() {
+		return wait{}
+	}
+	entry := w.enter(r.nodeKey())
+	if entry == nil {
+		return wait{}
+	}
+	return wait{of: w, key: r.nodeKey(), entry: entry, granted: granted, began: time.Now()}
+}
+
+// end is to be called when a poll is answered; it returns how long it has waited.
+func (w *wait) end() time.Duration {
+	if w.entry == nil {
+		return 0
+	}
+	w.of.leave(w.key, w.entry)
+	if w.timer == nil {
+		return 0
+	}
+	w.timer.Stop()
+	return time.Since(w.began)
+}
+
+// applied tells whether the poll may have waited as long as was granted.
+func (w *wait) applied() bool { return w.entry != nil && !w.of.hasEnded() }
+
+// next waits for the next change of the node. It is false when there is none within the time that
+// was granted, and at once when the replica is to be stopped.
+func (w *wait) next(ctx context.Context, answer http.ResponseWriter) (bool, error) {
+	if w.entry == nil || w.of.hasEnded() {
+		return false, nil
+	}
+	if w.timer == nil {
+		w.timer = time.NewTimer(w.granted)
+		w.extend(answer)
+	}
+	select {
+	case <-w.entry.woken:
+		return !w.of.hasEnded(), nil
+	case <-w.timer.C:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// answerMargin is how long after a wait an answer may take to be written.
+const answerMargin = 30 * time.Second
+
+// extend has the connection live as long as the poll may wait. The server gives the next request on
+// it its own deadlines.
+func (w *wait) extend(answer http.ResponseWriter) {
+	c, until := http.NewResponseController(answer), w.began.Add(w.granted+answerMargin)
+	_ = c.SetReadDeadline(until) // what has no deadlines needs none
+	_ = c.SetWriteDeadline(until)
+}
+
+// preferredWait is how long a caller prefers to wait (RFC 7240, section 4.3); 0 if he does not say
+// so in a way that is understood. Of several the first counts.
+func preferredWait(h http.Header) time.Duration {
+	for _, value := range h["Prefer"] {
+		for one := range strings.SplitSeq(value, ",") {
+			one, _, _ = strings.Cut(one, ";")
+			name, seconds, _ := strings.Cut(one, "=")
+			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+				continue
+			}
+			n, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(seconds), `"`), 10, 16)
+			if err != nil {
+				return 0
+			}
+			return time.Duration(n) * time.Second
+		}
+	}
+	return 0
+}

@@ -1,0 +1,312 @@
+package front
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// byHeader authenticates each request as the application that it names, or as the operator.
+type byHeader struct{}
+
+func (byHeader) Authenticate(r *http.Request) (Caller, error) {
+	if app := r.Header.Get("Test-App"); app != "" {
+		return Caller{
+			TenantID: tenant, AppID: app, ObjectID: "object-of-" + app, Type: "Application",
+		}, nil
+	}
+	return Caller{ObjectID: "operator", Type: "Application", TenantID: tenant}, nil
+}
+
+// answered is what a poll was answered, and after what time.
+type answered struct {
+	status        int
+	text          string
+	header        http.Header
+	after         time.Duration
+	done          chan struct{}
+	cancel        context.CancelFunc
+	t             *testing.T
+	preferApplied string
+}
+
+// poll begins a poll of the node n.
+func (w *world) poll(t *testing.T, headers ...string) *answered {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, publicURL+nodeURL("n"), nil)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Add(name, value)
+	}
+	a := &answered{done: make(chan struct{}), cancel: cancel, t: t}
+	t.Cleanup(cancel)
+	began := time.Now()
+	go func() {
+		defer close(a.done)
+		recorder := httptest.NewRecorder()
+		w.front.ServeHTTP(recorder, r)
+		a.status, a.text, a.header = recorder.Code, recorder.Body.String(), recorder.Header()
+		a.preferApplied = recorder.Header().Get("Preference-Applied")
+		a.after = time.Since(began).Truncate(100 * time.Millisecond)
+	}()
+	synctest.Wait()
+	return a
+}
+
+// is checks an answer: its status, when it came, and what Preference-Applied says.
+func (a *answered) is(status int, after time.Duration, applied string) {
+	a.t.Helper()
+	<-a.done
+	if a.status != status || a.after != after || a.preferApplied != applied {
+		a.t.Errorf("%d after %s with %q, want %d after %s with %q: %s", a.status, a.after,
+			a.preferApplied, status, after, applied, a.text)
+	}
+}
+
+// waits checks that a poll is not answered yet.
+func (a *answered) waits() {
+	a.t.Helper()
+	synctest.Wait()
+	select {
+	case <-a.done:
+		a.t.Errorf("answered %d after %s: %s", a.status, a.after, a.text)
+	default:
+	}
+}
+
+// waiting is a world in a bubble of time, with the node n of clientA, and If-None-Match of it.
+func waiting(t *testing.T, test func(t *testing.T, w *world, same string)) {
+	t.Helper()
+	warm := newWorld(t) // what is made once is made outside of the bubble of time
+	warm.register("")
+	warm.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.register("")
+		w.front = w.api.Direct(byHeader{})
+		r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
+		w.caughtUp()
+		test(t, w, "If-None-Match: "+r.Header.Get("ETag"))
+	})
+}
+
+const (
+	asA = "Test-App: " + clientA
+	asB = "Test-App: " + clientB
+)
+
+// A poll that prefers to wait is answered when its node changes, and at the end of its time if that
+// does not.
+func TestAPollWaits(t *testing.T) {
+	waiting(t, func(t *testing.T, w *world, same string) {
+		a := w.poll(t, asA, same, "Prefer: wait=20")
+		if last := w.api.Seen.Last(clusterKey + "/n"); !last.Equal(w.clock.now()) {
+			t.Errorf("while it waits its node was seen last at %s", last)
+		}
+		time.Sleep(5 * time.Second)
+		w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`)
+		w.setState("n", "")
+		a.waits() // the status, or a row of the same ETag, is no change
+		w.must(200, "PUT", nodeURL("n"), strings.Replace(nodeOf(clientA, "x"), `"azureAuth"`,
+			`"nodeConfig":{"maxPods":77},"azureAuth"`, 1))
+		a.is(200, 5*time.Second, "wait=20")
+		if !strings.Contains(a.text, "77") || a.header.Get("X-Ms-Flexnode-Poll-Interval") != "1" {
+			t.Errorf("%v: %s", a.header, a.text)
+		}
+		next := "If-None-Match: " + a.header.Get("ETag")
+		w.poll(t, asA, same, "Prefer: wait=20").is(200, 0, "wait=20")
+		w.poll(t, asA, next, "Prefer: wait=7").is(304, 7*time.Second, "wait=7")
+		w.poll(t, asA, next, "Prefer: wait=60").is(304, 25*time.Second, "wait=25")
+		w.poll(t, asA, "Prefer: wait=20").is(200, 0, "") // not a poll
+		if n := w.api.Waiters.Count(); n != 0 || len(w.api.Waiters.of) != 0 {
+			t.Errorf("%d are left, of %v", n, w.api.Waiters.of)
+		}
+	})
+}
+
+// Without the preference, and with one that is not understood, a poll is answered at once.
+func TestPreference(t *testing.T) {
+	for prefer, want := range map[string]time.Duration{
+		"":                              0,
+		"wait":                          0,
+		"wait=-1":                       0,
+		"wait=1.5":                      0,
+		"wait=99999999999":              0,
+		"respond-async":                 0,
+		"waiting=3":                     0,
+		"wait=3":                        3 * time.Second,
+		"respond-async, WAIT = \"4\";x": 4 * time.Second,
+		"wait=5, wait=6":                5 * time.Second,
+	} {
+		if got := preferredWait(http.Header{"Prefer": {prefer}}); got != want {
+			t.Errorf("%q: %s, want %s", prefer, got, want)
+		}
+	}
+	several := http.Header{"Prefer": {"return=minimal", "wait=8"}}
+	if got := preferredWait(several); got != 8*time.Second {
+		t.Errorf("the second header: %s", got)
+	}
+}
+
+// Whoever waits is told at once that his node was deleted, also when there is another of its name.
+func TestAWaitingNodeIsDeleted(t *testing.T) {
+	waiting(t, func(t *testing.T, w *world, same string) {
+		_, text := w.must(200, "GET", nodeURL("n"), "")
+		uid := "x-ms-flexnode-uid: " + shownNode(t, text).Properties.ResourceUID
+		agent := w.poll(t, asA, uid, same, "Prefer: wait=20")
+		person := w.poll(t, same, "Prefer: wait=20")
+		time.Sleep(time.Second)
+		w.must(200, "DELETE", nodeURL("n"), "")
+		for _, a := range []*answered{agent, person} {
+			a.is(404, time.Second, "wait=20")
+			if !strings.Contains(a.text, TombstoneInfo) {
+				t.Errorf("%s", a.text)
+			}
+		}
+		r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "x"))
+		w.caughtUp()
+		same = "If-None-Match: " + r.Header.Get("ETag")
+		unnamed := w.poll(t, asB, same, "Prefer: wait=20")
+		_, text = w.must(200, "GET", nodeURL("n"), "")
+		uid = "x-ms-flexnode-uid: " + shownNode(t, text).Properties.ResourceUID
+		agent = w.poll(t, asB, uid, same, "Prefer: wait=20")
+		w.memory.Pause() // so that the index sees both at once
+		w.memory.Resume()
+		w.must(200, "DELETE", nodeURL("n"), "")
+		w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
+		agent.is(404, 0, "wait=20")
+		if !strings.Contains(agent.text, TombstoneInfo) {
+			t.Errorf("the former node is told %s", agent.text)
+		}
+		<-unnamed.done
+		if unnamed.status != 404 && unnamed.status != 403 || strings.Contains(unnamed.text, clientA) {
+			t.Errorf("the former node without a uid: %d %s", unnamed.status, unnamed.text)
+		}
+	})
+}
+
+// Who is the node no longer since a change gets nothing of it.
+func TestIdentityIsReplacedWhileItWaits(t *testing.T) {
+	waiting(t, func(t *testing.T, w *world, same string) {
+		a := w.poll(t, asA, same, "Prefer: wait=20")
+		r, _ := w.must(200, "PUT", nodeURL("n"), nodeOf(clientB, "x"))
+		a.is(200, 0, "wait=20") // it has to learn the new one
+		w.caughtUp()
+		same = "If-None-Match: " + r.Header.Get("ETag")
+		a, operator := w.poll(t, asA, same, "Prefer: wait=20"), w.poll(t, same, "Prefer: wait=20")
+		b := w.poll(t, asB, same, "Prefer: wait=20") // is seen, so that A is forgotten
+		a.is(403, 0, "wait=20")
+		operator.waits()
+		b.waits()
+		b.is(304, 20*time.Second, "wait=20")
+		operator.is(304, 20*time.Second, "wait=20")
+	})
+}
+
+// So many wait at once and no more; the others are answered at once, as if they had not asked.
+func TestWaitingIsBounded(t *testing.T) {
+	waiting(t, func(t *testing.T, w *world, same string) {
+		w.api.Waiters = NewWaiters(25*time.Second, 2)
+		w.index.Subscribe(w.api.Waiters.Wake)
+		first := w.poll(t, asA, same, "Prefer: wait=20")
+		second := w.poll(t, same, "Prefer: wait=20")
+		third := w.poll(t, asA, same, "Prefer: wait=20")
+		third.is(304, 0, "")
+		if got := third.header.Get("X-Ms-Flexnode-Poll-Interval"); got != "30" {
+			t.Errorf("it is to ask again after %s", got)
+		}
+		first.cancel() // its agent has gone
+		<-first.done
+		if first.status != 499 {
+			t.Errorf("who has gone is answered %d", first.status)
+		}
+		fourth := w.poll(t, asA, same, "Prefer: wait=20")
+		fourth.waits()
+		second.is(304, 20*time.Second, "wait=20")
+		fourth.is(304, 20*time.Second, "wait=20")
+
+		w.api.Waiters = NewWaiters(25*time.Second, 1000)
+		for range maxPerNode {
+			w.poll(t, same, "Prefer: wait=20").waits()
+		}
+		w.poll(t, same, "Prefer: wait=20").is(304, 0, "")
+	})
+}
+
+// When the replica is to be stopped, who waits is answered at once, and comes back elsewhere after
+// the interval, not all at the same time.
+func TestWaitingEndsWithTheReplica(t *testing.T) {
+	waiting(t, func(t *testing.T, w *world, same string) {
+		a := w.poll(t, asA, same, "Prefer: wait=20")
+		time.Sleep(time.Second)
+		w.api.Waiters.End()
+		a.is(304, time.Second, "")
+		b := w.poll(t, asA, same, "Prefer: wait=20")
+		b.is(304, 0, "")
+		for _, x := range []*answered{a, b} {
+			if got := x.header.Get("X-Ms-Flexnode-Poll-Interval"); got != "30" {
+				t.Errorf("it is to ask again after %s", got)
+			}
+		}
+	})
+}
+
+// A change that comes between the answer of the index and the wait is not missed, on an index that
+// is behind at first, too.
+func TestNoChangeIsMissed(t *testing.T) {
+	waiting(t, func(t *testing.T, w *world, same string) {
+		w.memory.Pause() // the index does not follow
+		release := sync.OnceFunc(w.memory.Resume)
+		t.Cleanup(release)
+		done := make(chan string)
+		go func() {
+			r := w.do("PUT", nodeURL("n"), nodeOf(clientA, "changed"))
+			done <- r.Header.Get("ETag")
+		}()
+		a := w.poll(t, asA, same, "Prefer: wait=20")
+		a.waits()
+		release()
+		etag := <-done
+		a.is(200, 0, "wait=20")
+		if a.header.Get("ETag") != etag {
+			t.Errorf("ETag %s, want %s", a.header.Get("ETag"), etag)
+		}
+	})
+}
+
+// The server's own timeouts, which are shorter, do not end a wait, nor the connection after it.
+func TestAWaitOutlivesTheServersTimeouts(t *testing.T) {
+	t.Parallel()
+	for _, proto := range []int{1, 2} {
+		w := newWorld(t)
+		w.register("")
+		r, _ := w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "x"))
+		w.caughtUp()
+		server := httptest.NewUnstartedServer(w.front)
+		server.EnableHTTP2 = proto == 2
+		server.Config.ReadTimeout = 300 * time.Millisecond
+		server.Config.WriteTimeout = 300 * time.Millisecond
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		for range 2 {
+			request := must(http.NewRequest(http.MethodGet, server.URL+nodeURL("n"), nil))
+			request.Header.Set("If-None-Match", r.Header.Get("ETag"))
+			request.Header.Set("Prefer", "wait=1")
+			response, err := server.Client().Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			if response.StatusCode != 304 || response.ProtoMajor != proto ||
+				response.Header.Get("Preference-Applied") != "wait=1" {
+				t.Errorf("%d with %s and %v", response.StatusCode, response.Proto, response.Header)
+			}
+		}
+	}
+}
