@@ -186,7 +186,7 @@ func TestClusterIsDown(t *testing.T) {
 		if p.ProvisioningState != api.Creating || p.ConfigURL != "" || p.Config != nil {
 			t.Errorf("with a cluster that was never reached: %s", text)
 		}
-		w.must(409, "POST", nodeURL("edge-1", "/listConfigUrl"), "")
+		w.must(202, "POST", nodeURL("edge-1", "/listConfigUrl"), "")
 		w.cluster.down.Store(false)
 		pass(time.Minute)
 		_, text = w.must(200, "GET", nodeURL("edge-1"), "")
