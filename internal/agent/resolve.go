@@ -162,6 +162,7 @@ func (h *home) resolve(
 	if err != nil {
 		return nil, nil, err
 	}
+	c = h.withPodNetwork(t, c)
 	arts, err := h.artifacts(ctx, c, t.facts.Arch)
 	if err != nil {
 		return nil, nil, err
@@ -196,6 +197,23 @@ func (h *home) withVersion(ctx context.Context, t *target) (config.Config, error
 		h.warn("%s", w)
 	}
 	return c, err
+}
+
+// withPodNetwork has the pods of a machine that joins reach the cluster's pods with their own
+// addresses, where that network is left open and Azure was asked for the cluster. A join that was
+// begun before has what Azure said then. A node that is applied stays as it is.
+func (h *home) withPodNetwork(t *target, c config.Config) config.Config {
+	if c.CNI.NonMasqueradeCIDRs != nil || h.applied != nil {
+		return c
+	}
+	_, same := t.locator.proved(c)
+	switch {
+	case t.locator.asked != nil:
+		c.CNI.NonMasqueradeCIDRs = slices.Clone(t.locator.asked.PodCIDRs)
+	case same:
+		c.CNI.NonMasqueradeCIDRs = slices.Clone(h.live.Config.CNI.NonMasqueradeCIDRs)
+	}
+	return c
 }
 
 // serverVersion asks the cluster for its version, and Azure where the cluster does not say.

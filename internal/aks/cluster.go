@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
@@ -27,6 +28,9 @@ type Cluster struct {
 	// Entra tells whether the API server accepts Entra's tokens, AzureRBAC whether Azure's role
 	// assignments authorise there.
 	Entra, AzureRBAC bool
+	// PodCIDRs are the networks of the cluster's pods, at most one of each family; none where pods
+	// have addresses of Azure's virtual network.
+	PodCIDRs []string
 }
 
 // Client asks about one cluster.
@@ -60,6 +64,7 @@ func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 		if p.CurrentKubernetesVersion != nil {
 			cluster.Version = *p.CurrentKubernetesVersion
 		}
+		cluster.PodCIDRs = podNetworks(p.NetworkProfile)
 	}
 	user, err := clusters.ListClusterUserCredentials(ctx, group, name, nil)
 	kubeconfigs := user.Kubeconfigs
@@ -79,6 +84,28 @@ func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 	}
 	return Cluster{}, errors.New("cannot read the address of the API server: Azure has no " +
 		"kubeconfig of the cluster")
+}
+
+// podNetworks are the networks of a cluster's pods, in their usual spelling.
+func podNetworks(p *armcontainerservice.NetworkProfile) []string {
+	if p == nil {
+		return nil
+	}
+	listed := p.PodCidrs // of dual stack too, and then podCidr is its first
+	if len(listed) == 0 {
+		listed = []*string{p.PodCidr}
+	}
+	var networks []string
+	for _, text := range listed {
+		if text == nil {
+			continue
+		}
+		network, err := netip.ParsePrefix(*text)
+		if err == nil && !network.Addr().Is4In6() {
+			networks = append(networks, network.Masked().String())
+		}
+	}
+	return networks
 }
 
 // address takes server and CA out of a kubeconfig.

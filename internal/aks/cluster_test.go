@@ -176,6 +176,37 @@ func TestKubeconfigOfAzure(t *testing.T) {
 	}
 }
 
+// The networks of the pods are told in their usual spelling; what is none is left out.
+func TestPodNetworks(t *testing.T) {
+	for name, tt := range map[string]struct {
+		profile string
+		want    []string
+	}{
+		"one": {`{"podCidr": "10.244.0.0/16"}`, []string{"10.244.0.0/16"}},
+		"dual stack": {`{"podCidr": "x", "podCidrs": ["10.1.2.3/16", "FD00::/64"]}`,
+			[]string{"10.1.0.0/16", "fd00::/64"}},
+		"none":     {`{"networkPlugin": "azure"}`, nil},
+		"nonsense": {`{"podCidrs": [null, "", "10.244.0.0", "::ffff:10.0.0.0/112"]}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim := azure(azuresim.Cluster{Entra: true}, config.RoleClusterUser)
+			got, err := read(t, replaced(sim, "/managedClusters/prod",
+				`{"properties": {"networkProfile": `+tt.profile+`}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got.PodCIDRs); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	cluster := azuresim.Cluster{Entra: true, PodCIDRs: []string{"10.244.0.0/16", "fd00::/64"}}
+	got, err := read(t, azure(cluster, config.RoleClusterUser))
+	if diff := cmp.Diff(cluster.PodCIDRs, got.PodCIDRs); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
 // A cluster without properties is one of which nothing is known but the address.
 func TestClusterWithoutProperties(t *testing.T) {
 	sim := azure(azuresim.Cluster{Entra: true}, config.RoleClusterUser)

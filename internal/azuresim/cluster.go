@@ -21,6 +21,9 @@ type Cluster struct {
 	// AdminKubeconfig is what listClusterAdminCredential hands out.
 	AdminKubeconfig string `json:"adminKubeconfig,omitempty"`
 	DNSServiceIP    string `json:"dnsServiceIP,omitempty"`
+	// PodCIDRs are the networks of its pods, at most one of each family; none with a network plugin
+	// that Azure does not know.
+	PodCIDRs []string `json:"podCidrs,omitempty"`
 	// Entra tells whether the cluster takes Entra's tokens, and AzureRBAC whether Azure's role
 	// assignments authorise in it.
 	Entra                 bool `json:"entra"`
@@ -79,14 +82,17 @@ func (s *Sim) clusters(w http.ResponseWriter, c call) *arm.Error {
 func (s *Sim) cluster(k Cluster) map[string]any {
 	id, _ := arm.Parse(k.ID)
 	host := strings.TrimSuffix(strings.TrimPrefix(k.Server, "https://"), ":443")
+	network := map[string]any{"networkPlugin": "none", "dnsServiceIP": k.DNSServiceIP}
+	if len(k.PodCIDRs) > 0 {
+		network["podCidr"], network["podCidrs"] = k.PodCIDRs[0], k.PodCIDRs
+	}
 	properties := map[string]any{
 		"provisioningState": "Succeeded", "powerState": map[string]any{"code": "Running"},
 		"kubernetesVersion": k.Version, "currentKubernetesVersion": k.Version,
 		"dnsPrefix": id.Name(), "fqdn": host, "enableRBAC": true,
 		"disableLocalAccounts": k.LocalAccountsDisabled,
 		"nodeResourceGroup":    "MC_" + id.ResourceGroup + "_" + id.Name() + "_" + k.Location,
-		"networkProfile": map[string]any{"networkPlugin": "none",
-			"dnsServiceIP": k.DNSServiceIP},
+		"networkProfile":       network,
 	}
 	if k.Private {
 		delete(properties, "fqdn")

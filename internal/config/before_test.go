@@ -83,6 +83,36 @@ func TestCredentialRemains(t *testing.T) {
 	}
 }
 
+// Networks that are left open are those of before; an empty list is none, also when it is kept.
+func TestDirectNetworksRemain(t *testing.T) {
+	document := func(cni string) document {
+		return tokenDocument(t).with(t, `{"cni": `+cni+`}`)
+	}
+	const given, open, none = `{"nonMasqueradeCIDRs": ["10.0.0.0/8"]}`, `{}`,
+		`{"nonMasqueradeCIDRs": []}`
+	for _, tt := range []struct {
+		before, now string
+		want        []string
+	}{
+		{given, open, []string{"10.0.0.0/8"}},
+		{given, none, []string{}},
+		{none, open, []string{}},
+		{open, open, nil},
+		{none, given, []string{"10.0.0.0/8"}},
+	} {
+		first, _ := parseOK(t, document(tt.before))
+		kept, err := first.Reveal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, _ := parseOK(t, parseJSON(t, string(kept)))
+		got := parseBefore(t, document(tt.now), before).CNI.NonMasqueradeCIDRs
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s, then %s (-want +got):\n%s", tt.before, tt.now, diff)
+		}
+	}
+}
+
 func TestMachineNameRemains(t *testing.T) {
 	before, _ := parseOK(t, azureDocument(t, `"arc": {}`))
 	c := parseBefore(t, azureDocument(t, `"arc": {}`), before)

@@ -159,8 +159,9 @@ type CNI struct {
 	PodCIDR string `json:"podCIDR,omitempty"`
 	// NonMasqueradeCIDRs are the networks that pods reach with their own address, such as the
 	// cluster's pod network; elsewhere they have the machine's. Without any, pods have their own
-	// address on this node only.
-	NonMasqueradeCIDRs []string `json:"nonMasqueradeCIDRs,omitempty"`
+	// address on this node only. Default at the join: the cluster's pod network, where Azure is
+	// asked for the cluster and says it (operations.md); [] is none.
+	NonMasqueradeCIDRs []string `json:"nonMasqueradeCIDRs,omitzero"`
 }
 
 // Network is about the machine's own network.

@@ -75,6 +75,10 @@ func (d decoder) members(v *value, dst reflect.Value, path string) {
 		if m.value.kind != aNull {
 			d.decode(m.value, dst.Field(known[i].index), at)
 		}
+		if m.value.kind == aList && len(m.value.items) == 0 && known[i].empties {
+			list := dst.Field(known[i].index)
+			list.Set(reflect.MakeSlice(list.Type(), 0, 0))
+		}
 	}
 }
 
@@ -111,6 +115,8 @@ func (d decoder) integer(v *value, dst reflect.Value, path string) {
 type field struct {
 	name  string
 	index int
+	// empties tells that an empty list is another setting than none.
+	empties bool
 }
 
 // fields lists the members of an object that is read into a struct of type t.
@@ -120,8 +126,10 @@ func fields(t reflect.Type) []field {
 	}
 	list := make([]field, t.NumField())
 	for i := range list {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		list[i] = field{name: name, index: i}
+		f := t.Field(i)
+		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+		empties := f.Type.Kind() == reflect.Slice && option == "omitzero"
+		list[i] = field{name, i, empties}
 	}
 	fieldsOf.Store(t, list)
 	return list

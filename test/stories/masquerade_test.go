@@ -1,10 +1,13 @@
 package stories
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -27,5 +30,62 @@ func TestPlanOfMasquerading(t *testing.T) {
 	result, err := w.bootstrap()
 	if err != nil || result.Changes != len(plan.Changes) {
 		t.Errorf("%v, planned %d changes and made %d", err, len(plan.Changes), result.Changes)
+	}
+}
+
+// A machine that asks Azure for its cluster learns the network of its pods, which they reach with
+// their own addresses. It stays as it was at the join, and is not learned by a node that joined
+// without; what the configuration says counts.
+func TestPodNetworkOfAzure(t *testing.T) {
+	t.Parallel()
+	network := []string{"10.244.0.0/16"}
+	for name, tt := range map[string]struct {
+		atJoin []string
+		given  any
+		want   []string
+	}{
+		"learned":    {network, nil, network},
+		"unknown":    {nil, nil, nil},
+		"given":      {network, []string{"10.0.0.0/8"}, []string{"10.0.0.0/8"}},
+		"not wanted": {network, []string{}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, sim := azureWorld(t)
+			tell := func(networks []string) {
+				sim.AddCluster(azuresim.Cluster{ID: clusterID, Server: w.cluster.URL,
+					CA: string(w.cluster.caPEM), Entra: true, AzureRBAC: true, PodCIDRs: networks})
+			}
+			document := func(maxPods int) (c map[string]any) {
+				text := w.document(w.azure(nil), func(c map[string]any) {
+					if tt.given != nil {
+						c["cni"] = map[string]any{"nonMasqueradeCIDRs": tt.given}
+					}
+					c["node"].(map[string]any)["maxPods"] = maxPods
+				})
+				if err := json.Unmarshal(text, &c); err != nil {
+					t.Fatal(err)
+				}
+				return c
+			}
+			tell(tt.atJoin)
+			for _, maxPods := range []int{30, 31} {
+				if _, err := w.reads(document(maxPods), nil); err != nil {
+					t.Fatal(err)
+				}
+				hides := strings.Contains(w.read("/etc/cni/net.d/99-aks-flex-node.conflist"),
+					`"ipMasq": true`)
+				if hides != (tt.want == nil) {
+					t.Errorf("maxPods %d: the bridge hides pods: %v", maxPods, hides)
+				}
+				for _, cidr := range tt.want {
+					if rules := w.read("/opt/aks-flex-node/masquerade.rules"); !strings.Contains(rules,
+						"-d "+cidr+" -j RETURN") {
+						t.Errorf("maxPods %d: the rules are\n%s", maxPods, rules)
+					}
+				}
+				tell([]string{"10.99.0.0/16"})
+			}
+		})
 	}
 }

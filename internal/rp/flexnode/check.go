@@ -21,7 +21,7 @@ const (
 func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	if n.Chosen.Versions.Kubernetes == "" {
 		n.Chosen.Versions.Kubernetes = anyVersion
-		own = OwnLayer(n)
+		own = ownLayer(n, parent.podNetwork())
 	}
 	g := Grants{ClientSecret: anySecret}
 	if !n.Desired.KubernetesAuth.UseAzureAuth {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -32,6 +33,32 @@ func (p Parent) tenant() string {
 	azure, _ := p.FactsLayer.settings()["azure"].(object)
 	tenant, _ := azure["tenantId"].(string)
 	return tenant
+}
+
+// directNetworks is the agent's setting, of cni, with the networks that pods reach with their own
+// addresses.
+const directNetworks = "nonMasqueradeCIDRs"
+
+// podNetwork is the network that pods of the cluster's nodes reach with their own addresses: the
+// one that its nodes have their subnets of. It is "" where there is none, or the operator's
+// defaults say which networks these are.
+func (p Parent) podNetwork() string {
+	cni, _ := p.Defaults.settings()["cni"].(object)
+	if _, given := cni[directNetworks]; given {
+		return ""
+	}
+	network, err := netip.ParsePrefix(p.Cluster.Properties.PodCIDR)
+	if err != nil || network.Addr().Is4In6() {
+		return ""
+	}
+	return network.String()
+}
+
+// hasDirectNetworks tells whether the own layer of a revision has such networks.
+func (r Revision) hasDirectNetworks() bool {
+	own, _ := readObject(r.Own) // one that cannot be read has none
+	cni, _ := own["cni"].(object)
+	return cni[directNetworks] != nil
 }
 
 // Secret is what is known of the client secret of a node.
@@ -104,7 +131,7 @@ func Decide(
 		return d, nil
 	}
 	d.Write = true
-	if problems := d.next(p, old, parent); len(problems) > 0 || d.NeedsSubnet {
+	if problems := d.next(p, old, last, parent); len(problems) > 0 || d.NeedsSubnet {
 		return d, problems
 	}
 	d.version(p, old, last, stone, parent)
@@ -112,7 +139,7 @@ func Decide(
 }
 
 // next is the node that a PUT makes, without version and revision.
-func (d *Decision) next(p Put, old *Node, parent Parent) Problems {
+func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problems {
 	problems := append(Validate(p.Desired), checkSize(p.Desired)...)
 	n := &d.Node
 	c := chooser{
@@ -141,7 +168,11 @@ func (d *Decision) next(p Put, old *Node, parent Parent) Problems {
 		d.NeedsSubnet = true
 		return nil
 	}
-	d.own = OwnLayer(*n)
+	network := parent.podNetwork()
+	if last != nil && !last.hasDirectNetworks() {
+		network = "" // its pods hide behind the machine, as they did
+	}
+	d.own = ownLayer(*n, network)
 	return checkNode(*n, d.own, parent)
 }
 

@@ -382,6 +382,67 @@ func TestSubnetStays(t *testing.T) {
 	}
 }
 
+// Pods reach the network of the cluster's subnets with their own addresses, unless the operator has
+// said which networks these are. A node that was rendered without it stays so, whatever its owner
+// changes and becomes of the cluster.
+func TestPodNetwork(t *testing.T) {
+	w := newWorld(t)
+	network := func() any {
+		t.Helper()
+		whole := must(Config(*w.last(), w.layers[w.last().Defaults], w.parent.FactsLayer, Grants{}))
+		return whole["cni"].(object)[directNetworks]
+	}
+	change := func(maxPods int) {
+		t.Helper()
+		w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: maxPods}})
+	}
+	change(9)
+	pool := &w.parent.Cluster.Properties
+	pool.PodCIDR, pool.NodeCIDRMask = "FD00:1::/48", 64
+	change(9)
+	change(10)
+	facts := someFacts()
+	facts.DNSServiceIP = "10.96.0.11"
+	w.reach(facts, "1.35.4")
+	if w.refresh() == nil || network() != nil {
+		t.Errorf("a node without has it now: %v", network())
+	}
+	w.remove()
+	for _, maxPods := range []int{9, 10} {
+		change(maxPods)
+		if diff := cmp.Diff([]any{"fd00:1::/48"}, network()); diff != "" {
+			t.Errorf("maxPods %d (-want +got):\n%s", maxPods, diff)
+		}
+	}
+	given := []any{"10.0.0.0/8"}
+	w.defaults(object{"cni": object{directNetworks: given}})
+	change(11)
+	if diff := cmp.Diff(given, network()); diff != "" {
+		t.Errorf("the operator's is lost (-want +got):\n%s", diff)
+	}
+	w.defaults(nil)
+	for _, none := range []string{"::ffff:10.0.0.0/112", ""} {
+		pool.PodCIDR = none
+		if got := w.parent.podNetwork(); got != "" {
+			t.Errorf("%q gives %q", none, got)
+		}
+	}
+}
+
+// A node that could not be rendered before has the network as soon as it can be.
+func TestPodNetworkOfANodeThatWaits(t *testing.T) {
+	w := newWorld(t)
+	w.unreached()
+	pool := &w.parent.Cluster.Properties
+	pool.PodCIDR, pool.NodeCIDRMask = "10.200.0.0/16", 24
+	w.put(api.Desired{})
+	w.reach(someFacts(), "1.35.4")
+	if r := w.refresh(); r == nil ||
+		!strings.Contains(w.config(r), `"nonMasqueradeCIDRs":["10.200.0.0/16"]`) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // Who made a node and who changed it last.
 func TestSystemData(t *testing.T) {
 	w := newWorld(t)

@@ -103,15 +103,24 @@ func FactsOf(layer []byte) (Facts, error) {
 }
 
 // OwnLayer is what a node has for itself, as canonical JSON, without secrets.
-func OwnLayer(n Node) json.RawMessage {
+func OwnLayer(n Node) json.RawMessage { return ownLayer(n, "") }
+
+// ownLayer is the own layer of a node whose pods reach a network with their own addresses; "" is
+// none. The network is no part of the cluster's facts: those of the nodes that are there would be
+// others, and all of them rendered again.
+func ownLayer(n Node, network string) json.RawMessage {
 	v := n.Chosen.Versions
+	cni := without(object{"version": v.CNI, "podCIDR": n.Chosen.PodCIDR})
+	if network != "" {
+		cni[directNetworks] = []string{network}
+	}
 	own := object{
 		"agent":      object{"nodeName": nodeName(n.ID)},
 		"azure":      ownAzure(n),
 		"kubernetes": object{"version": v.Kubernetes},
 		"containerd": object{"version": v.Containerd},
 		"runc":       object{"version": v.Runc},
-		"cni":        without(object{"version": v.CNI, "podCIDR": n.Chosen.PodCIDR}),
+		"cni":        cni,
 		"npd":        object{"version": v.NPD},
 		"node":       ownNode(n.Desired.NodeConfig),
 	}

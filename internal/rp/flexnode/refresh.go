@@ -43,7 +43,7 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	versions, problems := c.choose()
 	next := n
 	next.Chosen.Versions = versions
-	own := OwnLayer(next)
+	own := ownLayer(next, parent.podNetwork())
 	if len(problems) == 0 {
 		problems = checkNode(next, own, parent)
 	}
