@@ -8,6 +8,12 @@ var (
 	// AgentUnit is the systemd unit that runs `aks-flex-node agent`.
 	//go:embed systemd/aks-flex-node-agent.service
 	AgentUnit string
+	// ProviderUnit is the systemd unit that runs `flexnode-rp serve`.
+	//go:embed systemd/flexnode-rp.service
+	ProviderUnit string
+	// ProviderUser has systemd-sysusers make the user of ProviderUnit.
+	//go:embed sysusers.d/flexnode-rp.conf
+	ProviderUser string
 	// RBAC is what the operator of a cluster applies once, so that machines can join with bootstrap tokens.
 	//go:embed kubernetes/rbac.yaml
 	RBAC string

@@ -10,10 +10,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// setting returns what the [Service] section of the unit says, all of it where a name occurs often.
-func setting(name string) []string {
+// setting returns what the agent's unit says, all of it where a name occurs often.
+func setting(name string) []string { return settingOf(AgentUnit, name) }
+
+func settingOf(unit, name string) []string {
 	var found []string
-	lines := bufio.NewScanner(strings.NewReader(AgentUnit))
+	lines := bufio.NewScanner(strings.NewReader(unit))
 	for lines.Scan() {
 		if key, value, ok := strings.Cut(lines.Text(), "="); ok && key == name {
 			found = append(found, value)

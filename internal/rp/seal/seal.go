@@ -50,7 +50,7 @@ func Load(path string) (Ring, error) {
 	if err != nil {
 		return Ring{}, fmt.Errorf("cannot read the keys: %w", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	if !Private(path, info.Mode()) {
 		return Ring{}, fmt.Errorf("cannot use the keys in %s: others may read them; chmod 600 %s",
 			path, path)
 	}

@@ -260,7 +260,7 @@ func readSecret(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot read a secret: %w", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	if !seal.Private(path, info.Mode()) {
 		return "", fmt.Errorf("cannot use the secret in %s: others may read it; chmod 600 %s",
 			path, path)
 	}

@@ -1,0 +1,77 @@
+package packaging
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// analyze runs systemd-analyze on a unit whose program is one that is there, and returns what it
+// says.
+func analyze(t *testing.T, name, unit, program string, args ...string) (string, error) {
+	t.Helper()
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("there is no systemd-analyze here")
+	}
+	if strings.Count(unit, "ExecStart="+program+" ") != 1 {
+		t.Fatalf("%s does not start %s once", name, program)
+	}
+	file := filepath.Join(t.TempDir(), name)
+	unit = strings.ReplaceAll(unit, "ExecStart="+program, "ExecStart=/bin/true")
+	if err := os.WriteFile(file, []byte(unit), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.Command("systemd-analyze", append(args, file)...).CombinedOutput()
+	return string(said), err
+}
+
+// systemd understands every line of the units. What it does not know it only says.
+func TestUnitsAreUnderstood(t *testing.T) {
+	for _, u := range []struct{ name, unit, program string }{
+		{"aks-flex-node-agent.service", AgentUnit, "/usr/local/bin/aks-flex-node"},
+		{"flexnode-rp.service", ProviderUnit, "/usr/local/bin/flexnode-rp"},
+	} {
+		t.Run(u.name, func(t *testing.T) {
+			said, err := analyze(t, u.name, u.unit, u.program, "verify")
+			if err != nil || strings.TrimSpace(said) != "" {
+				t.Errorf("%v: %s", err, said)
+			}
+		})
+	}
+}
+
+// The exposure that systemd computes is at most 2.0 of 10.
+func TestProviderUnitIsClosed(t *testing.T) {
+	said, err := analyze(t, "flexnode-rp.service", ProviderUnit, "/usr/local/bin/flexnode-rp",
+		"security", "--offline=true", "--threshold=20", "--no-pager")
+	if err != nil || !strings.Contains(said, "Overall exposure level for flexnode-rp.service: ") {
+		t.Errorf("%v:\n%s", err, said)
+	}
+}
+
+// Its start and end are bounded and fit the program: it drains, finishes requests (30 s) and stores
+// what it has. Its user is the one that is made, and its keys are not in a place where the user
+// could change them.
+func TestProviderUnit(t *testing.T) {
+	for name, want := range map[string]string{
+		"Type": "notify", "WatchdogSec": "1min", "TimeoutStopSec": "90", "TimeoutStartSec": "15min",
+		"Restart": "always", "StartLimitIntervalSec": "0", "UMask": "0077", "LimitCORE": "0",
+		"User": "flexnode-rp", "Group": "flexnode-rp", "StateDirectory": "flexnode-rp",
+		"LoadCredential": "keys.json:/etc/flexnode-rp/keys.json", "CapabilityBoundingSet": "",
+	} {
+		if got := settingOf(ProviderUnit, name); len(got) != 1 || got[0] != want {
+			t.Errorf("%s is %v, want %s", name, got, want)
+		}
+	}
+	var user []string
+	for line := range strings.Lines(ProviderUser) {
+		if !strings.HasPrefix(line, "#") {
+			user = strings.Fields(line)
+		}
+	}
+	if len(user) < 3 || user[0] != "u" || user[1] != "flexnode-rp" || user[2] != "-" {
+		t.Errorf("the user is %v", user)
+	}
+}
