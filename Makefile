@@ -6,7 +6,7 @@ PROGRAMS := aks-flex-node flexnode-rp azuresim flexlab
 GO ?= go
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-arm64 check lint race fuzz coverage golden pins openapi contract azurite \
+.PHONY: help build image build-arm64 check lint race fuzz coverage golden pins openapi contract azurite \
 	test test-long demo demo-down clean
 
 help: ## Show this help
@@ -14,6 +14,16 @@ help: ## Show this help
 
 build: ## Build every program into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
+
+# The programs of all architectures first; then the image, without a container engine.
+IMAGE ?= flexnode-rp
+image: ## Make the container image of flexnode-rp, for amd64 and arm64, in bin/flexnode-rp-image.tar
+	for arch in amd64 arm64; do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false \
+			-ldflags '$(LDFLAGS)' -o bin/image/$$arch/ ./cmd/flexnode-rp || exit 1; \
+	done
+	$(GO) run ./packaging/image -name '$(IMAGE)' -version '$(VERSION)' -commit '$(COMMIT)' \
+		-created $$(git log -1 --format=%ct 2>/dev/null || echo 0)
 
 build-arm64: ## Build the agent for arm64 into bin/arm64/
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/aks-flex-node

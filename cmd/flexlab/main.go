@@ -118,7 +118,7 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
 	root.AddCommand(
 		c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(),
 		c.down(), c.status(), c.demo(), c.bench(), c.chaos(), c.apiserver(), c.rotateCA(),
-		c.serve(), c.bare(), c.links(), c.launch(),
+		c.serve(), c.bare(), c.balance(), c.links(), c.launch(),
 	)
 	return root
 }
@@ -394,7 +394,7 @@ func (c *command) env() *cobra.Command {
 					{"FLEXLAB_ARM", lab.AzureURL},
 					{"FLEXLAB_CLUSTER_ID", lab.ClusterID},
 					{"FLEXLAB_AZURE_CONTROL", lab.AzureControlURL},
-					{"FLEXLAB_RP", lab.ProviderURL(0)},
+					{"FLEXLAB_RP", lab.ProviderURL},
 					{"REQUESTS_CA_BUNDLE", c.lab.CAFile()},
 					{"SSL_CERT_FILE", c.lab.CAFile()},
 				}...)
@@ -425,6 +425,13 @@ func (c *command) bare() *cobra.Command {
 	return &cobra.Command{
 		Use: "bare", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.lab.ServeBare(cmd.Context()) },
+	}
+}
+
+func (c *command) balance() *cobra.Command {
+	return &cobra.Command{
+		Use: "balance", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return lab.ServeBalancer(cmd.Context()) },
 	}
 }
 

@@ -136,7 +136,7 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 					return
 				}
 				b.etags[n], errs[worker] = put(ctx, client,
-					ProviderURL(0)+benchNode(n)+"?api-version="+ProviderAPI, token, body)
+					ReplicaURL(0)+benchNode(n)+"?api-version="+ProviderAPI, token, body)
 			}
 		})
 	}
@@ -170,7 +170,7 @@ func (b *ProviderBench) polls() load.Target {
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
 			n = n * 7919 % b.stored // not in the order they are stored in
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet,
-				ProviderURL(0)+benchNode(n)+"?api-version="+ProviderAPI, nil)
+				ReplicaURL(0)+benchNode(n)+"?api-version="+ProviderAPI, nil)
 			if err == nil {
 				r.Header.Set("If-None-Match", b.etags[n])
 				r.Header.Set("Authorization", "Bearer "+b.tokens[n%callers])
@@ -182,7 +182,7 @@ func (b *ProviderBench) polls() load.Target {
 // configMaps are reads of a ConfigMap that holds what a node is told.
 func (b *ProviderBench) configMaps(ctx context.Context) (load.Target, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		ProviderURL(0)+benchNode(0)+"?api-version="+ProviderAPI, nil)
+		ReplicaURL(0)+benchNode(0)+"?api-version="+ProviderAPI, nil)
 	if err != nil {
 		return load.Target{}, err
 	}
@@ -292,7 +292,7 @@ func (b *ProviderBench) Puts(ctx context.Context, rounds int) (float64, error) {
 				return nil, err
 			}
 			r, err := http.NewRequestWithContext(ctx, http.MethodPut,
-				ProviderURL(0)+benchNode(n*7919%b.stored)+"?api-version="+ProviderAPI,
+				ReplicaURL(0)+benchNode(n*7919%b.stored)+"?api-version="+ProviderAPI,
 				bytes.NewReader(body))
 			if err == nil {
 				r.Header.Set("Authorization", "Bearer "+token)

@@ -175,7 +175,7 @@ func (c *chaosRun) ask(
 		mark = "&"
 	}
 	r, err := http.NewRequestWithContext(ctx, method,
-		ProviderURL(replica)+path+mark+"api-version="+ProviderAPI, content)
+		ReplicaURL(replica)+path+mark+"api-version="+ProviderAPI, content)
 	if err != nil {
 		return answer{}
 	}
@@ -309,7 +309,7 @@ func (c *chaosRun) fetch(ctx context.Context, replica int, credential string) ou
 	c.mu.Lock()
 	uri := c.urls[credential]
 	c.mu.Unlock()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, ProviderURL(replica)+uri, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, ReplicaURL(replica)+uri, nil)
 	if err != nil {
 		return outcome{}
 	}

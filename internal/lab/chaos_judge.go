@@ -111,7 +111,7 @@ func toldAgain(history []porcupine.Operation) string {
 
 // head asks whether a URL answers.
 func (c *chaosRun) head(ctx context.Context, replica int, uri string) (int, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodHead, ProviderURL(replica)+uri, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodHead, ReplicaURL(replica)+uri, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -95,18 +95,27 @@ func (g *gates) carry(ctx context.Context, link string, from net.Conn, head []by
 	if err != nil {
 		return
 	}
-	defer target.Close()
-	for _, c := range []net.Conn{from, target} {
-		g.mu.Lock()
-		g.open[c] = link
-		g.mu.Unlock()
-		defer func() {
-			g.mu.Lock()
-			delete(g.open, c)
-			g.mu.Unlock()
-		}()
-	}
 	if _, err := target.Write(head); err != nil {
+		_ = target.Close()
+		return
+	}
+	g.join(ctx, link, from, target)
+}
+
+// join passes on what two connections carry, until one side or the link ends it, and closes both.
+func (g *gates) join(ctx context.Context, link string, from, target net.Conn) {
+	defer target.Close()
+	g.mu.Lock()
+	g.open[from], g.open[target] = link, link
+	cut := slices.Contains(g.states.Cut, link)
+	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		delete(g.open, from)
+		delete(g.open, target)
+		g.mu.Unlock()
+	}()
+	if cut {
 		return
 	}
 	back := make(chan struct{})
@@ -116,6 +125,17 @@ func (g *gates) carry(ctx context.Context, link string, from net.Conn, head []by
 	}()
 	g.copy(ctx, link, target, from)
 	<-back
+}
+
+// count is how many connections are open, by link: one that is passed on is two.
+func (g *gates) count() map[string]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	open := map[string]int{}
+	for _, link := range g.open {
+		open[link]++
+	}
+	return open
 }
 
 // copy copies in one direction, as far as the link lets it, and then ends both.

@@ -33,9 +33,13 @@ const providerUser = "flexnode-rp"
 // start.
 const maxReplicas = 3
 
-// ProviderURL is where callers with tokens reach a replica; the first is 0.
-func ProviderURL(replica int) string {
-	return fmt.Sprintf("https://%s:%d", HostIP, 8451+10*replica)
+// ProviderURL is where callers with tokens and machines reach the provider: a load balancer in front
+// of its replicas.
+const ProviderURL = "https://" + HostIP + ":8451"
+
+// ReplicaURL is where a replica is reached without the load balancer; the first is 0.
+func ReplicaURL(replica int) string {
+	return fmt.Sprintf("https://%s:%d", HostIP, 8454+10*replica)
 }
 
 // armURL is where Resource Manager reaches a replica.
@@ -88,6 +92,9 @@ func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 		if err := l.StartReplica(ctx, i); err != nil {
 			return err
 		}
+	}
+	if err := l.startBalancer(ctx); err != nil {
+		return err
 	}
 	return l.registerCluster(ctx)
 }
@@ -215,9 +222,10 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	behind := listen(armURL(i))
 	behind["clientCAFile"], behind["clientNames"] = l.CAFile(), []string{"resource-manager.azuresim"}
 	settings := object{
-		"listen": listen(ProviderURL(i)), "armListen": behind, "metricsAddress": host(ProviderMetrics(i)),
-		"publicURL": ProviderURL(i),
-		"keysFile":  l.path("rp", "keys.json"), "installation": "flexlab",
+		"listen": listen(ReplicaURL(i)), "armListen": behind,
+		"metricsAddress": host(ProviderMetrics(i)),
+		"publicURL":      ProviderURL,
+		"keysFile":       l.path("rp", "keys.json"), "installation": "flexlab",
 		"clusters": []object{
 			{"id": ClusterID, "kubeconfig": l.replicaKubeconfig(i, ClusterID)},
 			{"id": SecondClusterID, "kubeconfig": l.replicaKubeconfig(i, SecondClusterID)},
@@ -256,7 +264,7 @@ func (l *Lab) registerCluster(ctx context.Context) error {
 	}
 	body := object{"location": "lab", "properties": object{"kubeconfig": "flexlab",
 		"dnsServiceIP": DNSService}}
-	if status, text, err := l.ARM(ctx, http.MethodPut, ProviderURL(0), ClusterID, ProviderAPI,
+	if status, text, err := l.ARM(ctx, http.MethodPut, ProviderURL, ClusterID, ProviderAPI,
 		body); err != nil || status/100 != 2 {
 		return errors.Join(err, fmt.Errorf("cannot register the cluster: %d %s", status, text))
 	}

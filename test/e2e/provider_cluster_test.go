@@ -180,7 +180,7 @@ func secondRegistration(t *testing.T) {
 	if text, _ := json.Marshal(shown); !strings.Contains(string(text), "another registration") {
 		t.Errorf("nothing says why the second registration has failed: %s", text)
 	}
-	first := call(t, who, lab.ProviderURL(0), http.MethodGet, lab.ClusterID, nil)
+	first := call(t, who, lab.ProviderURL, http.MethodGet, lab.ClusterID, nil)
 	if properties(first.body)["provisioningState"] != "Succeeded" {
 		t.Errorf("the first registration: %s", first.text)
 	}
@@ -240,7 +240,7 @@ func changedSecret(t *testing.T) {
 	_, body = identityOfNode(t, "second-secret")
 	changed := rp(t, 200, http.MethodPut, rpNode("secret-1"), body)
 	refresh := func(who lab.Principal) answer {
-		return call(t, who, lab.ProviderURL(0), http.MethodPost,
+		return call(t, who, lab.ProviderURL, http.MethodPost,
 			rpNode("secret-1")+"/refreshCredentials", desired{})
 	}
 	a := refresh(node)
@@ -280,7 +280,7 @@ func deletedAndMade(t *testing.T) {
 	who := operator(t)
 	for name, poll := range map[string]func(uid string) answer{
 		"the node": func(uid string) answer {
-			return call(t, node, lab.ProviderURL(0), http.MethodGet, rpNode("again-1"), nil,
+			return call(t, node, lab.ProviderURL, http.MethodGet, rpNode("again-1"), nil,
 				"x-ms-flexnode-uid", uid, "If-None-Match", etag)
 		},
 		"Resource Manager": func(uid string) answer {

@@ -346,7 +346,7 @@ func killedProvider(t *testing.T) {
 				kills.Add(1)
 			}
 		})
-		status, text, err := bench.ARM(ctx, method, lab.ProviderURL(0), path, lab.ProviderAPI, body)
+		status, text, err := bench.ARM(ctx, method, lab.ProviderURL, path, lab.ProviderAPI, body)
 		if err == nil && status < 300 {
 			acknowledged[name] = method != http.MethodDelete
 			if _, rest, ok := strings.Cut(text, `"configUrl":"`); ok {
@@ -368,7 +368,7 @@ func killedProvider(t *testing.T) {
 	}
 	t.Logf("%d of 12 requests were cut short or followed by a kill", kills.Load())
 	for name, there := range acknowledged {
-		status, text, err := bench.ARM(ctx, http.MethodGet, lab.ProviderURL(0), rpNode(name),
+		status, text, err := bench.ARM(ctx, http.MethodGet, lab.ProviderURL, rpNode(name),
 			lab.ProviderAPI, nil)
 		if err != nil || (status == 200) != there {
 			t.Errorf("%s: acknowledged %v, but GET says %d %s (%v)", name, there, status, text, err)

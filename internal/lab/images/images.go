@@ -5,7 +5,6 @@
 package images
 
 import (
-	"archive/tar"
 	"context"
 	"embed"
 	"fmt"
@@ -15,15 +14,12 @@ import (
 	"net/http"
 	"path/filepath"
 	"runtime"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
+	"github.com/Azure/AKSFlexNode/internal/oci"
 )
 
 // Hello is the workload image: it serves HTTP on port 8080, logs a line at start and one for each
@@ -117,45 +113,22 @@ func New(ctx context.Context, dir string, others ...Image) (http.Handler, error)
 	return readOnly(handler), nil
 }
 
-// build makes the image: the same bytes each time.
+// build makes the image. Its layers are not compressed: they only go from memory to a machine on
+// this box, and each machine would have to unpack them.
 func (i Image) build() (v1.Image, error) {
-	var layers []mutate.Addendum
-	add := func(pack func(*tar.Writer) error) error {
-		layer, err := layerOf(pack)
-		layers = append(layers, mutate.Addendum{
-			Layer: layer, MediaType: types.OCIUncompressedLayer,
-			History: v1.History{CreatedBy: "flexlab"},
-		})
-		return err
+	image := oci.Image{
+		Architecture: runtime.GOARCH, By: "flexlab",
+		Config: v1.Config{Entrypoint: []string{"/" + i.Path}, User: i.User},
 	}
 	if i.Tree != "" {
-		if err := add(func(t *tar.Writer) error { return packTree(t, i.Tree) }); err != nil {
-			return nil, err
-		}
+		image.Layers = append(image.Layers, oci.Layer{Pack: func(p *oci.Packer) error {
+			return p.Tree(i.Tree)
+		}})
 	}
-	if err := add(func(t *tar.Writer) error {
-		return packFile(t, i.Path, i.Program, 0o755)
-	}); err != nil {
-		return nil, err
-	}
-	base := mutate.ConfigMediaType(
-		mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON,
-	)
-	image, err := mutate.Append(base, layers...)
-	if err != nil {
-		return nil, err
-	}
-	file, err := image.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	file = file.DeepCopy()
-	file.OS, file.Architecture, file.Created = "linux", runtime.GOARCH, v1.Time{
-		Time: time.Unix(0, 0).UTC(),
-	}
-	file.Config.Entrypoint = []string{"/" + i.Path}
-	file.Config.User = i.User
-	return mutate.ConfigFile(image, file)
+	image.Layers = append(image.Layers, oci.Layer{Pack: func(p *oci.Packer) error {
+		return p.Copy(i.Path, i.Program, 0o755)
+	}})
+	return image.Build()
 }
 
 // readOnly lets nobody push.

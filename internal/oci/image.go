@@ -1,0 +1,59 @@
+// Package oci makes container images of programs and files, without a container engine and the same
+// bytes each time: names in order, no times, no names of users. It does not push, pull or run them.
+package oci
+
+import (
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Image is what an image is made of.
+type Image struct {
+	Architecture string // as Go calls it
+	Config       v1.Config
+	// Created is the time that the image says; zero is the beginning of Unix time.
+	Created time.Time
+	// By is what has made it, as its history says.
+	By     string
+	Layers []Layer
+}
+
+// Build makes the image.
+func (i Image) Build() (v1.Image, error) {
+	created := v1.Time{Time: time.Unix(0, 0).UTC()}
+	if !i.Created.IsZero() {
+		created.Time = i.Created.UTC()
+	}
+	var layers []mutate.Addendum
+	for _, l := range i.Layers {
+		made, err := l.build()
+		if err != nil {
+			return nil, err
+		}
+		kind, err := made.MediaType()
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, mutate.Addendum{
+			Layer: made, MediaType: kind, History: v1.History{CreatedBy: i.By, Created: created},
+		})
+	}
+	base := mutate.ConfigMediaType(
+		mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON,
+	)
+	image, err := mutate.Append(base, layers...)
+	if err != nil {
+		return nil, err
+	}
+	file, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture, file.Created, file.Config = "linux", i.Architecture, created, i.Config
+	return mutate.ConfigFile(image, file)
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+// programs is a directory with a program for each architecture, which is its name.
+func programs(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, arch := range architectures {
+		if err := os.MkdirAll(filepath.Join(dir, arch), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		text := []byte("for " + arch)
+		if err := os.WriteFile(filepath.Join(dir, arch, "flexnode-rp"), text, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+var example = about{
+	name: "registry.example/flexnode-rp", version: "1.2.3+4", commit: "abc",
+	created: time.Unix(1795255960, 0),
+}
+
+// Two builds from the same programs are the same, to the byte; another program makes another image.
+func TestImageIsReproducible(t *testing.T) {
+	made := func() (string, []byte) {
+		out := filepath.Join(t.TempDir(), "image.tar")
+		digest, err := write(example, programs(t), out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return digest, text
+	}
+	digest, text := made()
+	again, same := made()
+	if digest != again || !bytes.Equal(text, same) {
+		t.Errorf("the digests are %s and %s, of %d and %d bytes", digest, again, len(text), len(same))
+	}
+	other := programs(t)
+	if err := os.WriteFile(filepath.Join(other, "arm64", "flexnode-rp"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	changed, err := write(example, other, filepath.Join(t.TempDir(), "image.tar"))
+	if err != nil || changed == digest {
+		t.Errorf("another program: %s %v", changed, err)
+	}
+}
+
+// The archive is an OCI image layout with one image under its name, for both architectures.
+func TestArchive(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "image.tar")
+	digest, err := write(example, programs(t), out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := unpack(t, bytes.NewReader(text))
+	if got := files["oci-layout"].text; got != `{
+    "imageLayoutVersion": "1.0.0"
+}` {
+		t.Errorf("oci-layout: %q", got)
+	}
+	var top v1.IndexManifest
+	if err := json.Unmarshal([]byte(files["index.json"].text), &top); err != nil {
+		t.Fatal(err)
+	}
+	if len(top.Manifests) != 1 || top.Manifests[0].Digest.String() != digest {
+		t.Fatalf("index.json: %+v", top)
+	}
+	if diff := cmp.Diff(map[string]string{
+		"org.opencontainers.image.ref.name": "1.2.3-4",
+		"io.containerd.image.name":          "registry.example/flexnode-rp:1.2.3-4",
+	}, top.Manifests[0].Annotations); diff != "" {
+		t.Error(diff)
+	}
+	if _, ok := files["blobs/sha256/"+top.Manifests[0].Digest.Hex]; !ok {
+		t.Error("the image is not in the archive")
+	}
+}
+
+type entry struct {
+	header *tar.Header
+	text   string
+}
+
+func unpack(t *testing.T, from io.Reader) map[string]entry {
+	t.Helper()
+	files := map[string]entry{}
+	for r := tar.NewReader(from); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[h.Name] = entry{h, string(text)}
+	}
+}
+
+// Each image has the program of its architecture, for a user that is not root, and CAs to trust.
+func TestImage(t *testing.T) {
+	index, err := build(example, programs(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(index); err != nil {
+		t.Error(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil || len(manifest.Manifests) != len(architectures) {
+		t.Fatalf("%+v %v", manifest, err)
+	}
+	for i, arch := range architectures {
+		d := manifest.Manifests[i]
+		if d.Platform == nil || d.Platform.OS != "linux" || d.Platform.Architecture != arch {
+			t.Errorf("%s: the platform is %+v", arch, d.Platform)
+		}
+		image, err := index.Image(d.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkConfig(t, image, arch)
+		checkContent(t, image, arch)
+	}
+}
+
+func checkConfig(t *testing.T, image v1.Image, arch string) {
+	t.Helper()
+	file, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := file.Config
+	if file.Architecture != arch || !file.Created.Equal(example.created) ||
+		c.User != "65532:65532" || c.Entrypoint[0] != "/flexnode-rp" || c.Cmd[0] != "serve" ||
+		c.Labels["org.opencontainers.image.version"] != example.version ||
+		c.Labels["org.opencontainers.image.revision"] != example.commit {
+		t.Errorf("%s: %+v", arch, file)
+	}
+}
+
+func checkContent(t *testing.T, image v1.Image, arch string) {
+	t.Helper()
+	layers, err := image.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, l := range layers {
+		content, err := l.Uncompressed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, e := range unpack(t, content) {
+			got[name] = fmt.Sprintf("%o %d", e.header.Mode, e.header.Uid)
+			switch name {
+			case "flexnode-rp":
+				if e.text != "for "+arch {
+					t.Errorf("%s has the program %q", arch, e.text)
+				}
+			case "etc/ssl/certs/ca-certificates.crt":
+				pool := x509.NewCertPool()
+				if !pool.AppendCertsFromPEM([]byte(e.text)) || bytes.Count([]byte(e.text),
+					[]byte("BEGIN CERTIFICATE")) < 50 {
+					t.Errorf("%s trusts too few", arch)
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]string{
+		"flexnode-rp": "755 0", "etc/ssl/certs/ca-certificates.crt": "644 0",
+		"etc/flexnode-rp/": "750 65532", "var/lib/flexnode-rp/": "700 65532",
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+}
