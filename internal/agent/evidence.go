@@ -30,9 +30,13 @@ func (a *Agent) wanted(c config.Config) health.Wanted {
 	if settling == 0 {
 		settling = defaultSettling
 	}
+	var unmasked []string
+	if c.CNI.PodCIDR == "" {
+		unmasked = c.CNI.NonMasqueradeCIDRs
+	}
 	return health.Wanted{
 		Node: c.Agent.NodeName, Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version,
-		MaxPods: c.Node.MaxPods, NodeIP: c.Node.Kubelet.NodeIP,
+		MaxPods: c.Node.MaxPods, NodeIP: c.Node.Kubelet.NodeIP, Unmasked: unmasked,
 		DNS:      c.Node.Kubelet.DNSServiceIP,
 		Reserved: c.Node.Kubelet.KubeReserved, Eviction: c.Node.Kubelet.EvictionHard,
 		Labels: c.Node.Labels, Taints: c.Node.Taints,
@@ -51,7 +55,12 @@ func (h *home) machineEvidence(
 		Systemd: seen.Systemd, IPTables: seen.IPTables, Installed: h.engine.Journal.Exists(),
 		Free: seen.Free, Addresses: seen.Addresses,
 		CPUMillis: int64(seen.CPUs), MemoryBytes: seen.MemoryBytes, DiskBytes: seen.DiskBytes,
-		CNIConfigs: seen.CNIConfigs, Firewalls: h.firewallEvidence(ctx, c, seen),
+		CNIConfigs: seen.CNIConfigs, NoIPv6: seen.NoIPv6,
+		Firewalls: h.firewallEvidence(ctx, c, seen),
+	}
+	own := len(foreignNetworks(seen.CNIConfigs)) == 0
+	if own && (c.CNI.PodCIDR != "" || h.joined()) {
+		m.PodCIDRs = h.subnets(c)
 	}
 	for _, unit := range seen.Units {
 		m.ForeignUnits = append(m.ForeignUnits, health.ForeignUnit{Name: unit.Name, Path: unit.Path})

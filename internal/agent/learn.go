@@ -10,6 +10,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -86,7 +87,23 @@ func (w *work) learnNetwork(ctx context.Context) error {
 		w.bindings.ForeignCNI = w.foreignCNI()
 		return len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0
 	})
-	return err
+	if err != nil || len(w.bindings.ForeignCNI) > 0 {
+		return err
+	}
+	return w.subnetsFit(ctx)
+}
+
+// subnetsFit refuses pod subnets of families that the machine does not have, or that are not those
+// which the configuration counts on.
+func (w *work) subnetsFit(ctx context.Context) error {
+	seen, err := w.Machine.Facts(ctx, w.query(w.config))
+	if err != nil {
+		return err
+	}
+	e := health.Evidence{Now: now(), Wanted: w.wanted(w.config), Machine: &health.Machine{
+		PodCIDRs: w.bindings.PodCIDRs, NoIPv6: seen.NoIPv6,
+	}}
+	return health.Problem(health.Evaluate(health.Network(), e))
 }
 
 // learnReady waits until the Node is Ready as the kubelet that runs now says it, and learns which

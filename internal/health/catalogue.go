@@ -16,6 +16,7 @@ const (
 	DirectoriesFree       = "DirectoriesFree"
 	ReservationsFit       = "ReservationsFit"
 	NodeAddressPresent    = "NodeAddressPresent"
+	PodSubnetsFit         = "PodSubnetsFit"
 	ContainerdRunning     = "ContainerdRunning"
 	KubeletRunning        = "KubeletRunning"
 	KubeletStable         = "KubeletStable"
@@ -47,6 +48,7 @@ const (
 	local                     // of the gate, what is found on the machine alone
 	advice                    // told when a change is committed, which it does not hold
 	caution                   // told before anything is changed, which it does not hold
+	network                   // when the pod subnets have become known
 	explained                 // the services' logs say why it is False
 	harmless                  // may be False on a node that is healthy, of which it is told
 )
@@ -70,6 +72,7 @@ func catalogue() []entry {
 		{DirectoriesFree, directoriesFree, preflight},
 		{ReservationsFit, reservationsFit, preflight},
 		{NodeAddressPresent, nodeAddressPresent, preflight | gate | local},
+		{PodSubnetsFit, podSubnetsFit, preflight | network},
 		{ContainerdRunning, containerdRunning, gate | local | explained},
 		{KubeletRunning, kubeletRunning, gate | local | explained},
 		{KubeletStable, kubeletStable, gate | local | explained},
@@ -102,6 +105,9 @@ func Gate() []Check { return used(func(u use) bool { return u&gate != 0 }) }
 
 // GateLocal returns those conditions of the gate that need no cluster.
 func GateLocal() []Check { return used(func(u use) bool { return u&local != 0 }) }
+
+// Network returns what must not be False of the pod subnets that a join has learned.
+func Network() []Check { return used(func(u use) bool { return u&network != 0 }) }
 
 // Advice returns what is told of a node that has passed the gate: only the cluster's operator can
 // cure it.

@@ -30,7 +30,7 @@ func TestWatch(t *testing.T) {
 	}
 	want := []string{
 		SystemSupported, RootPrivileges, ToolsInstalled, DiskSpace, ProgramTrusted, RuntimeOwned,
-		DirectoriesFree, ReservationsFit, NodeAddressPresent,
+		DirectoriesFree, ReservationsFit, NodeAddressPresent, PodSubnetsFit,
 		ContainerdRunning, KubeletRunning,
 		KubeletStable, APIServerReachable, CredentialValid, VersionsCompatible, CertificateIssued,
 		KubeletHealthy, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,

@@ -79,6 +79,9 @@ type Wanted struct {
 	MaxPods                int
 	// DNS is the address that pods are told to ask for names.
 	DNS string
+	// Unmasked are the networks that pods reach with their own address, where the cluster allocates
+	// the pod subnets.
+	Unmasked []string
 	// NodeIP is "", one address, or an IPv4 and an IPv6 address separated by a comma.
 	NodeIP string
 	// Reserved is kubeReserved and Eviction evictionHard, as kubelet takes them.
@@ -119,6 +122,10 @@ type Machine struct {
 	Firewalls Answer[[]Firewall]
 	// CNIConfigs are the names of the pod network's configurations.
 	CNIConfigs []string
+	// PodCIDRs are the subnets of the node's own pod network, as far as they are known.
+	PodCIDRs []string
+	// NoIPv6 tells that a new network interface has no address of IPv6.
+	NoIPv6 bool
 }
 
 // Firewall is a firewall that stops what a node needs: what that is, and the commands that let it

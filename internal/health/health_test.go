@@ -36,7 +36,7 @@ func good() Evidence {
 		Now: now(),
 		Wanted: Wanted{
 			Node: "edge-1", Kubernetes: "1.34.4", Containerd: "2.2.1", MaxPods: 110,
-			DNS: "10.96.0.10", NodeIP: "10.0.0.4",
+			DNS: "10.96.0.10", NodeIP: "10.0.0.4", Unmasked: []string{"10.244.0.0/16", "fd00::/16"},
 			Reserved: map[string]string{"cpu": "200m", "memory": "512Mi"},
 			Labels:   map[string]string{"site": "oslo"}, Taints: []string{"dedicated=edge:NoSchedule"},
 		},
@@ -46,6 +46,7 @@ func good() Evidence {
 			Addresses: []string{"127.0.0.1", "10.0.0.4", "fe80::1%eth0", "fd00::4"},
 			CPUMillis: 4000, MemoryBytes: 8 << 30, DiskBytes: 64 << 30,
 			CNIConfigs: []string{"10-flex.conflist"}, Firewalls: Answered([]Firewall(nil), nil),
+			PodCIDRs: []string{"10.244.1.0/24", "fd00:1::/64"},
 		},
 		Trust:         Tried(nil),
 		Containerd:    Answered(Service{Active: true, PID: 10, Since: ago(time.Hour)}, nil),

@@ -169,5 +169,40 @@ func present(text string, addresses []string) bool {
 	})
 }
 
+// podSubnetsFit: pods do not start where they are to have addresses of IPv6 and the machine has none;
+// and what the configuration says of a family that pods do not have would have no effect.
+func podSubnetsFit(e Evidence) Condition {
+	if e.Machine == nil {
+		return notAsked()
+	}
+	var six, four []string
+	for _, cidr := range e.Machine.PodCIDRs {
+		if strings.Contains(cidr, ":") {
+			six = append(six, cidr)
+		} else {
+			four = append(four, cidr)
+		}
+	}
+	if len(six) > 0 && e.Machine.NoIPv6 {
+		return fails(OwnerMachine, "IPv6Off", fmt.Sprintf("cannot give pods addresses of %s: this "+
+			"machine has IPv6 switched off; set net.ipv6.conf.all.disable_ipv6 and "+
+			"net.ipv6.conf.default.disable_ipv6 to 0 (and boot without ipv6.disable=1), or set "+
+			"cni.podCIDR to a subnet of IPv4", six[0]))
+	}
+	for _, cidr := range e.Wanted.Unmasked {
+		family, has := "IPv4", four
+		if strings.Contains(cidr, ":") {
+			family, has = "IPv6", six
+		}
+		if len(e.Machine.PodCIDRs) > 0 && len(has) == 0 {
+			return fails(OwnerCluster, "FamilyMissing", fmt.Sprintf("cannot have pods reach %s of "+
+				"cni.nonMasqueradeCIDRs with their own address: the cluster has allocated %s to this "+
+				"Node, and no subnet of %s; make the cluster dual-stack, or remove that network",
+				cidr, strings.Join(e.Machine.PodCIDRs, " and "), family))
+		}
+	}
+	return holds()
+}
+
 // oneLine is an error's text in one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

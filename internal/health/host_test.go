@@ -107,6 +107,30 @@ func TestNodeAddressPresent(t *testing.T) {
 	})
 }
 
+// Pod subnets of a family that the machine or the cluster does not have are told, and not found out
+// by pods that do not start.
+func TestPodSubnetsFit(t *testing.T) {
+	pods := func(noIPv6 bool, cidrs ...string) Evidence {
+		return machine(func(m *Machine) { m.NoIPv6, m.PodCIDRs = noIPv6, cidrs })
+	}
+	const four, six = "10.244.1.0/24", "fd00:1::/64"
+	const off, missing = "IPv6Off", "FamilyMissing"
+	ofOwner := pods(false, four)
+	ofOwner.Wanted.Unmasked = nil
+	check(t, PodSubnetsFit, []expect{
+		blank("NotChecked"),
+		{"nobody knows yet", pods(false), True, "", "", ""},
+		{"nobody knows yet, without IPv6", pods(true), True, "", "", ""},
+		{"both, without IPv6", pods(true, four, six), False, off, OwnerMachine, six},
+		{"IPv6, without IPv6", pods(true, six), False, off, OwnerMachine, "disable_ipv6"},
+		{"IPv4 where both are wanted", pods(false, four), False, missing, OwnerCluster,
+			"no subnet of IPv6"},
+		{"IPv6 where both are wanted", pods(false, six), False, missing, OwnerCluster,
+			"no subnet of IPv4"},
+		{"IPv4 that the configuration gives", ofOwner, True, "", "", ""},
+	})
+}
+
 // R6: reservations that the machine does not have make kubelet crash again and again.
 func TestReservationsFit(t *testing.T) {
 	reserve := func(what, text string) Evidence {

@@ -59,6 +59,8 @@ type Facts struct {
 	Free map[string]int64
 	// Units are those of the units asked for that are installed.
 	Units []InstalledUnit
+	// NoIPv6 tells that a new network interface has no address of IPv6.
+	NoIPv6 bool
 	// Addresses are the IP addresses of all network interfaces.
 	Addresses []string
 	// Firewalls are those that stop packets of a node. FirewallErr is why that is not known.
@@ -116,6 +118,7 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	if f.Addresses, err = addresses(); err != nil {
 		return f, err
 	}
+	f.NoIPv6 = h.noIPv6()
 	if q.Firewalls {
 		f.Firewalls, f.FirewallErr = h.Firewalls(ctx)
 	}
@@ -145,6 +148,18 @@ func (h *Host) sizes(q Query, f *Facts) error {
 	}
 	f.DiskBytes = int64(st.Blocks) * st.Bsize
 	return nil
+}
+
+// noIPv6 tells whether IPv6 is not in the kernel or is switched off, for all interfaces or for those
+// to come.
+func (h *Host) noIPv6() bool {
+	for _, which := range []string{"all", "default"} {
+		off, err := h.ReadFile("/proc/sys/net/ipv6/conf/" + which + "/disable_ipv6")
+		if err != nil || strings.TrimSpace(string(off)) != "0" {
+			return true
+		}
+	}
+	return false
 }
 
 // addresses lists the IP addresses of all interfaces.

@@ -60,8 +60,9 @@ type cluster struct {
 	ready func(name string) bool
 	// running tells since when kubelet runs; the zero time when it does not.
 	running func() time.Time
-	// noCIDR makes the cluster allocate no pod subnets.
-	noCIDR bool
+	// noCIDR makes the cluster allocate no pod subnets, podCIDRs those instead of its own one.
+	noCIDR   bool
+	podCIDRs []string
 	// keep forbids nodes to delete themselves.
 	keep bool
 	// down makes it refuse connections; refused makes it accept no credential.
@@ -504,6 +505,9 @@ func (c *cluster) add(root, name string, info corev1.NodeSystemInfo) {
 	n := c.nodes[name]
 	if !c.noCIDR && n.Spec.PodCIDR == "" {
 		n.Spec.PodCIDR = "10.244.7.0/24"
+		if len(c.podCIDRs) > 0 {
+			n.Spec.PodCIDR, n.Spec.PodCIDRs = c.podCIDRs[0], c.podCIDRs
+		}
 	}
 	n.Status.NodeInfo = info
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}

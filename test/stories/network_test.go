@@ -3,6 +3,7 @@ package stories
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -167,6 +168,88 @@ func TestNetworkReplacesOursWhileJoining(t *testing.T) {
 			_ = os.Remove(filepath.Join(w.root, "/etc/cni/net.d")) // not empty when we left
 			_ = os.Remove(filepath.Join(w.root, "/etc/cni"))
 			w.same(before)
+		})
+	}
+}
+
+// A cluster that allocates a subnet of each family has pods with two addresses, and the machine
+// forwards both.
+func TestTwoFamilies(t *testing.T) {
+	w := newWorld(t)
+	before := w.tree()
+	w.cluster.podCIDRs = []string{"10.244.7.0/24", "fd00:7::/64"}
+	w.config.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16", "fd00::/16"}
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		ours: `"subnet": "fd00:7::/64"`, "/proc/sys/net/ipv6/conf/all/forwarding": "1",
+		"/opt/aks-flex-node/masquerade6.rules": "-d fd00::/16 -j RETURN",
+	} {
+		if text := w.read(file); !strings.Contains(text, want) {
+			t.Errorf("%s does not have %q:\n%s", file, want, text)
+		}
+	}
+	w.steady("with two families")
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
+}
+
+// Pod subnets that the machine cannot have, or that are not those which the configuration counts on,
+// are refused with the cure; once it has been cured, the machine joins.
+func TestPodSubnetsAreRefused(t *testing.T) {
+	const off = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
+	for name, tt := range map[string]struct {
+		before, cure func(*world)
+		want         string
+		// early tells that nothing is touched.
+		early bool
+	}{
+		"two families and no IPv6": {
+			before: func(w *world) {
+				w.cluster.podCIDRs = []string{"10.244.7.0/24", "fd00:7::/64"}
+				w.write(off, "1\n")
+			},
+			cure: func(w *world) { w.write(off, "0\n") },
+			want: "addresses of fd00:7::/64: this machine has IPv6 switched off",
+		},
+		"a subnet of the configuration and no IPv6": {
+			before: func(w *world) {
+				w.config.CNI.PodCIDR = "fd00:7::/64"
+				if err := os.RemoveAll(filepath.Join(w.root, "/proc/sys/net/ipv6")); err != nil {
+					w.t.Fatal(err)
+				}
+			},
+			cure: func(w *world) { w.config.CNI.PodCIDR = "10.244.9.0/24" },
+			want: "this machine has IPv6 switched off", early: true,
+		},
+		"one family where the configuration counts on two": {
+			before: func(w *world) {
+				w.config.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16", "fd00::/16"}
+			},
+			cure: func(w *world) { w.config.CNI.NonMasqueradeCIDRs = []string{"10.244.0.0/16"} },
+			want: "the cluster has allocated 10.244.7.0/24 to this Node, and no subnet of IPv6",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.before(w)
+			before := w.tree()
+			_, err := w.bootstrap()
+			if err == nil || !strings.Contains(err.Error(), health.PodSubnetsFit) ||
+				!strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the error is %v, want %q", err, tt.want)
+			}
+			if tt.early {
+				w.same(before)
+			}
+			tt.cure(w)
+			if _, err := w.bootstrap(); err != nil {
+				t.Error(err)
+			}
+			w.steady("with the cure")
 		})
 	}
 }

@@ -123,7 +123,8 @@ func newWorld(t testing.TB) *world {
 		"net/bridge/bridge-nf-call-iptables": "0", "net/bridge/bridge-nf-call-ip6tables": "0",
 		"net/ipv4/ip_forward": "0", "vm/overcommit_memory": "0", "vm/panic_on_oom": "0",
 		"kernel/panic": "0", "kernel/panic_on_oops": "0", "kernel/keys/root_maxkeys": "200",
-		"kernel/keys/root_maxbytes": "20000",
+		"kernel/keys/root_maxbytes": "20000", "net/ipv6/conf/all/forwarding": "0",
+		"net/ipv6/conf/all/disable_ipv6": "0", "net/ipv6/conf/default/disable_ipv6": "0",
 	} {
 		w.write("/proc/sys/"+name, value+"\n")
 	}
