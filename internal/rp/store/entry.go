@@ -17,6 +17,8 @@ type entry struct {
 	nodeAt, statusAt int64 // revisions, 0 without such a row
 	identity         unique.Handle[string]
 	traits           unique.Handle[traits]
+	said             unique.Handle[flexnode.Said]
+	versions         versions
 }
 
 // traits are what many nodes have alike.
@@ -24,7 +26,11 @@ type traits struct {
 	state, ready, facts string
 	former              flexnode.Former
 	joining             bool
+	wanted              unique.Handle[flexnode.Wanted]
 }
+
+// versions are the configVersions of a node: those of its row, and those that its agent tells.
+type versions struct{ revision, assigned, applied, observed, failed int64 }
 
 func (e *entry) key() string    { return e.text[:e.ends[0]] }
 func (e *entry) etag() string   { return e.text[e.ends[0]:e.ends[1]] }
@@ -32,11 +38,16 @@ func (e *entry) uid() string    { return e.text[e.ends[1]:e.ends[2]] }
 func (e *entry) node() string   { return e.text[e.ends[2]:e.ends[3]] }
 func (e *entry) status() string { return e.text[e.ends[3]:] }
 
-var noTraits, noIdentity = unique.Make(traits{}), unique.Make("")
+var (
+	noIdentity = unique.Make("")
+	noSaid     = unique.Make(flexnode.Said{})
+	noWanted   = unique.Make(flexnode.Wanted{})
+	noTraits   = unique.Make(traits{wanted: noWanted})
+)
 
 // with is an entry, or nil, after a change of its node or status; nil if neither is there then.
 func (e *entry) with(p parsed) *entry {
-	next := entry{identity: noIdentity, traits: noTraits}
+	next := entry{identity: noIdentity, traits: noTraits, said: noSaid}
 	etag, uid, node, status := "", "", "", ""
 	if e != nil {
 		next = *e
@@ -46,14 +57,18 @@ func (e *entry) with(p parsed) *entry {
 	switch {
 	case p.table == statusTable:
 		next.statusAt, status, t.ready = p.revision, string(p.packed), p.ready
+		next.say(p)
 	case p.deleted:
 		etag, uid, node, next.identity = "", "", "", noIdentity
-		next.nodeAt, t = 0, traits{ready: t.ready}
+		next.nodeAt, t = 0, traits{ready: t.ready, wanted: noWanted}
 	default:
 		h := p.head
 		etag, uid, node = flexnode.ETag(h.UID, h.Assigned, h.Revision), h.UID, string(p.packed)
 		next.nodeAt, next.identity = p.revision, unique.Make(h.Identity)
-		t = traits{h.State, t.ready, h.facts(), h.Former, h.Credential != ""}
+		next.versions.revision, next.versions.assigned = h.Revision, h.Assigned
+		t = traits{
+			h.State, t.ready, h.facts(), h.Former, h.Credential != "", unique.Make(h.wanted()),
+		}
 	}
 	if p.deleted && p.table == statusTable {
 		next.statusAt = 0
@@ -64,6 +79,16 @@ func (e *entry) with(p parsed) *entry {
 	next.traits = unique.Make(t)
 	next.join(p.key, etag, uid, node, status)
 	return &next
+}
+
+// say takes over what a status says.
+func (e *entry) say(p parsed) {
+	v := &e.versions
+	e.said, v.applied, v.observed, v.failed = noSaid, 0, 0, 0
+	if !p.deleted {
+		e.said = unique.Make(flexnode.SaidOf(p.status))
+		v.applied, v.observed, v.failed = p.status.Versions()
+	}
 }
 
 func (e *entry) join(key, etag, uid, node, status string) {

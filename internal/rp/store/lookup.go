@@ -107,6 +107,27 @@ func (x *Index) EachNode(prefix string, see func(key string, hasStatus bool)) {
 	})
 }
 
+// Outlines calls see with the outline of each node whose key begins with a prefix, after a key,
+// until it returns false. Whether its agent was heard of is not in it. Nothing is unpacked.
+func (x *Index) Outlines(prefix, after string, see func(key string, o flexnode.Outline) bool) {
+	from := item[*entry]{key: max(prefix, after)}
+	x.snapshot.Load().nodes.AscendGreaterOrEqual(from, func(i item[*entry]) bool {
+		e := i.value
+		if !strings.HasPrefix(i.key, prefix) {
+			return false
+		}
+		return e.nodeAt == 0 || i.key <= after || see(i.key, e.outline())
+	})
+}
+
+func (e *entry) outline() flexnode.Outline {
+	v := e.versions
+	return flexnode.Outline{
+		Wanted: e.traits.Value().wanted, Said: e.said,
+		Order: flexnode.Ordered(v.revision, v.assigned, v.applied, v.observed, v.failed),
+	}
+}
+
 // Clusters is as Nodes for clusters.
 func (x *Index) Clusters(prefix, after string, limit int) ([]Row[flexnode.Cluster], bool, error) {
 	var rows []Row[flexnode.Cluster]

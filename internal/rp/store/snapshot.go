@@ -92,6 +92,7 @@ type parsed struct {
 	raw        []byte
 	// Of a node or status.
 	head   head
+	status flexnode.Status
 	ready  string
 	packed []byte
 }
@@ -107,6 +108,22 @@ type head struct {
 	Credential string          `json:"credential"`
 	Identity   string          `json:"identity"`
 	Former     flexnode.Former `json:"former"`
+	// What follows is what an outline needs beside that.
+	Chosen  flexnode.Chosen `json:"chosen"`
+	Desired struct {
+		ContinuousMonitoring bool `json:"continuousMonitoring"`
+	} `json:"desired"`
+	Ended struct {
+		State string `json:"state"`
+	} `json:"ended"`
+}
+
+// wanted is what is wanted of the node.
+func (h head) wanted() flexnode.Wanted {
+	return flexnode.Wanted{
+		State: h.State, Versions: h.Chosen.Versions, Monitored: h.Desired.ContinuousMonitoring,
+		Joining: h.Credential != "", Former: h.Former != "", Ended: h.Ended.State,
+	}
 }
 
 // facts are what the node was rendered with, or could not be; see Index.Stale.
@@ -134,13 +151,11 @@ func (x *Index) parse(e Event) parsed {
 		}
 		p.packed = x.packer.pack(e.Value)
 	case statusTable:
-		var status struct {
-			Ready struct {
-				Status string `json:"status"`
-			} `json:"ready"`
+		if json.Unmarshal(e.Value, &p.status) != nil {
+			p.status = flexnode.Status{}
 		}
-		if json.Unmarshal(e.Value, &status) == nil {
-			p.ready = status.Ready.Status
+		if p.status.Ready != nil {
+			p.ready = p.status.Ready.Status
 		}
 		p.packed = x.packer.pack(e.Value)
 	}

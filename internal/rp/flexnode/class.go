@@ -1,0 +1,104 @@
+package flexnode
+
+import (
+	"slices"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// The states that nodes are counted by. A node is in several of them.
+const (
+	StateJoined       = "joined"
+	StateNotJoined    = "notJoined"
+	StateReady        = "ready"
+	StateNotReady     = "notReady"
+	StateUpToDate     = "upToDate"
+	StateOutdated     = "outdated"
+	StateFailed       = "failed"
+	StateHeldBack     = "heldBack"
+	StateReporting    = "reporting"
+	StateNotReporting = "notReporting"
+	StateDrifted      = "drifted"
+)
+
+// States are all of them.
+var States = []string{
+	StateJoined, StateNotJoined, StateReady, StateNotReady, StateUpToDate, StateOutdated,
+	StateFailed, StateHeldBack, StateReporting, StateNotReporting, StateDrifted,
+}
+
+// Class is what nodes of an outline are counted by.
+type Class struct {
+	// State is the provisioningState.
+	State  string
+	States []string
+	// Conditions are the node's, as a list shows them, without times and messages.
+	Conditions []api.Condition
+	Versions   api.Versions   // that are wanted
+	Components api.Components // that run, as the agent has reported
+}
+
+// classify tells the class of an outline.
+func classify(o Outline, reachable bool) *Class {
+	e := o.evidence(reachable)
+	shown := Shown(e.Node, nil, nil, StatusOf(e)).Properties
+	c := &Class{
+		State: shown.ProvisioningState, Versions: o.Wanted.Value().Versions,
+		Components: o.Said.Value().Components,
+	}
+	for _, one := range shown.Status.Conditions {
+		c.Conditions = append(c.Conditions, api.Condition{
+			Type: one.Type, Status: one.Status, Reason: one.Reason,
+		})
+	}
+	is := func(kind, status string) bool { return c.find(kind).Status == status }
+	for _, test := range []struct {
+		state string
+		so    bool
+	}{
+		{StateJoined, is(Joined, "True")},
+		{StateNotJoined, !is(Joined, "True")},
+		{StateReady, is(Ready, "True")},
+		{StateNotReady, e.Status.Ready != nil && !is(Ready, "True")},
+		{StateUpToDate, is(UpToDate, "True")},
+		{StateOutdated, is(UpToDate, "False")},
+		{StateFailed, c.State == api.Failed || c.find(UpToDate).Reason == "Failed"},
+		{StateHeldBack, o.Order.Assigned != o.Order.Revision},
+		{StateReporting, is(Reporting, "True")},
+		{StateNotReporting, is(Reporting, "False")},
+		{StateDrifted, o.Said.Value().Drifted},
+	} {
+		if test.so {
+			c.States = append(c.States, test.state)
+		}
+	}
+	return c
+}
+
+// find is a condition; the zero one if there is none.
+func (c *Class) find(kind string) api.Condition {
+	at := slices.IndexFunc(c.Conditions, func(o api.Condition) bool { return o.Type == kind })
+	if at < 0 {
+		return api.Condition{}
+	}
+	return c.Conditions[at]
+}
+
+// Classes are those of the nodes of a cluster.
+type Classes struct {
+	reachable bool
+	known     map[Outline]*Class
+}
+
+// NewClasses are those of a cluster that answers, or does not.
+func NewClasses(reachable bool) *Classes { return &Classes{reachable, map[Outline]*Class{}} }
+
+// Of is the class of an outline.
+func (c *Classes) Of(o Outline) *Class {
+	class := c.known[o]
+	if class == nil {
+		class = classify(o, c.reachable)
+		c.known[o] = class
+	}
+	return class
+}

@@ -1,0 +1,183 @@
+package flexnode
+
+import (
+	"slices"
+	"strings"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// Filter chooses nodes. Its text is terms with " and " between them:
+//
+//	PROPERTY eq 'VALUE'   or   PROPERTY ne 'VALUE'
+//
+// where a property is one of state, provisioningState, versions/COMPONENT (that are wanted),
+// components/COMPONENT (that run), conditions/TYPE (the status), conditions/TYPE/reason and
+// labels['NAME']. A ' in a value or name is written ”. What a node does not have is ”.
+type Filter struct{ terms []term }
+
+type term struct {
+	// place is the property up to the first "/" or "[", name what follows it.
+	place, name string
+	unequal     bool
+	value       string
+}
+
+const (
+	maxTerms  = 8
+	maxFilter = 1024
+)
+
+// ReadFilter reads a filter; "" chooses all.
+func ReadFilter(text string) (Filter, Problems) {
+	var f Filter
+	const at = "$filter"
+	refuse := func(why string) (Filter, Problems) {
+		return Filter{}, Problems{{at, why + " See the API's documentation of $filter."}}
+	}
+	if len(text) > maxFilter {
+		return refuse("The filter is too long.")
+	}
+	for rest := strings.TrimSpace(text); rest != ""; {
+		t, after, why := readTerm(rest)
+		if why != "" {
+			return refuse(why)
+		}
+		if f.terms = append(f.terms, t); len(f.terms) > maxTerms {
+			return refuse("The filter has too many terms.")
+		}
+		more, ok := strings.CutPrefix(after, " and ")
+		if after != "" && (!ok || strings.TrimSpace(more) == "") {
+			return refuse("After a term, ' and ' and another one may follow, and not '" +
+				shorten(after) + "'.")
+		}
+		rest = strings.TrimSpace(more)
+	}
+	return f, nil
+}
+
+// readTerm reads one term, and returns what follows it, or why it is none.
+func readTerm(text string) (t term, rest, why string) {
+	if t.place, t.name, rest, why = readProperty(text); why != "" {
+		return t, "", why
+	}
+	operator, after, _ := strings.Cut(strings.TrimPrefix(rest, " "), " ")
+	switch {
+	case operator == "ne":
+		t.unequal = true
+	case operator != "eq":
+		return t, "", "The operators are eq and ne; '" + shorten(operator) + "' is none."
+	}
+	var ok bool
+	if t.value, rest, ok = readQuoted(after); !ok {
+		return t, "", "A value is in single quotes."
+	}
+	if t.place == "state" && !slices.Contains(States, t.value) {
+		return t, "", "A state is one of " + strings.Join(States, ", ") + "."
+	}
+	return t, rest, ""
+}
+
+func readProperty(text string) (place, name, rest, why string) {
+	if label, ok := strings.CutPrefix(text, "labels["); ok {
+		name, rest, ok = readQuoted(label)
+		if rest, closed := strings.CutPrefix(rest, "]"); ok && closed && name != "" {
+			return "labels", name, rest, ""
+		}
+		return "", "", "", "A label is written labels['NAME']."
+	}
+	property, rest, _ := strings.Cut(text, " ")
+	place, name, _ = strings.Cut(property, "/")
+	switch {
+	case place == "state" && property == place, place == "provisioningState" && property == place:
+	case place == "versions" && isComponent(name, everyWanted),
+		place == "components" && isComponent(name, everyRunning):
+	case place == "conditions" && isConditionType(strings.TrimSuffix(name, "/reason")) && name != "":
+	default:
+		return "", "", "", "The property '" + shorten(property) + "' is not known."
+	}
+	return place, name, rest, ""
+}
+
+// everyWanted and everyRunning have a version for each component.
+var (
+	everyWanted = wantedVersions(api.Versions{
+		Kubernetes: "x", Containerd: "x", Runc: "x", CNI: "x", NPD: "x",
+	})
+	everyRunning = runningVersions(api.Components{
+		Kubelet: "x", Containerd: "x", Runc: "x", CNI: "x", NPD: "x", Agent: "x", Kernel: "x",
+		OS: "x",
+	})
+)
+
+func isComponent(name string, among []api.VersionCount) bool {
+	return slices.ContainsFunc(among, func(v api.VersionCount) bool { return v.Component == name })
+}
+
+// readQuoted reads a text in single quotes, and returns what follows it.
+func readQuoted(text string) (value, rest string, ok bool) {
+	if !strings.HasPrefix(text, "'") {
+		return "", "", false
+	}
+	var read strings.Builder
+	for at := 1; at < len(text); at++ {
+		if text[at] != '\'' {
+			read.WriteByte(text[at])
+			continue
+		}
+		if at+1 == len(text) || text[at+1] != '\'' {
+			return read.String(), text[at+1:], true
+		}
+		read.WriteByte('\'')
+		at++
+	}
+	return "", "", false
+}
+
+// All tells whether the filter chooses all nodes, Labels whether it asks for labels.
+func (f Filter) All() bool { return len(f.terms) == 0 }
+
+// Labels tells whether the filter asks for labels.
+func (f Filter) Labels() bool {
+	return slices.ContainsFunc(f.terms, func(t term) bool { return t.place == "labels" })
+}
+
+// Chooses tells whether nodes of a class may be chosen: labels are left out of account.
+func (f Filter) Chooses(c *Class) bool {
+	return !slices.ContainsFunc(f.terms, func(t term) bool {
+		return t.place != "labels" && t.holds(c) == t.unequal
+	})
+}
+
+// ChoosesLabels tells whether a node with labels may be chosen.
+func (f Filter) ChoosesLabels(labels map[string]string) bool {
+	return !slices.ContainsFunc(f.terms, func(t term) bool {
+		return t.place == "labels" && (labels[t.name] == t.value) == t.unequal
+	})
+}
+
+// holds tells whether the property has the value.
+func (t term) holds(c *Class) bool {
+	has := func(all []api.VersionCount) bool {
+		for _, v := range all {
+			if v.Component == t.name {
+				return v.Version == t.value
+			}
+		}
+		return t.value == ""
+	}
+	switch t.place {
+	case "state":
+		return slices.Contains(c.States, t.value)
+	case "provisioningState":
+		return c.State == t.value
+	case "versions":
+		return has(wantedVersions(c.Versions))
+	case "components":
+		return has(runningVersions(c.Components))
+	}
+	if kind, reason := strings.CutSuffix(t.name, "/reason"); reason {
+		return c.find(kind).Reason == t.value
+	}
+	return c.find(t.name).Status == t.value
+}

@@ -1,0 +1,183 @@
+package flexnode
+
+import (
+	"strconv"
+	"strings"
+	"time"
+	"unique"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// Outline is a node as summaries and filters see it. Many nodes have the same one.
+type Outline struct {
+	Wanted unique.Handle[Wanted]
+	Said   unique.Handle[Said]
+	Order  Order
+	Heard  Heard
+}
+
+// Wanted is what is wanted of a node, and what has come of that.
+type Wanted struct {
+	State    string // provisioningState, "" is Succeeded
+	Versions api.Versions
+	// Monitored is continuousMonitoring; Joining tells that there is a credential, Former that
+	// there are former identities.
+	Monitored, Joining, Former bool
+	// Ended is how the last credential has ended (JoinEnd.State).
+	Ended string
+}
+
+// Said is what the agent and the cluster say of a node.
+type Said struct {
+	Components api.Components
+	// Conditions are lines of type, status and reason: Ready, "" if there is no Node, and those of
+	// the agent.
+	Ready, Conditions string
+	// Failure is why a configuration has failed.
+	Failure string
+	Drifted bool
+}
+
+// Order is how the configVersions of a node compare. Equal ones have the same number.
+type Order struct{ Revision, Assigned, Applied, Observed, Failed uint8 }
+
+// Ordered is the order of a node's versions; 0 is none.
+func Ordered(revision, assigned, applied, observed, failed int64) Order {
+	all := [...]int64{revision, assigned, applied, observed, failed}
+	var numbers [len(all)]uint8
+	for i, version := range all {
+		if version == 0 {
+			continue
+		}
+		numbers[i] = uint8(i + 1)
+		for j := range i {
+			if all[j] == version {
+				numbers[i] = numbers[j]
+				break
+			}
+		}
+	}
+	return Order{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]}
+}
+
+// Heard is whether an agent was heard of.
+type Heard uint8
+
+// NeverHeard, HeardLately and HeardOnce are those of Evidence.Seen.
+const (
+	NeverHeard Heard = iota
+	HeardLately
+	HeardOnce
+)
+
+// HeardAt is that of an agent that was last heard of at a time.
+func HeardAt(seen, now time.Time) Heard {
+	switch {
+	case seen.IsZero():
+		return NeverHeard
+	case now.Sub(seen) <= silentAfter:
+		return HeardLately
+	}
+	return HeardOnce
+}
+
+// maxReason bounds the reason of a condition in an outline: one word.
+const maxReason = 64
+
+// SaidOf is what a status says.
+func SaidOf(s Status) Said {
+	said := Said{Drifted: s.Report.Drift != nil && s.Report.Drift.Count > 0}
+	if s.Ready != nil {
+		said.Ready = conditionLine(*s.Ready)
+	}
+	var lines strings.Builder
+	for _, c := range s.Report.Conditions {
+		lines.WriteString(conditionLine(c))
+	}
+	said.Conditions = lines.String()
+	if c := s.Report.Components; c != nil {
+		said.Components = *c
+	}
+	if said.Components.Agent == "" {
+		said.Components.Agent = s.Report.AgentVersion
+	}
+	if c := s.Report.Config; c != nil && c.Failed != nil {
+		said.Failure = c.Failed.Reason
+	}
+	return said
+}
+
+func conditionLine(c api.Condition) string {
+	reason := c.Reason
+	if len(reason) > maxReason || strings.ContainsAny(reason, " \n") {
+		reason = ""
+	}
+	return c.Type + " " + c.Status + " " + reason + "\n"
+}
+
+func conditionsIn(lines string) (all []api.Condition) {
+	for line := range strings.Lines(lines) {
+		part := strings.Split(strings.TrimSuffix(line, "\n"), " ")
+		all = append(all, api.Condition{Type: part[0], Status: part[1], Reason: part[2]})
+	}
+	return all
+}
+
+// Versions are the configVersions that a status tells; 0 of those that it does not.
+func (s Status) Versions() (applied, observed, failed int64) {
+	number := func(text string) int64 {
+		version, _ := strconv.ParseInt(text, 10, 64) // it was checked
+		return version
+	}
+	applied = number(s.Report.AppliedConfigVersion)
+	if c := s.Report.Config; c != nil {
+		observed = number(c.Observed)
+		if c.Failed != nil {
+			failed = number(c.Failed.Version)
+		}
+	}
+	return applied, observed, failed
+}
+
+// evidence is that of a node with an outline: its conditions are those of the node, but for times
+// and messages.
+func (o Outline) evidence(reachable bool) Evidence {
+	wanted, said := o.Wanted.Value(), o.Said.Value()
+	text := func(n uint8) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.Itoa(int(n))
+	}
+	now := time.Unix(1<<30, 0)
+	e := Evidence{Now: now, Reachable: reachable, Seen: map[Heard]time.Time{
+		HeardLately: now, HeardOnce: now.Add(-silentAfter - time.Second),
+	}[o.Heard]}
+	e.Node = Node{
+		State: wanted.State, Revision: int64(o.Order.Revision), Assigned: int64(o.Order.Assigned),
+	}
+	e.Node.Desired.ContinuousMonitoring = wanted.Monitored
+	if wanted.Joining {
+		e.Node.Credential = "x"
+	}
+	if wanted.Former {
+		e.Node.Former = "x"
+	}
+	if wanted.Ended != "" {
+		e.Node.Ended = &JoinEnd{State: wanted.Ended}
+	}
+	if ready := conditionsIn(said.Ready); len(ready) > 0 {
+		e.Status.Ready = &ready[0]
+	}
+	report := &e.Status.Report
+	report.Conditions = conditionsIn(said.Conditions)
+	report.AppliedConfigVersion = text(o.Order.Applied)
+	report.Config = &api.Applied{Observed: text(o.Order.Observed)}
+	if o.Order.Failed != 0 {
+		report.Config.Failed = &api.FailedConfig{
+			Version: text(o.Order.Failed), Reason: said.Failure,
+		}
+	}
+	return e
+}

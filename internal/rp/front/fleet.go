@@ -1,0 +1,126 @@
+package front
+
+import (
+	"net/http"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// summarizeNodes counts the nodes of a cluster, out of the index and without a lock.
+func (a *API) summarizeNodes(w http.ResponseWriter, r *request) error {
+	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
+		return err
+	}
+	key := r.clusterKey()
+	if err := a.hasCluster(r, noCluster); err != nil {
+		return err
+	}
+	counts := map[*flexnode.Class]int{}
+	classes := flexnode.NewClasses(a.reachable(key))
+	now := a.Now()
+	a.Index.Outlines(key+"/", "", func(node string, o flexnode.Outline) bool {
+		o.Heard = flexnode.HeardAt(a.Seen.Last(node), now)
+		counts[classes.Of(o)]++
+		return r.Context().Err() == nil
+	})
+	if err := r.Context().Err(); err != nil {
+		return err
+	}
+	arm.WriteJSON(w, http.StatusOK, flexnode.Summary(counts))
+	return nil
+}
+
+// hasCluster is an error unless the cluster of a request is registered.
+func (a *API) hasCluster(r *request, missing func(*request) error) error {
+	key := r.clusterKey()
+	if cluster, err := a.Index.Cluster(key); err == nil && cluster.Exists() {
+		return nil
+	}
+	stored, err := a.Store.Clusters.Get(r.Context(), key) // the index may be behind
+	if err == nil && !stored.Exists() {
+		err = missing(r)
+	}
+	return err
+}
+
+// How many nodes are looked at for a page of a filtered list; those whose labels are asked for are
+// unpacked. A page may be empty then although there are more.
+const (
+	maxLooked   = 20_000
+	maxUnpacked = 2_000
+)
+
+// chosen are up to size nodes of a cluster after a key that a filter chooses, and the key to go on
+// after, "" at the end.
+func (a *API) chosen(
+	key, after string, size int, f flexnode.Filter,
+) (rows []store.Row[flexnode.Node], next string, err error) {
+	if f.All() {
+		rows, more, err := a.Index.Nodes(key+"/", after, size)
+		if more && err == nil {
+			next = rows[len(rows)-1].Key
+		}
+		return rows, next, err
+	}
+	classes, now := flexnode.NewClasses(a.reachable(key)), a.Now()
+	looked, unpacked, last := 0, 0, after
+	a.Index.Outlines(key+"/", after, func(node string, o flexnode.Outline) bool {
+		if looked == maxLooked || unpacked == maxUnpacked || len(rows) == size {
+			next = last
+			return false
+		}
+		looked, last = looked+1, node
+		o.Heard = flexnode.HeardAt(a.Seen.Last(node), now)
+		if !f.Chooses(classes.Of(o)) {
+			return true
+		}
+		unpacked++
+		var row store.Row[flexnode.Node]
+		row, err = a.Index.Node(node)
+		if err == nil && row.Exists() && f.ChoosesLabels(row.Value.Desired.NodeConfig.Labels) {
+			rows = append(rows, row)
+		}
+		return err == nil
+	})
+	return rows, next, err
+}
+
+// listNodes answers the nodes of a cluster that the caller's filter chooses, a page at a time, in
+// the order of their names.
+func (a *API) listNodes(w http.ResponseWriter, r *request) error {
+	key := r.clusterKey()
+	if err := a.hasCluster(r, noParent); err != nil {
+		return err
+	}
+	filter, problems := flexnode.ReadFilter(r.query.Get("$filter"))
+	if len(problems) > 0 {
+		return problems
+	}
+	after, size, err := a.page(r, key)
+	if err != nil {
+		return err
+	}
+	rows, next, err := a.chosen(key, after, size, filter)
+	if err != nil {
+		return err
+	}
+	page, reachable := api.List[api.FlexNodeConfig]{Value: []api.FlexNodeConfig{}}, a.reachable(key)
+	for _, row := range rows {
+		status, err := a.status(row.Key, row.Value, nil, reachable)
+		if err != nil {
+			return err
+		}
+		page.Value = append(page.Value,
+			flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status)))
+	}
+	if next != "" {
+		if page.NextLink, err = a.nextLink(r, key, next); err != nil {
+			return err
+		}
+	}
+	arm.WriteJSON(w, http.StatusOK, page)
+	return nil
+}
