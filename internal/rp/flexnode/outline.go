@@ -22,10 +22,22 @@ type Wanted struct {
 	State    string // provisioningState, "" is Succeeded
 	Versions api.Versions
 	// Monitored is continuousMonitoring; Joining tells that there is a credential, Former that
-	// there are former identities.
-	Monitored, Joining, Former bool
+	// there are former identities, Reason that there is a reason for the state.
+	Monitored, Joining, Former, Reason bool
 	// Ended is how the last credential has ended (JoinEnd.State).
 	Ended string
+}
+
+// WantedOf is that of a node.
+func WantedOf(n Node) Wanted {
+	w := Wanted{
+		State: n.State, Versions: n.Chosen.Versions, Monitored: n.Desired.ContinuousMonitoring,
+		Joining: n.Credential != "", Former: n.Former != "", Reason: n.Reason != "",
+	}
+	if n.Ended != nil {
+		w.Ended = n.Ended.State
+	}
+	return w
 }
 
 // Said is what the agent and the cluster say of a node.
@@ -163,6 +175,9 @@ func (o Outline) evidence(reachable bool) Evidence {
 	}
 	if wanted.Former {
 		e.Node.Former = "x"
+	}
+	if wanted.Reason {
+		e.Node.Reason = "x"
 	}
 	if wanted.Ended != "" {
 		e.Node.Ended = &JoinEnd{State: wanted.Ended}

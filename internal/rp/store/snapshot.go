@@ -113,17 +113,18 @@ type head struct {
 	Desired struct {
 		ContinuousMonitoring bool `json:"continuousMonitoring"`
 	} `json:"desired"`
-	Ended struct {
-		State string `json:"state"`
-	} `json:"ended"`
+	Reason string            `json:"reason"`
+	Ended  *flexnode.JoinEnd `json:"ended"`
 }
 
 // wanted is what is wanted of the node.
 func (h head) wanted() flexnode.Wanted {
-	return flexnode.Wanted{
-		State: h.State, Versions: h.Chosen.Versions, Monitored: h.Desired.ContinuousMonitoring,
-		Joining: h.Credential != "", Former: h.Former != "", Ended: h.Ended.State,
+	n := flexnode.Node{
+		State: h.State, Chosen: h.Chosen, Credential: h.Credential, Former: h.Former,
+		Reason: h.Reason, Ended: h.Ended,
 	}
+	n.Desired.ContinuousMonitoring = h.Desired.ContinuousMonitoring
+	return flexnode.WantedOf(n)
 }
 
 // facts are what the node was rendered with, or could not be; see Index.Stale.

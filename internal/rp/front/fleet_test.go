@@ -1,0 +1,236 @@
+package front
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+const summarizeURL = cluster + "/summarizeFlexNodes" + versionQuery
+
+// fleet makes nodes of a few kinds: two that are up to date, one of which has been silent for an
+// hour; one that has failed; and one that was never seen.
+func (w *world) fleet() {
+	w.t.Helper()
+	w.register("")
+	put := func(name, kubernetes string) string {
+		body := strings.Replace(withPrincipal, "1.34.4", kubernetes, 1)
+		_, text := w.must(201, "PUT", nodeURL(name), strings.Replace(body, "prod", name, 1))
+		return shownNode(w.t, text).Properties.ConfigVersion
+	}
+	report := func(name, body string) {
+		w.must(204, "POST", nodeURL(name, "/reportStatus"), body)
+		w.change(func(v *store.View) error {
+			row, err := w.api.Store.Status.In(v, clusterKey+"/"+name)
+			row.Value.Ready = &api.Condition{Type: "Ready", Status: "True", Reason: "KubeletReady"}
+			if err != nil {
+				return err
+			}
+			return w.api.Store.Status.Put(v, clusterKey+"/"+name, row.Value)
+		})
+	}
+	silent, fresh := put("a-silent", "1.34.4"), put("b-fresh", "1.35.0")
+	report("a-silent", `{"appliedConfigVersion":"`+silent+`","agentVersion":"v1"}`)
+	w.api.Seen.Note(clusterKey+"/a-silent", w.clock.now())
+	w.clock.pass(time.Hour)
+	report("b-fresh", `{"appliedConfigVersion":"`+fresh+`","components":{"kubelet":"1.35.0"}}`)
+	w.api.Seen.Note(clusterKey+"/b-fresh", w.clock.now())
+	failed := put("c-failed", "1.35.0")
+	report("c-failed", `{"appliedConfigVersion":"7","components":{"kubelet":"1.34.4"},
+		"config":{"applied":"7","observed":"`+failed+`","failed":{"version":"`+failed+`",
+			"reason":"NodeNotReady"}}}`)
+	put("d-new", "1.34.4")
+	w.caughtUp()
+}
+
+func TestSummarize(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fleet()
+	_, text := w.must(200, "POST", summarizeURL, "{}")
+	s := decoded[api.Summary](t, text)
+	states := map[string]int{}
+	for _, c := range append(s.States, s.ProvisioningStates...) {
+		states[c.State] = c.Nodes
+	}
+	want := map[string]int{
+		"joined": 3, "notJoined": 1, "ready": 3, "notReady": 0, "upToDate": 2, "outdated": 1,
+		"failed": 1, "heldBack": states["heldBack"], "reporting": 1, "notReporting": 3,
+		"drifted": 0, "Succeeded": 4, "Creating": 0, "Updating": 0, "Failed": 0,
+	}
+	if diff := cmp.Diff(want, states); diff != "" || s.Nodes != 4 {
+		t.Errorf("%s\n%s", diff, text)
+	}
+	versions := map[string][2]int{}
+	for _, v := range s.Versions {
+		versions[v.Component+" "+v.Version] = [2]int{v.Wanted, v.Running}
+	}
+	for name, want := range map[string][2]int{
+		"kubernetes 1.34.4": {2, 1}, "kubernetes 1.35.0": {2, 1}, "agent v1": {0, 1},
+	} {
+		if versions[name] != want {
+			t.Errorf("%s: %v", name, versions[name])
+		}
+	}
+	if !strings.Contains(text, `{"type":"UpToDate","status":"False","reason":"Failed","nodes":1}`) {
+		t.Errorf("conditions: %s", text)
+	}
+	w.must(404, "POST", strings.Replace(summarizeURL, "Factory", "None", 1), "")
+	w.must(400, "POST", summarizeURL, `{"x":1}`)
+	w.api.Authorizer = Assignments{{PrincipalID: "operator", Scope: "/", Actions: []string{
+		flexnode.ClusterType + "/read"}}}
+	w.must(403, "POST", summarizeURL, "")
+}
+
+func filtered(filter string, more ...string) string {
+	return cluster + "/flexNodeConfig" + versionQuery + "&$filter=" + url.QueryEscape(filter) +
+		strings.Join(more, "")
+}
+
+func TestFilteredList(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fleet()
+	for filter, want := range map[string]string{
+		"":                  "a-silent b-fresh c-failed d-new",
+		"state eq 'failed'": "c-failed",
+		"state eq 'notReporting' and state eq 'joined'":                   "a-silent c-failed",
+		"versions/kubernetes eq '1.35.0'":                                 "b-fresh c-failed",
+		"components/kubernetes eq '1.34.4' and state ne 'upToDate'":       "c-failed",
+		"conditions/Reporting eq 'True'":                                  "b-fresh",
+		"conditions/UpToDate/reason eq 'Failed'":                          "c-failed",
+		"labels['environment'] eq 'd-new'":                                "d-new",
+		"labels['environment'] ne 'd-new' and conditions/Ready eq 'True'": "a-silent b-fresh c-failed",
+		"provisioningState eq 'Failed'":                                   "",
+	} {
+		if got := w.names(filtered(filter)); got != want {
+			t.Errorf("%s: got %s, want %s", filter, got, want)
+		}
+		if got := w.names(filtered(filter, "&$top=1")); got != want {
+			t.Errorf("%s, one by one: got %s, want %s", filter, got, want)
+		}
+	}
+	_, text := w.must(400, "GET", filtered("name eq 'a'"), "")
+	if code(text) != "InvalidParameter" || !strings.Contains(text, "$filter") {
+		t.Error(text)
+	}
+}
+
+// names are those of the nodes of all pages.
+func (w *world) names(url string) string {
+	w.t.Helper()
+	var names []string
+	for pages := 0; url != ""; pages++ {
+		_, text := w.must(200, "GET", url, "")
+		page := decoded[api.List[api.FlexNodeConfig]](w.t, text)
+		for _, n := range page.Value {
+			names = append(names, n.Name)
+		}
+		if url = path(page.NextLink); pages > 10 {
+			w.t.Fatal("pages without end")
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// fill stores nodes as they are in a large cluster, without the API.
+func (w *world) fill(nodes int) {
+	w.t.Helper()
+	w.register("")
+	for from := 0; from < nodes; from += store.MaxWrites / 2 {
+		w.fillSome(from, min(nodes, from+store.MaxWrites/2))
+	}
+	if err := w.index.Load(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) fillSome(from, to int) {
+	w.t.Helper()
+	_, err := w.api.Store.Update(w.t.Context(), "fill", nil, func(v *store.View) error {
+		for i := from; i < to; i++ {
+			key, version := fmt.Sprintf("%s/n%06d", clusterKey, i), int64(1_800_000_000+i)
+			n := flexnode.Node{
+				ID:  cluster + "/flexNodeConfig/" + fmt.Sprintf("n%06d", i),
+				UID: fmt.Sprintf("%08x-0000-4000-8000-%012x", i, i), Revision: version,
+				Assigned: version, Chosen: flexnode.Chosen{Versions: api.Versions{
+					Kubernetes: fmt.Sprintf("1.%d.4", 33+i%3), Containerd: "2.2.1",
+				}},
+				Desired: api.Desired{ContinuousMonitoring: true, NodeConfig: api.NodeConfig{
+					Labels: map[string]string{"line": fmt.Sprint(i % 50)}}},
+			}
+			if err := w.api.Store.Nodes.Set(v, key, n); err != nil {
+				return err
+			}
+			ready := []string{"True", "True", "False"}[i%3]
+			status := flexnode.Status{
+				Ready: &api.Condition{Type: "Ready", Status: ready, Reason: "Kubelet"},
+				Report: api.Report{
+					AppliedConfigVersion: fmt.Sprint(version - int64(i%2)), AgentVersion: "v1",
+					Conditions: []api.Condition{
+						{Type: "Applied", Status: "True", Reason: "AsConfigured"},
+						{Type: "KubeletRunning", Status: "True", Reason: "Running"},
+					},
+				},
+			}
+			if err := w.api.Store.Status.Set(v, key, status); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A page of a filtered list looks at a bounded number of nodes, be it for nothing.
+func TestPagesOfAFilterAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const nodes = 2*maxUnpacked + 10
+	w.fill(nodes)
+	const filter = "labels['line'] eq 'none'"
+	_, text := w.must(200, "GET", filtered(filter), "")
+	page := decoded[api.List[api.FlexNodeConfig]](t, text)
+	if len(page.Value) != 0 || page.NextLink == "" {
+		t.Fatalf("the first page: %s", text)
+	}
+	if got := w.names(filtered(filter)); got != "" {
+		t.Errorf("got %s", got)
+	}
+	got := strings.Fields(w.names(filtered("labels['line'] eq '7' and state eq 'outdated'")))
+	if want := (nodes - 7 + 49) / 50; len(got) != want {
+		t.Errorf("%d nodes of %d", len(got), want)
+	}
+}
+
+// BenchmarkFleet is what a dashboard asks of a cluster of 100,000 nodes.
+func BenchmarkFleet(b *testing.B) {
+	w := newWorld(b)
+	w.fill(100_000)
+	for i := range 100_000 {
+		w.api.Seen.Note(fmt.Sprintf("%s/n%06d", clusterKey, i), w.clock.now())
+	}
+	for name, ask := range map[string]func(){
+		"summary": func() { w.must(200, "POST", summarizeURL, "") },
+		"page":    func() { w.must(200, "GET", filtered("state eq 'outdated'"), "") },
+		"nothing": func() { w.must(200, "GET", filtered("state eq 'failed'"), "") },
+		"label":   func() { w.must(200, "GET", filtered("labels['line'] eq 'none'"), "") },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				ask()
+			}
+		})
+	}
+}
