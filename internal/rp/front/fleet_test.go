@@ -228,9 +228,12 @@ func BenchmarkFleet(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
+			began := processorTime(b)
 			for b.Loop() {
 				ask()
 			}
+			took := processorTime(b) - began
+			b.ReportMetric(float64(took.Microseconds())/float64(b.N)/1000, "cpu-ms/op")
 		})
 	}
 }
