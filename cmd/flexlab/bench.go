@@ -57,27 +57,8 @@ Azure identity and kubeletCredential token; without NODE, on one of its own.`,
 		measured.Flags().StringVar(&c.against, "against", "",
 			"another aks-flex-node `program`, measured beside this one")
 	}
-	sizes, rounds := []int{1_000, 10_000, 100_000}, 3
-	rp := &cobra.Command{
-		Use: "rp", Short: "Measure the resource provider: polls, latency, memory, start", Args: cobra.NoArgs,
-		Long: `Measures the resource provider with growing numbers of nodes stored, over TLS, with
-tokens, its client on the same machine:
-
-  polls      conditional reads of unchanged nodes, as many as are answered
-  apiserver  the lab's API server answering reads of a ConfigMap with the same content
-  bare       a handler that answers 304 and does nothing else
-  p99        of the polls of 100,000 nodes (3,400 in a second)
-  memory     of the process's own, by node, without its fixed base
-  start      of the program until it is ready
-  stampede   10,000 agents at once, each over a new connection
-  put        changes of stored nodes without a URL, as many as are answered
-
-Rounds are interleaved; the last line is for the largest number.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.benchProvider(cmd.Context(), sizes, rounds) },
-	}
-	rp.Flags().IntSliceVar(&sizes, "nodes", sizes, "how many nodes are stored, one after the other, growing")
-	rp.Flags().IntVar(&rounds, "rounds", rounds, "how many rounds")
-	parent.AddCommand(rp, c.benchStore(), c.versionFlags(join), c.versionFlags(agent), c.versionFlags(token))
+	parent.AddCommand(c.benchRP(), c.benchStore(), c.versionFlags(join), c.versionFlags(agent),
+		c.versionFlags(token))
 	return parent
 }
 
@@ -134,70 +115,6 @@ func (s *samples) ratios(against samples) string {
 	return fmt.Sprintf(" ours/against=%.2f second/against=%.2f leave/against=%.2f",
 		median(s.ready)/median(against.ready), median(s.second)/median(against.second),
 		median(s.leave)/median(against.leave))
-}
-
-// benchProvider measures a provider of its own lab, which must be up with --rp and hold no nodes.
-func (c *command) benchProvider(ctx context.Context, sizes []int, rounds int) error {
-	c.lab.Replicas = 1
-	if err := c.start(ctx, 0); err != nil {
-		return err
-	}
-	b, err := c.lab.NewProviderBench(ctx)
-	if err != nil {
-		return err
-	}
-	var base, perNode int64
-	last := ""
-	for i, n := range sizes {
-		began := time.Now()
-		if err := b.Fill(ctx, n); err != nil {
-			return err
-		}
-		c.lab.Say("%d nodes stored (%.0f s)", n, time.Since(began).Seconds())
-		start, err := b.Restart(ctx)
-		if err != nil {
-			return err
-		}
-		memory, err := b.Memory()
-		if err != nil {
-			return err
-		}
-		if i == 0 {
-			base = memory // the fixed base, and the first nodes
-		} else {
-			perNode = (memory - base) / int64(n-sizes[0])
-		}
-		rates, err := b.Compare(ctx, rounds)
-		if err != nil {
-			return err
-		}
-		p99, err := b.Latency(ctx)
-		if err != nil {
-			return err
-		}
-		failed, took, err := b.Stampede(ctx)
-		if failed > 0 {
-			c.lab.Say("the stampede: %d were not answered, the last with: %v", failed, err)
-		}
-		polled, err := b.Memory()
-		if err != nil {
-			return err
-		}
-		last = fmt.Sprintf("rp polls_s=%.0f apiserver_s=%.0f bare_s=%.0f vs_apiserver=%.1f "+
-			"vs_bare=%.2f p99_ms=%.1f bare_p99_ms=%.1f bytes_per_node=%d start_s=%.1f",
-			rates.Provider, rates.APIServer, rates.Bare, rates.Provider/rates.APIServer,
-			rates.Provider/rates.Bare, milliseconds(p99.Provider), milliseconds(p99.Bare),
-			perNode, start.Seconds())
-		fmt.Printf("nodes=%d %s memory_mib=%.0f after_polls_mib=%.0f stampede_s=%.1f "+
-			"stampede_failed=%d\n", n, last, float64(memory)/(1<<20), float64(polled)/(1<<20),
-			took.Seconds(), failed)
-	}
-	puts, err := b.Puts(ctx, rounds)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%s put_s=%.0f\n", last, puts)
-	return nil
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

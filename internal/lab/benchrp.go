@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,16 +24,19 @@ import (
 type ProviderBench struct {
 	lab    *Lab
 	tls    *tls.Config
-	tokens []string
+	issuer benchIssuer
 	kube   []string
-	// stored is how many nodes there are, etags what their polls show.
-	stored int
-	etags  []string
+	// stored is how many nodes there are; etags are what their polls show, tokens those of their
+	// agents.
+	stored        int
+	etags, tokens []string
 }
 
-// The polls of a fleet: so many connections, and the rate of 100,000 nodes.
+// The polls of a fleet: so many connections that are flooded, so many that are open, and the rate
+// of 100,000 nodes.
 const (
 	pollers   = 64
+	connected = 10_000
 	fleetRate = 3400
 	callers   = 50
 )
@@ -43,29 +44,35 @@ const (
 // bareURL is where the handler that only answers 304 is; a process of its own, as the others are.
 const bareURL = "https://" + HostIP + ":8499"
 
-// NewProviderBench prepares the comparison: tokens, the ConfigMap, the bare handler.
+// NewProviderBench prepares the comparison: who signs the agents' tokens, the ConfigMap, the bare
+// handler.
 func (l *Lab) NewProviderBench(ctx context.Context) (*ProviderBench, error) {
 	pool, err := l.trusted()
 	if err != nil {
 		return nil, err
 	}
 	b := &ProviderBench{lab: l, tls: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}}
+	if b.issuer, err = newBenchIssuer(); err != nil {
+		return nil, err
+	}
+	if err := b.issuer.publish(l.keysFile()); err != nil {
+		return nil, err
+	}
 	who, err := l.Azure()
 	if err != nil {
 		return nil, err
 	}
 	for range callers {
-		token, err := l.AccessToken(ctx, who.Node)
-		if err != nil {
-			return nil, err
-		}
 		kube, err := l.tokenFor(ctx, who.Node, azuresim.AKSServer)
 		if err != nil {
 			return nil, err
 		}
-		b.tokens, b.kube = append(b.tokens, token), append(b.kube, kube)
+		b.kube = append(b.kube, kube)
 	}
 	if err := l.background("bare", l.Self, "bare"); err != nil {
+		return nil, err
+	}
+	if err := l.trustBench(); err != nil {
 		return nil, err
 	}
 	return b, b.allowConfigMap(ctx, who.Node.ObjectID)
@@ -91,11 +98,13 @@ func benchNode(n int) string {
 	return ClusterID + "/flexNodeConfig/bench-" + fmt.Sprintf("%06d", n)
 }
 
-// benchBody is what is asked for of a node at a site.
-func benchBody(who Azure, site string) ([]byte, error) {
+func benchURL(n int) string { return ReplicaURL(0) + benchNode(n) + "?api-version=" + ProviderAPI }
+
+// benchBody is what is asked for of a node at a site. Its agent has an identity of its own.
+func benchBody(n int, site string) ([]byte, error) {
 	body, err := json.Marshal(object{"properties": object{
 		"continuousMonitoring": true, "azureAuth": object{"method": "managedIdentity",
-			"managedIdentity": object{"clientId": who.Node.ClientID}},
+			"managedIdentity": object{"clientId": benchIdentity(n)}},
 		"kubernetesAuth": object{"useAzureAuth": true},
 		"nodeConfig": object{"maxPods": 50,
 			"labels": object{"environment": "prod", "site": site}},
@@ -116,10 +125,11 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 	if err != nil {
 		return err
 	}
-	body, err := benchBody(who, "factory-7")
+	more, err := b.issuer.tokens(ctx, b.stored, nodes)
 	if err != nil {
 		return err
 	}
+	b.tokens = append(b.tokens, more...)
 	b.etags = append(b.etags, make([]string, nodes-b.stored)...)
 	var next atomic.Int64
 	next.Store(int64(b.stored))
@@ -135,8 +145,11 @@ func (b *ProviderBench) Fill(ctx context.Context, nodes int) error {
 				if n >= nodes {
 					return
 				}
-				b.etags[n], errs[worker] = put(ctx, client,
-					ReplicaURL(0)+benchNode(n)+"?api-version="+ProviderAPI, token, body)
+				body, err := benchBody(n, "factory-7")
+				if err == nil {
+					b.etags[n], err = put(ctx, client, benchURL(n), token, body)
+				}
+				errs[worker] = err
 			}
 		})
 	}
@@ -168,25 +181,27 @@ func put(ctx context.Context, client *http.Client, url, token string, body []byt
 func (b *ProviderBench) polls() load.Target {
 	return load.Target{TLS: b.tls, Status: http.StatusNotModified,
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
-			n = n * 7919 % b.stored // not in the order they are stored in
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet,
-				ReplicaURL(0)+benchNode(n)+"?api-version="+ProviderAPI, nil)
-			if err == nil {
-				r.Header.Set("If-None-Match", b.etags[n])
-				r.Header.Set("Authorization", "Bearer "+b.tokens[n%callers])
-			}
-			return r, err
+			return b.poll(ctx, n*7919%b.stored) // not in the order they are stored in
 		}}
+}
+
+// poll is a poll of an agent.
+func (b *ProviderBench) poll(ctx context.Context, n int) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, benchURL(n), nil)
+	if err == nil {
+		r.Header.Set("If-None-Match", b.etags[n])
+		r.Header.Set("Authorization", "Bearer "+b.tokens[n])
+	}
+	return r, err
 }
 
 // configMaps are reads of a ConfigMap that holds what a node is told.
 func (b *ProviderBench) configMaps(ctx context.Context) (load.Target, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		ReplicaURL(0)+benchNode(0)+"?api-version="+ProviderAPI, nil)
+	r, err := b.poll(ctx, 0)
 	if err != nil {
 		return load.Target{}, err
 	}
-	r.Header.Set("Authorization", "Bearer "+b.tokens[0])
+	r.Header.Del("If-None-Match")
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: b.tls}}
 	defer client.CloseIdleConnections()
 	response, err := client.Do(r)
@@ -227,7 +242,7 @@ func (b *ProviderBench) bare() load.Target {
 				bareURL+benchNode(n%b.stored)+"?api-version="+ProviderAPI, nil)
 			if err == nil {
 				r.Header.Set("If-None-Match", `"1"`)
-				r.Header.Set("Authorization", "Bearer "+b.tokens[n%callers])
+				r.Header.Set("Authorization", "Bearer "+b.tokens[n%b.stored])
 			}
 			return r, err
 		}}
@@ -237,6 +252,10 @@ func (b *ProviderBench) bare() load.Target {
 func (l *Lab) ServeBare(ctx context.Context) error {
 	server := &http.Server{Addr: strings.TrimPrefix(bareURL, "https://"),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == issuerKeys {
+				http.ServeFile(w, r, l.keysFile())
+				return
+			}
 			w.Header().Set("ETag", r.Header.Get("If-None-Match"))
 			w.WriteHeader(http.StatusNotModified)
 		})}
@@ -287,12 +306,12 @@ func (b *ProviderBench) Puts(ctx context.Context, rounds int) (float64, error) {
 	site := 0
 	target := load.Target{TLS: b.tls, Status: http.StatusOK,
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
-			body, err := benchBody(who, fmt.Sprintf("site-%d-%d", site, n))
+			at := n * 7919 % b.stored
+			body, err := benchBody(at, fmt.Sprintf("site-%d-%d", site, n))
 			if err != nil {
 				return nil, err
 			}
-			r, err := http.NewRequestWithContext(ctx, http.MethodPut,
-				ReplicaURL(0)+benchNode(n*7919%b.stored)+"?api-version="+ProviderAPI,
+			r, err := http.NewRequestWithContext(ctx, http.MethodPut, benchURL(at),
 				bytes.NewReader(body))
 			if err == nil {
 				r.Header.Set("Authorization", "Bearer "+token)
@@ -315,19 +334,6 @@ func middle(values []float64) float64 {
 	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
 
-// Latencies are 99th percentiles at one rate.
-type Latencies struct{ Provider, Bare time.Duration }
-
-// Latency is the 99th percentile at the rate of 100,000 nodes, and that of the bare handler at the
-// same rate: that much is the machine's, TLS's and the client's.
-func (b *ProviderBench) Latency(ctx context.Context) (got Latencies, err error) {
-	if got.Bare, err = b.bare().Pace(ctx, pollers, fleetRate, 15*time.Second); err != nil {
-		return got, err
-	}
-	got.Provider, err = b.polls().Pace(ctx, pollers, fleetRate, 15*time.Second)
-	return got, err
-}
-
 // Stampede has 10,000 agents come at once for their whole configuration.
 func (b *ProviderBench) Stampede(ctx context.Context) (int, time.Duration, error) {
 	whole := b.polls()
@@ -341,22 +347,6 @@ func (b *ProviderBench) Stampede(ctx context.Context) (int, time.Duration, error
 		return r, err
 	}
 	return whole.Stampede(ctx, min(10_000, b.stored))
-}
-
-// Memory is what the provider has of its own, in bytes: neither its program nor the pages of the
-// store's file.
-func (b *ProviderBench) Memory() (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.lab.ProcessID("flexnode-rp-0")))
-	if err != nil {
-		return 0, fmt.Errorf("cannot read the provider's memory: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			return kib << 10, err
-		}
-	}
-	return 0, errors.New("cannot read the provider's memory: /proc does not tell")
 }
 
 // Restart stops the provider and returns how long it takes from its start until it is ready.

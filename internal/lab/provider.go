@@ -50,6 +50,9 @@ func ProviderMetrics(replica int) string {
 	return fmt.Sprintf("http://127.0.0.1:%d", 8453+10*replica)
 }
 
+// debugAddress is where a replica shows profiles of itself.
+func debugAddress(replica int) string { return fmt.Sprintf("127.0.0.1:%d", 8455+10*replica) }
+
 // providerFlags have azuresim pass flexNodeConfig on.
 func (l *Lab) providerFlags() []string {
 	flags := []string{"--record=" + l.Exchanges(), "--provider-ca=" + l.CAFile(),
@@ -224,6 +227,7 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	settings := object{
 		"listen": listen(ReplicaURL(i)), "armListen": behind,
 		"metricsAddress": host(ProviderMetrics(i)),
+		"debugAddress":   debugAddress(i),
 		"publicURL":      ProviderURL,
 		"keysFile":       l.path("rp", "keys.json"), "installation": "flexlab",
 		"clusters": []object{

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 )
@@ -79,39 +78,16 @@ func (t Target) Flood(ctx context.Context, connections int, during time.Duration
 	return float64(total) / during.Seconds(), err
 }
 
-// Pace sends so many requests in a second, whether the server keeps up or not, and returns the 99th
-// percentile of the time from when a request should have been sent to its answer.
+// Pace has so many agents send so many requests in a second (Fleet.Pace).
 func (t Target) Pace(
 	ctx context.Context, connections int, perSecond float64, during time.Duration,
 ) (time.Duration, error) {
-	began := time.Now().Add(100 * time.Millisecond)
-	interval := time.Duration(float64(connections) / perSecond * float64(time.Second))
-	took := make([][]time.Duration, connections)
-	err := each(connections, func(worker int) error {
-		c := t.client()
-		defer c.CloseIdleConnections()
-		if err := t.ask(ctx, c, worker); err != nil { // the handshake is not what is measured
-			return err
-		}
-		for n := 0; ; n++ {
-			offset := interval * time.Duration(worker) / time.Duration(connections)
-			due := began.Add(interval*time.Duration(n) + offset)
-			if due.After(began.Add(during)) {
-				return nil
-			}
-			time.Sleep(time.Until(due))
-			if err := t.ask(ctx, c, worker+n*connections); err != nil {
-				return err
-			}
-			took[worker] = append(took[worker], time.Since(due))
-		}
-	})
-	all := slices.Concat(took...)
-	if len(all) == 0 {
-		return 0, errors.Join(err, errors.New("nothing was measured"))
+	f, err := t.Open(ctx, connections)
+	if err != nil {
+		return 0, err
 	}
-	slices.Sort(all)
-	return all[len(all)*99/100], err
+	defer f.Close()
+	return f.Pace(ctx, perSecond, during)
 }
 
 // Stampede has so many agents come at once, each over a new connection, and returns how many were

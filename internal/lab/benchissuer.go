@@ -1,0 +1,114 @@
+package lab
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// benchIssuer signs the tokens of a fleet: each agent has an identity and a token of its own. The
+// lab's Azure knows a few identities only, and would be asked for minutes.
+type benchIssuer struct{ key *rsa.PrivateKey }
+
+const (
+	issuerURL  = bareURL + "/issuer/"
+	issuerKeys = "/issuer/keys"
+	issuerKey  = "bench"
+)
+
+func newBenchIssuer() (benchIssuer, error) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return benchIssuer{}, fmt.Errorf("cannot make the key of the bench's tokens: %w", err)
+	}
+	return benchIssuer{key}, nil
+}
+
+// keysFile has the public key, as jwks_uri answers it.
+func (l *Lab) keysFile() string { return l.path("bench-keys.json") }
+
+// publish writes the public key where the bare handler shows it.
+func (i benchIssuer) publish(path string) error {
+	b64 := base64.RawURLEncoding.EncodeToString
+	text, err := json.Marshal(object{"keys": []object{{
+		"kty": "RSA", "use": "sig", "alg": "RS256", "kid": issuerKey,
+		"n": b64(i.key.N.Bytes()), "e": b64(big.NewInt(int64(i.key.E)).Bytes()),
+	}}})
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	return os.WriteFile(path, text, 0o600)
+}
+
+// benchIdentity is the client id of an agent's identity.
+func benchIdentity(n int) string { return fmt.Sprintf("cccccccc-0000-4000-8000-%012d", n) }
+
+// token is an agent's access token.
+func (i benchIssuer) token(n int) (string, error) {
+	now := time.Now()
+	token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
+		"iss": issuerURL, "aud": AzureURL, "tid": Tenant, "idtyp": "app", "ver": "1.0",
+		"appid": benchIdentity(n), "oid": fmt.Sprintf("dddddddd-0000-4000-8000-%012d", n),
+		"iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(12 * time.Hour).Unix(),
+	})
+	token.Header["kid"] = issuerKey
+	return token.SignedString(i.key)
+}
+
+// tokens are those of agents, from one number to before another.
+func (i benchIssuer) tokens(ctx context.Context, from, to int) ([]string, error) {
+	list := make([]string, to-from)
+	errs := make([]error, runtime.GOMAXPROCS(0))
+	var signing sync.WaitGroup
+	for w := range errs {
+		signing.Go(func() {
+			for n := w; n < len(list) && errs[w] == nil && ctx.Err() == nil; n += len(errs) {
+				list[n], errs[w] = i.token(from + n)
+			}
+		})
+	}
+	signing.Wait()
+	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
+		return nil, fmt.Errorf("cannot sign the agents' tokens: %w", err)
+	}
+	return list, nil
+}
+
+// trustBench has a provider accept the fleet's tokens from its next start on.
+func (l *Lab) trustBench() error {
+	path := l.replicaPath(0, "settings.json")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("cannot read the provider's settings: %w", err)
+	}
+	var settings object
+	if err := json.Unmarshal(text, &settings); err != nil {
+		return fmt.Errorf("cannot read the provider's settings: %w", err)
+	}
+	authentication, _ := settings["authentication"].(map[string]any)
+	issuers, _ := authentication["issuers"].([]any)
+	for _, i := range issuers {
+		if known, _ := i.(map[string]any); known["url"] == issuerURL {
+			return nil
+		}
+	}
+	authentication["issuers"] = append(issuers, object{
+		"url": issuerURL, "tenantId": Tenant, "keysURL": bareURL + issuerKeys,
+	})
+	settings["polls"] = object{"perSecond": 0, "waitSeconds": 50, "waiting": 20_000}
+	if text, err = json.MarshalIndent(settings, "", "  "); err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	return os.WriteFile(path, text, 0o600)
+}

@@ -1,0 +1,88 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Memory is what the provider has of its own, in bytes: neither its program nor the pages of the
+// store's file.
+func (b *ProviderBench) Memory() (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.lab.ProcessID("flexnode-rp-0")))
+	if err != nil {
+		return 0, fmt.Errorf("cannot read the provider's memory: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("cannot read the provider's memory: /proc does not tell")
+}
+
+// Live is what the provider needs of its memory, in bytes: heap and stacks after its garbage has
+// been collected.
+func (b *ProviderBench) Live(ctx context.Context) (int64, error) {
+	for range 2 { // what pools keep goes with the second
+		if _, err := fetch(ctx, "http://"+debugAddress(0)+"/debug/pprof/heap?gc=1"); err != nil {
+			return 0, err
+		}
+	}
+	text, err := fetch(ctx, ProviderMetrics(0)+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	heap, stacks := metric(text, "go_memstats_heap_inuse_bytes"),
+		metric(text, "go_memstats_stack_inuse_bytes")
+	if heap == 0 || stacks == 0 {
+		return 0, errors.New("cannot read the provider's memory: its metrics do not tell")
+	}
+	return int64(heap + stacks), nil
+}
+
+// fetch reads what is at a URL.
+func fetch(ctx context.Context, url string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("cannot read %s: %s", url, response.Status)
+	}
+	return string(text), err
+}
+
+// metric is the sum of a metric's values, in Prometheus' text, with labels that have what is given.
+func metric(text, name string, labels ...string) float64 {
+	sum := 0.0
+lines:
+	for line := range strings.Lines(text) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || rest[0] != ' ' && rest[0] != '{' {
+			continue
+		}
+		for _, l := range labels {
+			if !strings.Contains(rest, l) {
+				continue lines
+			}
+		}
+		fields := strings.Fields(rest)
+		if value, err := strconv.ParseFloat(fields[len(fields)-1], 64); err == nil {
+			sum += value
+		}
+	}
+	return sum
+}

@@ -1,0 +1,83 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/MicahParks/keyfunc/v3"
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+func TestMetric(t *testing.T) {
+	const text = `# HELP nodes by state
+nodes{ready="True",state="Succeeded"} 10
+nodes{ready="True",state="Updating"} 2
+nodes{ready="False",state="Succeeded"} 100
+nodes_total 5
+bytes 1.5e+06
+`
+	for _, tt := range []struct {
+		name   string
+		labels []string
+		want   float64
+	}{
+		{"nodes", nil, 112}, {"nodes", []string{`ready="True"`}, 12}, {"nodes_total", nil, 5},
+		{"bytes", nil, 1.5e6}, {"none", nil, 0},
+		{"nodes", []string{`ready="True"`, `state="Updating"`}, 2},
+	} {
+		if got := metric(text, tt.name, tt.labels...); got != tt.want {
+			t.Errorf("%s %v: %v, want %v", tt.name, tt.labels, got, tt.want)
+		}
+	}
+}
+
+// What the fleet reports is a report, and full: all sections are there.
+func TestBenchReport(t *testing.T) {
+	for _, n := range []int{0, 1, 99_999} {
+		text, err := benchReport(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := flexnode.ReadReport(text)
+		if err != nil {
+			t.Fatalf("the report of %d: %v", n, err)
+		}
+		if r.Components == nil || r.Config == nil || r.Drift == nil || len(r.Conditions) < 4 {
+			t.Errorf("the report of %d is not full: %s", n, text)
+		}
+	}
+}
+
+// The agents' tokens are theirs, differ, and are verified with the keys that are shown.
+func TestBenchTokens(t *testing.T) {
+	i, err := newBenchIssuer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := i.publish(file); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := keyfunc.NewJWKSetJSON(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := i.tokens(t.Context(), 5, 12)
+	if err != nil || len(tokens) != 7 {
+		t.Fatalf("%d tokens: %v", len(tokens), err)
+	}
+	for n, text := range tokens {
+		claims := jwt.MapClaims{}
+		_, err := jwt.ParseWithClaims(text, claims, keys.Keyfunc)
+		if err != nil || claims["appid"] != benchIdentity(5+n) {
+			t.Errorf("the token of %d: %v %v", 5+n, claims, err)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/lab/load"
+)
+
+// changeRate is how many nodes are changed in a second while their agents wait.
+const changeRate = 300
+
+// Waiting is agents that wait for a change, each with a poll of its own.
+type Waiting struct {
+	b     *ProviderBench
+	fleet *load.Fleet
+	done  sync.WaitGroup
+	stop  context.CancelFunc
+	errs  []error
+	woken []time.Time
+	etags []string
+}
+
+// Wait has all agents of a fleet wait for a change, and returns when they do.
+func (b *ProviderBench) Wait(ctx context.Context, fleet *load.Fleet) (*Waiting, error) {
+	agents := fleet.Agents()
+	waiting, stop := context.WithCancel(ctx)
+	w := &Waiting{
+		b: b, fleet: fleet, stop: stop, errs: make([]error, agents),
+		woken: make([]time.Time, agents), etags: make([]string, agents),
+	}
+	for n := range agents {
+		w.done.Go(func() { w.errs[n] = w.agent(waiting, n) })
+	}
+	err := until(ctx, time.Minute, "the agents to wait", func() error {
+		text, err := fetch(ctx, ProviderMetrics(0)+"/metrics")
+		if err != nil {
+			return err
+		}
+		if n := metric(text, "flexnode_rp_waiting_polls"); int(n) < agents {
+			return fmt.Errorf("%.0f of %d wait", n, agents)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, w.End())
+	}
+	return w, nil
+}
+
+// End has nobody wait any more.
+func (w *Waiting) End() error {
+	w.stop()
+	w.done.Wait()
+	return errors.Join(slices.Compact(w.errs)...)
+}
+
+// agent polls until its node has changed, or ctx ends.
+func (w *Waiting) agent(ctx context.Context, n int) error {
+	for {
+		r, err := w.b.poll(ctx, n)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Prefer", "wait=50")
+		status, header, err := w.fleet.Do(n, r)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case status == http.StatusOK:
+			w.woken[n], w.etags[n] = time.Now(), header.Get("ETag")
+			return nil
+		case status != http.StatusNotModified:
+			return fmt.Errorf("a poll that waits: %d", status)
+		}
+	}
+}
+
+// Wake changes the node of each agent, and returns the 99th percentile of the time from when the
+// change was sent until the agent had it.
+func (w *Waiting) Wake(ctx context.Context) (time.Duration, error) {
+	who, err := w.b.lab.Azure()
+	if err != nil {
+		return 0, err
+	}
+	token, err := w.b.lab.AccessToken(ctx, who.Operator)
+	if err != nil {
+		return 0, err
+	}
+	client := &http.Client{Timeout: time.Minute,
+		Transport: &http.Transport{TLSClientConfig: w.b.tls, MaxIdleConnsPerHost: pollers}}
+	defer client.CloseIdleConnections()
+	sent := make([]time.Time, w.fleet.Agents())
+	errs := make([]error, pollers)
+	began := time.Now()
+	var changing sync.WaitGroup
+	for worker := range pollers {
+		changing.Go(func() {
+			for n := worker; n < len(sent) && errs[worker] == nil; n += pollers {
+				body, err := benchBody(n, "factory-8")
+				if err == nil {
+					time.Sleep(time.Until(began.Add(time.Second * time.Duration(n) / changeRate)))
+					sent[n] = time.Now()
+					_, err = put(ctx, client, benchURL(n), token, body)
+				}
+				errs[worker] = err
+			}
+		})
+	}
+	changing.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return 0, errors.Join(err, w.End())
+	}
+	w.done.Wait() // an agent that is not woken polls again within a minute
+	took := make([]time.Duration, len(sent))
+	for n := range sent {
+		if w.errs[n] != nil || w.woken[n].IsZero() {
+			return 0, fmt.Errorf("an agent was not woken: %w", w.errs[n])
+		}
+		took[n], w.b.etags[n] = w.woken[n].Sub(sent[n]), w.etags[n]
+	}
+	slices.Sort(took)
+	return took[len(took)*99/100], nil
+}
