@@ -243,6 +243,9 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 		"azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL,
 			"tenantId": Tenant, "clientId": who.Provider.ClientID,
 			"clientSecretFile": l.replicaPath(i, "secret")},
+		// What fills the store for a measurement is the operator.
+		"limits": object{"requests": object{"exceptions": object{
+			who.Operator.ObjectID: labRates(), Subscription: labRates()}}},
 		"nodeDefaults": object{"artifacts": object{"mirror": MirrorURL, "overrides": overrides},
 			"azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL}},
 	}
@@ -256,6 +259,12 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	}
 	settings["etcd"] = object{"endpoints": endpoints}
 	return settings, nil
+}
+
+// labRates are as many requests as can be sent.
+func labRates() object {
+	rate := object{"burst": 1_000_000, "perSecond": 1_000_000}
+	return object{"reads": rate, "lists": rate, "writes": rate, "deletes": rate}
 }
 
 // registerCluster does what an operator does once: register the subscription with Resource Manager,

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -32,6 +33,9 @@ type API struct {
 	Keys seal.Ring
 	// Authorizer answers for callers that come directly.
 	Authorizer Authorizer
+	// Throttle and Gate bound what callers ask for; nil is no bound.
+	Throttle *fair.Throttle
+	Gate     *fair.Gate
 	// Kubeconfigs tells which kubeconfig each cluster may name.
 	Kubeconfigs Kubeconfigs
 	// Defaults is agent configuration that every node is given, under all else.

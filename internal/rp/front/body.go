@@ -19,6 +19,7 @@ func readBody(w http.ResponseWriter, r *request) error {
 	if r.Method != http.MethodPut && r.Method != http.MethodPost {
 		return nil
 	}
+	r.bodyRead = true
 	most := cmp.Or(r.route.maxBody, maxBody)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(most)))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {

@@ -156,10 +156,13 @@ func sameCluster(a, b flexnode.Cluster) bool {
 func (a *API) answerCluster(w http.ResponseWriter, r *request, created bool) error {
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())
 	defer cancel()
-	_, err := a.Store.Clusters.Wait(wait, r.clusterKey(),
-		func(row store.Row[flexnode.Cluster]) bool {
-			return !row.Exists() || !isCreating(row.Value)
-		})
+	var err error
+	r.place.Rest(func() {
+		_, err = a.Store.Clusters.Wait(wait, r.clusterKey(),
+			func(row store.Row[flexnode.Cluster]) bool {
+				return !row.Exists() || !isCreating(row.Value)
+			})
+	})
 	if err != nil && wait.Err() == nil {
 		return err
 	}

@@ -40,6 +40,7 @@ func (a *API) fail(w *response, r *request, err error) {
 		}
 		arm.SetRetryAfter(w.Header(), after)
 	}
+	hurry(w, r)
 	e.Write(w)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -14,6 +15,7 @@ type gauges struct {
 	api                        *API
 	nodes, age, revision, size *prometheus.Desc
 	agents, waiting            *prometheus.Desc
+	atOnce, queued             *prometheus.Desc
 }
 
 // Gauges is a collector of what there is: nodes by condition and state, and how the store is.
@@ -31,6 +33,8 @@ func (a *API) Gauges() prometheus.Collector {
 		agents: desc("agents",
 			"Agents that this replica expects to poll again, with those that wait."),
 		waiting: desc("waiting_polls", "Polls that wait for their nodes to change."),
+		atOnce:  desc("requests_at_once", "Requests that are being answered, by class.", "class"),
+		queued:  desc("requests_waiting", "Requests that wait for others, by class.", "class"),
 	}
 }
 
@@ -59,6 +63,11 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	}
 	for key, n := range count {
 		gauge(g.nodes, float64(n), key[0], key[1])
+	}
+	for _, class := range fair.Classes() {
+		atOnce, waiting := g.api.Gate.Load(class)
+		gauge(g.atOnce, float64(atOnce), class.String())
+		gauge(g.queued, float64(waiting), class.String())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -80,6 +80,9 @@ func (a *API) observe(r *request, w *response, took time.Duration) {
 		a.Metrics.polls.WithLabelValues(changed).Inc()
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if w.status == http.StatusTooManyRequests {
+		return // who floods is not to fill the log; the metrics count it
+	}
 	if !reads || w.status == http.StatusForbidden {
 		a.audit(r, w, operation, took)
 		return

@@ -51,7 +51,8 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 		return nil
 	}
 	r.before = decimal(gone.Revision)
-	revoked, err := a.awaitRevoked(r.Context(), gone.Credential)
+	var revoked bool
+	r.place.Rest(func() { revoked, err = a.awaitRevoked(r.Context(), gone.Credential) })
 	if err != nil {
 		return err
 	}

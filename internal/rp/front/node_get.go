@@ -57,7 +57,9 @@ func (a *API) awaitNode(
 		if err != nil || f.same == "" {
 			return f, err
 		}
-		if more, err := wait.next(r.Context(), w); err != nil || !more {
+		more := false
+		r.place.Rest(func() { more, err = wait.next(r.Context(), w) })
+		if err != nil || !more {
 			return f, err
 		}
 		if err := a.authorizeAgain(r); err != nil {

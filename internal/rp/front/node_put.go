@@ -247,7 +247,9 @@ func (p *put) answerURL(w http.ResponseWriter) error {
 	a, ctx := p.api, p.r.Context()
 	wait, cancel := context.WithTimeout(ctx, a.patience())
 	defer cancel()
-	if _, err := a.Credentials.Await(wait, p.node.Credential); err != nil && wait.Err() == nil {
+	var err error
+	p.r.place.Rest(func() { _, err = a.Credentials.Await(wait, p.node.Credential) })
+	if err != nil && wait.Err() == nil {
 		return err
 	}
 	now, revision, err := a.assigned(ctx, p.r.nodeKey())

@@ -10,6 +10,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 )
 
 // uidHeader is sent by agents: the uid of the node that they are.
@@ -33,6 +34,11 @@ type request struct {
 	key       string // nodeKey, once it was asked for
 	// waited is how long a poll has waited for its node to change.
 	waited time.Duration
+	// byNode tells that it counts as the node's own, place is its place among the requests that
+	// are answered at once.
+	byNode   bool
+	place    *fair.Place
+	bodyRead bool
 	// before and after are what the audit log tells of a change: versions.
 	before, after string
 }

@@ -86,6 +86,12 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 	if err := r.checkNames(); err != nil {
 		return err
 	}
+	if err := l.api.recognize(r); err != nil {
+		return err
+	}
+	if err := l.api.throttle(w, r); err != nil {
+		return err
+	}
 	if err := l.api.authorize(r); err != nil {
 		return err
 	}
@@ -95,6 +101,10 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 	if err := readBody(w, r); err != nil {
 		return err
 	}
+	if err := l.api.enter(r); err != nil {
+		return err
+	}
+	defer r.place.Leave()
 	ctx, span := l.api.trace(r)
 	defer span.End()
 	r.Request = r.WithContext(ctx)
@@ -134,11 +144,8 @@ func (a *API) authorize(r *request) error {
 	if r.route.permission == "" || r.caller.Trusted {
 		return nil
 	}
-	if r.route.own {
-		own, err := a.ownNode(r)
-		if own || err != nil {
-			return err
-		}
+	if r.own {
+		return nil
 	}
 	refused := a.askRole(r)
 	if !r.route.own || !isForbidden(refused) {

@@ -60,10 +60,13 @@ func (a *API) knowSubnets(v *store.View, c flexnode.Cluster) error {
 func (a *API) awaitSubnets(r *request, epoch int64) error {
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())
 	defer cancel()
-	_, err := a.Store.Clusters.Wait(wait, r.clusterKey(),
-		func(row store.Row[flexnode.Cluster]) bool {
-			return !row.Exists() || row.Value.SubnetsEpoch >= epoch
-		})
+	var err error
+	r.place.Rest(func() {
+		_, err = a.Store.Clusters.Wait(wait, r.clusterKey(),
+			func(row store.Row[flexnode.Cluster]) bool {
+				return !row.Exists() || row.Value.SubnetsEpoch >= epoch
+			})
+	})
 	if wait.Err() != nil {
 		return nil // it is told when it is tried again
 	}

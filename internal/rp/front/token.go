@@ -31,7 +31,9 @@ func (a *API) regenerateToken(w http.ResponseWriter, r *request) error {
 func (a *API) awaitURL(w http.ResponseWriter, r *request, node flexnode.Node) error {
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())
 	defer cancel()
-	if _, err := a.Credentials.Await(wait, node.Credential); err != nil && wait.Err() == nil {
+	var err error
+	r.place.Rest(func() { _, err = a.Credentials.Await(wait, node.Credential) })
+	if err != nil && wait.Err() == nil {
 		return err
 	}
 	url, err := a.Credentials.URL(r.Context(), node.Credential)
@@ -154,7 +156,8 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	}
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())
 	defer cancel()
-	fresh, err := a.Credentials.Refresh(wait, node)
+	var fresh api.Refreshed
+	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node) })
 	switch {
 	case errors.Is(err, credential.ErrNoNode):
 		return a.notFound(r, uid)

@@ -44,6 +44,9 @@ func (s Settings) check() error {
 		"polls.waitSeconds: must be 0 to %d: what is between agents and provider ends requests "+
 			"that take longer", maxWait)
 	p.need(s.DrainSeconds >= 0, "drainSeconds: must be at least 0")
+	for _, problem := range s.Limits.Check() {
+		p = append(p, fmt.Errorf("limits.%s", problem))
+	}
 	var level slog.Level
 	p.need(level.UnmarshalText([]byte(s.LogLevel)) == nil,
 		"logLevel: must be debug, info, warn or error")

@@ -21,6 +21,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
@@ -167,9 +168,14 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Store: s.store, Index: s.index, Seen: s.seen, Credentials: credentials, Keys: keys,
 		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
 		PublicURL: s.settings.PublicURL, Renderer: version, Now: time.Now, Log: s.log,
-		Audit: s.audit, Metrics: metrics, Pace: front.NewPace(s.settings.Polls.PerSecond),
+		Audit: s.audit, Metrics: metrics, Gate: fair.NewGate(s.settings.Limits.AtOnce),
+		Pace: front.NewPace(s.settings.Polls.PerSecond),
 		Waiters: front.NewWaiters(time.Duration(s.settings.Polls.WaitSeconds)*time.Second,
 			s.settings.Polls.Waiting),
+	}
+	s.api.Throttle, err = fair.NewThrottle(s.settings.Limits.Requests, time.Now)
+	if err != nil {
+		return err
 	}
 	s.index.Subscribe(s.api.Waiters.Wake)
 	if err := credentials.AfterRestore(ctx); err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -47,6 +48,8 @@ type Settings struct {
 	// Azure is the provider's own identity, for clusters without a kubeconfig and for role
 	// assignments.
 	Azure *Azure `json:"azure,omitempty"`
+	// Limits bound what callers may take.
+	Limits fair.Limits `json:"limits,omitzero"`
 	// NodeDefaults is agent configuration that every node is given, such as artifacts and proxy.
 	NodeDefaults map[string]any `json:"nodeDefaults,omitempty"`
 	// Blob hands configurations out through Azure Blob Storage instead of Listen.
@@ -149,7 +152,7 @@ func Load(path string) (Settings, error) {
 	if err != nil {
 		return Settings{}, fmt.Errorf("cannot read the settings: %w", err)
 	}
-	s := Settings{LogLevel: "info", Polls: defaultPolls}
+	s := Settings{LogLevel: "info", Polls: defaultPolls, Limits: fair.DefaultLimits()}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {

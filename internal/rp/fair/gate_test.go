@@ -1,0 +1,168 @@
+package fair
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// enter goes through a gate in the background and stays until the function that it returns is
+// called.
+func enter(g *Gate, c Class) (in *atomic.Bool, leave func(), failed *atomic.Pointer[error]) {
+	in, failed = &atomic.Bool{}, &atomic.Pointer[error]{}
+	done := make(chan struct{})
+	go func() {
+		p, err := g.Enter(context.Background(), c)
+		if err != nil {
+			failed.Store(&err)
+			return
+		}
+		in.Store(true)
+		<-done
+		p.Leave()
+	}()
+	synctest.Wait()
+	return in, func() { close(done); synctest.Wait() }, failed
+}
+
+func load(g *Gate, c Class) [2]int {
+	taken, waiting := g.Load(c)
+	return [2]int{taken, waiting}
+}
+
+func TestGate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(AtOnce{Writes: Places{2, 2, 5}})
+		_, leaveA, _ := enter(g, ForWrites)
+		_, leaveB, _ := enter(g, ForWrites)
+		third, leaveC, _ := enter(g, ForWrites)
+		fourth, leaveD, late := enter(g, ForWrites)
+		_, _, refused := enter(g, ForWrites)
+		if third.Load() || fourth.Load() || refused.Load() == nil ||
+			!errors.Is(*refused.Load(), ErrBusy) {
+			t.Fatal("more are let in, or wait, than there are places")
+		}
+		if got := load(g, ForWrites); got != [2]int{2, 2} {
+			t.Error(got)
+		}
+		other, leaveOther, _ := enter(g, ForReads)
+		if !other.Load() {
+			t.Error("a class without a limit waits")
+		}
+		leaveOther()
+		leaveA()
+		if !third.Load() || fourth.Load() {
+			t.Error("the first that waits is not the first that is let in")
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if late.Load() == nil || !errors.Is(*late.Load(), ErrBusy) {
+			t.Error("it waits for ever")
+		}
+		leaveB()
+		leaveC()
+		_ = leaveD // it never came in
+		if got := load(g, ForWrites); got != [2]int{0, 0} {
+			t.Error("places are lost:", got)
+		}
+	})
+}
+
+// Nodes are first: while they wait, one request of each other class is worked on, so that people
+// are not shut out.
+func TestNodesAreFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(AtOnce{Nodes: Places{1, 10, 60}, Reads: Places{3, 10, 60}})
+		_, leaveNode, _ := enter(g, ForNodes)
+		_, leaveFirst, _ := enter(g, ForReads)
+		waits, leaveWaiting, _ := enter(g, ForNodes)
+		second, leaveSecond, _ := enter(g, ForReads)
+		if waits.Load() || second.Load() {
+			t.Fatal("people are let in while nodes wait")
+		}
+		leaveFirst()
+		if !second.Load() {
+			t.Error("people are shut out while nodes wait")
+		}
+		third, leaveThird, _ := enter(g, ForReads)
+		if third.Load() {
+			t.Error("people are let in while nodes wait")
+		}
+		leaveNode()
+		if !waits.Load() || !third.Load() {
+			t.Error("who waits is forgotten")
+		}
+		leaveSecond()
+		leaveThird()
+		leaveWaiting()
+	})
+}
+
+// A node that gives up waiting lets in those who waited because of it.
+func TestGateWhenNodesGiveUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(AtOnce{Nodes: Places{1, 10, 5}, Reads: Places{2, 10, 60}})
+		_, leaveNode, _ := enter(g, ForNodes)
+		_, leaveFirst, _ := enter(g, ForReads)
+		enter(g, ForNodes)
+		second, leaveSecond, _ := enter(g, ForReads)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if !second.Load() {
+			t.Error("who waits is forgotten")
+		}
+		leaveNode()
+		leaveFirst()
+		leaveSecond()
+	})
+}
+
+// Who waits for something else does not take a place, and has one again after that.
+func TestRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(AtOnce{Nodes: Places{1, 10, 60}})
+		resting, err := g.Enter(context.Background(), ForNodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resting.Rest(func() {
+			in, leave, _ := enter(g, ForNodes)
+			if !in.Load() {
+				t.Error("who rests takes a place")
+			}
+			defer leave()
+		})
+		if got := load(g, ForNodes); got != [2]int{1, 0} {
+			t.Error(got)
+		}
+		resting.Leave()
+		if got := load(g, ForNodes); got != [2]int{0, 0} {
+			t.Error(got)
+		}
+	})
+}
+
+func TestGateWhenCallersGo(t *testing.T) {
+	t.Parallel()
+	g := NewGate(AtOnce{Lists: Places{1, 1, 3600}})
+	p, err := g.Enter(t.Context(), ForLists)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := g.Enter(gone, ForLists); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	p.Leave()
+	if got := load(g, ForLists); got != [2]int{0, 0} {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,117 @@
+package front
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+)
+
+// recognize tells whether a request is of a node about itself, as far as the index knows: it counts
+// as the node's then, not as its identity's, which many nodes may share.
+func (a *API) recognize(r *request) (err error) {
+	if !r.route.own {
+		return nil
+	}
+	if !r.caller.Trusted {
+		r.byNode, err = a.ownNode(r)
+		return err
+	}
+	uid, err := r.uid()
+	poll, known := a.Index.Poll(r.nodeKey())
+	r.byNode = err == nil && known && a.isNodeBehindManager(r, uid, poll)
+	return nil
+}
+
+// kind is what a request of a person counts as. Actions that change nothing are reads.
+func (r *request) kind() fair.Kind {
+	switch {
+	case r.Method == http.MethodDelete:
+		return fair.Deletes
+	case r.Method == http.MethodPost && !r.route.change && r.route.kind != "":
+		return fair.Reads
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return fair.Writes
+	case r.route.kind != "" && !strings.HasSuffix(r.route.pattern, "}"):
+		return fair.Lists
+	}
+	return fair.Reads
+}
+
+// class is which places a request needs.
+func (r *request) class() fair.Class {
+	if r.byNode {
+		return fair.ForNodes
+	}
+	switch r.kind() {
+	case fair.Reads:
+		return fair.ForReads
+	case fair.Lists:
+		return fair.ForLists
+	}
+	return fair.ForWrites
+}
+
+// throttle refuses a request of who has asked too much lately.
+func (a *API) throttle(w http.ResponseWriter, r *request) error {
+	if r.byNode {
+		return a.tooMany(r, "node", a.Throttle.TakeNode(r.nodeKey()))
+	}
+	who := strings.ToLower(r.caller.ObjectID)
+	if who == "" {
+		who = strings.ToLower(r.caller.AppID)
+	}
+	kind := r.kind()
+	v := a.Throttle.Take(kind, who, r.subscriptionKey())
+	for _, left := range v.Remaining {
+		w.Header().Add("x-ms-ratelimit-remaining-resource",
+			fmt.Sprintf("%s/%s;%d", namespace, left.Policy, left.Count))
+	}
+	return a.tooMany(r, string(kind), v)
+}
+
+// tooMany is the error that goes with a verdict.
+func (a *API) tooMany(r *request, kind string, v fair.Verdict) error {
+	if v.After == 0 {
+		return nil
+	}
+	if v.Begun {
+		a.Log.Info("a caller asks too much", "caller", r.caller.Name, "object", r.caller.ObjectID,
+			"kind", kind, "path", cut(r.URL.Path, auditedPath))
+	}
+	return &throttled{after: v.After, refusal: arm.Errorf(http.StatusTooManyRequests,
+		"TooManyRequests",
+		"Number of '%s' requests for subscription '%s' actor '%s' exceeded. Please try again "+
+			"after '%d' seconds, when additional tokens are available. The limit is %d requests "+
+			"at once, and %g in a second after that.",
+		kind, r.names["subscription"], r.caller.ObjectID, seconds(v.After), v.Of.Burst,
+		v.Of.PerSecond)}
+}
+
+// seconds is a time in whole seconds, one at least.
+func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Second)) }
+
+// enter waits for a place among the requests that are answered at once.
+func (a *API) enter(r *request) (err error) {
+	r.place, err = a.Gate.Enter(r.Context(), r.class())
+	if errors.Is(err, fair.ErrBusy) {
+		return throttle(arm.RetryLater)
+	}
+	return err
+}
+
+// unread is how long a caller that was refused has for the rest of its body, which nobody reads.
+const unread = time.Second
+
+// hurry keeps a caller that was refused before its body was read from holding the connection with
+// it.
+func hurry(w http.ResponseWriter, r *request) {
+	if !r.bodyRead && r.ContentLength != 0 {
+		// A connection that cannot be told is closed when its own deadline comes.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unread))
+	}
+}

@@ -1,0 +1,254 @@
+package front
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// asNamed authenticates callers by a header: the machine of withManaged, or a person of that name.
+type asNamed struct{}
+
+const callerHeader = "X-Test-Caller"
+
+func (asNamed) Authenticate(r *http.Request) (Caller, error) {
+	name := r.Header.Get(callerHeader)
+	if name == "machine" {
+		return Caller{ObjectID: name, TenantID: tenant, Type: "Application",
+			AppID: "aaaaaaaa-0000-0000-0000-000000000001"}, nil
+	}
+	return Caller{ObjectID: name, TenantID: tenant, Type: "User"}, nil
+}
+
+// share has the world's callers be limited.
+func (w *world) share(limits fair.Limits) {
+	w.t.Helper()
+	w.api.Gate = fair.NewGate(limits.AtOnce)
+	w.api.Throttle = must(fair.NewThrottle(limits.Requests, w.clock.now))
+	w.api.Authorizer = Assignments{
+		{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}},
+		{PrincipalID: "script", Scope: "/", Actions: []string{"*"}},
+	}
+	w.front = w.api.Direct(asNamed{})
+}
+
+// ask sends a request of a caller.
+func (w *world) ask(
+	caller, method, url, body string, headers ...string,
+) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, publicURL+url, strings.NewReader(body))
+	r.Header.Set(callerHeader, caller)
+	r.Header.Set("Content-Type", "application/json")
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	recorder := httptest.NewRecorder()
+	w.front.ServeHTTP(recorder, r)
+	return recorder
+}
+
+const remainingHeader = "X-Ms-Ratelimit-Remaining-Resource"
+
+// Who asks too much is told so, and when to ask again; others are answered.
+func TestThrottling(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
+	w.caughtUp()
+	limits := fair.Limits{Requests: fair.Requests{
+		Principal: fair.Rates{
+			Reads: fair.Rate{Burst: 3, PerSecond: .3}, Lists: fair.Rate{Burst: 1, PerSecond: 1},
+			Writes: fair.Rate{Burst: 2, PerSecond: 1}, Deletes: fair.Rate{Burst: 1, PerSecond: 1},
+		},
+		Subscription: fair.Rates{Reads: fair.Rate{Burst: 100, PerSecond: 100}},
+		Node:         fair.Rate{Burst: 50, PerSecond: 10},
+	}}
+	w.share(limits)
+	list := cluster + "/flexNodeConfig" + versionQuery
+	for _, tt := range []struct {
+		method, url, body string
+		wants             []int
+	}{
+		{"GET", nodeURL("n"), "", []int{200, 200}},
+		// What a POST only tells is a read.
+		{"POST", nodeURL("n", "/listHistory"), "", []int{200, 429}},
+		{"GET", list, "", []int{200, 429}},
+		{"PUT", nodeURL("n"), withManaged, []int{200, 200, 429}},
+		{"DELETE", nodeURL("m"), "", []int{204, 429}},
+	} {
+		for i, want := range tt.wants {
+			if got := w.ask("script", tt.method, tt.url, tt.body); got.Code != want {
+				t.Errorf("%s %s, number %d: %d, want %d", tt.method, tt.url, i, got.Code, want)
+			}
+		}
+	}
+	refused := w.ask("script", "GET", nodeURL("n"), "")
+	if refused.Code != 429 || code(refused.Body.String()) != "TooManyRequests" ||
+		must(strconv.Atoi(refused.Header().Get("Retry-After"))) < 4 ||
+		refused.Header().Get("x-ms-error-code") != "TooManyRequests" ||
+		!strings.Contains(refused.Body.String(), "Please try again after '4' seconds") {
+		t.Errorf("%v %s", refused.Header(), refused.Body)
+	}
+	const namespace = "Microsoft.ContainerService/"
+	if left := refused.Header()[remainingHeader]; len(left) != 2 ||
+		left[0] != namespace+"FlexNodeReads;0" ||
+		left[1] != namespace+"FlexNodeSubscriptionReads;97" {
+		t.Errorf("remaining: %q", left)
+	}
+	if got := w.ask("operator", "GET", nodeURL("n"), ""); got.Code != 200 {
+		t.Errorf("somebody else: %d", got.Code)
+	}
+	for range 50 {
+		got := w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag)
+		if got.Code != 304 || got.Header()[remainingHeader] != nil {
+			t.Fatalf("a poll: %d %v", got.Code, got.Header())
+		}
+	}
+	if got := w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag); got.Code != 429 {
+		t.Errorf("a node that does nothing but poll: %d", got.Code)
+	}
+	w.clock.pass(4 * time.Second)
+	if got := w.ask("script", "GET", nodeURL("n"), ""); got.Code != 200 {
+		t.Errorf("four seconds later: %d", got.Code)
+	}
+	if strings.Contains(w.audit.String(), `"status":429`) {
+		t.Error("the audit log is filled by who asks too much")
+	}
+}
+
+// A script at full speed keeps no poll from its answer.
+func TestPollsBesideAScript(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	etags := map[string]string{}
+	for n := range 40 {
+		url := nodeURL(fmt.Sprint("n", n))
+		etags[url] = w.do("PUT", url, withManaged).Header.Get("ETag")
+	}
+	w.caughtUp()
+	limits := fair.DefaultLimits()
+	limits.Requests.Principal.Writes.Burst, limits.Requests.Principal.Lists.Burst = 20, 20
+	w.share(limits)
+	var refused, served, polls atomic.Int64
+	done := make(chan struct{})
+	var scripts, machines sync.WaitGroup
+	for worker := range 8 {
+		scripts.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-done:
+					if refused.Load() > 100 {
+						return
+					}
+				default:
+				}
+				method, url, body := "GET", cluster+"/flexNodeConfig"+versionQuery, ""
+				if n%2 == 1 {
+					method, url, body = "PUT", nodeURL(fmt.Sprintf("s%d-%d", worker, n)), withManaged
+				}
+				got := w.ask("script", method, url, body)
+				switch got.Code {
+				case 429:
+					refused.Add(1)
+				case 200, 201:
+					served.Add(1)
+				default:
+					t.Errorf("the script: %d %s", got.Code, got.Body)
+				}
+			}
+		})
+	}
+	for range 4 {
+		machines.Go(func() {
+			for range 50 { // within the burst of a node
+				for url, etag := range etags {
+					got := w.ask("machine", "GET", url, "", "If-None-Match: "+etag)
+					if got.Code == 304 {
+						polls.Add(1)
+					}
+				}
+			}
+		})
+	}
+	machines.Wait()
+	close(done)
+	scripts.Wait()
+	if polls.Load() != 8_000 || served.Load() != 40 {
+		t.Errorf("polls %d of 8000, script %d served, %d refused",
+			polls.Load(), served.Load(), refused.Load())
+	}
+}
+
+// While all places of a class are taken its requests are refused, and others are not.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
+	w.caughtUp()
+	one := fair.Places{InFlight: 1, Seconds: 1}
+	w.share(fair.Limits{AtOnce: fair.AtOnce{Nodes: one, Reads: one, Lists: one, Writes: one}})
+	list := cluster + "/flexNodeConfig" + versionQuery
+	for class, request := range map[fair.Class]func() int{
+		fair.ForNodes: func() int {
+			return w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag).Code
+		},
+		fair.ForReads:  func() int { return w.ask("operator", "GET", nodeURL("n"), "").Code },
+		fair.ForLists:  func() int { return w.ask("operator", "GET", list, "").Code },
+		fair.ForWrites: func() int { return w.ask("operator", "PUT", nodeURL("n"), withManaged).Code },
+	} {
+		for _, other := range fair.Classes() {
+			place := must(w.api.Gate.Enter(context.Background(), other))
+			if refused := request() == http.StatusTooManyRequests; refused != (other == class) {
+				t.Errorf("%s, while those of %s are taken: %v", class, other, refused)
+			}
+			place.Leave()
+		}
+		if request() == http.StatusTooManyRequests {
+			t.Errorf("%s: a place was lost", class)
+		}
+	}
+}
+
+// A PUT that waits for its cluster keeps nobody from a place.
+func TestWaitingTakesNoPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	one := fair.Places{InFlight: 1, Seconds: 1}
+	w.share(fair.Limits{AtOnce: fair.AtOnce{Writes: one}})
+	w.cluster.isDown.Store(true)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		got := w.ask("operator", "PUT", nodeURL("slow")+"&configUrl=true", withToken)
+		if got.Code != 201 {
+			t.Errorf("the one that waits: %d %s", got.Code, got.Body)
+		}
+	})
+	w.until("the PUT waits", func() bool {
+		rows, _, err := w.api.Store.Credentials.List(context.Background(), clusterKey+"/")
+		taken, _ := w.api.Gate.Load(fair.ForWrites)
+		return err == nil && len(rows) == 1 && rows[0].Value.State == store.Pending && taken == 0
+	})
+	if got := w.ask("operator", "PUT", nodeURL("fast"), withToken); got.Code != 201 {
+		t.Errorf("another one: %d %s", got.Code, got.Body)
+	}
+	w.cluster.isDown.Store(false)
+	waiting.Wait()
+	if taken, _ := w.api.Gate.Load(fair.ForWrites); taken != 0 {
+		t.Errorf("%d places were lost", taken)
+	}
+}
