@@ -55,6 +55,7 @@ func (h *home) aim(ctx context.Context, in Input) (*target, error) {
 		t.facts.Swaps = append(t.facts.Swaps, swap.Name)
 	}
 	h.rememberedSwap(&t.facts)
+	t.facts.Advertised = h.advertised(t.seen.Advertised)
 	t.facts.Firewalls = h.managedFirewalls(in.Config, t.seen)
 	t.unchanged = h.applied != nil && h.sameDocument(t) && h.sameMachine(in.Config, t.facts)
 	return t, nil
@@ -151,6 +152,20 @@ func (h *home) rememberedSwap(f *node.Facts) {
 	slices.Sort(f.Swaps)
 	slices.Sort(f.SwapUnits)
 	f.Swaps, f.SwapUnits = slices.Compact(f.Swaps), slices.Compact(f.SwapUnits)
+}
+
+// advertised adds to the interfaces on which the kernel would no longer listen to routers those on
+// which an earlier run has told it to go on. They make no other machine of it: without forwarding
+// IPv6 nothing follows from them, and while it forwards no other is seen.
+func (h *home) advertised(seen []string) []string {
+	list := slices.Clone(seen)
+	for _, e := range h.engine.Journal.Ledger().Entries {
+		if ours, ok := e.Ours.Resource.(state.Sysctl); ok && ours.Advertised() != "" {
+			list = append(list, ours.Advertised())
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // resolve renders the generation that a target asks for. It reads from the network what the

@@ -63,6 +63,9 @@ type Facts struct {
 	NoIPv6 bool
 	// Addresses are the IP addresses of all network interfaces.
 	Addresses []string
+	// Advertised are the network interfaces whose default route of IPv6 the kernel gives up when it
+	// forwards.
+	Advertised []string
 	// Firewalls are those that stop packets of a node. FirewallErr is why that is not known.
 	Firewalls   []Firewall
 	FirewallErr error
@@ -119,6 +122,9 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 		return f, err
 	}
 	f.NoIPv6 = h.noIPv6()
+	if f.Advertised, err = h.advertised(); err != nil {
+		return f, err
+	}
 	if q.Firewalls {
 		f.Firewalls, f.FirewallErr = h.Firewalls(ctx)
 	}

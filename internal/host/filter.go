@@ -116,11 +116,7 @@ func askNetfilter(
 	var found [][]byte
 	var err error
 	for range tries {
-		request := nl.NewNetlinkRequest(subsystem<<8|message, flags)
-		request.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: unix.NFNETLINK_V0})
-		for _, a := range attributes {
-			request.AddData(a)
-		}
+		request := netfilterRequest(subsystem, message, flags, family, attributes...)
 		found, err = request.Execute(unix.NETLINK_NETFILTER, 0)
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
@@ -130,6 +126,32 @@ func askNetfilter(
 		return nil, nil
 	}
 	return found, err
+}
+
+// nftRequest is a message to nf_tables, and netfilterRequest one to a subsystem of netfilter.
+func nftRequest(message, flags int, family uint8, attributes ...*nl.RtAttr) *nl.NetlinkRequest {
+	return netfilterRequest(unix.NFNL_SUBSYS_NFTABLES, message, flags, family, attributes...)
+}
+
+func netfilterRequest(
+	subsystem, message, flags int, family uint8, attributes ...*nl.RtAttr,
+) *nl.NetlinkRequest {
+	request := nl.NewNetlinkRequest(subsystem<<8|message, flags)
+	request.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: unix.NFNETLINK_V0})
+	for _, a := range attributes {
+		request.AddData(a)
+	}
+	return request
+}
+
+// lacksNFT tells whether an error is that of a kernel without nf_tables.
+func lacksNFT(err error) bool {
+	for _, none := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT} {
+		if errors.Is(err, none) {
+			return true
+		}
+	}
+	return false
 }
 
 // headerLength is the length of struct nfgenmsg, which comes before the attributes.
@@ -235,29 +257,3 @@ func userComment(data []byte) string {
 	}
 	return ""
 }
-
-// LegacyTable implements Kernel. It asks what iptables-legacy asks (IPT_SO_GET_INFO).
-func (linux) LegacyTable(family string) (string, error) {
-	domain, level, option := unix.AF_INET, unix.IPPROTO_IP, 64
-	if family == "ip6" {
-		domain, level = unix.AF_INET6, unix.IPPROTO_IPV6
-	}
-	socket, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return "", fmt.Errorf("cannot ask for the rules of iptables-legacy: %w", err)
-	}
-	defer unix.Close(socket)
-	info := make([]byte, legacyInfo)
-	copy(info, "filter")
-	if err := getSockopt(socket, level, option, info); errors.Is(err, unix.ENOENT) ||
-		errors.Is(err, unix.ENOPROTOOPT) {
-		return "", nil
-	} else if err != nil {
-		return "", fmt.Errorf("cannot ask for the rules of iptables-legacy: %w", err)
-	}
-	return fmt.Sprintf("%x", info), nil
-}
-
-// legacyInfo is the size of struct ipt_getinfo: a name, hooks, offsets, and how many rules there
-// are of which size in all.
-const legacyInfo = 32 + 4 + 5*4 + 5*4 + 4 + 4

@@ -22,7 +22,7 @@ type Kernel interface {
 	Filters() ([]Filter, error)
 	Filter(family, table, name string) (Filter, error)
 	// LegacyTable says in a few bytes how iptables-legacy filters a family, ip or ip6: it is another
-	// text when rules have come or gone, and "" where there are none at all.
+	// text when its rules or policies are others, and "" where there are none at all.
 	LegacyTable(family string) (string, error)
 }
 

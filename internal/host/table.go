@@ -1,30 +1,37 @@
 package host
 
 import (
-	"errors"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/google/nftables"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
 // tableFamilies are the families of nftables by their names in nft(8).
-var tableFamilies = map[nftables.TableFamily]string{
-	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6",
-	nftables.TableFamilyINet: "inet", nftables.TableFamilyARP: "arp",
-	nftables.TableFamilyBridge: "bridge", nftables.TableFamilyNetdev: "netdev",
+var tableFamilies = map[uint8]string{
+	unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet",
+	unix.NFPROTO_ARP: "arp", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
 }
+
+// table is a table of nftables.
+type table struct {
+	family uint8
+	name   string
+}
+
+func (t table) String() string { return tableFamilies[t.family] + " " + t.name }
 
 // findTables lists the nftables tables of a name, as "ip kube-proxy". It asks the kernel: the nft
 // program is often missing where kube-proxy brings its own.
 func findTables(name string) ([]string, error) {
-	tables, err := listTables(&nftables.Conn{})
+	tables, err := listTables()
 	var found []string
 	for _, t := range tables {
-		if t.Name == name {
-			found = append(found, showTable(t))
+		if t.name == name {
+			found = append(found, t.String())
 		}
 	}
 	return found, err
@@ -32,42 +39,91 @@ func findTables(name string) ([]string, error) {
 
 // clearTables removes tables with all that is in them, in one transaction.
 func clearTables(found []string) error {
-	conn := &nftables.Conn{}
-	tables, err := listTables(conn)
+	tables, err := listTables()
 	if err != nil {
 		return err
 	}
+	var deletions []*nl.NetlinkRequest
 	for _, t := range tables {
-		if slices.Contains(found, showTable(t)) {
-			conn.DelTable(t)
+		if slices.Contains(found, t.String()) {
+			deletions = append(deletions, nftRequest(unix.NFT_MSG_DELTABLE, unix.NLM_F_ACK, t.family,
+				nl.NewRtAttr(unix.NFTA_TABLE_NAME, nl.ZeroTerminated(t.name))))
 		}
 	}
-	if err := conn.Flush(); err != nil {
+	if len(deletions) == 0 {
+		return nil
+	}
+	if err := changeNFT(deletions); err != nil {
 		return fmt.Errorf("cannot remove %s: %w", strings.Join(found, ", "), err)
 	}
 	return nil
 }
 
 // listTables lists all tables; none where the kernel has no nftables.
-func listTables(conn *nftables.Conn) ([]*nftables.Table, error) {
-	tables, err := conn.ListTables()
-	if lacksNFT(err) {
-		return nil, nil
-	}
+func listTables() ([]table, error) {
+	found, err := askNFT(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, unix.NFPROTO_UNSPEC)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the tables of nftables: %w", err)
 	}
-	return tables, nil
-}
-
-// lacksNFT tells whether an error is that of a kernel without nf_tables.
-func lacksNFT(err error) bool {
-	for _, none := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT} {
-		if errors.Is(err, none) {
-			return true
+	var list []table
+	for _, data := range found {
+		if len(data) >= headerLength {
+			name := attributes(data[headerLength:])[unix.NFTA_TABLE_NAME]
+			list = append(list, table{data[0], text(name)}) // the family is the header's first byte
 		}
 	}
-	return false
+	return list, nil
 }
 
-func showTable(t *nftables.Table) string { return tableFamilies[t.Family] + " " + t.Name }
+// answerTimeout bounds the wait for the kernel's answer to a change.
+const answerTimeout = 10 // seconds
+
+// changeNFT has nf_tables do all of the changes, or none (libnftnl, batches). Each asks for an
+// answer of its own.
+func changeNFT(changes []*nl.NetlinkRequest) error {
+	socket, err := nl.Subscribe(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	if err := socket.SetReceiveTimeout(&unix.Timeval{Sec: answerTimeout}); err != nil {
+		return err
+	}
+	begin, end := batchRequest(unix.NFNL_MSG_BATCH_BEGIN), batchRequest(unix.NFNL_MSG_BATCH_END)
+	batch := begin.Serialize()
+	for _, c := range changes {
+		batch = append(batch, c.Serialize()...)
+	}
+	batch = append(batch, end.Serialize()...)
+	kernel := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
+	if err := unix.Sendto(socket.GetFd(), batch, 0, kernel); err != nil {
+		return err
+	}
+	for done := 0; done < len(changes); {
+		answers, _, err := socket.Receive()
+		if err != nil {
+			return err
+		}
+		for _, a := range answers {
+			if a.Header.Type != unix.NLMSG_ERROR || len(a.Data) < 4 {
+				continue
+			}
+			if code := int32(binary.NativeEndian.Uint32(a.Data)); code != 0 {
+				return unix.Errno(-code)
+			}
+			done++
+		}
+	}
+	return nil
+}
+
+// batchRequest is the first or the last message of a batch; its header names the subsystem.
+func batchRequest(message int) *nl.NetlinkRequest {
+	var subsystem [2]byte
+	binary.BigEndian.PutUint16(subsystem[:], unix.NFNL_SUBSYS_NFTABLES)
+	request := nl.NewNetlinkRequest(message, 0)
+	request.AddData(&nl.Nfgenmsg{
+		Version: unix.NFNETLINK_V0, ResId: binary.NativeEndian.Uint16(subsystem[:]),
+	})
+	return request
+}

@@ -1,59 +1,32 @@
 package host
 
 import (
-	"os"
-	"runtime"
+	"errors"
 	"slices"
 	"testing"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// ownNetworks gives the test a network namespace of its own, with no rule in it. Its thread ends
-// with it.
-func ownNetworks(t *testing.T) {
+// plantTables makes tables with chains, a rule and a set in each, as kube-proxy does.
+func plantTables(t *testing.T, tables ...string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("a network namespace needs root")
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// plantTables makes tables with a chain, a rule and a set in each, as kube-proxy does.
-func plantTables(t *testing.T, tables ...nftables.Table) {
-	t.Helper()
-	conn := &nftables.Conn{}
-	for i := range tables {
-		table := conn.AddTable(&tables[i])
-		chain := conn.AddChain(&nftables.Chain{
-			Name: "nat-output", Table: table, Type: nftables.ChainTypeNAT,
-			Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
-		})
-		services := conn.AddChain(&nftables.Chain{Name: "services", Table: table})
-		set := &nftables.Set{Name: "cluster-ips", Table: table, KeyType: nftables.TypeIPAddr}
-		if err := conn.AddSet(set, nil); err != nil {
-			t.Fatal(err)
-		}
-		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-			&expr.Verdict{Kind: expr.VerdictJump, Chain: services.Name},
-		}})
-	}
-	if err := conn.Flush(); err != nil {
-		t.Fatal(err)
+	for _, name := range tables {
+		tool(t, "nft", "table "+name+` {
+			set cluster-ips { type ipv4_addr; elements = { 10.0.0.1 }; }
+			chain services { tcp dport 443 drop; }
+			chain nat-output { type nat hook output priority -100; jump services; }
+		}`)
 	}
 }
 
 // Tables of a name are found in every family and removed with all that is in them; others, and
 // those that were there before, remain.
 func TestTables(t *testing.T) {
-	ownNetworks(t)
+	realFirewall(t, "nft")
 	r := state.Residue{Kind: state.Tables, Match: "kube-proxy"}
 	find := func(want ...string) []string {
 		t.Helper()
@@ -64,10 +37,7 @@ func TestTables(t *testing.T) {
 		return found
 	}
 	find()
-	const v4, v6 = nftables.TableFamilyIPv4, nftables.TableFamilyIPv6
-	plantTables(t, nftables.Table{Name: "kube-proxy", Family: v4},
-		nftables.Table{Name: "kube-proxy", Family: v6}, nftables.Table{Name: "owner", Family: v4},
-		nftables.Table{Name: "kube-proxy-2", Family: nftables.TableFamilyINet})
+	plantTables(t, "ip kube-proxy", "ip6 kube-proxy", "ip owner", "inet kube-proxy-2")
 	found := find("ip kube-proxy", "ip6 kube-proxy")
 	if err := (linux{}).Clear(t.Context(), r, found[:1]); err != nil {
 		t.Fatal(err)
@@ -79,8 +49,30 @@ func TestTables(t *testing.T) {
 		}
 	}
 	find()
-	left, err := listTables(&nftables.Conn{})
-	if err != nil || len(left) != 2 {
-		t.Errorf("%d other tables are left (%v), want 2", len(left), err)
+	left, err := listTables()
+	if want := []table{{unix.NFPROTO_IPV4, "owner"}, {unix.NFPROTO_INET, "kube-proxy-2"}}; err != nil ||
+		len(left) != 2 || !slices.Contains(left, want[0]) || !slices.Contains(left, want[1]) {
+		t.Errorf("%v are left (%v), want %v", left, err, want)
+	}
+}
+
+// A transaction of which one part cannot be done does nothing, and says why.
+func TestTablesTogether(t *testing.T) {
+	realFirewall(t, "nft")
+	plantTables(t, "ip kube-proxy")
+	deletion := func(name string) *nl.NetlinkRequest {
+		return nftRequest(unix.NFT_MSG_DELTABLE, unix.NLM_F_ACK, unix.NFPROTO_IPV4,
+			nl.NewRtAttr(unix.NFTA_TABLE_NAME, nl.ZeroTerminated(name)))
+	}
+	for name, changes := range map[string][]*nl.NetlinkRequest{
+		"the second is missing": {deletion("kube-proxy"), deletion("none")},
+		"the first is missing":  {deletion("none"), deletion("kube-proxy")},
+	} {
+		if err := changeNFT(changes); !errors.Is(err, unix.ENOENT) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if found, err := findTables("kube-proxy"); err != nil || len(found) != 1 {
+			t.Errorf("%s: %v, %v are left", name, err, found)
+		}
 	}
 }

@@ -38,12 +38,22 @@ func podNetwork(p *part) {
 }
 
 // forwarding lets the machine forward IPv6 where its pods have such addresses; it always forwards
-// IPv4 (sysctls).
+// IPv4 (sysctls). Where the kernel listens to routers it has to go on doing so, and must know that
+// before it forwards.
 func forwarding(p *part) {
-	parameter := state.Sysctl{Name: "net.ipv6.conf.all.forwarding", Value: "1"}
-	text := header + parameter.Name + " = " + parameter.Value + "\n"
+	var parameters []state.Sysctl
+	for _, name := range p.facts.Advertised {
+		parameters = append(parameters, state.Sysctl{Name: state.AcceptRA(name), Value: "2"})
+	}
+	parameters = append(parameters, state.Sysctl{Name: "net.ipv6.conf.all.forwarding", Value: "1"})
+	text := header
+	for _, s := range parameters {
+		text += s.Name + " = " + s.Value + "\n"
+	}
 	p.put(state.Item{Resource: state.NewFile(sysctlFile6, 0o644, text), Only: OwnNetwork6})
-	p.put(state.Item{Resource: parameter, Only: OwnNetwork6})
+	for _, s := range parameters {
+		p.put(state.Item{Resource: s, Only: OwnNetwork6})
+	}
 }
 
 // conflist is a CNI network configuration list (CNI specification 1.0.0). The bridge plugin gives

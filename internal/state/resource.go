@@ -64,10 +64,14 @@ const (
 func Equal(a, b Resource) bool { return a.Key() == b.Key() && a.equal(b) }
 
 // Satisfies tells whether what was observed is as good as what is wanted. Besides what is equal, a
-// wanted directory is satisfied by the owner's link to one, and by a mount whatever its mode.
+// wanted directory is satisfied by the owner's link to one, and by a mount whatever its mode; a
+// parameter of a network interface by there being no such interface.
 func Satisfies(seen, want Resource) bool {
 	if dir, ok := want.(Dir); ok && seen.Key() == want.Key() {
 		return dir.satisfiedBy(seen)
+	}
+	if parameter, ok := want.(Sysctl); ok {
+		return parameter.satisfiedBy(seen)
 	}
 	return Equal(seen, want)
 }

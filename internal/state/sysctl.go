@@ -1,6 +1,9 @@
 package state
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Sysctl is a kernel parameter's value at run time, by its dotted name; "" while its module is not
 // loaded.
@@ -15,6 +18,35 @@ func (r Sysctl) Key() Key { return Key("sysctl:" + r.Name) }
 func (r Sysctl) kind() string { return "sysctl" }
 
 func (r Sysctl) equal(other Resource) bool { return r == other }
+
+// An interface's parameters of IPv6. Its own dots are written as slashes (sysctl(8)).
+const (
+	ofInterface = "net.ipv6.conf."
+	acceptRA    = ".accept_ra"
+)
+
+// AcceptRA is the parameter that tells whether the kernel listens to routers' advertisements at a
+// network interface.
+func AcceptRA(name string) string {
+	return ofInterface + strings.ReplaceAll(name, ".", "/") + acceptRA
+}
+
+// Advertised is the network interface whose AcceptRA this parameter is; "" when it is another one.
+func (r Sysctl) Advertised() string {
+	name, isInterface := strings.CutPrefix(r.Name, ofInterface)
+	name, isAcceptRA := strings.CutSuffix(name, acceptRA)
+	if !isInterface || !isAcceptRA {
+		return ""
+	}
+	return strings.ReplaceAll(name, "/", ".")
+}
+
+// satisfiedBy tells whether what is seen is as good: an interface that has gone, as one that is
+// pulled out, has no parameters.
+func (r Sysctl) satisfiedBy(seen Resource) bool {
+	is, ok := seen.(Sysctl)
+	return ok && is.Name == r.Name && (is.Value == r.Value || is.Value == "" && r.Advertised() != "")
+}
 
 func (r Sysctl) claims() bool { return false }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
@@ -16,7 +17,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/nftables"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
@@ -71,8 +73,8 @@ func snapshot(ctx context.Context, t *testing.T, m lab.Machine) []string {
 		}
 	}
 	for _, table := range tables(t, m) {
-		if !slices.Contains(iptablesTables, table.Name) {
-			lines = append(lines, fmt.Sprintf("nftables %d %s", table.Family, table.Name))
+		if !slices.Contains(iptablesTables, table.name) {
+			lines = append(lines, fmt.Sprintf("nftables %d %s", table.family, table.name))
 		}
 	}
 	return lines
@@ -81,27 +83,65 @@ func snapshot(ctx context.Context, t *testing.T, m lab.Machine) []string {
 // iptablesTables are those that iptables makes when somebody lists its rules, and never removes.
 var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
 
+// nftTable is a table of nftables.
+type nftTable struct {
+	family byte
+	name   string
+}
+
 // tables are the tables of nftables in a machine, which has no nft program.
-func tables(t *testing.T, m lab.Machine) []*nftables.Table {
+func tables(t *testing.T, m lab.Machine) (list []nftTable) {
 	t.Helper()
 	network, err := bench.Network(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer network.Close()
-	list, err := (&nftables.Conn{NetNS: int(network.Fd())}).ListTables()
-	if err != nil {
-		t.Fatal(err)
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // which ends with the goroutine
+		err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET)
+		if err == nil {
+			list, err = listTables()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("cannot list the tables of nftables in %s: %v", m.Name, err)
 	}
 	return list
+}
+
+// listTables lists the tables of nftables in this thread's network.
+func listTables() ([]nftTable, error) {
+	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETTABLE,
+		unix.NLM_F_DUMP)
+	request.AddData(&nl.Nfgenmsg{})
+	found, err := request.Execute(unix.NETLINK_NETFILTER, 0)
+	if err != nil {
+		return nil, err
+	}
+	var list []nftTable
+	for _, data := range found {
+		attributes, err := nl.ParseRouteAttr(data[nl.SizeofNfgenmsg:])
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range attributes {
+			if a.Attr.Type == unix.NFTA_TABLE_NAME {
+				list = append(list, nftTable{data[0], nl.BytesToString(a.Value)})
+			}
+		}
+	}
+	return list, nil
 }
 
 // proxied waits until kube-proxy, which comes as a pod, has made its tables in a machine.
 func proxied(t *testing.T, m lab.Machine) {
 	t.Helper()
 	eventually(t, 30*time.Second, "kube-proxy", func() bool {
-		return slices.ContainsFunc(tables(t, m), func(table *nftables.Table) bool {
-			return table.Name == "kube-proxy"
+		return slices.ContainsFunc(tables(t, m), func(table nftTable) bool {
+			return table.name == "kube-proxy"
 		})
 	})
 }

@@ -253,3 +253,48 @@ func TestPodSubnetsAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// A machine whose kernel has learned its default route from a router listens to it also while it
+// forwards IPv6, after each change of the configuration, and is as before when it has left.
+func TestMachineKeepsItsRouter(t *testing.T) {
+	t.Parallel()
+	const accepts, forwards = "/proc/sys/net/ipv6/conf/eth0.100/accept_ra",
+		"/proc/sys/net/ipv6/conf/all/forwarding"
+	const route = "00000000000000000000000000000000 00 00000000000000000000000000000000 00 " +
+		"fe800000000000000000000000000001 00000400 00000001 00000000 00450003 eth0.100\n"
+	w := newWorld(t)
+	w.write("/proc/net/ipv6_route", route)
+	w.write(accepts, "1\n")
+	w.write(forwards, "0\n")
+	w.config = w.configuration(func(c map[string]any) {
+		c["cni"] = map[string]any{"podCIDR": "fd00:10::/64"}
+	})
+	before := w.tree()
+	for _, maxPods := range []int{30, 31} {
+		w.config.Node.MaxPods = maxPods
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.read(accepts) + w.read(forwards); got != "21" {
+			t.Errorf("maxPods %d: the parameters are %q", maxPods, got)
+		}
+		w.steady("with its router")
+	}
+	file := w.read("/etc/sysctl.d/999-aks-flex-node-ipv6.conf")
+	if !strings.Contains(file, "\nnet.ipv6.conf.eth0/100.accept_ra = 2\n"+
+		"net.ipv6.conf.all.forwarding = 1\n") {
+		t.Errorf("at boot they are\n%s", file)
+	}
+	interfaces := filepath.Join(w.root, filepath.Dir(accepts))
+	if err := os.Rename(interfaces, interfaces+".away"); err != nil {
+		t.Fatal(err)
+	}
+	w.steady("with the interface pulled out")
+	if err := os.Rename(interfaces+".away", interfaces); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
+}
