@@ -6,6 +6,7 @@ import (
 	"path"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/artifact"
@@ -225,6 +226,10 @@ func (h *home) withPodNetwork(t *target, c config.Config) config.Config {
 	switch {
 	case t.locator.asked != nil:
 		c.CNI.NonMasqueradeCIDRs = slices.Clone(t.locator.asked.PodCIDRs)
+		if own := c.CNI.PodCIDR; own != "" { // then pods have no address of the other family
+			c.CNI.NonMasqueradeCIDRs = slices.DeleteFunc(c.CNI.NonMasqueradeCIDRs,
+				func(cidr string) bool { return strings.Contains(cidr, ":") != strings.Contains(own, ":") })
+		}
 	case same:
 		c.CNI.NonMasqueradeCIDRs = slices.Clone(h.live.Config.CNI.NonMasqueradeCIDRs)
 	}
