@@ -11,7 +11,7 @@ import (
 // writePlan writes a plan for people: its changes by step, then what is downloaded.
 func writePlan(w io.Writer, r agent.Report) {
 	if r.Drains {
-		fmt.Fprintln(w, "drain        the pods move to other nodes first: the Kubernetes version changes")
+		fmt.Fprintln(w, "drain        the pods move to other nodes first")
 	}
 	step := ""
 	for _, e := range r.Changes {

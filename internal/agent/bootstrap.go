@@ -266,7 +266,8 @@ func (h *home) pursue(ctx context.Context, t *target, view *steps) error {
 	next.Kind, next.To = transition.Join, to.ID
 	if h.applied != nil {
 		next.Kind, next.From = transition.Change, h.applied.ID
-		next.Drains = minorChanges(h.applied.Config, to.Config)
+		next.Drains = to.Config.Agent.UpgradePolicy.Drains(
+			minorChanges(h.applied.Config, to.Config))
 	}
 	h.secrets[to.ID] = t.input.Config.Credentials()
 	if err := h.announce(ctx, next, to, b, view); err != nil {

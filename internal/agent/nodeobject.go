@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -207,9 +206,6 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 	return engine.Apply(ctx, plan)
 }
 
-// drainTimeout bounds the wait for the pods of a node whose Kubernetes version changes.
-const drainTimeout = 15 * time.Minute
-
 // drain moves the pods to other nodes, with the credential that the node still has.
 func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	if !t.Drains {
@@ -220,8 +216,8 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 		return err
 	}
 	defer client.Close()
-	w.note("draining Node %s: the Kubernetes version changes", w.config.Agent.NodeName)
-	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	w.note("draining Node %s before it is changed", w.config.Agent.NodeName)
+	ctx, cancel := context.WithTimeout(ctx, w.config.Agent.UpgradePolicy.DrainDeadline())
 	defer cancel()
 	return w.waiting(ctx, func(ctx context.Context) error {
 		return client.Drain(ctx, w.config.Agent.NodeName, kube.DrainOptions{

@@ -31,6 +31,7 @@ const aPlainURL = "an https URL without user, query and fragment"
 
 func agentRules() []rule {
 	const aDigest = "64 hexadecimal digits"
+	const window = "agent.upgradePolicy.maintenanceWindow."
 	aName := fmt.Sprintf("an RFC 1123 subdomain of at most %d characters: lower-case letters, "+
 		"digits, '-' and '.', a letter or digit first and last", maxNodeName)
 	artifacts := []string{
@@ -44,6 +45,18 @@ func agentRules() []rule {
 		{"agent.driftPolicy", "report, repair or off", oneOf(DriftReport, DriftRepair, DriftOff)},
 		{"agent.readyTimeout", "a duration from 10s to 1h, such as 5m",
 			isDuration(readyTimeoutMin, readyTimeoutMax)},
+		{"agent.upgradePolicy.drain", "minor, always or never",
+			oneOf(DrainMinor, DrainAlways, DrainNever)},
+		{"agent.upgradePolicy.deadline", "a duration from 1m to 24h, such as 15m",
+			isDuration(time.Minute, 24*time.Hour)},
+		{window + "days.*", "one of " + strings.Join(weekdays(), ", "), oneOf(weekdays()...)},
+		{window + "start", "a time of day from 00:00 to 23:59", isTimeOfDay},
+		{window + "duration", "a duration from 15m to 24h, such as 4h",
+			isDuration(15*time.Minute, 24*time.Hour)},
+		{window + "utcOffset", "an offset from -12:00 to +14:00", isOffset},
+		{"agent.monitoring.endpoint", "an https URL of a host, perhaps with a port", isHTTPSHost},
+		{"agent.monitoring.interval", "a duration from 10s to 1h, such as 30s",
+			isDuration(10*time.Second, time.Hour)},
 		{"artifacts.mirror", aPlainURL, isHTTPS},
 		{"artifacts.mirrors.*", aPlainURL, isHTTPS},
 		{"artifacts.directory", "a clean absolute path", isAbs},

@@ -17,6 +17,11 @@ type badCase struct {
 	message string
 }
 
+// window is a document with a maintenance window.
+func window(members string) string {
+	return `{"agent": {"upgradePolicy": {"maintenanceWindow": {` + members + `}}}}`
+}
+
 func badTokenCases(t *testing.T) []badCase {
 	return []badCase{
 		// Structure.
@@ -50,6 +55,34 @@ func badTokenCases(t *testing.T) []badCase {
 			"node.kubelet.clusterFQDN", "https URL"},
 		{`{"agent": {"enableDriftDetectionAndRemediation": true, "driftPolicy": "report"}}`,
 			"agent.enableDriftDetectionAndRemediation", "same as agent.driftPolicy"},
+		// How changes reach the node.
+		{`{"agent": {"upgradePolicy": {"drain": "minors"}}}`, "agent.upgradePolicy.drain",
+			"must be minor, always or never"},
+		{`{"agent": {"upgradePolicy": {"deadline": "30s"}}}`, "agent.upgradePolicy.deadline",
+			"from 1m to 24h"},
+		{`{"agent": {"upgradePolicy": {"maintenanceWindow": {"duration": "4h"}}}}`,
+			"agent.upgradePolicy.maintenanceWindow.start", "must be set"},
+		{`{"agent": {"upgradePolicy": {"maintenanceWindow": {"start": "02:00"}}}}`,
+			"agent.upgradePolicy.maintenanceWindow.duration", "must be set"},
+		{window(`"start": "24:00", "duration": "4h"`),
+			"agent.upgradePolicy.maintenanceWindow.start", "00:00 to 23:59"},
+		{window(`"start": "2:00", "duration": "4h"`),
+			"agent.upgradePolicy.maintenanceWindow.start", "00:00 to 23:59"},
+		{window(`"start": "02:00", "duration": "25h"`),
+			"agent.upgradePolicy.maintenanceWindow.duration", "15m to 24h"},
+		{window(`"start": "02:00", "duration": "4h", "utcOffset": "+14:01"`),
+			"agent.upgradePolicy.maintenanceWindow.utcOffset", "-12:00 to +14:00"},
+		{window(`"start": "02:00", "duration": "4h", "utcOffset": "02:000"`),
+			"agent.upgradePolicy.maintenanceWindow.utcOffset", "-12:00 to +14:00"},
+		{window(`"start": "02:00", "duration": "4h", "days": ["Sun"]`),
+			"agent.upgradePolicy.maintenanceWindow.days[0]", "Sunday"},
+		{window(`"start": "02:00", "duration": "4h", "days": ["Sunday", "Monday", "Sunday"]`),
+			"agent.upgradePolicy.maintenanceWindow.days[2]", "given twice"},
+		{`{"agent": {"monitoring": {"endpoint": "http://rp.example"}}}`,
+			"agent.monitoring.endpoint", "https URL of a host"},
+		{`{"agent": {"monitoring": {"endpoint": "https://me:hush@rp.example"}}}`,
+			"agent.monitoring.endpoint", "https URL of a host"},
+		{`{"agent": {"monitoring": {"interval": "1s"}}}`, "agent.monitoring.interval", "10s to 1h"},
 		// Versions.
 		{`{"kubernetes": {"version": "1.34"}}`, "kubernetes.version", "x.y.z"},
 		{`{"kubernetes": {"version": "latest"}}`, "kubernetes.version", "x.y.z"},

@@ -1,6 +1,15 @@
 package config
 
-import "strconv"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// SchemaVersion is the form of the bundles that this program makes and reads, major.minor. What is
+// added raises the minor version, and may be ignored by who does not know it; what must not be
+// ignored raises the major version.
+const SchemaVersion = "1.0"
 
 // Resource is the flexNodeConfig that a configuration is from, as its bundle says.
 type Resource struct {
@@ -21,7 +30,7 @@ func ResourceOf(data []byte) (*Resource, error) {
 	if doc == nil {
 		return nil, r.sorted(Config{})
 	}
-	_, origin := unwrap(doc)
+	_, origin := unwrap(doc, r)
 	resource := readResource(origin, r)
 	if problems := r.sorted(Config{}); len(problems) > 0 {
 		return nil, problems
@@ -29,18 +38,46 @@ func ResourceOf(data []byte) (*Resource, error) {
 	return resource, nil
 }
 
-// unwrap returns the configuration in a bundle, and what the bundle says of where it is from. What
-// holds anything else is no bundle.
-func unwrap(doc *value) (settings, origin *value) {
-	inner, origin := doc.get("config"), doc.get("resource")
+// unwrap returns the configuration in a bundle, and what the bundle says of where it is from. A
+// document without a schemaVersion that holds anything else is no bundle.
+func unwrap(doc *value, r *report) (settings, origin *value) {
+	inner, origin, schema := doc.get("config"), doc.get("resource"), doc.get("schemaVersion")
 	size := 1
 	if origin != nil {
 		size = 2
 	}
-	if inner != nil && inner.kind == anObject && len(doc.members) == size {
-		return inner, origin
+	if inner == nil || inner.kind != anObject || schema == nil && len(doc.members) != size {
+		return doc, nil
 	}
-	return doc, nil
+	if schema != nil {
+		readSchema(schema, r)
+	}
+	return inner, origin
+}
+
+// readSchema reads the form of a bundle. One with a newer minor version may have members that this
+// program does not know; nothing else is said about one with a newer major version.
+func readSchema(schema *value, r *report) {
+	major, minor, ok := cutSchema(schema.text)
+	ours, known, _ := cutSchema(SchemaVersion)
+	switch {
+	case schema.kind != aString || !ok:
+		r.add("schemaVersion", "", "must be a version major.minor, such as \""+SchemaVersion+"\"")
+	case major > ours:
+		r.unreadable = true
+		r.problems = nil
+		r.add("schemaVersion", show(schema.text), fmt.Sprintf("this agent reads configurations of "+
+			"the form %d.x: update the agent on this machine (operations.md)", ours))
+	case major == ours && minor > known:
+		r.newer = true
+	}
+}
+
+func cutSchema(s string) (major, minor int, ok bool) {
+	first, second, found := strings.Cut(s, ".")
+	major, err := strconv.Atoi(first)
+	minor, failed := strconv.Atoi(second)
+	return major, minor, found && err == nil && failed == nil && major > 0 && minor >= 0
 }
 
 // readResource reads where a bundle is from; nil when it does not say. Members that are not known

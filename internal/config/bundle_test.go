@@ -79,3 +79,50 @@ func TestBadBundles(t *testing.T) {
 		t.Error("ResourceOf takes what Parse refuses")
 	}
 }
+
+// A bundle of a newer minor version may have what this program does not know; one of a newer major
+// version is refused with what to do, and nothing else is said about it.
+func TestSchemaVersions(t *testing.T) {
+	bare := string(tokenDocument(t).bytes(t))
+	strange := strings.Replace(bare, `"serverURL"`, `"odd":true,"serverURL"`, 1)
+	strange = strings.Replace(strange, "{", `{"strange":1,`, 1)
+	const update = `schemaVersion: "2.0" is not allowed: this agent reads configurations of the ` +
+		`form 1.x: update the agent on this machine (operations.md)`
+	for name, tt := range map[string]struct {
+		schema, config, beside string
+		warnings               int
+		want                   string
+	}{
+		"ours":                         {`"1.0"`, bare, "", 0, ""},
+		"ours, and more beside config": {`"1.0"`, bare, `,"signature":{"by":"x"}`, 0, ""},
+		"ours, and more in config":     {`"1.0"`, strange, "", 0, "strange: is not known"},
+		"newer":                        {`"1.7"`, bare, `,"more":[]`, 0, ""},
+		"newer, and more in config":    {`"1.7"`, strange, "", 2, ""},
+		"newer major":                  {`"2.0"`, bare, "", 0, update},
+		"newer major, and all else":    {`"2.0"`, strange, `,"resource":7`, 0, update},
+		"a number":                     {`1.0`, bare, "", 0, "must be a version major.minor"},
+		"one number":                   {`"1"`, bare, "", 0, "must be a version major.minor"},
+		"no number":                    {`"one.two"`, bare, "", 0, "must be a version"},
+		"nothing":                      {`null`, bare, "", 0, "must be a version"},
+	} {
+		text := `{"schemaVersion":` + tt.schema + `,"config":` + tt.config + tt.beside + `}`
+		_, warnings, err := Parse([]byte(text), testHost())
+		if len(warnings) != tt.warnings {
+			t.Errorf("%s: %v", name, warnings)
+		}
+		switch {
+		case tt.want == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+			t.Errorf("%s: %v", name, err)
+		case tt.want == update && strings.Contains(err.Error(), "\n"):
+			t.Errorf("%s: more is said: %v", name, err)
+		}
+	}
+	if _, err := ResourceOf([]byte(`{"schemaVersion":"2.0","config":{}}`)); err == nil {
+		t.Error("ResourceOf takes what Parse refuses")
+	}
+	if _, err := Canonical([]byte(`{"schemaVersion":"2.0","config":{}}`)); err == nil {
+		t.Error("Canonical takes what Parse refuses")
+	}
+}

@@ -311,6 +311,45 @@ type Agent struct {
 	// ReadyTimeout bounds the wait for the Node to be Ready, as a Go duration; with less than 20s a
 	// change can be rolled back only because kubelet was slow to renew the Node's lease.
 	ReadyTimeout string `json:"readyTimeout"`
+	// UpgradePolicy is how a change of the configuration reaches the node.
+	UpgradePolicy UpgradePolicy `json:"upgradePolicy,omitzero"`
+	// Monitoring is how an agent follows its resource.
+	Monitoring Monitoring `json:"monitoring,omitzero"`
+}
+
+// UpgradePolicy is how a change of the configuration reaches a node.
+type UpgradePolicy struct {
+	// Drain says when the pods move to other nodes before the machine is changed: at a change of the
+	// Kubernetes minor version, at every change, or never.
+	Drain string `json:"drain,omitempty"`
+	// Deadline bounds that move, as a Go duration; a change whose pods do not move in time fails, and
+	// nothing was touched.
+	Deadline string `json:"deadline,omitempty"`
+	// MaintenanceWindow is when an agent that follows its resource may begin a change, and so has no
+	// effect in this release; what a person starts begins at once.
+	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
+}
+
+// MaintenanceWindow is a time that comes again each week.
+type MaintenanceWindow struct {
+	// Days are those on which a window begins; none means every day.
+	Days []string `json:"days,omitempty"`
+	// Start is the time of day at which it begins; required in this section.
+	Start string `json:"start"`
+	// Duration is how long it lasts, as a Go duration; required in this section.
+	Duration string `json:"duration"`
+	// UTCOffset is that of days and start; it has no daylight saving time; default +00:00.
+	UTCOffset string `json:"utcOffset,omitempty"`
+}
+
+// Monitoring is how an agent follows its flexNodeConfig resource.
+type Monitoring struct {
+	// Endpoint is the base URL that is polled in the place of azure.resourceManagerEndpoint; it has
+	// no effect in this release.
+	Endpoint string `json:"endpoint,omitempty"`
+	// Interval is the mean time between two polls, as a Go duration; it has no effect in this
+	// release. What the endpoint answers goes before it.
+	Interval string `json:"interval,omitempty"`
 }
 
 // ReadyTimeout is agent.readyTimeout as a duration; Parse has validated it.

@@ -69,7 +69,7 @@ func (d decoder) members(v *value, dst reflect.Value, path string) {
 		at := member(path, m.name)
 		i := slices.IndexFunc(known, func(f field) bool { return f.name == m.name })
 		if i < 0 {
-			d.report.add(at, "", unknown(path, m.name, known))
+			d.unknown(at, unknown(path, m.name, known))
 			continue
 		}
 		if m.value.kind != aNull {
@@ -80,6 +80,16 @@ func (d decoder) members(v *value, dst reflect.Value, path string) {
 			list.Set(reflect.MakeSlice(list.Type(), 0, 0))
 		}
 	}
+}
+
+// unknown tells of a member that is not known: in a bundle of a newer form it is one that may be
+// ignored.
+func (d decoder) unknown(path, message string) {
+	if d.report.newer {
+		d.report.warn(path, "is not known to this agent and has no effect: update the agent")
+		return
+	}
+	d.report.add(path, "", message)
 }
 
 func (d decoder) entries(v *value, dst reflect.Value, path string) {

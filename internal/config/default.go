@@ -207,7 +207,7 @@ func (c *Config) normalize() {
 	}
 	for _, u := range []*string{
 		&c.Azure.ResourceManagerEndpoint, &c.Azure.AuthorityHost, &c.Node.Kubelet.ServerURL,
-		&c.Artifacts.Mirror,
+		&c.Artifacts.Mirror, &c.Agent.Monitoring.Endpoint,
 	} {
 		*u = strings.TrimRight(*u, "/")
 	}

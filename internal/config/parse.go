@@ -55,7 +55,7 @@ func parseValue(doc *value, host Host, r *report) (Config, []Warning, Problems) 
 	c.complete(host)
 	applyRules(&c, r)
 	for _, check := range []func(Config, *report){
-		checkAuth, checkCA, checkNode, checkNetwork, checkDirs, checkArtifacts, warnIdle,
+		checkAuth, checkCA, checkNode, checkWindow, checkNetwork, checkDirs, checkArtifacts, warnIdle,
 	} {
 		check(c, r)
 	}
@@ -77,7 +77,7 @@ func readSettings(data []byte, r *report) *value {
 
 // settingsOf is the object in a document that holds the settings, by their own names.
 func settingsOf(doc *value, r *report) *value {
-	doc, origin := unwrap(doc)
+	doc, origin := unwrap(doc, r)
 	readResource(origin, r)
 	rename(doc, r)
 	return doc
@@ -88,6 +88,12 @@ func warnIdle(c Config, r *report) {
 	const idle = "has no effect yet: the agent of this release does not act on it"
 	if c.ContinuousMonitoring {
 		r.warn("continuousMonitoring", idle)
+	}
+	if c.Agent.UpgradePolicy.MaintenanceWindow != nil {
+		r.warn("agent.upgradePolicy.maintenanceWindow", idle)
+	}
+	if c.Agent.Monitoring != (Monitoring{}) {
+		r.warn("agent.monitoring", idle)
 	}
 	if c.Azure.TargetAgentPoolName != "" {
 		r.warn("azure.targetAgentPoolName", idle)

@@ -84,9 +84,15 @@ type report struct {
 	warnings []Warning
 	// written maps the path of a setting to the older or newer name that the user gave it.
 	written map[string]string
+	// newer tells that the document may have members that are not known here, unreadable that it
+	// may mean anything: only that is said.
+	newer, unreadable bool
 }
 
 func (r *report) add(path, value, message string) {
+	if r.unreadable && len(r.problems) > 0 {
+		return
+	}
 	if name, ok := r.written[path]; ok {
 		path = name
 	}

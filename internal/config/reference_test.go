@@ -108,6 +108,7 @@ func shownDefaults() map[string]string {
 	c := defaults()
 	c.Azure.Arc = &Arc{}
 	c.complete(Host{})
+	c.spell()
 	shown := map[string]string{}
 	for _, l := range leaves(&c) {
 		if l.value.Kind() == reflect.Map {
@@ -118,7 +119,6 @@ func shownDefaults() map[string]string {
 		}
 	}
 	shown["continuousMonitoring"] = "`false`"
-	shown["network.firewall"] = "`\"check\"`"
 	shown["kubernetes.version"] = "the cluster's"
 	shown["containerd.version"] = "by `kubernetes.version`"
 	shown["runc.version"] = "by `containerd.version`"

@@ -69,6 +69,37 @@ type Desired struct {
 	KubernetesAuth       KubernetesAuth `json:"kubernetesAuth,omitzero"`
 	Versions             Versions       `json:"versions,omitzero"`
 	NodeConfig           NodeConfig     `json:"nodeConfig,omitzero"`
+	// DriftPolicy is what happens when the machine is not as configured: report, repair or off.
+	DriftPolicy   string        `json:"driftPolicy,omitempty"`
+	UpgradePolicy UpgradePolicy `json:"upgradePolicy,omitzero"`
+	Monitoring    Monitoring    `json:"monitoring,omitzero"`
+}
+
+// UpgradePolicy is how a change reaches the node. Durations are those of ISO 8601 (PT15M).
+type UpgradePolicy struct {
+	// Drain is minor (a change of the Kubernetes minor version moves the pods away), always or
+	// never; Deadline bounds the move.
+	Drain    string `json:"drain,omitempty"`
+	Deadline string `json:"deadline,omitempty"`
+	// ReadyTimeout bounds the wait for the node to be healthy; then it goes back.
+	ReadyTimeout string `json:"readyTimeout,omitempty"`
+	// MaintenanceWindow is when a change may begin; nil is always.
+	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
+}
+
+// MaintenanceWindow is a time that comes again each week.
+type MaintenanceWindow struct {
+	Days      []string `json:"days,omitempty"` // Monday, ...; none is every day
+	Start     string   `json:"start"`          // HH:MM
+	Duration  string   `json:"duration"`
+	UTCOffset string   `json:"utcOffset,omitempty"` // +HH:MM or -HH:MM
+}
+
+// Monitoring is how an agent follows the resource.
+type Monitoring struct {
+	// Endpoint is polled in the place of Azure Resource Manager.
+	Endpoint string `json:"endpoint,omitempty"`
+	Interval string `json:"interval,omitempty"`
 }
 
 // The values of azureAuth.method.
@@ -116,6 +147,9 @@ type ArcAuth struct {
 // the provider makes.
 type KubernetesAuth struct {
 	UseAzureAuth bool `json:"useAzureAuth,omitempty"`
+	// KubeletCredential is what kubelet shows when it uses that identity: token, or certificate,
+	// which it requests once with the token.
+	KubeletCredential string `json:"kubeletCredential,omitempty"`
 }
 
 // Versions are those that the node is to run; empty ones are the provider's choice.
@@ -194,6 +228,8 @@ type ClusterProperties struct {
 
 // Bundle is what a machine is handed out: its configuration, with secrets, and where it is from.
 type Bundle struct {
+	// SchemaVersion is the form of the bundle, major.minor.
+	SchemaVersion string `json:"schemaVersion"`
 	Config   map[string]any `json:"config"`
 	Resource BundleResource `json:"resource"`
 }

@@ -166,9 +166,9 @@ func (s *Service) deliver(
 	if err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(api.Bundle{Config: config, Resource: api.BundleResource{
+	text, err := json.MarshalIndent(flexnode.Bundle(config, api.BundleResource{
 		ID: n.ID, UID: n.UID, ConfigVersion: strconv.FormatInt(r.Version, 10), Epoch: epoch,
-	}}, "", "  ")
+	}), "", "  ")
 	if err != nil {
 		return fmt.Errorf("internal error: cannot encode a configuration: %w", err)
 	}

@@ -24,7 +24,7 @@ func complete(d api.Desired) api.Desired {
 }
 
 // Validate checks what the agent's own rules cannot see: how the methods of authentication go
-// together. All else is checked by Decide, which knows the cluster.
+// together, and durations, which it writes differently. All else is checked by Decide, which knows the cluster.
 func Validate(d api.Desired) Problems {
 	var problems Problems
 	d = complete(d)
@@ -46,6 +46,7 @@ func Validate(d api.Desired) Problems {
 			"Joining with an Azure identity %s.", none)
 	}
 	problems = append(problems, checkIdentity(d)...)
+	problems = append(problems, checkDurations(d)...)
 	if arc := auth.Arc; arc != nil && arc.MachineResourceID != "" {
 		problems = append(problems, checkMachine(arc.MachineResourceID)...)
 	}

@@ -23,11 +23,7 @@ func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 		n.Chosen.Versions.Kubernetes = anyVersion
 		own = ownLayer(n, parent.podNetwork())
 	}
-	g := Grants{ClientSecret: anySecret}
-	if !n.Desired.KubernetesAuth.UseAzureAuth {
-		g.Token = anyToken
-	}
-	whole, err := checkedConfig(n, own, parent, g)
+	whole, err := checkedConfig(n, own, parent, anyGrants(n))
 	if err != nil {
 		return Problems{{"properties", "internal error: " + err.Error()}}
 	}
@@ -40,6 +36,15 @@ func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 		problems = append(problems, Problem{place(p.Path), message})
 	}
 	return problems
+}
+
+// anyGrants are secrets that a node with those of its methods may have.
+func anyGrants(n Node) Grants {
+	g := Grants{ClientSecret: anySecret}
+	if !n.Desired.KubernetesAuth.UseAzureAuth {
+		g.Token = anyToken
+	}
+	return g
 }
 
 // checkedConfig is the configuration of a node that is to be checked. What is not known of its
@@ -70,6 +75,11 @@ func clusterID(nodeID string) string {
 // places are where settings of the agent's configuration are in the resource.
 var places = []struct{ config, resource string }{
 	{"agent.nodeName", "name"},
+	{"agent.driftPolicy", "properties.driftPolicy"},
+	{"agent.readyTimeout", "properties.upgradePolicy.readyTimeout"},
+	{"agent.upgradePolicy", "properties.upgradePolicy"},
+	{"agent.monitoring", "properties.monitoring"},
+	{"azure.kubeletCredential", "properties.kubernetesAuth.kubeletCredential"},
 	{"node", "properties.nodeConfig"},
 	{"azure.servicePrincipal.tenantId", "properties.azureAuth.servicePrincipal.clientTenant"},
 	{"azure", "properties.azureAuth"},

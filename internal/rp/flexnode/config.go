@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/rawjson"
 )
 
@@ -25,6 +27,11 @@ func Config(r Revision, defaults, facts *Layer, g Grants) (map[string]any, error
 	config := overlay("", overlay("", defaults.settings(), facts.settings()), own)
 	grant(config, g)
 	return config, nil
+}
+
+// Bundle is what a machine is handed out.
+func Bundle(whole map[string]any, from api.BundleResource) api.Bundle {
+	return api.Bundle{SchemaVersion: config.SchemaVersion, Config: whole, Resource: from}
 }
 
 // grant puts the secrets into a configuration, of which only the outermost object is not shared.

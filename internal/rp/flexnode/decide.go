@@ -156,6 +156,7 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 		n.UID = p.NewUID
 	}
 	n.ID, n.Desired = p.ID, p.Desired
+	n.Chosen.Complete = n.Chosen.Complete || n.Revision == 0
 	var skewed Problems
 	n.Chosen.Versions, skewed = c.choose()
 	if problems = append(problems, skewed...); len(problems) > 0 {
@@ -172,7 +173,10 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 	if last != nil && !last.hasDirectNetworks() {
 		network = "" // its pods hide behind the machine, as they did
 	}
-	d.own = ownLayer(*n, network)
+	var err error
+	if d.own, err = n.wholeOwnLayer(network, parent); err != nil {
+		return Problems{{"properties", "internal error: " + err.Error()}}
+	}
 	return checkNode(*n, d.own, parent)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // object is a JSON object.
@@ -50,8 +51,23 @@ func (l *Layer) settings() object {
 	return l.object
 }
 
-// DefaultsLayer is what the operator of the provider gives every node; nil for nothing.
-func DefaultsLayer(defaults map[string]any) *Layer {
+// DefaultsLayer is what the operator of the provider gives every node, and below it the agent's own
+// defaults: so an agent with other ones changes nothing.
+func DefaultsLayer(operator map[string]any) *Layer {
+	given := object{}
+	if layer := OperatorLayer(operator); layer != nil {
+		given = layer.object
+	}
+	open := config.Defaults(given)
+	for _, path := range config.KeptFromJoin() {
+		drop(open, path)
+	}
+	return newLayer(fill(given, open))
+}
+
+// OperatorLayer is what the operator of the provider gives every node, alone; nil for nothing. It
+// is what older programs have rendered with.
+func OperatorLayer(defaults map[string]any) *Layer {
 	if len(defaults) == 0 {
 		return nil
 	}
@@ -102,7 +118,8 @@ func FactsOf(layer []byte) (Facts, error) {
 	}, nil
 }
 
-// OwnLayer is what a node has for itself, as canonical JSON, without secrets.
+// OwnLayer is what a node has for itself, as canonical JSON, without secrets; without the defaults
+// that depend on it (wholeOwnLayer).
 func OwnLayer(n Node) json.RawMessage { return ownLayer(n, "") }
 
 // ownLayer is the own layer of a node whose pods reach a network with their own addresses; "" is
@@ -115,7 +132,7 @@ func ownLayer(n Node, network string) json.RawMessage {
 		cni[directNetworks] = []string{network}
 	}
 	own := object{
-		"agent":      object{"nodeName": nodeName(n.ID)},
+		"agent":      ownAgent(n),
 		"azure":      ownAzure(n),
 		"kubernetes": object{"version": v.Kubernetes},
 		"containerd": object{"version": v.Containerd},
@@ -137,7 +154,7 @@ func nodeName(id string) string { return strings.ToLower(baseName(id)) }
 func baseName(id string) string { return id[strings.LastIndexByte(id, '/')+1:] }
 
 func ownAzure(n Node) object {
-	section := object{}
+	section := without(object{"kubeletCredential": n.Desired.KubernetesAuth.KubeletCredential})
 	switch auth := n.Desired.AzureAuth; auth.Method {
 	case api.ServicePrincipal:
 		if sp := auth.ServicePrincipal; sp != nil {
@@ -194,6 +211,37 @@ func ownNode(c api.NodeConfig) object {
 	}
 	if len(c.Taints) > 0 {
 		section["taints"] = c.Taints
+	}
+	return section
+}
+
+// ownAgent is about the agent itself. Durations were checked (checkDurations).
+func ownAgent(n Node) object {
+	policy, monitoring := n.Desired.UpgradePolicy, n.Desired.Monitoring
+	upgrade := without(object{
+		"drain": policy.Drain, "deadline": goDuration(policy.Deadline),
+	})
+	if w := policy.MaintenanceWindow; w != nil {
+		window := without(object{
+			"start": w.Start, "duration": goDuration(w.Duration), "utcOffset": w.UTCOffset,
+		})
+		if len(w.Days) > 0 {
+			window["days"] = w.Days
+		}
+		upgrade["maintenanceWindow"] = window
+	}
+	section := without(object{
+		"nodeName": nodeName(n.ID), "driftPolicy": n.Desired.DriftPolicy,
+		"readyTimeout": goDuration(policy.ReadyTimeout),
+	})
+	if len(upgrade) > 0 {
+		section["upgradePolicy"] = upgrade
+	}
+	followed := without(object{
+		"endpoint": monitoring.Endpoint, "interval": goDuration(monitoring.Interval),
+	})
+	if len(followed) > 0 {
+		section["monitoring"] = followed
 	}
 	return section
 }

@@ -42,8 +42,11 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	}
 	versions, problems := c.choose()
 	next := n
-	next.Chosen.Versions = versions
-	own := ownLayer(next, parent.podNetwork())
+	next.Chosen.Versions, next.Chosen.Complete = versions, true
+	own, err := next.wholeOwnLayer(parent.podNetwork(), parent)
+	if err != nil {
+		problems.add("properties", "internal error: %s", err)
+	}
 	if len(problems) == 0 {
 		problems = checkNode(next, own, parent)
 	}

@@ -78,7 +78,8 @@ func TestWaitingNodeIsResolved(t *testing.T) {
 		direct := newWorld(t)
 		direct.put(d)
 		if !sameConfig(*direct.last(), Revision{
-			Facts: r.Facts, Own: r.Own, SecretVersion: direct.last().SecretVersion,
+			Defaults: r.Defaults, Facts: r.Facts, Own: r.Own,
+			SecretVersion: direct.last().SecretVersion,
 		}) {
 			t.Fatalf("it is not as if the cluster had been there:\n%s", cmp.Diff(direct.last(), r))
 		}

@@ -71,7 +71,7 @@ func goldenBundles() map[string]golden {
 	}
 }
 
-// A revision renders to the very bytes that the form before has served.
+// What the agent reads in its own tests is what is rendered here.
 func TestBundles(t *testing.T) {
 	defaults := DefaultsLayer(object{
 		"artifacts": object{"mirror": "https://mirror.example"},
@@ -87,9 +87,13 @@ func TestBundles(t *testing.T) {
 			if len(problems) > 0 {
 				t.Fatal(problems)
 			}
-			n.Chosen = Chosen{versions, tt.pod}
-			whole := must(Config(Revision{Own: OwnLayer(n)}, defaults, facts, tt.grants))
-			got := append(must(json.MarshalIndent(object{"config": whole}, "", "  ")), '\n')
+			n.Chosen = Chosen{Versions: versions, PodCIDR: tt.pod, Complete: true}
+			parent := Parent{FactsLayer: facts, Defaults: defaults}
+			own := must(n.wholeOwnLayer("", parent))
+			whole := must(Config(Revision{Own: own}, defaults, facts, tt.grants))
+			got := append(must(json.MarshalIndent(object{
+				"schemaVersion": config.SchemaVersion, "config": whole,
+			}, "", "  ")), '\n')
 			path := filepath.Join(goldens, name+".json")
 			if *update {
 				if err := os.WriteFile(path, got, 0o644); err != nil {
@@ -100,8 +104,7 @@ func TestBundles(t *testing.T) {
 				t.Errorf("the bundle is another (-want +got); make golden if that is meant:\n%s",
 					diff)
 			}
-			parent := Parent{FactsLayer: facts, Defaults: defaults}
-			if problems := checkNode(n, OwnLayer(n), parent); len(problems) > 0 {
+			if problems := checkNode(n, own, parent); len(problems) > 0 {
 				t.Errorf("the agent does not take it: %v", problems)
 			}
 		})
@@ -209,9 +212,12 @@ func TestLayersAreTheFormerRendering(t *testing.T) {
 		n := Node{
 			ID: nodeID, Desired: complete(withoutSecret(randomDesired(g))),
 			Chosen: Chosen{
-				api.Versions(release.Set{Kubernetes: "1.35.4"}.Filled()), pick(g, "", "10.200.3.0/24"),
+				Versions: api.Versions(release.Set{Kubernetes: "1.35.4"}.Filled()),
+				PodCIDR:  pick(g, "", "10.200.3.0/24"),
 			},
 		}
+		n.Desired.DriftPolicy, n.Desired.UpgradePolicy = "", api.UpgradePolicy{} // it had none
+		n.Desired.Monitoring, n.Desired.KubernetesAuth.KubeletCredential = api.Monitoring{}, ""
 		defaults := pick(g, nil, object{}, object{
 			"azure": object{"authorityHost": "https://login.example",
 				"arc": object{"tags": object{}}},
@@ -229,7 +235,7 @@ func TestLayersAreTheFormerRendering(t *testing.T) {
 		want := must(json.Marshal(formerRender(n, f, defaults, secrets)))
 		r := Revision{Own: OwnLayer(n)}
 		got := must(json.Marshal(
-			must(Config(r, DefaultsLayer(defaults), FactsLayer(f, cluster), secrets))))
+			must(Config(r, OperatorLayer(defaults), FactsLayer(f, cluster), secrets))))
 		if diff := cmp.Diff(string(want), string(got)); diff != "" {
 			t.Fatalf("(-former +layers):\n%s", diff)
 		}
@@ -242,7 +248,7 @@ func TestABundleSaysWhatItIsFrom(t *testing.T) {
 	w.put(api.Desired{})
 	whole := must(Config(*w.last(), nil, w.parent.FactsLayer, Grants{Token: anyToken}))
 	from := api.BundleResource{ID: nodeID, UID: "u-1", ConfigVersion: "1800000000", Epoch: 3}
-	text := must(json.Marshal(api.Bundle{Config: whole, Resource: from}))
+	text := must(json.Marshal(Bundle(whole, from)))
 	if _, _, err := config.Parse(text, config.Host{HostName: "x", Arch: "amd64"}); err != nil {
 		t.Fatal(err)
 	}

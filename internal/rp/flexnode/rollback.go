@@ -44,6 +44,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 	if n.Chosen, err = chosenIn(to.Own); err != nil {
 		return Decision{}, err
 	}
+	n.Chosen.Complete = old.Chosen.Complete
 	if ask.isWanted(old) {
 		return Decision{Node: old}, nil
 	}

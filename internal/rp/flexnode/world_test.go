@@ -62,6 +62,7 @@ func newWorld(t testing.TB) *world {
 		parent: Parent{Cluster: Cluster{ID: cluster, Location: "westeurope"}},
 	}
 	w.reach(someFacts(), "1.35.4")
+	w.defaults(nil)
 	return w
 }
 
@@ -196,6 +197,13 @@ func randomDesired(g *rand.Rand) api.Desired {
 			},
 		},
 	}
+	d.DriftPolicy = pick(g, "", "report", "repair")
+	d.UpgradePolicy = pick(g, api.UpgradePolicy{}, api.UpgradePolicy{
+		Drain: "always", Deadline: "PT30M", MaintenanceWindow: &api.MaintenanceWindow{
+			Days: []string{"Sunday"}, Start: "02:00", Duration: "PT4H",
+		},
+	})
+	d.Monitoring = pick(g, api.Monitoring{}, api.Monitoring{Endpoint: "https://rp.example"})
 	randomAuth(g, &d)
 	return d
 }
@@ -221,6 +229,9 @@ func randomAuth(g *rand.Rand, d *api.Desired) {
 		})
 	}
 	d.KubernetesAuth.UseAzureAuth = pick(g, true, false)
+	if d.KubernetesAuth.UseAzureAuth {
+		d.KubernetesAuth.KubeletCredential = pick(g, "", "token", "certificate")
+	}
 	d.ContinuousMonitoring = !d.KubernetesAuth.UseAzureAuth || pick(g, true, false)
 }
 

@@ -43,6 +43,25 @@ func fullReport(version string) string {
 	})))
 }
 
+const withPolicies = `{"properties":{"driftPolicy":"repair",
+	"upgradePolicy":{"drain":"always","deadline":"PT30M","readyTimeout":"PT5M",
+		"maintenanceWindow":{"days":["Saturday"],"start":"02:00","duration":"PT4H",
+			"utcOffset":"+01:00"}},
+	"monitoring":{"endpoint":"https://rp.example:8447","interval":"PT30S"}}}`
+
+// What an owner wants of changes is answered as he has written it.
+func TestPoliciesAreShown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	_, text := w.must(201, "PUT", nodeURL("n"), withPolicies)
+	d := shownNode(t, text).Properties.Desired
+	if d.UpgradePolicy.MaintenanceWindow == nil || d.Monitoring.Interval != "PT30S" ||
+		d.DriftPolicy != "repair" || d.UpgradePolicy.Deadline != "PT30M" {
+		t.Error(text)
+	}
+}
+
 // What an agent reports is shown by GET, and, without what is long, in a list.
 func TestReportIsShown(t *testing.T) {
 	t.Parallel()

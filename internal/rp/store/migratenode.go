@@ -113,7 +113,7 @@ func (w *migrator) history(
 		By: n.SystemData.LastModifiedBy, Why: "migration", Renderer: w.Renderer,
 		Desired: &n.Desired,
 	}
-	if layer := flexnode.DefaultsLayer(w.Defaults); layer != nil {
+	if layer := flexnode.OperatorLayer(w.Defaults); layer != nil {
 		r.Defaults = layer.ID
 		if err := w.store.Layers.Set(v, layer.ID, layer.Text); err != nil {
 			return err

@@ -1,0 +1,90 @@
+package config
+
+import "reflect"
+
+// Defaults is what Parse would fill in where a document leaves it open, whatever the machine, as a
+// document; the versions are left out. The document was decoded into maps, lists, strings,
+// json.Number, booleans and nil.
+func Defaults(document map[string]any) map[string]any {
+	r := &report{}
+	c := defaults()
+	doc := settingsOf(valueOf(document), r)
+	decoder{r}.decode(doc, reflect.ValueOf(&c).Elem(), "")
+	c.complete(Host{})
+	c.spell()
+	for _, version := range c.versions() {
+		*version = ""
+	}
+	open, _ := missing(doc, reflect.ValueOf(c)).(map[string]any)
+	return open
+}
+
+// spell writes down the defaults that are otherwise filled in where they are used: a configuration
+// that leaves them open is the same as before there were any.
+func (c *Config) spell() {
+	or(&c.Network.Firewall, FirewallCheck)
+	or(&c.Agent.UpgradePolicy.Drain, DrainMinor)
+	or(&c.Agent.UpgradePolicy.Deadline, defaultDeadline)
+	if w := c.Agent.UpgradePolicy.MaintenanceWindow; w != nil {
+		or(&w.UTCOffset, "+00:00")
+	}
+}
+
+// missing is what v has and a document leaves open; nil for nothing.
+func missing(doc *value, v reflect.Value) any {
+	open := doc == nil || doc.kind == aNull || doc.kind == aString && doc.text == ""
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return nil
+		}
+		if v.Elem().Kind() == reflect.Struct {
+			return missing(doc, v.Elem())
+		}
+		if open {
+			return v.Elem().Interface() // what is set to false is set
+		}
+	case reflect.Struct:
+		found := map[string]any{}
+		for _, f := range fields(v.Type()) {
+			if next := missing(doc.get(f.name), v.Field(f.index)); next != nil {
+				found[f.name] = next
+			}
+		}
+		if len(found) > 0 {
+			return found
+		}
+	case reflect.Map:
+		found := map[string]any{}
+		for _, name := range names(v) {
+			next := missing(doc.get(name), v.MapIndex(reflect.ValueOf(name)))
+			if next != nil {
+				found[name] = next
+			}
+		}
+		if len(found) > 0 {
+			return found
+		}
+	case reflect.String:
+		if open && v.Len() > 0 && v.Type() != reflect.TypeFor[Secret]() {
+			return v.String()
+		}
+	default:
+		if open && !v.IsZero() {
+			return v.Interface()
+		}
+	}
+	return nil
+}
+
+// KeptFromJoin are the settings whose defaults depend on what was applied on a machine before
+// (Host.Before), beside the versions and names: whoever spells them out for a machine that has
+// joined may change it.
+func KeptFromJoin() [][]string {
+	return [][]string{
+		{"azure", "kubeletCredential"}, {"azure", "arc", "roles"},
+		{"node", "kubelet", "seccompDefault"}, {"node", "kubelet", "podPidsLimit"},
+		{"node", "kubelet", "shutdownGracePeriod"},
+		{"node", "kubelet", "shutdownGracePeriodCriticalPods"},
+	}
+}

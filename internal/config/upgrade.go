@@ -1,0 +1,77 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// When the pods move away before a change.
+const (
+	DrainMinor  = "minor" // at a change of the Kubernetes minor version
+	DrainAlways = "always"
+	DrainNever  = "never"
+)
+
+// The defaults of agent.upgradePolicy. They are filled in where they are used, so that a
+// configuration that leaves them open is the one that it was before there were any.
+const defaultDeadline = "15m"
+
+// Drains tells whether the pods move away before a change. minor tells that it is one of the
+// Kubernetes minor version.
+func (u UpgradePolicy) Drains(minor bool) bool {
+	switch u.Drain {
+	case DrainAlways:
+		return true
+	case DrainNever:
+		return false
+	}
+	return minor
+}
+
+// DrainDeadline bounds the move of the pods; Parse has validated it.
+func (u UpgradePolicy) DrainDeadline() time.Duration {
+	or(&u.Deadline, defaultDeadline)
+	d, _ := time.ParseDuration(u.Deadline)
+	return d
+}
+
+// weekdays are the days of a week, as time.Weekday writes them.
+func weekdays() []string {
+	days := make([]string, 7)
+	for i := range days {
+		days[i] = time.Weekday((i + 1) % 7).String()
+	}
+	return days
+}
+
+func isTimeOfDay(s string) bool {
+	_, err := time.Parse("15:04", s)
+	return err == nil && len(s) == len("15:04")
+}
+
+// isOffset: no place on Earth has another one.
+func isOffset(s string) bool {
+	rest := strings.TrimLeft(s, "+-")
+	if len(s) != len("+15:04") || len(rest) != len("15:04") || !isTimeOfDay(rest) {
+		return false
+	}
+	return s[0] == '+' && rest <= "14:00" || s[0] == '-' && rest <= "12:00"
+}
+
+// checkWindow checks what a maintenance window must have.
+func checkWindow(c Config, r *report) {
+	const at = "agent.upgradePolicy.maintenanceWindow"
+	w := c.Agent.UpgradePolicy.MaintenanceWindow
+	if w == nil {
+		return
+	}
+	const must = "must be set in this section"
+	r.need(at+".start", w.Start != "", must)
+	r.need(at+".duration", w.Duration != "", must)
+	for i, day := range w.Days {
+		if first := slices.Index(w.Days, day); first != i && !r.spoiled(item(at+".days", i)) {
+			r.add(item(at+".days", i), show(day), "is given twice: keep one")
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package flexnode
+
+import (
+	"encoding/json"
+	"maps"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// saidByFacts are settings that follow from what a cluster's nodes are told. They are not in a
+// node's own layer, where they would not follow new facts.
+func saidByFacts() [][]string {
+	return [][]string{
+		{"azure", "subscriptionId"}, {"azure", "servicePrincipal", "tenantId"},
+		{"azure", "arc", "location"}, {"node", "kubelet", "dnsServiceIP"},
+	}
+}
+
+// wholeOwnLayer is a node's own layer with the agent's defaults for all that the layers together
+// leave open. Those of a node that an older program has rendered leave open what its agent has kept
+// from its join.
+func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, error) {
+	own := ownLayer(n, network)
+	whole, err := checkedConfig(n, own, parent, anyGrants(n))
+	if err != nil {
+		return nil, err
+	}
+	open := config.Defaults(whole)
+	for _, path := range saidByFacts() {
+		drop(open, path)
+	}
+	if !n.Chosen.Complete {
+		for _, path := range config.KeptFromJoin() {
+			drop(open, path)
+		}
+	}
+	if len(open) == 0 {
+		return own, nil
+	}
+	base, err := readObject(own)
+	if err != nil {
+		return nil, err
+	}
+	return canonical(fill(base, open)), nil
+}
+
+// fill is an object with what another has and it leaves open.
+func fill(o, open object) object {
+	filled := maps.Clone(o)
+	if filled == nil {
+		filled = object{}
+	}
+	for name, value := range open {
+		inner, isObject := value.(object)
+		below, both := filled[name].(object)
+		switch has := filled[name]; {
+		case both && isObject:
+			filled[name] = fill(below, inner)
+		case has == nil || has == "":
+			filled[name] = value
+		}
+	}
+	return filled
+}
+
+// drop takes a setting out of an object.
+func drop(o object, path []string) {
+	for _, name := range path[:len(path)-1] {
+		o, _ = o[name].(object)
+	}
+	delete(o, path[len(path)-1])
+}

@@ -1,0 +1,226 @@
+package flexnode
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// Whatever an owner and an operator want: a new revision leaves nothing open that an agent would
+// fill in by itself, and what they have said holds.
+func TestARevisionLeavesNothingOpen(t *testing.T) {
+	g := generator(t)
+	for range 500 {
+		w := newWorld(t)
+		operator := pick(g, nil, object{"artifacts": object{"mirror": "https://mirror.example"}},
+			object{"node": object{
+				"maxPods": 42, "labels": object{"from": "operator"},
+				"kubelet": object{"podPidsLimit": 999, "seccompDefault": false},
+			}, "azure": object{"cloud": "AzureChinaCloud"}, "network": object{"firewall": "ignore"}})
+		w.defaults(operator)
+		f := someFacts()
+		f.DNSServiceIP = pick(g, "", "10.96.0.10")
+		w.reach(f, "1.35.4")
+		if pick(g, false, false, true) {
+			w.unreached()
+		}
+		w.put(randomDesired(g))
+		if w.node.Revision == 0 {
+			w.reach(f, "1.35.4")
+			w.refresh()
+		}
+		whole := must(readObject([]byte(w.config(w.last()))))
+		if w.node.Desired.AzureAuth.Method == api.BootstrapToken ||
+			!w.node.Desired.KubernetesAuth.UseAzureAuth {
+			grant(whole, Grants{Token: anyToken})
+		}
+		open := config.Defaults(whole)
+		for _, path := range saidByFacts() {
+			drop(open, path)
+		}
+		if settings(open) > 0 {
+			t.Fatalf("%+v leaves open %v", w.node.Desired, open)
+		}
+		c, _, err := config.Parse(must(json.Marshal(whole)), config.Host{HostName: "x", Arch: "amd64"})
+		if err != nil && !strings.Contains(err.Error(), "clientSecret") {
+			t.Fatal(err)
+		}
+		if err == nil && operator["node"] != nil {
+			k := c.Node.Kubelet
+			if c.Azure.Cloud != config.ChinaCloud || *k.PodPidsLimit != 999 || *k.SeccompDefault ||
+				c.Network.Firewall != config.FirewallIgnore ||
+				!strings.HasSuffix(c.Azure.AuthorityHost, ".cn") ||
+				c.Node.MaxPods != 42 && w.node.Desired.NodeConfig.MaxPods == 0 {
+				t.Fatalf("what the operator has said does not hold: %s", w.config(w.last()))
+			}
+		}
+	}
+}
+
+// settings counts what is in an object and those within.
+func settings(o object) int {
+	n := 0
+	for _, value := range o {
+		if inner, ok := value.(object); ok {
+			n += settings(inner)
+		} else {
+			n++
+		}
+	}
+	return n
+}
+
+// Facts that are learned later are not hidden by a default.
+func TestADefaultHidesNoFact(t *testing.T) {
+	w := newWorld(t)
+	f := someFacts()
+	f.DNSServiceIP = ""
+	w.reach(f, "1.35.4")
+	w.put(api.Desired{})
+	if text := w.config(w.last()); !strings.Contains(text, `"dnsServiceIP":"10.0.0.10"`) {
+		t.Errorf("no default: %s", text)
+	}
+	f.DNSServiceIP = "10.96.0.77"
+	w.reach(f, "1.35.4")
+	w.refresh()
+	if text := w.config(w.last()); !strings.Contains(text, `"dnsServiceIP":"10.96.0.77"`) {
+		t.Errorf("the fact is hidden: %s", text)
+	}
+}
+
+// A node that an older program has rendered keeps what its machine has kept from its join: a change
+// of a label brings all other defaults, and not these.
+func TestAnOlderNodeKeepsWhatItHasJoinedWith(t *testing.T) {
+	w := newWorld(t)
+	d := api.Desired{NodeConfig: api.NodeConfig{Labels: map[string]string{"a": "b"}}}
+	w.put(d)
+	older := *w.node
+	older.Chosen.Complete = false
+	w.node = &older
+	if again := w.put(d); again.Revision != nil || again.Write {
+		t.Error("a newer program alone made a revision")
+	}
+	d.NodeConfig.Labels = map[string]string{"a": "c"}
+	w.put(d)
+	text := w.config(w.last())
+	for want, has := range map[string]bool{
+		`"maxPods":110`: true, `"firewall":"check"`: true, `"managed":"false"`: false,
+		"seccompDefault": false, "podPidsLimit": false, "shutdownGracePeriod": false,
+		"kubeletCredential": false,
+	} {
+		if strings.Contains(text, want) != has {
+			t.Errorf("%s: %s", want, text)
+		}
+	}
+}
+
+// What an owner wants of changes, drift and monitoring is where the agent looks for it.
+func TestPoliciesAreRendered(t *testing.T) {
+	w := newWorld(t)
+	d := typical()
+	d.DriftPolicy = "repair"
+	d.KubernetesAuth = api.KubernetesAuth{UseAzureAuth: true, KubeletCredential: "certificate"}
+	d.UpgradePolicy = api.UpgradePolicy{
+		Drain: "always", Deadline: "PT1H30M", ReadyTimeout: "PT7M",
+		MaintenanceWindow: &api.MaintenanceWindow{
+			Days: []string{"Saturday"}, Start: "02:00", Duration: "PT4H", UTCOffset: "-05:00",
+		},
+	}
+	d.Monitoring = api.Monitoring{Endpoint: "https://rp.example:8447/", Interval: "PT45S"}
+	w.put(d)
+	whole := must(Config(*w.last(), w.layers[w.last().Defaults], w.layers[w.last().Facts],
+		Grants{ClientSecret: "x"}))
+	c, _, err := config.Parse(must(json.Marshal(whole)), config.Host{HostName: "x", Arch: "amd64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Agent{
+		LogLevel: "info", LogDir: "/var/log/aks-flex-node", NodeName: "edge-1",
+		DriftPolicy: "repair", ReadyTimeout: "7m",
+		UpgradePolicy: config.UpgradePolicy{
+			Drain: "always", Deadline: "1h30m", MaintenanceWindow: &config.MaintenanceWindow{
+				Days: []string{"Saturday"}, Start: "02:00", Duration: "4h", UTCOffset: "-05:00",
+			},
+		},
+		Monitoring: config.Monitoring{Endpoint: "https://rp.example:8447", Interval: "45s"},
+	}
+	if diff := cmp.Diff(want, c.Agent); diff != "" ||
+		c.Azure.KubeletCredential != config.CredentialCertificate {
+		t.Errorf("%s %s", diff, c.Azure.KubeletCredential)
+	}
+	if again := w.put(withoutSecret(d)); again.Revision != nil {
+		t.Error("an equal PUT made a revision")
+	}
+}
+
+// Problems of policies are told in terms of the resource, all at once.
+func TestProblemsOfPolicies(t *testing.T) {
+	for want, change := range map[string]func(*api.Desired){
+		"driftPolicy":              func(d *api.Desired) { d.DriftPolicy = "maybe" },
+		"upgradePolicy.drain":      func(d *api.Desired) { d.UpgradePolicy.Drain = "yes" },
+		"upgradePolicy.deadline":   func(d *api.Desired) { d.UpgradePolicy.Deadline = "P3D" },
+		"upgradePolicy.deadline ":  func(d *api.Desired) { d.UpgradePolicy.Deadline = "15m" },
+		"upgradePolicy.deadline  ": func(d *api.Desired) { d.UpgradePolicy.Deadline = "PT" },
+		"upgradePolicy.readyTimeout": func(d *api.Desired) {
+			d.UpgradePolicy.ReadyTimeout = "PT1S"
+		},
+		"upgradePolicy.maintenanceWindow.start": func(d *api.Desired) {
+			d.UpgradePolicy.MaintenanceWindow = &api.MaintenanceWindow{Duration: "PT4H"}
+		},
+		"upgradePolicy.maintenanceWindow.duration": func(d *api.Desired) {
+			d.UpgradePolicy.MaintenanceWindow = &api.MaintenanceWindow{
+				Start: "02:00", Duration: "P1M",
+			}
+		},
+		"upgradePolicy.maintenanceWindow.days[0]": func(d *api.Desired) {
+			d.UpgradePolicy.MaintenanceWindow = &api.MaintenanceWindow{
+				Start: "02:00", Duration: "PT4H", Days: []string{"monday"},
+			}
+		},
+		"monitoring.endpoint":  func(d *api.Desired) { d.Monitoring.Endpoint = "http://rp" },
+		"monitoring.endpoint ": func(d *api.Desired) { d.Monitoring.Endpoint = "https://a:b@rp" },
+		"monitoring.interval":  func(d *api.Desired) { d.Monitoring.Interval = "PT0.5S" },
+		"kubernetesAuth.kubeletCredential": func(d *api.Desired) {
+			d.KubernetesAuth.KubeletCredential = "token"
+		},
+		"kubernetesAuth.kubeletCredential ": func(d *api.Desired) {
+			d.KubernetesAuth.KubeletCredential = "password"
+		},
+	} {
+		w, d := newWorld(t), api.Desired{}
+		change(&d)
+		_, problems := w.decide(d)
+		var got []string
+		for _, p := range problems {
+			got = append(got, p.Target)
+		}
+		if len(got) != 1 || got[0] != "properties."+strings.TrimSpace(want) {
+			t.Errorf("%s: %v", want, problems)
+		}
+	}
+}
+
+func TestDurations(t *testing.T) {
+	for text, want := range map[string]string{
+		"PT15M": "15m", "PT90S": "1m30s", "PT1H": "1h", "P1D": "24h", "P1DT1H1M1S": "25h1m1s",
+		"PT0S": "0s", "PT120M": "2h", "P": "", "PT": "", "P1DT": "", "15m": "", "P1W": "", "P1Y": "",
+		"PT1.5H": "", "pt1h": "", "-PT1H": "", "PT100000H": "", "": "",
+	} {
+		got := goDuration(text)
+		if got != want {
+			t.Errorf("%q is %q, not %q", text, got, want)
+		}
+		if want == "" {
+			continue
+		}
+		if d, _ := parseDuration(text); must(time.ParseDuration(got)) != d {
+			t.Errorf("%q is not %s", got, d)
+		}
+	}
+}
