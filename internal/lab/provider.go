@@ -51,7 +51,7 @@ func ProviderMetrics(replica int) string {
 }
 
 // debugAddress is where a replica shows profiles of itself.
-func debugAddress(replica int) string { return fmt.Sprintf("127.0.0.1:%d", 8455+10*replica) }
+func debugAddress(replica int) string { return fmt.Sprintf("127.0.0.1:%d", 8456+10*replica) }
 
 // providerFlags have azuresim pass flexNodeConfig on.
 func (l *Lab) providerFlags() []string {
