@@ -131,9 +131,14 @@ func (b *rpBench) memory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	stored, err := b.Stored(ctx)
+	if err != nil {
+		return err
+	}
 	b.full = (live - base) / more
 	b.say("with reports and tokens: start %.1f s, %d bytes a node, %.0f MiB live, %.0f MiB "+
-		"resident", b.start.Seconds(), b.full, mebibytes(live), mebibytes(resident))
+		"resident, store %.0f MiB", b.start.Seconds(), b.full, mebibytes(live),
+		mebibytes(resident), mebibytes(stored))
 	return nil
 }
 

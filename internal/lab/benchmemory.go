@@ -47,6 +47,12 @@ func (b *ProviderBench) Live(ctx context.Context) (int64, error) {
 	return int64(heap + stacks), nil
 }
 
+// Stored is the size of the store's file, in bytes: with what has changed in the last minutes.
+func (b *ProviderBench) Stored(ctx context.Context) (int64, error) {
+	text, err := fetch(ctx, ProviderMetrics(0)+"/metrics")
+	return int64(metric(text, "flexnode_rp_store_bytes")), err
+}
+
 // fetch reads what is at a URL.
 func fetch(ctx context.Context, url string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
@@ -47,13 +48,61 @@ type Entra struct {
 	keys      map[string]keyfunc.Keyfunc // by issuer
 	audiences []string
 	now       func() time.Time
-	known     *lru.Cache[[sha256.Size]byte, session]
+	known     *lru.Cache[tokenHash, session]
 }
 
-// session is a token that has been verified.
+// tokenHash is the first half of a token's SHA-256: nobody finds another token with that of one that
+// was verified.
+type tokenHash [sha256.Size / 2]byte
+
+func hashOf(token string) tokenHash {
+	sum := sha256.Sum256([]byte(token))
+	return tokenHash(sum[:])
+}
+
+// session is a token that has been verified. There is one for each agent, so it is small: the
+// caller's parts in one string, what is alike in many kept once, and the end in Unix seconds.
 type session struct {
-	caller  Caller
-	expires time.Time
+	own     string // ObjectID, AppID, Name if that is another, MachineID
+	alike   unique.Handle[alike]
+	expires int64
+}
+
+// alike is what many callers have alike.
+type alike struct{ tenantID, kind string }
+
+const partsOfSession = "\x00"
+
+func newSession(c Caller, expires time.Time) session {
+	name := c.Name
+	if name == c.AppID {
+		name = ""
+	}
+	return session{
+		own:   strings.Join([]string{c.ObjectID, c.AppID, name, c.MachineID}, partsOfSession),
+		alike: unique.Make(alike{c.TenantID, c.Type}), expires: expires.Unix(),
+	}
+}
+
+func (s session) caller() Caller {
+	both := s.alike.Value()
+	c := Caller{TenantID: both.tenantID, Type: both.kind}
+	rest := s.own
+	c.ObjectID, rest, _ = strings.Cut(rest, partsOfSession)
+	c.AppID, rest, _ = strings.Cut(rest, partsOfSession)
+	c.Name, c.MachineID, _ = strings.Cut(rest, partsOfSession)
+	if c.Name == "" {
+		c.Name = c.AppID
+	}
+	return c
+}
+
+func newKnown() *lru.Cache[tokenHash, session] {
+	known, err := lru.New[tokenHash, session](verified)
+	if err != nil {
+		panic("internal error: " + err.Error())
+	}
+	return known
 }
 
 // NewEntra fetches the issuers' keys, and again when a token is signed with one it does not know.
@@ -62,13 +111,9 @@ func NewEntra(
 	ctx context.Context, issuers []Issuer, audiences []string, client *http.Client,
 	now func() time.Time,
 ) (*Entra, error) {
-	known, err := lru.New[[sha256.Size]byte, session](verified)
-	if err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
-	}
 	e := &Entra{
 		issuers: issuers, keys: map[string]keyfunc.Keyfunc{}, audiences: audiences, now: now,
-		known: known,
+		known: newKnown(),
 	}
 	for _, issuer := range issuers {
 		keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{issuer.KeysURL}, keyfunc.Override{
@@ -108,17 +153,17 @@ func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
 	if len(text) > 16<<10 {
 		return Caller{}, e.challenge("InvalidAuthenticationToken", "The access token is too long.")
 	}
-	hash := sha256.Sum256([]byte(text))
-	if s, ok := e.known.Get(hash); ok && e.now().Before(s.expires) {
-		return s.caller, nil
+	hash := hashOf(text)
+	if s, ok := e.known.Get(hash); ok && e.now().Unix() < s.expires {
+		return s.caller(), nil
 	}
 	token, err := e.verify(text)
 	if err != nil {
 		return Caller{}, e.refuse(err)
 	}
-	s := session{caller: token.caller(), expires: token.ExpiresAt.Add(leeway)}
-	e.known.Add(hash, s)
-	return s.caller, nil
+	caller := token.caller()
+	e.known.Add(hash, newSession(caller, token.ExpiresAt.Add(leeway)))
+	return caller, nil
 }
 
 // errTenant is a token of a tenant that the issuer does not stand for.

@@ -50,19 +50,29 @@ func benchNode(i int) flexnode.Node {
 	}
 }
 
+// benchStatus is a full report, and what the provider has seen itself.
 func benchStatus(i int) flexnode.Status {
 	at := time.Date(2026, 11, 21, 10, i%60, i%59, 0, time.UTC)
-	return flexnode.Status{
-		Report: api.Report{
-			AppliedConfigVersion: fmt.Sprint(1777636800 + i), LastConfigApplied: &at,
-			AgentVersion: "v1.0.0", Conditions: []api.Condition{
-				{Type: "Applied", Status: "True", LastTransitionTime: at, Reason: "Applied"},
-			},
+	version := fmt.Sprint(1777636800 + i)
+	r := api.Report{
+		AppliedConfigVersion: version, LastConfigApplied: &at, AgentVersion: "v1.4.0",
+		Components: &api.Components{
+			Kubelet: "1.34.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
+			Agent: "v1.4.0", Kernel: fmt.Sprintf("6.8.0-%d-generic", 50+i%10),
+			OS: "Ubuntu 24.04.2 LTS",
 		},
-		Ready: &api.Condition{
-			Type: "Ready", Status: "True", LastTransitionTime: at, Reason: "KubeletReady",
-		},
+		Config: &api.Applied{Observed: version, Applied: version},
+		Drift: &api.Drift{Policy: "report", Count: 1, LastSeen: &at, Items: []api.DriftItem{
+			{Name: "/etc/containerd/config.toml", Message: "its content is not as configured"}}},
 	}
+	for n, c := range []string{"ConfigurationApplied", "CredentialValid", "NodeReady",
+		"ServicesRunning", "NetworkReady", "NoDrift"} {
+		r.Conditions = append(r.Conditions, api.Condition{Type: c, Status: "True", Reason: c,
+			LastTransitionTime: at.Add(time.Duration(n*i%900) * time.Second)})
+	}
+	return flexnode.Status{Report: r, Ready: &api.Condition{
+		Type: "Ready", Status: "True", LastTransitionTime: at, Reason: "KubeletReady",
+	}}
 }
 
 // benchStore has nodes with their status.
