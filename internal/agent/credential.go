@@ -6,15 +6,46 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
+
+// withServing adds until when kubelet's serving certificate is valid, where the cluster issues it.
+func (h *home) withServing(c config.Config, e *health.Evidence) {
+	if !c.Node.Kubelet.ServerTLSBootstrap {
+		return
+	}
+	file := path.Join(c.Paths.Kubernetes.KubeletDir, "pki", "kubelet-server-current.pem")
+	data, err := h.Machine.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		e.Serving = health.Answered(time.Time{}, nil)
+		return
+	}
+	block, _ := pem.Decode(data)
+	if err == nil && block == nil {
+		err = fmt.Errorf("cannot read %s: it holds no certificate", file)
+	}
+	if err != nil {
+		e.Serving = health.Answered(time.Time{}, err)
+		return
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		e.Serving = health.Answered(time.Time{}, fmt.Errorf("cannot read %s: %w", file, err))
+		return
+	}
+	e.Serving = health.Answered(cert.NotAfter, nil)
+}
 
 // credentialed tells whether kubelet has a credential: a certificate that is valid now, or the way
 // to an identity's tokens.

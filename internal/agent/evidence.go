@@ -42,6 +42,7 @@ func (a *Agent) wanted(c config.Config) health.Wanted {
 		Labels: c.Node.Labels, Taints: c.Node.Taints,
 		FirewallIgnored: c.Network.Firewall == config.FirewallIgnore,
 		FirewallManaged: c.Network.Firewall == config.FirewallManage,
+		ServingIssued:   c.Node.Kubelet.ServerTLSBootstrap,
 		Entra:           c.Azure.ShowsToken(), Located: located(c), Settling: settling,
 	}
 }
@@ -242,6 +243,7 @@ func (h *home) evidenceOf(ctx context.Context, g *generation.Generation) health.
 	h.serviceEvidence(ctx, &e)
 	h.clusterEvidence(ctx, c, h.at(), &e)
 	h.withServices(ctx, c, h.at(), &e)
+	h.withServing(c, &e)
 	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
 		h.probeEvidence(ctx, c, h.at(), &e)
 	}

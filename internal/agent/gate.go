@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -58,7 +59,7 @@ func (w *work) untilHealthy(ctx context.Context, t *transition.Transition, tried
 		}
 		worst, failing := w.failing(t, seen)
 		if !failing {
-			w.advise(ctx)
+			w.advise(ctx, t)
 			return nil
 		}
 		w.view.doing("waiting until the node has proved to be healthy: " + worst.Type)
@@ -81,11 +82,45 @@ func (w *work) failing(t *transition.Transition, gate []health.Condition) (healt
 
 // advise tells of what is not as it was asked for and holds no change, since only the operator can
 // cure it.
-func (w *work) advise(ctx context.Context) {
+func (w *work) advise(ctx context.Context, t *transition.Transition) {
 	w.withServices(ctx, w.config, w.target(), &w.evidence)
+	w.withServing(w.config, &w.evidence)
+	if t.Kind == transition.Join {
+		w.awaitServices(ctx)
+	}
 	for _, c := range health.Evaluate(health.Advice(), w.evidence) {
 		if c.Status == health.False {
 			w.warn("%s", c.Message)
+		}
+	}
+}
+
+// What makes Services work comes as a pod, once the Node is Ready: a join waits for it for so long,
+// and asks so often.
+const (
+	servicesPatience = 10 * time.Second
+	servicesPause    = 500 * time.Millisecond
+)
+
+// awaitServices waits a while for Services that do not answer, and for kubelet's serving certificate
+// where the cluster issues it. It ends at once where they are there.
+func (w *work) awaitServices(ctx context.Context) {
+	ctx, cancel := context.WithDeadline(ctx, w.ready.Add(servicesPatience))
+	defer cancel()
+	tries := int(servicesPatience / servicesPause)
+	for ; tries > 0 && health.Awaited(w.evidence); tries-- {
+		w.beat()
+		w.view.doing("waiting for the cluster's Services")
+		pause := w.every(servicesPause)
+		if !sleep(ctx, pause/2+rand.N(pause)) {
+			return
+		}
+		at, seen := w.target(), w.evidence
+		w.clusterEvidence(ctx, w.config, at, &seen)
+		w.withServices(ctx, w.config, at, &seen)
+		w.withServing(w.config, &seen)
+		if ctx.Err() == nil { // what is cut short by the deadline tells nothing
+			w.evidence = seen
 		}
 	}
 }

@@ -52,6 +52,7 @@ func (w *work) learn(ctx context.Context, need state.Need) error {
 func (w *work) learned(ctx context.Context, need state.Need) error {
 	w.home.bindings.PodCIDRs, w.home.bindings.ForeignCNI = w.bindings.PodCIDRs, w.bindings.ForeignCNI
 	if need == node.Ready {
+		w.ready = now()
 		w.bindings.Joined = true
 		w.home.bindings = w.bindings
 		if err := w.publishJoin(ctx, w.config.Agent.NodeName); err != nil {

@@ -35,6 +35,8 @@ type work struct {
 	// met are the needs that are met already, deadline is when the unmet ones must be.
 	met      map[state.Need]bool
 	deadline time.Time
+	// ready is when a join has seen the Node Ready.
+	ready time.Time
 	// evidence is what the gate was judged by last.
 	evidence health.Evidence
 	// things, if any, are all that is repaired.

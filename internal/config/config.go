@@ -219,8 +219,8 @@ type Kubelet struct {
 	// PodPidsLimit is how many processes and threads one pod may have; -1 is no limit.
 	PodPidsLimit *int `json:"podPidsLimit,omitempty"`
 	// ServerTLSBootstrap has kubelet ask the cluster for its serving certificate instead of signing
-	// one itself; only for clusters where somebody approves such requests, else kubectl logs and
-	// exec do not work.
+	// one itself; only for clusters where somebody approves such requests, as flexnode-rp does for
+	// its nodes, else kubectl logs and exec do not work (condition ServingCertificate).
 	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
 	// ShutdownGracePeriod is how long a shutdown or reboot of the machine waits for pods to end, as
 	// a Go duration; 0s does not wait.

@@ -60,6 +60,9 @@ type Evidence struct {
 	Lease         Answer[kube.Lease]
 	Pods          Answer[[]corev1.Pod]
 	Services      Answer[Services]
+	// Serving tells until when kubelet's serving certificate is valid, the zero time that there is
+	// none; asked for where the cluster is to issue it.
+	Serving Answer[time.Time]
 
 	// Damaged are the names of artifacts whose files are no longer what was verified.
 	Damaged Answer[[]string]
@@ -92,6 +95,8 @@ type Wanted struct {
 	// FirewallIgnored tells that a firewall is the owner's own affair, FirewallManaged that it is
 	// opened with the node.
 	FirewallIgnored, FirewallManaged bool
+	// ServingIssued tells that kubelet asks the cluster for its serving certificate.
+	ServingIssued bool
 	// Entra tells that the credential is a token of Entra ID.
 	Entra bool
 	// Located tells that the configuration says where the API server is, so that nobody else is asked.

@@ -22,6 +22,12 @@ type Connection struct {
 	Err              error
 }
 
+// Why Services cannot be reached, where time may cure it.
+const (
+	proxyMissing = "ProxyMissing"
+	notReachable = "NotReachable"
+)
+
 // servicesGuide is where it is written what makes Services work.
 const servicesGuide = "docs/services.md says what the cluster needs"
 
@@ -40,10 +46,10 @@ func servicesReachable(e Evidence) Condition {
 	dns, told := e.Services.Value.DNS, e.Wanted.DNS
 	switch {
 	case len(silent) > 0 && e.Pods.OK() && !slices.ContainsFunc(e.Pods.Value, proxies):
-		return fails(OwnerCluster, "ProxyMissing", "Services cannot be reached, and so no names "+
+		return fails(OwnerCluster, proxyMissing, "Services cannot be reached, and so no names "+
 			"resolved: no kube-proxy runs on this node, nor what replaces it; "+servicesGuide)
 	case len(silent) > 0:
-		return fails(OwnerNetwork, "NotReachable", "this machine cannot reach Services: "+
+		return fails(OwnerNetwork, notReachable, "this machine cannot reach Services: "+
 			clip(strings.Join(silent, "; "), longestLine)+"; a proxy that has just started takes a "+
 			"moment; else see its log, whether a firewall of this machine drops what it forwards, "+
 			"and whether the network has routes to the pods behind the Service; "+servicesGuide)
@@ -52,6 +58,14 @@ func servicesReachable(e Evidence) Condition {
 			" for names, and the cluster's DNS Service is "+dns+": set node.kubelet.dnsServiceIP")
 	}
 	return holds()
+}
+
+// Awaited tells whether what comes by itself to a node that has just become Ready is not there yet:
+// Services, and a serving certificate that the cluster issues.
+func Awaited(e Evidence) bool {
+	c := servicesReachable(e)
+	late := c.Status == False && (c.Reason == proxyMissing || c.Reason == notReachable)
+	return late || servingCertificate(e).Status == False
 }
 
 // proxies tells whether a pod is what makes Services work on its node.

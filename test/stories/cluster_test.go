@@ -56,6 +56,8 @@ type cluster struct {
 	reads int
 	// noServices: nobody makes Services work on the machine.
 	noServices bool
+	// refusals is how many connections to Services fail before they work; connections counts all.
+	refusals, connections int
 	// ready tells whether the machine behind a node would report itself Ready now.
 	ready func(name string) bool
 	// running tells since when kubelet runs; the zero time when it does not.
@@ -138,7 +140,15 @@ func (c *cluster) dial(ctx context.Context, _, where string) (net.Conn, error) {
 func (c *cluster) serves(where string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.noServices && (where == "10.0.0.1:443" || where == "10.0.0.10:53")
+	if where != "10.0.0.1:443" && where != "10.0.0.10:53" {
+		return false
+	}
+	c.connections++
+	if c.refusals > 0 {
+		c.refusals--
+		return false
+	}
+	return !c.noServices
 }
 
 // set changes what the cluster does, between two requests.

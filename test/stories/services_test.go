@@ -30,3 +30,32 @@ func TestServicesMissing(t *testing.T) {
 		t.Errorf("the condition is %+v", c)
 	}
 }
+
+// What makes Services work comes when the Node is Ready: a join waits for it, and warns of nothing.
+// Where they work it asks once, as a change always does.
+func TestServicesComeLate(t *testing.T) {
+	w := newWorld(t)
+	const late = 6
+	w.cluster.refusals = late
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	warns := func() bool { return strings.Contains(w.log.String(), "cannot reach Services") }
+	connected := func() (n int) {
+		w.cluster.set(func() { n, w.cluster.connections = w.cluster.connections, 0 })
+		return n
+	}
+	if n := connected(); warns() || n != late+2 {
+		t.Errorf("%d connections; the log is\n%s", n, w.log.String())
+	}
+	w.config.Node.MaxPods = 42
+	if _, err := w.bootstrap(); err != nil || connected() != 2 || warns() {
+		t.Errorf("a change where they work: %v\n%s", err, w.log.String())
+	}
+	w.cluster.set(func() { w.cluster.refusals = 2 })
+	w.config.Node.MaxPods = 43
+	if _, err := w.bootstrap(); err != nil || connected() != 2 || !warns() && !strings.Contains(
+		w.log.String(), "no kube-proxy") {
+		t.Errorf("a change where they do not: %v\n%s", err, w.log.String())
+	}
+}

@@ -1,0 +1,26 @@
+package health
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestServingCertificate(t *testing.T) {
+	issued := func(until time.Time, err error) Evidence {
+		return with(func(e *Evidence) {
+			e.Wanted.ServingIssued, e.Serving = true, Answered(until, err)
+		})
+	}
+	check(t, ServingCertificate, []expect{
+		{"kubelet signs it itself", good(), True, "", "", ""},
+		{"it is there", issued(now().Add(time.Hour), nil), True, "", "", ""},
+		{"it is not", issued(time.Time{}, nil), False, "Pending", OwnerCluster,
+			"logs and exec do not work"},
+		{"it is over", issued(ago(time.Hour), nil), False, "Pending", OwnerCluster,
+			"certificate approve"},
+		{"it cannot be read", issued(time.Time{}, errors.New("x")), Unknown, "NotAnswered", "", "x"},
+		{"nobody has looked", with(func(e *Evidence) { e.Wanted.ServingIssued = true }), Unknown,
+			"NotChecked", "", ""},
+	})
+}
