@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	certificates "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 	bootstrap "k8s.io/cluster-bootstrap/token/api"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
@@ -16,20 +18,29 @@ import (
 )
 
 // reviewNamed decides on the certificate request with a name, as it is known now.
-func (w *worker) reviewNamed(ctx context.Context, name string) error {
+func (w *worker) reviewNamed(ctx context.Context, name string) (time.Time, error) {
 	s, err := w.use()
 	if err != nil {
-		return err
+		return noTime, err
 	}
-	known, there, err := s.requests.GetByKey(name)
-	if err != nil || !there {
-		return err
+	for _, requests := range []cache.Store{s.requests, s.servings} {
+		known, there, err := requests.GetByKey(name)
+		if err != nil {
+			return noTime, err
+		}
+		if !there {
+			continue
+		}
+		csr, ok := known.(*certificates.CertificateSigningRequest)
+		switch {
+		case !ok:
+			return noTime, fmt.Errorf("internal error: %T is no certificate request", known)
+		case csr.Spec.SignerName == certificates.KubeletServingSignerName:
+			return w.reviewServing(ctx, s, csr)
+		}
+		return noTime, w.review(ctx, s, csr)
 	}
-	csr, ok := known.(*certificates.CertificateSigningRequest)
-	if !ok {
-		return fmt.Errorf("internal error: %T is no certificate request", known)
-	}
-	return w.review(ctx, s, csr)
+	return noTime, nil
 }
 
 // review decides on a certificate request, if it is ours to decide on, and writes what it means for

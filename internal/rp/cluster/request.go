@@ -86,8 +86,12 @@ func answersOf(csr *certificates.CertificateSigningRequest) answers {
 }
 
 // concerns tells whether a request may be one for us to decide on: one with a token of our group,
-// or one of somebody whom Kubernetes does not know, who may be a node's identity in Azure.
+// one of somebody whom Kubernetes does not know, who may be a node's identity in Azure, or a node's
+// for its serving certificate.
 func concerns(csr *certificates.CertificateSigningRequest) bool {
+	if csr.Spec.SignerName == certificates.KubeletServingSignerName {
+		return strings.HasPrefix(csr.Spec.Username, "system:node:")
+	}
 	if csr.Spec.SignerName != certificates.KubeAPIServerClientKubeletSignerName {
 		return false
 	}

@@ -24,6 +24,8 @@ type seenNode struct {
 	subnets    string
 	configured bool
 	other      bool // it is none of a flex node
+	// addresses are its own, with commas.
+	addresses string
 }
 
 // managedLabel is "false" of every Node that the agent has joined, and of none that AKS has.
@@ -51,6 +53,13 @@ func seeNode(o any) (any, error) {
 	if seen.configured = seen.subnets != ""; !seen.configured {
 		seen.subnets = strings.Join(node.Spec.PodCIDRs, ",")
 	}
+	var addresses []string
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+			addresses = append(addresses, a.Address)
+		}
+	}
+	seen.addresses = strings.Join(addresses, ",")
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			seen.status, seen.reason, seen.since = c.Status, c.Reason, c.LastTransitionTime.UTC()

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	certificates "k8s.io/api/certificates/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -20,10 +21,10 @@ type session struct {
 	registration string
 	// up tells that the cluster has answered when it was asked last, and is this registration's.
 	up atomic.Bool
-	// requests and nodes are what is known of certificate requests and Nodes; of the latter all is
-	// known once nodesKnown.
-	requests, nodes cache.Store
-	nodesKnown      atomic.Bool
+	// requests, servings and nodes are what is known of certificate requests, for client and for
+	// serving certificates, and Nodes; of the latter all is known once nodesKnown.
+	requests, servings, nodes cache.Store
+	nodesKnown                atomic.Bool
 }
 
 const (
@@ -154,7 +155,8 @@ func (w *worker) converse(ctx context.Context, former *session) {
 	defer cancel()
 	defer w.adopt(nil)
 	defer s.up.Store(false)
-	w.watchRequests(ctx, &wg, s)
+	s.requests = w.watchRequests(ctx, &wg, s, certificates.KubeAPIServerClientKubeletSignerName)
+	s.servings = w.watchRequests(ctx, &wg, s, certificates.KubeletServingSignerName)
 	w.watchNodes(ctx, &wg, s)
 	s.up.Store(true)
 	w.adopt(s)

@@ -13,10 +13,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watchRequests queues the certificate requests of kubelets.
-func (w *worker) watchRequests(ctx context.Context, wg *sync.WaitGroup, s *session) {
-	selector := fields.OneTermEqualSelector("spec.signerName",
-		certificates.KubeAPIServerClientKubeletSignerName).String()
+// watchRequests queues the certificate requests of kubelets to a signer, and returns those that are
+// known.
+func (w *worker) watchRequests(
+	ctx context.Context, wg *sync.WaitGroup, s *session, signer string,
+) cache.Store {
+	selector := fields.OneTermEqualSelector("spec.signerName", signer).String()
 	client := s.connection.Watches
 	requests := client.CertificatesV1().CertificateSigningRequests()
 	source := &cache.ListWatch{
@@ -46,8 +48,8 @@ func (w *worker) watchRequests(ctx context.Context, wg *sync.WaitGroup, s *sessi
 		},
 		Transform: withoutManagedFields,
 	})
-	s.requests = known
 	wg.Go(func() { controller.RunWithContext(ctx) })
+	return known
 }
 
 // listTimeout bounds the first reading of a list, which may be long.

@@ -202,7 +202,7 @@ func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 	case taskRemove:
 		return w.remove(ctx)
 	case taskRequest:
-		return time.Time{}, w.reviewNamed(ctx, t.key)
+		return w.reviewNamed(ctx, t.key)
 	}
 	return time.Time{}, fmt.Errorf("internal error: no task is called %q", t.kind)
 }

@@ -1,0 +1,161 @@
+package cluster
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// verdict is what becomes of a request for a serving certificate.
+type verdict int
+
+const (
+	// undecided is a request that may become right: a Node's addresses follow its request.
+	undecided verdict = iota
+	approved
+	denied
+)
+
+// judgeServing decides on a request for the certificate that a Node's kubelet shows to those who
+// connect to it (Kubernetes, "Certificate Signing Requests", kubernetes.io/kubelet-serving). It may
+// name the Node and addresses of the Node, none of them another's (taken). why is for people.
+func judgeServing(
+	csr *certificates.CertificateSigningRequest, n *seenNode, taken func(netip.Addr) bool,
+) (v verdict, why string) {
+	block, rest := pem.Decode(csr.Spec.Request)
+	if block == nil || len(strings.TrimSpace(string(rest))) > 0 {
+		return denied, "it holds no request, or more than one"
+	}
+	r, err := x509.ParseCertificateRequest(block.Bytes)
+	if err == nil {
+		err = r.CheckSignature()
+	}
+	if err != nil {
+		return denied, "its request cannot be read or is not signed with its key"
+	}
+	user := "system:node:" + n.name
+	switch {
+	case csr.Spec.Username != user || !slices.Contains(csr.Spec.Groups, "system:nodes"):
+		return denied, "its sender is not the node"
+	case r.Subject.CommonName != user || len(r.Subject.Names) != 2 ||
+		!slices.Equal(r.Subject.Organization, []string{"system:nodes"}):
+		return denied, "its subject is not the node"
+	case !servingUsages(csr.Spec.Usages, r.PublicKeyAlgorithm):
+		return denied, "its usages are not those of a serving certificate"
+	case len(r.EmailAddresses)+len(r.URIs) > 0:
+		return denied, "it names more than a host"
+	case len(r.DNSNames)+len(r.IPAddresses) == 0:
+		return denied, "it names no host"
+	case slices.ContainsFunc(r.DNSNames, func(name string) bool { return name != n.name }):
+		return denied, "it names another host"
+	}
+	own := strings.Split(n.addresses, ",")
+	for _, ip := range r.IPAddresses {
+		addr, ok := netip.AddrFromSlice(ip)
+		addr = addr.Unmap()
+		switch {
+		case !ok || !addr.IsGlobalUnicast():
+			return denied, "it names an address that is no host's: " + net.IP(ip).String()
+		case taken(addr):
+			return undecided, "it names an address of another host: " + addr.String()
+		case !slices.Contains(own, addr.String()):
+			return undecided, "it names an address that its Node does not list: " + addr.String()
+		}
+	}
+	return approved, ""
+}
+
+// servingUsages tells whether usages are those of a serving certificate. Only RSA can encipher keys.
+func servingUsages(asked []certificates.KeyUsage, key x509.PublicKeyAlgorithm) bool {
+	allowed := []certificates.KeyUsage{
+		certificates.UsageDigitalSignature, certificates.UsageServerAuth,
+	}
+	for _, u := range allowed {
+		if !slices.Contains(asked, u) {
+			return false
+		}
+	}
+	if key == x509.RSA {
+		allowed = append(allowed, certificates.UsageKeyEncipherment)
+	}
+	return !slices.ContainsFunc(asked, func(u certificates.KeyUsage) bool {
+		return !slices.Contains(allowed, u)
+	})
+}
+
+// How soon a request that is undecided is looked at again: it waits longer as it grows older.
+const (
+	servingFirst = 2 * time.Second
+	servingLast  = 5 * time.Minute
+)
+
+// reviewServing decides on a request for the serving certificate of a flex node of this cluster.
+// Those of other Nodes are for others to decide on. The time is when to look again.
+func (w *worker) reviewServing(
+	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
+) (time.Time, error) {
+	name, _ := strings.CutPrefix(csr.Spec.Username, "system:node:")
+	if a := answersOf(csr); a.approved || a.denied || a.issued {
+		return noTime, nil
+	}
+	ours, err := w.Store.Nodes.Get(ctx, w.key+"/"+name)
+	if err != nil || !ours.Exists() {
+		return noTime, err
+	}
+	age := w.Now().Sub(csr.CreationTimestamp.Time)
+	again := w.Now().Add(min(max(age/4, servingFirst), servingLast))
+	found, _, err := s.nodes.GetByKey(name)
+	node, ok := found.(*seenNode)
+	if err != nil || !ok || !s.nodesKnown.Load() {
+		return again, err
+	}
+	if node.other { // it has the name of a flex node, and is none
+		return noTime, nil
+	}
+	v, why := judgeServing(csr, node, func(a netip.Addr) bool { return w.isTaken(s, name, a) })
+	switch v {
+	case approved:
+		w.count("approved")
+		err = w.answer(ctx, s, csr, certificates.CertificateApproved, "FlexNodeApproved",
+			"The serving certificate of this node, for its name and addresses.")
+	case denied:
+		w.count("denied")
+		w.Audit.Warn("request for a serving certificate denied", "cluster", w.key, "csr", csr.Name,
+			"node", name, "why", why)
+		err = w.answer(ctx, s, csr, certificates.CertificateDenied, "FlexNodeDenied",
+			"Denied: "+why+".")
+	default:
+		w.log.Debug("request for a serving certificate waits", "csr", csr.Name, "why", why)
+		return again, nil
+	}
+	if apierrors.IsForbidden(err) { // a cluster with the roles of before
+		w.log.Warn("cannot answer requests for serving certificates; apply rbac-provider.yaml",
+			"csr", csr.Name, "error", err)
+		return w.Now().Add(servingLast), nil
+	}
+	return noTime, err
+}
+
+// isTaken tells whether an address is that of another Node, or the API server's, whose clients trust
+// the same CA.
+func (w *worker) isTaken(s *session, name string, a netip.Addr) bool {
+	if u, err := url.Parse(s.connection.ServerURL); err == nil && u.Hostname() == a.String() {
+		return true
+	}
+	for _, known := range s.nodes.List() {
+		n, ok := known.(*seenNode)
+		if ok && n.name != name && slices.Contains(strings.Split(n.addresses, ","), a.String()) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,191 @@
+package cluster
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"net"
+	"net/netip"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// wish is what a kubelet's request for a serving certificate says.
+type wish struct {
+	csr  *certificates.CertificateSigningRequest
+	text x509.CertificateRequest
+	key  crypto.Signer
+}
+
+// servingWish is what kubelet asks for.
+func servingWish(name, node string, addresses ...string) *wish {
+	w := &wish{key: newKey(), text: x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: "system:node:" + node,
+			Organization: []string{"system:nodes"}},
+		DNSNames: []string{node},
+	}}
+	for _, a := range addresses {
+		w.text.IPAddresses = append(w.text.IPAddresses, net.ParseIP(a))
+	}
+	w.csr = &certificates.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Now()},
+		Spec: certificates.CertificateSigningRequestSpec{
+			SignerName: certificates.KubeletServingSignerName, Username: "system:node:" + node,
+			Groups: []string{"system:nodes", "system:authenticated"},
+			Usages: []certificates.KeyUsage{
+				certificates.UsageDigitalSignature, certificates.UsageServerAuth,
+			},
+		},
+	}
+	return w
+}
+
+// signed is the request.
+func (w *wish) signed() *certificates.CertificateSigningRequest {
+	der := must(x509.CreateCertificateRequest(rand.Reader, &w.text, w.key))
+	w.csr.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	return w.csr
+}
+
+// Each lie in a request is refused; what may become true is left undecided.
+func TestJudgeServing(t *testing.T) {
+	const encipher = certificates.UsageKeyEncipherment
+	rsaKey := must(rsa.GenerateKey(rand.Reader, 2048))
+	for name, tt := range map[string]struct {
+		spoil func(*wish)
+		want  verdict
+	}{
+		"as kubelet asks": {func(*wish) {}, approved},
+		"RSA enciphers": {func(w *wish) {
+			w.key, w.csr.Spec.Usages = rsaKey, append(w.csr.Spec.Usages, encipher)
+		}, approved},
+		"RSA need not":  {func(w *wish) { w.key = rsaKey }, approved},
+		"one address":   {func(w *wish) { w.text.IPAddresses = w.text.IPAddresses[:1] }, approved},
+		"the name only": {func(w *wish) { w.text.IPAddresses = nil }, approved},
+		"no name":       {func(w *wish) { w.text.DNSNames = nil }, approved},
+		"another elliptic curve's usage": {func(w *wish) {
+			w.csr.Spec.Usages = append(w.csr.Spec.Usages, encipher)
+		}, denied},
+		"another sender":   {func(w *wish) { w.csr.Spec.Username = "system:node:edge-2" }, denied},
+		"a sender outside": {func(w *wish) { w.csr.Spec.Groups = w.csr.Spec.Groups[1:] }, denied},
+		"another subject":  {func(w *wish) { w.text.Subject.CommonName = "system:node:edge-2" }, denied},
+		"an administrator": {func(w *wish) {
+			w.text.Subject.Organization = append(w.text.Subject.Organization, "system:masters")
+		}, denied},
+		"no group":           {func(w *wish) { w.text.Subject.Organization = nil }, denied},
+		"a subject too long": {func(w *wish) { w.text.Subject.Country = []string{"X"} }, denied},
+		"a client too": {func(w *wish) {
+			w.csr.Spec.Usages = append(w.csr.Spec.Usages, certificates.UsageClientAuth)
+		}, denied},
+		"no server":          {func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[:1] }, denied},
+		"no signature":       {func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[1:] }, denied},
+		"another name":       {func(w *wish) { w.text.DNSNames = []string{"edge-1", "kubernetes"} }, denied},
+		"a wildcard":         {func(w *wish) { w.text.DNSNames = []string{"*"} }, denied},
+		"a URI":              {func(w *wish) { w.text.URIs = []*url.URL{{Scheme: "spiffe"}} }, denied},
+		"an address of mail": {func(w *wish) { w.text.EmailAddresses = []string{"a@b"} }, denied},
+		"no host":            {func(w *wish) { w.text.DNSNames, w.text.IPAddresses = nil, nil }, denied},
+		"loopback": {func(w *wish) {
+			w.text.IPAddresses = append(w.text.IPAddresses, net.ParseIP("127.0.0.1"))
+		}, denied},
+		"an address that it has not": {func(w *wish) {
+			w.text.IPAddresses = append(w.text.IPAddresses, net.ParseIP("192.0.2.99"))
+		}, undecided},
+		"an address of another": {func(w *wish) {
+			w.text.IPAddresses = append(w.text.IPAddresses, net.ParseIP("192.0.2.8"))
+		}, undecided},
+	} {
+		w := servingWish("x", "edge-1", "192.0.2.7", "fd00::7")
+		tt.spoil(w)
+		n := &seenNode{name: "edge-1", addresses: "192.0.2.7,fd00::7,192.0.2.8"}
+		taken := func(a netip.Addr) bool { return a.String() == "192.0.2.8" }
+		if got, why := judgeServing(w.signed(), n, taken); got != tt.want {
+			t.Errorf("%s: %d (%s), want %d", name, got, why, tt.want)
+		}
+	}
+	n := &seenNode{name: "edge-1"}
+	w := servingWish("x", "edge-1")
+	text := string(w.signed().Spec.Request)
+	other := servingWish("y", "edge-1").signed().Spec.Request
+	der, _ := pem.Decode(other)
+	der.Bytes[len(der.Bytes)-1] ^= 1
+	for name, request := range map[string]string{
+		"none": "", "two": text + string(other), "spoiled": string(pem.EncodeToMemory(der)),
+	} {
+		w.csr.Spec.Request = []byte(request)
+		if got, _ := judgeServing(w.csr, n, nil); got != denied {
+			t.Errorf("%s: %d", name, got)
+		}
+	}
+}
+
+// node has a Node with addresses be there.
+func (c *fakeCluster) node(name string, flex bool, addresses ...string) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if flex {
+		n.Labels = map[string]string{managedLabel: "false"}
+	}
+	for _, a := range addresses {
+		n.Status.Addresses = append(n.Status.Addresses,
+			corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+	}
+	nodes, ctx := c.CoreV1().Nodes(), context.Background()
+	if _, err := nodes.Create(ctx, n, metav1.CreateOptions{}); err != nil {
+		must(nodes.Update(ctx, n, metav1.UpdateOptions{}))
+	}
+	pass(time.Second)
+}
+
+// A flex node gets its serving certificate, once the Node lists the addresses that it names; a Node
+// that is not the provider's is left to others.
+func TestServingCertificates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		for _, name := range []string{"edge-1", "edge-2", "edge-3"} {
+			w.put(factoryID, name, api.Desired{})
+		}
+		c.node("edge-1", true, "192.0.2.1")
+		c.node("edge-2", true, "192.0.2.1", "192.0.2.2")
+		c.node("edge-3", false, "192.0.2.3")
+		c.node("aks-1", false, "192.0.2.4")
+		for _, tt := range []struct {
+			wish *wish
+			want string
+		}{
+			{servingWish("aks", "aks-1", "192.0.2.4"), ""},
+			{servingWish("same-name", "edge-3", "192.0.2.3"), ""},
+			{servingWish("own", "edge-2", "192.0.2.2"), "Approved"},
+			{servingWish("others", "edge-2", "192.0.2.1"), ""},
+			{servingWish("future", "edge-1", "192.0.2.9"), ""},
+			{servingWish("gone", "edge-9", "192.0.2.9"), ""},
+		} {
+			if got := c.ask(tt.wish.signed()); got != tt.want {
+				t.Errorf("%s: %q, want %q", tt.wish.csr.Name, got, tt.want)
+			}
+		}
+		lies := servingWish("lies", "edge-2", "192.0.2.2")
+		lies.text.DNSNames = append(lies.text.DNSNames, "kubernetes.default.svc")
+		if got := c.ask(lies.signed()); got != "Denied" {
+			t.Errorf("another name: %q", got)
+		}
+		c.node("edge-1", true, "192.0.2.9")
+		pass(time.Minute)
+		if got := c.answer("future"); got != "Approved" {
+			t.Errorf("once the Node lists its address: %q", got)
+		}
+		if got := c.answer("others"); got != "Approved" {
+			t.Errorf("once no other Node has its address: %q", got)
+		}
+	})
+}
