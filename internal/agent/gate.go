@@ -102,8 +102,8 @@ const (
 	servicesPause    = 500 * time.Millisecond
 )
 
-// awaitServices waits a while for Services that do not answer, and for kubelet's serving certificate
-// where the cluster issues it. It ends at once where they are there.
+// awaitServices waits a while for Services that do not answer, and for kubelet's serving
+// certificate where the cluster issues it. It ends at once where they are there.
 func (w *work) awaitServices(ctx context.Context) {
 	ctx, cancel := context.WithDeadline(ctx, w.ready.Add(servicesPatience))
 	defer cancel()

@@ -1,7 +1,7 @@
 package health
 
-// servingCertificate: a kubelet that asks the cluster for its serving certificate, and has none yet,
-// answers nobody: logs and exec do not work.
+// servingCertificate: a kubelet that asks the cluster for its serving certificate, and has none
+// yet, answers nobody: logs and exec do not work.
 func servingCertificate(e Evidence) Condition {
 	switch {
 	case !e.Wanted.ServingIssued:

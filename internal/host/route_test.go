@@ -119,7 +119,8 @@ func (r router) advertise() {
 		r.t.Fatal(err)
 	}
 	defer unix.Close(socket)
-	if err := unix.SetsockoptInt(socket, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255); err != nil {
+	err = unix.SetsockoptInt(socket, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255)
+	if err != nil {
 		r.t.Fatal(err)
 	}
 	deadline := time.After(20 * time.Second)

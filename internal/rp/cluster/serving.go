@@ -74,7 +74,7 @@ func judgeServing(
 	return approved, ""
 }
 
-// servingUsages tells whether usages are those of a serving certificate. Only RSA can encipher keys.
+// servingUsages tells whether usages are those of a serving certificate. Only RSA enciphers keys.
 func servingUsages(asked []certificates.KeyUsage, key x509.PublicKeyAlgorithm) bool {
 	allowed := []certificates.KeyUsage{
 		certificates.UsageDigitalSignature, certificates.UsageServerAuth,
@@ -145,8 +145,8 @@ func (w *worker) reviewServing(
 	return noTime, err
 }
 
-// isTaken tells whether an address is that of another Node, or the API server's, whose clients trust
-// the same CA.
+// isTaken tells whether an address is that of another Node, or the API server's, whose clients
+// trust the same CA.
 func (w *worker) isTaken(s *session, name string, a netip.Addr) bool {
 	if u, err := url.Parse(s.connection.ServerURL); err == nil && u.Hostname() == a.String() {
 		return true

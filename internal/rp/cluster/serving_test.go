@@ -80,7 +80,9 @@ func TestJudgeServing(t *testing.T) {
 		}, denied},
 		"another sender":   {func(w *wish) { w.csr.Spec.Username = "system:node:edge-2" }, denied},
 		"a sender outside": {func(w *wish) { w.csr.Spec.Groups = w.csr.Spec.Groups[1:] }, denied},
-		"another subject":  {func(w *wish) { w.text.Subject.CommonName = "system:node:edge-2" }, denied},
+		"another subject": {func(w *wish) {
+			w.text.Subject.CommonName = "system:node:edge-2"
+		}, denied},
 		"an administrator": {func(w *wish) {
 			w.text.Subject.Organization = append(w.text.Subject.Organization, "system:masters")
 		}, denied},
