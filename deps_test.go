@@ -37,6 +37,7 @@ var rules = []struct {
 		[]string{"os", "net", "os/exec", "net/http"}},
 	{"internal/arm", nil, []string{"os", "net", "os/exec"}},
 	{"api/flexnode/v20260501preview", nil, []string{"os", "net", "net/http", "os/exec"}},
+	{"api/flexnode/sealed", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/flexnode", []string{
 		"api/flexnode/v20260501preview", "internal/arm", "internal/config", "internal/release",
 		"internal/rp/rawjson",
@@ -57,7 +58,8 @@ var rules = []struct {
 	{"internal/rp/fair", nil, []string{"os", "os/exec"}},
 	{"internal/rp/seal", nil, []string{"os/exec", "net", "net/http"}},
 	{"internal/rp/front", []string{
-		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/credential", "internal/rp/fair",
+		"api/flexnode/sealed", "api/flexnode/v20260501preview", "internal/arm",
+		"internal/rp/credential", "internal/rp/fair",
 		"internal/rp/flexnode", "internal/rp/seal", "internal/rp/store",
 	}, []string{"os", "os/exec", "net"}},
 	{"internal/rp/service", []string{

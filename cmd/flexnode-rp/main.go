@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/service"
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // version and commit are set by the linker.
@@ -27,7 +26,7 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
 }
 
@@ -105,27 +104,6 @@ func check(settings *string) *cobra.Command {
 				return err
 			}
 			fmt.Println("the settings are valid")
-			return nil
-		},
-	}
-}
-
-func backup(settings *string) *cobra.Command {
-	return &cobra.Command{
-		Use: "backup FILE", Short: "Write a snapshot of the store of a running provider",
-		Args: cobra.ExactArgs(1),
-		Long: `Write a snapshot of the store of a running provider to a new file. Secrets in it
-are sealed: without the keys file, which belongs in another place, it gives none
-away, and a provider that is restored from it cannot open them.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := service.Load(*settings)
-			if err != nil {
-				return err
-			}
-			if err := store.Backup(cmd.Context(), s.Endpoints(), args[0]); err != nil {
-				return err
-			}
-			fmt.Println("backup written to", args[0])
 			return nil
 		},
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/lab"
 	"github.com/Azure/AKSFlexNode/packaging"
@@ -239,14 +241,26 @@ func changedSecret(t *testing.T) {
 	rp(t, 201, http.MethodPut, rpNode("secret-1"), body)
 	_, body = identityOfNode(t, "second-secret")
 	changed := rp(t, 200, http.MethodPut, rpNode("secret-1"), body)
+	key, err := sealed.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
 	refresh := func(who lab.Principal) answer {
 		return call(t, who, lab.ProviderURL, http.MethodPost,
-			rpNode("secret-1")+"/refreshCredentials", desired{})
+			rpNode("secret-1")+"/refreshCredentials", desired{"publicKey": key.Public()})
 	}
 	a := refresh(node)
-	if a.status != 200 || a.body["clientSecret"] != "second-secret" ||
-		a.body["configVersion"] != properties(changed)["configVersion"] {
-		t.Errorf("the node gets %d %s, want the secret of version %v", a.status, a.text,
+	var sent api.Refreshed
+	if err := json.Unmarshal([]byte(a.text), &sent); err != nil || a.status != 200 {
+		t.Fatalf("the node gets %d %s: %v", a.status, a.text, err)
+	}
+	uid, _ := properties(changed)["resourceUid"].(string)
+	text, err := key.Open(sealed.About{ID: rpNode("secret-1"), UID: uid}, sent.EncapsulatedKey,
+		sent.Ciphertext)
+	if err != nil || !strings.Contains(string(text), "second-secret") ||
+		strings.Contains(a.text, "secret\"") ||
+		sent.ConfigVersion != properties(changed)["configVersion"] {
+		t.Errorf("the node gets %s, in it %s (%v), want the secret of version %v", a.text, text, err,
 			properties(changed)["configVersion"])
 	}
 	who, err := bench.Azure()

@@ -244,14 +244,24 @@ type BundleResource struct {
 	Epoch int64 `json:"epoch"`
 }
 
-// Refreshed is the answer of refreshCredentials: the secrets that go with a configVersion.
+// Refresh is the body of refreshCredentials.
+type Refresh struct {
+	// PublicKey is the key of X25519, 32 bytes, that the answer is sealed to (package sealed). The
+	// node makes one for each request.
+	PublicKey []byte `json:"publicKey"`
+	// RevokePrevious revokes at once what others may have: the former identities of the node, and
+	// its URLs and tokens.
+	RevokePrevious bool `json:"revokePrevious,omitempty"`
+}
+
+// Refreshed is the answer of refreshCredentials: a Bundle, sealed.
 type Refreshed struct {
-	ConfigVersion string `json:"configVersion"`
-	// ClientSecret is that of the node's service principal; BootstrapToken is there when the node
-	// joins with one, until Expires.
-	ClientSecret   string     `json:"clientSecret,omitempty"`
-	BootstrapToken string     `json:"bootstrapToken,omitempty"`
-	Expires        *time.Time `json:"expires,omitempty"`
+	// ConfigVersion is that of the configuration in the bundle.
+	ConfigVersion   string `json:"configVersion"`
+	EncapsulatedKey []byte `json:"encapsulatedKey"`
+	Ciphertext      []byte `json:"ciphertext"`
+	// Expires is when the bootstrap token in the bundle does, if there is one.
+	Expires *time.Time `json:"expires,omitempty"`
 }
 
 // OperationStatus is the state of an asynchronous operation (ARM common types,

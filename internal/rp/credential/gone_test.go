@@ -215,10 +215,13 @@ func TestRewrap(t *testing.T) {
 		t.Errorf("the secret lost its version: %d", secret.Value.Version)
 	}
 	w.restart(seal.Ring{Keys: []seal.Key{fresh}}) // after `keys drop`
-	if secret, version, err := w.service.SecretFor(ctx, nodeKey); err != nil || version != 1 ||
-		secret != "hush-hush" {
-		t.Errorf("the client secret: %q %d, %v", secret, version, err)
-	}
+	w.change(func(v *store.View) error {
+		secret, version, err := w.service.SecretIn(v, nodeKey)
+		if version != 1 || secret != "hush-hush" {
+			t.Errorf("the client secret: %q %d, %v", secret, version, err)
+		}
+		return err
+	})
 	// The URL was signed with the key that is gone; its successor gives out the same.
 	if status, _ := w.get(url); status != 403 {
 		t.Errorf("the URL of a key that is gone: %d", status)

@@ -3,6 +3,7 @@ package credential
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -42,9 +43,26 @@ func Rewrap(ctx context.Context, st *store.Store, keys seal.Ring) (int, error) {
 	}
 }
 
+// OpenAll opens all that is sealed in a store with the keys of a ring, and counts it by id of the
+// key. bad is told of each box that does not open.
+func OpenAll(
+	ctx context.Context, st *store.Store, keys seal.Ring, bad func(error),
+) (map[string]int, error) {
+	counts := map[string]int{}
+	err := eachBox(ctx, st, func(b box) error {
+		counts[b.seal.Key]++
+		if _, err := keys.Open(b.about, b.seal); err != nil {
+			bad(fmt.Errorf("%s: %w", b.about, err))
+		}
+		return nil
+	})
+	return counts, err
+}
+
 // box is one that was found in a store.
 type box struct {
 	seal   seal.Box
+	about  string // what it belongs to
 	rewrap func(context.Context, *store.Store, seal.Ring) (bool, error)
 }
 
@@ -76,7 +94,7 @@ func eachBox(ctx context.Context, st *store.Store, see func(box) error) error {
 }
 
 func sealedBox(t store.Table[store.Sealed], about string, row store.Row[store.Sealed]) box {
-	return box{row.Value.Box, func(
+	return box{row.Value.Box, about + row.Key, func(
 		ctx context.Context, st *store.Store, keys seal.Ring,
 	) (done bool, err error) {
 		_, err = st.Update(ctx, "sealed again", nil, func(v *store.View) error {
@@ -97,7 +115,7 @@ func sealedBox(t store.Table[store.Sealed], about string, row store.Row[store.Se
 }
 
 func tokenBox(row store.Row[store.Credential]) box {
-	return box{*row.Value.Secret, func(
+	return box{*row.Value.Secret, tokenSeal + row.Key, func(
 		ctx context.Context, st *store.Store, keys seal.Ring,
 	) (done bool, err error) {
 		_, err = st.Update(ctx, "sealed again", nil, func(v *store.View) error {

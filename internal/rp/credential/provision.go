@@ -158,22 +158,33 @@ func (s *Service) deliver(
 	if err != nil {
 		return err
 	}
-	config, err := s.render(v, r, flexnode.Grants{ClientSecret: secret, Token: token})
+	text, err := s.bundle(v, n, r, flexnode.Grants{ClientSecret: secret, Token: token})
 	if err != nil {
 		return err
 	}
+	c.Config = r.Version
+	return s.Delivery.Put(v, key, text, r.Version, c.Expires)
+}
+
+// bundle is the configuration of a revision of a node with secrets, as it is handed out.
+func (s *Service) bundle(
+	v *store.View, n flexnode.Node, r flexnode.Revision, g flexnode.Grants,
+) ([]byte, error) {
+	config, err := s.render(v, r, g)
+	if err != nil {
+		return nil, err
+	}
 	epoch, err := s.Store.Epoch(v)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	text, err := json.MarshalIndent(flexnode.Bundle(config, api.BundleResource{
 		ID: n.ID, UID: n.UID, ConfigVersion: strconv.FormatInt(r.Version, 10), Epoch: epoch,
 	}), "", "  ")
 	if err != nil {
-		return fmt.Errorf("internal error: cannot encode a configuration: %w", err)
+		return nil, fmt.Errorf("internal error: cannot encode a configuration: %w", err)
 	}
-	c.Config = r.Version
-	return s.Delivery.Put(v, key, text, r.Version, c.Expires)
+	return text, nil
 }
 
 // revision is what a machine that joins now is to run, with its client secret: what is offered to

@@ -3,6 +3,7 @@ package credential
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,65 +16,87 @@ import (
 var (
 	// ErrNoNode is a node that has been deleted, or replaced by another of its name.
 	ErrNoNode = errors.New("the node is not there any more")
-	// ErrNotReady is a bootstrap token that is not in the cluster yet.
-	ErrNotReady = errors.New("the bootstrap token is not in the cluster yet")
+	// ErrNotReady is a configuration or bootstrap token that waits for the cluster.
+	ErrNotReady = errors.New("the configuration or its bootstrap token is not there yet")
 )
 
 // reusable is for how long a token must be valid to be given again.
 const reusable = time.Hour
 
-// Refresh returns the secrets of the present desired revision of a node, for the node itself: its
-// caller has made sure that it speaks with the node's present or former identity. A node that joins
-// with a bootstrap token gets one that nobody has used: that of its live credential, or a new one,
-// for which it waits until ctx ends; then there is none in the answer if there is another secret in
-// it, else the error is ErrNotReady.
+// readTimeout is how long the store may take for an answer after the wait for the cluster.
+const readTimeout = 5 * time.Second
+
+// Refreshed is a node's configuration with its secrets.
+type Refreshed struct {
+	Bundle        []byte // api.Bundle
+	ConfigVersion string
+	// Expires is when the bootstrap token in it does; nil without one.
+	Expires *time.Time
+}
+
+// Refresh returns the configuration of a node with its secrets, for the node itself: its caller has
+// made sure that it speaks with the node's present or former identity. A node that joins with a
+// bootstrap token gets one that nobody has used: that of its live credential, or a new one, for
+// which it waits until ctx ends; then there is none in the answer if there is a client secret in
+// it, else the error is ErrNotReady. revoke revokes before what others may have: the former
+// identities, and the URLs and tokens that were handed out.
 func (s *Service) Refresh(
-	ctx context.Context, node store.Row[flexnode.Node],
-) (api.Refreshed, error) {
-	answer := api.Refreshed{ConfigVersion: strconv.FormatInt(node.Value.Revision, 10)}
-	if node.Value.Desired.AzureAuth.ServicePrincipal != nil {
-		secret, _, err := s.SecretFor(ctx, node.Key)
-		if err != nil {
-			return api.Refreshed{}, err
-		}
-		answer.ClientSecret = secret
-	}
-	if needsToken(node.Value) {
-		err := s.refreshToken(ctx, node, &answer)
-		if err != nil && (answer.ClientSecret == "" || !errors.Is(err, ErrNotReady)) {
-			return api.Refreshed{}, err
+	ctx context.Context, node store.Row[flexnode.Node], revoke bool,
+) (Refreshed, error) {
+	handedOut := []string(nil)
+	if revoke {
+		var err error
+		if handedOut, err = s.handedOut(ctx, node.Key); err != nil {
+			return Refreshed{}, err
 		}
 	}
-	s.Audit.Info("credentials refreshed", "node", node.Key,
-		"secret", answer.ClientSecret != "", "token", answer.BootstrapToken != "")
+	key, revoked, err := s.fresh(ctx, node, revoke, handedOut)
+	if err != nil {
+		return Refreshed{}, err
+	}
+	for _, gone := range revoked {
+		s.removeSoon(ctx, gone)
+	}
+	if key != "" {
+		if _, err := s.Await(ctx, key); err != nil {
+			return Refreshed{}, err
+		}
+	}
+	// What there is without the cluster is told also when the wait for it has ended.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	answer, secret, err := s.refreshed(last, node, key)
+	if err != nil {
+		return Refreshed{}, err
+	}
+	s.Audit.Info("credentials refreshed", "node", node.Key, "secret", secret,
+		"token", answer.Expires != nil, "revoked", len(revoked), "revokePrevious", revoke)
 	return answer, nil
 }
 
-// refreshToken adds a bootstrap token to an answer.
-func (s *Service) refreshToken(
-	ctx context.Context, node store.Row[flexnode.Node], answer *api.Refreshed,
-) error {
-	key, err := s.fresh(ctx, node)
-	if err != nil {
-		return err
+// handedOut are the credentials of a node that somebody may have, also those that a machine joins
+// with, which the node does not refer to any more.
+func (s *Service) handedOut(ctx context.Context, nodeKey string) (keys []string, err error) {
+	rows, _, err := s.Store.Credentials.List(ctx, flexnode.ClusterOf(nodeKey)+"/")
+	for _, row := range rows {
+		if row.Value.Node == nodeKey {
+			keys = append(keys, row.Key)
+		}
 	}
-	row, err := s.Await(ctx, key)
-	if err != nil {
-		return err
-	}
-	if row.Value.State != store.Live {
-		return ErrNotReady
-	}
-	answer.BootstrapToken, err = s.token(key, row.Value)
-	answer.Expires = &row.Value.Expires
-	return err
+	return keys, err
 }
 
-// fresh returns a credential of a node that nobody has used, and plans one if there is none.
-func (s *Service) fresh(ctx context.Context, node store.Row[flexnode.Node]) (string, error) {
-	key := ""
+// fresh returns a credential of a node that nobody has used, and plans one if there is none; "" for
+// a node that needs none. Before that it revokes, and returns, those that were handed out.
+func (s *Service) fresh(
+	ctx context.Context, node store.Row[flexnode.Node], revoke bool, handedOut []string,
+) (key string, revoked []string, err error) {
+	if !revoke && !needsToken(node.Value) {
+		return "", nil, nil
+	}
 	ahead := []string{s.Store.Nodes.Key(node.Key)}
-	_, err := s.Store.Update(ctx, "credential planned", ahead, func(v *store.View) error {
+	_, err = s.Store.Update(ctx, "credential planned", ahead, func(v *store.View) error {
+		key, revoked = "", nil
 		row, err := s.Store.Nodes.In(v, node.Key)
 		if err != nil {
 			return err
@@ -82,17 +105,102 @@ func (s *Service) fresh(ctx context.Context, node store.Row[flexnode.Node]) (str
 		if !row.Exists() || n.UID != node.Value.UID || n.State == api.Deleting {
 			return ErrNoNode
 		}
-		reuse, err := s.reusable(v, n)
-		if key = n.Credential; err != nil || reuse {
-			return err
+		if revoke {
+			if revoked, err = s.revokePrevious(v, &n, handedOut); err != nil {
+				return err
+			}
 		}
-		if err := s.Issue(v, node.Key, &n); err != nil {
-			return err
+		if needsToken(n) {
+			reuse, err := s.reusable(v, n)
+			if key = n.Credential; err != nil || reuse && !revoke {
+				return err
+			}
+			if err := s.Issue(v, node.Key, &n); err != nil {
+				return err
+			}
+			key = n.Credential
 		}
-		key = n.Credential
 		return s.Store.Nodes.Put(v, node.Key, n)
 	})
-	return key, err
+	return key, revoked, err
+}
+
+// revokePrevious takes from a node what others may have of it, and returns the credentials that it
+// has revoked. One that is Pending nobody has.
+func (s *Service) revokePrevious(
+	v *store.View, n *flexnode.Node, handedOut []string,
+) (revoked []string, err error) {
+	n.Former = ""
+	if n.Credential != "" && !slices.Contains(handedOut, n.Credential) {
+		handedOut = append(slices.Clone(handedOut), n.Credential)
+	}
+	for _, key := range handedOut {
+		row, err := s.Store.Credentials.In(v, key)
+		if err != nil {
+			return nil, err
+		}
+		if state := row.Value.State; state != store.Live && state != store.Consumed {
+			continue
+		}
+		if err := s.move(v, key, row.Value, store.Revoking); err != nil {
+			return nil, err
+		}
+		revoked = append(revoked, key)
+		if n.Credential == key {
+			n.Credential = ""
+		}
+	}
+	return revoked, nil
+}
+
+// refreshed is the configuration of a node with the secrets that there are now, and whether a
+// client secret is among them. key is the credential with its token; "" if it needs none.
+func (s *Service) refreshed(
+	ctx context.Context, node store.Row[flexnode.Node], key string,
+) (answer Refreshed, hasSecret bool, err error) {
+	ahead := []string{s.Store.Nodes.Key(node.Key), s.Store.History.Key(node.Key)}
+	_, err = s.Store.Update(ctx, "", ahead, func(v *store.View) error {
+		answer = Refreshed{}
+		row, err := s.Store.Nodes.In(v, node.Key)
+		if err != nil {
+			return err
+		}
+		if !row.Exists() || row.Value.UID != node.Value.UID {
+			return ErrNoNode
+		}
+		if row.Value.Assigned == 0 {
+			return ErrNotReady
+		}
+		r, secret, err := s.revision(v, node.Key, row.Value)
+		if err != nil {
+			return err
+		}
+		token, err := s.liveToken(v, key, &answer)
+		if err != nil {
+			return err
+		}
+		if hasSecret = secret != ""; key != "" && token == "" && !hasSecret {
+			return ErrNotReady
+		}
+		answer.ConfigVersion = strconv.FormatInt(r.Version, 10)
+		answer.Bundle, err = s.bundle(v, row.Value, r,
+			flexnode.Grants{ClientSecret: secret, Token: token})
+		return err
+	})
+	return answer, hasSecret, err
+}
+
+// liveToken is the bootstrap token of a credential, "" if it is not in the cluster.
+func (s *Service) liveToken(v *store.View, key string, answer *Refreshed) (string, error) {
+	if key == "" {
+		return "", nil
+	}
+	row, err := s.Store.Credentials.In(v, key)
+	if err != nil || row.Value.State != store.Live {
+		return "", err
+	}
+	answer.Expires = &row.Value.Expires
+	return s.token(key, row.Value)
 }
 
 // reusable tells whether the credential of a node can be given to the node again.

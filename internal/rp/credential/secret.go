@@ -1,7 +1,6 @@
 package credential
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -24,15 +23,6 @@ func (s *Service) DropSecret(v *store.View, nodeKey string) { s.Store.Secrets.De
 // that cannot be opened the version is returned with the error.
 func (s *Service) SecretIn(v *store.View, nodeKey string) (string, int64, error) {
 	row, err := s.Store.Secrets.In(v, nodeKey)
-	if err != nil {
-		return "", 0, err
-	}
-	return s.open(row)
-}
-
-// SecretFor reads the client secret of a node by itself, as SecretIn does.
-func (s *Service) SecretFor(ctx context.Context, nodeKey string) (string, int64, error) {
-	row, err := s.Store.Secrets.Get(ctx, nodeKey)
 	if err != nil {
 		return "", 0, err
 	}

@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -180,7 +178,51 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// The node itself gets the secrets of its present configuration: the client secret, and a token
+// refresh is what the node itself gets: the client secret and the token in its bundle.
+func (w *world) refresh(ctx context.Context, revoke bool) (secret, token string, err error) {
+	w.t.Helper()
+	row := must(w.store().Nodes.Get(ctx, nodeKey))
+	got, err := w.service.Refresh(ctx, row, revoke)
+	if err != nil {
+		return "", "", err
+	}
+	c, resource := bundle(w.t, string(got.Bundle))
+	if resource.UID != row.Value.UID || resource.ConfigVersion != got.ConfigVersion {
+		w.t.Errorf("the bundle is of %+v, the answer of %s", resource, got.ConfigVersion)
+	}
+	if c.Azure.ServicePrincipal != nil {
+		secret = c.Azure.ServicePrincipal.ClientSecret.Reveal()
+	}
+	if c.Azure.BootstrapToken != nil {
+		token = c.Azure.BootstrapToken.Token.Reveal()
+	}
+	if (got.Expires != nil) != (token != "") {
+		w.t.Errorf("a token %t, that expires %v", token != "", got.Expires)
+	}
+	return secret, token, nil
+}
+
+// refreshWorking is refresh while the cluster's reconciler works.
+func (w *world) refreshWorking(revoke bool) (secret, token string) {
+	w.t.Helper()
+	done := make(chan error)
+	go func() {
+		var err error
+		secret, token, err = w.refresh(context.Background(), revoke)
+		done <- err
+	}()
+	for {
+		select {
+		case err := <-done:
+			must(0, err)
+			return secret, token
+		default:
+			_ = w.step(context.Background())
+		}
+	}
+}
+
+// The node itself gets its present configuration with the secrets: the client secret, and a token
 // that nobody has used.
 func TestRefresh(t *testing.T) {
 	t.Parallel()
@@ -190,35 +232,22 @@ func TestRefresh(t *testing.T) {
 	d.KubernetesAuth.UseAzureAuth = false
 	must(0, w.put(ctx, d, true, true))
 	w.work()
-	node := func() store.Row[flexnode.Node] { return must(w.store().Nodes.Get(ctx, nodeKey)) }
-	first := must(w.service.Refresh(ctx, node()))
-	id, _, _ := strings.Cut(first.BootstrapToken, ".")
-	if first.ClientSecret != "hush-hush" || w.cluster.list()[id].token != first.BootstrapToken ||
-		first.Expires == nil || !w.clock.now().Before(*first.Expires) {
-		t.Errorf("%+v; the cluster has %v", first, w.cluster.list())
+	secret, first, err := w.refresh(ctx, false)
+	id, _, _ := strings.Cut(first, ".")
+	if err != nil || secret != "hush-hush" || w.cluster.list()[id].token != first {
+		t.Errorf("%q, %q, %v; the cluster has %v", secret, first, err, w.cluster.list())
 	}
-	if again := must(w.service.Refresh(ctx, node())); again.BootstrapToken != first.BootstrapToken {
+	if _, again, _ := w.refresh(ctx, false); again != first {
 		t.Error("an answer that was lost costs another token")
 	}
 	if !w.review(Application{TokenID: id, Node: "edge-1", KeyHash: "k", Name: "csr"}) {
 		t.Error("the token was denied")
 	}
-	synced := make(chan api.Refreshed)
-	go func() { synced <- must(w.service.Refresh(ctx, node())) }()
-	var second api.Refreshed
-	for second.ConfigVersion == "" {
-		_ = w.step(ctx)
-		select {
-		case second = <-synced:
-		default:
-		}
-	}
-	if second.BootstrapToken == "" || second.BootstrapToken == first.BootstrapToken {
-		t.Errorf("after the first was used: %+v", second)
+	if _, second := w.refreshWorking(false); second == "" || second == first {
+		t.Errorf("after the first was used: %q", second)
 	}
 	w.cluster.down = errDown
 	must(0, w.regenerate(ctx))
-	row := node()
 	short, cancel := context.WithCancel(ctx)
 	w.memory.Before(func(c store.Call) error {
 		if c.Op == "follow" { // it waits for the cluster
@@ -226,21 +255,21 @@ func TestRefresh(t *testing.T) {
 		}
 		return nil
 	})
-	got, err := w.service.Refresh(short, row)
+	row := must(w.store().Nodes.Get(ctx, nodeKey))
+	got, err := w.service.Refresh(short, row, false)
 	w.memory.Before(nil)
-	if err != nil || got.ClientSecret != "hush-hush" || got.BootstrapToken != "" {
-		t.Errorf("with a dead cluster: %+v, %v", got, err)
+	if err != nil || !strings.Contains(string(got.Bundle), "hush-hush") || got.Expires != nil ||
+		strings.Contains(string(got.Bundle), "bootstrapToken") {
+		t.Errorf("with a dead cluster: %+v, %v: %s", got, err, got.Bundle)
 	}
-	if w.node().UID == "" || strings.Contains(w.audit.String(), "hush-hush") ||
-		strings.Contains(w.audit.String(), first.BootstrapToken) {
+	if strings.Contains(w.audit.String(), "hush-hush") || strings.Contains(w.audit.String(), first) {
 		t.Error("secrets are in the audit log")
 	}
 	if !strings.Contains(w.audit.String(), "credentials refreshed") {
 		t.Error("it is not in the audit log")
 	}
-	gone := node()
-	gone.Value.UID = "another"
-	if _, err := w.service.Refresh(ctx, gone); !errors.Is(err, ErrNoNode) {
+	row.Value.UID = "another"
+	if _, err := w.service.Refresh(ctx, row, false); !errors.Is(err, ErrNoNode) {
 		t.Errorf("a node that was replaced: %v", err)
 	}
 }
@@ -250,10 +279,76 @@ func TestRefreshWithoutAToken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	must(0, w.put(t.Context(), withPrincipal, false, true))
-	got := must(w.service.Refresh(t.Context(), must(w.store().Nodes.Get(t.Context(), nodeKey))))
-	if got.ClientSecret != "hush-hush" || got.BootstrapToken != "" || got.Expires != nil {
-		t.Errorf("%+v", got)
+	secret, token, err := w.refresh(t.Context(), false)
+	if err != nil || secret != "hush-hush" || token != "" {
+		t.Errorf("%q, %q, %v", secret, token, err)
 	}
+}
+
+// After a leak everything that was handed out is dead at once: former identities, the URL, its
+// token, and one that a machine joins with. The node gets another token.
+func TestRevokePrevious(t *testing.T) {
+	t.Parallel()
+	for _, useAzure := range []bool{false, true} {
+		w := newWorld(t)
+		ctx := t.Context()
+		d := withPrincipal
+		d.KubernetesAuth.UseAzureAuth = useAzure
+		must(0, w.put(ctx, d, true, true))
+		w.work()
+		joining, key := w.url(), w.node().Credential
+		must(0, w.service.Consume(ctx, key, Application{KeyHash: "k", Name: "csr"},
+			store.Condition{}))
+		must(0, w.regenerate(ctx)) // the node does not refer to the one that is used any more
+		w.work()
+		url, live := w.url(), w.node().Credential
+		_, before, err := w.refresh(ctx, false)
+		must(0, err)
+		w.change(func(v *store.View) error {
+			n := must(w.store().Nodes.In(v, nodeKey)).Value
+			n.Former = "app:t/before"
+			return w.store().Nodes.Put(v, nodeKey, n)
+		})
+		secret, token := w.refreshWorking(true)
+		if secret != "hush-hush" || (token == "") != useAzure || !useAzure && token == before {
+			t.Errorf("%q, %q; before %q", secret, token, before)
+		}
+		if got := w.node().Former; got != "" {
+			t.Errorf("the node still has %q", got)
+		}
+		for _, u := range []string{joining, url} {
+			if status, _ := w.get(u); status != 403 {
+				t.Errorf("a URL of before: %d", status)
+			}
+		}
+		w.work()
+		for _, gone := range []string{key, live} {
+			if row := must(w.store().Credentials.Get(ctx, gone)); row.Exists() {
+				t.Errorf("a credential of before is %s", row.Value.State)
+			}
+		}
+		if got, want := len(w.cluster.list()), 1; !useAzure && got != want || useAzure && got != 0 {
+			t.Errorf("the cluster has %v", w.cluster.list())
+		}
+	}
+}
+
+// What is Pending nobody has: who asks again while the cluster is down makes no other.
+func TestRevokePreviousAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		must(0, w.put(t.Context(), withToken, true, true))
+		key := w.node().Credential
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			row := must(w.store().Nodes.Get(ctx, nodeKey))
+			_, err := w.service.Refresh(ctx, row, true)
+			if cancel(); !errors.Is(err, ErrNotReady) || w.node().Credential != key {
+				t.Errorf("%v; %s, then %s", err, key, w.node().Credential)
+			}
+		}
+	})
 }
 
 // The bootstrap token is all that a node could be given: it is told that it is not there yet.
@@ -265,7 +360,7 @@ func TestRefreshIsNotReady(t *testing.T) {
 		row := must(w.store().Nodes.Get(t.Context(), nodeKey))
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		defer cancel()
-		if _, err := w.service.Refresh(ctx, row); !errors.Is(err, ErrNotReady) {
+		if _, err := w.service.Refresh(ctx, row, false); !errors.Is(err, ErrNotReady) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -17,7 +17,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("POST", nodeURL("n", "/reportStatus"), `{"conditions":[{"type":"A","status":"True"}]}`)
 	f.Add("POST", nodeURL("n", "/reportStatus"), fullReport("7"))
 	f.Add("PUT", nodeURL("n"), withPolicies)
-	f.Add("POST", nodeURL("n", "/refreshCredentials"), "{}")
+	f.Add("POST", nodeURL("n", "/refreshCredentials"), `{"publicKey":"AAAA"}`)
 	f.Add("GET", cluster+"/flexNodeConfig"+versionQuery+"&$top=1&$skipToken=x", "")
 	f.Add("PUT", cluster+versionQuery,
 		`{"location":"x","properties":{"podCidr":"10.0.0.0/8","nodeCidrMask":24}}`)

@@ -2,7 +2,6 @@ package front
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -32,15 +31,11 @@ func TestIdentityIsReplaced(t *testing.T) {
 		t.Errorf("the agent is told the identity %v", got)
 	}
 	for who, token := range map[string]string{"the former": old, "the present": fresh} {
-		_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), "{}", token)
-		var got api.Refreshed
-		if err := json.Unmarshal([]byte(text), &got); err != nil {
-			t.Fatal(err)
-		}
-		if got.ClientSecret != "second" || got.BootstrapToken == "" ||
-			got.ConfigVersion != shownNode(t, text).Properties.ConfigVersion &&
-				got.ConfigVersion != decimal(w.storedNode("n").Revision) {
-			t.Errorf("%s identity gets %s", who, text)
+		c, version := w.refresh(t, token)
+		if c.Azure.ServicePrincipal.ClientSecret.Reveal() != "second" ||
+			c.Azure.BootstrapToken.Token.Reveal() == "" ||
+			version != decimal(w.storedNode("n").Revision) {
+			t.Errorf("%s identity gets %+v of version %s", who, c.Azure, version)
 		}
 	}
 	w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`, old)
@@ -67,9 +62,10 @@ func TestIdentityIsReplacedTwice(t *testing.T) {
 		as := i.app(t, w, client)
 		w.must(200, "GET", nodeURL("n"), "", as, `If-None-Match: "1"`)
 		w.must(204, "POST", nodeURL("n", "/reportStatus"), `{"agentVersion":"1"}`, as)
-		_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), "{}", as)
-		if !strings.Contains(text, "third") {
-			t.Errorf("%s gets %s", client, text)
+		c, _ := w.refresh(t, as)
+		if got := c.Azure.ServicePrincipal; got.ClientSecret.Reveal() != "third" ||
+			got.ClientID != clientC {
+			t.Errorf("%s gets %+v", client, got)
 		}
 	}
 	w.must(200, "GET", nodeURL("n"), "", i.app(t, w, clientC), `If-None-Match: "1"`)
@@ -87,12 +83,11 @@ func TestOnlyTheNodeGetsItsCredentials(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
 	w.must(200, "PUT", nodeURL("n"), nodeOf(clientA, "second"), ops)
 	w.caughtUp()
-	_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), "",
-		i.app(t, w, clientA))
-	if !strings.Contains(text, "second") {
-		t.Errorf("the node gets %s", text)
+	c, _ := w.refresh(t, i.app(t, w, clientA))
+	if got := c.Azure.ServicePrincipal.ClientSecret.Reveal(); got != "second" {
+		t.Errorf("the node gets %s", got)
 	}
-	_, text = w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", ops)
+	_, text := w.must(403, "POST", nodeURL("n", "/refreshCredentials"), "{}", ops)
 	if strings.Contains(text, "second") {
 		t.Errorf("the operator gets %s", text)
 	}

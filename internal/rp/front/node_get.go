@@ -46,9 +46,9 @@ type found struct {
 	same     string
 }
 
-// awaitNode finds a node, again with each change of it until it is another than the caller knows, if
-// the request waits for that. Whether the caller may have it is asked again each time: he may have
-// been the node no longer since the change.
+// awaitNode finds a node, again with each change of it until it is another than the caller knows,
+// if the request waits for that. Whether the caller may have it is asked again each time: he may
+// have been the node no longer since the change.
 func (a *API) awaitNode(
 	w http.ResponseWriter, r *request, uid string, wait *wait,
 ) (found, error) {
@@ -103,7 +103,9 @@ func (a *API) findNode(r *request, uid string) (found, error) {
 	if err := a.mayHave(r, n); err != nil {
 		return found{}, err
 	}
-	if condition != "" && listed(condition, n.ETag()) { // the index is behind
+	if condition == "" { // the first poll of an agent that knows no ETag yet
+		a.heard(r, uid, pollOf(n))
+	} else if listed(condition, n.ETag()) { // the index is behind
 		return found{same: n.ETag()}, nil
 	}
 	return found{node: n, revision: revision}, nil
@@ -254,6 +256,13 @@ func (a *API) mayHave(r *request, n flexnode.Node) error {
 	return a.askRole(r)
 }
 
+// pollOf is what the index tells of a node.
+func pollOf(n flexnode.Node) store.Poll {
+	return store.Poll{
+		UID: n.UID, Identity: n.Identity, Former: n.Former, Joining: n.Credential != "",
+	}
+}
+
 // heard takes down that a node has polled or reported. If something is waiting for that, it is told
 // too: its credential, when it joins without a token, and its former identities.
 func (a *API) heard(r *request, uid string, poll store.Poll) {
@@ -262,7 +271,7 @@ func (a *API) heard(r *request, uid string, poll store.Poll) {
 	}
 	key := r.nodeKey()
 	a.Seen.Note(key, a.Now())
-	if !r.caller.is(poll.Identity) || poll.Former == "" && !poll.Joining {
+	if !r.caller.isPresent(poll, uid) || poll.Former == "" && !poll.Joining {
 		return
 	}
 	node, err := a.Index.Node(key)
@@ -280,9 +289,17 @@ func (a *API) heard(r *request, uid string, poll store.Poll) {
 	a.heardOf.Store(key, a.Now())
 }
 
+// isPresent tells whether a caller that counts as a node has its present identity. Behind Resource
+// Manager, which does not tell the id of a machine, an Arc machine is known by the node's uid, as
+// long as it can be no former one.
+func (c Caller) isPresent(poll store.Poll, uid string) bool {
+	isMachine := strings.HasPrefix(poll.Identity, "mirid:") && poll.Former == ""
+	return c.is(poll.Identity) || c.Trusted && isMachine && uid != "" && uid == poll.UID
+}
+
 // heardAgain is how long after a node was heard of it is told again, as long as something waits for
 // that.
-const heardAgain = time.Minute
+const heardAgain = 10 * time.Second
 
 // isNodeBehindManager tells whether a caller that Resource Manager has authorized is the node. It
 // does not tell the id of a machine; the node's uid does for what is no secret.

@@ -47,10 +47,7 @@ func (a *API) reportStatus(w http.ResponseWriter, r *request) error {
 	if !node.Exists() || !named(uid, node.Value.UID) {
 		return a.notFound(r, uid)
 	}
-	n := node.Value
-	a.heard(r, uid, store.Poll{
-		UID: n.UID, Identity: n.Identity, Former: n.Former, Joining: n.Credential != "",
-	})
+	a.heard(r, uid, pollOf(node.Value))
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -2,7 +2,6 @@ package front
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -130,44 +129,5 @@ func answerURL(w http.ResponseWriter, n flexnode.Node, url *api.ConfigURL) error
 		url.ConfigVersion = decimal(n.Assigned)
 	}
 	arm.WriteJSON(w, http.StatusOK, url)
-	return nil
-}
-
-// refreshCredentials gives a node the secrets of its present configuration: a client secret that
-// has changed, and a bootstrap token when it joins with one. Only the node itself gets them, now or
-// formerly: whoever may act for it in Resource Manager does not.
-func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
-	if err := flexnode.DecodeOptional(r.body, &struct{}{}); err != nil {
-		return err
-	}
-	uid, err := r.uid()
-	if err != nil {
-		return err
-	}
-	node, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
-	if err != nil {
-		return err
-	}
-	if !node.Exists() || !named(uid, node.Value.UID) {
-		return a.notFound(r, uid)
-	}
-	if n := node.Value; !r.caller.isNode(n.Identity, n.Former) {
-		return r.forbidden(r.scope())
-	}
-	wait, cancel := context.WithTimeout(r.Context(), a.patience())
-	defer cancel()
-	var fresh api.Refreshed
-	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node) })
-	switch {
-	case errors.Is(err, credential.ErrNoNode):
-		return a.notFound(r, uid)
-	case errors.Is(err, credential.ErrNotReady):
-		return arm.Errorf(503, "CredentialNotReady",
-			"The bootstrap token is not in the cluster yet. Ask again.")
-	case err != nil:
-		return err
-	}
-	r.after = decimal(node.Value.Assigned)
-	arm.WriteJSON(w, http.StatusOK, fresh)
 	return nil
 }

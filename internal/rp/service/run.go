@@ -43,6 +43,9 @@ type service struct {
 	handout    *credential.Handout // nil with blobs
 	health     *health
 	registry   *prometheus.Registry
+	arrivals   arrivals
+	// drain is what it waits for after it was told to stop, until nobody comes any more.
+	drain func()
 	// fatal takes what the program cannot go on after.
 	fatal chan error
 }
@@ -63,6 +66,7 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 	s := &service{
 		settings: settings, role: program.Role, notify: program.Notify,
 		log: slog.New(handler), registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
+		drain: func() { time.Sleep(time.Duration(settings.DrainSeconds) * time.Second) },
 	}
 	audit, closeAudit, err := openAudit(settings.AuditFile, out)
 	if err != nil {

@@ -54,7 +54,8 @@ func (s *service) serve(ctx context.Context) error {
 	s.tell(stopping)
 	if err == nil && s.role != Controller { // nobody sends requests to a controller
 		s.log.Info("draining")
-		time.Sleep(time.Duration(s.settings.DrainSeconds) * time.Second)
+		s.drain()
+		s.arrivals.wait()
 	}
 	end, cancel := context.WithTimeout(calm, shutdown)
 	defer cancel()
@@ -165,6 +166,7 @@ func (s *service) open(ctx context.Context) ([]*http.Server, error) {
 // start serves at an address, with TLS if there is a certificate for it.
 func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server, error) {
 	server := newServer(s.leave(h), s.log)
+	server.ConnState = s.arrivals.see
 	if l.CertFile == "" {
 		plain, err := listen(l.Address, nil)
 		if err != nil {

@@ -1,0 +1,89 @@
+// Package sealed is how the provider gives a node its secrets (refreshCredentials): sealed to a key
+// that the node has made for this one answer, so that nobody between them, and no log, has them. It
+// is HPKE (RFC 9180, mode base) with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM, by
+// the standard library, and both sides use it.
+package sealed
+
+import (
+	"crypto/ecdh"
+	"crypto/hpke"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// About is what an answer belongs to; it opens only as that.
+type About struct {
+	ID  string // of the flexNodeConfig; its casing does not count
+	UID string // of the flexNodeConfig
+}
+
+// info is what both sides derive their keys from besides the keys that they have.
+func (a About) info() []byte {
+	return []byte("flexNodeConfig refreshCredentials\x00" + strings.ToLower(a.ID) + "\x00" +
+		strings.ToLower(a.UID))
+}
+
+// keySize is the size of a public key and of what takes its place in an answer, in bytes.
+const keySize = 32
+
+// ErrPublicKey is a public key that nothing can be sealed to.
+var ErrPublicKey = errors.New("it is not the public key of a pair of X25519: 32 bytes, and no " +
+	"point of low order")
+
+// Seal seals a text to a public key. encapsulated and ciphertext are for Key.Open.
+func Seal(public []byte, about About, text []byte) (encapsulated, ciphertext []byte, err error) {
+	to, err := hpke.DHKEM(ecdh.X25519()).NewPublicKey(public)
+	if err != nil {
+		return nil, nil, ErrPublicKey
+	}
+	encapsulated, sender, err := hpke.NewSender(to, hpke.HKDFSHA256(), hpke.AES256GCM(),
+		about.info())
+	if err != nil { // a point of low order
+		return nil, nil, ErrPublicKey
+	}
+	if ciphertext, err = sender.Seal(nil, text); err != nil {
+		return nil, nil, fmt.Errorf("cannot seal: %w", err)
+	}
+	return encapsulated, ciphertext, nil
+}
+
+// Check is ErrPublicKey for a key that nothing can be sealed to.
+func Check(public []byte) error {
+	_, _, err := Seal(public, About{}, nil)
+	return err
+}
+
+// Key is the private key of a node, for one answer. It is kept in memory only.
+type Key struct{ private hpke.PrivateKey }
+
+// NewKey makes a key.
+func NewKey() (*Key, error) {
+	private, err := hpke.DHKEM(ecdh.X25519()).GenerateKey()
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a key: %w", err)
+	}
+	return &Key{private}, nil
+}
+
+// Public is what the provider seals to.
+func (k *Key) Public() []byte { return k.private.PublicKey().Bytes() }
+
+// Open opens an answer.
+func (k *Key) Open(about About, encapsulated, ciphertext []byte) ([]byte, error) {
+	if len(encapsulated) != keySize {
+		return nil, fmt.Errorf("cannot open the answer: its encapsulated key has %d bytes, not %d",
+			len(encapsulated), keySize)
+	}
+	recipient, err := hpke.NewRecipient(encapsulated, k.private, hpke.HKDFSHA256(),
+		hpke.AES256GCM(), about.info())
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the answer: %w", err)
+	}
+	text, err := recipient.Open(nil, ciphertext)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the answer: it is not sealed to this key, or not for "+
+			"%s with the uid %s: %w", about.ID, about.UID, err)
+	}
+	return text, nil
+}

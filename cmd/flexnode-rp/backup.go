@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/service"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// unusable is the exit code for a backup that was verified and is of no use.
+const unusable = 2
+
+// errUnusable is a backup that nothing can be restored from.
+var errUnusable = errors.New("the backup cannot be used: see problems")
+
+// exitCode is that of the program after an error.
+func exitCode(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errUnusable):
+		return unusable
+	}
+	return 1
+}
+
+func backup(settings *string) *cobra.Command {
+	verify := false
+	c := &cobra.Command{
+		Use: "backup FILE", Short: "Write a snapshot of the store of a running provider, or verify one",
+		Args: cobra.ExactArgs(1),
+		Long: `Write a snapshot of the store of a running provider to a new file. Secrets in it
+are sealed: without the keys file, which belongs in another place, it gives none
+away, and a provider that is restored from it cannot open them.
+
+With --verify nothing is written: FILE is restored into a temporary directory
+(below TMPDIR; it needs as much room as the file), and all of it is read: its
+checksum, the version of its rows, each row, and each secret, with the present
+keys. The provider need not run. What was found is printed as JSON. The exit code
+is 0 for a backup that a provider can be restored from, 2 for one that cannot be
+used (see "problems"), and 1 when it could not be verified.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := service.Load(*settings)
+			if err != nil {
+				return err
+			}
+			if verify {
+				return verifyBackup(cmd, args[0], s.KeysFile)
+			}
+			if err := store.Backup(cmd.Context(), s.Endpoints(), args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "backup written to", args[0])
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&verify, "verify", false, "read FILE, all of it, and tell what is in it")
+	return c
+}
+
+func verifyBackup(cmd *cobra.Command, path, keysFile string) error {
+	found, err := service.VerifyBackup(cmd.Context(), path, keysFile)
+	if err != nil {
+		return err
+	}
+	out := json.NewEncoder(cmd.OutOrStdout())
+	out.SetIndent("", "  ")
+	if err := out.Encode(found); err != nil {
+		return err
+	}
+	if !found.Valid {
+		return fmt.Errorf("%s: %w", path, errUnusable)
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/service"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// backedUp is a store of which backups are made while it is open.
+type backedUp struct {
+	t             *testing.T
+	dir, settings string
+	backend       *store.Etcd
+	st            *store.Store
+}
+
+func newBackedUp(t *testing.T) *backedUp {
+	t.Helper()
+	dir := t.TempDir()
+	b := &backedUp{t: t, dir: dir, settings: settingsIn(t, dir)}
+	ring, err := seal.Init(filepath.Join(dir, "keys.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.backend, err = store.Open(t.Context(), filepath.Join(dir, "data"),
+		store.Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.backend.Close() })
+	b.st = store.New(b.backend)
+	if err := store.Migrate(t.Context(), b.st, store.Migration{}); err != nil {
+		t.Fatal(err)
+	}
+	box, err := ring.Seal("secrets/s/g/c/n", []byte("hush-hush"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.st.Update(t.Context(), "", nil, func(v *store.View) error {
+		if err := b.st.Secrets.Put(v, "s/g/c/n", store.Sealed{Box: box}); err != nil {
+			return err
+		}
+		return b.st.Nodes.Put(v, "s/g/c/n", flexnode.Node{ID: "/n", UID: "u"})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// take makes a backup of a name and returns its path.
+func (b *backedUp) take(name string) string {
+	b.t.Helper()
+	path := filepath.Join(b.dir, name)
+	if out, err := run(b.t, "--settings", b.settings, "backup", path); err != nil {
+		b.t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
+// verify verifies a backup and wants an exit code, and a problem if it is 2.
+func (b *backedUp) verify(path string, exit int, problem string) service.Verified {
+	b.t.Helper()
+	out, err := run(b.t, "--settings", b.settings, "backup", "--verify", path)
+	var found service.Verified
+	if json.Unmarshal([]byte(out), &found) != nil && exit != 1 {
+		b.t.Fatalf("%s: %v: %s", path, err, out)
+	}
+	has := func(s string) bool { return strings.Contains(s, problem) }
+	if exitCode(err) != exit || found.Valid != (exit == 0) ||
+		exit == 2 && !slices.ContainsFunc(found.Problems, has) {
+		b.t.Errorf("%s: %v, %s; want the exit code %d and %q", filepath.Base(path), err, out, exit,
+			problem)
+	}
+	if strings.Contains(out, "hush-hush") {
+		b.t.Errorf("a secret is told: %s", out)
+	}
+	return found
+}
+
+// put writes a row as it is.
+func (b *backedUp) put(key, value string) {
+	b.t.Helper()
+	_, err := b.backend.Commit(b.t.Context(), nil,
+		[]store.Write{{Key: key, Value: []byte(value)}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// altered is a copy of a file.
+func altered(t *testing.T, path, name string, alter func([]byte) []byte) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(filepath.Dir(path), name)
+	if err := os.WriteFile(to, alter(data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// A backup that a provider can be restored from is told from one that is of no use, with the reason.
+func TestBackupIsVerified(t *testing.T) {
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	b := newBackedUp(t)
+	good := b.take("good")
+	found := b.verify(good, 0, "")
+	if found.Rows["nodes"] != 1 || found.Rows["secrets"] != 1 || found.Schema == 0 ||
+		found.Epoch != 1 || len(found.Boxes) != 1 || found.SHA256 == "" || found.Bytes == 0 {
+		t.Errorf("%+v", found)
+	}
+	b.verify(filepath.Join(b.dir, "none"), 2, "no such file")
+	b.verify(altered(t, good, "empty", func([]byte) []byte { return nil }), 2, "is empty")
+	b.verify(altered(t, good, "text", func([]byte) []byte { return []byte("hello") }), 2,
+		"no snapshot")
+	b.verify(altered(t, good, "cut", func(d []byte) []byte { return d[:len(d)-100] }), 2,
+		"is cut off")
+	b.verify(altered(t, good, "page", func(d []byte) []byte { return d[:len(d)-4096] }), 2,
+		"damaged or was changed")
+	b.verify(altered(t, good, "flipped", func(d []byte) []byte {
+		d[len(d)/2] ^= 1
+		return d
+	}), 2, "damaged or was changed")
+
+	keys := filepath.Join(b.dir, "keys.json")
+	kept, err := os.ReadFile(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(keys); err != nil {
+		t.Fatal(err)
+	}
+	b.verify(good, 1, "")
+	if _, err := seal.Init(keys); err != nil {
+		t.Fatal(err)
+	}
+	b.verify(good, 2, "it is not in the ring")
+	if err := os.WriteFile(keys, kept, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	b.put(b.st.Nodes.Key("s/g/c/broken"), `{"id":`)
+	b.verify(b.take("row"), 2, "cannot read the stored row")
+	b.put(b.st.Nodes.Key("s/g/c/broken"), `{}`)
+	secret, err := b.st.Secrets.Get(t.Context(), "s/g/c/n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret.Value.Box.Data[0] ^= 1
+	changed, err := json.Marshal(secret.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.put(b.st.Secrets.Key("s/g/c/n"), string(changed))
+	b.verify(b.take("secret"), 2, "cannot open what is sealed for secrets/s/g/c/n")
+	b.put(b.st.Meta.Key("schema"), "999")
+	b.verify(b.take("newer"), 2, "run a newer flexnode-rp")
+	left, err := os.ReadDir(temporary)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

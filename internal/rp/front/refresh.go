@@ -1,0 +1,68 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// refreshCredentials gives a node its present configuration with the secrets: a client secret that
+// has changed, and a bootstrap token when it joins with one, sealed to the key that it sends. Only
+// the node itself gets them, now or formerly: whoever may act for it in Resource Manager does not.
+func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
+	var ask api.Refresh
+	if err := flexnode.Decode(r.body, &ask); err != nil {
+		return err
+	}
+	uid, err := r.uid()
+	if err != nil {
+		return err
+	}
+	node, err := a.Store.Nodes.Get(r.Context(), r.nodeKey())
+	if err != nil {
+		return err
+	}
+	if !node.Exists() || !named(uid, node.Value.UID) {
+		return a.notFound(r, uid)
+	}
+	n := node.Value
+	if !r.caller.isNode(n.Identity, n.Former) {
+		return r.forbidden(r.scope())
+	}
+	if ask.RevokePrevious && !r.caller.is(n.Identity) {
+		return arm.Errorf(403, "FormerIdentity", "A former identity of the node cannot revoke the "+
+			"previous ones: it would be one of them. Ask without revokePrevious, and then, with "+
+			"the present identity, with it.")
+	}
+	if err := sealed.Check(ask.PublicKey); err != nil {
+		return invalid("The value of publicKey cannot be used: %s, in base64.", err)
+	}
+	wait, cancel := context.WithTimeout(r.Context(), a.patience())
+	defer cancel()
+	var fresh credential.Refreshed
+	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask.RevokePrevious) })
+	switch {
+	case errors.Is(err, credential.ErrNoNode):
+		return a.notFound(r, uid)
+	case errors.Is(err, credential.ErrNotReady):
+		return arm.Errorf(503, "CredentialNotReady",
+			"The configuration or its bootstrap token waits for the cluster. Ask again.")
+	case err != nil:
+		return err
+	}
+	answer := api.Refreshed{ConfigVersion: fresh.ConfigVersion, Expires: fresh.Expires}
+	answer.EncapsulatedKey, answer.Ciphertext, err = sealed.Seal(ask.PublicKey,
+		sealed.About{ID: n.ID, UID: n.UID}, fresh.Bundle)
+	if err != nil {
+		return err
+	}
+	r.after = fresh.ConfigVersion
+	arm.WriteJSON(w, http.StatusOK, answer)
+	return nil
+}

@@ -1,0 +1,109 @@
+package front
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// refresh is the configuration that the node n gets for itself, as its agent takes it, and its
+// version.
+func (w *world) refresh(t *testing.T, headers ...string) (config.Config, string) {
+	t.Helper()
+	key := must(sealed.NewKey())
+	body := must(json.Marshal(api.Refresh{PublicKey: key.Public()}))
+	_, text := w.must(200, "POST", nodeURL("n", "/refreshCredentials"), string(body), headers...)
+	var answer api.Refreshed
+	if err := json.Unmarshal([]byte(text), &answer); err != nil {
+		t.Fatal(err)
+	}
+	n := w.storedNode("n")
+	opened, err := key.Open(sealed.About{ID: cluster + "/flexNodeConfig/N", UID: n.UID},
+		answer.EncapsulatedKey, answer.Ciphertext)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b api.Bundle
+	if err := json.Unmarshal(opened, &b); err != nil {
+		t.Fatal(err)
+	}
+	if b.Resource.UID != n.UID || b.Resource.ConfigVersion != answer.ConfigVersion ||
+		b.Resource.Epoch != 1 {
+		t.Errorf("the bundle is of %+v", b.Resource)
+	}
+	c, _, err := config.Parse(opened, config.Host{HostName: "x", Arch: "amd64"})
+	if err != nil {
+		t.Fatalf("the agent does not take the bundle: %v\n%s", err, opened)
+	}
+	if (c.Azure.BootstrapToken != nil) != (answer.Expires != nil) {
+		t.Errorf("expires is %v", answer.Expires)
+	}
+	return c, answer.ConfigVersion
+}
+
+// Nothing of the answer can be read but with the key that was sent, and without a usable key there
+// is none.
+func TestRefreshIsSealed(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "hush-hush"), i.as(t, w, "operator"))
+	w.caughtUp()
+	a := i.app(t, w, clientA)
+	post := func(status int, body string) string {
+		t.Helper()
+		_, text := w.must(status, "POST", nodeURL("n", "/refreshCredentials"), body, a)
+		return text
+	}
+	encoded := base64.StdEncoding.EncodeToString
+	good := encoded(must(sealed.NewKey()).Public())
+	text := post(200, `{"publicKey":"`+good+`"}`)
+	if strings.Contains(text, "hush") || strings.Contains(text, "config\"") {
+		t.Errorf("%s", text)
+	}
+	for body, want := range map[string]string{
+		"":                                  "InvalidRequestContent",
+		"{}":                                "InvalidParameter",
+		`{"publicKey":""}`:                  "InvalidParameter",
+		`{"publicKey":"?"}`:                 "InvalidRequestContent",
+		`{"publicKey":7}`:                   "InvalidRequestContent",
+		`{"publicKey":"` + good[:40] + `"}`: "InvalidParameter",
+		`{"publicKey":"` + encoded(make([]byte, 32)) + `"}`:               "InvalidParameter",
+		`{"publicKey":"` + encoded(append(make([]byte, 31), 0x80)) + `"}`: "InvalidParameter",
+		`{"publicKey":"` + good + `","other":true}`:                       "InvalidRequestContent",
+	} {
+		if got := code(post(400, body)); got != want {
+			t.Errorf("%s: %s, want %s", body, got, want)
+		}
+	}
+}
+
+// The present identity revokes what others may have; a former one cannot, since it is one of them.
+func TestRefreshRevokesPrevious(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	ops := i.as(t, w, "operator")
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientA, "first"), ops)
+	_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true", nodeOf(clientB, "second"), ops)
+	url := path(shownNode(t, text).Properties.ConfigURL)
+	w.must(200, "GET", url, "")
+	w.caughtUp()
+	former, present := i.app(t, w, clientA), i.app(t, w, clientB)
+	body := `{"revokePrevious":true,"publicKey":"` +
+		base64.StdEncoding.EncodeToString(must(sealed.NewKey()).Public()) + `"}`
+	_, text = w.must(403, "POST", nodeURL("n", "/refreshCredentials"), body, former)
+	if code(text) != "FormerIdentity" {
+		t.Errorf("%s", text)
+	}
+	w.must(200, "GET", nodeURL("n"), "", former)
+	w.must(200, "GET", url, "")
+	w.must(200, "POST", nodeURL("n", "/refreshCredentials"), body, present)
+	w.caughtUp()
+	w.must(403, "GET", nodeURL("n"), "", former)
+	w.must(403, "GET", url, "")
+	w.must(200, "GET", nodeURL("n"), "", present)
+}

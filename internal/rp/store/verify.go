@@ -1,0 +1,169 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// SnapshotFile is what can be told of a snapshot without opening it.
+type SnapshotFile struct {
+	Bytes  int64
+	SHA256 string // of all of the file
+}
+
+// etcdPage is what the size of a database is a multiple of; the checksum follows.
+const etcdPage = 512
+
+// CheckSnapshot checks that a snapshot is whole: its checksum is at its end.
+func CheckSnapshot(path string) (SnapshotFile, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return SnapshotFile{}, fmt.Errorf("cannot read the backup: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return SnapshotFile{}, fmt.Errorf("cannot read the backup: %w", err)
+	}
+	size := info.Size()
+	switch {
+	case size == 0:
+		return SnapshotFile{}, errors.New("the file is empty")
+	case size < etcdPage || size%etcdPage != sha256.Size:
+		return SnapshotFile{Bytes: size}, fmt.Errorf("the file is cut off, or no snapshot: %d bytes "+
+			"are no database with a checksum", size)
+	}
+	content, all := sha256.New(), sha256.New()
+	_, err = io.CopyN(io.MultiWriter(content, all), f, size-sha256.Size)
+	var told [sha256.Size]byte
+	if err == nil {
+		_, err = io.ReadFull(f, told[:])
+	}
+	if err != nil {
+		return SnapshotFile{Bytes: size}, fmt.Errorf("cannot read the backup: %w", err)
+	}
+	all.Write(told[:])
+	file := SnapshotFile{Bytes: size, SHA256: hex.EncodeToString(all.Sum(nil))}
+	if string(content.Sum(nil)) != string(told[:]) {
+		return file, errors.New("the file is damaged or was changed: its content does not have the " +
+			"checksum that is at its end")
+	}
+	return file, nil
+}
+
+// UseSnapshot restores a snapshot into a directory of its own, opens it as a start after a restore
+// does, and removes it afterwards.
+func UseSnapshot(ctx context.Context, path string, use func(*Store) error) error {
+	scratch, err := os.MkdirTemp("", "flexnode-rp-verify-") // 0700
+	if err != nil {
+		return fmt.Errorf("cannot make a directory to restore into: %w", err)
+	}
+	err = Restore(path, scratch)
+	var opened *Etcd
+	if err == nil {
+		opened, err = Open(ctx, scratch, Options{NoSync: true})
+	}
+	if err == nil {
+		err = errors.Join(use(New(opened)), opened.Close())
+	}
+	return errors.Join(err, os.RemoveAll(scratch))
+}
+
+// Contents are the rows of a store, by table.
+type Contents struct {
+	Schema   int
+	Revision int64
+	Epoch    int64
+	Rows     map[string]int
+	// Unknown are rows of tables that this program does not have.
+	Unknown int
+}
+
+// ReadAll reads every row of a store. bad is told each that cannot be read.
+func (s *Store) ReadAll(ctx context.Context, bad func(error)) (Contents, error) {
+	c := Contents{Schema: schema, Rows: map[string]int{}}
+	if err := s.HoldSchema(ctx); err != nil {
+		return c, err
+	}
+	if !s.HasSchema() {
+		return c, errors.New("the store has no rows of this release")
+	}
+	tables, after := s.decoders(), ""
+	for {
+		page, err := s.Scan(ctx, root, after, scanPage, c.Revision)
+		if err != nil {
+			return c, fmt.Errorf("cannot read the rows: %w", err)
+		}
+		c.Revision = page.Revision
+		for _, kv := range page.KVs {
+			after = kv.Key
+			c.count(tables, kv, bad)
+		}
+		if !page.More {
+			break
+		}
+	}
+	_, err := s.Update(ctx, "", nil, func(v *View) (err error) {
+		c.Epoch, err = s.Epoch(v)
+		return err
+	})
+	return c, err
+}
+
+func (c *Contents) count(tables []decoder, kv KV, bad func(error)) {
+	for _, t := range tables {
+		key, ok := strings.CutPrefix(kv.Key, t.prefix)
+		if !ok {
+			continue
+		}
+		c.Rows[t.name()]++
+		if err := t.decode(key, kv); err != nil {
+			bad(err)
+		}
+		return
+	}
+	c.Unknown++
+}
+
+// decoder tells whether a row of a table can be read.
+type decoder struct {
+	prefix string
+	decode func(key string, kv KV) error
+}
+
+func (d decoder) name() string {
+	parts := strings.Split(strings.Trim(d.prefix, "/"), "/")
+	return parts[len(parts)-1]
+}
+
+func decoderOf[T any](t Table[T]) decoder {
+	return decoder{t.prefix, func(key string, kv KV) error {
+		_, err := t.decode(key, kv)
+		return err
+	}}
+}
+
+// decoders are those of all tables.
+func (s *Store) decoders() []decoder {
+	return []decoder{
+		decoderOf(s.Nodes), decoderOf(s.Status), decoderOf(s.Clusters), decoderOf(s.Subscriptions),
+		{indexed + seenTable + "/", checkSeen},
+		decoderOf(s.History), decoderOf(s.Layers), decoderOf(s.Secrets), decoderOf(s.Bundles),
+		decoderOf(s.Credentials), decoderOf(s.Tokens), decoderOf(s.PodCIDRs),
+		decoderOf(s.Tombstones), decoderOf(s.Operations), decoderOf(s.APIServers),
+		decoderOf(s.Endpoints), decoderOf(s.Members), decoderOf(s.Owners), decoderOf(s.Meta),
+	}
+}
+
+func checkSeen(key string, kv KV) error {
+	if n := len(kv.Value) - seenHeadSize; n < 0 || n%seenItemSize != 0 {
+		return fmt.Errorf("cannot read the stored row %s: it is cut off", kv.Key)
+	}
+	return nil
+}
