@@ -16,10 +16,11 @@ type Revision struct {
 	Reason  string `json:"reason"`
 	Repeats string `json:"repeats,omitempty"`
 	// Desired is what the owner wants, Assigned what agents are offered, Applied what the node's
-	// agent has reported to run.
+	// agent has reported to run, Failed what it has reported to have failed.
 	Desired  bool `json:"desired"`
 	Assigned bool `json:"assigned"`
 	Applied  bool `json:"applied"`
+	Failed   bool `json:"failed"`
 	// Changed are paths of the configuration that differ from the revision before, at most 20 of
 	// them; ChangeCount is how many there are.
 	Changed     []string `json:"changed,omitempty"`

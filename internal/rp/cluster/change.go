@@ -41,6 +41,9 @@ func (w *worker) clusterChanged() error {
 	if !probed {
 		w.probeAgain()
 	}
+	if len(row.Value.Failures) > 0 {
+		w.tasks.Add(task{kind: taskOffer})
+	}
 	if row.Value.Facts != "" {
 		w.tasks.Add(task{kind: taskRender})
 	}

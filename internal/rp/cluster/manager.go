@@ -31,6 +31,8 @@ type Index interface {
 	IsStale(node, facts string) bool
 	// Identified are keys of nodes of a cluster that have, or had, an identity that ends so.
 	Identified(cluster, ending string) []string
+	// Outlines calls see with the outline of each node whose key begins with a prefix, after a key.
+	Outlines(prefix, after string, see func(key string, o flexnode.Outline) bool)
 	// Subscribe has see called with the table and the key of each change.
 	Subscribe(see func(table, key string)) (cancel func())
 }

@@ -92,9 +92,19 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 	if err != nil {
 		return err
 	}
-	next, revision := flexnode.Refresh(node.Value, last, parent, w.Now().UTC(), w.Renderer)
-	if revision != nil {
-		kept := history.Value.With(*revision, next.Assigned)
+	offered, err := history.Value.Find(node.Value.Assigned)
+	if err != nil {
+		return err
+	}
+	kept, now := history.Value, w.Now().UTC()
+	before, first := flexnode.RefreshOffered(node.Value, offered, parent, now, w.Renderer)
+	next, revision := flexnode.Refresh(before, last, parent, now, w.Renderer)
+	for _, made := range []*flexnode.Revision{first, revision} {
+		if made != nil {
+			kept = kept.With(*made, next.Assigned)
+		}
+	}
+	if first != nil || revision != nil {
 		if err := w.Store.History.Put(v, key, kept); err != nil {
 			return err
 		}

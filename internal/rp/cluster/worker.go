@@ -60,6 +60,7 @@ const (
 	taskCluster    = "cluster"    // what has changed of the registration
 	taskNode       = "node"       // what has changed of a node
 	taskRender     = "render"     // render nodes with new facts
+	taskOffer      = "offer"      // which revisions nodes are offered
 	taskCredential = "credential" // what a credential needs next
 	taskOrphans    = "orphans"    // find Secrets of no credential
 	taskSubnets    = "subnets"    // note which pod subnets Nodes have
@@ -193,6 +194,8 @@ func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 		return time.Time{}, w.nodeChanged(t.key)
 	case taskRender:
 		return w.render(ctx)
+	case taskOffer:
+		return w.offer(ctx)
 	case taskCredential:
 		return w.Credentials.Step(ctx, t.key, tokens{w}, w.owner.Fence())
 	case taskOrphans:

@@ -74,9 +74,13 @@ func (e Evidence) upToDate() api.Condition {
 	switch {
 	case n.Revision == 0 || n.Assigned == 0:
 		return is("Unknown", "NotRendered", "There is no configuration yet.")
-	case failed != nil && failed.Version == strconv.FormatInt(n.Revision, 10):
+	case n.Failed == n.Revision && failed == nil: // new facts have replaced what has failed
+		return is("False", "Failed", "The node was not healthy with this configuration, and has "+
+			"gone back. Change it, or roll the node back.")
+	case n.Failed == n.Revision,
+		failed != nil && failed.Version == strconv.FormatInt(n.Revision, 10):
 		c := is("False", "Failed", fmt.Sprintf("The node was not healthy with configuration %s "+
-			"(%s), and has gone back. See status.config.failed; change the configuration.",
+			"(%s), and has gone back. See status.config.failed; change the configuration, or roll the node back.",
 			failed.Version, orUnknown(failed.Reason)))
 		if failed.At != nil {
 			c.LastTransitionTime = failed.At.UTC()
@@ -84,7 +88,8 @@ func (e Evidence) upToDate() api.Condition {
 		return c
 	case n.Assigned != n.Revision:
 		return is("False", "HeldBack", fmt.Sprintf("The node is offered configuration %s, and not "+
-			"yet %d, which its owner wants.", offered, n.Revision))
+			"%d, which its owner wants: other nodes of its cluster have failed to run the versions "+
+			"of that. See failedVersions in summarizeFlexNodes.", offered, n.Revision))
 	case applied == offered:
 		c := is("True", "Applied", "")
 		if report.LastConfigApplied != nil {

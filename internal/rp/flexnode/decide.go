@@ -28,8 +28,8 @@ func (p Parent) factsID() string {
 	return p.FactsLayer.ID
 }
 
-// tenant is that of the cluster, as its nodes are told; "" while it is not known.
-func (p Parent) tenant() string {
+// Tenant is that of the cluster, as its nodes are told; "" while it is not known.
+func (p Parent) Tenant() string {
 	azure, _ := p.FactsLayer.settings()["azure"].(object)
 	tenant, _ := azure["tenantId"].(string)
 	return tenant
@@ -78,6 +78,9 @@ type Put struct {
 	At               time.Time
 	NewUID           string // for a node that is made
 	Renderer         string
+	// Offered are the versions of the revision that agents are offered, where it is not the one that
+	// the node's owner wants.
+	Offered *api.Versions
 	// Subnet is the pod subnet that was reserved after Decision.NeedsSubnet.
 	Subnet string
 }
@@ -197,14 +200,14 @@ func (d *Decision) version(
 	p Put, old *Node, last *Revision, stone *Tombstone, parent Parent,
 ) {
 	n := &d.Node
-	n.identify(parent.tenant())
+	n.identify(parent.Tenant())
 	n.touch(old, p)
 	if n.Reason = ""; parent.FactsLayer == nil || p.URL {
 		n.State = n.busy()
 	} else {
 		n.State = ""
 	}
-	previous := max(n.Revision, n.Floor)
+	previous := n.newest()
 	if stone != nil {
 		previous = max(previous, stone.Revision)
 	}
@@ -217,6 +220,30 @@ func (d *Decision) version(
 		Version: version, Created: p.At.UTC(), By: p.By, Why: "put", Renderer: p.Renderer,
 		Own: d.own, Desired: &n.Desired,
 	})
+	n.Failed, n.Insisted = 0, 0
+	if old != nil && old.Assigned != 0 {
+		n.Assigned = p.assign(*old, *n, parent.Cluster.Failures)
+	}
+}
+
+// assign is the revision that agents are offered after a PUT: the new one, where failures do not
+// keep the node back, or where it was failures that did.
+func (p Put) assign(old, n Node, f Failures) int64 {
+	switch {
+	case f.Hold(n.Chosen.Versions) && p.offered(old) != n.Chosen.Versions:
+		return old.Assigned
+	case old.Failed == old.Revision || f.Hold(old.Chosen.Versions):
+		return n.Revision
+	}
+	return n.Assigned // as point has it
+}
+
+// offered are the versions of what agents are offered before a PUT.
+func (p Put) offered(old Node) api.Versions {
+	if p.Offered != nil {
+		return *p.Offered
+	}
+	return old.Chosen.Versions
 }
 
 // busy is the state of a node that waits for something.

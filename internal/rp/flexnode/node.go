@@ -24,6 +24,10 @@ type Node struct {
 	// been reached. Assigned is the one that agents are offered: the ETag is made of it.
 	Revision int64 `json:"revision,omitempty"`
 	Assigned int64 `json:"assigned,omitempty"`
+	// Failed is the desired revision, if the node's agent has reported that it has failed, Insisted
+	// if somebody wants the node to try it whatever others have failed.
+	Failed   int64 `json:"failed,omitempty"`
+	Insisted int64 `json:"insisted,omitempty"`
 	// Facts is the layer of cluster facts of the revision that the owner wants. Tried is the
 	// version of the cluster with which, and with these facts, a node could not be rendered that
 	// never was.

@@ -24,6 +24,8 @@ type Wanted struct {
 	// Monitored is continuousMonitoring; Joining tells that there is a credential, Former that
 	// there are former identities, Reason that there is a reason for the state.
 	Monitored, Joining, Former, Reason bool
+	// Failed tells that the node has failed to run what is wanted.
+	Failed bool
 	// Ended is how the last credential has ended (JoinEnd.State).
 	Ended string
 }
@@ -33,6 +35,7 @@ func WantedOf(n Node) Wanted {
 	w := Wanted{
 		State: n.State, Versions: n.Chosen.Versions, Monitored: n.Desired.ContinuousMonitoring,
 		Joining: n.Credential != "", Former: n.Former != "", Reason: n.Reason != "",
+		Failed: n.Failed != 0 && n.Failed == n.Revision,
 	}
 	if n.Ended != nil {
 		w.Ended = n.Ended.State
@@ -152,6 +155,16 @@ func (s Status) Versions() (applied, observed, failed int64) {
 	return applied, observed, failed
 }
 
+// MayBeOfferedAnother tells whether the failures of its cluster may have a node be offered another
+// revision than it is: one that is not offered what is wanted, or is offered what it does not run.
+func (o Outline) MayBeOfferedAnother(f Failures) bool {
+	if o.Order.Assigned != o.Order.Revision {
+		return !o.Wanted.Value().Failed
+	}
+	return o.Order.Applied != 0 && o.Order.Applied != o.Order.Assigned &&
+		f.Hold(o.Wanted.Value().Versions)
+}
+
 // evidence is that of a node with an outline: its conditions are those of the node, but for times
 // and messages.
 func (o Outline) evidence(reachable bool) Evidence {
@@ -175,6 +188,9 @@ func (o Outline) evidence(reachable bool) Evidence {
 	}
 	if wanted.Former {
 		e.Node.Former = "x"
+	}
+	if wanted.Failed {
+		e.Node.Failed = e.Node.Revision
 	}
 	if wanted.Reason {
 		e.Node.Reason = "x"

@@ -28,9 +28,15 @@ func Refresh(
 	if r.Repeats = 0; r.Desired == nil {
 		r.Desired = &n.Desired
 	}
-	r.Version = NextVersion(max(n.Revision, last.Version), at)
+	r.Version = NextVersion(max(n.newest(), last.Version), at)
+	if n.Failed == n.Revision { // its owner has changed nothing
+		n.Failed = r.Version
+	}
+	if n.Insisted == n.Revision {
+		n.Insisted = r.Version
+	}
 	r.Facts, r.Created, r.By, r.Why, r.Renderer = facts, at.UTC(), "", "facts", renderer
-	n.identify(parent.tenant())
+	n.identify(parent.Tenant())
 	n.point(r)
 	return n, &r
 }
@@ -55,7 +61,7 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 		n.Facts, n.Tried = parent.factsID(), parent.Cluster.Properties.KubernetesVersion
 		return n, nil
 	}
-	next.identify(parent.tenant())
+	next.identify(parent.Tenant())
 	next.Reason = ""
 	if next.Credential == "" {
 		next.State = ""

@@ -21,7 +21,8 @@ type Rollback struct {
 
 // RollBack is what a node is after a rollback: what its owner wants, what was chosen and the
 // defaults are those of the revision; what its cluster's nodes are told is what they are told now.
-// It is a new revision, since versions do not go back. One that is wanted already changes nothing.
+// It is a new revision, since versions do not go back. One that is wanted and offered already, and
+// has not failed, changes nothing.
 // The error is an *arm.Error or Problems.
 func RollBack(ask Rollback, old Node) (Decision, error) {
 	to := ask.To
@@ -51,21 +52,23 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 	if problems := ask.check(old, *n); len(problems) > 0 {
 		return Decision{}, problems
 	}
-	n.identify(ask.Parent.tenant())
+	n.identify(ask.Parent.Tenant())
 	n.touch(&old, Put{By: ask.By, ByType: ask.ByType, At: ask.At})
 	n.State, n.Reason = "", ""
 	d.Revision = n.render(ask.Parent, Revision{
-		Version: NextVersion(max(old.Revision, old.Floor), ask.At), Created: ask.At.UTC(),
+		Version: NextVersion(old.newest(), ask.At), Created: ask.At.UTC(),
 		By: ask.By, Why: "rollback", Repeats: to.Version, Renderer: ask.Renderer, Own: to.Own,
 		Desired: to.Desired,
 	})
+	// Somebody wants it for this very node, whatever has failed before.
+	n.Assigned, n.Failed, n.Insisted = n.Revision, 0, n.Revision
 	return d, nil
 }
 
 // isWanted tells whether the revision is what the owner wants, and agents are offered.
 func (ask Rollback) isWanted(old Node) bool {
 	now, to := ask.Desired, ask.To
-	return now != nil && old.Assigned == old.Revision && now.Defaults == to.Defaults &&
+	return now != nil && old.Assigned == old.Revision && old.Failed != old.Revision && now.Defaults == to.Defaults &&
 		now.SecretVersion == to.SecretVersion && bytes.Equal(now.Own, to.Own) &&
 		equal(old.Desired, *to.Desired)
 }

@@ -17,7 +17,7 @@ func ShownRevision(n Node, r *Revision, applied int64) api.Revision {
 	shown := api.Revision{
 		ConfigVersion: strconv.FormatInt(r.Version, 10), Created: r.Created, CreatedBy: r.By,
 		Reason: r.Why, Desired: r.Version == n.Revision, Assigned: r.Version == n.Assigned,
-		Applied: r.Version == applied,
+		Applied: r.Version == applied, Failed: r.Version == n.Failed,
 	}
 	if r.Repeats != 0 {
 		shown.Repeats = strconv.FormatInt(r.Repeats, 10)

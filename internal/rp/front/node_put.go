@@ -169,6 +169,11 @@ func (p *put) outcome(
 		return flexnode.Decision{}, err
 	}
 	ask := p.ask
+	if before != nil {
+		if ask.Offered, err = flexnode.OfferedIn(history, *before); err != nil {
+			return flexnode.Decision{}, err
+		}
+	}
 	d, problems := flexnode.Decide(ask, before, last, stone, parent, secret)
 	if d.NeedsSubnet && len(problems) == 0 {
 		if ask.Subnet, err = p.api.reserveSubnet(v, p.r, parent.Cluster); err != nil {

@@ -113,6 +113,7 @@ type head struct {
 	Desired struct {
 		ContinuousMonitoring bool `json:"continuousMonitoring"`
 	} `json:"desired"`
+	Failed int64             `json:"failed"`
 	Reason string            `json:"reason"`
 	Ended  *flexnode.JoinEnd `json:"ended"`
 }
@@ -121,7 +122,7 @@ type head struct {
 func (h head) wanted() flexnode.Wanted {
 	n := flexnode.Node{
 		State: h.State, Chosen: h.Chosen, Credential: h.Credential, Former: h.Former,
-		Reason: h.Reason, Ended: h.Ended,
+		Reason: h.Reason, Ended: h.Ended, Revision: h.Revision, Failed: h.Failed,
 	}
 	n.Desired.ContinuousMonitoring = h.Desired.ContinuousMonitoring
 	return flexnode.WantedOf(n)

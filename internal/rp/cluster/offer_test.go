@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// upgradedNodes makes nodes that were to run an older version of runc and are to run a newer one:
+// "runs" runs the newer one, "joins" runs nothing yet, the others run the older one. It returns the
+// revisions that those run.
+func (w *world) upgradedNodes(names ...string) map[string]int64 {
+	w.t.Helper()
+	first := map[string]int64{}
+	for _, name := range append([]string{"runs", "joins"}, names...) {
+		w.put(factoryID, name, api.Desired{Versions: api.Versions{Runc: "1.3.3"}})
+		first[name] = w.node(factory + "/" + name).Revision
+		w.put(factoryID, name, api.Desired{Versions: api.Versions{Runc: "1.3.4"}})
+		applied := first[name]
+		switch name {
+		case "runs":
+			applied = w.node(factory + "/runs").Revision
+		case "joins":
+			continue
+		}
+		w.change(func(v *store.View) error {
+			return w.store.Status.Put(v, factory+"/"+name, flexnode.Status{
+				Report: api.Report{AppliedConfigVersion: fmt.Sprint(applied)}})
+		})
+	}
+	return first
+}
+
+// failVersions has the cluster know that enough nodes have failed the versions of a node, or, by
+// who allows that, that they are allowed.
+func (w *world) failVersions(name, allowedBy string) {
+	w.t.Helper()
+	w.change(func(v *store.View) error {
+		row, err := w.store.Clusters.In(v, factory)
+		if err != nil {
+			return err
+		}
+		for i := range flexnode.FailedNodes {
+			row.Value.Failures = row.Value.Failures.With(
+				w.node(factory+"/"+name).Chosen.Versions, fmt.Sprint("uid-", i), time.Now())
+		}
+		if allowedBy != "" {
+			row.Value.Failures, _ = row.Value.Failures.Allow(api.Versions{}, allowedBy)
+		}
+		return w.store.Clusters.Put(v, factory, row.Value)
+	})
+	pass(time.Second)
+}
+
+// Nodes that have not taken versions yet which others have failed are offered what they run, until
+// they are allowed. While they are held new facts reach them.
+func TestFailedVersionsAreHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := factoryWorld(t)
+		var names []string
+		for i := range store.MaxWrites / 2 { // more than one transaction, by what is read
+			names = append(names, fmt.Sprintf("n%03d", i))
+		}
+		first := w.upgradedNodes(names...)
+		w.failVersions("n000", "")
+		for _, name := range names {
+			if n := w.node(factory + "/" + name); n.Assigned != first[name] ||
+				n.Revision == first[name] {
+				t.Fatalf("%s is offered %d, which is not what it runs: %d", name, n.Assigned,
+					first[name])
+			}
+		}
+		for _, name := range []string{"runs", "joins"} {
+			if n := w.node(factory + "/" + name); n.Assigned != n.Revision {
+				t.Errorf("%s is held back", name)
+			}
+		}
+		w.moveAPIServer("https://moved.example/")
+		pass(10 * time.Second)
+		facts := w.cluster(factory).Facts
+		held := w.node(factory + "/n000")
+		history := must(w.store.History.Get(context.Background(), factory+"/n000")).Value
+		offered := must(history.Find(held.Assigned))
+		if held.Assigned == held.Revision || offered.Facts != facts ||
+			offered.Repeats != first["n000"] || held.Assigned > held.Revision {
+			t.Errorf("with new facts: %+v, offered %+v", held, offered)
+		}
+		w.failVersions("n000", "ops")
+		for _, name := range names {
+			if n := w.node(factory + "/" + name); n.Assigned != n.Revision {
+				t.Fatalf("%s is held back although it is allowed: %+v", name, n)
+			}
+		}
+	})
+}
+
+// What another replica has left undone its successor does.
+func TestHoldingBackIsContinued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := factoryWorld(t)
+		first := w.upgradedNodes("n")
+		delete(w.owned, factory)
+		w.manager.assign(context.Background(), w.owned)
+		w.failVersions("n", "")
+		if n := w.node(factory + "/n"); n.Assigned != n.Revision {
+			t.Fatal("somebody works on the cluster")
+		}
+		w.own(factory)
+		pass(time.Second)
+		if n := w.node(factory + "/n"); n.Assigned != first["n"] {
+			t.Errorf("nobody has gone on: %+v", n)
+		}
+	})
+}
