@@ -27,8 +27,8 @@ func (b *ProviderBench) Memory() (int64, error) {
 	return 0, errors.New("cannot read the provider's memory: /proc does not tell")
 }
 
-// Live is what the provider needs of its memory, in bytes: heap and stacks after its garbage has
-// been collected.
+// Live is what the provider has in its memory, in bytes: objects and stacks after its garbage has
+// been collected. What is free between them is used again.
 func (b *ProviderBench) Live(ctx context.Context) (int64, error) {
 	for range 2 { // what pools keep goes with the second
 		if _, err := fetch(ctx, "http://"+debugAddress(0)+"/debug/pprof/heap?gc=1"); err != nil {
@@ -39,7 +39,7 @@ func (b *ProviderBench) Live(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	heap, stacks := metric(text, "go_memstats_heap_inuse_bytes"),
+	heap, stacks := metric(text, "go_memstats_heap_alloc_bytes"),
 		metric(text, "go_memstats_stack_inuse_bytes")
 	if heap == 0 || stacks == 0 {
 		return 0, errors.New("cannot read the provider's memory: its metrics do not tell")
