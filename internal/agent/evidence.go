@@ -42,7 +42,8 @@ func (a *Agent) wanted(c config.Config) health.Wanted {
 		Labels: c.Node.Labels, Taints: c.Node.Taints,
 		FirewallIgnored: c.Network.Firewall == config.FirewallIgnore,
 		FirewallManaged: c.Network.Firewall == config.FirewallManage,
-		Entra:           c.Azure.ShowsToken(), Located: located(c), Settling: settling,
+		Arc:             c.Azure.AuthMode() == config.AuthArc, ArcRole: arcRole(c),
+		Entra: c.Azure.ShowsToken(), Located: located(c), Settling: settling,
 	}
 }
 
@@ -242,6 +243,7 @@ func (h *home) evidenceOf(ctx context.Context, g *generation.Generation) health.
 	h.serviceEvidence(ctx, &e)
 	h.clusterEvidence(ctx, c, h.at(), &e)
 	h.withServices(ctx, c, h.at(), &e)
+	h.arcEvidence(ctx, c, h.at(), &e)
 	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
 		h.probeEvidence(ctx, c, h.at(), &e)
 	}

@@ -34,6 +34,7 @@ const (
 	TaintsApplied         = "TaintsApplied"
 	FirewallOpen          = "FirewallOpen"
 	ServicesReachable     = "ServicesReachable"
+	ArcConnected          = "ArcConnected"
 	StoreIntact           = "StoreIntact"
 	HostAsConfigured      = "HostAsConfigured"
 	ConfigurationAccepted = "ConfigurationAccepted"
@@ -90,6 +91,7 @@ func catalogue() []entry {
 		{TaintsApplied, taintsApplied, advice},
 		{FirewallOpen, firewallOpen, caution | harmless},
 		{ServicesReachable, servicesReachable, advice | harmless},
+		{ArcConnected, arcConnected, 0},
 		{StoreIntact, storeIntact, 0},
 		{HostAsConfigured, hostAsConfigured, 0},
 		{ConfigurationAccepted, configurationAccepted, 0},

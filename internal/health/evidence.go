@@ -61,6 +61,11 @@ type Evidence struct {
 	Pods          Answer[[]corev1.Pod]
 	Services      Answer[Services]
 
+	// Arc is how the machine stands with Azure Arc; Authorised whether the cluster still authorises
+	// its identity, asked only where kubelet shows that.
+	Arc        Answer[Arc]
+	Authorised Answer[bool]
+
 	// Damaged are the names of artifacts whose files are no longer what was verified.
 	Damaged Answer[[]string]
 	// Drift counts what differs from the applied configuration.
@@ -92,6 +97,10 @@ type Wanted struct {
 	// FirewallIgnored tells that a firewall is the owner's own affair, FirewallManaged that it is
 	// opened with the node.
 	FirewallIgnored, FirewallManaged bool
+	// Arc tells that the node's identity is that of an Arc machine, ArcRole what that needs in the
+	// cluster.
+	Arc     bool
+	ArcRole string
 	// Entra tells that the credential is a token of Entra ID.
 	Entra bool
 	// Located tells that the configuration says where the API server is, so that nobody else is asked.
