@@ -70,7 +70,8 @@ var rules = []struct {
 	{"internal/azuresim", []string{"internal/arm"}, []string{"os/exec"}},
 	{"internal/identity", []string{"internal/config"}, []string{"os/exec"}},
 	{"internal/aks", []string{"internal/config", "internal/identity"}, []string{"os", "os/exec"}},
-	{"internal/arc", []string{"internal/config", "internal/identity"}, []string{"os", "os/exec"}},
+	{"internal/arc", []string{"internal/arm", "internal/config", "internal/identity"},
+		[]string{"os", "os/exec"}},
 	{"internal/agent", []string{
 		"internal/aks", "internal/apply", "internal/arc", "internal/artifact", "internal/config",
 		"internal/daemon", "internal/generation", "internal/health", "internal/host",

@@ -34,7 +34,7 @@ func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
 	}
 	log, logFile := o.logger(c, service)
 	machine := host.New("", log)
-	machine.SecretDir = agent.RunDir
+	machine.SecretDir, machine.PackageDir = agent.RunDir, agent.PackageDir
 	view := o.view(service)
 	told := &progress.Log{Log: log}
 	a := &agent.Agent{
@@ -44,6 +44,7 @@ func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
 		Client: func(proxy func(*http.Request) (*url.URL, error)) *http.Client {
 			return artifact.NewClient(proxy)
 		},
+		Given:     o.reread,
 		InService: service,
 		Terminal:  !service && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(o.err.Fd())),
 		Program:   program,
@@ -59,6 +60,15 @@ func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
 		machine.Close()
 		logFile.Close()
 	}, nil
+}
+
+// reread is the configuration as it is now; nil when it cannot be read.
+func (o *options) reread() *config.Config {
+	read, err := config.Load(o.config, nil)
+	if err != nil {
+		return nil
+	}
+	return &read.Config
 }
 
 // view chooses how progress is shown beside the log: drawn on a terminal, not at all in a service,

@@ -73,6 +73,9 @@ type Agent struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// InService tells that this process is the daemon's own service, which must not stop itself.
 	InService bool
+	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
+	// cannot be read. A nil function reads none.
+	Given func() *config.Config
 	// Terminal tells that there is a person to be asked.
 	Terminal bool
 	// Program is the path of aks-flex-node, which kubelet calls for tokens; Version is its own.

@@ -217,6 +217,9 @@ func (h *home) asApplied(ctx context.Context, t *target) (bool, error) {
 	if err != nil || len(plan) > 0 {
 		return false, err
 	}
+	if len(h.arcLost(ctx)) > 0 {
+		return false, nil
+	}
 	e := health.Evidence{Now: now(), Wanted: h.wanted(h.applied.Config)}
 	h.serviceEvidence(ctx, &e)
 	e.Machine, err = h.machineEvidence(ctx, h.applied.Config, t.seen)

@@ -47,7 +47,7 @@ func (l *locator) locate(ctx context.Context, c config.Config) (where, error) {
 		return merge(given, proved), nil
 	}
 	if l.asked == nil {
-		found, err := askAzure(ctx, c)
+		found, err := l.home.askAzure(ctx, c)
 		if err != nil {
 			return given, err
 		}
@@ -78,16 +78,25 @@ func merge(given, found where) where {
 	return given
 }
 
-func askAzure(ctx context.Context, c config.Config) (aks.Cluster, error) {
-	credential, err := identity.Manager(c.Azure, c.ProxyFunc())
+// askAzure asks whoever may, and returns the first answer.
+func (h *home) askAzure(ctx context.Context, c config.Config) (aks.Cluster, error) {
+	credentials, err := h.managers(ctx, c)
 	if err != nil {
 		return aks.Cluster{}, err
 	}
-	client := aks.Client{
-		Target: c.Azure.TargetCluster, Credential: credential,
-		Options: identity.ARM(c.Azure, c.ProxyFunc()),
+	var errs []error
+	for _, credential := range credentials {
+		client := aks.Client{
+			Target: c.Azure.TargetCluster, Credential: credential,
+			Options: identity.ARM(c.Azure, c.ProxyFunc()),
+		}
+		cluster, err := client.Cluster(ctx)
+		if err == nil {
+			return cluster, nil
+		}
+		errs = append(errs, err)
 	}
-	return client.Cluster(ctx)
+	return aks.Cluster{}, errors.Join(errs...)
 }
 
 // options are how the API server is reached.

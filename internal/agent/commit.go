@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/Azure/AKSFlexNode/internal/artifact"
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -63,10 +64,13 @@ func (w *work) commitPointers(
 }
 
 // eraseSecrets keeps only the credentials of the node as it is now. A bootstrap token serves one
-// join.
+// join, and the secret of a service principal beside Arc one enrolment.
 func (w *work) eraseSecrets(ctx context.Context) error {
 	kept := w.secrets[w.to.ID]
 	kept.BootstrapToken = ""
+	if w.config.Azure.AuthMode() == config.AuthArc {
+		kept.ClientSecret = "" // it has enrolled the machine, and nothing else needs it
+	}
 	w.secrets = secrets{w.to.ID: kept}
 	if err := w.saveSecrets(ctx); err != nil {
 		return err

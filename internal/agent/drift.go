@@ -28,7 +28,8 @@ func (a *Agent) Drift(ctx context.Context, repair bool) (Report, error) {
 		return Report{}, err
 	}
 	plan = append(plan, h.nodeDrift(ctx, h.applied.Config, h.seeNode(ctx))...)
-	return Report{Changes: append(entries(plan), h.storeDrift()...)}, nil
+	changes := slices.Concat(entries(plan), h.storeDrift(), h.arcLost(ctx))
+	return Report{Changes: changes}, nil
 }
 
 // Repair puts right what differs from what was applied. With things it does so only for them; nil
@@ -50,7 +51,7 @@ func (a *Agent) Repair(ctx context.Context, things []string) (Report, error) {
 		return Report{}, err
 	}
 	plan = append(plan, h.nodeDrift(ctx, h.applied.Config, h.seeNode(ctx))...)
-	report := Report{Changes: append(entries(plan), h.storeDrift()...)}
+	report := Report{Changes: slices.Concat(entries(plan), h.storeDrift(), h.arcLost(ctx))}
 	if len(report.Changes) == 0 && h.transition == nil {
 		return Report{}, nil
 	}
@@ -71,6 +72,11 @@ func (e *UnderWayError) Error() string {
 // network.
 func (h *home) drift(ctx context.Context, g *generation.Generation) (state.Plan, error) {
 	b, spared := h.standing(g, h.bindings.Bindings)
+	b, err := h.withArc(ctx, g.Node, b)
+	if err != nil {
+		return nil, err
+	}
+	spared = slices.Concat(spared, h.standingArc())
 	plan, _, err := h.engine.Plan(ctx, node.Bind(g.Node, h.bound(b, g)), spared)
 	return plan, err
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,7 +38,8 @@ func (h *home) enrolledBefore() bool {
 }
 
 // enrol makes the machine an Arc machine whose identity is authorised in the cluster. Downloads go
-// on meanwhile. A machine that is enrolled as configured is not asked about again.
+// on meanwhile. A machine that is enrolled as configured is not asked about again, unless it is to
+// be made again what it was.
 func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 	c := w.config
 	if c.Azure.AuthMode() != config.AuthArc {
@@ -45,17 +47,22 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 	}
 	var record arc.Record
 	known, err := w.records.load(arcFile, &record)
-	if err != nil || known && w.enrolledAs(c) {
+	if err != nil || known && w.enrolledAs(c) && !w.enrolsAgain(ctx, t) {
 		return err
 	}
 	w.view.advance(state.Arc)
-	a := w.arc(c, func(format string, args ...any) { w.view.doing(fmt.Sprintf(format, args...)) })
-	if a.Credential, err = identity.Manager(c.Azure, c.ProxyFunc()); err != nil {
+	if err := w.installArc(ctx); err != nil {
+		w.view.fail()
 		return err
 	}
-	_, newest, err := a.Enrol(ctx, record)
+	principal, newest, err := w.connectArc(ctx, w.withGiven(c), record)
 	if err == nil {
-		err = w.waiting(ctx, func(ctx context.Context) error { return w.waitAuthorised(ctx, newest) })
+		err = w.waiting(ctx, func(ctx context.Context) error {
+			return w.waitAuthorised(ctx, principal, newest)
+		})
+	}
+	if err == nil {
+		err = w.dropTokens(c)
 	}
 	if err != nil {
 		w.view.fail()
@@ -65,19 +72,52 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 	return nil
 }
 
+// connectArc connects the machine, unless it is connected and nobody is needed to authorise it, and
+// returns its identity's object id and when its newest role was assigned.
+func (w *work) connectArc(
+	ctx context.Context, c config.Config, record arc.Record,
+) (principal string, newest time.Time, err error) {
+	a := w.arc(c, func(format string, args ...any) { w.view.doing(fmt.Sprintf(format, args...)) })
+	itself := !onboards(c.Azure) && w.arcMachine(ctx, c) != "" &&
+		(w.admitted(ctx, c, w.target()) || !assigns(c))
+	if itself {
+		token, err := w.joinToken(ctx, c)
+		return arc.Principal(token), time.Time{}, errors.Join(err, a.Adopt(ctx, record))
+	}
+	if a.Credential, err = manager(c); err != nil {
+		return "", time.Time{}, err
+	}
+	return a.Enrol(ctx, record)
+}
+
+// dropTokens removes the tokens that kubelet was given of the identity that the machine had before.
+func (w *work) dropTokens(c config.Config) error {
+	cache, err := w.tokenCache(c)
+	if err != nil {
+		return err
+	}
+	return cache.Forget()
+}
+
+// enrolsAgain tells whether a repair has to enrol the machine anew.
+func (w *work) enrolsAgain(ctx context.Context, t *transition.Transition) bool {
+	chosen := len(t.Things) == 0 || slices.Contains(t.Things, string(arcKey))
+	return t.Kind == transition.Repair && chosen && len(w.arcLost(ctx)) > 0
+}
+
 // enrolledAs tells whether the applied node was enrolled with the same settings.
 func (w *work) enrolledAs(c config.Config) bool {
 	return w.applied != nil && reflect.DeepEqual(w.applied.Config.Azure.Arc, c.Azure.Arc)
 }
 
-// waitAuthorised waits until the cluster lets the Arc identity do what kubelet must. The machine's
-// metadata service keeps tokens: one from before the newest role assignment is dropped, once, by
-// restarting it.
-func (w *work) waitAuthorised(ctx context.Context, newest time.Time) error {
+// waitAuthorised waits until the cluster lets the Arc identity do what kubelet must. Where somebody
+// else has to give it its roles, it says which. The machine's metadata service keeps tokens: one
+// from before the newest role assignment is dropped, once, by restarting it.
+func (w *work) waitAuthorised(ctx context.Context, principal string, newest time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, rolesTimeout)
 	defer cancel()
 	at := w.target()
-	pause, restarted := w.every(2*time.Second), false
+	pause, restarted, told := w.every(2*time.Second), false, assigns(w.config)
 	for began := now(); ; pause = min(pause*3/2, 15*time.Second) {
 		token, err := w.joinToken(ctx, w.config)
 		if err != nil {
@@ -96,12 +136,16 @@ func (w *work) waitAuthorised(ctx context.Context, newest time.Time) error {
 		if err != nil || ok {
 			return err
 		}
+		if !told {
+			told = true
+			w.note("waiting, for %s at most, until somebody authorises this machine: %s", rolesTimeout,
+				lacking(w.config, principal))
+		}
 		waited := time.Since(began).Truncate(time.Second)
 		w.view.doing(fmt.Sprintf("waiting for the role assignments to have an effect (%s)", waited))
 		if !sleep(ctx, pause) {
-			_, role := requiredAccess(w.config)
 			return fmt.Errorf("cannot use the identity of the Arc machine: the cluster did not authorise "+
-				"it within %s; it needs %s", waited, role)
+				"it within %s; %s", waited, lacking(w.config, principal))
 		}
 	}
 }
@@ -134,7 +178,10 @@ func (h *home) leaveArc(ctx context.Context, c *config.Config, keep bool) error 
 			"--config, or leave the machine there with --keep-arc")
 	}
 	a := h.arc(*c, func(format string, args ...any) { h.note(format, args...) })
-	if a.Credential, err = identity.Manager(c.Azure, c.ProxyFunc()); err == nil {
+	if err = h.loggedIn(ctx, *c, "leave Azure Arc"); err == nil {
+		a.Credential, err = manager(*c)
+	}
+	if err == nil {
 		err = a.Leave(ctx, record)
 	}
 	if err != nil {

@@ -43,7 +43,8 @@ func (a *Agent) wanted(c config.Config) health.Wanted {
 		FirewallIgnored: c.Network.Firewall == config.FirewallIgnore,
 		FirewallManaged: c.Network.Firewall == config.FirewallManage,
 		ServingIssued:   c.Node.Kubelet.ServerTLSBootstrap,
-		Entra:           c.Azure.ShowsToken(), Located: located(c), Settling: settling,
+		Arc:             c.Azure.AuthMode() == config.AuthArc, ArcRole: arcRole(c),
+		Entra: c.Azure.ShowsToken(), Located: located(c), Settling: settling,
 	}
 }
 
@@ -244,6 +245,7 @@ func (h *home) evidenceOf(ctx context.Context, g *generation.Generation) health.
 	h.clusterEvidence(ctx, c, h.at(), &e)
 	h.withServices(ctx, c, h.at(), &e)
 	h.withServing(c, &e)
+	h.arcEvidence(ctx, c, h.at(), &e)
 	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
 		h.probeEvidence(ctx, c, h.at(), &e)
 	}

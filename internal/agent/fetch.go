@@ -57,7 +57,7 @@ func (f *fetch) idle(ctx context.Context) {
 // wait blocks until the artifact that a link points into is in the store.
 func (f *fetch) wait(ctx context.Context, to state.Resource) error {
 	link, ok := to.(state.Link)
-	if !ok {
+	if !ok || f == nil {
 		return nil
 	}
 	for _, a := range f.artifacts {

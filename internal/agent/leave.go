@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,8 +74,8 @@ func (a *Agent) Unbootstrap(ctx context.Context, given *config.Config, how Leave
 // changes nothing.
 func (l *leaving) run(ctx context.Context, how transition.Options) error {
 	t := transition.Transition{Kind: transition.Leave, Began: stamp(), Leave: &how}
-	if l.live != nil {
-		t.From = l.live.ID
+	if g := l.begun(); g != nil {
+		t.From = g.ID
 	}
 	runner := transition.Runner{
 		Steps: map[transition.Phase]transition.Step{
@@ -107,14 +108,28 @@ func (a *Agent) openToLeave(ctx context.Context, given *config.Config, how Leave
 	return a.openForced(ctx, given)
 }
 
-// leaver returns the configuration of the node that this machine is: the live one, else what the
-// user gave.
+// leaver returns the configuration of the node that this machine is, or was becoming: the live one,
+// else what the user gave, else that of the join which has begun.
 func (h *home) leaver(given *config.Config) *config.Config {
-	if h.live == nil {
+	g := h.begun()
+	if h.live == nil && given != nil || g == nil {
 		return given
 	}
-	c := h.configOf(h.live)
+	c := h.configOf(g)
 	return &c
+}
+
+// begun is the live generation, else that of a join which has not come so far; nil where there is
+// none.
+func (h *home) begun() *generation.Generation {
+	if h.live != nil || h.transition == nil {
+		return h.live
+	}
+	g, err := h.store.Load(cmp.Or(h.transition.To, h.transition.From))
+	if err != nil {
+		return nil
+	}
+	return &g
 }
 
 // arcConfig decides who speaks to Azure: what the user gave, since the secret that enrolled the
@@ -207,7 +222,12 @@ func (l *leaving) remain(err error) {
 }
 
 // undo brings everything that the ledger remembers back to what it was.
-func (l *leaving) undo(ctx context.Context, _ *transition.Transition) error {
+func (l *leaving) undo(ctx context.Context, t *transition.Transition) error {
+	if t.Leave.KeepArc {
+		if err := l.keepArc(ctx); err != nil {
+			return errors.Join(append(l.remaining, err)...)
+		}
+	}
 	if err := l.engine.Revert(ctx); err != nil {
 		return errors.Join(append(l.remaining, err)...)
 	}
@@ -356,7 +376,9 @@ func (h *home) adopt(ctx context.Context, c config.Config) error {
 // wouldBe is the node as it is kept, else as the configuration says.
 func (h *home) wouldBe(ctx context.Context, c config.Config) (state.Desired, error) {
 	if err := h.read(ctx); err == nil && h.live != nil {
-		return node.Bind(h.live.Node, h.bindings.Bindings), nil
+		b := h.bindings.Bindings
+		b.ForeignArc = true
+		return node.Bind(h.live.Node, b), nil
 	}
 	t, err := h.aim(ctx, Input{Config: c})
 	if err != nil {
@@ -370,6 +392,6 @@ func (h *home) wouldBe(ctx context.Context, c config.Config) (state.Desired, err
 		return nil, err
 	}
 	b := h.bindingsFor(t).Bindings
-	b.Joined = true
+	b.Joined, b.ForeignArc = true, true // whose the Arc agent is, only the ledger knew
 	return node.Bind(to.Node, b), nil
 }

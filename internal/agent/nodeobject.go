@@ -164,8 +164,7 @@ func (w *work) nodeDiffers(ctx context.Context) bool {
 
 // restartOwed restarts the units whose restart is owed, and changes nothing else.
 func (w *work) restartOwed(ctx context.Context) error {
-	now, later, _ := w.desired(ctx)
-	plan, _, err := w.engine.Plan(ctx, now, later)
+	plan, _, _, err := w.compare(ctx)
 	if err != nil {
 		return err
 	}

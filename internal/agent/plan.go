@@ -81,6 +81,10 @@ func (h *home) foresee(
 	if len(b.PodCIDRs) == 0 { // nobody knows; they are of the same families as the cluster's
 		b.PodCIDRs = to.Config.CNI.NonMasqueradeCIDRs
 	}
+	b, err := h.withArc(ctx, to.Node, b)
+	if err != nil {
+		return nil, err
+	}
 	joined := b
 	joined.Joined = true
 	parts := []state.Desired{node.Bind(to.Node, b), node.Bind(to.Node, joined)}

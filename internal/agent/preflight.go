@@ -2,15 +2,10 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
-	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
@@ -136,15 +131,21 @@ func (h *home) identifiable(ctx context.Context, t *target) error {
 	if mode == config.AuthBootstrapToken {
 		return nil
 	}
+	connected := h.arcMachine(ctx, c) != ""
 	if mode == config.AuthArc {
-		if err := h.arc(c, nil).Check(ctx); err != nil {
+		err := h.arcReady(ctx, c, t.seen)
+		if err == nil && !connected {
+			err = h.onboardable(ctx, c) // it reads the cluster too
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if err := h.loggedIn(ctx, c); err != nil {
-		return err
+	at, err := t.locator.locate(ctx, c)
+	if err == nil && connected && !h.admitted(ctx, c, at) {
+		err = h.onboardable(ctx, c)
 	}
-	if _, err := t.locator.locate(ctx, c); err != nil {
+	if err != nil {
 		return err
 	}
 	cluster := t.locator.asked
@@ -160,46 +161,6 @@ func (h *home) identifiable(ctx context.Context, t *target) error {
 		return fmt.Errorf("cannot join %s with azure.kubeletCredential token: Azure's role assignments "+
 			"do not authorise there; enable that (az aks update --enable-azure-rbac), or set "+
 			"azure.kubeletCredential to certificate", name)
-	}
-	return nil
-}
-
-// loggedIn makes sure that the Azure CLI, where it is what onboards, has a valid login. At a
-// terminal a person is asked to log in.
-func (h *home) loggedIn(ctx context.Context, c config.Config) error {
-	if c.Azure.AuthMode() != config.AuthArc || c.Azure.ServicePrincipal != nil || h.enrolledBefore() {
-		return nil
-	}
-	ask := func() error {
-		credential, err := identity.Manager(c.Azure, c.ProxyFunc())
-		if err == nil {
-			scopes := []string{c.Azure.ResourceManagerEndpoint + "/.default"}
-			_, err = credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: scopes})
-		}
-		return err
-	}
-	if ask() == nil {
-		return nil
-	}
-	const how = "log in with `az login --use-device-code --tenant %s` as root, or configure " +
-		"azure.servicePrincipal"
-	if !h.Terminal {
-		return fmt.Errorf("cannot register the machine with Azure Arc: there is no valid login of the "+
-			"Azure CLI, and no terminal to make one at; "+how, c.Azure.TenantID)
-	}
-	h.note("there is no valid login of the Azure CLI; logging in")
-	err := h.Machine.RunOnTerminal(ctx, "az", "login", "--use-device-code",
-		"--tenant", c.Azure.TenantID, "--output", "none")
-	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("cannot register the machine with Azure Arc: the Azure CLI (az) is not " +
-			"installed; install it, or configure azure.servicePrincipal")
-	}
-	if err == nil {
-		err = ask()
-	}
-	if err != nil {
-		return fmt.Errorf("cannot register the machine with Azure Arc: the login did not succeed; "+how,
-			c.Azure.TenantID)
 	}
 	return nil
 }

@@ -99,6 +99,9 @@ func (h *home) sameDocument(t *target) bool {
 // sameSecrets tells whether a configuration has the credentials that the applied generation has.
 // The bootstrap token is forgotten after a join and takes no part.
 func (h *home) sameSecrets(c config.Config) bool {
+	if c.Azure.AuthMode() == config.AuthArc {
+		return true // that of its service principal is not kept either
+	}
 	return c.Credentials().ClientSecret == h.secrets[h.applied.ID].ClientSecret
 }
 

@@ -100,7 +100,7 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 	h.withDrift(&e, plan, known)
 	drift := entries(plan)
 	if h.comparable() {
-		drift = append(drift, h.storeDrift()...)
+		drift = slices.Concat(drift, h.storeDrift(), arcDrift(e))
 	}
 	s := Status{
 		NodeName: c.Agent.NodeName, Server: h.bindings.Server, Identity: string(c.Azure.AuthMode()),

@@ -79,7 +79,7 @@ func (h *home) begin(t transition.Transition, view *steps) (*work, error) {
 		node.Network:    len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0,
 		node.Ready:      w.bindings.Joined,
 	}
-	w.engine.Emit = view.emit
+	w.engine.Emit, w.engine.Wait = view.emit, w.wait
 	return w, nil
 }
 
@@ -134,7 +134,6 @@ func (w *work) startFetching(ctx context.Context, arts []artifact.Artifact) {
 		heal = append(heal, path.Base(w.to.Facts.Store[name]))
 	}
 	w.fetch = w.startFetch(ctx, w.config, arts, heal)
-	w.engine.Wait = w.fetch.wait
 }
 
 // findArtifacts resolves the artifacts, unless the store has all that the generation refers to.
@@ -169,8 +168,7 @@ func (w *work) findArtifacts(ctx context.Context, t *transition.Transition) erro
 // claimStore claims the directories that are written to before anything else: for the log, and for
 // artifacts.
 func (w *work) claimStore(ctx context.Context) error {
-	now, later, _ := w.desired(ctx)
-	plan, _, err := w.engine.Plan(ctx, now, later)
+	plan, _, _, err := w.compare(ctx)
 	if err != nil {
 		return err
 	}
@@ -179,16 +177,23 @@ func (w *work) claimStore(ctx context.Context) error {
 	return w.engine.Apply(ctx, plan.Only(node.Foundation(w.config).Keys()))
 }
 
-// desired is the node, bound, as far as its needs are met, and the rest of it, with the first need
-// that is not. A repair leaves the pod network to whoever configures it.
-func (w *work) desired(ctx context.Context) (now, later state.Desired, need state.Need) {
+// compare plans what makes the machine the node, as far as its needs are met. It returns that part
+// of the node too, and the first need that is not met. A repair leaves the pod network to whoever
+// configures it.
+func (w *work) compare(
+	ctx context.Context,
+) (plan state.Plan, now state.Desired, need state.Need, err error) {
 	b, spared := w.bindings.Bindings, state.Desired(nil)
 	if w.transition.Ungated {
 		b, spared = w.standing(w.to, b)
 	}
+	if b, err = w.withArc(ctx, w.to.Node, b); err != nil {
+		return nil, nil, "", err
+	}
 	bound := node.Bind(w.to.Node, w.bound(b, w.to))
-	now, later, need = bound.Cut(func(n state.Need) bool { return w.met[n] })
-	return now, slices.Concat(later, spared), need
+	now, later, need := bound.Cut(func(n state.Need) bool { return w.met[n] })
+	plan, _, err = w.engine.Plan(ctx, now, slices.Concat(later, spared, w.standingArc()))
+	return plan, now, need, err
 }
 
 // proveChange makes sure that the credential works, when it or the cluster's address is another
@@ -225,8 +230,7 @@ func (w *work) become(ctx context.Context, t *transition.Transition) error {
 		return err
 	}
 	for {
-		now, later, need := w.desired(ctx)
-		plan, _, err := w.engine.Plan(ctx, now, later)
+		plan, _, need, err := w.compare(ctx)
 		if err != nil {
 			return err
 		}

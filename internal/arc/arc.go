@@ -142,6 +142,9 @@ func (a Arc) Enrol(ctx context.Context, r Record) (principal string, newest time
 		}
 	}
 	principal, err = a.principal(ctx, is)
+	if err == nil && r.Connected {
+		err = a.tag(ctx, is)
+	}
 	if err != nil || !a.assigns() {
 		return principal, time.Time{}, err
 	}
@@ -164,7 +167,7 @@ func (a Arc) check(ctx context.Context, is shown, r *Record) (shown, error) {
 		*r = Record{}
 		return shown{}, err
 	case ours:
-		return is, a.setProxy(ctx, r)
+		return is, errors.Join(a.setProxy(ctx, r), a.awaken(ctx, is))
 	case lost:
 		return is, fmt.Errorf("cannot use the Arc machine %s: Azure Arc no longer accepts it; "+
 			"disconnect it (azcmagent disconnect --force-local-only) and run the command again",
@@ -174,6 +177,15 @@ func (a Arc) check(ctx context.Context, is shown, r *Record) (shown, error) {
 	}
 	r.MachineID, r.Connected = is.id(), false
 	return is, a.Save(*r)
+}
+
+// awaken restarts the Arc agent of a machine that Azure knows and that does not reach it.
+func (a Arc) awaken(ctx context.Context, is shown) error {
+	if is.agent() != Disconnected {
+		return nil
+	}
+	a.say("restarting the Arc agent, which does not reach Azure")
+	return a.Machine.RestartUnit(ctx, "himdsd.service")
 }
 
 // join connects the machine as configured.
@@ -346,7 +358,7 @@ func (a Arc) disconnect(ctx context.Context, r Record) error {
 	if _, err := machines.Get(ctx, id.ResourceGroupName, id.Name, nil); !isMissing(err) {
 		if _, err := machines.Delete(ctx, id.ResourceGroupName, id.Name, nil); err != nil {
 			return identity.Explain(err, identity.Need{Doing: "delete the Arc machine " + id.Name,
-				Role: "Azure Connected Machine Resource Administrator", Scope: r.MachineID})
+				Role: administrator, Scope: r.MachineID})
 		}
 	}
 	is, err := a.show(ctx)

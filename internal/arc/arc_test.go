@@ -137,8 +137,20 @@ func (w *world) Run(ctx context.Context, secret []byte, argv ...string) ([]byte,
 	err := w.agent.Connect(ctx, azuresim.Connection{SubscriptionID: settings["subscription-id"],
 		ResourceGroup: settings["resource-group"], TenantID: settings["tenant-id"],
 		Location: settings["location"], ResourceName: settings["resource-name"],
+		Tags:        tagged(settings["tags"]),
 		AccessToken: settings["access-token"]})
 	return nil, errors.Join(err, w.fuse.touch())
+}
+
+// tagged splits tags as azcmagent does.
+func tagged(list string) map[string]string {
+	tags := map[string]string{}
+	for pair := range strings.SplitSeq(list, ",") {
+		if key, value, ok := strings.Cut(pair, "="); ok {
+			tags[key] = value
+		}
+	}
+	return tags
 }
 
 // setting is azcmagent config.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"path"
 	"slices"
@@ -67,7 +66,7 @@ func (a Arc) assign(ctx context.Context, r *Record, principal string) (newest ti
 		if err != nil {
 			return newest, identity.Explain(err,
 				identity.Need{Doing: fmt.Sprintf("give the Arc identity the role %q", role),
-					Role: "User Access Administrator", Scope: scope})
+					Role: accessAdmin, Scope: scope})
 		}
 		if made.After(newest) {
 			newest = made
@@ -114,7 +113,7 @@ func (a Arc) unassign(ctx context.Context, mine Assignment) error {
 	}
 	if _, err := client.Delete(ctx, mine.Scope, mine.Name, nil); err != nil {
 		return identity.Explain(err, identity.Need{Doing: "remove the role assignment " + mine.Name,
-			Role: "User Access Administrator", Scope: mine.Scope})
+			Role: accessAdmin, Scope: mine.Scope})
 	}
 	return nil
 }
@@ -156,13 +155,4 @@ func (a Arc) assigned(ctx context.Context, principal string) (bool, error) {
 func covers(at, scope string) bool {
 	at, scope = strings.ToLower(strings.TrimRight(at, "/")), strings.ToLower(scope)
 	return at == scope || strings.HasPrefix(scope, at+"/")
-}
-
-// pairs writes tags as azcmagent takes them.
-func pairs(tags map[string]string) string {
-	var list []string
-	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		list = append(list, key+"="+tags[key])
-	}
-	return strings.Join(list, ",")
 }

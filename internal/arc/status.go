@@ -60,6 +60,18 @@ func (a Arc) Enrolled(ctx context.Context, r Record) (bool, error) {
 	return a.assigned(ctx, principal)
 }
 
+// Adopt records the machine that this one is already, of which only Azure's own word is not asked
+// for: it speaks for itself, and may not read its resource. One that we have connected remains
+// ours.
+func (a Arc) Adopt(ctx context.Context, r Record) error {
+	is, err := a.show(ctx)
+	if err != nil || r.names(is) {
+		return err
+	}
+	r.MachineID, r.Connected = is.id(), false
+	return a.Save(r)
+}
+
 // names tells whether the record is about a machine. ARM's ids are compared without case.
 func (r Record) names(is shown) bool { return strings.EqualFold(r.MachineID, is.id()) }
 
@@ -73,6 +85,3 @@ func (a Arc) assigns() bool {
 func (s shown) need() identity.Need {
 	return identity.Need{Doing: "read the Arc machine", Role: onboarding, Scope: s.id()}
 }
-
-// onboarding is the role that may read and connect machines.
-const onboarding = "Azure Connected Machine Onboarding"

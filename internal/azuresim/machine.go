@@ -40,15 +40,29 @@ func (s *Sim) machines(w http.ResponseWriter, c call) *arm.Error {
 		return notFound(c)
 	case c.Method == http.MethodGet:
 		arm.WriteJSON(w, 200, known)
+	case c.Method == http.MethodPatch:
+		return patchMachine(w, c, known)
 	case c.Method == http.MethodDelete:
-		principal := known["identity"].(map[string]any)["principalId"]
-		s.world.Applications = slices.DeleteFunc(s.world.Applications,
-			func(a Application) bool { return a.ObjectID == principal })
-		delete(s.resources, key)
+		s.removeMachine(key)
 		w.WriteHeader(http.StatusOK)
 	default:
-		return notAllowed(w, c, "GET, PUT, DELETE")
+		return notAllowed(w, c, "GET, PUT, PATCH, DELETE")
 	}
+	return nil
+}
+
+// patchMachine replaces the tags of a machine, if it has any in the body.
+func patchMachine(w http.ResponseWriter, c call, known map[string]any) *arm.Error {
+	var body struct {
+		Tags map[string]string `json:"tags"`
+	}
+	if err := decode(c, &body); err != nil {
+		return err
+	}
+	if body.Tags != nil {
+		known["tags"] = body.Tags
+	}
+	arm.WriteJSON(w, 200, known)
 	return nil
 }
 
@@ -117,6 +131,24 @@ func publicKey(text string) (string, *arm.Error) {
 		return "", bad
 	}
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pkix})), nil
+}
+
+// removeMachine deletes a machine and its identity.
+func (s *Sim) removeMachine(key string) {
+	principal := s.resources[key]["identity"].(map[string]any)["principalId"]
+	s.world.Applications = slices.DeleteFunc(s.world.Applications,
+		func(a Application) bool { return a.ObjectID == principal })
+	delete(s.resources, key)
+}
+
+// RemoveMachines deletes all Arc machines, behind the back of their agents.
+func (s *Sim) RemoveMachines() {
+	s.start()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.resources {
+		s.removeMachine(key)
+	}
 }
 
 // Machines lists the ids of the Arc machines.

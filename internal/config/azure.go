@@ -82,6 +82,10 @@ func arcRules() []rule {
 			matches(`[A-Za-z0-9](?:[A-Za-z0-9._-]{0,52}[A-Za-z0-9])?`)},
 		{"azure.arc.resourceGroup", aGroup, isResourceGroup},
 		{"azure.arc.location", aLocation, isLocation},
+		{"azure.arc.package.url", "an http or https URL without user, query and fragment",
+			func(s string) bool { return isHTTPS(s) || isHTTPS("https"+strings.TrimPrefix(s, "http")) }},
+		{"azure.arc.package.suite", "letters, digits and . _ / -", matches(`[A-Za-z0-9._/-]+`)},
+		{"azure.arc.package.keyFile", "a clean absolute path", isAbs},
 		{"azure.arc.roles.*", "a GUID, or one of " + roles, func(s string) bool {
 			_, known := Roles()[s]
 			return known || isGUID(s)

@@ -104,11 +104,25 @@ type Arc struct {
 	// Location of the Arc machine; default azure.targetCluster.location.
 	Location string `json:"location,omitempty"`
 	// AutoRoleAssignment makes the agent assign the roles on the cluster to the Arc identity;
-	// otherwise the operator assigns them.
+	// otherwise the operator assigns them, and the join says which are missing.
 	AutoRoleAssignment *bool `json:"autoRoleAssignment,omitempty"`
 	// Roles are those that are assigned to the Arc identity on the cluster, by name or GUID;
 	// default: three with azure.kubeletCredential token, none with certificate.
 	Roles []string `json:"roles,omitempty"`
+	// Package says where the Arc agent's package comes from, on a machine that has none.
+	Package *ArcPackage `json:"package,omitempty"`
+}
+
+// ArcPackage is the APT repository of the Arc agent. What is not set is Microsoft's, for the
+// machine's distribution.
+type ArcPackage struct {
+	// URL of the repository; it may be http, since it is signed.
+	URL string `json:"url,omitempty"`
+	// Suite of the repository, such as noble; needed where Microsoft has none for the distribution.
+	Suite string `json:"suite,omitempty"`
+	// KeyFile is a file with the armored key that must have signed the repository, for one that is
+	// not Microsoft's.
+	KeyFile string `json:"keyFile,omitempty"`
 }
 
 // TargetCluster names the managed cluster that the node joins.

@@ -175,6 +175,9 @@ func (a *Azure) completeArc(before Azure, hostName, resourceGroup string) {
 	arc := a.Arc
 	if before.ArcEnabled() {
 		or(&arc.MachineName, before.Arc.MachineName)
+		if arc.AutoRoleAssignment == nil {
+			arc.AutoRoleAssignment = before.Arc.AutoRoleAssignment
+		}
 		if arc.Roles == nil && a.KubeletCredential == before.KubeletCredential {
 			arc.Roles = slices.Clone(before.Arc.Roles)
 		}
@@ -183,7 +186,9 @@ func (a *Azure) completeArc(before Azure, hostName, resourceGroup string) {
 	or(&arc.ResourceGroup, resourceGroup)
 	or(&arc.Location, a.TargetCluster.Location)
 	arc.Enabled = yes(arc.Enabled)
-	arc.AutoRoleAssignment = yes(arc.AutoRoleAssignment)
+	if arc.AutoRoleAssignment == nil {
+		arc.AutoRoleAssignment = new(bool)
+	}
 	if arc.Roles == nil && a.KubeletCredential == CredentialToken {
 		arc.Roles = []string{RoleReader, RoleRBACClusterAdmin, RoleClusterAdmin}
 	}

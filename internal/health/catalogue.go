@@ -35,6 +35,7 @@ const (
 	FirewallOpen          = "FirewallOpen"
 	ServicesReachable     = "ServicesReachable"
 	ServingCertificate    = "ServingCertificate"
+	ArcConnected          = "ArcConnected"
 	StoreIntact           = "StoreIntact"
 	HostAsConfigured      = "HostAsConfigured"
 	ConfigurationAccepted = "ConfigurationAccepted"
@@ -92,6 +93,7 @@ func catalogue() []entry {
 		{FirewallOpen, firewallOpen, caution | harmless},
 		{ServicesReachable, servicesReachable, advice | harmless},
 		{ServingCertificate, servingCertificate, advice},
+		{ArcConnected, arcConnected, 0},
 		{StoreIntact, storeIntact, 0},
 		{HostAsConfigured, hostAsConfigured, 0},
 		{ConfigurationAccepted, configurationAccepted, 0},

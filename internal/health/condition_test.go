@@ -35,7 +35,7 @@ func TestWatch(t *testing.T) {
 		KubeletStable, APIServerReachable, CredentialValid, VersionsCompatible, CertificateIssued,
 		KubeletHealthy, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
 		PodsSynchronized, LabelsApplied, TaintsApplied, FirewallOpen, ServicesReachable,
-		ServingCertificate, StoreIntact, HostAsConfigured, ConfigurationAccepted,
+		ServingCertificate, ArcConnected, StoreIntact, HostAsConfigured, ConfigurationAccepted,
 	}
 	if diff := cmp.Diff(want, types(all)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)

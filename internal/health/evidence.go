@@ -64,6 +64,11 @@ type Evidence struct {
 	// none; asked for where the cluster is to issue it.
 	Serving Answer[time.Time]
 
+	// Arc is how the machine stands with Azure Arc; Authorised whether the cluster still authorises
+	// its identity, asked only where kubelet shows that.
+	Arc        Answer[Arc]
+	Authorised Answer[bool]
+
 	// Damaged are the names of artifacts whose files are no longer what was verified.
 	Damaged Answer[[]string]
 	// Drift counts what differs from the applied configuration.
@@ -97,6 +102,10 @@ type Wanted struct {
 	FirewallIgnored, FirewallManaged bool
 	// ServingIssued tells that kubelet asks the cluster for its serving certificate.
 	ServingIssued bool
+	// Arc tells that the node's identity is that of an Arc machine, ArcRole what that needs in the
+	// cluster.
+	Arc     bool
+	ArcRole string
 	// Entra tells that the credential is a token of Entra ID.
 	Entra bool
 	// Located tells that the configuration says where the API server is, so that nobody else is asked.

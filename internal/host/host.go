@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -29,7 +30,11 @@ type Host struct {
 	Touch func(what string) (done func(), err error)
 	// SecretDir is where secrets for programs are while they run: in memory, and root's alone.
 	SecretDir string
-	Log       *slog.Logger
+	// PackageDir is where packages are that are to be installed, as NAME_VERSION_ARCH.deb.
+	PackageDir string
+	// PackageWait bounds the wait for others who install or remove packages; 0 is 5 minutes.
+	PackageWait time.Duration
+	Log         *slog.Logger
 
 	// legacy is what iptables-legacy-save has printed last, by family.
 	legacy map[string]legacyRules
@@ -87,6 +92,8 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 		return h.observeResidue(ctx, name)
 	case "opening":
 		return h.observeOpening(ctx, key)
+	case "package":
+		return h.observePackage(ctx, name)
 	default:
 		return nil, fmt.Errorf("internal error: cannot observe %s", key)
 	}
@@ -116,6 +123,8 @@ func (h *Host) Set(ctx context.Context, c state.Change, content contents) error 
 		return h.setResidue(ctx, c, to)
 	case state.Opening:
 		return h.setOpening(ctx, to)
+	case state.Package:
+		return h.setPackage(ctx, to)
 	default:
 		return fmt.Errorf("internal error: cannot set a %T", to)
 	}

@@ -17,7 +17,7 @@ import (
 func (h *Host) observeResidue(ctx context.Context, name string) (state.Resource, error) {
 	kind, match, _ := strings.Cut(name, ":")
 	r := state.Residue{Kind: state.ResidueKind(kind), Match: match}
-	if r.Kind == state.Files {
+	if r.Kind == state.Files || r.Kind == state.Trees {
 		return h.observeFiles(r)
 	}
 	found, err := h.Kernel.Find(ctx, r)
@@ -57,6 +57,9 @@ func (h *Host) setResidue(ctx context.Context, c state.Change, to state.Residue)
 	if len(found) == 0 {
 		return nil
 	}
+	if to.Kind == state.Trees {
+		return h.purge(to.Match, nil)
+	}
 	done, err := h.touch("remove %s %s", to.Kind, to.Match)
 	if err != nil {
 		return err
@@ -71,13 +74,14 @@ func (h *Host) setResidue(ctx context.Context, c state.Change, to state.Residue)
 	return nil
 }
 
-// observeFiles finds the file of a residue.
+// observeFiles finds the file or the directory of a residue.
 func (h *Host) observeFiles(r state.Residue) (state.Resource, error) {
 	info, err := os.Lstat(h.path(r.Match))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("cannot observe %s: %w", r.Match, err)
 	}
-	if err == nil && info.Mode().IsRegular() {
+	if err == nil && (info.Mode().IsRegular() && r.Kind == state.Files ||
+		info.IsDir() && r.Kind == state.Trees) {
 		r.Found = []string{r.Match}
 	}
 	return r, nil

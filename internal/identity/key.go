@@ -13,9 +13,13 @@ import (
 // Key names an identity together with its secret: the SHA-256, in hex, of the azure section with
 // its secrets in clear, and of the contents of the files and credentials that it names. Another
 // secret, also one that was put into the same file, has another key. A bootstrap token has no part
-// in it: it is no identity of Azure, and is forgotten after the join.
+// in it: it is no identity of Azure, and is forgotten after the join; nor has a service principal
+// that enrols an Arc machine.
 func Key(azure config.Azure) (string, error) {
 	azure.BootstrapToken = nil
+	if azure.AuthMode() == config.AuthArc {
+		azure.ServicePrincipal = nil // it has enrolled the machine, whose identity is another one
+	}
 	section, err := config.Config{Azure: azure}.Reveal()
 	if err != nil {
 		return "", err

@@ -280,39 +280,6 @@ func (l *Lab) HasAzure() bool {
 	return err == nil
 }
 
-// AddArc installs the stand-in for the Arc agent in a machine, as the distribution's package would.
-func (l *Lab) AddArc(ctx context.Context, m Machine) error {
-	program, err := os.ReadFile(l.azuresim())
-	if err != nil {
-		return fmt.Errorf("cannot read azuresim: %w; run `make build`", err)
-	}
-	unit := func(text, command string) string {
-		return "[Unit]\nDescription=" + text + "\n[Service]\nExecStart=" + command +
-			"\nRestart=always\n[Install]\nWantedBy=multi-user.target\n"
-	}
-	for path, content := range map[string][]byte{
-		"/opt/azcmagent/bin/himds":     program,
-		"/opt/azcmagent/bin/azcmagent": program,
-		"/usr/bin/azcmagent":           program,
-		"/etc/azuresim/endpoint":       []byte(AzureURL + "\n"),
-		"/usr/lib/systemd/system/himdsd.service": []byte(unit("Azure Connected Machine metadata",
-			"/opt/azcmagent/bin/himds himds --endpoint "+AzureURL)),
-		"/usr/lib/systemd/system/gcad.service": []byte(unit("Azure Arc guest configuration",
-			"/usr/bin/sleep infinity")),
-		"/usr/lib/systemd/system/extd.service": []byte(unit("Azure Arc extensions",
-			"/usr/bin/sleep infinity")),
-	} {
-		mode := os.FileMode(0o644)
-		if strings.Contains(path, "/bin/") {
-			mode = 0o755
-		}
-		if err := l.Write(m, path, mode, content); err != nil {
-			return err
-		}
-	}
-	return l.enable(ctx, m, "himdsd", "gcad", "extd")
-}
-
 // AddVMIdentity gives a machine a managed identity and the metadata service of an Azure VM.
 func (l *Lab) AddVMIdentity(ctx context.Context, m Machine) error {
 	a, err := l.Azure()

@@ -114,10 +114,12 @@ func (l *Lab) Identify(ctx context.Context, m Machine, auth string) (map[string]
 	case "arc":
 		section["servicePrincipal"] = object{"clientId": who.Operator.ClientID,
 			"clientSecret": who.Operator.Secret}
-		section["arc"], section["kubeletCredential"] = object{"machineName": m.Name}, "token"
-		err = l.AddArc(ctx, m)
+		section["arc"], section["kubeletCredential"] = object{"machineName": m.Name,
+			"autoRoleAssignment": true}, "token"
+		section["arc"].(object)["package"], err = l.UseArcRepository(ctx, m)
 	case "azureCLI":
-		section["arc"], section["kubeletCredential"] = object{"machineName": m.Name}, "token"
+		section["arc"], section["kubeletCredential"] = object{"machineName": m.Name,
+			"autoRoleAssignment": true}, "token"
 		err = l.AddArc(ctx, m)
 	default:
 		err = fmt.Errorf("cannot join with %q: known are %s", auth, strings.Join(Auths, ", "))

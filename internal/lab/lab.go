@@ -62,6 +62,8 @@ type Lab struct {
 
 	// base is held while the base system of machines is made or looked for.
 	base sync.Mutex
+	// arc is held while the Arc agent's package is built.
+	arc sync.Mutex
 }
 
 // New returns the lab in $FLEXLAB_DIR, else /var/lib/flexlab.

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -55,7 +56,8 @@ func (l *Lab) Serve(ctx context.Context) error {
 	}
 	artifacts := mirror.New(catalog)
 	servers := []*http.Server{
-		{Addr: strings.TrimPrefix(MirrorURL, "https://"), Handler: artifacts},
+		{Addr: strings.TrimPrefix(MirrorURL, "https://"), Handler: l.withPackages(artifacts),
+			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}},
 		{Addr: strings.TrimPrefix(RegistryURL, "http://"), Handler: registry},
 		{Addr: strings.TrimPrefix(ControlURL, "http://"), Handler: artifacts.Control(l.catalog)},
 	}
@@ -66,7 +68,7 @@ func (l *Lab) Serve(ctx context.Context) error {
 			return fmt.Errorf("cannot serve: %w", err)
 		}
 		go func() {
-			if s.Handler == artifacts {
+			if s.TLSConfig != nil {
 				failed <- s.ServeTLS(listener, l.path("pki", "server.crt"), l.path("pki", "server.key"))
 			} else {
 				failed <- s.Serve(listener)

@@ -19,6 +19,9 @@ type Bindings struct {
 	// ForeignCNI lists network configurations that are not ours; if there are any, ours is left
 	// out.
 	ForeignCNI []string `json:"foreignCNI,omitempty"`
+	// ForeignArc tells that the Arc agent on the machine is somebody else's; it is found out anew
+	// whenever a node is bound.
+	ForeignArc bool `json:"-"`
 	// Program is the path of aks-flex-node itself, which kubelet calls for tokens.
 	Program string `json:"program,omitempty"`
 	// Joined tells that kubelet has a credential of its own and the Node was Ready once.
@@ -40,6 +43,8 @@ const (
 	// OwnNetwork4 and OwnNetwork6: and pods have addresses of that family.
 	OwnNetwork4 state.Only = "own-network-ipv4"
 	OwnNetwork6 state.Only = "own-network-ipv6"
+	// OwnArc: nobody else has installed the Arc agent.
+	OwnArc state.Only = "own-arc"
 	// Rebound: the kubeconfig that kubelet wrote leads to an address or a CA of before.
 	Rebound state.Only = "rebound"
 )
@@ -60,6 +65,8 @@ func (b Bindings) holds(only state.Only) bool {
 		return len(b.ForeignCNI) == 0 && b.pods(isIPv4) != ""
 	case OwnNetwork6:
 		return len(b.ForeignCNI) == 0 && b.pods(isIPv6) != ""
+	case OwnArc:
+		return !b.ForeignArc
 	case Rebound:
 		return b.Rebound
 	default:

@@ -29,7 +29,9 @@ func TestBytesOfTheReleaseBefore(t *testing.T) {
 			c.Azure.KubeletCredential = config.CredentialToken
 		}
 		c.Node.Kubelet = withoutSafety(c.Node.Kubelet)
-		compareWithEarlier(t, name, Bind(Render(c, facts()), bindings()), bindings())
+		b := bindings()
+		b.ForeignArc = true // the release before installed none
+		compareWithEarlier(t, name, Bind(Render(c, facts()), b), b)
 	}
 }
 

@@ -115,6 +115,7 @@ func Render(c config.Config, f Facts) state.Desired {
 		needs  state.Need
 		render func(*part)
 	}{
+		{state.Arc, "", arcAgent},
 		{state.Directories, "", directories},
 		{state.System, "", system},
 		{state.Runc, "", runc},

@@ -24,6 +24,7 @@ func samples() []Resource {
 		Swap{Name: "/swap.img", On: true, Priority: -2},
 		Residue{Kind: Mounts, Match: "/run/netns/", Found: []string{"/run/netns/x"}},
 		Opening{"ufw", "in tcp 10250", true, false},
+		Package{"azcmagent", PackageInstalled, "1.62"},
 		Registration{
 			Node: "n", Exists: true, PodCIDRs: []string{"10.0.0.0/24"},
 			Labels: map[string]string{"a": "b"},
@@ -121,7 +122,7 @@ func TestKeys(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		"path:/a", "path:/b", "path:/c", "path:/d", "unit:x.service", "sysctl:vm.x",
 		"module:overlay", "swap:/swap.img", "residue:mount:/run/netns/",
-		"opening:ufw: in tcp 10250", "node:registration:n",
+		"opening:ufw: in tcp 10250", "package:azcmagent", "node:registration:n",
 		"node:label:kubernetes.azure.com/managed", "node:cordon",
 	}, keys); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
@@ -145,7 +146,9 @@ func TestShow(t *testing.T) {
 		"registered": Registration{Exists: true}, "not registered": Registration{},
 		`"x"`: Label{"a", "x", true}, "not set": Label{Name: "a"},
 		"open": Opening{Open: true}, "closed": Opening{}, "not needed": Opening{Off: true},
-		"cordoned": Cordon{On: true}, "schedulable": Cordon{},
+		"removed":       Package{State: PackageRemoved},
+		"installed 1.2": Package{State: PackageInstalled, Version: "1.2"},
+		"cordoned":      Cordon{On: true}, "schedulable": Cordon{},
 		"unknown: timeout":                    Unknown{Why: "timeout"},
 		"a fifo, which a newer release wrote": Opaque{Kind: "fifo"},
 	} {
@@ -170,6 +173,10 @@ func TestDescribe(t *testing.T) {
 		"remove mounts /run/x*":           {To: Residue{Kind: Mounts, Match: "/run/x"}, Undo: true},
 		"open firewall a: in b":           {To: Opening{"a", "in b", true, false}},
 		"close firewall a: in b":          {To: Opening{Firewall: "a", Rule: "in b"}, Undo: true},
+		"install package a":               {To: Package{Name: "a", State: PackageInstalled}},
+		"purge package a":                 {To: Package{Name: "a", State: PackageAbsent}, Undo: true},
+		"remove package a":                {To: Package{Name: "a", State: PackageRemoved}, Undo: true},
+		"remember directory /var/opt/x":   {To: Residue{Kind: Trees, Match: "/var/opt/x"}},
 		"register Node n":                 {To: Registration{Node: "n", Exists: true}},
 		`set label a to "1"`:              {To: Label{"a", "1", true}},
 		"remove label a":                  {To: Label{Name: "a"}, Undo: true},

@@ -24,6 +24,8 @@ const (
 	Mounts ResidueKind = "mount"
 	// Files are regular files; Match is the exact path.
 	Files ResidueKind = "file"
+	// Trees are directories with all that is in them; Match is the exact path.
+	Trees ResidueKind = "tree"
 )
 
 // Residue is what the programs that we start leave behind outside our files. It is only remembered
@@ -77,6 +79,8 @@ func (r Residue) subject() string {
 		return "processes of " + r.Match
 	case Files:
 		return "file " + r.Match
+	case Trees:
+		return "directory " + r.Match
 	default:
 		return "mounts " + r.Match + "*"
 	}

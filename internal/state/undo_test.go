@@ -213,7 +213,8 @@ func TestAbsence(t *testing.T) {
 		}
 	}
 	slices.Sort(without)
-	if diff := cmp.Diff([]string{"absent", "module", "swap", "sysctl"}, without); diff != "" {
+	want := []string{"absent", "module", "package", "swap", "sysctl"}
+	if diff := cmp.Diff(want, without); diff != "" {
 		t.Errorf("kinds without an absence (-want +got):\n%s", diff)
 	}
 	for _, r := range []Resource{

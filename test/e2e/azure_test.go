@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -32,6 +33,7 @@ func azure(t *testing.T, method, path string, body any) string {
 func TestAzure(t *testing.T) {
 	t.Parallel()
 	t.Run("Identities", identities)
+	t.Run("ArcByItself", arcByItself)
 	t.Run("LeastPrivilege", leastPrivilege)
 	t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)
 	t.Run("CLI", azureCLI)
@@ -48,7 +50,11 @@ func identities(t *testing.T) {
 		t.Run(auth, func(t *testing.T) {
 			name := "id-" + strings.ToLower(auth[:3])
 			m := bareMachine(t, name)
-			configureAs(t, m, lab.Newest, auth)
+			configureAs(t, m, lab.Newest, auth, func(c map[string]any) {
+				if arc, ok := c["azure"].(map[string]any)["arc"].(map[string]any); ok {
+					maps.Copy(arc, documented(name))
+				}
+			})
 			before, assignments := snapshot(t.Context(), t, m), azure(t, http.MethodGet, "/assignments", nil)
 			// Every token of the lab's Azure starts the same way: with its header.
 			stop := watchProcesses(t, m, secretOf(t, m)+"\n"+"eyJhbGciOiJSUzI1NiIsImtpZCI6\n")
@@ -94,10 +100,18 @@ func identities(t *testing.T) {
 	}
 }
 
-// arcKills are when a join is killed before it is let through: while the machine is being connected
-// to Arc.
+// documented is the Arc section of the documents' sample, with its placeholders filled in.
+func documented(name string) map[string]any {
+	return map[string]any{"machineName": name, "resourceGroup": "flexlab", "location": "westus",
+		"tags":               map[string]any{"environment": "edge", "node-type": "worker"},
+		"autoRoleAssignment": true}
+}
+
+// arcKills are when a join is killed before it is let through: while the Arc agent is being fetched
+// and installed, and the machine connected.
 var arcKills = map[string][]time.Duration{"arc": {60 * time.Millisecond, 120 * time.Millisecond,
-	200 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond}}
+	300 * time.Millisecond, 600 * time.Millisecond, 900 * time.Millisecond, 1300 * time.Millisecond,
+	1800 * time.Millisecond}}
 
 // waits are what a join must say that it waits for.
 var waits = map[string][]string{"arc": {
@@ -362,5 +376,8 @@ az logout`); code != 0 || strings.TrimSpace(out) != "Succeeded\n21\n22\naz-1\n2\
 	quiet(t, m, string(screen))
 	if out, code := shell("aks-flex-node unbootstrap"); code != 0 {
 		t.Errorf("unbootstrap: %s", out)
+	}
+	if out, code := shell("azcmagent show --json"); code != 0 || strings.Contains(out, "cli-1") {
+		t.Errorf("the Arc agent that was there before is gone, or still connected: %s", out)
 	}
 }

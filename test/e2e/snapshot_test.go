@@ -24,8 +24,10 @@ import (
 )
 
 // passing are the places where a system writes by itself, whoever else is at work: logs of the
-// journal, caches, counters.
+// journal, caches, counters; and dpkg's own log, locks and copy of its list of packages.
 var passing = []string{
+	"/var/log/dpkg.log", "/var/lib/dpkg/status-old", "/var/lib/dpkg/lock",
+	"/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/triggers/Lock",
 	"/proc", "/sys", "/dev", "/tmp", "/run", "/var/log/journal", "/var/lib/systemd", "/var/cache",
 	"/var/tmp", "/var/log/wtmp", "/var/log/lastlog", "/var/log/btmp",
 	"/etc/machine-id", "/root/.cache",

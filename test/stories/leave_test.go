@@ -73,8 +73,8 @@ func (w *world) left(before string) {
 	w.same(before)
 }
 
-// The secret that enrolled a machine with Arc has expired long ago when it leaves. The
-// configuration that is given to unbootstrap decides who speaks to Azure.
+// The secret that enrolled a machine with Arc is not kept, and has expired long ago when it leaves.
+// The configuration that is given to unbootstrap decides who speaks to Azure.
 func TestLeaveArcWithAnotherSecret(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		var off atomic.Bool
@@ -92,10 +92,15 @@ func TestLeaveArcWithAnotherSecret(t *testing.T) {
 				{Value: canary, Expires: time.Now().Add(-time.Hour)}, {Value: newSecret},
 			}})
 		if first {
-			_, err := w.leave(nil)
+			_, err := w.leave(&w.config)
 			if err == nil || !strings.Contains(err.Error(), "AADSTS7000222") ||
 				!strings.Contains(err.Error(), "--config") {
 				t.Errorf("the error is %v; want the expired secret and --config", err)
+			}
+			_, err = w.leave(nil)
+			if err == nil || !strings.Contains(err.Error(), "cannot leave Azure Arc: there is no valid") ||
+				!strings.Contains(err.Error(), "--config") {
+				t.Errorf("the error is %v; want that the secret is not kept, and --config", err)
 			}
 			if len(sim.Machines()) != 1 {
 				t.Errorf("machines of Arc: %v", sim.Machines())

@@ -55,7 +55,8 @@ func modes(certificate string) []mode {
 	arc := func(secret, credential string) func(map[string]any) {
 		return func(azure map[string]any) {
 			principal(secret, credential)(azure)
-			azure["arc"] = map[string]any{"machineName": "edge-1", "resourceGroup": "rg", "location": "lab"}
+			azure["arc"] = map[string]any{"machineName": "edge-1", "resourceGroup": "rg",
+				"location": "lab", "autoRoleAssignment": true}
 		}
 	}
 	file := func(azure map[string]any) {
@@ -92,6 +93,10 @@ type machine struct {
 	vm azuresim.MachineIdentity
 	// off is Azure switched off.
 	off func() bool
+	// root is set on a machine to which the Arc agent comes as a package, which repository has.
+	root       string
+	repository func(argv []string) ([]byte, error)
+	ran        []string
 }
 
 // withMachine gives a world of Azure a metadata service, whose identity may join, and the Arc
@@ -154,6 +159,11 @@ func (m *machine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // programs runs azcmagent.
 func (m *machine) programs(ctx context.Context, argv []string) ([]byte, error) {
+	if m.root != "" {
+		if done, out, err := m.packages(argv); done {
+			return out, err
+		}
+	}
 	switch verb := strings.Join(argv[:min(3, len(argv))], " "); verb {
 	case "azcmagent show --json":
 		c, _ := m.Show()
@@ -162,6 +172,8 @@ func (m *machine) programs(ctx context.Context, argv []string) ([]byte, error) {
 			Status       string `json:"status"`
 			AgentVersion string `json:"agentVersion"`
 		}{c, m.Status(ctx), "1.62.0"})
+	case "dpkg-query --show --showformat=${db:Status-Status} ${Version}":
+		return []byte("installed 1.62.0"), nil
 	case "azcmagent config get":
 		value, err := m.Setting(argv[3])
 		return []byte(value + "\n"), err

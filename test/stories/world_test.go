@@ -70,9 +70,14 @@ type world struct {
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
+	// hears is told each line; nil tells nobody.
+	hears func(line string)
 }
 
 func (j *journal) Write(p []byte) (int, error) {
+	if j.hears != nil {
+		j.hears(string(p))
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.Write(p)
@@ -205,12 +210,14 @@ func (w *world) agent() *agent.Agent {
 	p := w.begin()
 	machine := &host.Host{
 		Root: w.root, Systemd: w.systemd, Kernel: w.kernel, Log: log, SecretDir: agent.RunDir,
-		Programs: w.programs,
-		Touch:    func(string) (func(), error) { return w.touch(p), nil },
+		PackageDir: agent.PackageDir,
+		Programs:   w.programs,
+		Touch:      func(string) (func(), error) { return w.touch(p), nil },
 	}
 	return &agent.Agent{
 		Machine: machine, Root: w.root, Log: log, Show: (&progress.Log{Log: log}).Show,
-		Poll: time.Millisecond, Program: w.program,
+		Given: func() *config.Config { return &w.config },
+		Poll:  time.Millisecond, Program: w.program,
 		Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth,
 		Version: "story", Trusted: w.judge,
 		Dial: func(ctx context.Context, network, where string) (net.Conn, error) {
@@ -275,7 +282,11 @@ func (w *world) bootstrap() (result agent.Result, err error) {
 
 func (w *world) unbootstrap() error {
 	return w.run(func(ctx context.Context, a *agent.Agent) error {
-		_, err := a.Unbootstrap(ctx, nil, agent.Leave{})
+		var given *config.Config
+		if w.config.Azure.ArcEnabled() { // the command reads the file
+			given = &w.config
+		}
+		_, err := a.Unbootstrap(ctx, given, agent.Leave{})
 		return err
 	})
 }

@@ -1,0 +1,262 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/arc"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// PackageDir is where the Arc agent's package is fetched to and installed from.
+const PackageDir = StateDir + "/packages"
+
+// ownArc tells whether the Arc agent on the machine is ours: the ledger remembers that we have
+// installed it, or are to, since nobody else has.
+func (h *home) ownArc(ctx context.Context) (bool, error) {
+	key := state.PackageKey(node.ArcPackage)
+	if _, ours := h.engine.Journal.Ledger().Entry(key); ours {
+		return true, nil
+	}
+	is, err := h.Machine.Observe(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	return is.(state.Package).State != state.PackageInstalled, nil
+}
+
+// withArc are bindings that tell whose the Arc agent is. Only a node that has one is asked.
+func (h *home) withArc(
+	ctx context.Context, d state.Desired, b node.Bindings,
+) (node.Bindings, error) {
+	asks := slices.ContainsFunc(d, func(item state.Item) bool { return item.Only == node.OwnArc })
+	if !asks {
+		return b, nil
+	}
+	own, err := h.ownArc(ctx)
+	b.ForeignArc = !own
+	return b, err
+}
+
+// standingArc is what remains of the Arc agent that we have installed while the node has none: the
+// machine is still registered, and only leaving takes that back.
+func (h *home) standingArc() state.Desired {
+	var all state.Desired
+	for _, e := range h.engine.Journal.Ledger().Entries {
+		if e.Step == state.Arc {
+			all = append(all, state.Item{Step: e.Step, Resource: e.Ours.Resource})
+		}
+	}
+	return all
+}
+
+// keepArc has the ledger forget the Arc agent that we have installed: it is to stay.
+func (h *home) keepArc(ctx context.Context) error {
+	return h.engine.Journal.Save(ctx, h.engine.Journal.Ledger().Forget(h.standingArc().Keys()...))
+}
+
+// installArc installs the Arc agent, where nobody has.
+func (w *work) installArc(ctx context.Context) error {
+	plan, now, _, err := w.compare(ctx)
+	if err != nil {
+		return err
+	}
+	agent := slices.DeleteFunc(now, func(item state.Item) bool { return item.Step != state.Arc })
+	if plan = plan.Only(agent.Keys()); len(plan) == 0 {
+		return nil
+	}
+	return errors.Join(w.engine.Apply(ctx, plan), w.removeAll(ctx, PackageDir))
+}
+
+// wait blocks until what a resource is made of is on the machine.
+func (w *work) wait(ctx context.Context, to state.Resource) error {
+	p, ok := to.(state.Package)
+	if !ok {
+		return w.fetch.wait(ctx, to)
+	}
+	if p.State != state.PackageInstalled {
+		return nil
+	}
+	seen, err := w.Machine.Facts(ctx, w.query(w.config))
+	if err != nil {
+		return err
+	}
+	return w.fetchPackage(ctx, seen)
+}
+
+// fetchPackage puts the Arc agent's package where it is installed from: a file of the directory of
+// artifacts, or from the first repository that has it and whose signature is right.
+func (w *work) fetchPackage(ctx context.Context, seen host.Facts) error {
+	if err := w.emptyPackageDir(ctx); err != nil {
+		return err
+	}
+	if file, err := w.packageFile(w.config, seen); err != nil || file != "" {
+		if err != nil {
+			return err
+		}
+		link := state.Link{Path: path.Join(PackageDir, path.Base(file)), Target: file}
+		return w.Machine.Set(ctx, state.Change{To: link}, nil)
+	}
+	repositories, err := w.repositories(w.config, seen)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range repositories {
+		w.view.doing("fetching the Arc agent's package from " + r.URL)
+		err := w.download(ctx, r)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		errs = append(errs, err)
+	}
+	return fmt.Errorf("cannot fetch the Arc agent's package; nothing was installed: %w; "+
+		"docs/arc.md says which repository, key and file can be configured (azure.arc.package)",
+		errors.Join(errs...))
+}
+
+// download has apt fetch and prove the package.
+func (w *work) download(ctx context.Context, r arc.Repository) error {
+	if err := w.emptyPackageDir(ctx); err != nil {
+		return err
+	}
+	var changes []state.Resource
+	changes = append(changes, state.Dir{Path: path.Join(PackageDir, arc.EmptyDir), Mode: 0o700})
+	for name, content := range r.Files(w.path(PackageDir)) {
+		changes = append(changes, state.NewFile(path.Join(PackageDir, name), 0o600, content))
+	}
+	for _, to := range changes {
+		if err := w.Machine.Set(ctx, state.Change{To: to}, nil); err != nil {
+			return err
+		}
+	}
+	update, fetch := arc.Commands(w.path(PackageDir))
+	if _, err := w.Machine.Run(ctx, nil, update...); err != nil {
+		return fmt.Errorf("%s: cannot read the repository, or it is not signed by the right key: %w",
+			r.URL, err)
+	}
+	if _, err := w.Machine.Run(ctx, nil, fetch...); err != nil {
+		return fmt.Errorf("%s: it has no package %s, or a damaged one: %w", r.URL, arc.Package, err)
+	}
+	return nil
+}
+
+func (w *work) emptyPackageDir(ctx context.Context) error {
+	if err := w.removeAll(ctx, PackageDir); err != nil {
+		return err
+	}
+	return w.Machine.Set(ctx, state.Change{To: state.Dir{Path: PackageDir, Mode: 0o700}}, nil)
+}
+
+// packageFile is a file of the Arc agent's package in the directory of artifacts, "" when there is
+// none. Nothing proves it but that only root can have put it there.
+func (h *home) packageFile(c config.Config, seen host.Facts) (string, error) {
+	dir := c.Artifacts.Directory
+	if dir == "" {
+		return "", nil
+	}
+	files, err := filepath.Glob(path.Join(dir, arc.Package+"_*_"+seen.Arch+".deb"))
+	switch {
+	case err != nil || len(files) == 0:
+		return "", err
+	case len(files) == 1:
+		return files[0], h.safe(files[0])
+	}
+	return "", fmt.Errorf("cannot tell which package of the Arc agent to install: there are %s; "+
+		"keep one", strings.Join(files, " and "))
+}
+
+// repositories are those that the Arc agent's package may come from, in the order in which they are
+// tried.
+func (h *home) repositories(c config.Config, seen host.Facts) ([]arc.Repository, error) {
+	base, known := arc.RepositoryFor(seen.OSID, seen.OSVersion)
+	urls := []string{base.URL}
+	if p := c.Azure.Arc.Package; p != nil {
+		if p.URL != "" {
+			base.URL, urls, known = p.URL, []string{p.URL}, true
+		}
+		if p.Suite != "" {
+			base.Suite = p.Suite
+		}
+		if p.KeyFile != "" {
+			key, err := os.ReadFile(p.KeyFile)
+			if err == nil {
+				err = h.safe(p.KeyFile)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("cannot use azure.arc.package.keyFile: %w", err)
+			}
+			base.Key = string(key)
+		}
+	}
+	if !known || base.Suite == "" {
+		return nil, fmt.Errorf("cannot install the Arc agent: no package repository of it is known for "+
+			"%s %s; set azure.arc.package.url and suite, or install azcmagent yourself",
+			seen.OSID, seen.OSVersion)
+	}
+	urls = places(c.Artifacts, urls[0], c.Azure.Arc.Package != nil && c.Azure.Arc.Package.URL != "")
+	list := make([]arc.Repository, len(urls))
+	for i, url := range urls {
+		list[i] = base
+		list[i].URL = url
+		if base.Key == "" {
+			list[i].Key = arc.Key
+		}
+		if r, err := http.NewRequest(http.MethodGet, url, nil); err == nil && r.URL.Host != "" {
+			if proxy, err := c.ProxyFunc()(r); err == nil && proxy != nil {
+				list[i].Proxy = proxy.String()
+			}
+		}
+	}
+	return list, nil
+}
+
+// places are where a repository may be: in the directory of artifacts, else at the mirrors and at
+// last upstream. One of the user's own is nowhere else.
+func places(a config.Artifacts, url string, own bool) []string {
+	at := strings.TrimPrefix(strings.TrimPrefix(url, "https://"), "http://")
+	switch {
+	case own:
+		return []string{url}
+	case a.Directory != "":
+		return []string{"file:" + path.Join(a.Directory, at)}
+	}
+	var list []string
+	for _, mirror := range append([]string{a.Mirror}, a.Mirrors...) {
+		if mirror != "" {
+			list = append(list, mirror+"/"+at)
+		}
+	}
+	return append(list, url)
+}
+
+// safe refuses a file that somebody else than root can change.
+func (h *home) safe(file string) error {
+	if h.Trusted != nil {
+		return h.Trusted(file)
+	}
+	return config.Trusted(file)
+}
+
+// arcReady finds out, without touching anything, whether there is an Arc agent, or can be one.
+func (h *home) arcReady(ctx context.Context, c config.Config, seen host.Facts) error {
+	err := h.arc(c, nil).Check(ctx)
+	if !errors.Is(err, arc.ErrNotInstalled) {
+		return err
+	}
+	file, err := h.packageFile(c, seen)
+	if err == nil && file == "" {
+		_, err = h.repositories(c, seen)
+	}
+	return err
+}

@@ -1,0 +1,99 @@
+package arc
+
+import (
+	_ "embed" // the key
+	"fmt"
+	"strings"
+)
+
+// Package is the Arc agent's package, in the distribution's words and everywhere.
+const Package = "azcmagent"
+
+// Key is the key with which Microsoft signs its package repositories, Fingerprint is its name
+// (packages.microsoft.com/keys/microsoft.asc; "Linux package repository for Microsoft products").
+//
+//go:embed microsoft.asc
+var Key string
+
+// Fingerprint is that of Key.
+const Fingerprint = "BC528686B50D79E339D3721CEB3E94ADBE1229CF"
+
+// upstream is where Microsoft serves the package repositories of all distributions.
+const upstream = "https://packages.microsoft.com/"
+
+// repositories are those for which the Arc agent is published, by ID and VERSION_ID of
+// os-release(5).
+var repositories = map[string]Repository{
+	"ubuntu 22.04": {URL: upstream + "ubuntu/22.04/prod", Suite: "jammy"},
+	"ubuntu 24.04": {URL: upstream + "ubuntu/24.04/prod", Suite: "noble"},
+	"debian 12":    {URL: upstream + "debian/12/prod", Suite: "bookworm"},
+}
+
+// Repository is an APT repository that has the Arc agent's package.
+type Repository struct {
+	URL, Suite string
+	// Key is the armored key that must have signed it.
+	Key string
+	// Proxy is the URL of the proxy that leads there, "" for none.
+	Proxy string
+}
+
+// RepositoryFor returns Microsoft's repository for a distribution.
+func RepositoryFor(id, version string) (Repository, bool) {
+	r, ok := repositories[id+" "+version]
+	r.Key = Key
+	return r, ok
+}
+
+// The files in the directory of a download.
+const (
+	keyFile    = "key.asc"
+	sourceFile = Package + ".sources"
+	// AptConfig is the configuration of apt, for its environment.
+	AptConfig = "apt.conf"
+	// EmptyDir has nothing of the machine's own configuration in it.
+	EmptyDir = "none"
+)
+
+// Files are the files that apt needs in a directory to fetch the package from this repository, and
+// from no other, without reading or changing what apt knows of the machine's own repositories.
+func (r Repository) Files(dir string) map[string]string {
+	source := fmt.Sprintf("Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s/%s\n",
+		r.URL, r.Suite, dir, keyFile)
+	settings := [][2]string{
+		{"Dir::Etc", dir + "/" + EmptyDir},
+		{"Dir::Etc::Parts", dir + "/" + EmptyDir},
+		{"Dir::Etc::PreferencesParts", dir + "/" + EmptyDir},
+		{"Dir::Etc::SourceList", dir + "/" + sourceFile},
+		{"Dir::State", dir},
+		{"Dir::State::Status", "/var/lib/dpkg/status"},
+		{"Dir::Cache", dir},
+		{"APT::Sandbox::User", "root"}, // nobody else can read the directory
+		{"APT::Update::Error-Mode", "any"},
+		{"Acquire::Languages", "none"},
+		{"Acquire::Retries", "3"},
+		{"Acquire::http::Proxy", r.proxy()},
+		{"Acquire::https::Proxy", r.proxy()},
+	}
+	var conf strings.Builder
+	for _, s := range settings {
+		fmt.Fprintf(&conf, "%s %q;\n", s[0], s[1])
+	}
+	return map[string]string{keyFile: r.Key, sourceFile: source, AptConfig: conf.String()}
+}
+
+func (r Repository) proxy() string {
+	if r.Proxy == "" {
+		return "DIRECT"
+	}
+	return r.Proxy
+}
+
+// Commands are the programs that fetch the package into a directory that has the files: each proves
+// what it fetches, by the signature and the digests below it.
+func Commands(dir string) (update, download []string) {
+	environment := []string{"env", "--chdir=" + dir, "LC_ALL=C", "APT_CONFIG=" + dir + "/" + AptConfig}
+	update = append(environment[:4:4], "apt-get", "update", "--quiet=2")
+	download = append(environment[:4:4], "apt-get", "download", "--quiet=2", Package)
+	return update, download
+}

@@ -1,0 +1,60 @@
+package arc
+
+import (
+	"crypto/sha1"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// The key in the program is the one with the fingerprint that Microsoft publishes (RFC 9580,
+// section 5.5.4.2: SHA-1 of 0x99, the length, and the packet of the public key).
+func TestKeyHasTheFingerprint(t *testing.T) {
+	_, armor, _ := strings.Cut(Key, "\n\n")
+	armor, _, found := strings.Cut(armor, "\n=")
+	packet, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(armor, "\n", ""))
+	if err != nil || !found || packet[0] != 0x99 {
+		t.Fatalf("the key cannot be read: %v", err)
+	}
+	end := 3 + (int(packet[1])<<8 | int(packet[2]))
+	if got := fmt.Sprintf("%X", sha1.Sum(packet[:end])); got != Fingerprint {
+		t.Errorf("the key's fingerprint is %s", got)
+	}
+	if n := strings.Count(Key, "BEGIN PGP PUBLIC KEY BLOCK"); n != 1 {
+		t.Errorf("there are %d keys", n)
+	}
+}
+
+func TestRepository(t *testing.T) {
+	r, ok := RepositoryFor("ubuntu", "24.04")
+	if !ok {
+		t.Fatal("there is no repository for Ubuntu 24.04")
+	}
+	files := r.Files("/d")
+	const source = "Types: deb\nURIs: https://packages.microsoft.com/ubuntu/24.04/prod\n" +
+		"Suites: noble\nComponents: main\nSigned-By: /d/key.asc\n"
+	if files[sourceFile] != source || files[keyFile] != Key {
+		t.Errorf("files %q", files)
+	}
+	for _, want := range []string{
+		`Dir::Etc::SourceList "/d/azcmagent.sources";`, `Dir::Etc "/d/none";`,
+		`Acquire::https::Proxy "DIRECT";`,
+	} {
+		if !strings.Contains(files[AptConfig], want+"\n") {
+			t.Errorf("apt is not told %s:\n%s", want, files[AptConfig])
+		}
+	}
+	r.Proxy = "http://user:secret@proxy:3128"
+	if conf := r.Files("/d")[AptConfig]; !strings.Contains(conf, `"http://user:secret@proxy:3128"`) {
+		t.Errorf("apt is not told the proxy:\n%s", conf)
+	}
+	update, download := Commands("/d")
+	if strings.Join(update, " ") != "env --chdir=/d LC_ALL=C APT_CONFIG=/d/apt.conf apt-get update "+
+		"--quiet=2" || download[len(download)-1] != Package {
+		t.Errorf("commands %q, %q", update, download)
+	}
+	if _, ok := RepositoryFor("debian", "11"); ok {
+		t.Error("there is a repository for a distribution that is not known")
+	}
+}

@@ -1,0 +1,204 @@
+package arc
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+)
+
+// The roles with which an identity may do what enrolling and leaving take.
+const (
+	onboarding    = "Azure Connected Machine Onboarding"
+	administrator = "Azure Connected Machine Resource Administrator"
+	accessAdmin   = "User Access Administrator"
+)
+
+// Gap is a permission that an identity lacks.
+type Gap struct {
+	// Action is Resource Manager's name for it, Role one that has it, Scope where it is needed.
+	Action, Role, Scope string
+	// Later tells that it is needed only to take the enrolment back.
+	Later bool
+}
+
+// Wanting is what is asked of the identity that enrols a machine.
+type Wanting struct {
+	// Located tells that nobody has to ask Azure where the API server is.
+	Located bool
+	// Connected tells that the machine is connected already, by somebody else.
+	Connected bool
+}
+
+// needs lists the permissions that enrolling takes, and those that taking it back takes.
+func (a Arc) needs(w Wanting) []Gap {
+	group := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s", a.Config.SubscriptionID,
+		a.Config.Arc.ResourceGroup)
+	cluster := a.Config.TargetCluster.ResourceID
+	const (
+		machines    = "Microsoft.HybridCompute/machines/"
+		clusters    = "Microsoft.ContainerService/managedClusters/"
+		assignments = "Microsoft.Authorization/roleAssignments/"
+	)
+	list := []Gap{{Action: machines + "read", Role: onboarding, Scope: group}}
+	if !w.Connected {
+		list = append(list, Gap{Action: machines + "write", Role: onboarding, Scope: group},
+			Gap{Action: machines + "delete", Role: administrator, Scope: group, Later: true})
+	}
+	if !w.Located {
+		list = append(list, Gap{Action: clusters + "read", Role: config.RoleClusterUser, Scope: cluster})
+	}
+	if a.assigns() && len(a.Config.Arc.Roles) > 0 {
+		list = append(list, Gap{Action: assignments + "write", Role: accessAdmin, Scope: cluster},
+			Gap{Action: assignments + "delete", Role: accessAdmin, Scope: cluster, Later: true})
+	}
+	return list
+}
+
+// Gaps asks Resource Manager what the identity may do, and returns what it lacks, with the object
+// id of the identity. It changes nothing.
+func (a Arc) Gaps(ctx context.Context, w Wanting) (gaps []Gap, principal string, err error) {
+	token, err := a.Credential.GetToken(ctx, policy.TokenRequestOptions{
+		Scopes: []string{a.Config.ResourceManagerEndpoint + "/.default"}})
+	if err != nil {
+		return nil, "", identity.Explain(err, identity.Need{Doing: "get a token for Resource Manager"})
+	}
+	may := map[string][]*armauthorization.Permission{}
+	for _, need := range a.needs(w) {
+		permissions, asked := may[need.Scope]
+		if !asked {
+			if permissions, err = a.permissions(ctx, need.Scope); err != nil {
+				return nil, "", err
+			}
+			may[need.Scope] = permissions
+		}
+		if !allows(permissions, need.Action) {
+			gaps = append(gaps, need)
+		}
+	}
+	return gaps, Principal(token.Token), nil
+}
+
+// permissions are what the identity may do at a resource group or at the cluster. Whoever may not
+// even ask may do nothing.
+func (a Arc) permissions(
+	ctx context.Context, scope string,
+) ([]*armauthorization.Permission, error) {
+	id, err := arm.Parse(scope)
+	if err != nil {
+		return nil, fmt.Errorf("internal error: %w", err)
+	}
+	client, err := armauthorization.NewPermissionsClient(id.Subscription, a.Credential, a.Options)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+	}
+	var list []*armauthorization.Permission
+	if id.Namespace == "" {
+		list, err = all(ctx, client.NewListForResourceGroupPager(id.ResourceGroup, nil),
+			func(p armauthorization.PermissionsClientListForResourceGroupResponse) []*armauthorization.
+				Permission {
+				return p.Value
+			})
+	} else {
+		list, err = all(ctx, client.NewListForResourcePager(id.ResourceGroup, id.Namespace, "",
+			id.Types[0], id.Name(), nil),
+			func(p armauthorization.PermissionsClientListForResourceResponse) []*armauthorization.
+				Permission {
+				return p.Value
+			})
+	}
+	if failed, ok := errors.AsType[*azcore.ResponseError](err); ok &&
+		failed.StatusCode == http.StatusForbidden {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, identity.Explain(err, identity.Need{Doing: "read what the identity may do at " +
+			scope, Scope: scope})
+	}
+	return list, nil
+}
+
+// all reads every page.
+func all[P any](ctx context.Context, pages *runtime.Pager[P],
+	of func(P) []*armauthorization.Permission) (list []*armauthorization.Permission, err error) {
+	for pages.More() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, of(page)...)
+	}
+	return list, nil
+}
+
+// allows tells whether one of the permissions has an action and does not take it away again.
+func allows(permissions []*armauthorization.Permission, action string) bool {
+	for _, p := range permissions {
+		if p != nil && arm.Allows(words(p.Actions), action) && !arm.Allows(words(p.NotActions), action) {
+			return true
+		}
+	}
+	return false
+}
+
+func words(list []*string) []string {
+	var found []string
+	for _, s := range list {
+		if s != nil {
+			found = append(found, *s)
+		}
+	}
+	return found
+}
+
+// Principal is the object id of the identity that a token is for; "" when it does not say.
+func Principal(token string) string {
+	var claims struct {
+		ObjectID string `json:"oid"`
+	}
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || json.Unmarshal(payload, &claims) != nil {
+		return ""
+	}
+	return claims.ObjectID
+}
+
+// Explain lists what an identity lacks, each with the command that cures it. Several permissions of
+// one role have one command.
+func Explain(gaps []Gap, principal string) string {
+	var lines []string
+	said := map[string]bool{}
+	for _, gap := range gaps {
+		lines = append(lines, fmt.Sprintf("  %s on %s", gap.Action, gap.Scope))
+		if cure := GrantCommand(principal, gap.Role, gap.Scope); !said[cure] {
+			said[cure] = true
+			lines = append(lines, "    "+cure)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// GrantCommand is what an owner runs to give an identity a role.
+func GrantCommand(principal, role, scope string) string {
+	if principal == "" {
+		principal = "OBJECT-ID"
+	}
+	return fmt.Sprintf("az role assignment create --assignee %s --role %q --scope %s", principal, role,
+		scope)
+}

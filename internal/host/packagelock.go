@@ -1,0 +1,85 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where package managers keep each other out (dpkg's frontend locking protocol): who holds the
+// first lock runs dpkg, which takes the second one itself.
+const (
+	frontendLock = "/var/lib/dpkg/lock-frontend"
+	databaseLock = "/var/lib/dpkg/lock"
+)
+
+// lockPackages waits until nobody else installs or removes packages, and keeps them out until
+// release.
+func (h *Host) lockPackages(ctx context.Context) (release func(), err error) {
+	wait := h.PackageWait
+	if wait == 0 {
+		wait = 5 * time.Minute
+	}
+	bounded, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	frontend, err := h.lockFile(bounded, frontendLock)
+	if err != nil {
+		return nil, err
+	}
+	database, err := h.lockFile(bounded, databaseLock)
+	if err != nil {
+		frontend.Close()
+		return nil, err
+	}
+	database.Close() // dpkg's own
+	return func() { frontend.Close() }, nil
+}
+
+// lockFile takes a lock, which closing the file gives back.
+func (h *Host) lockFile(ctx context.Context, path string) (*os.File, error) {
+	f, err := os.OpenFile(h.path(path), os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock the packages of this machine: %w", err)
+	}
+	for said := false; ; said = true {
+		lock := unix.Flock_t{Type: unix.F_WRLCK}
+		err := unix.FcntlFlock(f.Fd(), unix.F_SETLK, &lock)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+			f.Close()
+			return nil, fmt.Errorf("cannot lock %s: %w", path, err)
+		}
+		holder := h.lockHolder(f)
+		if !said && h.Log != nil {
+			h.Log.Info("waiting for another package manager", "holder", holder)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("another package manager is at work (%s); run this again when "+
+				"it has ended: %w", holder, ctx.Err())
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// lockHolder says which process holds a lock.
+func (h *Host) lockHolder(f *os.File) string {
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock); err != nil || lock.Pid <= 0 {
+		return "unknown"
+	}
+	name, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(lock.Pid), "comm"))
+	if err != nil {
+		return fmt.Sprintf("process %d", lock.Pid)
+	}
+	return fmt.Sprintf("process %d, %s", lock.Pid, strings.TrimSpace(string(name)))
+}

@@ -1,0 +1,195 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// The lab's stand-in for the Arc agent's package, and the repository that has it: as Microsoft's,
+// but signed with a key of the lab's own.
+const (
+	arcPackageVersion = "1.62.0"
+	arcRepository     = "packages.microsoft.com/debian/12/prod"
+	// ArcKeyPath is where a machine has the key of the repository.
+	ArcKeyPath = "/etc/aks-flex-node/arc-repository.asc"
+)
+
+// packagesDir is what the lab serves beside the artifacts, as the mirror of its host.
+func (l *Lab) packagesDir() string { return l.path("packages") }
+
+// withPackages serves the repository, and everything else as next does.
+func (l *Lab) withPackages(next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/packages.microsoft.com/", http.FileServer(http.Dir(l.packagesDir())))
+	mux.Handle("/", next)
+	return mux
+}
+
+// ArcFile returns the Arc agent's package as a file, which is built and put into the signed
+// repository the first time.
+func (l *Lab) ArcFile(ctx context.Context) (string, error) {
+	l.arc.Lock()
+	defer l.arc.Unlock()
+	repository := filepath.Join(l.packagesDir(), arcRepository)
+	pool := "pool/main/a/azcmagent/azcmagent_" + arcPackageVersion + "_" + runtime.GOARCH + ".deb"
+	file := filepath.Join(repository, pool)
+	if _, err := os.Stat(filepath.Join(l.packagesDir(), "key.asc")); err == nil {
+		return file, nil
+	}
+	err := os.MkdirAll(filepath.Dir(file), 0o755)
+	if err == nil {
+		err = l.buildArc(ctx, file)
+	}
+	if err == nil {
+		err = l.signRepository(ctx, repository, pool)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot make the Arc agent's package: %w", err)
+	}
+	return file, nil
+}
+
+// UseArcRepository puts the key of the repository into a machine, and returns what its
+// configuration says of it.
+func (l *Lab) UseArcRepository(ctx context.Context, m Machine) (map[string]any, error) {
+	if _, err := l.ArcFile(ctx); err != nil {
+		return nil, err
+	}
+	key, err := os.ReadFile(filepath.Join(l.packagesDir(), "key.asc"))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the key of the repository: %w", err)
+	}
+	return object{"keyFile": ArcKeyPath}, l.Write(m, ArcKeyPath, 0o644, key)
+}
+
+// arcControl is what dpkg is told of the package.
+func arcControl() string {
+	return "Package: azcmagent\nVersion: " + arcPackageVersion + "\nArchitecture: " +
+		runtime.GOARCH + "\nMaintainer: flexlab <flexlab@flexlab.example>\n" +
+		"Description: A stand-in for the Azure Connected Machine agent\n"
+}
+
+// buildArc builds the package. Like the real one it starts its services, and leaves what they have
+// written.
+func (l *Lab) buildArc(ctx context.Context, file string) error {
+	program, err := os.ReadFile(l.azuresim())
+	if err != nil {
+		return fmt.Errorf("cannot read azuresim: %w; run `make build`", err)
+	}
+	dir, err := os.MkdirTemp(l.packagesDir(), "azcmagent-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	unit := func(text, command string) string {
+		return "[Unit]\nDescription=" + text + "\n[Service]\nExecStart=" + command +
+			"\nRestart=always\n[Install]\nWantedBy=multi-user.target\n"
+	}
+	const services = "himdsd gcad extd"
+	files := map[string]string{
+		"opt/azcmagent/bin/azcmagent": string(program),
+		"etc/azuresim/endpoint":       AzureURL + "\n",
+		"usr/lib/systemd/system/himdsd.service": unit("Azure Connected Machine metadata",
+			"/opt/azcmagent/bin/himds himds --endpoint "+AzureURL),
+		"usr/lib/systemd/system/gcad.service": unit("Azure Arc guest configuration",
+			"/usr/bin/sleep infinity"),
+		"usr/lib/systemd/system/extd.service": unit("Azure Arc extensions", "/usr/bin/sleep infinity"),
+		"DEBIAN/control":                      arcControl(),
+		"DEBIAN/postinst": "#!/bin/sh\nset -e\nmkdir -p /var/opt/azcmagent\nsystemctl daemon-reload\n" +
+			"systemctl enable --quiet --now " + services + "\n",
+		"DEBIAN/prerm":  "#!/bin/sh\nset -e\nsystemctl disable --quiet --now " + services + "\n",
+		"DEBIAN/postrm": "#!/bin/sh\nset -e\nsystemctl daemon-reload\n",
+	}
+	for name, content := range files {
+		path, mode := filepath.Join(dir, name), os.FileMode(0o644)
+		if strings.Contains(name, "/bin/") || strings.HasPrefix(name, "DEBIAN/p") {
+			mode = 0o755
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(content), mode)); err != nil {
+			return err
+		}
+	}
+	for link, target := range map[string]string{
+		"usr/bin/azcmagent": "/opt/azcmagent/bin/azcmagent", "opt/azcmagent/bin/himds": "azcmagent",
+	} {
+		path := filepath.Join(dir, link)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.Symlink(target, path)); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	_, err = run(ctx, "dpkg-deb", "--root-owner-group", "-Znone", "--build", dir, file)
+	return err
+}
+
+// signRepository writes the index of a repository with one package, and signs it with a new key, of
+// which only the public part is kept.
+func (l *Lab) signRepository(ctx context.Context, repository, pool string) error {
+	deb, err := os.ReadFile(filepath.Join(repository, pool))
+	if err != nil {
+		return err
+	}
+	index := fmt.Sprintf("%sFilename: %s\nSize: %d\nSHA256: %x\n\n", arcControl(), pool, len(deb),
+		sha256.Sum256(deb))
+	list := "main/binary-" + runtime.GOARCH + "/Packages"
+	release := fmt.Sprintf("Origin: flexlab\nSuite: bookworm\nCodename: bookworm\nDate: %s\n"+
+		"Architectures: %s\nComponents: main\nSHA256:\n %x %d %s\n",
+		time.Now().UTC().Format("Mon, 02 Jan 2006 15:04:05 UTC"), runtime.GOARCH,
+		sha256.Sum256([]byte(index)), len(index), list)
+	suite := filepath.Join(repository, "dists/bookworm")
+	if err := errors.Join(os.MkdirAll(filepath.Join(suite, filepath.Dir(list)), 0o755),
+		os.WriteFile(filepath.Join(suite, list), []byte(index), 0o644),
+		os.WriteFile(filepath.Join(suite, "Release"), []byte(release), 0o644)); err != nil {
+		return err
+	}
+	home, err := os.MkdirTemp("", "flexlab-gpg-") // short: it holds the agent's socket
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(home)
+	gpg := func(args ...string) error {
+		_, err := run(ctx, "gpg", append([]string{"--homedir", home, "--batch", "--quiet", "--yes",
+			"--pinentry-mode", "loopback", "--passphrase", ""}, args...)...)
+		return err
+	}
+	err = gpg("--quick-gen-key", "flexlab <flexlab@flexlab.example>", "rsa2048", "sign", "never")
+	if err == nil {
+		err = gpg("--output", filepath.Join(suite, "InRelease"), "--clearsign",
+			filepath.Join(suite, "Release"))
+	}
+	if err == nil {
+		err = gpg("--output", filepath.Join(l.packagesDir(), "key.asc"), "--armor", "--export")
+	}
+	_, killed := run(ctx, "gpgconf", "--homedir", home, "--kill", "all")
+	return errors.Join(err, killed)
+}
+
+// AddArc installs the stand-in for the Arc agent in a machine, as its owner would.
+func (l *Lab) AddArc(ctx context.Context, m Machine) error {
+	file, err := l.ArcFile(ctx)
+	if err != nil {
+		return err
+	}
+	deb, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("cannot read the Arc agent's package: %w", err)
+	}
+	const path = "/root/azcmagent.deb"
+	if err := l.Write(m, path, 0o600, deb); err != nil {
+		return err
+	}
+	_, err = l.Output(ctx, m, "dpkg", "--install", path)
+	return errors.Join(err, os.Remove(filepath.Join(m.Root, path)))
+}

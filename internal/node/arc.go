@@ -1,0 +1,29 @@
+package node
+
+import (
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// ArcPackage is the package of the Arc agent.
+const ArcPackage = "azcmagent"
+
+// arcTrees are the directories that the Arc agent fills while it runs and that its package leaves
+// (Azure Connected Machine agent, "Agent resources").
+var arcTrees = [...]string{
+	"/opt/azcmagent", "/opt/GC_Ext", "/opt/GC_Service", "/etc/opt/azcmagent", "/var/opt/azcmagent",
+	"/var/lib/GuestConfig", "/var/log/azcmagent", "/var/log/himds", "/var/log/arcproxy",
+}
+
+// arcAgent is the Arc agent, where the machine becomes an Arc machine. One that somebody else has
+// installed is no part of the node.
+func arcAgent(p *part) {
+	if p.config.Azure.AuthMode() != config.AuthArc {
+		return
+	}
+	for _, dir := range arcTrees {
+		p.put(state.Item{Only: OwnArc, Resource: state.Residue{Kind: state.Trees, Match: dir}})
+	}
+	agent := state.Package{Name: ArcPackage, State: state.PackageInstalled}
+	p.put(state.Item{Only: OwnArc, Resource: agent})
+}

@@ -1,0 +1,60 @@
+package state
+
+import "strings"
+
+// PackageState is how far a package of the distribution is on a machine.
+type PackageState string
+
+// The states.
+const (
+	// Absent packages have left nothing.
+	PackageAbsent PackageState = "absent"
+	// Removed ones have left their configuration.
+	PackageRemoved PackageState = "removed"
+	// Unfinished ones are those whose installation or removal was interrupted.
+	PackageUnfinished PackageState = "unfinished"
+	PackageInstalled  PackageState = "installed"
+)
+
+// Package is a package of the distribution, in whatever version: others bring it up to date.
+type Package struct {
+	Name  string       `json:"name"`
+	State PackageState `json:"state"`
+	// Version is the observed one; "" where a program of that name came without a package.
+	Version string `json:"version,omitempty"`
+}
+
+// PackageKey is the key of a package.
+func PackageKey(name string) Key { return Key("package:" + name) }
+
+// Key implements Resource.
+func (r Package) Key() Key { return PackageKey(r.Name) }
+
+func (r Package) kind() string { return "package" }
+
+func (r Package) equal(other Resource) bool {
+	o, ok := other.(Package)
+	return ok && r.State == o.State
+}
+
+func (r Package) claims() bool { return false }
+
+// absence is not known: a package that is there may have been there before.
+func (r Package) absence() Resource { return nil }
+
+// undoForeign: whoever has removed ours, or broken it, has not made it theirs.
+func (r Package) undoForeign(Resource) treatment { return undoAnyway }
+
+func (r Package) describe(Change) string {
+	switch r.State {
+	case PackageInstalled:
+		return "install package " + r.Name
+	case PackageRemoved:
+		return "remove package " + r.Name
+	}
+	return "purge package " + r.Name
+}
+
+func (r Package) describeUndo(c Change) string { return r.describe(c) }
+
+func (r Package) show() string { return strings.TrimSpace(string(r.State) + " " + r.Version) }
