@@ -26,6 +26,7 @@ var rules = []struct {
 	{"internal/generation",
 		[]string{"internal/apply", "internal/config", "internal/node", "internal/state"},
 		[]string{"os", "net", "os/exec", "net/http", "time"}},
+	{"internal/follow", []string{"api/flexnode/v20260501preview"}, []string{"os", "os/exec"}},
 	{"internal/transition", nil, []string{"os", "net", "os/exec", "net/http"}},
 	{"internal/daemon", nil, []string{"os", "net", "os/exec", "net/http"}},
 	{"internal/artifact", []string{"internal/config", "internal/release"}, []string{"os/exec"}},
