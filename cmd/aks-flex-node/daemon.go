@@ -53,6 +53,9 @@ func runAgent(ctx context.Context, o *options) error {
 	if err := asRoot(); err != nil {
 		return err
 	}
+	if err := o.awaitConfiguration(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
 	before := o.applied(ctx)
 	read, err := o.read(before)
 	if err != nil && before == nil {
@@ -75,11 +78,13 @@ func runAgent(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("cannot read the watchdog's interval: %w", err)
 	}
+	follows := a.Follow(o.inputOf(read))
 	d := &daemon.Daemon{
 		Node: &frugal{runtime.GOMAXPROCS(1), agent.Watcher{
-			Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) },
+			Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) }, Told: follows.Told,
 		}},
 		Changed: o.changed(), Hints: hints, Watchdog: watchdog, Budget: a.Repairs(), Log: a.Log,
+		Received: follows.Received(), Deleted: follows.Gone(),
 		Notify: func(message string) {
 			if _, err := sd.SdNotify(false, message); err != nil {
 				a.Log.Debug("cannot notify systemd", "error", err)
@@ -99,7 +104,13 @@ func runAgent(ctx context.Context, o *options) error {
 			}
 		})
 	})
+	watching.Go(func() { follows.Run(ctx) })
 	err = d.Run(ctx)
+	if errors.Is(err, daemon.ErrDeleted) {
+		stop()
+		watching.Wait()
+		return o.beginAgain(err, done)
+	}
 	if errors.Is(err, daemon.ErrLeft) {
 		fmt.Fprintf(o.err, "%v; the agent has nothing more to do\n", err)
 		return nil

@@ -48,7 +48,16 @@ func (o *options) input(ctx context.Context) (agent.Input, error) {
 		return agent.Input{}, err
 	}
 	read, err := o.read(o.applied(ctx))
-	return agent.Input{Config: read.Config, Document: read.Document, Origin: "file"}, err
+	return o.inputOf(read), err
+}
+
+// inputOf is a configuration that was read.
+func (o *options) inputOf(read config.Loaded) agent.Input {
+	in := agent.Input{Config: read.Config, Document: read.Document, Origin: "file"}
+	if o.config == agent.BundleFile {
+		in.Origin, in.Resource = "url", read.Resource
+	}
+	return in
 }
 
 // applied is the configuration of the node that this machine is; nil when it is none, or when

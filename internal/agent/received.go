@@ -22,6 +22,8 @@ const sourceFile = "source.json"
 type source struct {
 	// URLSHA256 recognizes the configuration URL, which is kept nowhere.
 	URLSHA256 string `json:"urlSHA256"`
+	// Applied is the version that the node runs on.
+	Applied config.Resource `json:"applied,omitzero"`
 }
 
 // Delivery is a configuration as a configuration URL has given it.
@@ -74,7 +76,12 @@ func (a *Agent) Receive(ctx context.Context, d Delivery) error {
 	if err := h.keepBundle(ctx, d.Bundle); err != nil {
 		return err
 	}
-	return h.records.save(ctx, sourceFile, source{URLSHA256: d.URLSHA256})
+	var from source
+	if _, err := h.records.load(sourceFile, &from); err != nil {
+		return err
+	}
+	from.URLSHA256 = d.URLSHA256
+	return h.records.save(ctx, sourceFile, from)
 }
 
 // keepBundle puts a bundle on disk.
