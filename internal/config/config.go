@@ -22,7 +22,8 @@ type Config struct {
 	Artifacts  Artifacts  `json:"artifacts"`
 	Agent      Agent      `json:"agent"`
 	// ContinuousMonitoring tells whether the node follows its flexNodeConfig resource after it has
-	// joined; it has no effect in this release.
+	// joined, with its identity in Azure; only a configuration that a provider has delivered is
+	// followed.
 	ContinuousMonitoring bool `json:"continuousMonitoring,omitempty"`
 }
 

@@ -258,7 +258,7 @@ func TestFollowsNoNonsense(t *testing.T) {
 func TestFollowsToTheEnd(t *testing.T) {
 	followed(t, func(t *testing.T, s *service, before string) {
 		s.provider.set(func() { s.provider.down = true })
-		s.sleep(3 * time.Hour)
+		s.sleep(time.Hour)
 		s.healthy("110")
 		s.provider.set(func() { s.provider.down = false })
 		s.provider.offers(agent.Delivery{})
