@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,8 @@ func (a *Agent) Follow(in Input) *Following {
 	}
 	f.Resource = &follow.Resource{
 		Client: follow.NewClient(c.ProxyFunc()), Token: f.token,
-		Endpoint: c.Azure.ResourceManagerEndpoint, ID: in.Resource.ID, UID: in.Resource.UID,
+		Endpoint: cmp.Or(c.Agent.Monitoring.Endpoint, c.Azure.ResourceManagerEndpoint),
+		ID:       in.Resource.ID, UID: in.Resource.UID,
 	}
 	f.reporter = follow.NewReporter(f.Resource, a.Log)
 	return f
@@ -84,6 +86,7 @@ func (f *Following) Run(ctx context.Context) {
 	}
 	polls := follow.Follower{
 		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
+		Interval: f.before.PollInterval(),
 	}
 	var both sync.WaitGroup
 	both.Go(func() { polls.Run(ctx) })

@@ -345,12 +345,18 @@ type MaintenanceWindow struct {
 
 // Monitoring is how an agent follows its flexNodeConfig resource.
 type Monitoring struct {
-	// Endpoint is the base URL that is polled in the place of azure.resourceManagerEndpoint; it has
-	// no effect in this release.
+	// Endpoint is the base URL that is polled in the place of azure.resourceManagerEndpoint; it gets
+	// tokens that are for that.
 	Endpoint string `json:"endpoint,omitempty"`
-	// Interval is the mean time between two polls, as a Go duration; it has no effect in this
-	// release. What the endpoint answers goes before it.
+	// Interval is the mean time between two polls, as a Go duration; default 30s. What the endpoint
+	// answers goes before it.
 	Interval string `json:"interval,omitempty"`
+}
+
+// PollInterval is agent.monitoring.interval as a duration; 0 when it is not set.
+func (c Config) PollInterval() time.Duration {
+	d, _ := time.ParseDuration(c.Agent.Monitoring.Interval)
+	return d
 }
 
 // ReadyTimeout is agent.readyTimeout as a duration; Parse has validated it.

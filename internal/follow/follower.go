@@ -44,7 +44,9 @@ type Follower struct {
 	Machine  Machine
 	// Wait is for how long the provider may hold a poll back; 0 polls without that.
 	Wait time.Duration
-	Log  *slog.Logger
+	// Interval is between polls until the provider says another; 0 is 30 s.
+	Interval time.Duration
+	Log      *slog.Logger
 
 	pace   pace
 	etag   string
@@ -55,6 +57,7 @@ type Follower struct {
 
 // Run follows until ctx ends or the resource was deleted.
 func (f *Follower) Run(ctx context.Context) {
+	f.pace.interval = f.Interval
 	for pause := f.pace.first(); rest(ctx, pause); {
 		wait := f.Wait
 		if f.stones > 0 {
