@@ -91,6 +91,9 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 			return w.verdict(&RejectedError{r})
 		}
 	}
+	if err := mustWait(h, t); err != nil {
+		return err
+	}
 	err = h.reconcile(ctx, "agent", t, &steps{agent: w.Agent})
 	if errors.Is(err, transition.ErrSuperseded) {
 		w.node = true // it was on its way when another verb took over
@@ -99,6 +102,19 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 		err = w.Agent.noteApplied(ctx, in.Resource)
 	}
 	return w.verdict(err)
+}
+
+// mustWait is a *daemon.LaterError when a healthy node is to be changed for its provider, and its
+// maintenance window is closed.
+func mustWait(h *home, t *target) error {
+	window := t.input.Config.Agent.UpgradePolicy.MaintenanceWindow
+	if window == nil || t.input.Resource == nil || h.applied == nil || !h.idle() || t.unchanged {
+		return nil
+	}
+	if opens := window.Opens(now()); opens.After(now()) {
+		return &daemon.LaterError{At: opens, Why: "the maintenance window opens"}
+	}
+	return nil
 }
 
 // left tells that the machine was a node and is none any more: somebody has run unbootstrap.

@@ -326,8 +326,8 @@ type UpgradePolicy struct {
 	// Deadline bounds that move, as a Go duration; a change whose pods do not move in time fails, and
 	// nothing was touched.
 	Deadline string `json:"deadline,omitempty"`
-	// MaintenanceWindow is when an agent that follows its resource may begin a change, and so has no
-	// effect in this release; what a person starts begins at once.
+	// MaintenanceWindow is when an agent that follows its resource may begin a change; what a person
+	// starts begins at once.
 	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
 }
 

@@ -86,9 +86,6 @@ func settingsOf(doc *value, r *report) *value {
 // warnIdle warns of settings that are part of the configuration and have no effect in this release.
 func warnIdle(c Config, r *report) {
 	const idle = "has no effect yet: the agent of this release does not act on it"
-	if c.Agent.UpgradePolicy.MaintenanceWindow != nil {
-		r.warn("agent.upgradePolicy.maintenanceWindow", idle)
-	}
 	if c.Azure.TargetAgentPoolName != "" {
 		r.warn("azure.targetAgentPoolName", idle)
 	}

@@ -59,6 +59,16 @@ func (e *BusyError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *BusyError) Unwrap() error { return e.Err }
 
+// LaterError tells that what is to be done may begin at a time only.
+type LaterError struct {
+	At  time.Time
+	Why string
+}
+
+func (e *LaterError) Error() string {
+	return e.Why + " at " + e.At.Format(time.RFC3339)
+}
+
 // ErrLeft tells that the machine is no node any more.
 var ErrLeft = errors.New("this machine has been unbootstrapped")
 
@@ -353,10 +363,16 @@ func (l *loop) reconciled(err error) {
 	l.wantCheck = true
 	_, busy := errors.AsType[*BusyError](err)
 	_, final := errors.AsType[*FinalError](err)
+	later, isLater := errors.AsType[*LaterError](err)
 	switch {
 	case err == nil:
 		l.failing.reset()
 		l.trouble = ""
+	case isLater:
+		l.Log.Info("a change waits", "for", later)
+		l.failing.reset()
+		l.trouble = later.Error()
+		l.again(max(time.Until(later.At), time.Second))
 	case errors.Is(err, ErrLeft):
 		l.err = err
 	case l.wantReconcile, l.isDeleted: // interrupted for a new configuration, or the end

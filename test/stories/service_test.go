@@ -230,7 +230,7 @@ func (s *service) start() {
 	follows := s.following(a, in)
 	hints := make(chan string)
 	d := &daemon.Daemon{
-		Node: &agent.Watcher{Agent: a, Load: s.load, Told: follows.Told},
+		Node:     &agent.Watcher{Agent: a, Load: s.load, Told: follows.Told},
 		Received: follows.Received(), Deleted: follows.Gone(),
 		Changed: func() bool {
 			s.mu.Lock()
