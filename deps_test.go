@@ -26,6 +26,7 @@ var rules = []struct {
 	{"internal/generation",
 		[]string{"internal/apply", "internal/config", "internal/node", "internal/state"},
 		[]string{"os", "net", "os/exec", "net/http", "time"}},
+	{"internal/follow", []string{"api/flexnode/sealed", "api/flexnode/v20260501preview"}, []string{"os", "os/exec"}},
 	{"internal/transition", nil, []string{"os", "net", "os/exec", "net/http"}},
 	{"internal/daemon", nil, []string{"os", "net", "os/exec", "net/http"}},
 	{"internal/artifact", []string{"internal/config", "internal/release"}, []string{"os/exec"}},
@@ -73,7 +74,7 @@ var rules = []struct {
 	{"internal/arc", []string{"internal/arm", "internal/config", "internal/identity"},
 		[]string{"os", "os/exec"}},
 	{"internal/agent", []string{
-		"internal/aks", "internal/apply", "internal/arc", "internal/artifact", "internal/config",
+		"api/flexnode/v20260501preview", "internal/follow", "internal/aks", "internal/apply", "internal/arc", "internal/artifact", "internal/config",
 		"internal/daemon", "internal/generation", "internal/health", "internal/host",
 		"internal/identity", "internal/kube", "internal/node", "internal/nodeobject",
 		"internal/progress", "internal/release", "internal/state", "internal/transition",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 
@@ -16,7 +17,8 @@ import (
 )
 
 func agentCommand(o *options) *cobra.Command {
-	return &cobra.Command{
+	from := ""
+	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Join the cluster, then keep the node as configured",
 		Long: `Makes this machine the node that the configuration describes, as bootstrap does,
@@ -25,15 +27,33 @@ written to /run/aks-flex-node/status.json, drift is repaired if agent.driftPolic
 repair, and a changed configuration file is applied within seconds. A configuration that
 does not work is rolled back once and not tried again until it changes.
 
-Made to run as a service: systemctl enable --now aks-flex-node-agent`,
+Made to run as a service: systemctl enable --now aks-flex-node-agent
+
+With --config-url the configuration is fetched from a resource provider first, and kept
+in /var/lib/aks-flex-node, which only root reads; the URL is kept nowhere. Then the
+machine joins, and the service, where it is installed, is enabled and takes over.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case cmd.Flags().Changed("config-url"):
+				return o.deliver(cmd, from)
+			case os.Getenv(handOver) != "":
+				return o.joinAndHandOver(cmd.Context())
+			}
+			return runAgent(cmd.Context(), o)
+		},
 	}
+	cmd.Flags().StringVar(&from, "config-url", "",
+		"fetch the configuration from a `URL` first; - reads the URL from standard input")
+	return cmd
 }
 
 // runAgent puts the daemon together and runs it.
 func runAgent(ctx context.Context, o *options) error {
 	if err := asRoot(); err != nil {
+		return err
+	}
+	if err := o.awaitConfiguration(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	before := o.applied(ctx)
@@ -58,11 +78,13 @@ func runAgent(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("cannot read the watchdog's interval: %w", err)
 	}
+	follows := a.Follow(o.inputOf(read))
 	d := &daemon.Daemon{
 		Node: &frugal{runtime.GOMAXPROCS(1), agent.Watcher{
-			Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) },
+			Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) }, Told: follows.Told,
 		}},
 		Changed: o.changed(), Hints: hints, Watchdog: watchdog, Budget: a.Repairs(), Log: a.Log,
+		Received: follows.Received(), Deleted: follows.Gone(),
 		Notify: func(message string) {
 			if _, err := sd.SdNotify(false, message); err != nil {
 				a.Log.Debug("cannot notify systemd", "error", err)
@@ -82,7 +104,13 @@ func runAgent(ctx context.Context, o *options) error {
 			}
 		})
 	})
+	watching.Go(func() { follows.Run(ctx) })
 	err = d.Run(ctx)
+	if errors.Is(err, daemon.ErrDeleted) {
+		stop()
+		watching.Wait()
+		return o.beginAgain(err, done)
+	}
 	if errors.Is(err, daemon.ErrLeft) {
 		fmt.Fprintf(o.err, "%v; the agent has nothing more to do\n", err)
 		return nil

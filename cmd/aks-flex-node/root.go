@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -47,7 +48,16 @@ func (o *options) input(ctx context.Context) (agent.Input, error) {
 		return agent.Input{}, err
 	}
 	read, err := o.read(o.applied(ctx))
-	return agent.Input{Config: read.Config, Document: read.Document, Origin: "file"}, err
+	return o.inputOf(read), err
+}
+
+// inputOf is a configuration that was read.
+func (o *options) inputOf(read config.Loaded) agent.Input {
+	in := agent.Input{Config: read.Config, Document: read.Document, Origin: "file"}
+	if o.config == agent.BundleFile {
+		in.Origin, in.Resource = "url", read.Resource
+	}
+	return in
 }
 
 // applied is the configuration of the node that this machine is; nil when it is none, or when
@@ -108,14 +118,19 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift) there is something to do;
 		SilenceErrors: true,
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if o.output != "text" && o.output != "json" {
 				return usageError{fmt.Errorf("cannot use --output %s: it is text or json", o.output)}
+			}
+			if !cmd.Flags().Changed("config") && delivered() {
+				o.config = agent.BundleFile
 			}
 			return nil
 		},
 	}
-	root.PersistentFlags().StringVar(&o.config, "config", defaultConfig, "configuration `file`")
+	root.PersistentFlags().StringVar(&o.config, "config", defaultConfig,
+		"configuration `file`, unless a configuration URL has given one")
+	root.SetGlobalNormalizationFunc(spellings)
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", "text",
 		"how results are printed: text or json")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
@@ -124,6 +139,14 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift) there is something to do;
 		statusCommand(o), tokenCommand(o), configCommand(o), versionCommand(o),
 	)
 	return root
+}
+
+// spellings are the other names that flags have in the documents.
+func spellings(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	if name == "config-file" {
+		name = "config"
+	}
+	return pflag.NormalizedName(name)
 }
 
 // noArgs refuses arguments, of which no command has any.

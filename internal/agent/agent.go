@@ -102,8 +102,10 @@ type Input struct {
 	// Document is the canonical form of what the configuration was read from (config.Canonical);
 	// without it the configuration stands for itself.
 	Document []byte
-	// Origin tells where it came from: "file".
+	// Origin tells where it came from: "file", or "url" for one that a provider has delivered.
 	Origin string
+	// Resource is the flexNodeConfig that it is from; nil when it does not say.
+	Resource *config.Resource
 }
 
 func (a *Agent) show(e progress.Event) {

@@ -45,12 +45,18 @@ func (a *Agent) Bootstrap(ctx context.Context, in Input) (Result, error) {
 	}
 	if before.idle() && t.unchanged && !before.outdated(t.received) {
 		if done, err := before.nothingToDo(ctx, t); done || err != nil {
+			if err == nil {
+				err = a.noteApplied(ctx, in.Resource)
+			}
 			result.finish(began, 0, err)
 			return result, err
 		}
 	}
 	view := &steps{agent: a}
 	err = before.reconcile(ctx, "bootstrap", t, view)
+	if err == nil {
+		err = a.noteApplied(ctx, in.Resource)
+	}
 	result.finish(began, view.total, err)
 	return result, err
 }

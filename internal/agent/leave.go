@@ -57,7 +57,7 @@ func (a *Agent) Unbootstrap(ctx context.Context, given *config.Config, how Leave
 	}
 	if !h.engine.Journal.Exists() {
 		h.note("this machine is not a node; nothing to undo")
-		stopped := h.stopDaemon(ctx)
+		stopped := h.stopDaemon(ctx, how.Waits)
 		if err := errors.Join(stopped, h.leaveArc(ctx, l.arcConfig(), how.KeepArc)); err != nil {
 			return result, err
 		}
@@ -201,7 +201,7 @@ func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 // farewell deletes what is elsewhere, while there is a credential to do it with: the Node object,
 // and what was made in Azure. What remains does not keep the machine from being given back.
 func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error {
-	stopped := l.stopDaemon(ctx)
+	stopped := l.stopDaemon(ctx, t.Leave != nil && t.Leave.Waits)
 	if client := l.member(ctx); client != nil {
 		defer client.Close()
 		bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -262,7 +262,10 @@ func (l *leaving) reports() (kept, left []string) {
 
 // stopDaemon stops and disables the agent's own service, which else would make this machine a node
 // again.
-func (h *home) stopDaemon(ctx context.Context) error {
+func (h *home) stopDaemon(ctx context.Context, waits bool) error {
+	if waits {
+		return nil
+	}
 	is, err := h.Machine.Observe(ctx, state.UnitKey(Service))
 	if err != nil {
 		return err

@@ -31,14 +31,19 @@ type Status struct {
 	Kubernetes string   `json:"kubernetes"`
 	Containerd string   `json:"containerd"`
 	Runc       string   `json:"runc"`
+	CNI        string   `json:"cni"`
+	NPD        string   `json:"npd"`
 	PodCIDRs   []string `json:"podCIDRs,omitempty"`
 	// Conditions are all that is known of the node's health, in the order of the layers.
-	Conditions []health.Condition     `json:"conditions"`
-	Drift      []Entry                `json:"drift"`
-	Transition *transition.Transition `json:"transition,omitempty"`
-	Rejected   []Rejection            `json:"rejected,omitempty"`
-	Units      []Running              `json:"units"`
-	CheckedAt  time.Time              `json:"checkedAt"`
+	Conditions []health.Condition `json:"conditions"`
+	Drift      []Entry            `json:"drift"`
+	// DriftPolicy is what is done about drift; Runs are the versions that run.
+	DriftPolicy string                 `json:"driftPolicy"`
+	Runs        Versions               `json:"runs,omitzero"`
+	Transition  *transition.Transition `json:"transition,omitempty"`
+	Rejected    []Rejection            `json:"rejected,omitempty"`
+	Units       []Running              `json:"units"`
+	CheckedAt   time.Time              `json:"checkedAt"`
 }
 
 // Running is a service of the node.
@@ -106,6 +111,7 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 		NodeName: c.Agent.NodeName, Server: h.bindings.Server, Identity: string(c.Azure.AuthMode()),
 		Joined: h.joined(), Generation: g.ID,
 		Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version, Runc: c.Runc.Version,
+		CNI: c.CNI.Version, NPD: c.NPD.Version, DriftPolicy: c.Agent.DriftPolicy,
 		PodCIDRs: h.bindings.PodCIDRs, Drift: drift, Transition: h.transition,
 		Rejected: h.rejected, CheckedAt: now().UTC().Truncate(time.Second),
 	}
@@ -116,6 +122,9 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 	s.ArcMachine = enrolled.MachineID
 	if s.Units, err = h.running(ctx, e); err != nil {
 		return Status{}, err
+	}
+	if e.Node.Err == nil {
+		s.Runs = versionsOf(e.Node.Value)
 	}
 	s.Conditions = h.judge(ctx, e)
 	for _, condition := range s.Conditions {

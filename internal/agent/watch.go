@@ -21,6 +21,8 @@ type Watcher struct {
 	Agent *Agent
 	// Load reads the configuration as it is now.
 	Load func() (Input, error)
+	// Told is told how the node is; nil tells nobody.
+	Told func(Status)
 
 	// checked is what the last check has decoded.
 	checked decoded
@@ -82,18 +84,37 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	if h.idle() {
 		if t.unchanged {
 			if err := h.follow(ctx, t); err != nil || !t.moved {
-				return w.verdict(err)
+				return w.verdict(errors.Join(err, w.Agent.noteApplied(ctx, in.Resource)))
 			}
 		}
 		if r, rejected := h.rejection(t.received); rejected {
 			return w.verdict(&RejectedError{r})
 		}
 	}
+	if err := mustWait(h, t); err != nil {
+		return err
+	}
 	err = h.reconcile(ctx, "agent", t, &steps{agent: w.Agent})
 	if errors.Is(err, transition.ErrSuperseded) {
 		w.node = true // it was on its way when another verb took over
 	}
+	if err == nil {
+		err = w.Agent.noteApplied(ctx, in.Resource)
+	}
 	return w.verdict(err)
+}
+
+// mustWait is a *daemon.LaterError when a healthy node is to be changed for its provider, and its
+// maintenance window is closed.
+func mustWait(h *home, t *target) error {
+	window := t.input.Config.Agent.UpgradePolicy.MaintenanceWindow
+	if window == nil || t.input.Resource == nil || h.applied == nil || !h.idle() || t.unchanged {
+		return nil
+	}
+	if opens := window.Opens(now()); opens.After(now()) {
+		return &daemon.LaterError{At: opens, Why: "the maintenance window opens"}
+	}
+	return nil
 }
 
 // left tells that the machine was a node and is none any more: somebody has run unbootstrap.
@@ -150,7 +171,21 @@ func (w *Watcher) finishLeaving(ctx context.Context, t transition.Transition, in
 	if _, err := w.Agent.Unbootstrap(ctx, given, how); err != nil {
 		return w.verdict(err)
 	}
+	if how.Waits {
+		return daemon.ErrDeleted
+	}
 	return daemon.ErrLeft
+}
+
+// deletedDrain is how long pods may take to move away from a node whose resource was deleted.
+const deletedDrain = time.Minute
+
+// Leave gives the machine back, since its owner has deleted the resource. The service remains, and
+// waits for another configuration.
+func (w *Watcher) Leave(ctx context.Context) error {
+	how := Leave{Options: transition.Options{DrainTimeout: deletedDrain, Waits: true}}
+	_, err := w.Agent.Unbootstrap(ctx, nil, how)
+	return w.verdict(err)
 }
 
 // verdict tells the daemon whether trying again can help.
@@ -210,6 +245,9 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 		return daemon.Finding{}, err
 	}
 	w.report(s)
+	if w.Told != nil {
+		w.Told(s)
+	}
 	found := daemon.Finding{Summary: summary(s)}
 	for _, d := range s.Drift {
 		found.Drift = append(found.Drift, string(d.Key))

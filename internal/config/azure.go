@@ -180,6 +180,15 @@ func (a Azure) AuthMode() AuthMode {
 	return ""
 }
 
+// Identity is by which method the machine proves to Azure who it is; "" when it cannot.
+func (a Azure) Identity() AuthMode {
+	modes := a.authModes()
+	if len(modes) == 0 || modes[len(modes)-1] == AuthBootstrapToken {
+		return ""
+	}
+	return modes[len(modes)-1]
+}
+
 // authModes lists the methods that are configured. A service principal beside Arc only onboards
 // Arc.
 func (a Azure) authModes() []AuthMode {

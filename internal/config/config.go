@@ -22,7 +22,8 @@ type Config struct {
 	Artifacts  Artifacts  `json:"artifacts"`
 	Agent      Agent      `json:"agent"`
 	// ContinuousMonitoring tells whether the node follows its flexNodeConfig resource after it has
-	// joined; it has no effect in this release.
+	// joined, with its identity in Azure; only a configuration that a provider has delivered is
+	// followed.
 	ContinuousMonitoring bool `json:"continuousMonitoring,omitempty"`
 }
 
@@ -339,8 +340,8 @@ type UpgradePolicy struct {
 	// Deadline bounds that move, as a Go duration; a change whose pods do not move in time fails, and
 	// nothing was touched.
 	Deadline string `json:"deadline,omitempty"`
-	// MaintenanceWindow is when an agent that follows its resource may begin a change, and so has no
-	// effect in this release; what a person starts begins at once.
+	// MaintenanceWindow is when an agent that follows its resource may begin a change; what a person
+	// starts begins at once.
 	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
 }
 
@@ -358,12 +359,18 @@ type MaintenanceWindow struct {
 
 // Monitoring is how an agent follows its flexNodeConfig resource.
 type Monitoring struct {
-	// Endpoint is the base URL that is polled in the place of azure.resourceManagerEndpoint; it has
-	// no effect in this release.
+	// Endpoint is the base URL that is polled in the place of azure.resourceManagerEndpoint; it gets
+	// tokens that are for that.
 	Endpoint string `json:"endpoint,omitempty"`
-	// Interval is the mean time between two polls, as a Go duration; it has no effect in this
-	// release. What the endpoint answers goes before it.
+	// Interval is the mean time between two polls, as a Go duration; default 30s. What the endpoint
+	// answers goes before it.
 	Interval string `json:"interval,omitempty"`
+}
+
+// PollInterval is agent.monitoring.interval as a duration; 0 when it is not set.
+func (c Config) PollInterval() time.Duration {
+	d, _ := time.ParseDuration(c.Agent.Monitoring.Interval)
+	return d
 }
 
 // ReadyTimeout is agent.readyTimeout as a duration; Parse has validated it.

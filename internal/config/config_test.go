@@ -183,7 +183,6 @@ func TestWarnings(t *testing.T) {
 			"containerd's metrics have no authentication: 0.0.0.0:10257 shows them to the network"},
 		{"cni.podCIDR", "10.244.7.0/26 has addresses for 61 pods, and node.maxPods is 110"},
 		{"artifacts.directory", "mirrors have no effect: with a directory nothing is downloaded"},
-		{"continuousMonitoring", "has no effect yet: the agent of this release does not act on it"},
 		{"azure.targetAgentPoolName",
 			"has no effect yet: the agent of this release does not act on it"},
 		{"kubernetes.version", "Kubernetes 1.37.0 is newer than the versions that this program " +

@@ -35,25 +35,30 @@ func Load(path string, before *Config) (Loaded, error) {
 	if err != nil {
 		return Loaded{}, err
 	}
+	loaded, err := Read(data, before)
+	if problems, ok := errors.AsType[Problems](err); ok {
+		err = fmt.Errorf("cannot use the configuration %s:\n%w", path, problems)
+	}
+	if errs := errors.Join(untrusted, private(path, info, loaded.Config), err); errs != nil {
+		return Loaded{Warnings: loaded.Warnings}, errs
+	}
+	return loaded, nil
+}
+
+// Read reads the configuration of this machine out of a document, as Load does. With an error of
+// type Problems there is as much of the Config as could be read.
+func Read(data []byte, before *Config) (Loaded, error) {
 	name, err := os.Hostname()
 	if err != nil {
 		return Loaded{}, fmt.Errorf("cannot read the host name: %w", err)
 	}
-	host := Host{HostName: name, Arch: runtime.GOARCH, Before: before}
-	c, warnings, problems := parse(data, host)
-	err = untrusted
-	if err == nil && len(c.Secrets()) > 0 {
-		err = private(path, info)
-	}
+	c, warnings, problems := parse(data, Host{HostName: name, Arch: runtime.GOARCH, Before: before})
 	if len(problems) > 0 {
-		err = errors.Join(err, fmt.Errorf("cannot use the configuration %s:\n%w", path, problems))
-	}
-	if err != nil {
-		return Loaded{Warnings: warnings}, err
+		return Loaded{Config: c, Warnings: warnings}, problems
 	}
 	document, err := Canonical(data)
 	if err != nil {
-		return Loaded{Warnings: warnings}, err
+		return Loaded{Config: c, Warnings: warnings}, err
 	}
 	resource, err := ResourceOf(data)
 	return Loaded{Config: c, Document: document, Resource: resource, Warnings: warnings}, err
@@ -87,8 +92,8 @@ func read(path string) ([]byte, fs.FileInfo, error) {
 }
 
 // private refuses a file that others than its owner can read, for one that holds a secret.
-func private(path string, info fs.FileInfo) error {
-	if info.Mode().Perm()&0o077 == 0 {
+func private(path string, info fs.FileInfo, c Config) error {
+	if len(c.Secrets()) == 0 || info.Mode().Perm()&0o077 == 0 {
 		return nil
 	}
 	return fmt.Errorf("cannot use the configuration %s: it holds a secret and others can read it "+

@@ -86,15 +86,6 @@ func settingsOf(doc *value, r *report) *value {
 // warnIdle warns of settings that are part of the configuration and have no effect in this release.
 func warnIdle(c Config, r *report) {
 	const idle = "has no effect yet: the agent of this release does not act on it"
-	if c.ContinuousMonitoring {
-		r.warn("continuousMonitoring", idle)
-	}
-	if c.Agent.UpgradePolicy.MaintenanceWindow != nil {
-		r.warn("agent.upgradePolicy.maintenanceWindow", idle)
-	}
-	if c.Agent.Monitoring != (Monitoring{}) {
-		r.warn("agent.monitoring", idle)
-	}
 	if c.Azure.TargetAgentPoolName != "" {
 		r.warn("azure.targetAgentPoolName", idle)
 	}

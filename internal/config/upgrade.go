@@ -36,6 +36,38 @@ func (u UpgradePolicy) DrainDeadline() time.Duration {
 	return d
 }
 
+// Opens returns when a window opens next, which is now when it is open. Parse has validated it.
+func (w MaintenanceWindow) Opens(now time.Time) time.Time {
+	start, _ := time.Parse("15:04", w.Start)
+	lasts, _ := time.ParseDuration(w.Duration)
+	local := now.In(w.zone())
+	for day := -7; ; day++ { // one that began last week may still be open
+		begins := time.Date(local.Year(), local.Month(), local.Day()+day, start.Hour(), start.Minute(),
+			0, 0, local.Location())
+		held := len(w.Days) == 0 || slices.Contains(w.Days, begins.Weekday().String())
+		switch {
+		case !held || !now.Before(begins.Add(lasts)):
+		case begins.After(now):
+			return begins
+		default:
+			return now
+		}
+	}
+}
+
+// zone is where the window's days and start are, without daylight saving time.
+func (w MaintenanceWindow) zone() *time.Location {
+	at, err := time.Parse("15:04", strings.TrimLeft(w.UTCOffset, "+-"))
+	if err != nil {
+		return time.UTC
+	}
+	seconds := at.Hour()*3600 + at.Minute()*60
+	if strings.HasPrefix(w.UTCOffset, "-") {
+		seconds = -seconds
+	}
+	return time.FixedZone(w.UTCOffset, seconds)
+}
+
 // weekdays are the days of a week, as time.Weekday writes them.
 func weekdays() []string {
 	days := make([]string, 7)

@@ -25,6 +25,8 @@ type Node interface {
 	Check(ctx context.Context, exhausted []string) (Finding, error)
 	// Repair puts the named things right.
 	Repair(ctx context.Context, things []string) error
+	// Leave gives the machine back.
+	Leave(ctx context.Context) error
 }
 
 // Finding is what a check has found.
@@ -57,8 +59,21 @@ func (e *BusyError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *BusyError) Unwrap() error { return e.Err }
 
+// LaterError tells that what is to be done may begin at a time only.
+type LaterError struct {
+	At  time.Time
+	Why string
+}
+
+func (e *LaterError) Error() string {
+	return e.Why + " at " + e.At.Format(time.RFC3339)
+}
+
 // ErrLeft tells that the machine is no node any more.
 var ErrLeft = errors.New("this machine has been unbootstrapped")
+
+// ErrDeleted tells that it is none any more since the owner of its configuration has deleted that.
+var ErrDeleted = errors.New("the configuration of this node was deleted, and the machine given back")
 
 // The loop's times. Those that reach the cluster are spread, so that a thousand machines that came
 // up together do not ask together.
@@ -83,6 +98,9 @@ type Daemon struct {
 	Changed func() bool
 	// Hints tell that a check is worth making now; nil gives none.
 	Hints <-chan string
+	// Received tells that the configuration is another one now, and Deleted, once, that its owner
+	// has deleted it; nil channels tell nothing.
+	Received, Deleted <-chan struct{}
 	// Notify speaks to systemd (sd_notify(3)); Watchdog is the interval that it asks for, 0 for
 	// none.
 	Notify   func(message string)
@@ -111,6 +129,7 @@ const (
 	reconcile jobKind = "reconcile"
 	check     jobKind = "check"
 	repair    jobKind = "repair"
+	leave     jobKind = "leave"
 )
 
 // result is how a job ended.
@@ -126,12 +145,14 @@ type loop struct {
 	done    chan result
 	running *job
 	// What is to be done next, the most urgent first.
-	wantReconcile, wantCheck bool
-	wantRepair               []string
+	wantLeave, wantReconcile, wantCheck bool
+	wantRepair                          []string
 	// retry brings the next reconciliation, next the next check. hinted tells that the latter was
 	// brought forward, by something that a check which is running may not have seen.
 	retry, next      *time.Timer
 	retrying, hinted bool
+	// isDeleted tells that the machine is to be given back.
+	isDeleted bool
 	// The pauses after a reconciliation that failed, between those that checks ask for, and after a
 	// repair that failed.
 	failing, asking, mending backoff
@@ -162,8 +183,13 @@ func (d *Daemon) Run(ctx context.Context) error {
 			l.ended(ctx, r)
 		case <-poll.C:
 			l.poll()
+		case <-l.Received:
+			l.poll()
+		case <-l.Deleted:
+			l.deleted()
 		case <-l.retry.C:
-			l.retrying, l.wantReconcile = false, true
+			l.retrying = false
+			l.wantLeave, l.wantReconcile = l.isDeleted, !l.isDeleted
 		case <-l.next.C:
 			l.hinted, l.wantCheck = false, true
 		case hint, ok := <-l.Hints:
@@ -202,6 +228,11 @@ func (l *loop) start(ctx context.Context) {
 	}
 	var j job
 	switch {
+	case l.wantLeave:
+		l.wantLeave = false
+		j = job{kind: leave}
+	case l.isDeleted: // nothing else is of use
+		return
 	case l.wantReconcile:
 		l.wantReconcile = false
 		j = job{kind: reconcile}
@@ -233,6 +264,8 @@ func (l *loop) work(ctx context.Context, j job) (r result) {
 		r.err = l.Node.Repair(ctx, j.things)
 	case check:
 		r.finding, r.err = l.Node.Check(ctx, j.things)
+	case leave:
+		r.err = l.Node.Leave(ctx)
 	}
 	return r
 }
@@ -255,7 +288,7 @@ func (l *loop) stop() error {
 // poll takes up a changed configuration. A reconciliation of the former one is interrupted: the new
 // one may be its cure.
 func (l *loop) poll() {
-	if !l.Changed() {
+	if !l.Changed() || l.isDeleted {
 		return
 	}
 	l.Log.Info("the configuration has changed")
@@ -266,6 +299,34 @@ func (l *loop) poll() {
 	if l.running != nil && l.running.kind == reconcile {
 		l.running.cancel()
 	}
+}
+
+// deleted has the machine given back. Whatever the worker does is interrupted: it is of no use.
+func (l *loop) deleted() {
+	l.Log.Warn("the owner of this node's configuration has deleted it; giving the machine back")
+	l.isDeleted, l.wantLeave = true, true
+	l.retry.Stop()
+	if l.running != nil {
+		l.running.cancel()
+	}
+}
+
+// left takes in how giving the machine back has ended. What could not be undone is tried again.
+func (l *loop) left(err error) {
+	_, busy := errors.AsType[*BusyError](err)
+	switch {
+	case err == nil:
+		l.err = ErrDeleted
+		return
+	case busy:
+		l.again(busyPause)
+	default:
+		pause := l.failing.pause()
+		l.Log.Error("cannot give the machine back; trying again", "error", err, "in", pause)
+		l.trouble = "giving the machine back: " + firstLine(err)
+		l.again(pause)
+	}
+	l.tell()
 }
 
 // hint brings the next check forward.
@@ -293,6 +354,8 @@ func (l *loop) ended(ctx context.Context, r result) {
 		l.repaired(r)
 	case check:
 		l.checked(r)
+	case leave:
+		l.left(r.err)
 	}
 }
 
@@ -300,13 +363,19 @@ func (l *loop) reconciled(err error) {
 	l.wantCheck = true
 	_, busy := errors.AsType[*BusyError](err)
 	_, final := errors.AsType[*FinalError](err)
+	later, isLater := errors.AsType[*LaterError](err)
 	switch {
 	case err == nil:
 		l.failing.reset()
 		l.trouble = ""
+	case isLater:
+		l.Log.Info("a change waits", "for", later)
+		l.failing.reset()
+		l.trouble = later.Error()
+		l.again(max(time.Until(later.At), time.Second))
 	case errors.Is(err, ErrLeft):
 		l.err = err
-	case l.wantReconcile: // interrupted for a new configuration
+	case l.wantReconcile, l.isDeleted: // interrupted for a new configuration, or the end
 	case busy:
 		l.Log.Debug("waiting for another verb", "error", err)
 		l.again(busyPause)

@@ -26,7 +26,10 @@ type bench struct {
 	reconcile func(context.Context) error
 	check     func(context.Context) (Finding, error)
 	repair    func(context.Context, []string) error
+	leave     func(context.Context) error
 	changed   bool
+	received  chan struct{}
+	deleted   chan struct{}
 	hints     chan string
 
 	mu        sync.Mutex
@@ -43,9 +46,12 @@ func newBench(t *testing.T) *bench {
 		reconcile: func(context.Context) error { return nil },
 		check:     func(context.Context) (Finding, error) { return Finding{Summary: "healthy"}, nil },
 		repair:    func(context.Context, []string) error { return nil },
+		leave:     func(context.Context) error { return nil },
+		received:  make(chan struct{}), deleted: make(chan struct{}),
 	}
 	b.daemon = &Daemon{
 		Node: b, Hints: b.hints, Notify: b.notify, Watchdog: 3 * time.Minute,
+		Received: b.received, Deleted: b.deleted,
 		Budget: &Budget{Most: 3, Within: time.Hour}, Log: slog.New(slog.DiscardHandler),
 		Changed: func() bool {
 			b.mu.Lock()
@@ -108,6 +114,11 @@ func (b *bench) Check(ctx context.Context, exhausted []string) (Finding, error) 
 func (b *bench) Repair(ctx context.Context, things []string) error {
 	b.note("repair " + strings.Join(things, " "))
 	return b.repair(ctx, things)
+}
+
+func (b *bench) Leave(ctx context.Context) error {
+	b.note("leave")
+	return b.leave(ctx)
 }
 
 // times are when jobs of a kind were begun, since the last take.

@@ -40,6 +40,19 @@ func Kubelet(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 		"configuration asks for")
 }
 
+// Node is the credential of the machine's own identity in Azure, whatever kubelet joins with.
+func Node(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
+	switch c.Identity() {
+	case config.AuthArc:
+		return managedIdentity("")
+	case config.AuthManagedIdentity:
+		return managedIdentity(c.ManagedIdentity.ClientID)
+	case config.AuthServicePrincipal:
+		return servicePrincipal(c, proxy)
+	}
+	return nil, errors.New("cannot follow the resource: the configuration has no identity of Azure")
+}
+
 func managedIdentity(clientID string) (azcore.TokenCredential, error) {
 	o := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: local()}
 	if clientID != "" {

@@ -35,6 +35,13 @@ func KubeletToken(c config.Azure) Need {
 	}[c.AuthMode()]}
 }
 
+// NodeToken is the need for a token with which the machine speaks to the resource provider.
+func NodeToken(c config.Azure) Need {
+	need := KubeletToken(c)
+	need.Doing = "get a token for the resource provider"
+	return need
+}
+
 // objections are what Entra ID says by number, and what to do (Microsoft Entra authentication error
 // codes).
 var objections = map[int]struct{ problem, remedy string }{

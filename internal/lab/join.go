@@ -175,24 +175,23 @@ func (l *Lab) Prepare(ctx context.Context, m Machine, agent string, config map[s
 
 // PrepareText is Prepare with a configuration as it is written.
 func (l *Lab) PrepareText(m Machine, agent string, config []byte) error {
+	if err := l.Install(m, agent); err != nil {
+		return err
+	}
+	return l.Write(m, ConfigPath, 0o600, config)
+}
+
+// Install puts the agent and its unit into a machine, without a configuration.
+func (l *Lab) Install(m Machine, agent string) error {
 	program, err := os.ReadFile(agent)
 	if err != nil {
 		return fmt.Errorf("cannot read the agent: %w; run `make build`", err)
 	}
-	for _, f := range []struct {
-		path string
-		mode os.FileMode
-		data []byte
-	}{
-		{"/usr/local/bin/aks-flex-node", 0o755, program},
-		{"/etc/systemd/system/aks-flex-node-agent.service", 0o644, []byte(packaging.AgentUnit)},
-		{ConfigPath, 0o600, config},
-	} {
-		if err := l.Write(m, f.path, f.mode, f.data); err != nil {
-			return err
-		}
+	const unit = "/etc/systemd/system/aks-flex-node-agent.service"
+	if err := l.Write(m, "/usr/local/bin/aks-flex-node", 0o755, program); err != nil {
+		return err
 	}
-	return nil
+	return l.Write(m, unit, 0o644, []byte(packaging.AgentUnit))
 }
 
 // Write puts a file into a machine.

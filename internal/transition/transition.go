@@ -100,6 +100,8 @@ type Options struct {
 	// data in an emptyDir volume.
 	KeepUnmanaged bool `json:"keepUnmanaged,omitempty"`
 	KeepEmptyDir  bool `json:"keepEmptyDir,omitempty"`
+	// Waits leaves the agent's service enabled: it waits for another configuration.
+	Waits bool `json:"waits,omitempty"`
 }
 
 // Back returns the rollback of a change that failed.

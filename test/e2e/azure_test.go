@@ -40,6 +40,7 @@ func TestAzure(t *testing.T) {
 	t.Run("BadSecret", badSecret)
 	t.Run("Proxy", behindProxy)
 	t.Run("Provider", provider)
+	t.Run("Follows", follows)
 	t.Run("ProviderClusters", providerClusters)
 }
 

@@ -145,14 +145,7 @@ func provider(t *testing.T) {
 	must(t, m, "unbootstrap")
 	answer = rp(t, 200, http.MethodPost, rpNode("rp-1")+"/regenerateToken", desired{})
 	url, _ = answer["configUrl"].(string)
-	status, bundle = get(t, url)
-	if status != 200 {
-		t.Fatalf("the new URL: %d %s", status, bundle)
-	}
-	if err := bench.PrepareText(m, agent, []byte(bundle)); err != nil {
-		t.Fatal(err)
-	}
-	must(t, m, "bootstrap")
+	joinByURL(t, m, url)
 	must(t, m, "unbootstrap")
 	// DELETE while a node waits.
 	rp(t, 200, http.MethodDelete, rpNode("rp-1"), nil)

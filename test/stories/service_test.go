@@ -50,6 +50,8 @@ type service struct {
 	stop  context.CancelFunc
 	ended chan struct{}
 	err   error
+	// provider is what the machine follows, if anything.
+	provider *provider
 }
 
 // story tells what happens to a machine on which the daemon runs. The daemon is stopped at its end.
@@ -140,6 +142,9 @@ func readyTimeout(d string) func(map[string]any) {
 func (s *service) load() (agent.Input, error) {
 	s.mu.Lock()
 	text, name := s.file, s.host
+	if bundle := s.bundle(); bundle != "" {
+		text = []byte(bundle)
+	}
 	s.loads = append(s.loads, time.Now())
 	s.mu.Unlock()
 	before, err := (&agent.Agent{Machine: s.process().Machine}).Applied(context.Background())
@@ -151,7 +156,11 @@ func (s *service) load() (agent.Input, error) {
 		return agent.Input{Origin: "file"}, err
 	}
 	document, err := config.Canonical(text)
-	return agent.Input{Config: c, Document: document, Origin: "file"}, err
+	if err != nil {
+		return agent.Input{}, err
+	}
+	resource, err := config.ResourceOf(text)
+	return agent.Input{Config: c, Document: document, Origin: "file", Resource: resource}, err
 }
 
 // process is the agent of the service, with the pauses that it has in the field.
@@ -213,15 +222,21 @@ func (s *service) start() {
 	if err := a.Claim(); err != nil {
 		s.t.Fatal(err)
 	}
-	seen := s.version
+	seen, bundle := s.version, s.bundle()
+	in, err := s.load()
+	if err != nil {
+		s.t.Log(err)
+	}
+	follows := s.following(a, in)
 	hints := make(chan string)
 	d := &daemon.Daemon{
-		Node: &agent.Watcher{Agent: a, Load: s.load},
+		Node:     &agent.Watcher{Agent: a, Load: s.load, Told: follows.Told},
+		Received: follows.Received(), Deleted: follows.Gone(),
 		Changed: func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			changed := s.version != seen
-			seen = s.version
+			changed := s.version != seen || s.bundle() != bundle
+			seen, bundle = s.version, s.bundle()
 			return changed
 		},
 		Hints: hints, Watchdog: 3 * time.Minute, Budget: a.Repairs(), Log: a.Log,
@@ -239,6 +254,7 @@ func (s *service) start() {
 			}
 		})
 	})
+	watching.Go(func() { follows.Run(ctx) })
 	go func() {
 		defer close(s.ended)
 		s.err = d.Run(ctx)

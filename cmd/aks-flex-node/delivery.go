@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
+)
+
+// fetchFor is how long is tried again to fetch the configuration.
+const fetchFor = 5 * time.Minute
+
+// maxURL bounds a configuration URL, in bytes.
+const maxURL = 8 << 10
+
+// handOver is set in the environment of the process that joins and then starts the service.
+const handOver = "AKS_FLEX_NODE_HAND_OVER"
+
+// deliver fetches the configuration behind a URL, and goes on without it.
+func (o *options) deliver(cmd *cobra.Command, from string) error {
+	if cmd.Flags().Changed("config") {
+		return usageError{errors.New("cannot use both --config and --config-url")}
+	}
+	if err := asRoot(); err != nil {
+		return err
+	}
+	service, err := o.receive(cmd.Context(), from)
+	if err != nil {
+		return err
+	}
+	environment := os.Environ()
+	if service {
+		environment = append(environment, handOver+"=1")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cannot tell where aks-flex-node is: %w", err)
+	}
+	// Another process takes the place of this one, so that the URL leaves the list of processes.
+	err = syscall.Exec(program, withoutURL(os.Args), environment)
+	return fmt.Errorf("cannot run %s: %w", program, err)
+}
+
+// receive fetches the configuration behind a URL and makes it the one of this machine; - stands for
+// a URL on standard input. It tells whether there is a service that can take over.
+func (o *options) receive(ctx context.Context, from string) (service bool, err error) {
+	if from == "-" {
+		text, err := io.ReadAll(io.LimitReader(os.Stdin, maxURL))
+		if err != nil {
+			return false, fmt.Errorf("cannot read the configuration URL: %w", err)
+		}
+		from = string(text)
+	}
+	u, err := follow.ParseURL(from)
+	if err != nil {
+		return false, usageError{err}
+	}
+	before := o.applied(ctx)
+	a, done, err := o.agent(before)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	known, err := a.Received(u.Digest())
+	if err == nil && !known {
+		err = o.fetch(ctx, a, u, before)
+	}
+	if err != nil || a.InService {
+		return false, err
+	}
+	return a.EnableService(ctx)
+}
+
+// fetch fetches a configuration and has the agent keep it.
+func (o *options) fetch(
+	ctx context.Context, a *agent.Agent, u follow.URL, before *config.Config,
+) error {
+	fetcher := follow.Fetcher{
+		Client: follow.NewClient(http.ProxyFromEnvironment), For: fetchFor,
+		Waiting: func(err error, pause time.Duration) {
+			fmt.Fprintf(o.err, "%v; trying again in %s\n", err, pause.Round(time.Second))
+		},
+	}
+	bundle, err := fetcher.Fetch(ctx, u)
+	if err != nil {
+		return err
+	}
+	read, err := config.Read(bundle, before)
+	for _, w := range read.Warnings {
+		fmt.Fprintf(o.err, "warning: %s\n", w)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot use the configuration that %s has given: %w", u.Host(), err)
+	}
+	err = a.Receive(ctx, agent.Delivery{Bundle: bundle, Loaded: read, URLSHA256: u.Digest()})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.err, "%s has given the configuration of the node %s\n", u.Host(),
+		read.Config.Agent.NodeName)
+	return nil
+}
+
+// joinAndHandOver joins with progress on the terminal, and leaves the rest to the service, which
+// goes on also where this has failed or the terminal is gone.
+func (o *options) joinAndHandOver(ctx context.Context) error {
+	signal.Ignore(syscall.SIGHUP)
+	if err := os.Unsetenv(handOver); err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	in, err := o.input(ctx)
+	if err != nil {
+		return err
+	}
+	a, done, err := o.agent(&in.Config)
+	if err != nil {
+		return err
+	}
+	defer done()
+	result, err := a.Bootstrap(ctx, in)
+	if ctx.Err() == nil { // whoever interrupts this does not want it to go on by itself
+		err = errors.Join(err, a.StartService(ctx))
+	}
+	done()
+	if err != nil {
+		return err
+	}
+	return o.print(result, func(w io.Writer) {
+		fmt.Fprintf(w, "Node %s is Ready (%s, %.1f s); %s keeps it so\n", result.NodeName,
+			changes(result.Changes), result.Seconds, agent.Service)
+	})
+}
+
+// withoutURL is a command line without --config-url and its value.
+func withoutURL(args []string) []string {
+	const flag = "--config-url"
+	var rest []string
+	for i := 0; i < len(args); i++ {
+		switch {
+		case args[i] == flag:
+			i++
+		case strings.HasPrefix(args[i], flag+"="):
+		default:
+			rest = append(rest, args[i])
+		}
+	}
+	return rest
+}
+
+// delivered tells whether this machine has its configuration from a resource provider.
+func delivered() bool {
+	_, err := os.Stat(agent.BundleFile)
+	return err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission)
+}

@@ -1,0 +1,270 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// pollWait is for how long the provider may hold a poll back, until there is something new.
+const pollWait = 25 * time.Second
+
+// Following follows the flexNodeConfig that the configuration of this machine is from: it polls,
+// puts on disk what is on offer, and reports. A nil one follows nothing.
+type Following struct {
+	Resource *follow.Resource
+
+	agent    *Agent
+	reporter *follow.Reporter
+	// before is what the machine joins with.
+	before            config.Config
+	received, deleted chan struct{}
+	// credential is of the identity with the key; mu guards both.
+	mu         sync.Mutex
+	key        string
+	credential identity.Credential
+}
+
+// Follow returns how this machine follows the resource that its configuration is from; nil when it
+// is from none, or does not ask for it.
+func (a *Agent) Follow(in Input) *Following {
+	c := in.Config
+	if in.Resource == nil || in.Resource.UID == "" || !c.ContinuousMonitoring {
+		return nil
+	}
+	f := &Following{
+		agent: a, before: c, received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
+	}
+	f.Resource = &follow.Resource{
+		Client: follow.NewClient(c.ProxyFunc()), Token: f.token,
+		Endpoint: cmp.Or(c.Agent.Monitoring.Endpoint, c.Azure.ResourceManagerEndpoint),
+		ID:       in.Resource.ID, UID: in.Resource.UID,
+	}
+	f.reporter = follow.NewReporter(f.Resource, a.Log)
+	return f
+}
+
+// Received tells that another configuration is on disk.
+func (f *Following) Received() <-chan struct{} {
+	if f == nil {
+		return nil
+	}
+	return f.received
+}
+
+// Gone tells that the owner has deleted the resource.
+func (f *Following) Gone() <-chan struct{} {
+	if f == nil {
+		return nil
+	}
+	return f.deleted
+}
+
+// Told is told how the node is, and reports it.
+func (f *Following) Told(s Status) {
+	if f != nil {
+		f.reporter.Say(f.agent.Report(s))
+	}
+}
+
+// Run follows until ctx ends.
+func (f *Following) Run(ctx context.Context) {
+	if f == nil {
+		return
+	}
+	polls := follow.Follower{
+		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
+		Interval: f.before.PollInterval(),
+	}
+	var both sync.WaitGroup
+	both.Go(func() { polls.Run(ctx) })
+	both.Go(func() { f.reporter.Run(ctx) })
+	both.Wait()
+}
+
+// tell says something that has to be known once.
+func tell(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// token is one of the node's identity in Azure. It is that of the configuration which the node runs
+// on: one that was received and not proved yet may have a wrong secret.
+func (f *Following) token(ctx context.Context) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, err := f.config(ctx)
+	if err != nil {
+		return "", err
+	}
+	key, err := identity.Key(c.Azure)
+	if err != nil {
+		return "", err
+	}
+	if f.credential == nil || key != f.key {
+		if f.credential, err = identity.Node(c.Azure, c.ProxyFunc()); err != nil {
+			return "", err
+		}
+		f.key = key
+	}
+	scope := strings.TrimRight(c.Azure.ResourceManagerEndpoint, "/") + "/.default"
+	t, err := f.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{scope}})
+	if err != nil {
+		return "", identity.Explain(err, identity.NodeToken(c.Azure))
+	}
+	return t.Token, nil
+}
+
+// config is what the node runs on, with its credentials; before it has joined, what it joins with.
+func (f *Following) config(ctx context.Context) (config.Config, error) {
+	h, err := f.agent.openReadOnly(ctx)
+	if err != nil {
+		return config.Config{}, err
+	}
+	if h.applied == nil {
+		return f.before, nil
+	}
+	return h.configOf(h.applied), nil
+}
+
+// Offers implements follow.Machine.
+func (f *Following) Offers() (received, applied follow.Offer) {
+	return offerOf(f.agent.receivedResource()), offerOf(f.agent.appliedResource())
+}
+
+func offerOf(r config.Resource) follow.Offer {
+	return follow.Offer{UID: r.UID, Version: r.ConfigVersion, Epoch: r.Epoch}
+}
+
+// Fetch implements follow.Machine.
+func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
+	bundle, err := f.Resource.Bundle(ctx)
+	if err != nil {
+		return nil, follow.Offer{}, err
+	}
+	resource, err := config.ResourceOf(bundle)
+	if err == nil && (resource == nil || !strings.EqualFold(resource.ID, f.Resource.ID)) {
+		err = errors.New("it does not say that it is of " + f.Resource.ID)
+	}
+	if err != nil {
+		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
+	}
+	return bundle, offerOf(*resource), nil
+}
+
+// Receive implements follow.Machine. Whether the configuration works is found out when it is
+// applied; one that cannot be read, or is of another node, is not received at all.
+func (f *Following) Receive(ctx context.Context, bundle []byte) error {
+	before, err := f.agent.Applied(ctx)
+	if err != nil {
+		return err
+	}
+	read, err := config.Read(bundle, before)
+	if err != nil {
+		return &follow.UnusableError{Err: err}
+	}
+	if err := f.agent.receiveNext(ctx, bundle, read.Config); err != nil {
+		if _, other := errors.AsType[*OtherNodeError](err); other {
+			err = &follow.UnusableError{Err: err}
+		}
+		return err
+	}
+	f.agent.Log.Info("configuration received", "version", read.Resource.ConfigVersion)
+	tell(f.received)
+	return nil
+}
+
+// receiveNext puts the next configuration of a node on disk. It needs no lock: the file is written
+// as a whole, and nobody else writes it while a daemon runs but a person with a URL.
+func (a *Agent) receiveNext(ctx context.Context, bundle []byte, c config.Config) error {
+	h, err := a.openReadOnly(ctx)
+	if err != nil {
+		return err
+	}
+	if err := h.forThisNode(c); err != nil {
+		return err
+	}
+	return h.keepBundle(ctx, bundle)
+}
+
+// Deleted implements follow.Machine.
+func (f *Following) Deleted(context.Context, follow.Tombstone) { tell(f.deleted) }
+
+// receivedResource is where the configuration is from that was received last; zero for none.
+func (a *Agent) receivedResource() config.Resource {
+	data, err := a.Machine.ReadFile(BundleFile)
+	if err == nil {
+		if r, err := config.ResourceOf(data); err == nil && r != nil {
+			return *r
+		}
+	}
+	return config.Resource{}
+}
+
+// appliedResource is where the configuration is from that the node runs on; zero for none.
+func (a *Agent) appliedResource() config.Resource {
+	var from source
+	r := records{host: a.Machine, dir: StateDir}
+	if _, err := r.load(sourceFile, &from); err != nil {
+		a.Log.Warn("cannot tell which version is applied", "error", err)
+	}
+	return from.Applied
+}
+
+// versionFile has the configVersion that the node runs on, for people and scripts.
+const versionFile = "config-version.txt"
+
+// noteApplied writes down which version the node runs on.
+func (a *Agent) noteApplied(ctx context.Context, r *config.Resource) error {
+	if r == nil {
+		return nil
+	}
+	var from source
+	kept := records{host: a.Machine, dir: StateDir}
+	if _, err := kept.load(sourceFile, &from); err != nil {
+		return err
+	}
+	if from.Applied == *r {
+		return nil
+	}
+	from.Applied = *r
+	if err := kept.save(ctx, sourceFile, from); err != nil {
+		return err
+	}
+	text := state.NewFile(kept.path(versionFile), 0o600, r.ConfigVersion+"\n")
+	is, err := a.Machine.Observe(ctx, text.Key())
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.Machine.Set(ctx, state.Change{From: is, To: text}, nil), a.Machine.Flush())
+}
+
+// bundleDigest identifies the document that was received last; "" for none.
+func (a *Agent) bundleDigest() (string, error) {
+	data, err := a.Machine.ReadFile(BundleFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot read %s: %w", BundleFile, err)
+	}
+	document, err := config.Canonical(data)
+	if err != nil {
+		return "", err
+	}
+	return state.Digest(string(document)), nil
+}

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// What a report may hold: the provider takes 8 KiB in all (docs/api.md).
+const (
+	reportConditions = 12
+	reportItems      = 10
+	reportText       = 200
+	reportLog        = 1500
+)
+
+// Versions are those that run, as kubelet tells them.
+type Versions struct {
+	Kubelet    string `json:"kubelet,omitempty"`
+	Containerd string `json:"containerd,omitempty"`
+	Kernel     string `json:"kernel,omitempty"`
+	OS         string `json:"os,omitempty"`
+}
+
+// versionsOf reads the versions from a Node.
+func versionsOf(n corev1.Node) Versions {
+	i := n.Status.NodeInfo
+	return Versions{
+		Kubelet:    strings.TrimPrefix(i.KubeletVersion, "v"),
+		Containerd: strings.TrimPrefix(i.ContainerRuntimeVersion, "containerd://"),
+		Kernel:     i.KernelVersion, OS: i.OSImage,
+	}
+}
+
+// Report is how the node is, as the provider is told it: what runs, which versions it knows, what
+// has drifted, and the conditions that are not True.
+func (a *Agent) Report(s Status) api.Report {
+	received, applied := a.receivedResource(), a.appliedResource()
+	r := api.Report{
+		Components: &api.Components{
+			Kubelet: s.Runs.Kubelet, Containerd: s.Runs.Containerd, Runc: s.Runc,
+			CNI: s.CNI, NPD: s.NPD, Agent: clip(a.Version, 64),
+			Kernel: clip(s.Runs.Kernel, 64), OS: clip(s.Runs.OS, 64),
+		},
+		Config: &api.Applied{Observed: received.ConfigVersion, Applied: applied.ConfigVersion},
+		Drift:  &api.Drift{Policy: s.DriftPolicy, Count: len(s.Drift)},
+	}
+	if digest, err := a.bundleDigest(); err == nil && digest != "" {
+		r.Config.Failed = failedOf(s.Rejected, digest, received.ConfigVersion)
+	}
+	for i, d := range s.Drift {
+		if i == reportItems {
+			break
+		}
+		r.Drift.Items = append(r.Drift.Items, api.DriftItem{
+			Name:    clip(string(d.Key), reportText),
+			Message: clip("expected "+d.Expected+", found "+d.Found, reportText),
+		})
+	}
+	for _, c := range s.Conditions {
+		if c.Status == health.True || c.Type == health.NodeReady ||
+			len(r.Conditions) == reportConditions {
+			continue
+		}
+		r.Conditions = append(r.Conditions, api.Condition{
+			Type: c.Type, Status: string(c.Status), Reason: c.Reason,
+			Message: clip(c.Message, reportText), LastTransitionTime: c.Since,
+		})
+	}
+	return r
+}
+
+// failedOf is the failure of the document with a digest, nil if it has not failed.
+func failedOf(rejected []Rejection, digest, version string) *api.FailedConfig {
+	for _, r := range rejected {
+		if r.Received == digest && version != "" {
+			at := r.At
+			return &api.FailedConfig{
+				Version: version, Reason: "Rejected", Message: clip(r.Reason, 4*reportText),
+				Log: clip(strings.Join(r.Log, "\n"), reportLog), At: &at,
+			}
+		}
+	}
+	return nil
+}
+
+// clip cuts a text to a number of bytes, between two characters.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	const more = "..."
+	return strings.ToValidUTF8(text[:most-len(more)], "") + more
+}

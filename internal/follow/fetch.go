@@ -1,0 +1,114 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+// askForAnother is what to do about a URL that gives nothing any more.
+const askForAnother = "ask for a new URL with regenerateToken"
+
+// DeadError tells that a configuration URL does not give anything any more.
+type DeadError struct{ Host, Why string }
+
+func (e *DeadError) Error() string {
+	return "cannot fetch the configuration from " + e.Host + ": " + e.Why + "; " + askForAnother
+}
+
+// Fetcher fetches what a configuration URL gives.
+type Fetcher struct {
+	Client *http.Client
+	// For is how long is tried again what may pass; Waiting is told of each failure before that.
+	For     time.Duration
+	Waiting func(err error, pause time.Duration)
+}
+
+const (
+	tryMost    = 30 * time.Second // one request
+	firstPause = time.Second
+	fetchPause = 30 * time.Second
+)
+
+// Fetch returns the bundle behind a URL, at most 1 MiB. What may pass - a network that is down, a
+// server that is busy, a sign-in page in its place - is tried again; a dead URL is a *DeadError at
+// once.
+func (f Fetcher) Fetch(ctx context.Context, u URL) ([]byte, error) {
+	deadline := time.Now().Add(f.For)
+	for pause := firstPause; ; pause = min(2*pause, fetchPause) {
+		bundle, wait, err := f.once(ctx, u)
+		if err == nil {
+			return bundle, nil
+		}
+		if _, dead := errors.AsType[*DeadError](err); dead || ctx.Err() != nil {
+			return nil, err
+		}
+		wait = max(wait, jitter(pause))
+		if time.Now().Add(wait).After(deadline) {
+			return nil, err
+		}
+		f.Waiting(err, wait)
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(wait):
+		}
+	}
+}
+
+// once asks one time. wait is for how long the server asks to be left alone.
+func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, wait time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, tryMost)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.url.String(), nil)
+	if err != nil {
+		return nil, 0, errors.New("internal error: cannot make a request for the configuration")
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := f.Client.Do(req)
+	if err != nil {
+		return nil, 0, fmt.Errorf("cannot fetch the configuration from %s: %w", u.Host(),
+			withoutURL(err))
+	}
+	defer finish(resp)
+	now := time.Now()
+	switch status := resp.StatusCode; {
+	case status == http.StatusOK:
+		bundle, err = readJSON(resp)
+		return bundle, 0, err
+	case status >= 300 && status < 400:
+		return nil, 0, &strangeError{u.Host(), redirect(resp)}
+	case dead(status):
+		return nil, 0, &DeadError{u.Host(), u.why(status, now) + clockSkew(resp.Header, now)}
+	default:
+		return nil, retryAfter(resp.Header, now), fmt.Errorf(
+			"cannot fetch the configuration from %s: it answers %s", u.Host(), resp.Status)
+	}
+}
+
+// dead tells whether a status says that a URL will not give anything again.
+func dead(status int) bool {
+	return status >= 400 && status < 500 && status != http.StatusRequestTimeout &&
+		status != http.StatusTooManyRequests && status != http.StatusTooEarly
+}
+
+// why tells why a URL is dead. The server says no more than that it is; the URL itself says until
+// when it could have worked.
+func (u URL) why(status int, now time.Time) string {
+	switch at := u.expires(); {
+	case status != http.StatusForbidden && status != http.StatusNotFound && status != http.StatusGone:
+		return fmt.Sprintf("it answers %d %s", status, http.StatusText(status))
+	case !at.IsZero() && now.After(at):
+		return "the URL has expired at " + at.UTC().Format(time.DateTime) + " UTC"
+	default:
+		return "a machine has joined with the URL already, or it was revoked or replaced"
+	}
+}
+
+// jitter spreads a pause over half of it to one and a half.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d) //nolint:gosec // no secret
+}

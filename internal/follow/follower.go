@@ -1,0 +1,164 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Offer is where a configuration is from.
+type Offer struct {
+	// UID is that of the resource. Version is compared for inequality, and within an Epoch, which
+	// counts the provider's restores, it never goes back.
+	UID, Version string
+	Epoch        int64
+}
+
+// Machine is this machine, as far as following needs it. Its methods are called by one goroutine.
+type Machine interface {
+	// Offers are those that the machine has received last and that it runs on.
+	Offers() (received, applied Offer)
+	// Fetch returns the configuration that is on offer, with its secrets.
+	Fetch(ctx context.Context) (bundle []byte, of Offer, err error)
+	// Receive puts a configuration on disk. An *UnusableError is not tried again.
+	Receive(ctx context.Context, bundle []byte) error
+	// Deleted gives the machine back.
+	Deleted(ctx context.Context, stone Tombstone)
+}
+
+// UnusableError tells that an offer cannot be used, now or later.
+type UnusableError struct{ Err error }
+
+func (e *UnusableError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UnusableError) Unwrap() error { return e.Err }
+
+// Follower follows a flexNodeConfig. Whatever the provider answers, a machine is given back only
+// for a tombstone with the uid of its own resource, seen by two polls one after the other.
+type Follower struct {
+	Resource *Resource
+	Machine  Machine
+	// Wait is for how long the provider may hold a poll back; 0 polls without that.
+	Wait time.Duration
+	// Interval is between polls until the provider says another; 0 is 30 s.
+	Interval time.Duration
+	Log      *slog.Logger
+
+	pace   pace
+	etag   string
+	stones int
+	// failing is since when no poll has been answered.
+	failing time.Time
+}
+
+// Run follows until ctx ends or the resource was deleted.
+func (f *Follower) Run(ctx context.Context) {
+	f.pace.interval = f.Interval
+	for pause := f.pace.first(); rest(ctx, pause); {
+		wait := f.Wait
+		if f.stones > 0 {
+			wait = 0
+		}
+		answer, err := f.Resource.Poll(ctx, f.etag, wait)
+		if err == nil && answer.Deleted != nil {
+			if f.stones++; f.stones > 1 {
+				f.Log.Warn("the resource of this node was deleted", "at", answer.Deleted.DeletedAt)
+				f.Machine.Deleted(ctx, *answer.Deleted)
+				return
+			}
+			f.Log.Warn("the resource of this node seems to be deleted; asking once more")
+			answer.Waited = false
+			pause = f.pace.after(answer)
+			continue
+		}
+		f.stones = 0
+		if err == nil {
+			err = f.take(ctx, answer)
+		}
+		pause = f.next(ctx, answer, err)
+	}
+}
+
+// next is the pause after a poll. A failure is logged when it begins, and when it is over.
+func (f *Follower) next(ctx context.Context, answer Answer, err error) time.Duration {
+	if err == nil {
+		if !f.failing.IsZero() {
+			f.Log.Info("the provider answers again", "after", time.Since(f.failing).Round(time.Second))
+		}
+		f.failing = time.Time{}
+		return f.pace.after(answer)
+	}
+	if ctx.Err() == nil && f.failing.IsZero() {
+		f.failing = time.Now()
+		f.Log.Warn("cannot follow the resource; the node goes on as it is", "error", err)
+	}
+	return f.pace.afterError(err)
+}
+
+// take deals with an answer. The ETag is kept once nothing is left to do about the offer.
+func (f *Follower) take(ctx context.Context, answer Answer) error {
+	received, applied := f.Machine.Offers()
+	if v := answer.Version; v != "" && v != received.Version && v != applied.Version {
+		err := f.receive(ctx, received, applied)
+		if _, unusable := errors.AsType[*UnusableError](err); unusable {
+			f.Log.Error("the configuration that is on offer is not used", "version", v, "error", err)
+		} else if err != nil {
+			return err
+		}
+	}
+	if answer.ETag != "" {
+		f.etag = answer.ETag
+	}
+	return nil
+}
+
+// receive fetches the offer and puts it on disk.
+func (f *Follower) receive(ctx context.Context, received, applied Offer) error {
+	bundle, of, err := f.Machine.Fetch(ctx)
+	if err != nil {
+		return err
+	}
+	for _, before := range []Offer{received, applied} {
+		if err := follows(of, before); err != nil {
+			return &UnusableError{err}
+		}
+	}
+	return f.Machine.Receive(ctx, bundle)
+}
+
+// follows is an error if an offer cannot come after another.
+func follows(o, before Offer) error {
+	switch {
+	case before.UID != "" && o.UID != before.UID:
+		return fmt.Errorf("it is of another resource (uid %s) than this machine is (uid %s)",
+			shorten(o.UID), before.UID)
+	case o.Epoch < before.Epoch:
+		return fmt.Errorf("it goes back from epoch %d to %d: an older backup of the provider answers",
+			before.Epoch, o.Epoch)
+	case o.Epoch == before.Epoch && older(o.Version, before.Version):
+		return fmt.Errorf("it goes back from version %s to %s", before.Version, shorten(o.Version))
+	}
+	return nil
+}
+
+// older compares two decimal numbers of any length.
+func older(a, b string) bool {
+	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
+	return len(a) < len(b) || len(a) == len(b) && a < b
+}
+
+// rest waits; false when ctx ended first.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

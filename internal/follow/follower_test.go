@@ -1,0 +1,284 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const (
+	nodeID  = "/subscriptions/s/resourceGroups/g/providers/P/managedClusters/c/flexNodeConfig/edge-1"
+	nodeUID = "6b1f7a52-32ab-4a6c-9f5f-0d9f10a6f001"
+)
+
+// provider answers polls of one node; version "" is a node that was deleted.
+type provider struct {
+	version string
+	uid     string // of the tombstone
+	handle  http.HandlerFunc
+	polls   []time.Time
+	wait    []string
+}
+
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.polls = append(p.polls, time.Now())
+	p.wait = append(p.wait, r.Header.Get("Prefer"))
+	switch {
+	case p.handle != nil:
+		p.handle(w, r)
+	case p.version == "":
+		answer(404, "application/json", fmt.Sprintf(`{"error":{"code":"ResourceNotFound",
+			"additionalInfo":[{"type":"FlexNodeConfigTombstone","info":{"uid":%q}}]}}`, p.uid))(w, r)
+	case r.Header.Get("If-None-Match") == p.version:
+		w.WriteHeader(http.StatusNotModified)
+	default:
+		w.Header().Set("ETag", p.version)
+		answer(200, "application/json", fmt.Sprintf(`{"id":%q,"properties":{"configVersion":%q,
+			"resourceUid":%q}}`, nodeID, p.version, nodeUID))(w, r)
+	}
+}
+
+// fakeMachine takes down what happens to it.
+type fakeMachine struct {
+	received, applied Offer
+	offer             Offer
+	refuse            error
+	fetches           int
+	took              []string
+	deleted           bool
+}
+
+func (m *fakeMachine) Offers() (Offer, Offer) { return m.received, m.applied }
+
+func (m *fakeMachine) Fetch(context.Context) ([]byte, Offer, error) {
+	m.fetches++
+	return []byte(m.offer.Version), m.offer, nil
+}
+
+func (m *fakeMachine) Receive(_ context.Context, bundle []byte) error {
+	if m.refuse != nil {
+		return m.refuse
+	}
+	m.took = append(m.took, string(bundle))
+	m.received = m.offer
+	return nil
+}
+
+func (m *fakeMachine) Deleted(context.Context, Tombstone) { m.deleted = true }
+
+func offer(version string) Offer { return Offer{UID: nodeUID, Version: version, Epoch: 1} }
+
+// following runs a Follower of a machine that runs on version 5, in simulated time.
+func following(t *testing.T, tell func(t *testing.T, p *provider, m *fakeMachine, f *Follower)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p := &provider{version: "5", uid: nodeUID}
+		m := &fakeMachine{received: offer("5"), applied: offer("5"), offer: offer("5")}
+		client := NewClient(nil)
+		client.Transport = breaking{roundTrip{p}}
+		f := &Follower{
+			Resource: &Resource{
+				Client: client, Endpoint: "https://arm.example/", ID: nodeID, UID: nodeUID,
+				Token: func(context.Context) (string, error) { return "token", nil },
+			},
+			Machine: m, Wait: 25 * time.Second, Log: slog.New(slog.DiscardHandler),
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { f.Run(ctx); close(ended) }()
+		tell(t, p, m, f)
+		stop()
+		<-ended
+	})
+}
+
+func TestFollowerTakesWhatIsNew(t *testing.T) {
+	following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
+		time.Sleep(10 * time.Minute)
+		if m.fetches != 0 || len(p.polls) < 14 || len(p.polls) > 32 {
+			t.Errorf("nothing was new: %d fetches, %d polls", m.fetches, len(p.polls))
+		}
+		p.version, m.offer = "7", offer("7")
+		time.Sleep(41 * time.Second)
+		if len(m.took) != 1 || m.took[0] != "7" || m.fetches != 1 {
+			t.Errorf("took %q with %d fetches", m.took, m.fetches)
+		}
+	})
+}
+
+// A provider that offers what the node runs on, since what it had offered does not work, is
+// followed without another fetch.
+func TestFollowerGoesBackToWhatIsApplied(t *testing.T) {
+	following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
+		m.received = offer("9")
+		time.Sleep(time.Minute)
+		if m.fetches != 0 {
+			t.Errorf("fetched %d times", m.fetches)
+		}
+	})
+}
+
+func TestFollowerRefuses(t *testing.T) {
+	for name, o := range map[string]Offer{
+		"backwards": offer("4"), "far backwards": offer("0000004"),
+		"another uid":   {UID: "another", Version: "8", Epoch: 1},
+		"older epoch":   {UID: nodeUID, Version: "8", Epoch: 0},
+		"unusable text": offer("8"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
+				if name == "unusable text" {
+					m.refuse = &UnusableError{errors.New("it is no configuration")}
+				}
+				p.version, m.offer = "8", o
+				time.Sleep(10 * time.Minute)
+				if len(m.took) != 0 || m.fetches != 1 {
+					t.Errorf("took %q with %d fetches", m.took, m.fetches)
+				}
+				p.version, m.offer, m.refuse = "11", offer("11"), nil
+				time.Sleep(time.Minute)
+				if len(m.took) != 1 {
+					t.Errorf("the next one was not taken")
+				}
+			})
+		})
+	}
+}
+
+func TestFollowerTakesALaterEpoch(t *testing.T) {
+	following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
+		p.version, m.offer = "3", Offer{UID: nodeUID, Version: "3", Epoch: 2}
+		time.Sleep(time.Minute)
+		if len(m.took) != 1 {
+			t.Errorf("what a restored provider offers is not taken")
+		}
+	})
+}
+
+// Only two tombstones of this very node, one after the other, give a machine back.
+func TestFollowerDeleted(t *testing.T) {
+	notFound := answer(404, "application/json", `{"error":{"code":"ResourceNotFound"}}`)
+	following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
+		time.Sleep(time.Minute)
+		p.version, p.uid = "", "0d7e0f2c-1111-2222-3333-444455556666" // of another node
+		time.Sleep(24 * time.Hour)
+		p.uid = ""
+		time.Sleep(24 * time.Hour)
+		for _, status := range []int{404, 401, 403, 500, 410} {
+			p.handle = answer(status, "application/json", `{"error":{"code":"X"}}`)
+			time.Sleep(7 * 24 * time.Hour)
+		}
+		p.handle = answer(404, "text/html", "<html>")
+		time.Sleep(time.Hour)
+		asked := len(p.polls)
+		p.handle, p.uid = func(w http.ResponseWriter, r *http.Request) {
+			if len(p.polls)%2 == 0 { // one tombstone, and something else, by turns
+				notFound(w, r)
+				return
+			}
+			p.handleStone(w, r)
+		}, nodeUID
+		time.Sleep(time.Hour)
+		if m.deleted || len(p.polls) < asked+10 {
+			t.Fatalf("deleted=%t after %d polls", m.deleted, len(p.polls)-asked)
+		}
+		p.handle = nil
+		time.Sleep(6 * time.Minute)
+		if !m.deleted {
+			t.Error("two tombstones of this node do not count")
+		}
+	})
+}
+
+func (p *provider) handleStone(w http.ResponseWriter, r *http.Request) {
+	gone := provider{uid: nodeUID}
+	gone.ServeHTTP(w, r)
+}
+
+// An outage of weeks is asked through at a slow pace, and its end is noticed within minutes.
+func TestFollowerOutage(t *testing.T) {
+	following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
+		p.handle = func(http.ResponseWriter, *http.Request) { panic("no network") }
+		time.Sleep(21 * 24 * time.Hour)
+		if n := len(p.polls); n < 21*24*60/7 || n > 21*24*60/3 {
+			t.Errorf("asked %d times in three weeks", n)
+		}
+		p.handle, p.version, m.offer = nil, "6", offer("6")
+		time.Sleep(maxPause)
+		if len(m.took) != 1 {
+			t.Error("the end of the outage was not noticed")
+		}
+	})
+}
+
+// A provider that holds polls back is asked again at once; one that does not, at its interval.
+func TestFollowerLongPoll(t *testing.T) {
+	following(t, func(t *testing.T, p *provider, _ *fakeMachine, _ *Follower) {
+		p.handle = func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", "5")
+			if r.Header.Get("If-None-Match") == "" {
+				p.version = "5"
+				answer(200, "application/json", fmt.Sprintf(`{"id":%q,"properties":{"configVersion":"5",
+					"resourceUid":%q}}`, strings.ToUpper(nodeID), nodeUID))(w, r)
+				return
+			}
+			time.Sleep(25 * time.Second)
+			w.Header().Set("Preference-Applied", "wait=25")
+			w.WriteHeader(http.StatusNotModified)
+		}
+		time.Sleep(20 * time.Minute)
+		if n := len(p.polls); n < 42 || n > 50 {
+			t.Errorf("asked %d times in 20 minutes", n)
+		}
+		if p.wait[0] != "" || p.wait[1] != "wait=25" {
+			t.Errorf("preferred %q", p.wait[:2])
+		}
+		p.handle = func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Ms-Flexnode-Poll-Interval", "300")
+			w.WriteHeader(http.StatusNotModified)
+		}
+		time.Sleep(time.Minute)
+		before := len(p.polls)
+		time.Sleep(time.Hour)
+		if n := len(p.polls) - before; n < 9 || n > 19 {
+			t.Errorf("asked %d times in an hour at an interval of 300 s", n)
+		}
+	})
+}
+
+// Machines that start together ask at different times.
+func TestPaceSpreads(t *testing.T) {
+	var early int
+	for range 1000 {
+		p := pace{}
+		if first := p.first(); first < 0 || first >= 40*time.Second {
+			t.Fatalf("the first pause is %s", first)
+		} else if first < 20*time.Second {
+			early++
+		}
+		if d := p.after(Answer{}); d < 20*time.Second || d >= 40*time.Second {
+			t.Fatalf("a pause is %s", d)
+		}
+	}
+	if early < 400 || early > 600 {
+		t.Errorf("%d of 1000 ask within the first half", early)
+	}
+}
+
+func TestPaceKeepsToRetryAfter(t *testing.T) {
+	p := pace{}
+	if d := p.afterError(&RefusedError{Pause: 4 * time.Minute}); d < 4*time.Minute {
+		t.Errorf("the pause is %s", d)
+	}
+	for range 40 {
+		if d := p.afterError(errors.New("no network")); d > maxPause {
+			t.Errorf("the pause is %s", d)
+		}
+	}
+}

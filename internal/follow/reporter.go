@@ -1,0 +1,100 @@
+package follow
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// heartbeat is how often a node that has not changed is reported, with half as much more or less.
+const heartbeat = time.Hour
+
+// Reporter tells the provider how the node is: when that has changed, and once in a while.
+type Reporter struct {
+	Resource *Resource
+	Log      *slog.Logger
+
+	mu     sync.Mutex
+	next   *api.Report
+	wake   chan struct{}
+	told   [sha256.Size]byte
+	failed int
+}
+
+// NewReporter makes a Reporter.
+func NewReporter(r *Resource, log *slog.Logger) *Reporter {
+	return &Reporter{Resource: r, Log: log, wake: make(chan struct{}, 1)}
+}
+
+// Say is told how the node is now. It does not wait; of several reports the last one counts.
+func (r *Reporter) Say(report api.Report) {
+	r.mu.Lock()
+	r.next = &report
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run reports until ctx ends.
+func (r *Reporter) Run(ctx context.Context) {
+	again := time.NewTimer(jitter(heartbeat))
+	defer again.Stop()
+	for {
+		due := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+		case <-again.C:
+			due = true
+		}
+		if pause := r.tell(ctx, due || r.failed > 0); pause > 0 {
+			again.Reset(pause)
+		}
+	}
+}
+
+// tell reports, if there is something new or a report is due. It returns when to report next; 0
+// leaves that as it is.
+func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
+	r.mu.Lock()
+	report := r.next
+	r.mu.Unlock()
+	if report == nil {
+		return jitter(heartbeat)
+	}
+	digest := digestOf(*report)
+	if digest == r.told && !due {
+		return 0
+	}
+	if err := r.Resource.Report(ctx, *report); err != nil {
+		p := pace{failures: r.failed}
+		if r.failed++; r.failed == 1 {
+			r.Log.Warn("cannot report how the node is; trying again", "error", err)
+		}
+		return p.afterError(err)
+	}
+	r.told, r.failed = digest, 0
+	return jitter(heartbeat)
+}
+
+// digestOf identifies what a report says. When something was seen last says nothing new.
+func digestOf(report api.Report) [sha256.Size]byte {
+	if report.Drift != nil {
+		drift := *report.Drift
+		drift.LastSeen = nil
+		report.Drift = &drift
+	}
+	text, err := json.Marshal(report)
+	if err != nil {
+		panic("internal error: " + err.Error()) // numbers, texts and times encode
+	}
+	return sha256.Sum256(text)
+}

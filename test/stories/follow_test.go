@@ -1,0 +1,308 @@
+package stories
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+)
+
+// provider is a resource provider with one node, without a network.
+type provider struct {
+	mu sync.Mutex
+	// offer is what the node is to be; one without a bundle was deleted.
+	offer    agent.Delivery
+	previous string // the version of the offer before
+	changed  chan struct{}
+	reports  []api.Report
+	down     bool
+}
+
+// offers has the provider offer a configuration.
+func (p *provider) offers(d agent.Delivery) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.offer = d
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// said is what the node has reported last.
+func (p *provider) said() api.Report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.reports) == 0 {
+		return api.Report{}
+	}
+	return p.reports[len(p.reports)-1]
+}
+
+func (p *provider) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	p.mu.Lock()
+	down := p.down
+	p.mu.Unlock()
+	if down {
+		return nil, errors.New("no route to host")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.Method == http.MethodGet:
+		p.poll(w, r)
+	case strings.HasSuffix(r.URL.Path, "/reportStatus"):
+		var report api.Report
+		if err := json.NewDecoder(r.Body).Decode(&report); err != nil {
+			return nil, err
+		}
+		p.set(func() { p.reports = append(p.reports, report) })
+	default:
+		p.refresh(w, r)
+	}
+	resp := w.Result()
+	resp.Request = r
+	return resp, nil
+}
+
+func (p *provider) poll(w http.ResponseWriter, r *http.Request) {
+	offer, changed := p.now()
+	etag := func() string { return offer.URLSHA256 }
+	if r.Header.Get("If-None-Match") == etag() && r.Header.Get("Prefer") != "" {
+		select {
+		case <-changed:
+		case <-time.After(25 * time.Second):
+		case <-r.Context().Done():
+		}
+		w.Header().Set("Preference-Applied", "wait=25")
+		offer, _ = p.now()
+	}
+	switch {
+	case offer.Bundle == nil:
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"error":{"code":"ResourceNotFound","additionalInfo":[{`+
+			`"type":"FlexNodeConfigTombstone","info":{"uid":"u"}}]}}`)
+	case r.Header.Get("If-None-Match") == etag():
+		w.WriteHeader(http.StatusNotModified)
+	default:
+		w.Header().Set("ETag", etag())
+		fmt.Fprintf(w, `{"id":%q,"properties":{"configVersion":%q,"resourceUid":"u"}}`,
+			offer.Loaded.Resource.ID, offer.Loaded.Resource.ConfigVersion)
+	}
+}
+
+func (p *provider) now() (agent.Delivery, chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.offer, p.changed
+}
+
+func (p *provider) refresh(w http.ResponseWriter, r *http.Request) {
+	var ask api.Refresh
+	offer, _ := p.now()
+	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	about := sealed.About{ID: offer.Loaded.Resource.ID, UID: offer.Loaded.Resource.UID}
+	enc, text, err := sealed.Seal(ask.PublicKey, about, offer.Bundle)
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	answer := api.Refreshed{EncapsulatedKey: enc, Ciphertext: text}
+	_ = json.NewEncoder(w).Encode(answer) // a recorder takes everything
+}
+
+// monitored is a change of the usual configuration: the node follows its resource, as a service
+// principal.
+func monitored(c map[string]any) {
+	c["continuousMonitoring"] = true
+	azure := c["azure"].(map[string]any)
+	azure["tenantId"] = "11111111-1111-1111-1111-111111111111"
+	azure["servicePrincipal"] = map[string]any{
+		"clientId": "22222222-2222-2222-2222-222222222222", "clientSecret": "s3cret~of.the-node",
+	}
+}
+
+// following is how the service follows its provider.
+func (s *service) following(a *agent.Agent, in agent.Input) *agent.Following {
+	if s.provider == nil {
+		return nil
+	}
+	f := a.Follow(in)
+	if f == nil {
+		return nil
+	}
+	f.Resource.Client = &http.Client{Transport: s.provider}
+	f.Resource.Token = func(context.Context) (string, error) { return "token", nil }
+	return f
+}
+
+// followed is the story of a machine that has joined by a configuration URL and follows.
+func followed(t *testing.T, tell func(t *testing.T, s *service, before string)) {
+	t.Helper()
+	story(t, func(t *testing.T, s *service) {
+		before := s.tree()
+		first := s.delivery("7", monitored, readyTimeout("1m"))
+		s.provider = &provider{offer: first, changed: make(chan struct{})}
+		if err := s.agent().Receive(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		s.join()
+		tell(t, s, before)
+	})
+}
+
+// What the provider offers is applied within seconds, and what became of it is reported.
+func TestFollows(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		s.sleep(2 * time.Minute)
+		if r := s.provider.said(); r.Config == nil || r.Config.Applied != "7" ||
+			r.Components.Agent == "" {
+			t.Fatalf("reported %+v", r)
+		}
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
+		took := s.until(time.Minute, "the next version is applied", s.takes("42"))
+		if took > 5*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		s.until(2*time.Minute, "the version is reported", func() bool {
+			c := s.provider.said().Config
+			return c != nil && c.Applied == "8" && c.Observed == "8" && c.Failed == nil
+		})
+		if text := s.read(agent.StateDir + "/config-version.txt"); text != "8\n" {
+			t.Errorf("config-version.txt is %q", text)
+		}
+		s.healthy("42")
+	})
+}
+
+// A change waits for the maintenance window; one that is under way when it closes is finished.
+func TestFollowsInItsWindow(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		opens := time.Now().UTC().Add(3 * time.Hour).Truncate(time.Minute)
+		window := func(c map[string]any) {
+			c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{
+				"maintenanceWindow": map[string]any{
+					"start": opens.Format("15:04"), "duration": "1h",
+				},
+			}
+		}
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), window, pods(42)))
+		s.sleep(time.Hour)
+		if s.takes("42")() {
+			t.Fatal("it did not wait")
+		}
+		if c := s.provider.said().Config; c.Observed != "8" || c.Applied != "7" {
+			t.Errorf("reported %+v", c)
+		}
+		s.until(2*time.Hour+time.Minute, "the window opens", s.takes("42"))
+		if time.Now().Before(opens) {
+			t.Errorf("it was changed at %s", time.Now())
+		}
+	})
+}
+
+// A version with which nothing on the machine changes only moves the version.
+func TestFollowsAVersionOnly(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		kubelet := s.started()
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m")))
+		s.until(time.Minute, "the version moves", func() bool {
+			return s.read(agent.StateDir+"/config-version.txt") == "8\n"
+		})
+		if n := kubelet(); n != 0 {
+			t.Errorf("kubelet was started %d times", n)
+		}
+	})
+}
+
+// A version that does not work is rolled back, reported, and not tried again; the next one is.
+func TestFollowsPastABadVersion(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		s.onKubelet(func() error {
+			if s.takes("42")() {
+				return errors.New("kubelet does not like this")
+			}
+			return nil
+		})
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
+		s.until(5*time.Minute, "the failure is reported", func() bool {
+			c := s.provider.said().Config
+			return c != nil && c.Failed != nil && c.Failed.Version == "8" && c.Applied == "7"
+		})
+		s.healthy("110")
+		s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), pods(43)))
+		s.until(2*time.Minute, "the next version is applied", s.takes("43"))
+		s.until(2*time.Minute, "no failure is reported", func() bool {
+			c := s.provider.said().Config
+			return c != nil && c.Failed == nil && c.Applied == "9"
+		})
+	})
+}
+
+// Configurations of another node, or that are none, change nothing, and the node goes on.
+func TestFollowsNoNonsense(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		other := s.delivery("8", monitored, func(c map[string]any) {
+			c["agent"].(map[string]any)["nodeName"] = "edge-2"
+		})
+		s.provider.offers(other)
+		s.sleep(5 * time.Minute)
+		broken := s.delivery("9", monitored, pods(42))
+		broken.Bundle = []byte(strings.ReplaceAll(string(broken.Bundle), ":42", `:"many"`))
+		s.provider.offers(broken)
+		s.sleep(5 * time.Minute)
+		s.healthy("110")
+		log := s.log.String()
+		if !strings.Contains(log, "edge-2") || !strings.Contains(log, "maxPods") {
+			t.Errorf("the log does not tell why:\n%s", log)
+		}
+		s.provider.offers(s.delivery("10", monitored, readyTimeout("1m"), pods(43)))
+		s.until(2*time.Minute, "the next version is applied", s.takes("43"))
+	})
+}
+
+// A node whose resource was deleted gives its machine back, and nothing is left.
+func TestFollowsToTheEnd(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, before string) {
+		s.provider.set(func() { s.provider.down = true })
+		s.sleep(time.Hour)
+		s.healthy("110")
+		s.provider.set(func() { s.provider.down = false })
+		s.provider.offers(agent.Delivery{})
+		s.until(10*time.Minute, "the daemon ends", func() bool {
+			select {
+			case <-s.ended:
+				return true
+			default:
+				return false
+			}
+		})
+		if !errors.Is(s.err, daemon.ErrDeleted) {
+			t.Errorf("it ended with %v", s.err)
+		}
+		s.unlock()
+		s.same(before)
+		if s.registered() {
+			t.Error("the Node is still there")
+		}
+	})
+}

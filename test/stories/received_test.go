@@ -1,0 +1,153 @@
+package stories
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// delivery is what a configuration URL gives for this machine.
+func (w *world) delivery(version string, change ...func(map[string]any)) agent.Delivery {
+	w.t.Helper()
+	document := w.document(change...)
+	bundle, err := json.Marshal(map[string]any{
+		"config": json.RawMessage(document),
+		"resource": map[string]any{
+			"id": "/flexNodeConfig/edge-1", "uid": "u", "configVersion": version, "epoch": 1,
+		},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c, _, err := config.Parse(bundle, config.Host{HostName: "edge-1", Arch: "amd64"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resource, err := config.ResourceOf(bundle)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	loaded := config.Loaded{Config: c, Document: document, Resource: resource}
+	return agent.Delivery{Bundle: bundle, Loaded: loaded, URLSHA256: "digest of " + version}
+}
+
+// bundle is the delivered configuration on disk, "" when there is none.
+func (w *world) bundle() string {
+	data, err := os.ReadFile(filepath.Join(w.root, agent.BundleFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		w.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// A configuration that was delivered is on disk for root alone before anything is touched, is joined
+// with, and goes with the node.
+func TestReceive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := w.tree()
+	d := w.delivery("7")
+	a := w.agent()
+	if err := a.Receive(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	for path, mode := range map[string]os.FileMode{agent.StateDir: 0o700, agent.BundleFile: 0o600} {
+		info, err := os.Stat(filepath.Join(w.root, path))
+		if err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+	known, err := a.Received(d.URLSHA256)
+	other, err2 := a.Received("of another URL")
+	if errors.Join(err, err2) != nil || !known || other {
+		t.Errorf("knows its URL: %t, knows another: %t, %v, %v", known, other, err, err2)
+	}
+	in := agent.Input{Config: d.Loaded.Config, Document: d.Loaded.Document, Origin: "url"}
+	if _, err := a.Bootstrap(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	if w.bundle() != string(d.Bundle) {
+		t.Error("the bundle is gone")
+	}
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
+}
+
+// A node takes no configuration of another node or cluster, and none twice.
+func TestReceiveOnANode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.delivery("7")
+	a := w.agent()
+	if err := a.Receive(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	in := agent.Input{Config: d.Loaded.Config, Document: d.Loaded.Document, Origin: "url"}
+	if _, err := a.Bootstrap(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	joined := w.tree()
+	for name, change := range map[string]func(map[string]any){
+		"edge-2": func(c map[string]any) { c["agent"].(map[string]any)["nodeName"] = "edge-2" },
+		"other-cluster": func(c map[string]any) {
+			cluster := c["azure"].(map[string]any)["targetCluster"].(map[string]any)
+			cluster["resourceId"] = cluster["resourceId"].(string) + "other-cluster"
+		},
+	} {
+		err := a.Receive(t.Context(), w.delivery("8", change))
+		_, refused := errors.AsType[*agent.OtherNodeError](err)
+		if !refused || !strings.Contains(err.Error(), name) ||
+			!strings.Contains(err.Error(), "unbootstrap") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	again := w.delivery("7")
+	again.Bundle = append(again.Bundle, '\n')
+	if err := a.Receive(t.Context(), again); err != nil {
+		t.Error(err)
+	}
+	w.same(joined)
+	next := w.delivery("8", pods(42))
+	if err := a.Receive(t.Context(), next); err != nil || w.bundle() != string(next.Bundle) {
+		t.Errorf("the next version was not taken: %v", err)
+	}
+}
+
+// Killed anywhere, the machine has the whole bundle or none, and gives everything back.
+func TestReceiveKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	for at := range 20 {
+		w := newWorld(t)
+		before := w.tree()
+		d := w.delivery("7")
+		w.blow(at)
+		err := w.run(func(ctx context.Context, a *agent.Agent) error { return a.Receive(ctx, d) })
+		w.blow(-1)
+		if err != nil && !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		if text := w.bundle(); text != "" && text != string(d.Bundle) {
+			t.Fatalf("killed at touch %d, half of a bundle is left", at)
+		}
+		if known, err := w.agent().Received(d.URLSHA256); err != nil || known && w.bundle() == "" {
+			t.Errorf("killed at touch %d: knows its URL without the bundle: %v", at, err)
+		}
+		if err := w.unbootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		w.same(before)
+		if err == nil {
+			return
+		}
+	}
+	t.Error("there is no end of touches")
+}
