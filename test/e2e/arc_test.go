@@ -19,7 +19,7 @@ import (
 func arcByItself(t *testing.T) {
 	const name = "self-1"
 	m := bareMachine(t, name)
-	principal := connected(t, m, name)
+	principal := connectedToArc(t, m, name)
 	for i, role := range []string{"system:node-bootstrapper",
 		"system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
 		binding := name + "-" + string(rune('a'+i))
@@ -66,8 +66,9 @@ func arcByItself(t *testing.T) {
 	rp(t, 200, http.MethodDelete, rpNode(name), nil, 202, 204)
 }
 
-// connected makes a machine an Arc machine, as its owner does, and returns its identity's object id.
-func connected(t *testing.T, m lab.Machine, name string) string {
+// connectedToArc makes a machine an Arc machine, as its owner does, and returns its identity's
+// object id.
+func connectedToArc(t *testing.T, m lab.Machine, name string) string {
 	t.Helper()
 	if err := bench.AddArc(t.Context(), m); err != nil {
 		t.Fatal(err)
