@@ -111,13 +111,14 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
   flexlab join node-1      make a machine a node
   flexlab kubectl get node
   flexlab shell node-1     look around in a machine
+  flexlab check node-1     use the node from outside: ports, a pod, Services, names
   flexlab status           what runs
   flexlab down             stop and remove everything`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.AddCommand(
 		c.up(), c.node(), c.join(), c.kubectl(), c.shell(), c.exec(), c.logs(), c.mirror(), c.env(),
-		c.down(), c.status(), c.demo(), c.bench(), c.chaos(), c.apiserver(), c.rotateCA(),
+		c.down(), c.status(), c.check(), c.demo(), c.bench(), c.chaos(), c.apiserver(), c.rotateCA(),
 		c.serve(), c.bare(), c.balance(), c.links(), c.launch(),
 	)
 	return root
@@ -127,7 +128,8 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
 func (c *command) versionFlags(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(
 		&c.versions.Kubernetes, "kubernetes", lab.Newest.Kubernetes,
-		"kubelet's `version`: "+lab.Newest.Kubernetes+" or "+lab.Oldest.Kubernetes,
+		"kubelet's `version`: "+lab.Newest.Kubernetes+", "+lab.Earlier.Kubernetes+" or "+
+			lab.Oldest.Kubernetes,
 	)
 	cmd.Flags().StringVar(
 		&c.versions.Containerd, "containerd", lab.Newest.Containerd,
@@ -165,6 +167,10 @@ func (c *command) up() *cobra.Command {
 	cmd.Flags().IntVar(
 		&c.lab.Members, "etcd", 0,
 		"have the replicas share an etcd of so many `members`, instead of one inside the provider",
+	)
+	cmd.Flags().BoolVar(
+		&c.lab.WithIPv6, "dual-stack", false,
+		"have nodes with IPv4 and IPv6 subnets of pods, and Services of both; only for a new lab",
 	)
 	return c.versionFlags(cmd)
 }

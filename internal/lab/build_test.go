@@ -70,9 +70,9 @@ func TestVersionsInDocuments(t *testing.T) {
 			node("oldest node", Oldest), node("patch before", Earlier), "Beside them " + strings.Join(beside, " and ") + ".",
 		},
 		"lab.md": {
-			fmt.Sprintf("`--kubernetes %s` or `%s`, `--containerd %s` or `%s`; the control plane\nis %s.",
-				Oldest.Kubernetes, Newest.Kubernetes, Oldest.Containerd, Newest.Containerd,
-				Newest.Kubernetes),
+			fmt.Sprintf("`--kubernetes %s`, `%s` or `%s`, `--containerd %s` or `%s`; the\n"+
+				"control plane is %s.", Oldest.Kubernetes, Earlier.Kubernetes, Newest.Kubernetes,
+				Oldest.Containerd, Newest.Containerd, Newest.Kubernetes),
 		},
 	} {
 		text, err := os.ReadFile("../../docs/" + path)

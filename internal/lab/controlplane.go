@@ -41,7 +41,8 @@ func (l *Lab) startControlPlane(ctx context.Context, dirs programs) error {
 		"--cluster-signing-key-file="+pki("cluster-ca.key"),
 		"--root-ca-file="+pki("cluster-ca.crt"),
 		"--service-account-private-key-file="+pki("sa.key"), "--allocate-node-cidrs",
-		"--cluster-cidr="+PodCIDR, "--service-cluster-ip-range="+ServiceCIDR); err != nil {
+		"--cluster-cidr="+l.networks(PodCIDR, PodCIDR6),
+		"--service-cluster-ip-range="+l.networks(ServiceCIDR, ServiceCIDR6)); err != nil {
 		return err
 	}
 	if err := l.background("kube-scheduler", filepath.Join(kubernetes, "kube-scheduler"),
@@ -78,7 +79,8 @@ func (l *Lab) startAPIServer(ctx context.Context, programs, etcd string) error {
 		"--audit-log-mode=batch", "--audit-log-batch-max-wait=1s",
 		"--etcd-servers="+etcd, "--bind-address="+HostIP, "--advertise-address="+HostIP,
 		"--secure-port=6443",
-		"--service-cluster-ip-range="+ServiceCIDR, "--client-ca-file="+pki("client-ca.crt"),
+		"--service-cluster-ip-range="+l.networks(ServiceCIDR, ServiceCIDR6),
+		"--client-ca-file="+pki("client-ca.crt"),
 		"--tls-cert-file="+pki("apiserver.crt"), "--tls-private-key-file="+pki("apiserver.key"),
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+pki("sa.key"), "--service-account-signing-key-file="+pki("sa.key"),

@@ -147,7 +147,7 @@ func (l *Lab) Config(
 	}
 	cni := object{"version": cniVersion}
 	if !l.Plain {
-		cni["nonMasqueradeCIDRs"] = []string{PodCIDR}
+		cni["nonMasqueradeCIDRs"] = strings.Split(l.networks(PodCIDR, PodCIDR6), ",")
 	}
 	return object{
 		"azure":      azure,

@@ -54,6 +54,8 @@ type Lab struct {
 	// Replicas makes Up start so many replicas of the resource provider, with its Azure; 0 for none.
 	// With Members they share an etcd of so many members, else the one replica has its own inside.
 	Replicas, Members int
+	// WithIPv6 makes Up start a lab with both families: its nodes have a pod subnet of each.
+	WithIPv6 bool
 
 	// Plain gives machines a configuration that the release before knows, too.
 	Plain bool
@@ -85,6 +87,8 @@ type record struct {
 	Machines  []Machine `json:"machines"`
 	// Parameters are this box's kernel parameters, by file, as they were before the lab.
 	Parameters map[string]string `json:"parameters"`
+	// IPv6 tells that the lab has both families.
+	IPv6 bool `json:"ipv6,omitempty"`
 }
 
 func (l *Lab) load() (record, error) {
@@ -143,6 +147,9 @@ func (l *Lab) Up(ctx context.Context) error {
 	}
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return fmt.Errorf("cannot make the lab's directory: %w", err)
+	}
+	if err := l.needIPv6(); err != nil {
+		return err
 	}
 	programs, err := l.build(ctx, ofSystem)
 	if err != nil {

@@ -153,7 +153,7 @@ func (l *Lab) furnish(m Machine) error {
 			"\n",
 		"/etc/machine-id": "",
 		"/etc/systemd/network/10-host0.network": "[Match]\nName=host0\n[Network]\nAddress=" +
-			m.IP + "/24\nGateway=" + HostIP + "\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+			m.IP + "/24\nGateway=" + HostIP + "\nIPv6AcceptRA=no\n" + l.network6(m),
 		"/usr/local/share/ca-certificates/flexlab.crt":   string(ca),
 		"/etc/containerd/conf.d/10-flexlab.toml":         containerdDropIn,
 		"/etc/containerd/certs.d/_default/hosts.toml":    hostsTOML(),

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -13,12 +16,27 @@ const forwardFile = "/proc/sys/net/ipv4/ip_forward"
 
 // kernelParameters are those of this box that the lab sets, as they are now, so that Down can give
 // them back. What a machine sets is its own.
-func kernelParameters() map[string]string {
+func kernelParameters(files ...string) map[string]string {
 	values := map[string]string{}
-	if data, err := os.ReadFile(forwardFile); err == nil {
-		values[forwardFile] = strings.TrimSpace(string(data))
+	for _, file := range append(files, forwardFile) {
+		if data, err := os.ReadFile(file); err == nil {
+			values[file] = strings.TrimSpace(string(data))
+		}
 	}
 	return values
+}
+
+// restoreParameters gives kernel parameters their values: those of an interface after those of all
+// interfaces, which set them too. An interface that has gone has none.
+func restoreParameters(values map[string]string) error {
+	var errs []error
+	for _, file := range slices.Sorted(maps.Keys(values)) {
+		err := os.WriteFile(file, []byte(values[file]), 0o644)
+		if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // bridgeAddress is the bridge's hardware address. Without one of its own a bridge takes the lowest
@@ -37,24 +55,39 @@ func (l *Lab) networkUp(ctx context.Context) error {
 		}
 		return err
 	}
-	if taken, who := addressTaken(); taken {
-		return fmt.Errorf("cannot make the lab's network: %s has an address in 10.77.0.0/24", who)
+	addresses := []string{HostIP + "/24"}
+	if l.WithIPv6 {
+		addresses = append(addresses, HostIP6+"/64")
+	}
+	for _, address := range addresses {
+		if taken, who := addressTaken(address); taken {
+			return fmt.Errorf("cannot make the lab's network: %s has an address in that of %s", who,
+				address)
+		}
 	}
 	if err := l.change(func(r *record) {
 		if r.Parameters == nil {
-			r.Parameters = kernelParameters()
+			r.Parameters = kernelParameters(l.parametersOfIPv6()...)
 		}
+		r.IPv6 = l.WithIPv6
 	}); err != nil {
 		return err
 	}
 	if err := os.WriteFile(forwardFile, []byte("1"), 0o644); err != nil {
 		return fmt.Errorf("cannot allow forwarding: %w", err)
 	}
-	for _, args := range [][]string{
-		{"link", "add", Bridge, "address", bridgeAddress, "type", "bridge"},
-		{"addr", "add", HostIP + "/24", "dev", Bridge},
-		{"link", "set", Bridge, "up"},
-	} {
+	if err := l.forwardIPv6(); err != nil {
+		return fmt.Errorf("cannot allow forwarding: %w", err)
+	}
+	commands := [][]string{{"link", "add", Bridge, "address", bridgeAddress, "type", "bridge"}}
+	for _, address := range addresses {
+		add := []string{"addr", "add", address, "dev", Bridge}
+		if strings.Contains(address, ":") {
+			add = append(add, "nodad") // else it is of use only once a machine is there
+		}
+		commands = append(commands, add)
+	}
+	for _, args := range append(commands, []string{"link", "set", Bridge, "up"}) {
 		if _, err := run(ctx, "ip", args...); err != nil {
 			return fmt.Errorf("cannot make the lab's network: %w", err)
 		}
@@ -62,8 +95,10 @@ func (l *Lab) networkUp(ctx context.Context) error {
 	return nil
 }
 
-func addressTaken() (bool, string) {
-	_, lab, _ := net.ParseCIDR("10.77.0.0/24") // a constant
+// addressTaken tells whether an interface has an address in the network of the given one, and
+// which.
+func addressTaken(address string) (bool, string) {
+	_, lab, _ := net.ParseCIDR(address) // a constant
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return false, ""
@@ -93,8 +128,5 @@ func (l *Lab) networkDown(ctx context.Context, r record) error {
 		_, err := run(ctx, "ip", "link", "del", Bridge)
 		errs = append(errs, err)
 	}
-	for path, value := range r.Parameters {
-		errs = append(errs, os.WriteFile(path, []byte(value), 0o644))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, restoreParameters(r.Parameters))...)
 }

@@ -43,6 +43,12 @@ func (l *Lab) StartPod(ctx context.Context, name, manifest string) (string, erro
 	return ip, err
 }
 
+// PodIPs are the addresses of a pod that is Running, one of each family that its node has.
+func (l *Lab) PodIPs(ctx context.Context, name string) ([]string, error) {
+	out, err := l.Kubectl(ctx, "", "get", "pod", name, "-o", "jsonpath={.status.podIPs[*].ip}")
+	return strings.Fields(out), err
+}
+
 // CheckPod runs a pod and checks that `kubectl logs` and `kubectl exec` work with it. It returns
 // the pod's address.
 func (l *Lab) CheckPod(ctx context.Context, name, node string) (string, error) {

@@ -84,13 +84,13 @@ func (l *Lab) Serve(ctx context.Context) error {
 	return err
 }
 
-// watchRoutes keeps a route on this box to the pod subnet of every Node, so that pods on two
+// watchRoutes keeps routes on this box to the pod subnets of every Node, so that pods on two
 // machines reach each other.
 func (l *Lab) watchRoutes(ctx context.Context) {
 	known := ""
 	for ctx.Err() == nil {
 		out, err := l.Kubectl(ctx, "", "get", "nodes", "-o",
-			`jsonpath={range .items[*]}{.spec.podCIDR}{" "}`+
+			`jsonpath={range .items[*]}{.spec.podCIDRs[*]}{" "}`+
 				`{.status.addresses[?(@.type=="InternalIP")].address}{"\n"}{end}`)
 		if err == nil && out != known {
 			if l.setRoutes(ctx, out) == nil {
@@ -107,12 +107,30 @@ func (l *Lab) watchRoutes(ctx context.Context) {
 func (l *Lab) setRoutes(ctx context.Context, nodes string) error {
 	var errs []error
 	for line := range strings.Lines(nodes) {
-		fields := strings.Fields(line)
-		if len(fields) != 2 || !strings.HasPrefix(fields[1], "10.77.0.") {
-			continue
+		for subnet, via := range routesOf(strings.Fields(line)) {
+			_, err := run(ctx, "ip", "route", "replace", subnet, "via", via, "dev", Bridge)
+			errs = append(errs, err)
 		}
-		_, err := run(ctx, "ip", "route", "replace", fields[0], "via", fields[1], "dev", Bridge)
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// routesOf are the routes to one Node, by pod subnet, from its subnets and its addresses.
+func routesOf(node []string) map[string]string {
+	routes, machine := map[string]string{}, ""
+	for _, word := range node {
+		if strings.HasPrefix(word, "10.77.0.") {
+			machine = word
+		}
+	}
+	for _, word := range node {
+		switch {
+		case machine == "" || !strings.Contains(word, "/"):
+		case strings.Contains(word, ":"):
+			routes[word] = sixOf(machine)
+		default:
+			routes[word] = machine
+		}
+	}
+	return routes
 }

@@ -154,6 +154,40 @@ func (l *Lab) proxyImage(ctx context.Context, dirs programs) (images.Image, erro
 	return images.KubeProxy(Newest.Kubernetes, program, tools), nil
 }
 
+// Exposed is a Service: its addresses, one of each family that the cluster has, and the port of
+// every node that leads to it.
+type Exposed struct {
+	IPs  []string
+	Port string
+}
+
+const exposeManifest = `apiVersion: v1
+kind: Service
+metadata: {name: %[1]s}
+spec:
+  type: NodePort
+  ipFamilyPolicy: PreferDualStack
+  selector: {app: %[1]s}
+  ports: [{port: 8080}]
+`
+
+// Expose makes a Service of a pod that RunPod has made, under the pod's name.
+func (l *Lab) Expose(ctx context.Context, pod string) (Exposed, error) {
+	if _, err := l.apply(ctx, fmt.Sprintf(exposeManifest, pod)); err != nil {
+		return Exposed{}, err
+	}
+	out, err := l.Kubectl(ctx, "", "get", "service", pod, "-o",
+		"jsonpath={.spec.ports[0].nodePort} {.spec.clusterIPs[*]}")
+	fields := strings.Fields(out)
+	if err == nil && len(fields) < 2 {
+		err = fmt.Errorf("internal error: the Service %s is %q", pod, out)
+	}
+	if err != nil {
+		return Exposed{}, err
+	}
+	return Exposed{IPs: fields[1:], Port: fields[0]}, nil
+}
+
 // CheckServices has a pod resolve a name of the cluster and one of the lab's zone, and reach the
 // API server by its Service.
 func (l *Lab) CheckServices(ctx context.Context, pod string) error {

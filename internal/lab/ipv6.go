@@ -1,0 +1,111 @@
+package lab
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The addresses of a lab with both families. They are unique local ones (RFC 4193).
+const (
+	HostIP6      = "fd77::1"
+	PodCIDR6     = "fd77:244::/48"
+	ServiceCIDR6 = "fd77:96::/112"
+)
+
+// parameters6 is where the kernel has its parameters of IPv6, by interface.
+const parameters6 = "/proc/sys/net/ipv6/conf"
+
+// BoxHasIPv6 tells whether this box can have a lab with both families.
+func BoxHasIPv6() bool {
+	for _, which := range []string{"all", "default"} {
+		off, err := os.ReadFile(filepath.Join(parameters6, which, "disable_ipv6"))
+		if err != nil || strings.TrimSpace(string(off)) != "0" {
+			return false
+		}
+	}
+	return true
+}
+
+// HasIPv6 tells whether the lab has both families.
+func (l *Lab) HasIPv6() bool {
+	r, err := l.load()
+	return err == nil && r.IPv6
+}
+
+// needIPv6 tells why a lab cannot be given IPv6 that is to have it.
+func (l *Lab) needIPv6() error {
+	switch {
+	case l.HasIPv6() || !l.WithIPv6:
+		return nil
+	case !BoxHasIPv6():
+		return errors.New("cannot make a dual-stack lab: this box has IPv6 switched off " +
+			"(net.ipv6.conf.all.disable_ipv6, net.ipv6.conf.default.disable_ipv6)")
+	}
+	if running, err := l.Running(); err != nil || len(running) > 0 {
+		return errors.Join(err, errors.New("cannot make this lab dual-stack while it runs: "+
+			"stop it first, with `flexlab down`"))
+	}
+	return nil
+}
+
+// networks are the one of IPv4 and, where the lab has both families, the one of IPv6, separated by a
+// comma.
+func (l *Lab) networks(four, six string) string {
+	if l.HasIPv6() {
+		return four + "," + six
+	}
+	return four
+}
+
+// IPv6 is a machine's address in a lab with both families.
+func (m Machine) IPv6() string { return sixOf(m.IP) }
+
+// sixOf is the address fd77::11 of what has the address 10.77.0.11.
+func sixOf(ip string) string { return "fd77::" + ip[strings.LastIndexByte(ip, '.')+1:] }
+
+// network6 is the end of a machine's network configuration, which is about IPv6. Who forwards finds
+// the next one from its link-local address.
+func (l *Lab) network6(m Machine) string {
+	if !l.HasIPv6() {
+		return "LinkLocalAddressing=no\n"
+	}
+	return "LinkLocalAddressing=ipv6\n[Address]\nAddress=" + m.IPv6() + "/64\nDuplicateAddressDetection=none\n" +
+		"[Route]\nGateway=" + HostIP6 + "\n"
+}
+
+// forwarding6 is the parameter by which this box forwards IPv6.
+const forwarding6 = parameters6 + "/all/forwarding"
+
+// parametersOfIPv6 are the files of those parameters that forwardIPv6 changes.
+func (l *Lab) parametersOfIPv6() []string {
+	if !l.WithIPv6 {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(parameters6, "*", "forwarding"))
+	if err != nil {
+		panic("internal error: " + err.Error()) // the pattern is a constant
+	}
+	return files
+}
+
+// forwardIPv6 lets this box forward IPv6. With that parameter the kernel sets each interface's, and
+// one that forwards learns no routes from router advertisements: the others get theirs back.
+func (l *Lab) forwardIPv6() error {
+	if !l.WithIPv6 {
+		return nil
+	}
+	r, err := l.load()
+	if err != nil {
+		return err
+	}
+	values := map[string]string{}
+	for _, file := range l.parametersOfIPv6() {
+		if value, known := r.Parameters[file]; known {
+			values[file] = value
+		}
+	}
+	values[forwarding6] = "1"
+	return restoreParameters(values)
+}
