@@ -12,12 +12,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/node/cistest"
 )
 
-// TestCIS measures a joined machine by the CIS Kubernetes Benchmark, as a scanner that is told
-// nothing. What warns is in docs/security.md.
-func TestCIS(t *testing.T) {
-	t.Parallel()
-	m := machine(t, "cis-1")
-	must(t, m, "bootstrap")
+// cis measures a joined machine by the CIS Kubernetes Benchmark, as a scanner that is told nothing.
+// What warns is in docs/security.md.
+func cis(t *testing.T, m lab.Machine) {
 	results, err := cistest.Evaluate(scanned(t, m))
 	if err != nil {
 		t.Fatal(err)

@@ -53,11 +53,15 @@ type wall struct {
 	keeps bool
 	// rules are the commands that tell of its rules.
 	rules [][]string
+	// partly tells that some of what crosses the machine is for its owner to let pass; pass are the
+	// commands for that, as the documents have them, where they leave nothing that is compared.
+	partly bool
+	pass   [][]string
 }
 
-// Behind a firewall that drops what no rule accepts, a managed node runs pods, and logs and exec
-// reach it; after the owner's reload it is open, or opened again, and in the end the rules are as
-// they were.
+// Behind a firewall that drops what no rule accepts, a managed node runs pods, with Services, names
+// and pods of other nodes, and logs, exec and ports of the node reach it; after the owner's reload
+// it is open, or opened again, and in the end the rules are as they were.
 func TestFirewall(t *testing.T) {
 	t.Parallel()
 	nft, iptables := [][]string{{"nft", "-f", "/etc/guard.nft"}}, [][]string{{"sh", "/etc/guard.sh"}}
@@ -69,13 +73,14 @@ func TestFirewall(t *testing.T) {
 		},
 		"fw-ufw": {
 			packages: with, on: [][]string{{"ufw", "allow", "22/tcp"}, {"ufw", "--force", "enable"}},
-			reload: [][]string{{"ufw", "reload"}}, keeps: true,
+			reload: [][]string{{"ufw", "reload"}}, keeps: true, partly: true,
 			rules: [][]string{all, {"grep", "-h", "tuple", "/etc/ufw/user.rules", "/etc/ufw/user6.rules"}},
 		},
 		"fw-firewalld": {
 			packages: []string{"nftables", "firewalld"},
 			on:       [][]string{{"systemctl", "start", "firewalld"}, {"firewall-cmd", "--state"}},
 			reload:   [][]string{{"firewall-cmd", "--reload"}}, keeps: true,
+			partly: true, pass: toPods(),
 			rules: [][]string{ // its chains are in another order after each change
 				{"firewall-cmd", "--list-all-zones"},
 				{"firewall-cmd", "--permanent", "--list-all-zones"},
@@ -120,6 +125,10 @@ func (w wall) behind(t *testing.T, m lab.Machine) {
 	if _, err := bench.CheckPod(t.Context(), m.Name, m.Name); err != nil {
 		t.Error(err)
 	}
+	commands(t, m, w.pass)
+	if !w.partly || len(w.pass) > 0 {
+		connected(t, m)
+	}
 	if status := must(t, m, "status"); strings.Contains(status, "FirewallOpen") {
 		t.Errorf("the status tells of the firewall:\n%s", status)
 	}
@@ -142,6 +151,21 @@ func (w wall) behind(t *testing.T, m lab.Machine) {
 	if diff := cmp.Diff(before, w.show(t, m)); diff != "" {
 		t.Errorf("the rules are not as before (-before +after):\n%s", diff)
 	}
+}
+
+// toPods are the commands of operations.md by which firewalld's owner lets pods of other nodes pass.
+func toPods() [][]string {
+	const policy = "--policy=to-pods"
+	list := [][]string{
+		{"--new-policy=to-pods"}, {policy, "--add-ingress-zone=ANY"},
+		{policy, "--add-egress-zone=trusted"},
+		{policy, "--add-rich-rule=rule family=ipv4 source address=" + lab.PodCIDR + " accept"},
+		{policy, "--add-rich-rule=rule family=ipv6 source address=" + lab.PodCIDR6 + " accept"},
+	}
+	for i, options := range list {
+		list[i] = append([]string{"firewall-cmd", "--permanent"}, options...)
+	}
+	return append(list, []string{"firewall-cmd", "--reload"})
 }
 
 var counted = regexp.MustCompile(`packets \d+ bytes \d+`)

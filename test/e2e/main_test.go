@@ -84,6 +84,7 @@ func start(ctx context.Context) error {
 		if err := bench.Down(ctx); err != nil {
 			return err
 		}
+		bench.WithIPv6 = lab.BoxHasIPv6()
 	case os.Getenv("KEEP_LAB") == "":
 		return errUsed
 	}

@@ -22,14 +22,10 @@ const podmanChains = `*nat
 COMMIT
 `
 
-// What others make beside the node, with names as ours, is left alone when the node leaves: chains
-// of podman's and a network namespace in which a process lives.
-func TestOthersAreLeftAlone(t *testing.T) {
-	t.Parallel()
-	m := machine(t, "others-1")
-	must(t, m, "bootstrap")
-	rules := filepath.Join(m.Root, "root/podman.rules")
-	if err := os.WriteFile(rules, []byte(podmanChains), 0o600); err != nil {
+// othersAreLeftAlone: what others make beside the node, with names as ours, is left alone when the
+// node leaves: chains of podman's and a network namespace in which a process lives.
+func othersAreLeftAlone(t *testing.T, m lab.Machine) {
+	if err := bench.Write(m, "/root/podman.rules", 0o600, []byte(podmanChains)); err != nil {
 		t.Fatal(err)
 	}
 	for _, command := range []string{
@@ -54,19 +50,22 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// The node's kernel parameters win at boot over those of the owner's /etc/sysctl.conf.
-func TestSysctlsAtBoot(t *testing.T) {
-	t.Parallel()
-	m := machine(t, "sysctl-1")
+// ownersSysctls are kernel parameters of the machine's owner, against those of a node.
+func ownersSysctls(t *testing.T, m lab.Machine) {
+	t.Helper()
 	conf := "net.ipv4.ip_forward = 0\nkernel.panic_on_oops = 0\n"
-	if err := os.WriteFile(filepath.Join(m.Root, "etc/sysctl.conf"), []byte(conf), 0o644); err != nil {
+	if err := bench.Write(m, "/etc/sysctl.conf", 0o644, []byte(conf)); err != nil {
 		t.Fatal(err)
 	}
 	link := filepath.Join(m.Root, "etc/sysctl.d/99-sysctl.conf")
 	if err := os.Symlink("../sysctl.conf", link); err != nil && !os.IsExist(err) {
 		t.Fatal(err)
 	}
-	must(t, m, "bootstrap")
+}
+
+// sysctlsAtBoot: the node's kernel parameters win at boot over those of the owner's
+// /etc/sysctl.conf.
+func sysctlsAtBoot(t *testing.T, m lab.Machine) {
 	if err := bench.StopMachine(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -132,6 +131,9 @@ func TestFirewallIsTold(t *testing.T) {
 	if len(told) != 6 {
 		t.Fatalf("bootstrap says\n%s", out)
 	}
+	if well, err := bench.CheckNode(t.Context(), m); err == nil || len(well) > 0 {
+		t.Errorf("from outside the closed node is well: %q", well)
+	}
 	commands := strings.Join(told, "; ")
 	if out, code := inside(t, m, "bash", "-ec", commands); code != 0 {
 		t.Fatalf("%s: %s", commands, out)
@@ -142,5 +144,8 @@ func TestFirewallIsTold(t *testing.T) {
 	})
 	if out := must(t, m, "bootstrap"); strings.Contains(out, "network.firewall") {
 		t.Errorf("an open firewall is told:\n%s", out)
+	}
+	if well, err := bench.CheckNode(t.Context(), m); err != nil {
+		t.Errorf("from outside only this is well: %q: %v", well, err)
 	}
 }

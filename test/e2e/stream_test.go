@@ -20,34 +20,42 @@ kind: Pod
 metadata: {name: %[1]s}
 spec:
   nodeName: %[2]s
+  hostNetwork: %[5]t
   terminationGracePeriodSeconds: 1
   containers: [{name: hello, image: "%[3]s", args: [load, "%[4]s"]}]
 `
 
 // Clients that stream through a Service see no error while kubelet changes by a patch, containerd
-// by two minor versions, and the agent's program is replaced: neither one on the node nor one on
-// another, by a port of the node.
+// by two minor versions, and the agent's program is replaced: neither one in a pod of the node, nor
+// one in the node's own network, nor one on another node, by a port of this one.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	m := bareMachine(t, "stream-1")
 	configure(t, m, lab.Earlier)
-	outside := machine(t, "stream-2")
-	must(t, outside, "bootstrap")
 	serve(t, m)
 	if _, err := bench.RunPod(ctx, "streams", m.Name); err != nil {
 		t.Fatal(err)
 	}
-	service := expose(t, "streams")
-	if got, err := bench.NodePort(ctx, m, service.port); err != nil {
+	service, err := bench.Expose(ctx, "streams")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := bench.NodePort(ctx, m, service.Port); err != nil {
 		t.Fatalf("the port of the node says %q: %v", got, err)
 	}
-	clients := map[string]struct{ node, url string }{
-		"loads-inside":  {m.Name, "http://" + net.JoinHostPort(service.ip, "8080")},
-		"loads-outside": {outside.Name, "http://" + net.JoinHostPort(m.IP, service.port)},
+	byIP := "http://" + net.JoinHostPort(service.IPs[0], "8080")
+	byPort := "http://" + net.JoinHostPort(m.IP, service.Port)
+	clients := map[string]struct {
+		node, url   string
+		hostNetwork bool
+	}{
+		"loads-inside":  {m.Name, byIP, false},
+		"loads-host":    {m.Name, byIP, true},
+		"loads-outside": {peer(t).Name, byPort, false},
 	}
 	for name, c := range clients {
-		manifest := fmt.Sprintf(loads, name, c.node, images.Hello, c.url)
+		manifest := fmt.Sprintf(loads, name, c.node, images.Hello, c.url, c.hostNetwork)
 		if _, err := bench.StartPod(ctx, name, manifest); err != nil {
 			t.Fatal(err)
 		}
