@@ -27,7 +27,8 @@ spec:
 
 // Clients that stream through a Service see no error while kubelet changes by a patch, containerd
 // by two minor versions, and the agent's program is replaced: neither one in a pod of the node, nor
-// one in the node's own network, nor one on another node, by a port of this one.
+// one in the node's own network, nor one on another node, by a port of this one. A device plugin
+// registers again with the new kubelet, as with every one, and is left alone otherwise.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -66,18 +67,21 @@ func TestStream(t *testing.T) {
 			loaded(t, name, what)
 		}
 	}
+	plugin := startDevicePlugin(t, m)
+	runWithDevice(t, m, "device")
 	progress("before")
-	were := pod(t, "streams")
+	were := pod(t, "streams") + pod(t, "device")
 
 	change(t, m, lab.Versions{Kubernetes: lab.Newest.Kubernetes, Containerd: lab.Earlier.Containerd})
 	progress("with another kubelet")
+	plugin.again(t, m)
 	change(t, m, lab.Newest)
 	progress("with another containerd")
-	replaceAgent(t, m)
+	plugin.kept(t, func() { replaceAgent(t, m) })
 	progress("with another agent")
 
-	if now := pod(t, "streams"); now != were {
-		t.Errorf("the pod is %s, was %s", now, were)
+	if now := pod(t, "streams") + pod(t, "device"); now != were {
+		t.Errorf("the pods are %s, were %s", now, were)
 	}
 	if out := must(t, m, "status"); !strings.Contains(out, "Ready") {
 		t.Errorf("status says\n%s", out)
