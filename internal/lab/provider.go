@@ -244,8 +244,12 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 			"tenantId": Tenant, "clientId": who.Provider.ClientID,
 			"clientSecretFile": l.replicaPath(i, "secret")},
 		// What fills the store for a measurement is the operator.
-		"limits": object{"requests": object{"exceptions": object{
-			who.Operator.ObjectID: labRates(), Subscription: labRates()}}},
+		"limits": object{
+			"requests": object{"exceptions": object{
+				who.Operator.ObjectID: labRates(), Subscription: labRates()}},
+			"quotas": object{"subscriptions": object{
+				Subscription: object{"nodes": 1_000_000, "tokens": 1_000_000}}},
+		},
 		"nodeDefaults": object{"artifacts": object{"mirror": MirrorURL, "overrides": overrides},
 			"azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL}},
 	}

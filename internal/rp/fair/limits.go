@@ -9,6 +9,26 @@ import (
 type Limits struct {
 	Requests Requests `json:"requests"`
 	AtOnce   AtOnce   `json:"atOnce"`
+	Quotas   Quotas   `json:"quotas"`
+	// Connections are of each listener.
+	Connections Network `json:"connections"`
+}
+
+// Network bounds what clients may do before anybody knows who they are.
+type Network struct {
+	// Max is how many connections there are, PerAddress how many of one address.
+	Max        int `json:"max"`
+	PerAddress int `json:"perAddress"`
+	// HeaderSeconds is how long a client may take for the handshake and for a header, and
+	// HeaderBytes how large that may be; RequestSeconds for all of a request, AnswerSeconds for
+	// taking the answer, IdleSeconds until the next request.
+	HeaderSeconds  int `json:"headerSeconds"`
+	HeaderBytes    int `json:"headerBytes"`
+	RequestSeconds int `json:"requestSeconds"`
+	AnswerSeconds  int `json:"answerSeconds"`
+	IdleSeconds    int `json:"idleSeconds"`
+	// Streams is how many requests of HTTP/2 there may be at once on a connection.
+	Streams int `json:"streams"`
 }
 
 // DefaultLimits are the rates that Resource Manager has for a principal and a subscription, and
@@ -32,6 +52,11 @@ func DefaultLimits() Limits {
 			Reads:  Places{64, 256, 5},
 			Lists:  Places{max(1, runtime.GOMAXPROCS(0)/2), 64, 5},
 			Writes: Places{128, 256, 5},
+		},
+		Quotas: Quotas{Default: Quota{Nodes: 20_000, Clusters: 100, Tokens: 5_000}},
+		Connections: Network{
+			Max: 16_384, PerAddress: 12_288, HeaderSeconds: 10, HeaderBytes: 32 << 10,
+			RequestSeconds: 30, AnswerSeconds: 60, IdleSeconds: 120, Streams: 32,
 		},
 	}
 }
@@ -64,6 +89,18 @@ func (l Limits) Check() []string {
 	for i, p := range []Places{l.AtOnce.Nodes, l.AtOnce.Reads, l.AtOnce.Lists, l.AtOnce.Writes} {
 		need(p.InFlight >= 1 && p.Queue >= 0 && p.Seconds >= 1, "atOnce."+Class(i).String(),
 			"needs inFlight and seconds, at least 1, and queue, at least 0")
+	}
+	q := l.Quotas.Default
+	need(q.Nodes >= 1 && q.Clusters >= 1 && q.Tokens >= 1, "quotas.default",
+		"needs nodes, clusters and tokens, at least 1")
+	for id, q := range l.Quotas.Subscriptions {
+		need(q.Nodes >= 0 && q.Clusters >= 0 && q.Tokens >= 0,
+			fmt.Sprintf("quotas.subscriptions[%s]", id), "must not be negative")
+	}
+	n := l.Connections
+	for _, one := range []int{n.Max, n.PerAddress, n.HeaderSeconds, n.HeaderBytes, n.RequestSeconds,
+		n.AnswerSeconds, n.IdleSeconds, n.Streams} {
+		need(one >= 1, "connections", "all of it must be at least 1")
 	}
 	return problems
 }

@@ -36,6 +36,8 @@ type API struct {
 	// Throttle and Gate bound what callers ask for; nil is no bound.
 	Throttle *fair.Throttle
 	Gate     *fair.Gate
+	// Quotas are what subscriptions may have.
+	Quotas fair.Quotas
 	// Kubeconfigs tells which kubeconfig each cluster may name.
 	Kubeconfigs Kubeconfigs
 	// Defaults is agent configuration that every node is given, under all else.
@@ -61,6 +63,7 @@ type API struct {
 	defaults *flexnode.Layer // once it was asked for
 	heardOf  sync.Map        // of node key: when heard has told of it
 
+	claims        fair.Claims
 	strangers     sync.Map // of tenant and object id: *rate.Limiter of refusals
 	strangerCount atomic.Int64
 }

@@ -11,6 +11,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -45,14 +46,21 @@ func (a *API) putCluster(w http.ResponseWriter, r *request) error {
 	ahead := []string{
 		a.Store.Clusters.Key(r.clusterKey()), a.Store.Subscriptions.Key(r.subscriptionKey()),
 	}
-	_, err := a.Store.Update(r.Context(), "cluster written", ahead, func(v *store.View) error {
+	q := quota{api: a, r: r, key: r.clusterKey()}
+	write := func(v *store.View) error {
 		old, err := a.Store.Clusters.In(v, r.clusterKey())
 		if err != nil {
 			return err
 		}
-		created = !old.Exists()
+		if created = !old.Exists(); created {
+			if err := q.need(fair.Clusters); err != nil {
+				return err
+			}
+		}
 		return a.writeCluster(v, r, body, old, uid)
-	})
+	}
+	revision, err := a.Store.Update(r.Context(), "cluster written", ahead, write)
+	q.done(revision, err)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -21,6 +22,7 @@ type put struct {
 	// ask is what is asked for, secret the client secret that came with it.
 	ask    flexnode.Put
 	secret string
+	quota  quota
 
 	created  bool
 	node     flexnode.Node
@@ -53,7 +55,9 @@ func (a *API) putNode(w http.ResponseWriter, r *request) error {
 // commit decides, and writes what was decided.
 func (p *put) commit() error {
 	try := func() error {
-		_, err := p.api.Store.Update(p.r.Context(), "node written", p.ahead(), p.decide)
+		p.quota = quota{api: p.api, r: p.r, key: p.r.nodeKey()}
+		revision, err := p.api.Store.Update(p.r.Context(), "node written", p.ahead(), p.decide)
+		p.quota.done(revision, err)
 		return err
 	}
 	err := try()
@@ -115,6 +119,16 @@ func (p *put) decide(v *store.View) error {
 	d, err := p.outcome(v, old, history.Value, parent)
 	if err != nil {
 		return err
+	}
+	if !old.Exists() {
+		if err := p.quota.need(fair.Nodes); err != nil {
+			return err
+		}
+	}
+	if p.ask.URL && old.Value.Credential == "" {
+		if err := p.quota.need(fair.Tokens); err != nil {
+			return err
+		}
 	}
 	p.created, p.node, p.r.before = !old.Exists(), d.Node, decimal(old.Value.Revision)
 	if err := p.write(v, old, history.Value, d); err != nil {

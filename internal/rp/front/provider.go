@@ -62,7 +62,7 @@ func (a *API) getProvider(w http.ResponseWriter, r *request) error {
 	kinds := []object{}
 	for _, kind := range []string{
 		"managedClusters", "managedClusters/flexNodeConfig", "locations/operationStatuses",
-		"locations/operationResults",
+		"locations/operationResults", "locations/usages",
 	} {
 		kinds = append(kinds, object{
 			"resourceType": kind, "locations": []string{},

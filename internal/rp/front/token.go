@@ -7,6 +7,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -57,7 +58,8 @@ func (a *API) issue(
 	var next flexnode.Node
 	key := r.nodeKey()
 	ahead := []string{a.Store.Clusters.Key(r.clusterKey()), a.Store.Nodes.Key(key)}
-	_, err := a.Store.Update(r.Context(), "credential planned", ahead, func(v *store.View) error {
+	q := quota{api: a, r: r, key: key}
+	plan := func(v *store.View) error {
 		if _, err := a.openCluster(v, r); err != nil {
 			return err
 		}
@@ -78,11 +80,18 @@ func (a *API) issue(
 				return err
 			}
 		}
+		if next.Credential == "" {
+			if err := q.need(fair.Tokens); err != nil {
+				return err
+			}
+		}
 		if err := a.Credentials.Issue(v, key, &next); err != nil {
 			return err
 		}
 		return a.Store.Nodes.Put(v, key, next)
-	})
+	}
+	revision, err := a.Store.Update(r.Context(), "credential planned", ahead, plan)
+	q.done(revision, err)
 	return next, err
 }
 

@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 )
 
 // certificate is a pair of files that may be replaced while the program runs.
@@ -84,20 +86,26 @@ func readPool(path string) (*x509.CertPool, error) {
 
 // newServer is an http.Server that slow and large clients cannot hold up. Idle connections outlive
 // the interval between two polls.
-func newServer(h http.Handler, log *slog.Logger) *http.Server {
+func newServer(h http.Handler, log *slog.Logger, n fair.Network) *http.Server {
+	seconds := func(n int) time.Duration { return time.Duration(n) * time.Second }
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
-		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+		Handler: h, ReadHeaderTimeout: seconds(n.HeaderSeconds),
+		ReadTimeout: seconds(n.RequestSeconds), WriteTimeout: seconds(n.AnswerSeconds),
+		IdleTimeout: seconds(n.IdleSeconds), MaxHeaderBytes: n.HeaderBytes,
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: n.Streams},
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
 
 // listen opens an address, with TLS if there is a configuration for it.
-func listen(address string, config *tls.Config) (net.Listener, error) {
+func listen(
+	address string, config *tls.Config, connections *fair.Connections,
+) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen: %w", err)
 	}
+	l = connections.Listen(l)
 	if config == nil {
 		return l, nil
 	}

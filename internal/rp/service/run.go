@@ -173,7 +173,8 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
 		PublicURL: s.settings.PublicURL, Renderer: version, Now: time.Now, Log: s.log,
 		Audit: s.audit, Metrics: metrics, Gate: fair.NewGate(s.settings.Limits.AtOnce),
-		Pace: front.NewPace(s.settings.Polls.PerSecond),
+		Quotas: s.settings.Limits.Quotas,
+		Pace:   front.NewPace(s.settings.Polls.PerSecond),
 		Waiters: front.NewWaiters(time.Duration(s.settings.Polls.WaitSeconds)*time.Second,
 			s.settings.Polls.Waiting),
 	}

@@ -13,6 +13,7 @@ import (
 
 	apidoc "github.com/Azure/AKSFlexNode/docs/api"
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -165,10 +166,15 @@ func (s *service) open(ctx context.Context) ([]*http.Server, error) {
 
 // start serves at an address, with TLS if there is a certificate for it.
 func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server, error) {
-	server := newServer(s.leave(h), s.log)
-	server.ConnState = s.arrivals.see
+	bounds := s.settings.Limits.Connections
+	server := newServer(s.leave(h), s.log, bounds)
+	connections := &fair.Connections{Max: bounds.Max, PerAddress: bounds.PerAddress}
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		s.arrivals.see(c, state)
+		connections.State(c, state)
+	}
 	if l.CertFile == "" {
-		plain, err := listen(l.Address, nil)
+		plain, err := listen(l.Address, nil, connections)
 		if err != nil {
 			return nil, err
 		}
@@ -179,7 +185,7 @@ func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server
 	if err != nil {
 		return nil, err
 	}
-	secured, err := listen(l.Address, config)
+	secured, err := listen(l.Address, config, connections)
 	if err != nil {
 		return nil, err
 	}

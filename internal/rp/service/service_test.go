@@ -18,6 +18,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 )
 
 // write makes a file and returns its path.
@@ -135,13 +137,14 @@ func TestCertificateIsReplaced(t *testing.T) {
 // Clients that send a byte now and then are let go, and keep nobody else out.
 func TestSlowClients(t *testing.T) {
 	ok := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }
-	server := newServer(http.HandlerFunc(ok), slog.New(slog.DiscardHandler))
+	server := newServer(http.HandlerFunc(ok), slog.New(slog.DiscardHandler),
+		fair.DefaultLimits().Connections)
 	if server.ReadHeaderTimeout == 0 || server.ReadTimeout == 0 || server.WriteTimeout == 0 ||
 		server.IdleTimeout == 0 || server.MaxHeaderBytes == 0 {
 		t.Fatalf("the server waits without end: %+v", server)
 	}
 	server.ReadHeaderTimeout = 200 * time.Millisecond
-	l, err := listen("127.0.0.1:0", nil)
+	l, err := listen("127.0.0.1:0", nil, &fair.Connections{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"unique"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -116,14 +117,21 @@ func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], err
 	return r, nil
 }
 
-// tally counts nodes: by state and Ready condition, and by cluster and the facts that they were
-// rendered with.
+// tally counts nodes: by state and Ready condition, by cluster and the facts that they were
+// rendered with, and by subscription, all of them and those that have a credential to join with.
 type tally struct {
-	states map[[2]string]int
-	facts  map[[2]string]int
+	states, facts, used map[[2]string]int
 }
 
-func newTally() tally { return tally{map[[2]string]int{}, map[[2]string]int{}} }
+func newTally() tally {
+	return tally{map[[2]string]int{}, map[[2]string]int{}, map[[2]string]int{}}
+}
+
+// What is counted by subscription.
+const (
+	allNodes     = "nodes"
+	joiningNodes = "joining"
+)
 
 // count adds a node, or takes it away.
 func (t tally) count(e *entry, by int) {
@@ -133,11 +141,17 @@ func (t tally) count(e *entry, by int) {
 	is := e.traits.Value()
 	t.states[[2]string{is.state, is.ready}] += by
 	t.facts[[2]string{flexnode.ClusterOf(e.key()), is.facts}] += by
+	subscription, _, _ := strings.Cut(e.key(), "/")
+	t.used[[2]string{subscription, allNodes}] += by
+	if is.joining {
+		t.used[[2]string{subscription, joiningNodes}] += by
+	}
 }
 
 func (t tally) add(o tally) {
 	sum(t.states, o.states)
 	sum(t.facts, o.facts)
+	sum(t.used, o.used)
 }
 
 func sum(to, from map[[2]string]int) {

@@ -136,12 +136,12 @@ func (x *Index) apply(b Batch) {
 // publish makes a draft the snapshot, and tells of its changes.
 func (x *Index) publish(d *draft, revision int64) {
 	d.next.revision = revision
-	x.snapshot.Store(d.next)
-	x.heard.Store(time.Now().UnixNano())
 	x.mu.Lock()
-	x.tally.add(d.change)
+	x.tally.add(d.change) // before the snapshot: Used counts at least what it has
 	sees := x.sees
 	x.mu.Unlock()
+	x.snapshot.Store(d.next)
+	x.heard.Store(time.Now().UnixNano())
 	for _, see := range sees {
 		for _, c := range d.changed {
 			(*see)(c.table, c.key)

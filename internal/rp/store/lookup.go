@@ -225,6 +225,30 @@ func (x *Index) countStale(clusterKey, facts, tried string) int {
 	return n
 }
 
+// Used is what a subscription has: nodes, those of them that have a credential to join with, and
+// clusters.
+type Used struct{ Nodes, Tokens, Clusters int }
+
+// Used counts what a subscription has, by its id in lower case, with all changes up to a revision.
+func (x *Index) Used(subscription string) (Used, int64) {
+	s := x.snapshot.Load()
+	var used Used
+	prefix := subscription + "/"
+	s.clusters.AscendGreaterOrEqual(item[clusterRow]{key: prefix},
+		func(i item[clusterRow]) bool {
+			if !strings.HasPrefix(i.key, prefix) {
+				return false
+			}
+			used.Clusters++
+			return true
+		})
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	used.Nodes = x.tally.used[[2]string{subscription, allNodes}]
+	used.Tokens = x.tally.used[[2]string{subscription, joiningNodes}]
+	return used, s.revision
+}
+
 // Counts are the nodes by their state and by that of their Ready condition ("" if it is not known).
 func (x *Index) Counts() map[[2]string]int {
 	x.mu.Lock()

@@ -1,0 +1,156 @@
+package fair
+
+import (
+	"container/list"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+)
+
+// Connections bound how many a listener has, and how many of them come from one address. When there
+// is no room, the one that has been quiet for longest makes room for a new one: it has been idle
+// between requests, or has not sent a whole header yet. If none is quiet, the new one is closed.
+type Connections struct {
+	// Max is how many there are, PerAddress how many of one address.
+	Max, PerAddress int
+
+	mu    sync.Mutex
+	open  map[*connection]bool
+	from  map[netip.Addr]int
+	quiet list.List // of *connection, the longest first
+}
+
+// connection tells when it is closed.
+type connection struct {
+	net.Conn
+	of   *Connections
+	addr netip.Addr
+	at   *list.Element // in quiet, nil if it is not
+}
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.of.forget(c)
+	return c.Conn.Close()
+}
+
+// Listen has a listener keep the bounds; State is to be told the states of its connections.
+func (c *Connections) Listen(l net.Listener) net.Listener { return &bounded{l, c} }
+
+type bounded struct {
+	net.Listener
+	of *Connections
+}
+
+// Accept implements net.Listener.
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		accepted, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if admitted := b.of.admit(accepted); admitted != nil {
+			return admitted, nil
+		}
+		_ = accepted.Close() // who has come too late sees the end of the connection
+	}
+}
+
+// admit takes a new connection in; nil if there is no room for it.
+func (c *Connections) admit(accepted net.Conn) net.Conn {
+	next := &connection{Conn: accepted, of: c, addr: addressOf(accepted)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var victim *connection
+	switch {
+	case c.PerAddress > 0 && c.from[next.addr] >= c.PerAddress:
+		victim = c.quietest(func(q *connection) bool { return q.addr == next.addr })
+	case c.Max > 0 && len(c.open) >= c.Max:
+		victim = c.quietest(func(*connection) bool { return true })
+	default:
+		c.add(next)
+		return next
+	}
+	if victim == nil {
+		return nil
+	}
+	c.remove(victim)
+	_ = victim.Conn.Close() // its server sees that, and ends it
+	c.add(next)
+	return next
+}
+
+func addressOf(c net.Conn) netip.Addr {
+	at, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+	return at.Addr().Unmap()
+}
+
+// quietest is the connection that has been quiet for longest of those that may go.
+func (c *Connections) quietest(may func(*connection) bool) *connection {
+	for e := c.quiet.Front(); e != nil; e = e.Next() {
+		if q := e.Value.(*connection); may(q) {
+			return q
+		}
+	}
+	return nil
+}
+
+func (c *Connections) add(next *connection) {
+	if c.open == nil {
+		c.open, c.from = map[*connection]bool{}, map[netip.Addr]int{}
+	}
+	c.open[next] = true
+	c.from[next.addr]++
+	next.at = c.quiet.PushBack(next)
+}
+
+func (c *Connections) remove(gone *connection) {
+	if !c.open[gone] {
+		return
+	}
+	delete(c.open, gone)
+	if c.from[gone.addr]--; c.from[gone.addr] == 0 {
+		delete(c.from, gone.addr)
+	}
+	c.wake(gone)
+}
+
+func (c *Connections) wake(one *connection) {
+	if one.at != nil {
+		c.quiet.Remove(one.at)
+		one.at = nil
+	}
+}
+
+func (c *Connections) forget(gone *connection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.remove(gone)
+}
+
+// State is http.Server's ConnState.
+func (c *Connections) State(of net.Conn, state http.ConnState) {
+	if secured, ok := of.(interface{ NetConn() net.Conn }); ok {
+		of = secured.NetConn()
+	}
+	one, ok := of.(*connection)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case state == http.StateActive:
+		c.wake(one)
+	case state == http.StateIdle && c.open[one] && one.at == nil:
+		one.at = c.quiet.PushBack(one)
+	}
+}
+
+// Open is how many connections there are.
+func (c *Connections) Open() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
+}

@@ -1,0 +1,78 @@
+package fair
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// What is set is checked, and what is left out keeps its default.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	if problems := DefaultLimits().Check(); problems != nil {
+		t.Error(problems)
+	}
+	l := DefaultLimits()
+	err := json.Unmarshal([]byte(`{
+		"requests": {"principal": {"writes": {"burst": 0}}, "exceptions": {
+			"x": {"reads": {"burst": 5, "perSecond": 1}}, "y": {"lists": {"burst": 5}}}},
+		"atOnce": {"lists": {"inFlight": 0}},
+		"quotas": {"default": {"nodes": 0}, "subscriptions": {"s": {"tokens": -1}}},
+		"connections": {"max": 0}
+	}`), &l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(l.Check(), "\n")
+	for _, path := range []string{
+		"requests.principal.writes:", "requests.exceptions[y].lists:", "atOnce.lists:",
+		"quotas.default:", "quotas.subscriptions[s]:", "connections:",
+	} {
+		if !strings.Contains(text, path) {
+			t.Errorf("nothing is said of %s", path)
+		}
+	}
+	if n := strings.Count(text, "\n"); n != 5 {
+		t.Errorf("too much is said:\n%s", text)
+	}
+	if l.Requests.Principal.Writes.PerSecond != 10 || l.Quotas.Default.Clusters != 100 ||
+		l.Requests.Principal.Reads.Burst != 250 {
+		t.Errorf("defaults are lost: %+v", l)
+	}
+}
+
+// A claim counts until the count has it, and no longer.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	var c Claims
+	used, revision := 3, int64(10)
+	count := func() (int, int64) { return used, revision }
+	take := func(key string) bool {
+		_, ok := c.Take(Nodes, "s", key, 5, count)
+		return ok
+	}
+	if !take("a") || !take("a") || !take("b") || take("c") {
+		t.Fatal("the quota is not kept")
+	}
+	if _, ok := c.Take(Nodes, "other", "c", 5, count); !ok {
+		t.Error("one subscription's claims count for another")
+	}
+	c.Done(Nodes, "s", "b", 0) // it was not made
+	if !take("c") || take("d") {
+		t.Error("what was not made counts, or what is being made does not")
+	}
+	c.Done(Nodes, "s", "a", 11)
+	c.Done(Nodes, "s", "c", 12)
+	used, revision = 4, 11
+	if take("d") {
+		t.Error("what is not counted yet is forgotten")
+	}
+	used, revision = 5, 12
+	if take("d") {
+		t.Error("the quota is not kept")
+	}
+	used, revision = 4, 13
+	if !take("d") {
+		t.Error("what was counted counts twice")
+	}
+}

@@ -1,0 +1,97 @@
+package front
+
+import (
+	"net/http"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+)
+
+// quota is what a change takes of its subscription's quotas.
+type quota struct {
+	api   *API
+	r     *request
+	key   string // of what is made
+	taken []fair.Resource
+}
+
+// need claims one of a resource; it may be called again for the same.
+func (q *quota) need(of fair.Resource) error {
+	subscription := q.r.subscriptionKey()
+	limit := q.api.Quotas.Limit(of, subscription)
+	used, ok := q.api.claims.Take(of, subscription, q.key, limit, q.api.countOf(of, subscription))
+	if ok {
+		q.taken = append(q.taken, of)
+		return nil
+	}
+	contact := q.api.Quotas.Contact
+	if contact == "" {
+		contact = "the operator of the provider"
+	}
+	return arm.Errorf(http.StatusConflict, "QuotaExceeded",
+		"Operation could not be completed as it results in exceeding approved %s quota. "+
+			"Additional details - Subscription: %s, Current Limit: %d, Current Usage: %d, "+
+			"Additional Required: 1, (Minimum) New Limit Required: %d. Ask %s for a larger quota, "+
+			"or delete what is not needed.",
+		of, q.r.names["subscription"], limit, used, used+1, contact)
+}
+
+// done ends the claims: revision is that of the change, if it was made.
+func (q *quota) done(revision int64, err error) {
+	if err != nil {
+		revision = 0
+	}
+	for _, of := range q.taken {
+		q.api.claims.Done(of, q.r.subscriptionKey(), q.key, revision)
+	}
+}
+
+// countOf counts a resource of a subscription.
+func (a *API) countOf(of fair.Resource, subscription string) fair.Count {
+	return func() (int, int64) {
+		used, revision := a.Index.Used(subscription)
+		switch of {
+		case fair.Clusters:
+			return used.Clusters, revision
+		case fair.Tokens:
+			return used.Tokens, revision
+		}
+		return used.Nodes, revision
+	}
+}
+
+// usage is how much of a quota is used (RPC, usages).
+type usage struct {
+	Unit         string    `json:"unit"`
+	Name         usageName `json:"name"`
+	CurrentValue int       `json:"currentValue"`
+	Limit        int       `json:"limit"`
+}
+
+type usageName struct {
+	Value          string `json:"value"`
+	LocalizedValue string `json:"localizedValue"`
+}
+
+// listUsages tells how much of its quotas a subscription uses; they are the same in all locations.
+func (a *API) listUsages(w http.ResponseWriter, r *request) error {
+	words := map[fair.Resource]string{
+		fair.Nodes: "Flex nodes", fair.Clusters: "Target clusters of flex nodes",
+		fair.Tokens: "Configuration URLs that no machine has used",
+	}
+	subscription := r.subscriptionKey()
+	answer := api.List[usage]{Value: []usage{}}
+	for _, of := range fair.Resources() {
+		used, _ := a.countOf(of, subscription)()
+		limit := a.Quotas.Limit(of, subscription)
+		if limit == 0 {
+			limit = -1
+		}
+		answer.Value = append(answer.Value, usage{
+			Unit: "Count", Name: usageName{string(of), words[of]}, CurrentValue: used, Limit: limit,
+		})
+	}
+	arm.WriteJSON(w, http.StatusOK, answer)
+	return nil
+}
