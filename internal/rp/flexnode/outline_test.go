@@ -27,7 +27,7 @@ func randomEvidence(g *rand.Rand) Evidence {
 		Seen: pick(g, time.Time{}, now, now.Add(-time.Hour), now.Add(time.Hour)),
 		Node: Node{
 			ID: nodeID, State: pick(g, "", api.Creating, api.Updating, api.Failed),
-			Revision: version(), Assigned: version(), Credential: pick(g, "", "c/1"),
+			Revision: version(), Assigned: version(), Failed: version(), Credential: pick(g, "", "c/1"),
 			Former: Former(pick(g, "", "app:x/y")), Reason: pick(g, "", "too new"),
 			Desired: api.Desired{ContinuousMonitoring: pick(g, true, false)},
 		},
