@@ -159,6 +159,8 @@ type Versions struct {
 	Runc       string `json:"runc,omitempty"`
 	CNI        string `json:"cni,omitempty"`
 	NPD        string `json:"npd,omitempty"`
+	// AllowUnknown accepts versions whose digests the provider does not know.
+	AllowUnknown bool `json:"allowUnknown,omitempty"`
 }
 
 // NodeConfig is what the Node and its kubelet are to be like.
@@ -229,9 +231,9 @@ type ClusterProperties struct {
 // Bundle is what a machine is handed out: its configuration, with secrets, and where it is from.
 type Bundle struct {
 	// SchemaVersion is the form of the bundle, major.minor.
-	SchemaVersion string `json:"schemaVersion"`
-	Config   map[string]any `json:"config"`
-	Resource BundleResource `json:"resource"`
+	SchemaVersion string         `json:"schemaVersion"`
+	Config        map[string]any `json:"config"`
+	Resource      BundleResource `json:"resource"`
 }
 
 // BundleResource is the flexNodeConfig that a configuration is from.

@@ -101,6 +101,9 @@ func (w *worker) compareReadiness(ctx context.Context, s *session) {
 	}
 	var changed []string
 	for _, key := range nodes {
+		if w.taintsDiffer(s, key) {
+			w.tasks.Add(task{taskTaints, key})
+		}
 		if w.differs(s, key) {
 			changed = append(changed, key)
 		}

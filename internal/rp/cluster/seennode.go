@@ -3,6 +3,7 @@ package cluster
 import (
 	"strings"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,8 +25,8 @@ type seenNode struct {
 	subnets    string
 	configured bool
 	other      bool // it is none of a flex node
-	// addresses are its own, with commas.
-	addresses string
+	// addresses are its own, taints those that it has, each with commas.
+	addresses, taints string
 }
 
 // managedLabel is "false" of every Node that the agent has joined, and of none that AKS has.
@@ -60,6 +61,11 @@ func seeNode(o any) (any, error) {
 		}
 	}
 	seen.addresses = strings.Join(addresses, ",")
+	var taints []string
+	for _, t := range node.Spec.Taints {
+		taints = append(taints, writeTaint(t))
+	}
+	seen.taints = unique.Make(strings.Join(taints, ",")).Value() // many Nodes have the same
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			seen.status, seen.reason, seen.since = c.Status, c.Reason, c.LastTransitionTime.UTC()

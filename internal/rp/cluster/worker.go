@@ -43,6 +43,8 @@ type worker struct {
 	failing time.Time // since when the cluster does not answer
 	asked   string    // the version of the registration that was probed last
 	again   chan struct{}
+	// taintsRefused is until when no taints are set, after the cluster has forbidden it.
+	taintsRefused time.Time
 
 	// revoked is the deletion of the registration that has revoked all its credentials; of
 	// taskRemove. Another follows when the registration is made again and deleted again.
@@ -65,6 +67,7 @@ const (
 	taskOrphans    = "orphans"    // find Secrets of no credential
 	taskSubnets    = "subnets"    // note which pod subnets Nodes have
 	taskRemove     = "remove"     // delete the registration
+	taskTaints     = "taints"     // set the taints of a Node
 	taskRequest    = "request"    // decide on a certificate request
 )
 
@@ -204,6 +207,8 @@ func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 		return w.noteSubnets(ctx)
 	case taskRemove:
 		return w.remove(ctx)
+	case taskTaints:
+		return w.setTaints(ctx, t.key)
 	case taskRequest:
 		return w.reviewNamed(ctx, t.key)
 	}

@@ -3,6 +3,7 @@ package flexnode
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -14,6 +15,8 @@ const (
 	UpToDate        = "UpToDate"
 	Reporting       = "Reporting"
 	CredentialValid = "CredentialValid"
+	// VersionsKnown is there, and False, only while it is.
+	VersionsKnown = "VersionsKnown"
 )
 
 // silentAfter is how long an agent that follows its resource may be silent: three times its longest
@@ -22,9 +25,26 @@ const silentAfter = 15 * time.Minute
 
 // derived are the conditions that follow from all that is known of a node.
 func (e Evidence) derived(join *api.Join) []api.Condition {
-	return []api.Condition{
+	list := []api.Condition{
 		e.joined(join), e.upToDate(), e.reporting(), e.credentialValid(join),
 	}
+	if unknown := unpinned(e.Node.Chosen.Versions); len(unknown) > 0 {
+		list = append(list, versionsUnknown(unknown))
+	}
+	return list
+}
+
+// versionsUnknown tells of versions that were accepted although their digests are not known.
+func versionsUnknown(unknown []artifact) api.Condition {
+	var names []string
+	for _, u := range unknown {
+		names = append(names, u.name+" "+u.version)
+	}
+	return condition(VersionsKnown, "False", "NotPinned", fmt.Sprintf("No digest is known here of "+
+		"%s. The agent takes it from the project's checksum file, which it must reach over https or "+
+		"have in artifacts.directory, or from artifacts.overrides; node-problem-detector has no "+
+		"such file.",
+		strings.Join(names, ", ")))
 }
 
 func condition(kind, status, reason, message string) api.Condition {

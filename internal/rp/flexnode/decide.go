@@ -147,6 +147,7 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 	n := &d.Node
 	c := chooser{
 		want: p.Desired.Versions, server: parent.Cluster.Properties.KubernetesVersion,
+		overridden: parent.overridden(),
 	}
 	if old != nil {
 		secret := n.SecretVersion

@@ -82,28 +82,28 @@ func TestAnotherCasingIsShown(t *testing.T) {
 // one of the versions included, after an upgrade of the cluster and with a newer table.
 func TestWhatIsLeftOpenStays(t *testing.T) {
 	chosen := olderTable
-	newest := api.Versions(release.Set{Kubernetes: "1.36.3"}.Filled())
+	newest := versionsOf(release.Set{Kubernetes: "1.36.3"}.Filled())
 	with := func(change func(*api.Versions)) api.Versions {
 		v := chosen
 		change(&v)
 		return v
 	}
-	runc := api.Versions{Runc: "1.2.9"}
+	runc := api.Versions{Runc: "1.3.1"}
 	tests := map[string]struct{ asked, want, chosen, result api.Versions }{
 		"a node that is made": {result: newest},
 		"nothing is asked":    {chosen: chosen, result: chosen},
 		"one version is asked": {
-			want: runc, chosen: chosen, result: with(func(v *api.Versions) { v.Runc = "1.2.9" }),
+			want: runc, chosen: chosen, result: with(func(v *api.Versions) { v.Runc = "1.3.1" }),
 		},
 		"another one is asked": {
-			asked: runc, want: api.Versions{Runc: "1.2.8"},
-			chosen: with(func(v *api.Versions) { v.Runc = "1.2.9" }),
-			result: with(func(v *api.Versions) { v.Runc = "1.2.8" }),
+			asked: runc, want: api.Versions{Runc: "1.3.2"},
+			chosen: with(func(v *api.Versions) { v.Runc = "1.3.1" }),
+			result: with(func(v *api.Versions) { v.Runc = "1.3.2" }),
 		},
 		"a version is cleared": {
-			asked:  api.Versions{Runc: "1.2.9", CNI: "1.8.0"},
+			asked:  api.Versions{Runc: "1.3.1", CNI: "1.8.0"},
 			want:   api.Versions{CNI: "1.8.0"},
-			chosen: with(func(v *api.Versions) { v.Runc = "1.2.9" }),
+			chosen: with(func(v *api.Versions) { v.Runc = "1.3.1" }),
 			result: with(func(v *api.Versions) {
 				v.Runc = release.Set{Containerd: v.Containerd}.Filled().Runc
 			}),
@@ -115,7 +115,7 @@ func TestWhatIsLeftOpenStays(t *testing.T) {
 		},
 		"an older Kubernetes is asked for a node that is made": {
 			want:   api.Versions{Kubernetes: "1.34.4"},
-			result: api.Versions(release.Set{Kubernetes: "1.34.4"}.Filled()),
+			result: versionsOf(release.Set{Kubernetes: "1.34.4"}.Filled()),
 		},
 		"a later patch than the cluster's": {
 			want: api.Versions{Kubernetes: "1.36.4"}, chosen: chosen,
@@ -177,7 +177,7 @@ func TestPutsKeepVersions(t *testing.T) {
 		w.reach(someFacts(), "1.36.2")
 		w.now = w.now.Add(time.Minute)
 		d.NodeConfig.Labels = map[string]string{"changed": "yes"}
-		d.Versions.Runc = pick(g, "", "1.2.9")
+		d.Versions.Runc = pick(g, "", "1.3.1")
 		if got := w.put(d); got.Revision == nil {
 			t.Fatal("a change made no revision")
 		}

@@ -45,6 +45,7 @@ func Refresh(
 func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revision) {
 	c := chooser{
 		want: n.Desired.Versions, server: parent.Cluster.Properties.KubernetesVersion,
+		overridden: parent.overridden(),
 	}
 	versions, problems := c.choose()
 	next := n

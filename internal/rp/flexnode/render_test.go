@@ -212,7 +212,7 @@ func TestLayersAreTheFormerRendering(t *testing.T) {
 		n := Node{
 			ID: nodeID, Desired: complete(withoutSecret(randomDesired(g))),
 			Chosen: Chosen{
-				Versions: api.Versions(release.Set{Kubernetes: "1.35.4"}.Filled()),
+				Versions: versionsOf(release.Set{Kubernetes: "1.35.4"}.Filled()),
 				PodCIDR:  pick(g, "", "10.200.3.0/24"),
 			},
 		}

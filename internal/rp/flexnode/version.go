@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"slices"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -16,12 +17,16 @@ type chooser struct {
 	// then; empty for a node that is made.
 	want, asked, chosen api.Versions
 	server              string // version of the API server, "" while it is not known
+	// overridden tells of which artifacts the operator has set the digest himself.
+	overridden map[string]bool
 }
 
 // choose gives each version: the one that is asked for; else the one that was chosen before, as
 // long as nothing else was asked for meanwhile; else the default. While the cluster's version is
 // not known, what depends on it is left open.
 func (c chooser) choose() (api.Versions, Problems) {
+	allowed := c.want.AllowUnknown
+	c.want.AllowUnknown, c.asked.AllowUnknown = false, false
 	anew := c.want == api.Versions{} && c.asked != api.Versions{}
 	one := func(want, asked, chosen string) string {
 		switch {
@@ -51,7 +56,67 @@ func (c chooser) choose() (api.Versions, Problems) {
 	case got.Kubernetes != o.Kubernetes: // what runs may remain, whatever the cluster is upgraded to
 		problems = checkSkew(got.Kubernetes, c.server)
 	}
-	return api.Versions(got.Filled()), problems
+	if !allowed {
+		problems = c.unknown(got, problems)
+	}
+	return versionsOf(got.Filled()), problems
+}
+
+// versionsOf are the versions of a set.
+func versionsOf(s release.Set) api.Versions {
+	return api.Versions{
+		Kubernetes: s.Kubernetes, Containerd: s.Containerd, Runc: s.Runc, CNI: s.CNI, NPD: s.NPD,
+	}
+}
+
+// artifact is one of a node's versions: its member of the resource, its name, and which.
+type artifact struct{ member, name, version string }
+
+func artifactsOf(v api.Versions) []artifact {
+	return []artifact{
+		{"kubernetes", "kubelet", v.Kubernetes}, {"containerd", "containerd", v.Containerd},
+		{"runc", "runc", v.Runc}, {"cni", "cni-plugins", v.CNI},
+		{"npd", "node-problem-detector", v.NPD},
+	}
+}
+
+// unpinned are the components whose digests are not known here; one of a version that is no version
+// is somebody else's to refuse.
+func unpinned(v api.Versions) []artifact {
+	return slices.DeleteFunc(artifactsOf(v), func(c artifact) bool {
+		_, ok := release.Parse(c.version)
+		return !ok || slices.Contains(release.Pinned(c.name), c.version)
+	})
+}
+
+// unknown adds the versions that are asked for anew and whose digests nobody knows to the
+// problems. What runs may remain.
+func (c chooser) unknown(got release.Set, problems Problems) Problems {
+	skewed, former := len(problems) > 0, artifactsOf(c.chosen)
+	for _, u := range unpinned(versionsOf(got)) {
+		if slices.Contains(former, u) || c.overridden[u.name] ||
+			skewed && u.member == "kubernetes" {
+			continue
+		}
+		problems.add("properties.versions."+u.member, "The version '%s' is not known here: there "+
+			"may be none, and its digest could not be checked. Known are %s. With "+
+			"versions.allowUnknown the agent takes the digest from the project's checksum file.",
+			u.version, strings.Join(release.Pinned(u.name), ", "))
+	}
+	return problems
+}
+
+// overridden are the artifacts whose digests the operator's defaults have.
+func (p Parent) overridden() map[string]bool {
+	artifacts, _ := p.Defaults.settings()["artifacts"].(object)
+	overrides, _ := artifacts["overrides"].(object)
+	found := map[string]bool{}
+	for name, value := range overrides {
+		o, _ := value.(object)
+		digest, _ := o["sha256"].(string)
+		found[name] = digest != ""
+	}
+	return found
 }
 
 // checkSkew checks that a kubelet goes with an API server, as far as that is known.

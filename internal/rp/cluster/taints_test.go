@@ -1,0 +1,250 @@
+package cluster
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ktesting "k8s.io/client-go/testing"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+func taint(text string) corev1.Taint {
+	pair, effect, _ := strings.Cut(text, ":")
+	key, value, _ := strings.Cut(pair, "=")
+	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
+}
+
+// joinTainted registers a flex node with taints, as its kubelet does.
+func (c *fakeCluster) joinTainted(name string, taints ...string) {
+	n := kubeNode(name, corev1.ConditionTrue)
+	n.Labels[managedLabel] = "false"
+	for _, text := range taints {
+		n.Spec.Taints = append(n.Spec.Taints, taint(text))
+	}
+	must(c.CoreV1().Nodes().Create(context.Background(), n, metav1.CreateOptions{}))
+	pass(2 * readinessPause)
+}
+
+// taints are those of a Node, in order.
+func (c *fakeCluster) taints(name string) string {
+	n := must(c.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{}))
+	var list []string
+	for _, t := range n.Spec.Taints {
+		list = append(list, writeTaint(t))
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+// taintAs is somebody else's change of a Node's taints.
+func (c *fakeCluster) taintAs(name string, change func([]corev1.Taint) []corev1.Taint) {
+	nodes := c.CoreV1().Nodes()
+	n := must(nodes.Get(context.Background(), name, metav1.GetOptions{}))
+	n.Spec.Taints = change(n.Spec.Taints)
+	must(nodes.Update(context.Background(), n, metav1.UpdateOptions{}))
+	pass(2 * readinessPause)
+}
+
+// want has the owner want taints.
+func (w *world) want(name string, taints ...string) {
+	w.put(factoryID, name, api.Desired{NodeConfig: api.NodeConfig{Taints: taints}})
+	pass(2 * readinessPause)
+}
+
+// patches counts the changes of Nodes by the provider.
+func patches(c *fakeCluster) func() int64 {
+	var n atomic.Int64
+	c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
+		n.Add(1)
+		return false, nil, nil
+	})
+	return n.Load
+}
+
+const nodeUnreachable = "node.kubernetes.io/unreachable:NoExecute"
+
+// A Node has the taints that its owner wants, also when that changes, and keeps everybody else's.
+func TestTaints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		check := func(when, want string) {
+			t.Helper()
+			if got := c.taints("edge-1"); got != want {
+				t.Errorf("%s: %s, not %s", when, got, want)
+			}
+		}
+		count := patches(c)
+		w.want("edge-1", "edge=true:NoSchedule")
+		c.joinTainted("edge-1", "edge=true:NoSchedule")
+		check("as it was registered", "edge=true:NoSchedule")
+		if count() != 0 {
+			t.Errorf("%d patches of what is as it is wanted", count())
+		}
+		c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
+			now := metav1.Now()
+			down := taint(nodeUnreachable)
+			down.TimeAdded = &now
+			return append(has, taint("ops=maintenance:NoSchedule"), down)
+		})
+		w.want("edge-1", "edge=true:NoSchedule", "gpu:NoExecute")
+		check("one more", "edge=true:NoSchedule gpu:NoExecute "+nodeUnreachable+
+			" ops=maintenance:NoSchedule")
+		w.want("edge-1", "edge=false:NoSchedule")
+		check("another value", "edge=false:NoSchedule "+nodeUnreachable+" ops=maintenance:NoSchedule")
+		w.want("edge-1")
+		check("none", nodeUnreachable+" ops=maintenance:NoSchedule")
+		n := must(c.CoreV1().Nodes().Get(t.Context(), "edge-1", metav1.GetOptions{}))
+		if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+			return t.TimeAdded != nil
+		}) {
+			t.Error("the time of another's taint is lost")
+		}
+		before := count()
+		pass(time.Hour)
+		if count() != before {
+			t.Errorf("%d patches of what is as it is wanted", count()-before)
+		}
+		if status := must(w.store.Status.Get(t.Context(), factory+"/edge-1")).Value; status.Ready ==
+			nil || len(status.Taints) > 0 {
+			t.Errorf("%+v", status)
+		}
+	})
+}
+
+// A taint that somebody takes away, or changes, comes back; one that was never ours does not go,
+// also when an owner wants it for a while under another effect.
+func TestTaintsOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.want("edge-1", "edge=true:NoSchedule", "node.kubernetes.io/unreachable:NoExecute")
+		c.joinTainted("edge-1", "edge=true:NoSchedule", "edge=true:NoExecute", nodeUnreachable)
+		c.taintAs("edge-1", func([]corev1.Taint) []corev1.Taint { return nil })
+		if got := c.taints("edge-1"); got != "edge=true:NoSchedule" {
+			t.Errorf("taken away: %s", got)
+		}
+		c.taintAs("edge-1", func([]corev1.Taint) []corev1.Taint {
+			return []corev1.Taint{taint("edge=true:NoExecute"), taint(nodeUnreachable)}
+		})
+		w.want("edge-1")
+		if got := c.taints("edge-1"); got != "edge=true:NoExecute "+nodeUnreachable {
+			t.Errorf("others' taints: %s", got)
+		}
+	})
+}
+
+// Only the Nodes of flex nodes are touched, and none that somebody else changes at the same time is
+// written over.
+func TestTaintsOfTheRightNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.want("edge-1", "edge:NoSchedule")
+		c.join("edge-1", corev1.ConditionTrue) // it has not the label of a flex node
+		if got := c.taints("edge-1"); got != "" {
+			t.Errorf("another's Node: %s", got)
+		}
+		conflicts, sent := int64(2), atomic.Int64{}
+		c.PrependReactor("patch", "nodes", func(a ktesting.Action) (bool, runtime.Object, error) {
+			text := string(a.(ktesting.PatchAction).GetPatch())
+			if !strings.Contains(text, `"resourceVersion"`) || !strings.Contains(text, `"uid"`) {
+				t.Errorf("the patch depends on nothing: %s", text)
+			}
+			if sent.Add(1) > conflicts {
+				return false, nil, nil
+			}
+			resource := schema.GroupResource{Resource: "nodes"}
+			return true, nil, apierrors.NewConflict(resource, "edge-2", nil)
+		})
+		w.want("edge-2", "edge:NoSchedule")
+		c.joinTainted("edge-2")
+		pass(time.Second)
+		if got := c.taints("edge-2"); got != "edge:NoSchedule" || sent.Load() != conflicts+1 {
+			t.Errorf("%s after %d patches", got, sent.Load())
+		}
+	})
+}
+
+// A cluster that does not allow it is not asked over and over.
+func TestTaintsAreForbidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		var refused atomic.Int64
+		c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
+			refused.Add(1)
+			e := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "x", nil)
+			e.ErrStatus.Code = http.StatusForbidden
+			return true, nil, e
+		})
+		w.want("edge-1", "edge:NoSchedule")
+		c.joinTainted("edge-1")
+		for range 60 {
+			c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
+				return append(has, taint("more:NoSchedule"))[:len(has)%2]
+			})
+		}
+		if n := refused.Load(); n == 0 || n > 4 {
+			t.Errorf("refused %d times in a minute", n)
+		}
+	})
+}
+
+// Wherever the provider dies: a Node gets what its owner wants by the time that another replica is
+// there, keeps others' taints, and loses all that were ours.
+func TestTaintsSurviveAKill(t *testing.T) {
+	all := taintsKilledAt(t, 0)
+	if all < 6 {
+		t.Fatalf("only %d things are done", all)
+	}
+	for n := 1; n <= all; n++ {
+		taintsKilledAt(t, n)
+	}
+}
+
+// taintsKilledAt changes taints with a replica that is killed after the n-th thing; never for 0. It
+// returns how many things were done.
+func taintsKilledAt(t *testing.T, n int) (did int) {
+	synctest.Test(t, func(t *testing.T) {
+		memory, w, c := newKillable(t)
+		var fuse fuse
+		w.store.Did = fuse.did
+		o, end := w.own(factory)
+		pass(time.Second)
+		w.want("edge-1", "a=1:NoSchedule", "b:NoExecute")
+		fuse.arm(n, func() {
+			memory.Kill()
+			o.invalid.Store(true)
+		})
+		c.joinTainted("edge-1", "ops:NoSchedule")
+		pass(30 * time.Second)
+		if n == 0 {
+			w.want("edge-1", "a=2:NoSchedule")
+		} else {
+			end()
+			w.start(memory.Another(), w.credentials.Keys)
+			w.want("edge-1", "a=2:NoSchedule")
+			w.own(factory)
+		}
+		pass(30 * time.Second)
+		if got := c.taints("edge-1"); got != "a=2:NoSchedule ops:NoSchedule" {
+			t.Errorf("killed after %d: %s", n, got)
+		}
+		w.want("edge-1")
+		pass(30 * time.Second)
+		if got := c.taints("edge-1"); got != "ops:NoSchedule" {
+			t.Errorf("killed after %d, and taken back: %s", n, got)
+		}
+		did = fuse.count()
+	})
+	return did
+}
