@@ -152,9 +152,16 @@ func offerOf(r config.Resource) follow.Offer {
 
 // Fetch implements follow.Machine.
 func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
-	bundle, err := f.Resource.Bundle(ctx)
+	token, err := f.agent.spentToken(ctx)
 	if err != nil {
 		return nil, follow.Offer{}, err
+	}
+	bundle, err := f.Resource.Bundle(ctx, token != "")
+	if err != nil {
+		return nil, follow.Offer{}, err
+	}
+	if bundle, err = config.WithToken(bundle, token); err != nil {
+		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
 	}
 	resource, err := config.ResourceOf(bundle)
 	if err == nil && (resource == nil || !strings.EqualFold(resource.ID, f.Resource.ID)) {
@@ -164,6 +171,21 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
 	}
 	return bundle, offerOf(*resource), nil
+}
+
+// spentToken is the bootstrap token that the node has joined with and needs no more, as it has its
+// certificate; "" for a node that needs one, or never did. It remains in the configuration, which
+// with another one would be another.
+func (a *Agent) spentToken(ctx context.Context) (config.Secret, error) {
+	h, err := a.openReadOnly(ctx)
+	if err != nil || h.applied == nil || !h.credentialed(h.applied.Config) {
+		return "", err
+	}
+	data, err := a.Machine.ReadFile(BundleFile)
+	if err != nil {
+		return "", fmt.Errorf("cannot read %s: %w", BundleFile, err)
+	}
+	return config.TokenOf(data)
 }
 
 // Receive implements follow.Machine. Whether the configuration works is found out when it is

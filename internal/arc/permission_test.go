@@ -94,13 +94,10 @@ func TestTags(t *testing.T) {
 	tags := map[string]string{
 		"environment": "edge", "site": `Hall 3, "north"`, "owner's": "a=b,c=d", "path": `C:\x`,
 	}
-	w := newWorld(t)
-	a, ctx := w.arc(0)
-	a.Config.Arc.Tags = tags
 	total := 0
 	for n := 0; ; n++ {
-		w = newWorld(t)
-		a, ctx = w.arc(n)
+		w := newWorld(t)
+		a, ctx := w.arc(n)
 		a.Config.Arc.Tags = tags
 		_, _, err := a.Enrol(ctx, w.record)
 		if n == 0 && err != nil {

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -36,6 +38,41 @@ func ResourceOf(data []byte) (*Resource, error) {
 		return nil, problems
 	}
 	return resource, nil
+}
+
+// TokenOf returns the bootstrap token in a bundle; "" for none. The error is of type Problems.
+func TokenOf(bundle []byte) (Secret, error) {
+	r := &report{}
+	doc := readSettings(bundle, r)
+	if len(r.problems) > 0 {
+		return "", r.sorted(Config{})
+	}
+	if token := doc.get("azure").get("bootstrapToken").get("token"); token != nil {
+		return Secret(token.text), nil
+	}
+	return "", nil
+}
+
+// WithToken puts a bootstrap token into a bundle that has an empty one.
+func WithToken(bundle []byte, token Secret) ([]byte, error) {
+	decoder := json.NewDecoder(bytes.NewReader(bundle))
+	decoder.UseNumber()
+	var whole map[string]any
+	if err := decoder.Decode(&whole); err != nil {
+		return nil, fmt.Errorf("cannot read the bundle: %w", err)
+	}
+	settings, _ := whole["config"].(map[string]any)
+	azure, _ := settings["azure"].(map[string]any)
+	section, ok := azure["bootstrapToken"].(map[string]any)
+	if !ok || len(section) > 0 {
+		return bundle, nil
+	}
+	section["token"] = token.Reveal()
+	text, err := json.MarshalIndent(whole, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("internal error: %w", err)
+	}
+	return text, nil
 }
 
 // unwrap returns the configuration in a bundle, and what the bundle says of where it is from. A

@@ -11,12 +11,14 @@ import (
 
 // Bundle fetches the configuration that is on offer, with its secrets. They are sealed to a key that
 // is made for this one request, so that nothing between the provider and this process reads them.
-func (r *Resource) Bundle(ctx context.Context) ([]byte, error) {
+// joined tells that the node needs no bootstrap token, so that an empty one is in the bundle.
+func (r *Resource) Bundle(ctx context.Context, joined bool) ([]byte, error) {
 	key, err := sealed.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	resp, err := r.post(ctx, "refreshCredentials", api.Refresh{PublicKey: key.Public()})
+	ask := api.Refresh{PublicKey: key.Public(), Joined: joined}
+	resp, err := r.post(ctx, "refreshCredentials", ask)
 	if err != nil {
 		return nil, fmt.Errorf("cannot fetch the configuration: %w", err)
 	}

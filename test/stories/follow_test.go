@@ -22,11 +22,10 @@ import (
 type provider struct {
 	mu sync.Mutex
 	// offer is what the node is to be; one without a bundle was deleted.
-	offer    agent.Delivery
-	previous string // the version of the offer before
-	changed  chan struct{}
-	reports  []api.Report
-	down     bool
+	offer   agent.Delivery
+	changed chan struct{}
+	reports []api.Report
+	down    bool
 }
 
 // offers has the provider offer a configuration.
@@ -120,8 +119,13 @@ func (p *provider) refresh(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
+	bundle := string(offer.Bundle)
+	if ask.Joined { // each answer would have another token
+		start := strings.Index(bundle, `"bootstrapToken":{`) + len(`"bootstrapToken":{`)
+		bundle = bundle[:start] + bundle[start+strings.Index(bundle[start:], "}"):]
+	}
 	about := sealed.About{ID: offer.Loaded.Resource.ID, UID: offer.Loaded.Resource.UID}
-	enc, text, err := sealed.Seal(ask.PublicKey, about, offer.Bundle)
+	enc, text, err := sealed.Seal(ask.PublicKey, about, []byte(bundle))
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return

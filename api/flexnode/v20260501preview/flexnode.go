@@ -254,6 +254,9 @@ type Refresh struct {
 	// RevokePrevious revokes at once what others may have: the former identities of the node, and
 	// its URLs and tokens.
 	RevokePrevious bool `json:"revokePrevious,omitempty"`
+	// Joined tells that the node has its certificate and needs no bootstrap token: bootstrapToken is
+	// then empty in the bundle of a node that joins with one.
+	Joined bool `json:"joined,omitempty"`
 }
 
 // Refreshed is the answer of refreshCredentials: a Bundle, sealed.

@@ -37,20 +37,19 @@ type Refreshed struct {
 // Refresh returns the configuration of a node with its secrets, for the node itself: its caller has
 // made sure that it speaks with the node's present or former identity. A node that joins with a
 // bootstrap token gets one that nobody has used: that of its live credential, or a new one, for
-// which it waits until ctx ends; then there is none in the answer if there is a client secret in
-// it, else the error is ErrNotReady. revoke revokes before what others may have: the former
-// identities, and the URLs and tokens that were handed out.
+// which it waits until ctx ends; then the error is ErrNotReady. One that has joined needs none, and
+// gets an empty one: what it joined with says what kubelet is.
 func (s *Service) Refresh(
-	ctx context.Context, node store.Row[flexnode.Node], revoke bool,
+	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
 ) (Refreshed, error) {
-	handedOut := []string(nil)
+	handedOut, revoke := []string(nil), ask.RevokePrevious
 	if revoke {
 		var err error
 		if handedOut, err = s.handedOut(ctx, node.Key); err != nil {
 			return Refreshed{}, err
 		}
 	}
-	key, revoked, err := s.fresh(ctx, node, revoke, handedOut)
+	key, revoked, err := s.fresh(ctx, node, ask, handedOut)
 	if err != nil {
 		return Refreshed{}, err
 	}
@@ -65,7 +64,7 @@ func (s *Service) Refresh(
 	// What there is without the cluster is told also when the wait for it has ended.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
-	answer, secret, err := s.refreshed(last, node, key)
+	answer, secret, err := s.refreshed(last, node, key, ask.Joined)
 	if err != nil {
 		return Refreshed{}, err
 	}
@@ -89,9 +88,10 @@ func (s *Service) handedOut(ctx context.Context, nodeKey string) (keys []string,
 // fresh returns a credential of a node that nobody has used, and plans one if there is none; "" for
 // a node that needs none. Before that it revokes, and returns, those that were handed out.
 func (s *Service) fresh(
-	ctx context.Context, node store.Row[flexnode.Node], revoke bool, handedOut []string,
+	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh, handedOut []string,
 ) (key string, revoked []string, err error) {
-	if !revoke && !needsToken(node.Value) {
+	revoke := ask.RevokePrevious
+	if !revoke && (ask.Joined || !needsToken(node.Value)) {
 		return "", nil, nil
 	}
 	ahead := []string{s.Store.Nodes.Key(node.Key)}
@@ -110,7 +110,7 @@ func (s *Service) fresh(
 				return err
 			}
 		}
-		if needsToken(n) {
+		if needsToken(n) && !ask.Joined {
 			reuse, err := s.reusable(v, n)
 			if key = n.Credential; err != nil || reuse && !revoke {
 				return err
@@ -156,7 +156,7 @@ func (s *Service) revokePrevious(
 // refreshed is the configuration of a node with the secrets that there are now, and whether a
 // client secret is among them. key is the credential with its token; "" if it needs none.
 func (s *Service) refreshed(
-	ctx context.Context, node store.Row[flexnode.Node], key string,
+	ctx context.Context, node store.Row[flexnode.Node], key string, joined bool,
 ) (answer Refreshed, hasSecret bool, err error) {
 	ahead := []string{s.Store.Nodes.Key(node.Key), s.Store.History.Key(node.Key)}
 	_, err = s.Store.Update(ctx, "", ahead, func(v *store.View) error {
@@ -179,12 +179,13 @@ func (s *Service) refreshed(
 		if err != nil {
 			return err
 		}
-		if hasSecret = secret != ""; key != "" && token == "" && !hasSecret {
-			return ErrNotReady
+		needs := needsToken(row.Value)
+		if hasSecret = secret != ""; needs && token == "" && !joined {
+			return ErrNotReady // without it the agent would take its identity for kubelet's
 		}
 		answer.ConfigVersion = strconv.FormatInt(r.Version, 10)
 		answer.Bundle, err = s.bundle(v, row.Value, r,
-			flexnode.Grants{ClientSecret: secret, Token: token})
+			flexnode.Grants{ClientSecret: secret, Token: token, Joined: needs && joined})
 		return err
 	})
 	return answer, hasSecret, err

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -182,7 +183,7 @@ func TestAwait(t *testing.T) {
 func (w *world) refresh(ctx context.Context, revoke bool) (secret, token string, err error) {
 	w.t.Helper()
 	row := must(w.store().Nodes.Get(ctx, nodeKey))
-	got, err := w.service.Refresh(ctx, row, revoke)
+	got, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: revoke})
 	if err != nil {
 		return "", "", err
 	}
@@ -256,11 +257,14 @@ func TestRefresh(t *testing.T) {
 		return nil
 	})
 	row := must(w.store().Nodes.Get(ctx, nodeKey))
-	got, err := w.service.Refresh(short, row, false)
-	w.memory.Before(nil)
-	if err != nil || !strings.Contains(string(got.Bundle), "hush-hush") || got.Expires != nil ||
-		strings.Contains(string(got.Bundle), "bootstrapToken") {
+	if got, err := w.service.Refresh(short, row, api.Refresh{}); !errors.Is(err, ErrNotReady) {
 		t.Errorf("with a dead cluster: %+v, %v: %s", got, err, got.Bundle)
+	}
+	w.memory.Before(nil)
+	got, err := w.service.Refresh(ctx, row, api.Refresh{Joined: true})
+	if err != nil || !strings.Contains(string(got.Bundle), "hush-hush") || got.Expires != nil ||
+		!strings.Contains(string(got.Bundle), `"bootstrapToken": {}`) {
+		t.Errorf("for a node that has joined, with a dead cluster: %+v, %v: %s", got, err, got.Bundle)
 	}
 	if strings.Contains(w.audit.String(), "hush-hush") || strings.Contains(w.audit.String(), first) {
 		t.Error("secrets are in the audit log")
@@ -269,7 +273,7 @@ func TestRefresh(t *testing.T) {
 		t.Error("it is not in the audit log")
 	}
 	row.Value.UID = "another"
-	if _, err := w.service.Refresh(ctx, row, false); !errors.Is(err, ErrNoNode) {
+	if _, err := w.service.Refresh(ctx, row, api.Refresh{}); !errors.Is(err, ErrNoNode) {
 		t.Errorf("a node that was replaced: %v", err)
 	}
 }
@@ -343,7 +347,7 @@ func TestRevokePreviousAgain(t *testing.T) {
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			row := must(w.store().Nodes.Get(ctx, nodeKey))
-			_, err := w.service.Refresh(ctx, row, true)
+			_, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: true})
 			if cancel(); !errors.Is(err, ErrNotReady) || w.node().Credential != key {
 				t.Errorf("%v; %s, then %s", err, key, w.node().Credential)
 			}
@@ -360,7 +364,7 @@ func TestRefreshIsNotReady(t *testing.T) {
 		row := must(w.store().Nodes.Get(t.Context(), nodeKey))
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		defer cancel()
-		if _, err := w.service.Refresh(ctx, row, false); !errors.Is(err, ErrNotReady) {
+		if _, err := w.service.Refresh(ctx, row, api.Refresh{}); !errors.Is(err, ErrNotReady) {
 			t.Errorf("got %v", err)
 		}
 	})

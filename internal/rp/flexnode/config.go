@@ -14,6 +14,8 @@ import (
 type Grants struct {
 	ClientSecret string
 	Token        string // bootstrap token, id.secret
+	// Joined leaves the bootstrap token empty, for a node that has joined with one.
+	Joined bool
 }
 
 // Config is the agent's configuration of a revision: its own layer over the facts over the
@@ -48,6 +50,8 @@ func grant(config object, g Grants) {
 	}
 	if g.Token != "" {
 		azure["bootstrapToken"] = object{"token": g.Token}
+	} else if g.Joined {
+		azure["bootstrapToken"] = object{}
 	}
 }
 

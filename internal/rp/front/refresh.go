@@ -46,7 +46,7 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())
 	defer cancel()
 	var fresh credential.Refreshed
-	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask.RevokePrevious) })
+	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask) })
 	switch {
 	case errors.Is(err, credential.ErrNoNode):
 		return a.notFound(r, uid)
