@@ -12,6 +12,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent"
 )
 
+// formerFile is set in the environment of a service that waits for another configuration: the stamp
+// of the file that was there when the machine was given back, which is no new one.
+const formerFile = "AKS_FLEX_NODE_FORMER_FILE"
+
 // waitPause is how often the service sees whether there is a configuration.
 const waitPause = 5 * time.Second
 
@@ -27,7 +31,8 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 			o.config = agent.BundleFile
 			return nil
 		}
-		if _, err := os.Stat(o.config); !os.IsNotExist(err) {
+		file := fmt.Sprint(fileStamp(o.config))
+		if file != fmt.Sprint(fileStamp("")) && file != os.Getenv(formerFile) {
 			return nil
 		}
 		message := sd.SdNotifyWatchdog
@@ -58,6 +63,9 @@ func (o *options) beginAgain(why error, done func()) error {
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot tell where aks-flex-node is: %w", err)
+	}
+	if err := os.Setenv(formerFile, fmt.Sprint(fileStamp(defaultConfig))); err != nil {
+		return fmt.Errorf("internal error: %w", err)
 	}
 	err = syscall.Exec(program, os.Args, os.Environ())
 	return fmt.Errorf("cannot run %s: %w", program, err)

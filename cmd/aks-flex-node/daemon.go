@@ -81,7 +81,7 @@ func runAgent(ctx context.Context, o *options) error {
 	follows := a.Follow(o.inputOf(read))
 	d := &daemon.Daemon{
 		Node: &frugal{runtime.GOMAXPROCS(1), agent.Watcher{
-			Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) }, Told: follows.Told,
+			Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) }, Follows: follows,
 		}},
 		Changed: o.changed(), Hints: hints, Watchdog: watchdog, Budget: a.Repairs(), Log: a.Log,
 		Received: follows.Received(), Deleted: follows.Gone(),

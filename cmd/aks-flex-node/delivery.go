@@ -130,6 +130,11 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	}
 	defer done()
 	result, err := a.Bootstrap(ctx, in)
+	if busy, ok := errors.AsType[*agent.LockedError](err); ok && busy.Holder.Verb == "agent" {
+		fmt.Fprintf(o.err, "%s is joining this machine already; see `aks-flex-node status`\n",
+			agent.Service)
+		return nil
+	}
 	if ctx.Err() == nil { // whoever interrupts this does not want it to go on by itself
 		err = errors.Join(err, a.StartService(ctx))
 	}

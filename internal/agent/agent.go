@@ -121,6 +121,17 @@ func (a *Agent) beat() {
 	}
 }
 
+// hold beats for work that cannot tell that it goes on, for a time at most.
+func (a *Agent) hold(most time.Duration) (done func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	go func() {
+		for sleep(ctx, 30*time.Second) {
+			a.beat()
+		}
+	}()
+	return cancel
+}
+
 // warn tells of what somebody should know.
 func (a *Agent) warn(format string, args ...any) {
 	a.show(progress.Event{Kind: progress.Warning, Text: fmt.Sprintf(format, args...)})

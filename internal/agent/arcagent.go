@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -125,6 +126,9 @@ func (w *work) fetchPackage(ctx context.Context, seen host.Facts) error {
 		errors.Join(errs...))
 }
 
+// aptMost bounds the download of a package.
+const aptMost = 10 * time.Minute
+
 // download has apt fetch and prove the package.
 func (w *work) download(ctx context.Context, r arc.Repository) error {
 	if err := w.emptyPackageDir(ctx); err != nil {
@@ -140,6 +144,9 @@ func (w *work) download(ctx context.Context, r arc.Repository) error {
 			return err
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, aptMost)
+	defer cancel()
+	defer w.hold(aptMost)()
 	update, fetch := arc.Commands(w.path(PackageDir))
 	if _, err := w.Machine.Run(ctx, nil, update...); err != nil {
 		return fmt.Errorf("%s: cannot read the repository, or it is not signed by the right key: %w",

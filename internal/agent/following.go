@@ -12,6 +12,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/identity"
@@ -31,8 +32,10 @@ type Following struct {
 	// before is what the machine joins with.
 	before            config.Config
 	received, deleted chan struct{}
-	// credential is of the identity with the key; mu guards both.
+	// unusable is the offer that cannot be used, nil if the last one can. credential is of the
+	// identity with the key. mu guards all three.
 	mu         sync.Mutex
+	unusable   *api.FailedConfig
 	key        string
 	credential identity.Credential
 }
@@ -72,11 +75,29 @@ func (f *Following) Gone() <-chan struct{} {
 	return f.deleted
 }
 
-// Told is told how the node is, and reports it.
-func (f *Following) Told(s Status) {
-	if f != nil {
-		f.reporter.Say(f.agent.Report(s))
+// told is told how the node is, and reports it.
+func (f *Following) told(s Status) {
+	if f == nil {
+		return
 	}
+	report := f.agent.Report(s)
+	f.mu.Lock()
+	if f.unusable != nil {
+		report.Config.Observed, report.Config.Failed = f.unusable.Version, f.unusable
+	}
+	f.mu.Unlock()
+	f.reporter.Say(fit(report))
+}
+
+// Unusable implements follow.Machine: what is on offer and cannot be used is reported as failed.
+func (f *Following) Unusable(version string, why error) {
+	at := now().UTC().Truncate(time.Second)
+	failed := &api.FailedConfig{
+		Version: version, Reason: "NotUsable", Message: clip(why.Error(), 4*reportText), At: &at,
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unusable = failed
 }
 
 // Run follows until ctx ends.
@@ -110,6 +131,9 @@ func (f *Following) token(ctx context.Context) (string, error) {
 	c, err := f.config(ctx)
 	if err != nil {
 		return "", err
+	}
+	if !c.ContinuousMonitoring {
+		return "", errors.New("the configuration that is applied does not ask for it any more")
 	}
 	key, err := identity.Key(c.Azure)
 	if err != nil {
@@ -205,6 +229,9 @@ func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 		}
 		return err
 	}
+	f.mu.Lock()
+	f.unusable = nil
+	f.mu.Unlock()
 	f.agent.Log.Info("configuration received", "version", read.Resource.ConfigVersion)
 	tell(f.received)
 	return nil
@@ -263,16 +290,16 @@ func (a *Agent) noteApplied(ctx context.Context, r *config.Resource) error {
 	if from.Applied == *r {
 		return nil
 	}
-	from.Applied = *r
-	if err := kept.save(ctx, sourceFile, from); err != nil {
-		return err
-	}
 	text := state.NewFile(kept.path(versionFile), 0o600, r.ConfigVersion+"\n")
 	is, err := a.Machine.Observe(ctx, text.Key())
 	if err != nil {
 		return err
 	}
-	return errors.Join(a.Machine.Set(ctx, state.Change{From: is, To: text}, nil), a.Machine.Flush())
+	if err := a.Machine.Set(ctx, state.Change{From: is, To: text}, nil); err != nil {
+		return err
+	}
+	from.Applied = *r
+	return kept.save(ctx, sourceFile, from)
 }
 
 // bundleDigest identifies the document that was received last; "" for none.

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
@@ -50,6 +52,9 @@ func (a *Agent) Unbootstrap(ctx context.Context, given *config.Config, how Leave
 		return Result{}, err
 	}
 	defer h.close()
+	if is := a.receivedResource().UID; how.Deleted != "" && is != "" && is != how.Deleted {
+		return Result{}, daemon.ErrReplaced
+	}
 	l := &leaving{home: h, config: h.leaver(given), given: given, view: &steps{agent: a}}
 	result := Result{}
 	if l.config != nil {
@@ -237,9 +242,9 @@ func (l *leaving) undo(ctx context.Context, t *transition.Transition) error {
 
 // erase removes the agent's own records. Those of what is left in Azure remain for the next run,
 // and who leaves it; what is left then is no node.
-func (l *leaving) erase(ctx context.Context, _ *transition.Transition) error {
+func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 	var err error
-	if l.arcFailed {
+	if l.arcFailed && !t.Leave.Waits {
 		err = l.forgetNode(ctx)
 	} else {
 		err = l.home.erase(ctx)
@@ -283,18 +288,22 @@ func (h *home) stopDaemon(ctx context.Context, waits bool) error {
 }
 
 // erase removes the agent's own records. What says that this machine is a node comes first, and the
-// record of leaving last: a run that is killed in between leaves a machine that is none, and whose
-// daemon goes on.
+// record of leaving last but for the configuration that a provider has delivered: a run that is
+// killed in between leaves a machine that is none, and whose daemon goes on.
 func (h *home) erase(ctx context.Context) error {
 	errs := []error{h.forgetNode(ctx), h.records.remove(ctx, string(generation.Live))}
 	names, err := h.Machine.List(StateDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
+	last := []string{transitionFile, sourceFile, path.Base(BundleFile)}
 	for _, name := range names {
-		if name != transitionFile {
+		if !slices.Contains(last, name) {
 			errs = append(errs, h.removeAll(ctx, path.Join(StateDir, name)))
 		}
+	}
+	for _, name := range last {
+		errs = append(errs, h.removeAll(ctx, path.Join(StateDir, name)))
 	}
 	errs = append(errs, h.removeAll(ctx, StateDir), h.removeAll(ctx, RunDir))
 	return errors.Join(append(errs, h.Machine.Flush())...)

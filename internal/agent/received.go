@@ -10,6 +10,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // BundleFile is the configuration that a resource provider has delivered last, with its secrets:
@@ -67,6 +68,10 @@ func (a *Agent) Receive(ctx context.Context, d Delivery) error {
 		return err
 	}
 	defer h.close()
+	if h.transition != nil && h.transition.Kind == transition.Leave {
+		return errors.New("cannot use the configuration: this machine is being given back; wait for " +
+			"that, or run `aks-flex-node unbootstrap`")
+	}
 	if err := h.forThisNode(d.Loaded.Config); err != nil {
 		return err
 	}

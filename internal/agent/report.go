@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,6 +86,34 @@ func failedOf(rejected []Rejection, digest, version string) *api.FailedConfig {
 		}
 	}
 	return nil
+}
+
+// maxReport is what the provider takes, in bytes (docs/api.md), less what the request adds.
+const maxReport = 8000
+
+// fit leaves out what a report is too large with: first the log, then drift and conditions from
+// their ends.
+func fit(r api.Report) api.Report {
+	config, drift := *r.Config, *r.Drift
+	r.Config, r.Drift = &config, &drift
+	for {
+		text, err := json.Marshal(r)
+		if err != nil || len(text) <= maxReport {
+			return r
+		}
+		switch {
+		case r.Config.Failed != nil && r.Config.Failed.Log != "":
+			failed := *r.Config.Failed
+			failed.Log = ""
+			r.Config.Failed = &failed
+		case len(r.Drift.Items) > 1:
+			r.Drift.Items = r.Drift.Items[:len(r.Drift.Items)/2]
+		case len(r.Conditions) > 1:
+			r.Conditions = r.Conditions[:len(r.Conditions)/2]
+		default:
+			return r
+		}
+	}
 }
 
 // clip cuts a text to a number of bytes, between two characters.

@@ -21,8 +21,8 @@ type Watcher struct {
 	Agent *Agent
 	// Load reads the configuration as it is now.
 	Load func() (Input, error)
-	// Told is told how the node is; nil tells nobody.
-	Told func(Status)
+	// Follows is how this machine follows its resource; nil when it does not.
+	Follows *Following
 
 	// checked is what the last check has decoded.
 	checked decoded
@@ -183,8 +183,14 @@ const deletedDrain = time.Minute
 // Leave gives the machine back, since its owner has deleted the resource. The service remains, and
 // waits for another configuration.
 func (w *Watcher) Leave(ctx context.Context) error {
-	how := Leave{Options: transition.Options{DrainTimeout: deletedDrain, Waits: true}}
-	_, err := w.Agent.Unbootstrap(ctx, nil, how)
+	how := Leave{Options: transition.Options{
+		DrainTimeout: deletedDrain, Waits: true, Deleted: w.Follows.Resource.UID,
+	}}
+	var given *config.Config
+	if in, err := w.Load(); err == nil { // it may say who speaks to Azure
+		given = &in.Config
+	}
+	_, err := w.Agent.Unbootstrap(ctx, given, how)
 	return w.verdict(err)
 }
 
@@ -245,9 +251,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 		return daemon.Finding{}, err
 	}
 	w.report(s)
-	if w.Told != nil {
-		w.Told(s)
-	}
+	w.Follows.told(s)
 	found := daemon.Finding{Summary: summary(s)}
 	for _, d := range s.Drift {
 		found.Drift = append(found.Drift, string(d.Key))

@@ -181,13 +181,23 @@ func (e *Engine) Revert(ctx context.Context) error {
 			continue
 		}
 		problems = append(problems, &Error{Change: c, Err: err})
-		if _, ok := c.To.(state.Unit); ok || ctx.Err() != nil {
+		if stops(c) || ctx.Err() != nil {
 			rest := errors.New("what was left is unchanged; run unbootstrap again")
 			saved := e.Journal.Save(context.WithoutCancel(ctx), e.Journal.Ledger().Done(done))
 			return errors.Join(append(problems, rest, saved)...)
 		}
 	}
 	return errors.Join(errors.Join(problems...), e.finish(ctx, done))
+}
+
+// stops tells whether nothing else is undone when a change fails: under a service that runs, or a
+// package that is installed, nothing is taken away.
+func stops(c state.Change) bool {
+	switch c.To.(type) {
+	case state.Unit, state.Package:
+		return true
+	}
+	return false
 }
 
 // Resume goes on where a run has ended that was killed: systemd reads its unit files again, if that

@@ -75,6 +75,10 @@ var ErrLeft = errors.New("this machine has been unbootstrapped")
 // ErrDeleted tells that it is none any more since the owner of its configuration has deleted that.
 var ErrDeleted = errors.New("the configuration of this node was deleted, and the machine given back")
 
+// ErrReplaced tells that the machine has got the configuration of another resource than the one
+// that was deleted. The next process follows that.
+var ErrReplaced = errors.New("this machine has another configuration than the one that was deleted")
+
 // The loop's times. Those that reach the cluster are spread, so that a thousand machines that came
 // up together do not ask together.
 const (
@@ -82,6 +86,8 @@ const (
 	pollEvery  = 5 * time.Second // the configuration file
 	busyPause  = 5 * time.Second
 	hintPause  = time.Second // hints come in swarms
+	// lookAgain is the longest rest before a time that is waited for: the clock may be set meanwhile.
+	lookAgain = 10 * time.Minute
 	// stall is how long a worker may make no progress: longer than any single wait of it.
 	stall = 150 * time.Second
 	// checkMost bounds a check, repairMost a repair, and stopMost the wait for a worker that is
@@ -318,6 +324,9 @@ func (l *loop) left(err error) {
 	case err == nil:
 		l.err = ErrDeleted
 		return
+	case errors.Is(err, ErrReplaced):
+		l.err = err
+		return
 	case busy:
 		l.again(busyPause)
 	default:
@@ -372,8 +381,8 @@ func (l *loop) reconciled(err error) {
 		l.Log.Info("a change waits", "for", later)
 		l.failing.reset()
 		l.trouble = later.Error()
-		l.again(max(time.Until(later.At), time.Second))
-	case errors.Is(err, ErrLeft):
+		l.again(min(max(time.Until(later.At), time.Second), lookAgain))
+	case errors.Is(err, ErrLeft), errors.Is(err, ErrDeleted):
 		l.err = err
 	case l.wantReconcile, l.isDeleted: // interrupted for a new configuration, or the end
 	case busy:

@@ -77,3 +77,15 @@ func TestDeletedWhileBusy(t *testing.T) {
 		<-b.ended
 	})
 }
+
+// A process that finishes what another has begun ends as that would have.
+func TestDeletedIsFinished(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.reconcile = func(context.Context) error { return ErrDeleted }
+		b.start()
+		<-b.ended
+		if !errors.Is(b.err, ErrDeleted) {
+			t.Errorf("it ends with %v", b.err)
+		}
+	})
+}

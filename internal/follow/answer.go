@@ -103,8 +103,9 @@ func clockSkew(h http.Header, now time.Time) string {
 }
 
 func shorten(text string) string {
-	if len(text) > 80 {
-		return text[:80] + "..."
+	const most = 300
+	if len(text) > most {
+		return text[:most] + "..."
 	}
 	return text
 }

@@ -25,6 +25,8 @@ type Machine interface {
 	Fetch(ctx context.Context) (bundle []byte, of Offer, err error)
 	// Receive puts a configuration on disk. An *UnusableError is not tried again.
 	Receive(ctx context.Context, bundle []byte) error
+	// Unusable is told of an offer that is not received, and why.
+	Unusable(version string, why error)
 	// Deleted gives the machine back.
 	Deleted(ctx context.Context, stone Tombstone)
 }
@@ -106,6 +108,7 @@ func (f *Follower) take(ctx context.Context, answer Answer) error {
 		err := f.receive(ctx, received, applied)
 		if _, unusable := errors.AsType[*UnusableError](err); unusable {
 			f.Log.Error("the configuration that is on offer is not used", "version", v, "error", err)
+			f.Machine.Unusable(v, err)
 		} else if err != nil {
 			return err
 		}
@@ -122,8 +125,11 @@ func (f *Follower) receive(ctx context.Context, received, applied Offer) error {
 	if err != nil {
 		return err
 	}
-	for _, before := range []Offer{received, applied} {
-		if err := follows(of, before); err != nil {
+	if err := follows(of, received); err != nil {
+		return &UnusableError{err}
+	}
+	if applied.UID == received.UID { // else it is of a resource before
+		if err := follows(of, applied); err != nil {
 			return &UnusableError{err}
 		}
 	}

@@ -51,6 +51,7 @@ type fakeMachine struct {
 	refuse            error
 	fetches           int
 	took              []string
+	unusable          string
 	deleted           bool
 }
 
@@ -69,6 +70,8 @@ func (m *fakeMachine) Receive(_ context.Context, bundle []byte) error {
 	m.received = m.offer
 	return nil
 }
+
+func (m *fakeMachine) Unusable(version string, _ error) { m.unusable = version }
 
 func (m *fakeMachine) Deleted(context.Context, Tombstone) { m.deleted = true }
 
@@ -138,7 +141,7 @@ func TestFollowerRefuses(t *testing.T) {
 				}
 				p.version, m.offer = "8", o
 				time.Sleep(10 * time.Minute)
-				if len(m.took) != 0 || m.fetches != 1 {
+				if len(m.took) != 0 || m.fetches != 1 || m.unusable != "8" {
 					t.Errorf("took %q with %d fetches", m.took, m.fetches)
 				}
 				p.version, m.offer, m.refuse = "11", offer("11"), nil

@@ -24,6 +24,8 @@ type Reporter struct {
 	wake   chan struct{}
 	told   [sha256.Size]byte
 	failed int
+	// after is when the next try may be, after one that has failed.
+	after time.Time
 }
 
 // NewReporter makes a Reporter.
@@ -71,7 +73,7 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 		return jitter(heartbeat)
 	}
 	digest := digestOf(*report)
-	if digest == r.told && !due {
+	if digest == r.told && !due || time.Now().Before(r.after) {
 		return 0
 	}
 	if err := r.Resource.Report(ctx, *report); err != nil {
@@ -79,9 +81,11 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 		if r.failed++; r.failed == 1 {
 			r.Log.Warn("cannot report how the node is; trying again", "error", err)
 		}
-		return p.afterError(err)
+		pause := p.afterError(err)
+		r.after = time.Now().Add(pause)
+		return pause
 	}
-	r.told, r.failed = digest, 0
+	r.told, r.failed, r.after = digest, 0, time.Time{}
 	return jitter(heartbeat)
 }
 

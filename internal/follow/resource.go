@@ -153,7 +153,7 @@ func (r *Resource) refusal(resp *http.Response) (*RefusedError, *Tombstone, erro
 	if json.Unmarshal(body, &answer) != nil {
 		return refused, nil, nil
 	}
-	refused.Code, refused.Message = shorten(answer.Error.Code), answer.Error.Message
+	refused.Code, refused.Message = shorten(answer.Error.Code), shorten(answer.Error.Message)
 	for _, info := range answer.Error.AdditionalInfo {
 		var stone Tombstone
 		if resp.StatusCode == http.StatusNotFound && info.Type == tombstoneInfo &&

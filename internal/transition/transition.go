@@ -102,6 +102,8 @@ type Options struct {
 	KeepEmptyDir  bool `json:"keepEmptyDir,omitempty"`
 	// Waits leaves the agent's service enabled: it waits for another configuration.
 	Waits bool `json:"waits,omitempty"`
+	// Deleted is the uid of the resource whose deletion is the cause.
+	Deleted string `json:"deleted,omitempty"`
 }
 
 // Back returns the rollback of a change that failed.

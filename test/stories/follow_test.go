@@ -146,9 +146,13 @@ func monitored(c map[string]any) {
 }
 
 // following is how the service follows its provider.
-func (s *service) following(a *agent.Agent, in agent.Input) *agent.Following {
+func (s *service) following(a *agent.Agent) *agent.Following {
 	if s.provider == nil {
 		return nil
+	}
+	in, err := s.load()
+	if err != nil {
+		s.t.Fatal(err)
 	}
 	f := a.Follow(in)
 	if f == nil {
@@ -275,12 +279,41 @@ func TestFollowsNoNonsense(t *testing.T) {
 		s.provider.offers(broken)
 		s.sleep(5 * time.Minute)
 		s.healthy("110")
+		if c := s.provider.said().Config; c.Failed == nil || c.Failed.Version != "9" ||
+			!strings.Contains(c.Failed.Message, "maxPods") || c.Applied != "7" {
+			t.Errorf("reported %+v", c)
+		}
 		log := s.log.String()
 		if !strings.Contains(log, "edge-2") || !strings.Contains(log, "maxPods") {
 			t.Errorf("the log does not tell why:\n%s", log)
 		}
 		s.provider.offers(s.delivery("10", monitored, readyTimeout("1m"), pods(43)))
 		s.until(2*time.Minute, "the next version is applied", s.takes("43"))
+	})
+}
+
+// A machine that has got the configuration of another resource of its name is not given back when
+// the former resource is seen to be deleted.
+func TestFollowsAnotherResource(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		next := s.delivery("9", monitored, readyTimeout("1m"))
+		next.Bundle = []byte(strings.Replace(string(next.Bundle), `"uid":"u"`, `"uid":"v"`, 1))
+		next.Loaded.Resource.UID = "v"
+		if err := s.agent().Receive(t.Context(), next); err != nil {
+			t.Fatal(err)
+		}
+		s.provider.offers(agent.Delivery{})
+		s.until(10*time.Minute, "the daemon ends", func() bool {
+			select {
+			case <-s.ended:
+				return true
+			default:
+				return false
+			}
+		})
+		if !errors.Is(s.err, daemon.ErrReplaced) || !s.registered() || s.bundle() == "" {
+			t.Errorf("it ended with %v; the Node is there: %t", s.err, s.registered())
+		}
 	})
 }
 

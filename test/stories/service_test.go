@@ -223,14 +223,10 @@ func (s *service) start() {
 		s.t.Fatal(err)
 	}
 	seen, bundle := s.version, s.bundle()
-	in, err := s.load()
-	if err != nil {
-		s.t.Log(err)
-	}
-	follows := s.following(a, in)
+	follows := s.following(a)
 	hints := make(chan string)
 	d := &daemon.Daemon{
-		Node:     &agent.Watcher{Agent: a, Load: s.load, Told: follows.Told},
+		Node:     &agent.Watcher{Agent: a, Load: s.load, Follows: follows},
 		Received: follows.Received(), Deleted: follows.Gone(),
 		Changed: func() bool {
 			s.mu.Lock()

@@ -1,0 +1,38 @@
+package agent
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// A report of the worst node is one that the provider takes.
+func TestReportFits(t *testing.T) {
+	long := strings.Repeat("<é\n", 1000)
+	r := api.Report{
+		Config: &api.Applied{Failed: &api.FailedConfig{
+			Version: "1", Message: clip(long, 4*reportText), Log: clip(long, reportLog),
+		}},
+		Drift: &api.Drift{},
+	}
+	for range reportItems {
+		r.Drift.Items = append(r.Drift.Items,
+			api.DriftItem{Name: clip(long, reportText), Message: clip(long, reportText)})
+	}
+	for range reportConditions {
+		r.Conditions = append(r.Conditions, api.Condition{Type: "X", Message: clip(long, reportText)})
+	}
+	whole, err := json.Marshal(r)
+	if err != nil || len(whole) <= maxReport {
+		t.Fatalf("%d bytes, %v", len(whole), err)
+	}
+	text, err := json.Marshal(fit(r))
+	if err != nil || len(text) > maxReport || !strings.Contains(string(text), `"version":"1"`) {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	if r.Config.Failed.Log == "" {
+		t.Error("the report that was given has changed")
+	}
+}
