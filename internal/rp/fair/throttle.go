@@ -79,7 +79,9 @@ type Throttle struct {
 }
 
 type bucketKey struct {
-	kind       Kind
+	kind Kind
+	// shared tells the bucket of a whole subscription from that of a principal, who may have no id.
+	shared     bool
 	who, where string
 }
 
@@ -128,9 +130,9 @@ func (t *Throttle) Take(k Kind, principal, subscription string) Verdict {
 	if t == nil {
 		return Verdict{}
 	}
-	one := t.bucket(t.buckets, bucketKey{k, principal, subscription},
+	one := t.bucket(t.buckets, bucketKey{kind: k, who: principal, where: subscription},
 		t.limits.of(k, principal, t.limits.Principal))
-	all := t.bucket(t.buckets, bucketKey{k, "", subscription},
+	all := t.bucket(t.buckets, bucketKey{kind: k, shared: true, where: subscription},
 		t.limits.of(k, subscription, t.limits.Subscription))
 	v := t.peek(all)
 	if v.After == 0 {

@@ -112,6 +112,22 @@ func TestBucketOfASubscription(t *testing.T) {
 	}
 }
 
+// A caller without an id has a bucket of his own, and not that of the whole subscription.
+func TestCallerWithoutAnID(t *testing.T) {
+	t.Parallel()
+	throttle, _ := newThrottle(t, Requests{
+		Principal:    Rates{Writes: Rate{10, 1}},
+		Subscription: Rates{Writes: Rate{100, 1}},
+		Exceptions:   map[string]Rates{"bench": {Writes: Rate{1000, 1}}, "s": {Writes: Rate{500, 1}}},
+	})
+	take := func(principal string) int {
+		return let(func() Verdict { return throttle.Take(Writes, principal, "s") }, 1000)
+	}
+	if nobody, exception := take(""), take("bench"); nobody != 10 || exception != 490 {
+		t.Errorf("without an id %d, with an exception %d", nobody, exception)
+	}
+}
+
 // However many callers come, a bounded number is remembered; who floods is among them.
 func TestBucketsAreBounded(t *testing.T) {
 	t.Parallel()

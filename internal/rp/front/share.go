@@ -56,8 +56,12 @@ func (r *request) class() fair.Class {
 	return fair.ForWrites
 }
 
-// throttle refuses a request of who has asked too much lately.
+// throttle refuses a request of who has asked too much lately. What Resource Manager tells of itself
+// is never refused: nobody makes it tell more.
 func (a *API) throttle(w http.ResponseWriter, r *request) error {
+	if r.route.managerOnly {
+		return nil
+	}
 	if r.byNode {
 		return a.tooMany(r, "node", a.Throttle.TakeNode(r.nodeKey()))
 	}

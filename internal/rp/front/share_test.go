@@ -128,6 +128,28 @@ func TestThrottling(t *testing.T) {
 	}
 }
 
+// What Resource Manager tells of a subscription takes nothing from the subscription's callers, and
+// is never refused.
+func TestManagerIsNotThrottled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	small, large := fair.Rate{Burst: 3, PerSecond: .001}, fair.Rate{Burst: 20, PerSecond: .001}
+	w.share(fair.Limits{Requests: fair.Requests{
+		Principal: fair.Rates{Writes: small}, Subscription: fair.Rates{Writes: large},
+		Exceptions: map[string]fair.Rates{"script": {Writes: large}},
+	}})
+	for range 10 {
+		w.tell(`{"state":"Registered"}`)
+	}
+	for n := range 20 {
+		got := w.ask("script", "PUT", nodeURL(fmt.Sprint("n", n)), withManaged)
+		if got.Code != http.StatusCreated {
+			t.Fatalf("number %d: %d %s", n, got.Code, got.Body)
+		}
+	}
+}
+
 // A script at full speed keeps no poll from its answer.
 func TestPollsBesideAScript(t *testing.T) {
 	t.Parallel()
