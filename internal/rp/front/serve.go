@@ -95,6 +95,9 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 	if err := l.api.authorize(r); err != nil {
 		return err
 	}
+	if err := l.api.throttleSubscription(w, r); err != nil {
+		return err
+	}
 	if err := l.api.checkSubscription(r); err != nil {
 		return err
 	}

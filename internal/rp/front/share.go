@@ -56,8 +56,8 @@ func (r *request) class() fair.Class {
 	return fair.ForWrites
 }
 
-// throttle refuses a request of who has asked too much lately. What Resource Manager tells of itself
-// is never refused: nobody makes it tell more.
+// throttle refuses a request of who has asked too much lately, before anybody is asked whether he
+// may. What Resource Manager tells of itself is never refused: nobody makes it tell more.
 func (a *API) throttle(w http.ResponseWriter, r *request) error {
 	if r.route.managerOnly {
 		return nil
@@ -65,13 +65,39 @@ func (a *API) throttle(w http.ResponseWriter, r *request) error {
 	if r.byNode {
 		return a.tooMany(r, "node", a.Throttle.TakeNode(r.nodeKey()))
 	}
-	who := strings.ToLower(r.caller.ObjectID)
-	if who == "" {
-		who = strings.ToLower(r.caller.AppID)
+	kind := r.kind()
+	return a.counted(w, r, kind, a.Throttle.TakePrincipal(kind, r.principal()))
+}
+
+// throttleSubscription refuses a request that its caller may make, if too much is asked in its
+// subscription. What everybody may ask does not count there.
+func (a *API) throttleSubscription(w http.ResponseWriter, r *request) error {
+	if r.byNode || r.route.permission == "" {
+		return nil
 	}
 	kind := r.kind()
-	v := a.Throttle.Take(kind, who, r.subscriptionKey())
-	for _, left := range v.Remaining {
+	return a.counted(w, r, kind, a.Throttle.TakeSubscription(kind, r.subscriptionKey()))
+}
+
+// anybody has a bucket for what is public.
+const anybody = "anybody"
+
+// principal is who the request counts for.
+func (r *request) principal() string {
+	switch {
+	case r.route.open:
+		return anybody
+	case r.caller.ObjectID != "":
+		return strings.ToLower(r.caller.ObjectID)
+	}
+	return strings.ToLower(r.caller.AppID)
+}
+
+// counted tells what a bucket has left, and is the error that goes with its verdict.
+func (a *API) counted(
+	w http.ResponseWriter, r *request, kind fair.Kind, v fair.Verdict,
+) error {
+	if left := v.Remaining; left.Policy != "" {
 		w.Header().Add("x-ms-ratelimit-remaining-resource",
 			fmt.Sprintf("%s/%s;%d", namespace, left.Policy, left.Count))
 	}

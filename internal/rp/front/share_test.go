@@ -102,13 +102,15 @@ func TestThrottling(t *testing.T) {
 		t.Errorf("%v %s", refused.Header(), refused.Body)
 	}
 	const namespace = "Microsoft.ContainerService/"
-	if left := refused.Header()[remainingHeader]; len(left) != 2 ||
-		left[0] != namespace+"FlexNodeReads;0" ||
-		left[1] != namespace+"FlexNodeSubscriptionReads;97" {
+	if left := refused.Header()[remainingHeader]; len(left) != 1 ||
+		left[0] != namespace+"FlexNodeReads;0" {
 		t.Errorf("remaining: %q", left)
 	}
-	if got := w.ask("operator", "GET", nodeURL("n"), ""); got.Code != 200 {
-		t.Errorf("somebody else: %d", got.Code)
+	got := w.ask("operator", "GET", nodeURL("n"), "")
+	if left := got.Header()[remainingHeader]; got.Code != 200 || len(left) != 2 ||
+		left[0] != namespace+"FlexNodeReads;2" ||
+		left[1] != namespace+"FlexNodeSubscriptionReads;96" {
+		t.Errorf("somebody else: %d, %q", got.Code, left)
 	}
 	for range 50 {
 		got := w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag)
@@ -146,6 +148,41 @@ func TestManagerIsNotThrottled(t *testing.T) {
 		got := w.ask("script", "PUT", nodeURL(fmt.Sprint("n", n)), withManaged)
 		if got.Code != http.StatusCreated {
 			t.Fatalf("number %d: %d %s", n, got.Code, got.Body)
+		}
+	}
+}
+
+// Who may do nothing in a subscription takes nothing from its callers, and gets no more by naming
+// others.
+func TestStrangersTakeFromNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.do("PUT", nodeURL("n"), withManaged)
+	w.caughtUp()
+	w.share(fair.Limits{Requests: fair.Requests{
+		Principal:    fair.Rates{Reads: fair.Rate{Burst: 5, PerSecond: .001}},
+		Subscription: fair.Rates{Reads: fair.Rate{Burst: 4, PerSecond: .001}},
+	}})
+	provider := "/subscriptions/" + subscription +
+		"/providers/Microsoft.ContainerService?api-version=2021-04-01"
+	for n := range 10 {
+		want := http.StatusForbidden
+		if n >= 5 {
+			want = http.StatusTooManyRequests
+		}
+		other := fmt.Sprintf("%08d%s", n, subscription[8:])
+		url := strings.Replace(nodeURL("n"), subscription, other, 1)
+		if got := w.ask("stranger", "GET", url, ""); got.Code != want {
+			t.Errorf("elsewhere, number %d: %d", n, got.Code)
+		}
+		w.ask("another", "GET", nodeURL("n"), "")
+		w.ask("third", "GET", provider, "")
+	}
+	for n := range 5 {
+		want := map[bool]int{true: http.StatusOK, false: http.StatusTooManyRequests}[n < 4]
+		if got := w.ask("operator", "GET", nodeURL("n"), ""); got.Code != want {
+			t.Errorf("who may, number %d: %d, want %d", n, got.Code, want)
 		}
 	}
 }
