@@ -21,9 +21,12 @@ func (a *API) recognize(r *request) (err error) {
 		r.byNode, err = a.ownNode(r)
 		return err
 	}
+	// Anybody may name the uid, and many nodes may share an identity: it takes both.
 	uid, err := r.uid()
 	poll, known := a.Index.Poll(r.nodeKey())
-	r.byNode = err == nil && known && a.isNodeBehindManager(r, uid, poll)
+	r.node = err == nil && known && named(uid, poll.UID) &&
+		r.caller.isNode(poll.Identity, poll.Former)
+	r.byNode = r.node && uid != ""
 	return nil
 }
 

@@ -187,6 +187,45 @@ func TestStrangersTakeFromNobody(t *testing.T) {
 	}
 }
 
+// Behind Resource Manager a caller counts as the node if he has its identity and names its uid, and
+// not for one of them.
+func TestWhoIsTheNodeBehindManager(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	_, text := w.must(201, "PUT", nodeURL("n"), withManaged)
+	uid := shownNode(t, text).Properties.ResourceUID
+	w.caughtUp()
+	w.share(fair.Limits{Requests: fair.Requests{
+		Principal: fair.Rates{Reads: fair.Rate{Burst: 1000, PerSecond: 1}},
+		Node:      fair.Rate{Burst: 1000, PerSecond: 1},
+	}})
+	const own, other = "aaaaaaaa-0000-0000-0000-000000000001", clientB
+	for _, tt := range []struct {
+		name, app, uid string
+		byNode, heard  bool
+		status         int
+	}{
+		{"its identity and uid", own, uid, true, true, 200},
+		{"its uid alone", other, uid, false, false, 200},
+		{"its identity alone", own, "", false, true, 200},
+		{"its identity, and the uid of another", own, subscription, false, false, 404},
+	} {
+		w.api.Seen = &fakeSeen{}
+		headers := []string{"x-ms-client-app-id: " + tt.app, "x-ms-client-tenant-id: " + tenant}
+		if tt.uid != "" {
+			headers = append(headers, "x-ms-flexnode-uid: "+tt.uid)
+		}
+		got := w.send(w.manager, "GET", nodeURL("n"), "", headers...)
+		byNode := got.Header[remainingHeader] == nil
+		heard := !w.api.Seen.Last(clusterKey + "/n").IsZero()
+		if got.StatusCode != tt.status || byNode != tt.byNode || heard != tt.heard {
+			t.Errorf("%s: %d, counts as the node's: %t, heard of: %t", tt.name, got.StatusCode,
+				byNode, heard)
+		}
+	}
+}
+
 // A script at full speed keeps no poll from its answer.
 func TestPollsBesideAScript(t *testing.T) {
 	t.Parallel()
