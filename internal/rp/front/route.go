@@ -10,6 +10,8 @@ import (
 const (
 	namespace     = "Microsoft.ContainerService"
 	operationType = namespace + "/locations/operationStatuses"
+	// registerAction is what needs no subscription that is registered.
+	registerAction = namespace + "/register/action"
 )
 
 // handler answers a request, or returns why it does not: an *arm.Error, flexnode.Problems, or
@@ -144,7 +146,7 @@ func (a *API) providerRoutes() []route {
 		{method: "GET", pattern: inProvider, version: older, handle: a.getProvider,
 			what: "Get the metadata of the provider"},
 		{method: "POST", pattern: inProvider + "/register", version: older, action: true,
-			permission: namespace + "/register/action", handle: a.register,
+			permission: registerAction, handle: a.register,
 			what: "Register a subscription with the provider"},
 		{method: "PUT", pattern: inSubscription, version: "2.0", managerOnly: true,
 			handle: a.putSubscription, what: "Tell the provider the state of a subscription"},
