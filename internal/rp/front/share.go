@@ -30,17 +30,15 @@ func (a *API) recognize(r *request) (err error) {
 	return nil
 }
 
-// kind is what a request of a person counts as. Actions that change nothing are reads.
+// kind is what a request of a person counts as.
 func (r *request) kind() fair.Kind {
 	switch {
+	case r.route.many:
+		return fair.Lists
 	case r.Method == http.MethodDelete:
 		return fair.Deletes
-	case r.Method == http.MethodPost && !r.route.change && r.route.kind != "":
-		return fair.Reads
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		return fair.Writes
-	case r.route.kind != "" && !strings.HasSuffix(r.route.pattern, "}"):
-		return fair.Lists
 	}
 	return fair.Reads
 }

@@ -81,9 +81,7 @@ func TestThrottling(t *testing.T) {
 		method, url, body string
 		wants             []int
 	}{
-		{"GET", nodeURL("n"), "", []int{200, 200}},
-		// What a POST only tells is a read.
-		{"POST", nodeURL("n", "/listHistory"), "", []int{200, 429}},
+		{"GET", nodeURL("n"), "", []int{200, 200, 200, 429}},
 		{"GET", list, "", []int{200, 429}},
 		{"PUT", nodeURL("n"), withManaged, []int{200, 200, 429}},
 		{"DELETE", nodeURL("m"), "", []int{204, 429}},
@@ -127,6 +125,43 @@ func TestThrottling(t *testing.T) {
 	}
 	if strings.Contains(w.audit.String(), `"status":429`) {
 		t.Error("the audit log is filled by who asks too much")
+	}
+}
+
+// What costs as much as a list is one.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	want := map[string]fair.Kind{
+		"GET " + inNode: fair.Reads, "GET " + inNodes: fair.Lists, "GET " + inCluster: fair.Reads,
+		"GET " + inClusters: fair.Lists, "GET " + inProvider + "/managedClusters": fair.Lists,
+		"GET " + inOperations + "/usages": fair.Lists, "GET " + inProvider: fair.Reads,
+		"GET /providers/" + namespace + "/operations":            fair.Reads,
+		"GET " + inOperations + "/operationStatuses/{operation}": fair.Reads,
+		"GET " + inOperations + "/operationResults/{operation}":  fair.Reads,
+		"POST " + inNode + "/listHistory":                        fair.Lists,
+		"POST " + inNode + "/diff":                               fair.Lists,
+		"POST " + inCluster + "/summarizeFlexNodes":              fair.Lists,
+		"DELETE " + inNode:                                       fair.Deletes, "DELETE " + inCluster: fair.Deletes,
+	}
+	classes := map[fair.Kind]fair.Class{
+		fair.Reads: fair.ForReads, fair.Lists: fair.ForLists, fair.Writes: fair.ForWrites,
+		fair.Deletes: fair.ForWrites,
+	}
+	for _, route := range w.api.routes() {
+		name := route.method + " " + route.pattern
+		kind, ok := want[name]
+		if !ok {
+			kind = fair.Writes
+		}
+		delete(want, name)
+		r := &request{Request: &http.Request{Method: route.method}, route: &route}
+		if r.kind() != kind || r.class() != classes[kind] {
+			t.Errorf("%s: %s, class %s", name, r.kind(), r.class())
+		}
+	}
+	if len(want) != 0 {
+		t.Errorf("there are no such routes: %v", want)
 	}
 }
 
