@@ -23,7 +23,14 @@ const (
 	Deletes Kind = "Deletes"
 )
 
-// Kinds are all of them.
+// Kinds of what the agent of a node asks.
+const (
+	OfNode    Kind = "node" // all of it
+	Refreshes Kind = "refreshCredentials"
+	Reports   Kind = "reportStatus"
+)
+
+// kinds are those of what people ask.
 var kinds = []Kind{Reads, Lists, Writes, Deletes}
 
 // Rate is a token bucket: so many requests at once, and then so many in a second. Without a burst
@@ -59,8 +66,11 @@ type Requests struct {
 	// one by who may, without its nodes.
 	Principal    Rates `json:"principal"`
 	Subscription Rates `json:"subscription"`
-	// Node is for all that the agent of a node asks.
-	Node Rate `json:"node"`
+	// Node is for all that the agent of a node asks; Refreshes of its credentials and Reports of its
+	// status, which cost the store, have buckets besides.
+	Node      Rate `json:"node"`
+	Refreshes Rate `json:"refreshes"`
+	Reports   Rate `json:"reports"`
 	// Exceptions are other rates by object id of a principal or by id of a subscription; those that
 	// are left out are the ones above.
 	Exceptions map[string]Rates `json:"exceptions,omitempty"`
@@ -155,12 +165,19 @@ func (t *Throttle) takeOf(key bucketKey, policy string) Verdict {
 	return v
 }
 
-// TakeNode counts a request of a node about itself.
-func (t *Throttle) TakeNode(node string) Verdict {
+// TakeNode counts a request of a node about itself, or of somebody else in its place.
+func (t *Throttle) TakeNode(k Kind, node string) Verdict {
 	if t == nil {
 		return Verdict{}
 	}
-	return t.take(t.bucket(t.nodes, bucketKey{id: node}, t.limits.Node))
+	limit := t.limits.Node
+	switch k {
+	case Refreshes:
+		limit = t.limits.Refreshes
+	case Reports:
+		limit = t.limits.Reports
+	}
+	return t.take(t.bucket(t.nodes, bucketKey{kind: k, id: node}, limit))
 }
 
 func (r Requests) of(k Kind, id string, otherwise Rates) Rate {

@@ -38,7 +38,7 @@ func TestBuckets(t *testing.T) {
 	t.Parallel()
 	throttle, c := newThrottle(t, Requests{
 		Principal: Rates{Reads: Rate{10, 2}, Writes: Rate{3, 1}, Lists: Rate{1, .1}},
-		Node:      Rate{4, 1},
+		Node:      Rate{4, 1}, Refreshes: Rate{2, .1}, Reports: Rate{3, 1},
 		Exceptions: map[string]Rates{
 			"BIG": {Reads: Rate{100, 10}},
 		},
@@ -59,8 +59,10 @@ func TestBuckets(t *testing.T) {
 			func() Verdict { return throttle.TakeSubscription(Reads, "p") }, 1000},
 		{"an exception", of(Reads, "big"), 100},
 		{"what an exception leaves out", of(Writes, "big"), 3},
-		{"a node", func() Verdict { return throttle.TakeNode("n") }, 4},
-		{"another node", func() Verdict { return throttle.TakeNode("m") }, 4},
+		{"a node", func() Verdict { return throttle.TakeNode(OfNode, "n") }, 4},
+		{"its refreshes", func() Verdict { return throttle.TakeNode(Refreshes, "n") }, 2},
+		{"its reports", func() Verdict { return throttle.TakeNode(Reports, "n") }, 3},
+		{"another node", func() Verdict { return throttle.TakeNode(OfNode, "m") }, 4},
 	} {
 		if got := let(tt.v, 1000); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
@@ -132,8 +134,8 @@ func TestBucketsAreBounded(t *testing.T) {
 	flood := 0
 	for n := range remembered * 3 {
 		throttle.TakePrincipal(Reads, fmt.Sprint("p", n))
-		throttle.TakeNode(fmt.Sprint("n", n))
-		if throttle.TakeNode("flood").After == 0 {
+		throttle.TakeNode(OfNode, fmt.Sprint("n", n))
+		if throttle.TakeNode(OfNode, "flood").After == 0 {
 			flood++
 		}
 	}

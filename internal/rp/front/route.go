@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
@@ -36,6 +37,8 @@ type route struct {
 	maxBody int
 	// many marks what goes over many resources or revisions: it counts as a list.
 	many bool
+	// bucket is the one of each node for this, besides that for all that it asks; "" for none.
+	bucket fair.Kind
 	// change marks what a subscription that is not registered or suspended may not do.
 	change bool
 	// open needs no caller: it tells what is public.
@@ -73,8 +76,8 @@ func (a *API) nodeRoutes() []route {
 			what: "Get the configuration and status of a flex node"},
 		{method: "POST", pattern: inNode + "/reportStatus", permission: "reportStatus/action",
 			own: true, action: true, change: true, maxBody: flexnode.MaxReport,
-			handle: a.reportStatus,
-			what:   "Report the status of a flex node"},
+			bucket: fair.Reports, handle: a.reportStatus,
+			what: "Report the status of a flex node"},
 		{method: "PUT", pattern: inNode, permission: "write", change: true, handle: a.putNode,
 			what: "Create or replace the configuration of a flex node"},
 		{method: "GET", pattern: inNodes, permission: "read", many: true,
@@ -98,8 +101,8 @@ func (a *API) nodeRoutes() []route {
 			what: "Have a flex node be configured as it was before"},
 		{method: "POST", pattern: inNode + "/refreshCredentials",
 			permission: "refreshCredentials/action", own: true, action: true, change: true,
-			handle: a.refreshCredentials,
-			what:   "Get the credentials of the desired configuration, as the flex node itself"},
+			bucket: fair.Refreshes, handle: a.refreshCredentials,
+			what: "Get the credentials of the desired configuration, as the flex node itself"},
 	}
 	for i := range table {
 		table[i].kind, table[i].permission = kind, kind+"/"+table[i].permission

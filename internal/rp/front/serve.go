@@ -99,6 +99,9 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 	if err := l.api.throttleSubscription(w, r); err != nil {
 		return err
 	}
+	if err := l.api.throttleNode(r); err != nil {
+		return err
+	}
 	if err := l.api.checkSubscription(r); err != nil {
 		return err
 	}

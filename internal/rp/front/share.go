@@ -64,7 +64,7 @@ func (a *API) throttle(w http.ResponseWriter, r *request) error {
 		return nil
 	}
 	if r.byNode {
-		return a.tooMany(r, "node", a.Throttle.TakeNode(r.nodeKey()))
+		return a.tooMany(r, fair.OfNode, a.Throttle.TakeNode(fair.OfNode, r.nodeKey()))
 	}
 	kind := r.kind()
 	return a.counted(w, r, kind, a.Throttle.TakePrincipal(kind, r.principal()))
@@ -78,6 +78,19 @@ func (a *API) throttleSubscription(w http.ResponseWriter, r *request) error {
 	}
 	kind := r.kind()
 	return a.counted(w, r, kind, a.Throttle.TakeSubscription(kind, r.subscriptionKey()))
+}
+
+// throttleNode refuses what costs the store if too much of it is asked of a node. Who does not count
+// as the node has a bucket of his own there, and leaves the node's alone.
+func (a *API) throttleNode(r *request) error {
+	if r.route.bucket == "" {
+		return nil
+	}
+	key := r.nodeKey()
+	if !r.byNode {
+		key += " " + r.principal()
+	}
+	return a.tooMany(r, r.route.bucket, a.Throttle.TakeNode(r.route.bucket, key))
 }
 
 // anybody has a bucket for what is public.
@@ -102,11 +115,11 @@ func (a *API) counted(
 		w.Header().Add("x-ms-ratelimit-remaining-resource",
 			fmt.Sprintf("%s/%s;%d", namespace, left.Policy, left.Count))
 	}
-	return a.tooMany(r, string(kind), v)
+	return a.tooMany(r, kind, v)
 }
 
 // tooMany is the error that goes with a verdict.
-func (a *API) tooMany(r *request, kind string, v fair.Verdict) error {
+func (a *API) tooMany(r *request, kind fair.Kind, v fair.Verdict) error {
 	if v.After == 0 {
 		return nil
 	}

@@ -128,6 +128,39 @@ func TestThrottling(t *testing.T) {
 	}
 }
 
+// What of a node costs the store is bounded by itself, and nobody else takes it from the node.
+func TestReportsAreThrottled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	for _, name := range []string{"n", "m"} {
+		w.must(201, "PUT", nodeURL(name), withManaged)
+	}
+	w.caughtUp()
+	w.share(fair.Limits{Requests: fair.Requests{
+		Node:      fair.Rate{Burst: 100, PerSecond: 1},
+		Refreshes: fair.Rate{Burst: 2, PerSecond: .1}, Reports: fair.Rate{Burst: 3, PerSecond: 1},
+	}})
+	for _, caller := range []string{"operator", "machine"} {
+		for action, burst := range map[string]int{"/reportStatus": 3, "/refreshCredentials": 2} {
+			for n := range burst + 2 {
+				got := w.ask(caller, "POST", nodeURL("n", action), "{}")
+				if (got.Code == http.StatusTooManyRequests) != (n >= burst) {
+					t.Errorf("%s of %s, number %d: %d", action, caller, n, got.Code)
+				}
+			}
+		}
+	}
+	for _, action := range []string{"/reportStatus", "/refreshCredentials"} {
+		if got := w.ask("machine", "POST", nodeURL("m", action), "{}"); got.Code == 429 {
+			t.Errorf("%s of another node: %d", action, got.Code)
+		}
+	}
+	if got := w.ask("machine", "GET", nodeURL("n"), ""); got.Code != http.StatusOK {
+		t.Errorf("a poll: %d", got.Code)
+	}
+}
+
 // What costs as much as a list is one.
 func TestKinds(t *testing.T) {
 	t.Parallel()
