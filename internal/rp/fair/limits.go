@@ -45,7 +45,7 @@ func DefaultLimits() Limits {
 				Reads: Rate{3750, 375}, Lists: Rate{500, 25}, Writes: Rate{3000, 150},
 				Deletes: Rate{3000, 150},
 			},
-			Node: Rate{200, 50},
+			Node: Rate{200, 50}, Refreshes: Rate{6, .1}, Reports: Rate{20, 1},
 		},
 		AtOnce: AtOnce{
 			Nodes:  Places{256, 20_000, 10},
@@ -83,6 +83,8 @@ func (l Limits) Check() []string {
 	rates(l.Requests.Principal, "requests.principal", false)
 	rates(l.Requests.Subscription, "requests.subscription", false)
 	bucket(l.Requests.Node, "requests.node")
+	bucket(l.Requests.Refreshes, "requests.refreshes")
+	bucket(l.Requests.Reports, "requests.reports")
 	for id, r := range l.Requests.Exceptions {
 		rates(r, fmt.Sprintf("requests.exceptions[%s]", id), true)
 	}

@@ -23,7 +23,14 @@ const (
 	Deletes Kind = "Deletes"
 )
 
-// Kinds are all of them.
+// Kinds of what the agent of a node asks.
+const (
+	OfNode    Kind = "node" // all of it
+	Refreshes Kind = "refreshCredentials"
+	Reports   Kind = "reportStatus"
+)
+
+// kinds are those of what people ask.
 var kinds = []Kind{Reads, Lists, Writes, Deletes}
 
 // Rate is a token bucket: so many requests at once, and then so many in a second. Without a burst
@@ -55,12 +62,15 @@ func (r Rates) of(k Kind) Rate {
 
 // Requests say how many requests are answered.
 type Requests struct {
-	// Principal is for each principal in each subscription, Subscription for all that is asked in
-	// one, without its nodes.
+	// Principal is for each principal in all subscriptions, Subscription for all that is asked in
+	// one by who may, without its nodes.
 	Principal    Rates `json:"principal"`
 	Subscription Rates `json:"subscription"`
-	// Node is for all that the agent of a node asks.
-	Node Rate `json:"node"`
+	// Node is for all that the agent of a node asks; Refreshes of its credentials and Reports of its
+	// status, which cost the store, have buckets besides.
+	Node      Rate `json:"node"`
+	Refreshes Rate `json:"refreshes"`
+	Reports   Rate `json:"reports"`
 	// Exceptions are other rates by object id of a principal or by id of a subscription; those that
 	// are left out are the ones above.
 	Exceptions map[string]Rates `json:"exceptions,omitempty"`
@@ -79,8 +89,10 @@ type Throttle struct {
 }
 
 type bucketKey struct {
-	kind       Kind
-	who, where string
+	kind Kind
+	// shared tells the bucket of a whole subscription from that of a principal, who may have no id.
+	shared bool
+	id     string
 }
 
 type bucket struct {
@@ -118,45 +130,54 @@ type Verdict struct {
 	// Of is the rate that was exceeded.
 	Of Rate
 	// Begun tells, at most once a minute, that somebody asks too much.
-	Begun     bool
-	Remaining []Remaining
+	Begun bool
+	// Remaining is of the bucket that was asked; empty if there is none.
+	Remaining Remaining
 }
 
-// Take counts a request of a principal in a subscription, both in lower case. What is refused is
-// not counted.
-func (t *Throttle) Take(k Kind, principal, subscription string) Verdict {
+// TakePrincipal counts a request of a principal, given in lower case, wherever he asks. What is
+// refused is not counted.
+func (t *Throttle) TakePrincipal(k Kind, principal string) Verdict {
+	return t.takeOf(bucketKey{kind: k, id: principal}, "FlexNode")
+}
+
+// TakeSubscription counts a request that its caller may make in a subscription, given in lower
+// case. What is refused is not counted.
+func (t *Throttle) TakeSubscription(k Kind, subscription string) Verdict {
+	return t.takeOf(bucketKey{kind: k, shared: true, id: subscription}, "FlexNodeSubscription")
+}
+
+// takeOf takes from a principal's or a subscription's bucket; policy is what it is called, without
+// the kind.
+func (t *Throttle) takeOf(key bucketKey, policy string) Verdict {
 	if t == nil {
 		return Verdict{}
 	}
-	one := t.bucket(t.buckets, bucketKey{k, principal, subscription},
-		t.limits.of(k, principal, t.limits.Principal))
-	all := t.bucket(t.buckets, bucketKey{k, "", subscription},
-		t.limits.of(k, subscription, t.limits.Subscription))
-	v := t.peek(all)
-	if v.After == 0 {
-		v = t.take(one)
+	rates := t.limits.Principal
+	if key.shared {
+		rates = t.limits.Subscription
 	}
-	if v.After == 0 {
-		v = t.take(all)
-	}
-	now := t.now()
-	for _, b := range []struct {
-		name string
-		*bucket
-	}{{"FlexNode" + string(k), one}, {"FlexNodeSubscription" + string(k), all}} {
-		if b.bucket != nil {
-			v.Remaining = append(v.Remaining, Remaining{b.name, max(0, int(b.TokensAt(now)))})
-		}
+	b := t.bucket(t.buckets, key, t.limits.of(key.kind, key.id, rates))
+	v := t.take(b)
+	if b != nil {
+		v.Remaining = Remaining{policy + string(key.kind), max(0, int(b.TokensAt(t.now())))}
 	}
 	return v
 }
 
-// TakeNode counts a request of a node about itself.
-func (t *Throttle) TakeNode(node string) Verdict {
+// TakeNode counts a request of a node about itself, or of somebody else in its place.
+func (t *Throttle) TakeNode(k Kind, node string) Verdict {
 	if t == nil {
 		return Verdict{}
 	}
-	return t.take(t.bucket(t.nodes, bucketKey{who: node}, t.limits.Node))
+	limit := t.limits.Node
+	switch k {
+	case Refreshes:
+		limit = t.limits.Refreshes
+	case Reports:
+		limit = t.limits.Reports
+	}
+	return t.take(t.bucket(t.nodes, bucketKey{kind: k, id: node}, limit))
 }
 
 func (r Requests) of(k Kind, id string, otherwise Rates) Rate {
@@ -188,18 +209,6 @@ func (t *Throttle) take(b *bucket) Verdict {
 	if b == nil || b.AllowN(t.now(), 1) {
 		return Verdict{}
 	}
-	return t.refuse(b)
-}
-
-// peek is take, but takes nothing.
-func (t *Throttle) peek(b *bucket) Verdict {
-	if b == nil || b.TokensAt(t.now()) >= 1 {
-		return Verdict{}
-	}
-	return t.refuse(b)
-}
-
-func (t *Throttle) refuse(b *bucket) Verdict {
 	missing := max(0, 1-b.TokensAt(t.now()))
 	v := Verdict{Of: b.rate, After: max(time.Millisecond,
 		time.Duration(math.Ceil(missing/b.rate.PerSecond*float64(time.Second))))}

@@ -38,77 +38,90 @@ func TestBuckets(t *testing.T) {
 	t.Parallel()
 	throttle, c := newThrottle(t, Requests{
 		Principal: Rates{Reads: Rate{10, 2}, Writes: Rate{3, 1}, Lists: Rate{1, .1}},
-		Node:      Rate{4, 1},
+		Node:      Rate{4, 1}, Refreshes: Rate{2, .1}, Reports: Rate{3, 1},
 		Exceptions: map[string]Rates{
 			"BIG": {Reads: Rate{100, 10}},
 		},
 	})
-	of := func(k Kind, principal, subscription string) func() Verdict {
-		return func() Verdict { return throttle.Take(k, principal, subscription) }
+	of := func(k Kind, principal string) func() Verdict {
+		return func() Verdict { return throttle.TakePrincipal(k, principal) }
 	}
 	for _, tt := range []struct {
 		name string
 		v    func() Verdict
 		want int
 	}{
-		{"a burst", of(Reads, "p", "s"), 10},
-		{"other kinds", of(Writes, "p", "s"), 3},
-		{"a kind without a limit", of(Deletes, "p", "s"), 1000},
-		{"another principal", of(Reads, "q", "s"), 10},
-		{"another subscription", of(Reads, "p", "s2"), 10},
-		{"an exception", of(Reads, "big", "s"), 100},
-		{"what an exception leaves out", of(Writes, "big", "s"), 3},
-		{"a node", func() Verdict { return throttle.TakeNode("n") }, 4},
-		{"another node", func() Verdict { return throttle.TakeNode("m") }, 4},
+		{"a burst", of(Reads, "p"), 10},
+		{"other kinds", of(Writes, "p"), 3},
+		{"a kind without a limit", of(Deletes, "p"), 1000},
+		{"another principal", of(Reads, "q"), 10},
+		{"a subscription without a limit",
+			func() Verdict { return throttle.TakeSubscription(Reads, "p") }, 1000},
+		{"an exception", of(Reads, "big"), 100},
+		{"what an exception leaves out", of(Writes, "big"), 3},
+		{"a node", func() Verdict { return throttle.TakeNode(OfNode, "n") }, 4},
+		{"its refreshes", func() Verdict { return throttle.TakeNode(Refreshes, "n") }, 2},
+		{"its reports", func() Verdict { return throttle.TakeNode(Reports, "n") }, 3},
+		{"another node", func() Verdict { return throttle.TakeNode(OfNode, "m") }, 4},
 	} {
 		if got := let(tt.v, 1000); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}
-	v := throttle.Take(Reads, "p", "s")
+	v := throttle.TakePrincipal(Reads, "p")
 	if v.After != 500*time.Millisecond || v.Begun ||
-		len(v.Remaining) != 1 || v.Remaining[0] != (Remaining{"FlexNodeReads", 0}) {
+		v.Remaining != (Remaining{"FlexNodeReads", 0}) {
 		t.Errorf("%+v", v)
 	}
-	if v := throttle.Take(Lists, "p", "s"); v.After != 0 || v.Begun {
+	if v := throttle.TakePrincipal(Lists, "p"); v.After != 0 || v.Begun {
 		t.Errorf("%+v", v)
 	}
-	if v := throttle.Take(Lists, "p", "s"); v.After != 10*time.Second || !v.Begun {
+	if v := throttle.TakePrincipal(Lists, "p"); v.After != 10*time.Second || !v.Begun {
 		t.Errorf("the first that is refused: %+v", v)
 	}
 	c.pass(3 * time.Second)
-	if got := let(of(Reads, "p", "s"), 1000); got != 6 {
+	if got := let(of(Reads, "p"), 1000); got != 6 {
 		t.Errorf("three seconds later: %d", got)
 	}
 }
 
-// What one subscription's callers ask is bounded together, and who is refused loses nothing by it.
+// What one subscription's callers ask is bounded together, beside what each of them may ask.
 func TestBucketOfASubscription(t *testing.T) {
 	t.Parallel()
 	throttle, c := newThrottle(t, Requests{
-		Principal:    Rates{Writes: Rate{10, 1}},
+		Principal:    Rates{Writes: Rate{1, 1}},
 		Subscription: Rates{Writes: Rate{15, 1}},
 		Exceptions:   map[string]Rates{"large": {Writes: Rate{1000, 1}}},
 	})
-	take := func(principal, subscription string) int {
-		return let(func() Verdict { return throttle.Take(Writes, principal, subscription) }, 100)
+	take := func(subscription string) int {
+		return let(func() Verdict { return throttle.TakeSubscription(Writes, subscription) }, 2000)
 	}
-	if p, q, r := take("p", "s"), take("q", "s"), take("r", "s"); p != 10 || q != 5 || r != 0 {
-		t.Error(p, q, r)
+	if s, again, other, large := take("s"), take("s"), take("s2"), take("large"); s != 15 ||
+		again != 0 || other != 15 || large != 1000 {
+		t.Error(s, again, other, large)
 	}
-	if other := take("r", "s2"); other != 10 {
-		t.Error("another subscription:", other)
+	c.pass(5 * time.Second)
+	if n := take("s"); n != 5 {
+		t.Errorf("what was refused was counted: %d", n)
 	}
-	if n := take("p", "large") + take("q", "large"); n != 20 {
-		t.Error("an exception:", n)
-	}
-	c.pass(15 * time.Second)
-	if q := take("q", "s"); q != 10 {
-		t.Errorf("who was refused has lost tokens: %d", q)
-	}
-	v := throttle.Take(Writes, "p", "s")
-	if fmt.Sprint(v.Remaining) != "[{FlexNodeWrites 9} {FlexNodeSubscriptionWrites 4}]" {
+	c.pass(5 * time.Second)
+	v := throttle.TakeSubscription(Writes, "s")
+	if fmt.Sprint(v.Remaining) != "{FlexNodeSubscriptionWrites 4}" {
 		t.Errorf("%v", v.Remaining)
+	}
+}
+
+// A caller without an id has a bucket of his own, and not one of a subscription.
+func TestCallerWithoutAnID(t *testing.T) {
+	t.Parallel()
+	throttle, _ := newThrottle(t, Requests{
+		Principal:    Rates{Writes: Rate{10, 1}},
+		Subscription: Rates{Writes: Rate{100, 1}},
+	})
+	nobody := let(func() Verdict { return throttle.TakePrincipal(Writes, "") }, 1000)
+	nowhere := let(func() Verdict { return throttle.TakeSubscription(Writes, "") }, 1000)
+	if nobody != 10 || nowhere != 100 {
+		t.Errorf("without an id %d, without a subscription %d", nobody, nowhere)
 	}
 }
 
@@ -120,9 +133,9 @@ func TestBucketsAreBounded(t *testing.T) {
 	})
 	flood := 0
 	for n := range remembered * 3 {
-		throttle.Take(Reads, fmt.Sprint("p", n), "s")
-		throttle.TakeNode(fmt.Sprint("n", n))
-		if throttle.TakeNode("flood").After == 0 {
+		throttle.TakePrincipal(Reads, fmt.Sprint("p", n))
+		throttle.TakeNode(OfNode, fmt.Sprint("n", n))
+		if throttle.TakeNode(OfNode, "flood").After == 0 {
 			flood++
 		}
 	}
@@ -141,7 +154,7 @@ func TestBucketsAtOnce(t *testing.T) {
 	var running sync.WaitGroup
 	for range 16 {
 		running.Go(func() {
-			in.Add(int64(let(func() Verdict { return throttle.Take(Reads, "p", "s") }, 100)))
+			in.Add(int64(let(func() Verdict { return throttle.TakePrincipal(Reads, "p") }, 100)))
 		})
 	}
 	running.Wait()

@@ -315,6 +315,29 @@ func TestOnlyManagerTellsOfSubscriptions(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "", ops)
 }
 
+// Who proves nothing cannot fill the audit log, neither with requests nor with a long method; who is
+// known and refused is in it.
+func TestAuditOfStrangers(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	before := w.audit.String()
+	for _, method := range []string{"GET", "PUT", "DELETE", strings.Repeat("M", 8_000)} {
+		r := w.do(method, nodeURL("n"), "")
+		if r.StatusCode != 401 {
+			t.Errorf("%.8s: %d", method, r.StatusCode)
+		}
+	}
+	if got := w.audit.String(); got != before {
+		t.Errorf("audited: %s", got[len(before):])
+	}
+	r := w.do(strings.Repeat("M", 8_000), nodeURL("n"), "", i.app(t, w, clientB))
+	got := w.audit.String()[len(before):]
+	if r.StatusCode != 405 || strings.Count(got, "\n") != 1 || len(got) > 1_500 ||
+		!strings.Contains(got, `"method":"`+strings.Repeat("M", auditedMethod)+`..."`) {
+		t.Errorf("%d: %s", r.StatusCode, got)
+	}
+}
+
 // Behind Resource Manager its word holds: who calls, and which URL was called.
 func TestBehindResourceManager(t *testing.T) {
 	t.Parallel()

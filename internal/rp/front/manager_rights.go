@@ -23,6 +23,8 @@ import (
 type answer struct {
 	grants, denials []permission
 	when            time.Time
+	// refused is why Resource Manager does not tell.
+	refused error
 }
 
 // allows tells whether an action at a scope in the subscription is granted and not denied.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 const (
@@ -26,42 +27,55 @@ const (
 	outlasting = 10 * time.Minute
 	// asking is how long Resource Manager is asked.
 	asking = 20 * time.Second
-	// pausing is how long it is not asked after it has failed, longest how long at most after it
-	// has said when to ask again.
+	// pausing is how long it is not asked about a subscription after it has failed to answer for
+	// that, longest how long it is asked nothing at most after it has said when to ask again.
 	pausing = 5 * time.Second
 	longest = 5 * time.Minute
-	// principals is how many answers are remembered, roles how many role definitions.
+	// principals is how many answers are remembered, roles how many role definitions, failures how
+	// many subscriptions that were not answered for.
 	principals = 10_000
 	roles      = 1_000
+	failures   = 1_000
 )
 
 // ManagerRoles is an Authorizer that asks Resource Manager for the caller's role assignments: all
 // of a subscription at once, so that it is asked once for each caller and subscription, whatever
 // the caller asks for. The provider's own identity must be allowed to read them
-// (Microsoft.Authorization/*/read).
+// (Microsoft.Authorization/*/read). About a subscription that is not registered it is asked only
+// who may register it.
 type ManagerRoles struct {
-	factory *armauthorization.ClientFactory
-	now     func() time.Time
-	asked   singleflight.Group
-	known   *lru.Cache[string, answer]
-	defined *lru.Cache[string, definition]
+	factory       *armauthorization.ClientFactory
+	subscriptions *knownSubscriptions
+	now           func() time.Time
+	asked         singleflight.Group
+	known         *lru.Cache[string, answer]
+	defined       *lru.Cache[string, definition]
+	failed        *lru.Cache[string, failure] // by subscription
 
 	mu sync.Mutex
-	// quiet is until when Resource Manager is not asked, because of why.
+	// quiet is until when Resource Manager does not want to be asked.
 	quiet time.Time
+}
+
+// failure is until when Resource Manager is not asked about a subscription, and why.
+type failure struct {
+	until time.Time
 	why   error
 }
 
-// NewManagerRoles makes an authorizer that has asked nothing yet.
+// NewManagerRoles makes an authorizer that has asked nothing yet. Subscriptions are known by the
+// index and the store.
 func NewManagerRoles(
-	factory *armauthorization.ClientFactory, now func() time.Time,
+	factory *armauthorization.ClientFactory, index *store.Index, stored *store.Store,
+	now func() time.Time,
 ) (*ManagerRoles, error) {
-	known, err := lru.New[string, answer](principals)
-	if err != nil {
-		return nil, err
-	}
-	defined, err := lru.New[string, definition](roles)
-	return &ManagerRoles{factory: factory, now: now, known: known, defined: defined}, err
+	m := &ManagerRoles{factory: factory, now: now}
+	var errs [4]error
+	m.subscriptions, errs[0] = newKnownSubscriptions(index, stored, now)
+	m.known, errs[1] = lru.New[string, answer](principals)
+	m.defined, errs[2] = lru.New[string, definition](roles)
+	m.failed, errs[3] = lru.New[string, failure](failures)
+	return m, errors.Join(errs[:]...)
 }
 
 // Allowed implements Authorizer.
@@ -72,7 +86,11 @@ func (m *ManagerRoles) Allowed(
 	if err != nil || !isGUID(id.Subscription) || c.ObjectID == "" {
 		return false, nil
 	}
-	known, err := m.answer(ctx, c.ObjectID, strings.ToLower(id.Subscription))
+	subscription := strings.ToLower(id.Subscription)
+	if err := m.subscriptions.check(ctx, c.ObjectID, action, subscription); err != nil {
+		return false, err
+	}
+	known, err := m.answer(ctx, c.ObjectID, subscription)
 	if err != nil {
 		return false, err
 	}
@@ -88,14 +106,14 @@ func (m *ManagerRoles) answer(
 	known, ok := m.known.Get(key)
 	now := m.now()
 	if ok && now.Before(known.when.Add(remembered)) {
-		return known, nil
+		return known, known.refused
 	}
-	err := m.paused(now)
+	err := m.paused(now, subscription)
 	if err == nil {
 		result := m.asked.DoChan(key, func() (any, error) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), asking)
 			defer cancel()
-			return m.ask(ctx, key, principal, "/subscriptions/"+subscription)
+			return m.ask(ctx, key, principal, subscription)
 		})
 		select {
 		case <-ctx.Done():
@@ -107,24 +125,24 @@ func (m *ManagerRoles) answer(
 			err = r.Err
 		}
 	}
-	if ok && !isRefusal(err) && now.Before(known.when.Add(outlasting)) {
+	if ok && known.refused == nil && !isRefusal(err) && now.Before(known.when.Add(outlasting)) {
 		return known, nil
 	}
 	return answer{}, err
 }
 
-// paused is why Resource Manager is not to be asked now, nil if it may be.
-func (m *ManagerRoles) paused(now time.Time) error {
+// paused is why Resource Manager is not to be asked about a subscription now, nil if it may be.
+func (m *ManagerRoles) paused(now time.Time, subscription string) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	left := m.quiet.Sub(now)
-	if left <= 0 {
-		return nil
-	}
-	if _, ok := errors.AsType[*throttled](m.why); ok {
+	m.mu.Unlock()
+	if left > 0 {
 		return throttle(left)
 	}
-	return m.why
+	if f, ok := m.failed.Get(subscription); ok && now.Before(f.until) {
+		return f.why
+	}
+	return nil
 }
 
 // isRefusal tells whether Resource Manager has answered that the provider may not ask.
@@ -133,33 +151,34 @@ func isRefusal(err error) bool {
 	return ok && failed.StatusCode >= 400 && failed.StatusCode < 500 && failed.StatusCode != 408
 }
 
-// ask asks Resource Manager, and remembers the answer.
+// ask asks Resource Manager, and remembers what comes of it.
 func (m *ManagerRoles) ask(
-	ctx context.Context, key, principal, scope string,
+	ctx context.Context, key, principal, subscription string,
 ) (answer, error) {
 	// Who is asked too often is not asked again at once: its callers are told.
 	ctx = policy.WithRetryOptions(ctx, policy.RetryOptions{
 		MaxRetries: 2, TryTimeout: 10 * time.Second, StatusCodes: []int{500, 502, 503, 504},
 	})
-	got := answer{when: m.now()}
+	got, scope := answer{when: m.now()}, "/subscriptions/"+subscription
 	var err error
 	if got.grants, err = m.grants(ctx, principal, scope); err == nil {
 		got.denials, err = m.denials(ctx, principal, scope)
 	}
-	if err == nil {
+	failed, ok := errors.AsType[*azcore.ResponseError](err)
+	switch {
+	case err == nil:
 		m.known.Add(key, got)
 		return got, nil
-	}
-	wait := pausing
-	failed, ok := errors.AsType[*azcore.ResponseError](err)
-	if ok && failed.StatusCode == http.StatusTooManyRequests {
-		wait = min(waitOf(failed.RawResponse, arm.RetryLater), longest)
-		err = throttle(wait)
-	}
-	if !isRefusal(err) {
+	case ok && failed.StatusCode == http.StatusTooManyRequests:
+		wait := min(waitOf(failed.RawResponse, arm.RetryLater), longest)
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.quiet, m.why = m.now().Add(wait), err
+		m.quiet = m.now().Add(wait)
+		return answer{}, throttle(wait)
+	case isRefusal(err):
+		m.known.Add(key, answer{when: got.when, refused: err})
+	default:
+		m.failed.Add(subscription, failure{until: m.now().Add(pausing), why: err})
 	}
 	return answer{}, err
 }

@@ -2,6 +2,7 @@ package front
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // Roles that are built in.
@@ -36,12 +39,16 @@ const (
 	remove = "Microsoft.ContainerService/managedClusters/flexNodeConfig/delete"
 )
 
+// secondSubscription is in the simulated Azure as well.
+const secondSubscription = "22222222-2222-3333-4444-555555555555"
+
 // manager is a simulated Resource Manager and an authorizer that asks it.
 type manager struct {
 	*ManagerRoles
 	t     *testing.T
 	sim   *azuresim.Sim
 	clock *clock
+	store *store.Store
 }
 
 // newManager has the subscription be in the management group plants, which is in factories, which is
@@ -55,7 +62,9 @@ func newManager(
 	server := httptest.NewTLSServer(m.sim)
 	t.Cleanup(server.Close)
 	m.sim.Load(azuresim.World{
-		TenantID: tenant, Subscriptions: []azuresim.Subscription{{ID: subscription}},
+		TenantID: tenant, Subscriptions: []azuresim.Subscription{
+			{ID: subscription}, {ID: secondSubscription},
+		},
 		ResourceGroups: []string{"/subscriptions/" + subscription + "/resourceGroups/Edge"},
 		Applications: []azuresim.Application{{
 			ClientID: clientA, ObjectID: "provider", Secrets: []azuresim.Secret{{Value: "s"}},
@@ -76,7 +85,10 @@ func newManager(
 				Condition: "((!(ActionMatches{'*/write'})))"},
 		},
 		Assignments: append(assignments, azuresim.Assignment{
-			Scope: "/subscriptions/" + subscription, RoleID: reader, PrincipalID: "provider"}),
+			Scope: "/subscriptions/" + subscription, RoleID: reader, PrincipalID: "provider",
+		}, azuresim.Assignment{
+			Scope: "/subscriptions/" + secondSubscription, RoleID: reader, PrincipalID: "provider",
+		}),
 		Denials: denials,
 	})
 	options := policy.ClientOptions{Transport: server.Client(), Cloud: cloud.Configuration{
@@ -91,8 +103,32 @@ func newManager(
 		}))
 	factory := must(armauthorization.NewClientFactory(subscription, credential,
 		&arm.ClientOptions{ClientOptions: options, DisableRPRegistration: true}))
-	m.ManagerRoles = must(NewManagerRoles(factory, m.clock.now))
+	m.store = store.New(store.NewMemory())
+	m.register(subscription)
+	index := store.NewIndex(m.store)
+	if err := index.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.ManagerRoles = must(NewManagerRoles(factory, index, m.store, m.clock.now))
 	return m
+}
+
+// register has the provider know a subscription; its index hears of none after its first.
+func (m *manager) register(subscription string) {
+	m.t.Helper()
+	_, err := m.store.Update(m.t.Context(), "test", nil, func(v *store.View) error {
+		return m.store.Subscriptions.Set(v, subscription, flexnode.Subscription{State: registered})
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// in asks for a node in a subscription.
+func (m *manager) in(subscription, principal, action string) (bool, error) {
+	return m.Allowed(context.Background(), Caller{ObjectID: principal}, action,
+		strings.Replace(cluster, cluster[len("/subscriptions/"):][:36], subscription, 1)+
+			"/flexNodeConfig/n")
 }
 
 func (m *manager) ask(principal, action string) (bool, error) {
@@ -328,5 +364,105 @@ func TestManagerIsAskedOnce(t *testing.T) {
 	// Assignments, two roles, deny assignments twice.
 	if got := m.sim.Requests(azuresim.ARM); got != 5 {
 		t.Errorf("1,000 PUTs: it was asked %s times", strconv.Itoa(got))
+	}
+}
+
+// Nobody has Resource Manager be asked of subscriptions that the provider does not know, but a few
+// times for who may register one.
+func TestManagerIsNotAskedOfUnknownSubscriptions(t *testing.T) {
+	t.Parallel()
+	m := newManager(t, []azuresim.Assignment{{Scope: "/", RoleID: owner, PrincipalID: "p"}})
+	if allowed, err := m.in(secondSubscription, "p", read); allowed ||
+		!errors.Is(err, errUnknownSubscription) {
+		t.Errorf("a subscription that is not registered: %t, %v", allowed, err)
+	}
+	if got := m.sim.Requests(azuresim.ARM); got != 0 {
+		t.Errorf("it was asked %d times", got)
+	}
+	if allowed, err := m.in(secondSubscription, "p", registerAction); !allowed || err != nil {
+		t.Errorf("its owner may not register it: %t, %v", allowed, err)
+	}
+	m.register(secondSubscription)
+	if allowed, err := m.in(secondSubscription, "p", read); !allowed || err != nil {
+		t.Errorf("a subscription that was registered a moment ago: %t, %v", allowed, err)
+	}
+	before, throttled := m.sim.Requests(azuresim.ARM), 0
+	for n := range 100 {
+		other := fmt.Sprintf("%08d%s", n, subscription[8:])
+		if _, err := m.in(other, "stranger", registerAction); err != nil &&
+			strings.Contains(err.Error(), "TooManyRequests") {
+			throttled++
+		}
+	}
+	if asked := m.sim.Requests(azuresim.ARM) - before; asked > unknowns || throttled != 100-unknowns {
+		t.Errorf("100 made up: it was asked %d times, %d were throttled", asked, throttled)
+	}
+	if _, err := m.in(subscription, "stranger", read); err != nil {
+		t.Errorf("a subscription that is known: %v", err)
+	}
+}
+
+// What callers are told of a subscription that is not registered.
+func TestUnknownSubscriptionBehindManagerRoles(t *testing.T) {
+	t.Parallel()
+	m := newManager(t, []azuresim.Assignment{{Scope: "/", RoleID: owner, PrincipalID: "operator"}})
+	w := newWorld(t)
+	w.api.Authorizer = m
+	elsewhere := strings.Replace(nodeURL("n"), subscription, secondSubscription, 1)
+	_, text := w.must(409, "PUT", elsewhere, withManaged)
+	if code(text) != "MissingSubscriptionRegistration" {
+		t.Error(text)
+	}
+	w.must(403, "GET", elsewhere, "")
+}
+
+// What Resource Manager refuses to tell it is not asked again at once.
+func TestRefusalsOfManagerAreRemembered(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusForbidden, http.StatusNotFound} {
+		m := newManager(t, []azuresim.Assignment{{Scope: "/", RoleID: owner, PrincipalID: "p"}})
+		m.breaks(azuresim.Fault{Status: status})
+		for range 100 {
+			if allowed, err := m.ask("p", read); allowed || err == nil {
+				t.Fatalf("%d: %t, %v", status, allowed, err)
+			}
+		}
+		if got := m.sim.Requests(azuresim.ARM); got != 1 {
+			t.Errorf("%d: it was asked %d times", status, got)
+		}
+		m.breaks(azuresim.Fault{Status: http.StatusTooManyRequests})
+		m.clock.pass(remembered)
+		if allowed, err := m.ask("p", read); allowed || err == nil {
+			t.Errorf("%d: a refusal is taken for an answer", status)
+		}
+		m.heals()
+		m.clock.pass(longest)
+		if !m.may("p", read) {
+			t.Errorf("%d: a refusal holds for ever", status)
+		}
+	}
+}
+
+// That Resource Manager fails for one subscription is nothing to the others; that it does not want
+// to be asked is.
+func TestPausesOfManager(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]bool{
+		http.StatusServiceUnavailable: true, http.StatusTooManyRequests: false,
+	} {
+		m := newManager(t, []azuresim.Assignment{{Scope: "/", RoleID: owner, PrincipalID: "p"}})
+		m.register(secondSubscription)
+		m.breaks(azuresim.Fault{Status: status, Match: secondSubscription})
+		for range 3 {
+			if _, err := m.in(secondSubscription, "p", read); err == nil {
+				t.Fatalf("%d: it answers", status)
+			}
+		}
+		if got := m.sim.Requests(azuresim.ARM); got > 3 { // tries of one question
+			t.Errorf("%d: it was asked %d times", status, got)
+		}
+		if allowed, err := m.in(subscription, "p", read); allowed != want || (err == nil) != want {
+			t.Errorf("%d: another subscription: %t, %v", status, allowed, err)
+		}
 	}
 }

@@ -80,8 +80,8 @@ func (a *API) observe(r *request, w *response, took time.Duration) {
 		a.Metrics.polls.WithLabelValues(changed).Inc()
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-	if w.status == http.StatusTooManyRequests {
-		return // who floods is not to fill the log; the metrics count it
+	if w.status == http.StatusTooManyRequests || w.status == http.StatusUnauthorized {
+		return // who floods, or is nobody, is not to fill the log; the metrics count it
 	}
 	if !reads || w.status == http.StatusForbidden {
 		a.audit(r, w, operation, took)
@@ -93,9 +93,11 @@ func (a *API) observe(r *request, w *response, took time.Duration) {
 	}
 }
 
-// auditedPath is how much of a path the audit log takes, in bytes: the id of a node has at most
-// 400.
-const auditedPath = 512
+// How much of a path and of a method the audit log takes, in bytes: the id of a node has at most 400.
+const (
+	auditedPath   = 512
+	auditedMethod = 16
+)
 
 // audit writes down a request. Nothing secret is in it: neither bodies nor queries.
 func (a *API) audit(r *request, w *response, operation string, took time.Duration) {
@@ -105,7 +107,8 @@ func (a *API) audit(r *request, w *response, operation string, took time.Duratio
 	}
 	a.Audit.Info("request",
 		"request", r.id, "correlation", w.Header().Get("x-ms-correlation-request-id"),
-		"operation", operation, "method", r.Method, "path", cut(r.URL.Path, auditedPath),
+		"operation", operation, "method", cut(r.Method, auditedMethod),
+		"path", cut(r.URL.Path, auditedPath),
 		"status", w.status, "code", w.Header().Get("x-ms-error-code"),
 		"caller", r.caller.Name, "object", r.caller.ObjectID, "tenant", r.caller.TenantID,
 		"from", from, "before", r.before, "after", r.after,

@@ -3,6 +3,7 @@ package front
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -266,7 +267,7 @@ func pollOf(n flexnode.Node) store.Poll {
 // heard takes down that a node has polled or reported. If something is waiting for that, it is told
 // too: its credential, when it joins without a token, and its former identities.
 func (a *API) heard(r *request, uid string, poll store.Poll) {
-	if !r.node && !a.isNodeBehindManager(r, uid, poll) {
+	if !r.node && !r.caller.isNodeBehindManager(poll, uid) {
 		return
 	}
 	key := r.nodeKey()
@@ -289,26 +290,29 @@ func (a *API) heard(r *request, uid string, poll store.Poll) {
 	a.heardOf.Store(key, a.Now())
 }
 
-// isPresent tells whether a caller that counts as a node has its present identity. Behind Resource
-// Manager, which does not tell the id of a machine, an Arc machine is known by the node's uid, as
-// long as it can be no former one.
+// isPresent tells whether a caller that counts as a node has its present identity. An Arc machine
+// behind Resource Manager has it as long as it can be no former one.
 func (c Caller) isPresent(poll store.Poll, uid string) bool {
-	isMachine := strings.HasPrefix(poll.Identity, "mirid:") && poll.Former == ""
-	return c.is(poll.Identity) || c.Trusted && isMachine && uid != "" && uid == poll.UID
+	return c.is(poll.Identity) || poll.Former == "" && c.isMachineBehindManager(poll, uid)
 }
 
 // heardAgain is how long after a node was heard of it is told again, as long as something waits for
 // that.
 const heardAgain = 10 * time.Second
 
-// isNodeBehindManager tells whether a caller that Resource Manager has authorized is the node. It
-// does not tell the id of a machine; the node's uid does for what is no secret.
-func (a *API) isNodeBehindManager(r *request, uid string, poll store.Poll) bool {
-	if !r.caller.Trusted {
-		return false
-	}
-	r.node = r.caller.isNode(poll.Identity, poll.Former)
-	return r.node || uid != "" && uid == poll.UID
+// isNodeBehindManager tells whether a caller that Resource Manager has authorized is the node.
+func (c Caller) isNodeBehindManager(poll store.Poll, uid string) bool {
+	return c.Trusted && named(uid, poll.UID) && c.isNode(poll.Identity, poll.Former) ||
+		c.isMachineBehindManager(poll, uid)
+}
+
+// isMachineBehindManager tells whether a caller names the uid of a node that is an Arc machine, or
+// was. Resource Manager does not tell the id of a machine; the uid does for when the node was heard
+// of.
+func (c Caller) isMachineBehindManager(poll store.Poll, uid string) bool {
+	isMachine := func(identity string) bool { return strings.HasPrefix(identity, "mirid:") }
+	return c.Trusted && uid != "" && uid == poll.UID &&
+		(isMachine(poll.Identity) || slices.ContainsFunc(poll.Former.All(), isMachine))
 }
 
 // TombstoneInfo is the type of the additional info by which a 404 tells that the node has been

@@ -4,12 +4,15 @@ import (
 	"net/http"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 const (
 	namespace     = "Microsoft.ContainerService"
 	operationType = namespace + "/locations/operationStatuses"
+	// registerAction is what needs no subscription that is registered.
+	registerAction = namespace + "/register/action"
 )
 
 // handler answers a request, or returns why it does not: an *arm.Error, flexnode.Problems, or
@@ -32,6 +35,10 @@ type route struct {
 	own bool
 	// maxBody bounds the request body, in bytes; 0 is the bound of all.
 	maxBody int
+	// many marks what goes over many resources or revisions: it counts as a list.
+	many bool
+	// bucket is the one of each node for this, besides that for all that it asks; "" for none.
+	bucket fair.Kind
 	// change marks what a subscription that is not registered or suspended may not do.
 	change bool
 	// open needs no caller: it tells what is public.
@@ -69,12 +76,13 @@ func (a *API) nodeRoutes() []route {
 			what: "Get the configuration and status of a flex node"},
 		{method: "POST", pattern: inNode + "/reportStatus", permission: "reportStatus/action",
 			own: true, action: true, change: true, maxBody: flexnode.MaxReport,
-			handle: a.reportStatus,
-			what:   "Report the status of a flex node"},
+			bucket: fair.Reports, handle: a.reportStatus,
+			what: "Report the status of a flex node"},
 		{method: "PUT", pattern: inNode, permission: "write", change: true, handle: a.putNode,
 			what: "Create or replace the configuration of a flex node"},
-		{method: "GET", pattern: inNodes, permission: "read", handle: a.listNodes,
-			what: "List the flex nodes of a cluster"},
+		{method: "GET", pattern: inNodes, permission: "read", many: true,
+			handle: a.listNodes,
+			what:   "List the flex nodes of a cluster"},
 		{method: "DELETE", pattern: inNode, permission: "delete", handle: a.deleteNode,
 			what: "Delete the configuration of a flex node"},
 		{method: "POST", pattern: inNode + "/regenerateToken", permission: "regenerateToken/action",
@@ -84,17 +92,17 @@ func (a *API) nodeRoutes() []route {
 			action: true, change: true, handle: a.listConfigURL,
 			what: "Get the configuration URL that is in force, or the first one"},
 		{method: "POST", pattern: inNode + "/listHistory", permission: "listHistory/action",
-			action: true, handle: a.listHistory,
+			action: true, many: true, handle: a.listHistory,
 			what: "List the configurations of a flex node that are kept"},
 		{method: "POST", pattern: inNode + "/diff", permission: "diff/action", action: true,
-			handle: a.diffRevisions, what: "Compare two configurations of a flex node"},
+			many: true, handle: a.diffRevisions, what: "Compare two configurations of a flex node"},
 		{method: "POST", pattern: inNode + "/rollback", permission: "rollback/action",
 			action: true, change: true, handle: a.rollBack,
 			what: "Have a flex node be configured as it was before"},
 		{method: "POST", pattern: inNode + "/refreshCredentials",
 			permission: "refreshCredentials/action", own: true, action: true, change: true,
-			handle: a.refreshCredentials,
-			what:   "Get the credentials of the desired configuration, as the flex node itself"},
+			bucket: fair.Refreshes, handle: a.refreshCredentials,
+			what: "Get the credentials of the desired configuration, as the flex node itself"},
 	}
 	for i := range table {
 		table[i].kind, table[i].permission = kind, kind+"/"+table[i].permission
@@ -112,16 +120,18 @@ func (a *API) clusterRoutes() []route {
 		{method: "DELETE", pattern: inCluster, permission: "delete", handle: a.deleteCluster,
 			what: "Remove a target cluster and its flex nodes from the provider"},
 		{method: "POST", pattern: inCluster + "/summarizeFlexNodes",
-			permission: "summarizeFlexNodes/action", action: true, handle: a.summarizeNodes,
-			what: "Count the flex nodes of a cluster"},
+			permission: "summarizeFlexNodes/action", action: true, many: true,
+			handle: a.summarizeNodes,
+			what:   "Count the flex nodes of a cluster"},
 		{method: "POST", pattern: inCluster + "/allowVersions",
 			permission: "allowVersions/action", action: true, change: true,
 			handle: a.allowVersions,
 			what:   "Offer flex nodes versions that others have failed to run"},
-		{method: "GET", pattern: inClusters, permission: "read", handle: a.listClusters,
-			what: "List the target clusters of a resource group"},
+		{method: "GET", pattern: inClusters, permission: "read", many: true,
+			handle: a.listClusters,
+			what:   "List the target clusters of a resource group"},
 		{method: "GET", pattern: inProvider + "/managedClusters", permission: "read",
-			handle: a.listClusters, what: "List the target clusters of a subscription"},
+			many: true, handle: a.listClusters, what: "List the target clusters of a subscription"},
 	}
 	for i := range table {
 		table[i].kind, table[i].permission = kind, kind+"/"+table[i].permission
@@ -137,14 +147,14 @@ func (a *API) providerRoutes() []route {
 		{method: "GET", pattern: inOperations + "/operationResults/{operation}",
 			handle: a.getOperationResult, what: "Get the result of an asynchronous operation"},
 		{method: "GET", pattern: inOperations + "/usages", kind: namespace + "/locations/usages",
-			permission: namespace + "/locations/usages/read", handle: a.listUsages,
+			permission: namespace + "/locations/usages/read", many: true, handle: a.listUsages,
 			what: "List what a subscription uses of its quotas"},
 		{method: "GET", pattern: "/providers/" + namespace + "/operations", open: true,
 			handle: a.listOperations, what: "List the operations"},
 		{method: "GET", pattern: inProvider, version: older, handle: a.getProvider,
 			what: "Get the metadata of the provider"},
 		{method: "POST", pattern: inProvider + "/register", version: older, action: true,
-			permission: namespace + "/register/action", handle: a.register,
+			permission: registerAction, handle: a.register,
 			what: "Register a subscription with the provider"},
 		{method: "PUT", pattern: inSubscription, version: "2.0", managerOnly: true,
 			handle: a.putSubscription, what: "Tell the provider the state of a subscription"},

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -95,6 +96,12 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 	if err := l.api.authorize(r); err != nil {
 		return err
 	}
+	if err := l.api.throttleSubscription(w, r); err != nil {
+		return err
+	}
+	if err := l.api.throttleNode(r); err != nil {
+		return err
+	}
 	if err := l.api.checkSubscription(r); err != nil {
 		return err
 	}
@@ -185,6 +192,9 @@ func (a *API) stranger(c Caller) *rate.Limiter {
 // askRole is an error unless the caller has a role for what it asks.
 func (a *API) askRole(r *request) error {
 	allowed, err := a.Authorizer.Allowed(r.Context(), r.caller, r.route.permission, r.scope())
+	if errors.Is(err, errUnknownSubscription) {
+		return cmp.Or(r.allowedIn(""), r.forbidden(r.scope()))
+	}
 	if err != nil {
 		return fmt.Errorf("cannot tell whether the caller is authorized: %w", err)
 	}

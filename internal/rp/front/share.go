@@ -21,23 +21,24 @@ func (a *API) recognize(r *request) (err error) {
 		r.byNode, err = a.ownNode(r)
 		return err
 	}
+	// Anybody may name the uid, and many nodes may share an identity: it takes both.
 	uid, err := r.uid()
 	poll, known := a.Index.Poll(r.nodeKey())
-	r.byNode = err == nil && known && a.isNodeBehindManager(r, uid, poll)
+	r.node = err == nil && known && named(uid, poll.UID) &&
+		r.caller.isNode(poll.Identity, poll.Former)
+	r.byNode = r.node && uid != ""
 	return nil
 }
 
-// kind is what a request of a person counts as. Actions that change nothing are reads.
+// kind is what a request of a person counts as.
 func (r *request) kind() fair.Kind {
 	switch {
+	case r.route.many:
+		return fair.Lists
 	case r.Method == http.MethodDelete:
 		return fair.Deletes
-	case r.Method == http.MethodPost && !r.route.change && r.route.kind != "":
-		return fair.Reads
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		return fair.Writes
-	case r.route.kind != "" && !strings.HasSuffix(r.route.pattern, "}"):
-		return fair.Lists
 	}
 	return fair.Reads
 }
@@ -56,26 +57,69 @@ func (r *request) class() fair.Class {
 	return fair.ForWrites
 }
 
-// throttle refuses a request of who has asked too much lately.
+// throttle refuses a request of who has asked too much lately, before anybody is asked whether he
+// may. What Resource Manager tells of itself is never refused: nobody makes it tell more.
 func (a *API) throttle(w http.ResponseWriter, r *request) error {
-	if r.byNode {
-		return a.tooMany(r, "node", a.Throttle.TakeNode(r.nodeKey()))
+	if r.route.managerOnly {
+		return nil
 	}
-	who := strings.ToLower(r.caller.ObjectID)
-	if who == "" {
-		who = strings.ToLower(r.caller.AppID)
+	if r.byNode {
+		return a.tooMany(r, fair.OfNode, a.Throttle.TakeNode(fair.OfNode, r.nodeKey()))
 	}
 	kind := r.kind()
-	v := a.Throttle.Take(kind, who, r.subscriptionKey())
-	for _, left := range v.Remaining {
+	return a.counted(w, r, kind, a.Throttle.TakePrincipal(kind, r.principal()))
+}
+
+// throttleSubscription refuses a request that its caller may make, if too much is asked in its
+// subscription. What everybody may ask does not count there.
+func (a *API) throttleSubscription(w http.ResponseWriter, r *request) error {
+	if r.byNode || r.route.permission == "" {
+		return nil
+	}
+	kind := r.kind()
+	return a.counted(w, r, kind, a.Throttle.TakeSubscription(kind, r.subscriptionKey()))
+}
+
+// throttleNode refuses what costs the store if too much of it is asked of a node. Who does not count
+// as the node has a bucket of his own there, and leaves the node's alone.
+func (a *API) throttleNode(r *request) error {
+	if r.route.bucket == "" {
+		return nil
+	}
+	key := r.nodeKey()
+	if !r.byNode {
+		key += " " + r.principal()
+	}
+	return a.tooMany(r, r.route.bucket, a.Throttle.TakeNode(r.route.bucket, key))
+}
+
+// anybody has a bucket for what is public.
+const anybody = "anybody"
+
+// principal is who the request counts for.
+func (r *request) principal() string {
+	switch {
+	case r.route.open:
+		return anybody
+	case r.caller.ObjectID != "":
+		return strings.ToLower(r.caller.ObjectID)
+	}
+	return strings.ToLower(r.caller.AppID)
+}
+
+// counted tells what a bucket has left, and is the error that goes with its verdict.
+func (a *API) counted(
+	w http.ResponseWriter, r *request, kind fair.Kind, v fair.Verdict,
+) error {
+	if left := v.Remaining; left.Policy != "" {
 		w.Header().Add("x-ms-ratelimit-remaining-resource",
 			fmt.Sprintf("%s/%s;%d", namespace, left.Policy, left.Count))
 	}
-	return a.tooMany(r, string(kind), v)
+	return a.tooMany(r, kind, v)
 }
 
 // tooMany is the error that goes with a verdict.
-func (a *API) tooMany(r *request, kind string, v fair.Verdict) error {
+func (a *API) tooMany(r *request, kind fair.Kind, v fair.Verdict) error {
 	if v.After == 0 {
 		return nil
 	}

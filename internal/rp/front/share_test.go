@@ -81,9 +81,7 @@ func TestThrottling(t *testing.T) {
 		method, url, body string
 		wants             []int
 	}{
-		{"GET", nodeURL("n"), "", []int{200, 200}},
-		// What a POST only tells is a read.
-		{"POST", nodeURL("n", "/listHistory"), "", []int{200, 429}},
+		{"GET", nodeURL("n"), "", []int{200, 200, 200, 429}},
 		{"GET", list, "", []int{200, 429}},
 		{"PUT", nodeURL("n"), withManaged, []int{200, 200, 429}},
 		{"DELETE", nodeURL("m"), "", []int{204, 429}},
@@ -102,13 +100,15 @@ func TestThrottling(t *testing.T) {
 		t.Errorf("%v %s", refused.Header(), refused.Body)
 	}
 	const namespace = "Microsoft.ContainerService/"
-	if left := refused.Header()[remainingHeader]; len(left) != 2 ||
-		left[0] != namespace+"FlexNodeReads;0" ||
-		left[1] != namespace+"FlexNodeSubscriptionReads;97" {
+	if left := refused.Header()[remainingHeader]; len(left) != 1 ||
+		left[0] != namespace+"FlexNodeReads;0" {
 		t.Errorf("remaining: %q", left)
 	}
-	if got := w.ask("operator", "GET", nodeURL("n"), ""); got.Code != 200 {
-		t.Errorf("somebody else: %d", got.Code)
+	got := w.ask("operator", "GET", nodeURL("n"), "")
+	if left := got.Header()[remainingHeader]; got.Code != 200 || len(left) != 2 ||
+		left[0] != namespace+"FlexNodeReads;2" ||
+		left[1] != namespace+"FlexNodeSubscriptionReads;96" {
+		t.Errorf("somebody else: %d, %q", got.Code, left)
 	}
 	for range 50 {
 		got := w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag)
@@ -125,6 +125,172 @@ func TestThrottling(t *testing.T) {
 	}
 	if strings.Contains(w.audit.String(), `"status":429`) {
 		t.Error("the audit log is filled by who asks too much")
+	}
+}
+
+// What of a node costs the store is bounded by itself, and nobody else takes it from the node.
+func TestReportsAreThrottled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	for _, name := range []string{"n", "m"} {
+		w.must(201, "PUT", nodeURL(name), withManaged)
+	}
+	w.caughtUp()
+	w.share(fair.Limits{Requests: fair.Requests{
+		Node:      fair.Rate{Burst: 100, PerSecond: 1},
+		Refreshes: fair.Rate{Burst: 2, PerSecond: .1}, Reports: fair.Rate{Burst: 3, PerSecond: 1},
+	}})
+	for _, caller := range []string{"operator", "machine"} {
+		for action, burst := range map[string]int{"/reportStatus": 3, "/refreshCredentials": 2} {
+			for n := range burst + 2 {
+				got := w.ask(caller, "POST", nodeURL("n", action), "{}")
+				if (got.Code == http.StatusTooManyRequests) != (n >= burst) {
+					t.Errorf("%s of %s, number %d: %d", action, caller, n, got.Code)
+				}
+			}
+		}
+	}
+	for _, action := range []string{"/reportStatus", "/refreshCredentials"} {
+		if got := w.ask("machine", "POST", nodeURL("m", action), "{}"); got.Code == 429 {
+			t.Errorf("%s of another node: %d", action, got.Code)
+		}
+	}
+	if got := w.ask("machine", "GET", nodeURL("n"), ""); got.Code != http.StatusOK {
+		t.Errorf("a poll: %d", got.Code)
+	}
+}
+
+// What costs as much as a list is one.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	want := map[string]fair.Kind{
+		"GET " + inNode: fair.Reads, "GET " + inNodes: fair.Lists, "GET " + inCluster: fair.Reads,
+		"GET " + inClusters: fair.Lists, "GET " + inProvider + "/managedClusters": fair.Lists,
+		"GET " + inOperations + "/usages": fair.Lists, "GET " + inProvider: fair.Reads,
+		"GET /providers/" + namespace + "/operations":            fair.Reads,
+		"GET " + inOperations + "/operationStatuses/{operation}": fair.Reads,
+		"GET " + inOperations + "/operationResults/{operation}":  fair.Reads,
+		"POST " + inNode + "/listHistory":                        fair.Lists,
+		"POST " + inNode + "/diff":                               fair.Lists,
+		"POST " + inCluster + "/summarizeFlexNodes":              fair.Lists,
+		"DELETE " + inNode:                                       fair.Deletes, "DELETE " + inCluster: fair.Deletes,
+	}
+	classes := map[fair.Kind]fair.Class{
+		fair.Reads: fair.ForReads, fair.Lists: fair.ForLists, fair.Writes: fair.ForWrites,
+		fair.Deletes: fair.ForWrites,
+	}
+	for _, route := range w.api.routes() {
+		name := route.method + " " + route.pattern
+		kind, ok := want[name]
+		if !ok {
+			kind = fair.Writes
+		}
+		delete(want, name)
+		r := &request{Request: &http.Request{Method: route.method}, route: &route}
+		if r.kind() != kind || r.class() != classes[kind] {
+			t.Errorf("%s: %s, class %s", name, r.kind(), r.class())
+		}
+	}
+	if len(want) != 0 {
+		t.Errorf("there are no such routes: %v", want)
+	}
+}
+
+// What Resource Manager tells of a subscription takes nothing from the subscription's callers, and
+// is never refused.
+func TestManagerIsNotThrottled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	small, large := fair.Rate{Burst: 3, PerSecond: .001}, fair.Rate{Burst: 20, PerSecond: .001}
+	w.share(fair.Limits{Requests: fair.Requests{
+		Principal: fair.Rates{Writes: small}, Subscription: fair.Rates{Writes: large},
+		Exceptions: map[string]fair.Rates{"script": {Writes: large}},
+	}})
+	for range 10 {
+		w.tell(`{"state":"Registered"}`)
+	}
+	for n := range 20 {
+		got := w.ask("script", "PUT", nodeURL(fmt.Sprint("n", n)), withManaged)
+		if got.Code != http.StatusCreated {
+			t.Fatalf("number %d: %d %s", n, got.Code, got.Body)
+		}
+	}
+}
+
+// Who may do nothing in a subscription takes nothing from its callers, and gets no more by naming
+// others.
+func TestStrangersTakeFromNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.do("PUT", nodeURL("n"), withManaged)
+	w.caughtUp()
+	w.share(fair.Limits{Requests: fair.Requests{
+		Principal:    fair.Rates{Reads: fair.Rate{Burst: 5, PerSecond: .001}},
+		Subscription: fair.Rates{Reads: fair.Rate{Burst: 4, PerSecond: .001}},
+	}})
+	provider := "/subscriptions/" + subscription +
+		"/providers/Microsoft.ContainerService?api-version=2021-04-01"
+	for n := range 10 {
+		want := http.StatusForbidden
+		if n >= 5 {
+			want = http.StatusTooManyRequests
+		}
+		other := fmt.Sprintf("%08d%s", n, subscription[8:])
+		url := strings.Replace(nodeURL("n"), subscription, other, 1)
+		if got := w.ask("stranger", "GET", url, ""); got.Code != want {
+			t.Errorf("elsewhere, number %d: %d", n, got.Code)
+		}
+		w.ask("another", "GET", nodeURL("n"), "")
+		w.ask("third", "GET", provider, "")
+	}
+	for n := range 5 {
+		want := map[bool]int{true: http.StatusOK, false: http.StatusTooManyRequests}[n < 4]
+		if got := w.ask("operator", "GET", nodeURL("n"), ""); got.Code != want {
+			t.Errorf("who may, number %d: %d, want %d", n, got.Code, want)
+		}
+	}
+}
+
+// Behind Resource Manager a caller counts as the node if he has its identity and names its uid, and
+// not for one of them.
+func TestWhoIsTheNodeBehindManager(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	_, text := w.must(201, "PUT", nodeURL("n"), withManaged)
+	uid := shownNode(t, text).Properties.ResourceUID
+	w.caughtUp()
+	w.share(fair.Limits{Requests: fair.Requests{
+		Principal: fair.Rates{Reads: fair.Rate{Burst: 1000, PerSecond: 1}},
+		Node:      fair.Rate{Burst: 1000, PerSecond: 1},
+	}})
+	const own, other = "aaaaaaaa-0000-0000-0000-000000000001", clientB
+	for _, tt := range []struct {
+		name, app, uid string
+		byNode, heard  bool
+		status         int
+	}{
+		{"its identity and uid", own, uid, true, true, 200},
+		{"its uid alone", other, uid, false, false, 200},
+		{"its identity alone", own, "", false, true, 200},
+		{"its identity, and the uid of another", own, subscription, false, false, 404},
+	} {
+		w.api.Seen = &fakeSeen{}
+		headers := []string{"x-ms-client-app-id: " + tt.app, "x-ms-client-tenant-id: " + tenant}
+		if tt.uid != "" {
+			headers = append(headers, "x-ms-flexnode-uid: "+tt.uid)
+		}
+		got := w.send(w.manager, "GET", nodeURL("n"), "", headers...)
+		byNode := got.Header[remainingHeader] == nil
+		heard := !w.api.Seen.Last(clusterKey + "/n").IsZero()
+		if got.StatusCode != tt.status || byNode != tt.byNode || heard != tt.heard {
+			t.Errorf("%s: %d, counts as the node's: %t, heard of: %t", tt.name, got.StatusCode,
+				byNode, heard)
+		}
 	}
 }
 

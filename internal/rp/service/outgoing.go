@@ -20,6 +20,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // outgoing is how the provider reaches Azure.
@@ -81,7 +82,9 @@ func (o outgoing) manager() *arm.ClientOptions {
 }
 
 // authorizer asks the settings, and Resource Manager if there is an identity to ask with.
-func (o outgoing) authorizer(s Settings) (front.Authorizer, error) {
+func (o outgoing) authorizer(
+	s Settings, index *store.Index, stored *store.Store,
+) (front.Authorizer, error) {
 	if o.credential == nil {
 		return s.RoleAssignments, nil
 	}
@@ -89,7 +92,7 @@ func (o outgoing) authorizer(s Settings) (front.Authorizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask Resource Manager for role assignments: %w", err)
 	}
-	asked, err := front.NewManagerRoles(factory, time.Now)
+	asked, err := front.NewManagerRoles(factory, index, stored, time.Now)
 	if err != nil {
 		return nil, err
 	}

@@ -153,12 +153,12 @@ func (s *service) assemble(ctx context.Context, version string) error {
 	if err != nil {
 		return err
 	}
-	authorizer, err := outgoing.authorizer(s.settings)
+	s.index = store.NewIndex(s.store)
+	authorizer, err := outgoing.authorizer(s.settings, s.index, s.store)
 	if err != nil {
 		return err
 	}
 	replica := replicaName()
-	s.index = store.NewIndex(s.store)
 	s.seen = store.NewSeen(s.store, s.index, replica)
 	s.health = &health{index: s.index, store: s.store, alive: func() { s.tell(watchdog) }}
 	credentials := &credential.Service{
