@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 
 	authorization "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
@@ -19,9 +21,11 @@ import (
 
 // findings are what a cluster says of itself.
 type findings struct {
-	version  string // of Kubernetes
-	dns      string // address of the cluster's DNS; "" when it has no Service kube-dns
-	uid      string // of the Service default/kubernetes
+	version string // of Kubernetes
+	dns     string // address of the cluster's DNS; "" when it has no Service kube-dns
+	uid     string // of the Service default/kubernetes
+	// services are the addresses of these Services; none while that of the API server is not known.
+	services []netip.Addr
 	warnings []string
 }
 
@@ -51,6 +55,7 @@ func (w *worker) probe(ctx context.Context, s *session) error {
 		}
 		return err
 	}
+	s.services.Store(&found.services)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failing, w.asked = noTime, row.Value.Version
@@ -106,16 +111,29 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 		return f, fmt.Errorf("cannot ask which cluster it is (Service default/kubernetes; the "+
 			"operator of the cluster allows it with rbac-provider.yaml): %w", err)
 	}
-	f.uid = string(own.UID)
+	f.uid, f.services = string(own.UID), clusterIPs(own)
 	dns, err := services.Services(metav1.NamespaceSystem).Get(ctx, "kube-dns", metav1.GetOptions{})
 	switch {
 	case err == nil:
 		f.dns = dns.Spec.ClusterIP
+		if len(f.services) > 0 {
+			f.services = append(f.services, clusterIPs(dns)...)
+		}
 	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
 		return f, fmt.Errorf("cannot ask the cluster for its DNS service: %w", err)
 	}
 	f.warnings = c.approvals(ctx)
 	return f, nil
+}
+
+// clusterIPs are the addresses of a Service.
+func clusterIPs(s *corev1.Service) (all []netip.Addr) {
+	for _, text := range append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...) {
+		if a, err := netip.ParseAddr(text); err == nil { // none is "" or "None"
+			all = append(all, a.Unmap())
+		}
+	}
+	return all
 }
 
 // approvals warns when requests with our tokens are approved by kube-controller-manager: it asks

@@ -210,5 +210,10 @@ func (w *worker) putReady(v *store.View, s *session, key string) error {
 	}
 	next := row.Value
 	next.Ready = ready
+	if seen := s.node(key); seen != nil && !seen.other && isFirst(row.Value.Ready) {
+		c := claim{want: flexnode.Taints(node.Value.Desired), known: row.Value.Taints,
+			has: taintsIn(seen.taints)}
+		next.Taints = inOrder(c.known, filtered(c.want, c.on))
+	}
 	return w.Store.Status.Put(v, key, next)
 }

@@ -13,6 +13,8 @@ import (
 
 	certificates "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // verdict is what becomes of a request for a serving certificate.
@@ -27,9 +29,11 @@ const (
 
 // judgeServing decides on a request for the certificate that a Node's kubelet shows to those who
 // connect to it (Kubernetes, "Certificate Signing Requests", kubernetes.io/kubelet-serving). It may
-// name the Node and addresses of the Node, none of them another's (taken). why is for people.
+// name the Node and addresses of the Node, none of them another's (taken) or the cluster's own. why
+// is for people.
 func judgeServing(
-	csr *certificates.CertificateSigningRequest, n *seenNode, taken func(netip.Addr) bool,
+	csr *certificates.CertificateSigningRequest, n *seenNode, own reserved,
+	taken func(netip.Addr) bool,
 ) (v verdict, why string) {
 	block, rest := pem.Decode(csr.Spec.Request)
 	if block == nil || len(strings.TrimSpace(string(rest))) > 0 {
@@ -57,17 +61,25 @@ func judgeServing(
 		return denied, "it names no host"
 	case slices.ContainsFunc(r.DNSNames, func(name string) bool { return name != n.name }):
 		return denied, "it names another host"
+	case len(r.DNSNames) > 0 && flexnode.IsAPIServerName(n.name, own.urls...):
+		return denied, "its node is called as the API server is"
 	}
-	own := strings.Split(n.addresses, ",")
+	listed := strings.Split(n.addresses, ",")
 	for _, ip := range r.IPAddresses {
 		addr, ok := netip.AddrFromSlice(ip)
 		addr = addr.Unmap()
 		switch {
 		case !ok || !addr.IsGlobalUnicast():
 			return denied, "it names an address that is no host's: " + net.IP(ip).String()
+		case slices.Contains(own.addresses, addr):
+			return denied, "it names an address of the cluster's own: " + addr.String()
+		case len(own.services) == 0:
+			return undecided, "the address of the Service default/kubernetes is not known"
+		case slices.Contains(own.services, addr):
+			return denied, "it names the address of a Service of the cluster: " + addr.String()
 		case taken(addr):
 			return undecided, "it names an address of another host: " + addr.String()
-		case !slices.Contains(own, addr.String()):
+		case !slices.Contains(listed, addr.String()):
 			return undecided, "it names an address that its Node does not list: " + addr.String()
 		}
 	}
@@ -121,7 +133,12 @@ func (w *worker) reviewServing(
 	if node.other { // it has the name of a flex node, and is none
 		return noTime, nil
 	}
-	v, why := judgeServing(csr, node, func(a netip.Addr) bool { return w.isTaken(s, name, a) })
+	own, err := w.reserved(s)
+	if err != nil {
+		return again, err
+	}
+	v, why := judgeServing(csr, node, own,
+		func(a netip.Addr) bool { return isTaken(s, name, a) })
 	switch v {
 	case approved:
 		w.count("approved")
@@ -145,12 +162,41 @@ func (w *worker) reviewServing(
 	return noTime, err
 }
 
-// isTaken tells whether an address is that of another Node, or the API server's, whose clients
-// trust the same CA.
-func (w *worker) isTaken(s *session, name string, a netip.Addr) bool {
-	if u, err := url.Parse(s.connection.ServerURL); err == nil && u.Hostname() == a.String() {
-		return true
+// reserved are names and addresses of the API server and of the cluster's DNS. Their clients trust
+// the CA of serving certificates too, and a Node may list any address as its own.
+type reserved struct {
+	urls      []string     // of the API server
+	addresses []netip.Addr // of its URLs and of the registration
+	services  []netip.Addr // in the cluster; none while they are not known
+}
+
+// reserved are those of the cluster of a session.
+func (w *worker) reserved(s *session) (reserved, error) {
+	row, err := w.Index.Cluster(w.key)
+	if err != nil {
+		return reserved{}, err
 	}
+	p := row.Value.Properties
+	r := reserved{urls: []string{s.connection.ServerURL, p.ServerURL}}
+	texts := []string{p.DNSServiceIP}
+	for _, text := range r.urls {
+		if u, err := url.Parse(text); err == nil {
+			texts = append(texts, u.Hostname())
+		}
+	}
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil {
+			r.addresses = append(r.addresses, a.Unmap())
+		}
+	}
+	if known := s.services.Load(); known != nil {
+		r.services = *known
+	}
+	return r, nil
+}
+
+// isTaken tells whether an address is that of another Node.
+func isTaken(s *session, name string, a netip.Addr) bool {
 	for _, known := range s.nodes.List() {
 		n, ok := known.(*seenNode)
 		if ok && n.name != name && slices.Contains(strings.Split(n.addresses, ","), a.String()) {

@@ -62,6 +62,11 @@ func (w *wish) signed() *certificates.CertificateSigningRequest {
 // Each lie in a request is refused; what may become true is left undecided.
 func TestJudgeServing(t *testing.T) {
 	const encipher = certificates.UsageKeyEncipherment
+	more := func(address string) func(*wish) {
+		return func(w *wish) {
+			w.text.IPAddresses = append(w.text.IPAddresses, net.ParseIP(address))
+		}
+	}
 	rsaKey := must(rsa.GenerateKey(rand.Reader, 2048))
 	for name, tt := range map[string]struct {
 		spoil func(*wish)
@@ -91,28 +96,34 @@ func TestJudgeServing(t *testing.T) {
 		"a client too": {func(w *wish) {
 			w.csr.Spec.Usages = append(w.csr.Spec.Usages, certificates.UsageClientAuth)
 		}, denied},
-		"no server":          {func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[:1] }, denied},
-		"no signature":       {func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[1:] }, denied},
-		"another name":       {func(w *wish) { w.text.DNSNames = []string{"edge-1", "kubernetes"} }, denied},
-		"a wildcard":         {func(w *wish) { w.text.DNSNames = []string{"*"} }, denied},
-		"a URI":              {func(w *wish) { w.text.URIs = []*url.URL{{Scheme: "spiffe"}} }, denied},
-		"an address of mail": {func(w *wish) { w.text.EmailAddresses = []string{"a@b"} }, denied},
-		"no host":            {func(w *wish) { w.text.DNSNames, w.text.IPAddresses = nil, nil }, denied},
-		"loopback": {func(w *wish) {
-			w.text.IPAddresses = append(w.text.IPAddresses, net.ParseIP("127.0.0.1"))
-		}, denied},
-		"an address that it has not": {func(w *wish) {
-			w.text.IPAddresses = append(w.text.IPAddresses, net.ParseIP("192.0.2.99"))
-		}, undecided},
-		"an address of another": {func(w *wish) {
-			w.text.IPAddresses = append(w.text.IPAddresses, net.ParseIP("192.0.2.8"))
-		}, undecided},
+		"no server":                  {func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[:1] }, denied},
+		"no signature":               {func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[1:] }, denied},
+		"another name":               {func(w *wish) { w.text.DNSNames = []string{"edge-1", "kubernetes"} }, denied},
+		"a wildcard":                 {func(w *wish) { w.text.DNSNames = []string{"*"} }, denied},
+		"a URI":                      {func(w *wish) { w.text.URIs = []*url.URL{{Scheme: "spiffe"}} }, denied},
+		"an address of mail":         {func(w *wish) { w.text.EmailAddresses = []string{"a@b"} }, denied},
+		"no host":                    {func(w *wish) { w.text.DNSNames, w.text.IPAddresses = nil, nil }, denied},
+		"loopback":                   {more("127.0.0.1"), denied},
+		"loopback of IPv6":           {more("::1"), denied},
+		"unspecified":                {more("0.0.0.0"), denied},
+		"multicast":                  {more("224.0.0.1"), denied},
+		"link-local":                 {more("169.254.169.254"), denied},
+		"link-local of IPv6":         {more("fe80::1"), denied},
+		"the API server":             {more("203.0.113.1"), denied},
+		"the Service":                {more("10.96.0.1"), denied},
+		"the Service of IPv6":        {more("fd96::1"), denied},
+		"the registration's DNS":     {more("10.96.0.53"), denied},
+		"DNS":                        {more("10.96.0.10"), denied},
+		"an address that it has not": {more("192.0.2.99"), undecided},
+		"an address of another":      {more("192.0.2.8"), undecided},
 	} {
 		w := servingWish("x", "edge-1", "192.0.2.7", "fd00::7")
 		tt.spoil(w)
-		n := &seenNode{name: "edge-1", addresses: "192.0.2.7,fd00::7,192.0.2.8"}
+		n := &seenNode{name: "edge-1", addresses: "192.0.2.7,fd00::7,192.0.2.8,127.0.0.1,::1," +
+			"0.0.0.0,224.0.0.1,169.254.169.254,fe80::1,203.0.113.1,10.96.0.1,fd96::1,10.96.0.53," +
+			"10.96.0.10"}
 		taken := func(a netip.Addr) bool { return a.String() == "192.0.2.8" }
-		if got, why := judgeServing(w.signed(), n, taken); got != tt.want {
+		if got, why := judgeServing(w.signed(), n, reservedHere(), taken); got != tt.want {
 			t.Errorf("%s: %d (%s), want %d", name, got, why, tt.want)
 		}
 	}
@@ -126,9 +137,44 @@ func TestJudgeServing(t *testing.T) {
 		"none": "", "two": text + string(other), "spoiled": string(pem.EncodeToMemory(der)),
 	} {
 		w.csr.Spec.Request = []byte(request)
-		if got, _ := judgeServing(w.csr, n, nil); got != denied {
+		if got, _ := judgeServing(w.csr, n, reservedHere(), nil); got != denied {
 			t.Errorf("%s: %d", name, got)
 		}
+	}
+}
+
+// reservedHere are what no node of a cluster may have.
+func reservedHere() reserved {
+	address := netip.MustParseAddr
+	return reserved{
+		urls:      []string{"https://Factory.example:6443", "https://203.0.113.1"},
+		addresses: []netip.Addr{address("203.0.113.1"), address("10.96.0.53")},
+		services:  []netip.Addr{address("10.96.0.1"), address("fd96::1"), address("10.96.0.10")},
+	}
+}
+
+// A node that is called as the API server is gets no certificate for that name; none gets one for
+// an address while those of the API server are not known.
+func TestJudgeServingOfTheAPIServer(t *testing.T) {
+	nobody := func(netip.Addr) bool { return false }
+	for name, want := range map[string]verdict{
+		"kubernetes": denied, "kubernetes.default": denied, "kubernetes.default.svc": denied,
+		"kubernetes.default.svc.cluster.local": denied, "kubernetes.default.svc.x.y": denied,
+		"localhost": denied, "factory.example": denied, "203.0.113.1": denied,
+		"kubernetes-1": approved, "kubernetes.defaults": approved, "example": approved,
+	} {
+		n := &seenNode{name: name, addresses: "192.0.2.7"}
+		w := servingWish("x", name, "192.0.2.7")
+		if got, why := judgeServing(w.signed(), n, reservedHere(), nobody); got != want {
+			t.Errorf("%s: %d (%s), want %d", name, got, why, want)
+		}
+	}
+	own := reservedHere()
+	own.services = nil
+	n := &seenNode{name: "edge-1", addresses: "192.0.2.7"}
+	w := servingWish("x", "edge-1", "192.0.2.7")
+	if got, why := judgeServing(w.signed(), n, own, nobody); got != undecided {
+		t.Errorf("while the Service is not known: %d (%s)", got, why)
 	}
 }
 
@@ -161,6 +207,15 @@ func TestServingCertificates(t *testing.T) {
 		c.node("edge-2", true, "192.0.2.1", "192.0.2.2")
 		c.node("edge-3", false, "192.0.2.3")
 		c.node("aks-1", false, "192.0.2.4")
+		for name, addresses := range map[string][]string{
+			"edge-4": {"10.96.0.1"}, "edge-5": {"fd96::1"}, "edge-6": {"10.96.0.10"},
+		} {
+			w.put(factoryID, name, api.Desired{})
+			c.node(name, true, addresses...)
+			if got := c.ask(servingWish(name, name, addresses...).signed()); got != "Denied" {
+				t.Errorf("%s, which lists an address of the cluster's own: %q", name, got)
+			}
+		}
 		for _, tt := range []struct {
 			wish *wish
 			want string

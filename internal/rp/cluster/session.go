@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,8 @@ type session struct {
 	registration string
 	// up tells that the cluster has answered when it was asked last, and is this registration's.
 	up atomic.Bool
+	// services are the addresses of the API server and of DNS in the cluster, as it was last probed.
+	services atomic.Pointer[[]netip.Addr]
 	// requests, servings and nodes are what is known of certificate requests, for client and for
 	// serving certificates, and Nodes; of the latter all is known once nodesKnown.
 	requests, servings, nodes cache.Store

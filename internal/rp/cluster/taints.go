@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,6 +28,9 @@ func (w *worker) taintsDiffer(s *session, key string) bool {
 	w.mu.Lock()
 	refused := w.Now().Before(w.taintsRefused)
 	w.mu.Unlock()
+	if seen == nil {
+		w.tellLeft(key, nil)
+	}
 	if seen == nil || seen.other || refused {
 		return false
 	}
@@ -35,9 +39,31 @@ func (w *worker) taintsDiffer(s *session, key string) bool {
 		return false
 	}
 	status, err := w.Index.Status(key)
-	want, has := flexnode.Taints(node.Value.Desired), strings.Split(seen.taints, ",")
-	return err == nil && (!slices.Equal(want, status.Value.Taints) ||
-		slices.ContainsFunc(want, func(t string) bool { return !slices.Contains(has, t) }))
+	if err != nil {
+		return false
+	}
+	c := claim{
+		want: flexnode.Taints(node.Value.Desired), known: status.Value.Taints,
+		has: taintsIn(seen.taints), first: isFirst(status.Value.Ready),
+	}
+	w.tellLeft(key, c.left())
+	return !slices.Equal(c.held(), c.known) || len(c.absent()) > 0
+}
+
+// tellLeft tells once which wanted taints a Node does not get.
+func (w *worker) tellLeft(key string, left []string) {
+	text := strings.Join(left, ",")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case text == w.taintsLeft[key]:
+	case text == "":
+		delete(w.taintsLeft, key)
+	default:
+		w.taintsLeft[key] = text
+		w.log.Warn("a Node has others' taints of the same key and effect as wanted ones; they "+
+			"are left as they are", "node", key, "wanted", text)
+	}
 }
 
 // node is what is kept of a node's Node; nil when it is not there.
@@ -51,8 +77,9 @@ func (s *session) node(key string) *seenNode {
 }
 
 // setTaints has a Node have the taints that its owner wants, which a kubelet may not change once
-// the Node is registered (NodeRestriction). It takes away only what it has set: that is written
-// before it is set, in the store, since on the Node itself a machine could name others' taints.
+// the Node is registered (NodeRestriction). It takes away only what it has set, or the Node was
+// registered with: that is written before it is set, in the store, since on the Node itself a
+// machine could name others' taints.
 func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
 	s, err := w.use()
 	if err != nil {
@@ -61,18 +88,8 @@ func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
 	if seen := s.node(key); seen == nil || seen.other {
 		return noTime, nil // it is set when it registers
 	}
-	var want, ours []string
-	err = w.noteTaints(ctx, key, func(desired, known []string) []string {
-		want = desired
-		ours = slices.Compact(slices.Sorted(slices.Values(slices.Concat(desired, known))))
-		return ours
-	})
-	if err != nil || len(ours) == 0 {
-		return noTime, err
-	}
-	w.did("taints claimed")
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		return w.patchTaints(ctx, s, flexnode.LastOf(key), want, ours)
+		return w.tryTaints(ctx, s, key)
 	})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -85,29 +102,57 @@ func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
 		w.taintsRefused = again
 		w.mu.Unlock()
 		return again, nil
+	}
+	return noTime, err
+}
+
+// tryTaints sets the taints of a Node as it is now. Somebody else's change meanwhile is a conflict.
+func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
+	node, err := w.readNode(ctx, s, flexnode.LastOf(key))
+	if err != nil {
+		return err
+	}
+	var c claim
+	err = w.noteTaints(ctx, key, func(now claim) []string {
+		c = now
+		c.has = node.Spec.Taints
+		return c.ours()
+	})
+	ours := c.ours()
+	if err != nil || len(ours) == 0 {
+		return err
+	}
+	w.did("taints claimed")
+	note := func(from, to []string) error {
+		return w.noteTaints(ctx, key, func(now claim) []string {
+			if slices.Equal(now.known, from) {
+				return to
+			}
+			return now.known // another change is under way
+		})
+	}
+	switch err := w.patchTaints(ctx, s, node, c.merged()); {
+	case apierrors.IsConflict(err): // nothing was set
+		return errors.Join(err, note(ours, c.known))
 	case err != nil:
-		return noTime, err
+		return err
 	}
 	w.did("taints set")
-	return noTime, w.noteTaints(ctx, key, func(_, known []string) []string {
-		if slices.Equal(known, ours) {
-			return want
-		}
-		return known // another change is under way
-	})
+	c.known, c.has = ours, c.merged()
+	return note(ours, c.held())
 }
 
 // noteTaints writes which taints of a node are ours: what decide makes of those that its owner
 // wants and those that are known.
 func (w *worker) noteTaints(
-	ctx context.Context, key string, decide func(desired, known []string) []string,
+	ctx context.Context, key string, decide func(claim) []string,
 ) error {
 	ahead := []string{w.Store.Nodes.Key(key), w.Store.Status.Key(key)}
 	_, err := w.Store.Update(ctx, "taints noted", ahead, func(v *store.View) error {
 		v.Fence(w.owner.Fence())
 		node, err := w.Store.Nodes.In(v, key)
 		if err != nil || !node.Exists() {
-			decide(nil, nil)
+			decide(claim{})
 			return err
 		}
 		row, err := w.Store.Status.In(v, key)
@@ -115,7 +160,10 @@ func (w *worker) noteTaints(
 			return err
 		}
 		next := row.Value
-		next.Taints = decide(flexnode.Taints(node.Value.Desired), row.Value.Taints)
+		next.Taints = decide(claim{
+			want: flexnode.Taints(node.Value.Desired), known: row.Value.Taints,
+			first: isFirst(row.Value.Ready),
+		})
 		if slices.Equal(next.Taints, row.Value.Taints) {
 			return nil
 		}
@@ -124,19 +172,16 @@ func (w *worker) noteTaints(
 	return err
 }
 
-// patchTaints sets and takes away taints of a Node as it is now. Somebody else's change meanwhile
-// is a conflict.
-func (w *worker) patchTaints(
-	ctx context.Context, s *session, name string, want, ours []string,
-) error {
+func (w *worker) readNode(ctx context.Context, s *session, name string) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	nodes := s.connection.Watches.CoreV1().Nodes()
-	node, err := nodes.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	next := merged(node.Spec.Taints, want, ours)
+	return s.connection.Watches.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+// patchTaints has a Node that was read have these taints.
+func (w *worker) patchTaints(
+	ctx context.Context, s *session, node *corev1.Node, next []corev1.Taint,
+) error {
 	if slices.EqualFunc(node.Spec.Taints, next, func(a, b corev1.Taint) bool {
 		return a.MatchTaint(&b) && a.Value == b.Value
 	}) {
@@ -152,38 +197,9 @@ func (w *worker) patchTaints(
 	if !w.owner.Valid() {
 		return errNotOwner
 	}
-	_, err = nodes.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
+	defer cancel()
+	_, err = s.connection.Watches.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	return err
-}
-
-// merged are the taints that a Node is to have: what is wanted in the place of what is ours, and
-// all others as they are.
-func merged(has []corev1.Taint, want, ours []string) []corev1.Taint {
-	next := []corev1.Taint{}
-	wanted := make([]corev1.Taint, len(want))
-	for i, text := range want {
-		t := flexnode.ReadTaint(text)
-		wanted[i] = corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)}
-	}
-	for _, t := range has {
-		same := func(o corev1.Taint) bool { return o.MatchTaint(&t) }
-		if !slices.ContainsFunc(wanted, same) && !slices.Contains(ours, writeTaint(t)) {
-			next = append(next, t)
-		}
-	}
-	for _, t := range wanted {
-		at := slices.IndexFunc(has, func(o corev1.Taint) bool {
-			return o.MatchTaint(&t) && o.Value == t.Value
-		})
-		if at >= 0 {
-			t = has[at] // with the time since when
-		}
-		next = append(next, t)
-	}
-	return next
-}
-
-// writeTaint is a taint as an owner writes it.
-func writeTaint(t corev1.Taint) string {
-	return flexnode.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)}.String()
 }

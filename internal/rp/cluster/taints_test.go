@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -140,6 +141,79 @@ func TestTaintsOfOthers(t *testing.T) {
 		w.want("edge-1")
 		if got := c.taints("edge-1"); got != "edge=true:NoExecute "+nodeUnreachable {
 			t.Errorf("others' taints: %s", got)
+		}
+	})
+}
+
+// What somebody else has put on a Node stays, whatever the owner wants meanwhile: the same taint,
+// or one with another value, of which the provider's operator is told.
+func TestTaintsThatOthersHaveToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		var log lines
+		w.manager.working[factory].log = slog.New(slog.NewTextHandler(&log, nil))
+		count := patches(c)
+		w.want("edge-1", "own:NoSchedule")
+		c.joinTainted("edge-1", "own:NoSchedule")
+		c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
+			return append(has, taint("ops:NoSchedule"), taint("site=a:NoSchedule"))
+		})
+		check := func(when, want string) {
+			t.Helper()
+			if got := c.taints("edge-1"); got != want {
+				t.Errorf("%s: %s, not %s", when, got, want)
+			}
+		}
+		w.want("edge-1", "ops:NoSchedule", "own:NoSchedule", "site=b:NoSchedule")
+		check("wanted too", "ops:NoSchedule own:NoSchedule site=a:NoSchedule")
+		if n := strings.Count(log.String(), "others' taints"); n != 1 ||
+			!strings.Contains(log.String(), "site=b:NoSchedule") {
+			t.Errorf("told %d times: %s", n, log.String())
+		}
+		if count() != 0 {
+			t.Errorf("%d patches", count())
+		}
+		w.want("edge-1", "new:NoSchedule")
+		check("no longer wanted", "new:NoSchedule ops:NoSchedule site=a:NoSchedule")
+		w.want("edge-1", "site=b:NoSchedule")
+		c.taintAs("edge-1", func([]corev1.Taint) []corev1.Taint { return nil })
+		check("once the other is gone", "site=b:NoSchedule")
+		w.want("edge-1")
+		check("none", "")
+	})
+}
+
+// A taint that somebody else sets at the same moment is his, though it was about to be set.
+func TestTaintsOfTheSameMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		c.joinTainted("edge-1")
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(2 * readinessPause)
+		raced := false
+		c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
+			if raced {
+				return false, nil, nil
+			}
+			raced = true
+			n := kubeNode("edge-1", corev1.ConditionTrue)
+			n.Labels[managedLabel] = "false"
+			n.Spec.Taints = []corev1.Taint{taint("ops:NoSchedule")}
+			nodes := corev1.SchemeGroupVersion.WithResource("nodes")
+			if err := c.Tracker().Update(nodes, n, ""); err != nil {
+				t.Error(err)
+			}
+			resource := schema.GroupResource{Resource: "nodes"}
+			return true, nil, apierrors.NewConflict(resource, "edge-1", nil)
+		})
+		w.want("edge-1", "ops:NoSchedule", "own:NoSchedule")
+		pass(time.Second)
+		if got := c.taints("edge-1"); !raced || got != "ops:NoSchedule own:NoSchedule" {
+			t.Errorf("%v: %s", raced, got)
+		}
+		w.want("edge-1")
+		if got := c.taints("edge-1"); got != "ops:NoSchedule" {
+			t.Errorf("taken away: %s", got)
 		}
 	})
 }

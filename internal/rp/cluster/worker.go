@@ -45,6 +45,8 @@ type worker struct {
 	again   chan struct{}
 	// taintsRefused is until when no taints are set, after the cluster has forbidden it.
 	taintsRefused time.Time
+	// taintsLeft are the wanted taints that a Node does not get, by key of the node, with commas.
+	taintsLeft map[string]string
 
 	// revoked is the deletion of the registration that has revoked all its credentials; of
 	// taskRemove. Another follows when the registration is made again and deleted again.
@@ -94,7 +96,7 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		Manager: m, key: key, owner: o, log: m.Log.With("cluster", key), stop: cancel,
 		done: make(chan struct{}), tasks: newQueue(firstPause, lastPause),
 		requests: newQueue(firstAnswer, lastAnswer), parked: map[task]bool{},
-		again: make(chan struct{}, 1),
+		again: make(chan struct{}, 1), taintsLeft: map[string]string{},
 	}
 	w.readiness.wake = make(chan struct{}, 1)
 	go func() {

@@ -112,7 +112,9 @@ func newFakeCluster(name string) *fakeCluster {
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.10"},
 		},
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{
-			Name: "kubernetes", Namespace: "default", UID: types.UID("uid-of-" + name)}},
+			Name: "kubernetes", Namespace: "default", UID: types.UID("uid-of-" + name)},
+			Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1", "fd96::1"}},
+		},
 	)}
 	version := "v1.35.4"
 	c.version.Store(&version)

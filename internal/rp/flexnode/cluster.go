@@ -71,8 +71,8 @@ type Status struct {
 	// Ready is the Ready condition of the Node object, Unknown when the Node was deleted. While the
 	// cluster does not answer it is kept as it was; StatusOf shows Unknown then.
 	Ready *api.Condition `json:"ready,omitempty"`
-	// Taints are those that the provider has set on the Node, or is about to set, in order: these
-	// it may take away.
+	// Taints are those that the provider has set on the Node, or is about to set, or that it was
+	// registered with, in order: these it may take away.
 	Taints []string `json:"taints,omitempty"`
 }
 

@@ -144,6 +144,7 @@ func Decide(
 // next is the node that a PUT makes, without version and revision.
 func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problems {
 	problems := append(Validate(p.Desired), checkSize(p.Desired)...)
+	problems = append(problems, checkName(p.ID, parent)...)
 	n := &d.Node
 	c := chooser{
 		want: p.Desired.Versions, server: parent.Cluster.Properties.KubernetesVersion,

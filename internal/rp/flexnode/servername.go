@@ -1,0 +1,38 @@
+package flexnode
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// IsAPIServerName tells whether clients of a cluster reach its API server by a name: the host of a
+// URL of it, a name of its Service default/kubernetes under any domain, or one of the local host.
+func IsAPIServerName(name string, urls ...string) bool {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || name == "kubernetes" ||
+		strings.HasPrefix(name+".", "kubernetes.default.") ||
+		slices.ContainsFunc(urls, func(text string) bool {
+			u, err := url.Parse(text)
+			return err == nil && u.Hostname() != "" &&
+				strings.TrimSuffix(strings.ToLower(u.Hostname()), ".") == name
+		})
+}
+
+// checkName refuses the name of a node whose serving certificate would be taken for the API
+// server's.
+func checkName(id string, parent Parent) Problems {
+	urls := []string{parent.Cluster.Properties.ServerURL}
+	if parent.FactsLayer != nil {
+		facts, err := FactsOf(parent.FactsLayer.Text)
+		if err != nil {
+			return Problems{{"name", "internal error: " + err.Error()}}
+		}
+		urls = append(urls, facts.ServerURL)
+	}
+	if name := baseName(id); IsAPIServerName(name, urls...) {
+		return Problems{{"name", "A node cannot be called '" + shorten(name) + "': clients of the " +
+			"cluster reach the API server or themselves by that name. Use another name."}}
+	}
+	return nil
+}
