@@ -315,8 +315,8 @@ func TestOnlyManagerTellsOfSubscriptions(t *testing.T) {
 	w.must(200, "GET", nodeURL("n"), "", ops)
 }
 
-// Who proves nothing cannot fill the audit log, neither with requests nor with a long method; who is
-// known and refused is in it.
+// Who proves nothing cannot fill the audit log, neither with requests nor with a long method; who
+// is known and refused is in it.
 func TestAuditOfStrangers(t *testing.T) {
 	t.Parallel()
 	w, i := guarded(t)

@@ -394,7 +394,8 @@ func TestManagerIsNotAskedOfUnknownSubscriptions(t *testing.T) {
 			throttled++
 		}
 	}
-	if asked := m.sim.Requests(azuresim.ARM) - before; asked > unknowns || throttled != 100-unknowns {
+	asked := m.sim.Requests(azuresim.ARM) - before
+	if asked > unknowns || throttled != 100-unknowns {
 		t.Errorf("100 made up: it was asked %d times, %d were throttled", asked, throttled)
 	}
 	if _, err := m.in(subscription, "stranger", read); err != nil {

@@ -93,7 +93,8 @@ func (a *API) observe(r *request, w *response, took time.Duration) {
 	}
 }
 
-// How much of a path and of a method the audit log takes, in bytes: the id of a node has at most 400.
+// How much of a path and of a method the audit log takes, in bytes: the id of a node has at most
+// 400.
 const (
 	auditedPath   = 512
 	auditedMethod = 16

@@ -80,8 +80,8 @@ func (a *API) throttleSubscription(w http.ResponseWriter, r *request) error {
 	return a.counted(w, r, kind, a.Throttle.TakeSubscription(kind, r.subscriptionKey()))
 }
 
-// throttleNode refuses what costs the store if too much of it is asked of a node. Who does not count
-// as the node has a bucket of his own there, and leaves the node's alone.
+// throttleNode refuses what costs the store if too much of it is asked of a node. Who does not
+// count as the node has a bucket of his own there, and leaves the node's alone.
 func (a *API) throttleNode(r *request) error {
 	if r.route.bucket == "" {
 		return nil

@@ -175,7 +175,8 @@ func TestKinds(t *testing.T) {
 		"POST " + inNode + "/listHistory":                        fair.Lists,
 		"POST " + inNode + "/diff":                               fair.Lists,
 		"POST " + inCluster + "/summarizeFlexNodes":              fair.Lists,
-		"DELETE " + inNode:                                       fair.Deletes, "DELETE " + inCluster: fair.Deletes,
+		"DELETE " + inNode:                                       fair.Deletes,
+		"DELETE " + inCluster:                                    fair.Deletes,
 	}
 	classes := map[fair.Kind]fair.Class{
 		fair.Reads: fair.ForReads, fair.Lists: fair.ForLists, fair.Writes: fair.ForWrites,
