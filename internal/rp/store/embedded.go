@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
 	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -53,7 +54,7 @@ func Open(ctx context.Context, dir string, o Options) (*Etcd, error) {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot close the data directory to others: %w", err)
 	}
-	lock, err := lockDir(dir)
+	lock, err := lockDir(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -67,18 +68,30 @@ func Open(ctx context.Context, dir string, o Options) (*Etcd, error) {
 	}, nil
 }
 
+// ending is how long a process that was killed may still hold its lock: until the kernel has taken
+// it apart.
+const ending = 3 * time.Second
+
 // lockDir keeps a second program away from a data directory.
-func lockDir(dir string) (*os.File, error) {
+func lockDir(ctx context.Context, dir string) (*os.File, error) {
 	const flags = os.O_RDWR | os.O_CREATE | unix.O_CLOEXEC | unix.O_NOFOLLOW
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), flags, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the data directory: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf(
-			"cannot open the store in %s: another flexnode-rp is running on it", dir), f.Close())
+	for deadline := time.Now().Add(ending); ; {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			return f, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			return nil, errors.Join(fmt.Errorf(
+				"cannot open the store in %s: another flexnode-rp is running on it", dir), f.Close())
+		}
 	}
-	return f, nil
 }
 
 // config is an etcd of one member that listens on a socket. It does not compact by itself: that is
