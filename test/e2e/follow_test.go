@@ -9,9 +9,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// A machine that joined by one command follows its flexNodeConfig: a label arrives within seconds, a
-// patch of kubelet and another containerd leave the pods running, and after the deletion of the
-// resource the machine is as it was, with its service waiting for another configuration.
+// A machine that joined by one command follows its flexNodeConfig: a label arrives within seconds,
+// another setting of kubelet leaves the pods running, and after the deletion of the resource the
+// machine is as it was, with its service waiting for another configuration.
 func follows(t *testing.T) {
 	const name = "follow-1"
 	m := bareMachine(t, name)
@@ -24,17 +24,17 @@ func follows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := func(v lab.Versions, label string) desired {
+	node := func(label string, pods int) desired {
 		return desired{"properties": desired{
 			"continuousMonitoring": true, "monitoring": desired{"endpoint": lab.ProviderURL},
-			"versions": v.Desired(),
+			"versions": lab.Newest.Desired(),
 			"azureAuth": desired{"method": "servicePrincipal", "servicePrincipal": desired{
 				"clientId": who.Node.ClientID, "clientSecret": who.Node.Secret,
 				"clientTenant": lab.Tenant}},
-			"nodeConfig": desired{"labels": desired{"line": label}},
+			"nodeConfig": desired{"labels": desired{"line": label}, "maxPods": pods},
 		}}
 	}
-	answer := rp(t, 201, http.MethodPut, rpNode(name)+"?configUrl=true", node(lab.Earlier, "1"))
+	answer := rp(t, 201, http.MethodPut, rpNode(name)+"?configUrl=true", node("1", 50))
 	url, _ := properties(answer)["configUrl"].(string)
 	out := output(t, m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url -")
 	if !strings.Contains(out, "is Ready") {
@@ -53,7 +53,7 @@ func follows(t *testing.T) {
 	}
 	first := pod()
 
-	rp(t, 200, http.MethodPut, rpNode(name), node(lab.Earlier, "2"))
+	rp(t, 200, http.MethodPut, rpNode(name), node("2", 50))
 	began := time.Now()
 	eventually(t, time.Minute, "the label in Kubernetes", func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
@@ -62,20 +62,22 @@ func follows(t *testing.T) {
 	})
 	t.Logf("the label was in Kubernetes after %.1f s", time.Since(began).Seconds())
 
-	rp(t, 200, http.MethodPut, rpNode(name), node(lab.Newest, "2"))
-	eventually(t, 3*time.Minute, "the new versions to be reported as running", func() bool {
-		status, _ := properties(rp(t, 200, http.MethodGet, rpNode(name), nil))["status"].(map[string]any)
-		runs, _ := status["components"].(map[string]any)
-		return runs["kubelet"] == lab.Newest.Kubernetes && runs["containerd"] == lab.Newest.Containerd
+	rp(t, 200, http.MethodPut, rpNode(name), node("2", 60))
+	eventually(t, time.Minute, "the pods that the Node may have", func() bool {
+		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
+			"jsonpath={.status.capacity.pods}")
+		return err == nil && out == "60"
 	})
 	if now := pod(); now != first {
 		t.Errorf("the pod was %s and is %s", first, now)
 	}
-	shown := properties(rp(t, 200, http.MethodGet, rpNode(name), nil))
-	status, _ := shown["status"].(map[string]any)
-	if status["appliedConfigVersion"] != shown["configVersion"] {
-		t.Errorf("applied is %v, offered %v", status["appliedConfigVersion"], shown["configVersion"])
-	}
+	eventually(t, 90*time.Second, "the version to be reported", func() bool {
+		shown := properties(rp(t, 200, http.MethodGet, rpNode(name), nil))
+		status, _ := shown["status"].(map[string]any)
+		runs, _ := status["components"].(map[string]any)
+		return status["appliedConfigVersion"] == shown["configVersion"] &&
+			runs["kubelet"] == lab.Newest.Kubernetes
+	})
 
 	if _, err := bench.Kubectl(t.Context(), "", "delete", "pod", "pod-follow", "--now"); err != nil {
 		t.Error(err)
