@@ -96,9 +96,11 @@ func TestJudgeServing(t *testing.T) {
 		"a client too": {func(w *wish) {
 			w.csr.Spec.Usages = append(w.csr.Spec.Usages, certificates.UsageClientAuth)
 		}, denied},
-		"no server":                  {func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[:1] }, denied},
-		"no signature":               {func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[1:] }, denied},
-		"another name":               {func(w *wish) { w.text.DNSNames = []string{"edge-1", "kubernetes"} }, denied},
+		"no server":    {func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[:1] }, denied},
+		"no signature": {func(w *wish) { w.csr.Spec.Usages = w.csr.Spec.Usages[1:] }, denied},
+		"another name": {func(w *wish) {
+			w.text.DNSNames = []string{"edge-1", "kubernetes"}
+		}, denied},
 		"a wildcard":                 {func(w *wish) { w.text.DNSNames = []string{"*"} }, denied},
 		"a URI":                      {func(w *wish) { w.text.URIs = []*url.URL{{Scheme: "spiffe"}} }, denied},
 		"an address of mail":         {func(w *wish) { w.text.EmailAddresses = []string{"a@b"} }, denied},
