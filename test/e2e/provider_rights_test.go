@@ -29,11 +29,9 @@ func rights(t *testing.T) {
 	if len(denied) > 0 {
 		t.Errorf("the provider was denied %v", slices.Sorted(maps.Keys(denied)))
 	}
-	// What an API server is asked for that has no watch lists, what only happens when a token's
-	// Secret is there already, or is another's, and what changed taints of a node need.
-	for _, what := range []string{
-		"list nodes", "list certificatesigningrequests", "get secrets", "get nodes", "patch nodes",
-	} {
+	// What an API server is asked for that has no watch lists, and what only happens when a token's
+	// Secret is there already, or is another's.
+	for _, what := range []string{"list nodes", "list certificatesigningrequests", "get secrets"} {
 		used[what] = true
 	}
 	got, want := slices.Sorted(maps.Keys(used)), slices.Sorted(maps.Keys(granted(t)))

@@ -128,6 +128,15 @@ func provider(t *testing.T) {
 		return strings.Contains(string(text), `"type":"Ready"`) &&
 			strings.Contains(string(text), `"status":"True"`)
 	})
+	// A node may not change its own taints: the provider does.
+	body["properties"].(desired)["nodeConfig"].(desired)["taints"] =
+		[]string{"line=7:PreferNoSchedule"}
+	rp(t, 200, http.MethodPut, rpNode("rp-1"), body)
+	eventually(t, 20*time.Second, "the taint of the Node", func() bool {
+		out, err := bench.Kubectl(t.Context(), "", "get", "node", "rp-1", "-o",
+			`jsonpath={.spec.taints[?(@.key=="line")].effect}`)
+		return err == nil && out == "PreferNoSchedule"
+	})
 	nodeDeleted(t, m)
 
 	t.Run("generic client", genericClient)
