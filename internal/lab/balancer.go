@@ -21,6 +21,7 @@ type balancer struct {
 
 	mu    sync.Mutex
 	ready []bool
+	load  []int // connections passed on, or about to be, by replica
 }
 
 // balanced is a replica behind a balancer.
@@ -39,7 +40,8 @@ const (
 
 func newBalancer(replicas []balanced) *balancer {
 	return &balancer{
-		replicas: replicas, gates: newGates(), ready: make([]bool, len(replicas)),
+		replicas: replicas, gates: newGates(),
+		ready: make([]bool, len(replicas)), load: make([]int, len(replicas)),
 		client: &http.Client{Timeout: probePatience},
 	}
 }
@@ -78,36 +80,53 @@ func (b *balancer) ask(ctx context.Context, url string) (answers, ready bool) {
 	return true, response.StatusCode == http.StatusOK
 }
 
-// choose is the replica for a new connection: of those that are ready and were not tried, the one
-// with the fewest connections; -1 if there is none.
+// choose takes a replica for a new connection: of those that are ready and were not tried, the one
+// with the fewest connections; -1 if there is none. It counts at once, so that connections that
+// come together are spread, too; release when it is over.
 func (b *balancer) choose(tried map[int]bool) int {
-	open := b.gates.count()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	best := -1
-	for i, r := range b.replicas {
-		if b.ready[i] && !tried[i] && (best < 0 || open[r.name] < open[b.replicas[best].name]) {
+	for i := range b.replicas {
+		if b.ready[i] && !tried[i] && (best < 0 || b.load[i] < b.load[best]) {
 			best = i
 		}
 	}
+	if best >= 0 {
+		b.load[best]++
+	}
 	return best
+}
+
+func (b *balancer) release(replica int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.load[replica]--
 }
 
 // pass passes a connection on to the first replica that takes it.
 func (b *balancer) pass(ctx context.Context, from net.Conn) {
 	defer from.Close()
-	dialer := net.Dialer{Timeout: dialPatience}
 	tried := map[int]bool{}
 	for i := b.choose(tried); i >= 0; i = b.choose(tried) {
 		tried[i] = true
-		r := b.replicas[i]
-		to, err := dialer.DialContext(ctx, "tcp", r.address)
-		if err != nil {
-			continue
+		if b.passTo(ctx, i, from) {
+			return
 		}
-		b.gates.join(ctx, r.name, from, to)
-		return
 	}
+}
+
+// passTo passes a connection on to a replica that was chosen; false if that does not take it.
+func (b *balancer) passTo(ctx context.Context, replica int, from net.Conn) bool {
+	defer b.release(replica)
+	r := b.replicas[replica]
+	dialer := net.Dialer{Timeout: dialPatience}
+	to, err := dialer.DialContext(ctx, "tcp", r.address)
+	if err != nil {
+		return false
+	}
+	b.gates.join(ctx, r.name, from, to)
+	return true
 }
 
 // serve takes connections until ctx ends.

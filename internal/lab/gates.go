@@ -127,17 +127,6 @@ func (g *gates) join(ctx context.Context, link string, from, target net.Conn) {
 	<-back
 }
 
-// count is how many connections are open, by link: one that is passed on is two.
-func (g *gates) count() map[string]int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	open := map[string]int{}
-	for _, link := range g.open {
-		open[link]++
-	}
-	return open
-}
-
 // copy copies in one direction, as far as the link lets it, and then ends both.
 func (g *gates) copy(ctx context.Context, link string, to, from net.Conn) {
 	defer to.Close()
