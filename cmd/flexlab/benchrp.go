@@ -12,7 +12,7 @@ import (
 )
 
 func (c *command) benchRP() *cobra.Command {
-	nodes, rounds := 100_000, 3
+	nodes, rounds, profiles := 100_000, 3, ""
 	cmd := &cobra.Command{
 		Use: "rp", Short: "Measure the resource provider: polls, latency, memory, start",
 		Args: cobra.NoArgs,
@@ -34,15 +34,19 @@ and a full report of its own, over TLS, its client on the same machine:
   p99        of the polls of 100,000 nodes (3,400 in a second), over 10,000 connections, for
              a minute in which metrics are read and what was seen is stored
   stampede   10,000 agents at once, each over a new connection
+  script     the same p99 beside a caller who sends 1,000 LISTs and PUTs in a second and
+             does not heed 429
   put        changes of stored nodes without a URL, as many as are answered
 
 Rounds are interleaved; the last line has the targets' keys.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.benchProvider(cmd.Context(), nodes, rounds)
+			return c.benchProvider(cmd.Context(), nodes, rounds, profiles)
 		},
 	}
 	cmd.Flags().IntVar(&nodes, "nodes", nodes, "how many nodes are stored, more than 1000")
 	cmd.Flags().IntVar(&rounds, "rounds", rounds, "how many rounds")
+	cmd.Flags().StringVar(&profiles, "profiles", "",
+		"keep profiles of the provider's memory in this directory (go tool pprof)")
 	return cmd
 }
 
@@ -63,7 +67,9 @@ type rpBench struct {
 }
 
 // benchProvider measures a provider of its own lab, which must be up with --rp and hold no nodes.
-func (c *command) benchProvider(ctx context.Context, nodes, rounds int) error {
+func (c *command) benchProvider(
+	ctx context.Context, nodes, rounds int, profiles string,
+) error {
 	if nodes <= firstNodes {
 		return fmt.Errorf("cannot measure with %d nodes: more than %d are needed", nodes, firstNodes)
 	}
@@ -75,6 +81,7 @@ func (c *command) benchProvider(ctx context.Context, nodes, rounds int) error {
 	if err != nil {
 		return err
 	}
+	bench.Profiles = profiles
 	b := &rpBench{ProviderBench: bench, say: c.lab.Say, nodes: nodes}
 	if err := b.memory(ctx); err != nil {
 		return err
@@ -97,7 +104,7 @@ func (b *rpBench) fill(ctx context.Context, nodes int) (live int64, err error) {
 	if b.start, err = b.Restart(ctx); err != nil {
 		return 0, err
 	}
-	return b.Live(ctx)
+	return b.Live(ctx, fmt.Sprintf("%d", nodes))
 }
 
 // memory measures what nodes take, and the start.
@@ -124,7 +131,7 @@ func (b *rpBench) memory(ctx context.Context) error {
 	if err := b.PollAll(ctx); err != nil {
 		return err
 	}
-	if live, err = b.Live(ctx); err != nil {
+	if live, err = b.Live(ctx, "reports"); err != nil {
 		return err
 	}
 	resident, err := b.Memory()
@@ -144,7 +151,7 @@ func (b *rpBench) memory(ctx context.Context) error {
 
 // watch has the cluster have Nodes, and measures what they take.
 func (b *rpBench) watch(ctx context.Context) (nodes int, resume func() error, err error) {
-	before, err := b.Live(ctx)
+	before, err := b.Live(ctx, "before-watch")
 	if err != nil {
 		return 0, nil, err
 	}
@@ -152,7 +159,7 @@ func (b *rpBench) watch(ctx context.Context) (nodes int, resume func() error, er
 	if nodes, resume, err = b.Nodes(ctx); err != nil {
 		return 0, nil, err
 	}
-	after, err := b.Live(ctx)
+	after, err := b.Live(ctx, "watch")
 	if err != nil {
 		return 0, nil, errors.Join(err, resume())
 	}
@@ -164,7 +171,7 @@ func (b *rpBench) watch(ctx context.Context) (nodes int, resume func() error, er
 
 // wait measures connections whose polls wait, and how they are woken.
 func (b *rpBench) wait(ctx context.Context) error {
-	before, err := b.Live(ctx)
+	before, err := b.Live(ctx, "before-wait")
 	if err != nil {
 		return err
 	}
@@ -177,7 +184,7 @@ func (b *rpBench) wait(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	after, err := b.Live(ctx)
+	after, err := b.Live(ctx, "wait")
 	if err != nil {
 		return errors.Join(err, waiting.End())
 	}
@@ -211,9 +218,14 @@ func (b *rpBench) traffic(ctx context.Context, rounds int) error {
 	if err != nil {
 		return err
 	}
+	script, err := b.Script(ctx)
+	if err != nil {
+		return err
+	}
 	fmt.Printf("nodes=%d bare_p99_ms=%.1f after_polls_mib=%.0f stampede_s=%.1f "+
-		"stampede_failed=%d\n", b.nodes, milliseconds(p99.Bare), mebibytes(resident),
-		took.Seconds(), failed)
+		"stampede_failed=%d script_p99_ms=%.1f script_answered=%d script_429=%d\n", b.nodes,
+		milliseconds(p99.Bare), mebibytes(resident), took.Seconds(), failed,
+		milliseconds(script.Polls), script.Answered, script.Refused)
 	puts, err := b.Puts(ctx, rounds)
 	if err != nil {
 		return err

@@ -16,31 +16,28 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab/load"
 )
 
-// benchReport is all that an agent can say of a node that is well.
+// benchReport is what an agent says of a node on which a file has been changed: every section, and
+// of the conditions, as agents do, those that are not True, and NodeReady.
 func benchReport(n int) ([]byte, error) {
 	at := time.Date(2026, 11, 21, 8, n/60%60, n%60, 0, time.UTC)
-	versions := []string{"6.8.0-60-generic", "6.8.0-63-generic", "6.11.0-26-generic"}
+	kernels := []string{"6.8.0-60-generic", "6.8.0-63-generic", "6.11.0-26-generic"}
+	version := fmt.Sprint(1795255000 + n%600)
+	found := fmt.Sprintf("expected file 0644 sha256:%016x, found file 0644 sha256:%016x", 4711, n)
 	r := api.Report{
-		AppliedConfigVersion: fmt.Sprint(1795255000 + n%600), LastConfigApplied: &at,
-		AgentVersion: "v1.4.0",
+		AppliedConfigVersion: version, LastConfigApplied: &at, AgentVersion: "v1.4.0",
 		Components: &api.Components{
 			Kubelet: "1.36.3", Containerd: "2.3.4", Runc: "1.4.3", CNI: "1.9.1", NPD: "1.34.0",
-			Agent: "v1.4.0", Kernel: versions[n%len(versions)], OS: "Ubuntu 24.04.2 LTS",
+			Agent: "v1.4.0", Kernel: kernels[n%len(kernels)], OS: "Ubuntu 24.04.2 LTS",
 		},
-		Config: &api.Applied{Observed: fmt.Sprint(1795255000 + n%600),
-			Applied: fmt.Sprint(1795255000 + n%600)},
+		Config: &api.Applied{Observed: version, Applied: version},
 		Drift: &api.Drift{Policy: "report", Count: 1, LastSeen: &at, Items: []api.DriftItem{
-			{Name: "/etc/containerd/config.toml", Message: "its content is not as configured"}}},
-	}
-	for i, c := range []string{"ConfigurationApplied", "CredentialValid", "NodeReady",
-		"ServicesRunning", "NetworkReady", "NoDrift"} {
-		condition := api.Condition{Type: c, Status: "True", Reason: c,
-			LastTransitionTime: at.Add(time.Duration(i*n%900) * time.Second)}
-		if c == "NoDrift" {
-			condition.Status, condition.Reason = "False", "Drifted"
-			condition.Message = "1 thing is not as configured"
-		}
-		r.Conditions = append(r.Conditions, condition)
+			{Name: "file /etc/containerd/config.toml", Message: found}}},
+		Conditions: []api.Condition{
+			{Type: "NodeReady", Status: "True", Reason: "KubeletReady", LastTransitionTime: at},
+			{Type: "HostAsConfigured", Status: "False", Reason: "Drifted",
+				Message:            "1 thing is not as configured: file /etc/containerd/config.toml",
+				LastTransitionTime: at.Add(time.Duration(n%900) * time.Second)},
+		},
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -112,12 +109,15 @@ func (b *ProviderBench) PollAll(ctx context.Context) error {
 
 // Connect has as many agents connect as there may be connections.
 func (b *ProviderBench) Connect(ctx context.Context) (*load.Fleet, error) {
-	return b.agents().Open(ctx, min(connected, b.stored))
+	return b.connect(ctx, min(connected, b.stored))
 }
 
-// agents are polls of which each connection always sends those of one agent.
-func (b *ProviderBench) agents() load.Target {
-	most := min(connected, b.stored)
+// connect has the first agents connect. Each connection always sends the polls of one.
+func (b *ProviderBench) connect(ctx context.Context, agents int) (*load.Fleet, error) {
+	return b.agents(agents).Open(ctx, agents)
+}
+
+func (b *ProviderBench) agents(most int) load.Target {
 	return load.Target{TLS: b.tls, Status: http.StatusNotModified,
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
 			return b.poll(ctx, n%most)

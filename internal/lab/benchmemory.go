@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -28,11 +29,20 @@ func (b *ProviderBench) Memory() (int64, error) {
 }
 
 // Live is what the provider has in its memory, in bytes: objects and stacks after its garbage has
-// been collected. What is free between them is used again.
-func (b *ProviderBench) Live(ctx context.Context) (int64, error) {
+// been collected. What is free between them is used again. Its profile is kept under a name.
+func (b *ProviderBench) Live(ctx context.Context, name string) (int64, error) {
+	profile := ""
 	for range 2 { // what pools keep goes with the second
-		if _, err := fetch(ctx, "http://"+debugAddress(0)+"/debug/pprof/heap?gc=1"); err != nil {
+		var err error
+		profile, err = fetch(ctx, "http://"+debugAddress(0)+"/debug/pprof/heap?gc=1")
+		if err != nil {
 			return 0, err
+		}
+	}
+	if b.Profiles != "" {
+		path := filepath.Join(b.Profiles, name+".pb.gz")
+		if err := os.WriteFile(path, []byte(profile), 0o600); err != nil {
+			return 0, fmt.Errorf("cannot keep a profile: %w", err)
 		}
 	}
 	text, err := fetch(ctx, ProviderMetrics(0)+"/metrics")

@@ -22,6 +22,9 @@ import (
 
 // ProviderBench measures the provider with so many nodes stored.
 type ProviderBench struct {
+	// Profiles is a directory in which profiles of the provider's memory are kept, "" for none.
+	Profiles string
+
 	lab    *Lab
 	tls    *tls.Config
 	issuer benchIssuer

@@ -14,6 +14,8 @@ import (
 type Fleet struct {
 	target Target
 	agents []*http.Client
+
+	answered, throttled atomic.Int64
 }
 
 // opening is how many agents connect at once.
@@ -28,7 +30,7 @@ func (t Target) Open(ctx context.Context, agents int) (*Fleet, error) {
 	var next atomic.Int64
 	err := each(min(opening, agents), func(int) error {
 		for n := int(next.Add(1)) - 1; n < agents; n = int(next.Add(1)) - 1 {
-			if err := t.ask(ctx, f.agents[n], n); err != nil {
+			if err := f.ask(ctx, n, n); err != nil {
 				return err
 			}
 		}
@@ -50,6 +52,24 @@ func (f *Fleet) Close() {
 
 // Agents is how many there are.
 func (f *Fleet) Agents() int { return len(f.agents) }
+
+// Answered is how many requests of Open and Pace were answered as wanted, and how many with 429.
+func (f *Fleet) Answered() (wanted, throttled int) {
+	return int(f.answered.Load()), int(f.throttled.Load())
+}
+
+// ask has an agent send the n-th request.
+func (f *Fleet) ask(ctx context.Context, agent, n int) error {
+	switch err := f.target.ask(ctx, f.agents[agent], n); {
+	case err == nil:
+		f.answered.Add(1)
+	case errors.Is(err, errThrottled):
+		f.throttled.Add(1)
+	default:
+		return err
+	}
+	return nil
+}
 
 // Do sends a request of an agent and returns the answer's status and header.
 func (f *Fleet) Do(agent int, r *http.Request) (int, http.Header, error) {
@@ -79,7 +99,7 @@ func (f *Fleet) Pace(
 				return nil
 			}
 			time.Sleep(time.Until(due))
-			if err := f.target.ask(ctx, f.agents[agent], agent+n*agents); err != nil {
+			if err := f.ask(ctx, agent, agent+n*agents); err != nil {
 				return err
 			}
 			took[agent] = append(took[agent], time.Since(due))

@@ -22,6 +22,7 @@ func TestFleet(t *testing.T) {
 		func(w http.ResponseWriter, r *http.Request) {
 			asked.Add(1)
 			w.Header().Set("ETag", r.URL.Path)
+			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(int(status.Load()))
 		}))
 	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
@@ -71,5 +72,18 @@ func TestFleet(t *testing.T) {
 	}
 	if _, err := target.Open(t.Context(), agents); err == nil {
 		t.Error("403 at the first request is no error")
+	}
+	status.Store(http.StatusTooManyRequests)
+	if _, err := target.Open(t.Context(), agents); err == nil {
+		t.Error("429 is no error, and nobody asked for it")
+	}
+	target.Throttled = true
+	throttled, err := target.Open(t.Context(), agents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer throttled.Close()
+	if wanted, refused := throttled.Answered(); wanted != 0 || refused != agents {
+		t.Errorf("%d answered, %d refused", wanted, refused)
 	}
 }

@@ -18,13 +18,20 @@ type Target struct {
 	TLS *tls.Config
 	// Request makes the n-th request.
 	Request func(ctx context.Context, n int) (*http.Request, error)
-	// Status is what the answer must have.
-	Status int
+	// Status is what the answer must have; with Throttled also 429, of which a Fleet keeps count.
+	Status    int
+	Throttled bool
 }
+
+// errThrottled is the answer to one that asks too much: no failure of a target that is Throttled.
+var errThrottled = errors.New("429 Too Many Requests")
+
+// patience is how long an answer may take: a poll that waits gets none for most of a minute.
+const patience = 75 * time.Second
 
 // client has one connection, HTTP/1.1.
 func (t Target) client() *http.Client {
-	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+	return &http.Client{Timeout: patience, Transport: &http.Transport{
 		TLSClientConfig: t.TLS.Clone(), MaxConnsPerHost: 1,
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
 	}}
@@ -42,6 +49,10 @@ func (t Target) ask(ctx context.Context, c *http.Client, n int) error {
 	defer response.Body.Close()
 	if _, err := io.Copy(io.Discard, response.Body); err != nil {
 		return err
+	}
+	if t.Throttled && response.StatusCode == http.StatusTooManyRequests &&
+		response.Header.Get("Retry-After") != "" {
+		return errThrottled
 	}
 	if response.StatusCode != t.Status {
 		return fmt.Errorf("%s: %s, want %d", r.URL.Path, response.Status, t.Status)

@@ -4,7 +4,7 @@
 package flexnode
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -78,8 +78,11 @@ func (n Node) ETag() string {
 // ETag is that of a node with a uid, an assigned and a desired revision.
 func ETag(uid string, assigned, desired int64) string {
 	short, _, _ := strings.Cut(uid, "-")
-	if assigned == desired {
-		return fmt.Sprintf(`"%s-%d"`, short, assigned)
+	tag := make([]byte, 0, 48) // each poll makes one
+	tag = append(append(append(tag, '"'), short...), '-')
+	tag = strconv.AppendInt(tag, assigned, 10)
+	if assigned != desired {
+		tag = strconv.AppendInt(append(tag, '-'), desired, 10)
 	}
-	return fmt.Sprintf(`"%s-%d-%d"`, short, assigned, desired)
+	return string(append(tag, '"'))
 }

@@ -108,7 +108,7 @@ func (o Options) config(dir string) *embed.Config {
 		c.QuotaBackendBytes = defaultQuota
 	}
 	// What is kept in memory for members that are behind, of whom there are none.
-	c.SnapshotCount, c.SnapshotCatchUpEntries = 2000, 200
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 2000, 1
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "0"
 	c.MaxTxnOps = MaxWrites
 	c.UnsafeNoFsync = o.NoSync

@@ -13,10 +13,10 @@ import (
 // without unpacking them. There are as many as nodes in every replica, and the garbage collector
 // sees each: so all text is one string, and what is the same in many nodes is kept once.
 type entry struct {
-	text             string // key, ETag, uid, packed node, packed status
+	text             string // key, own part of the identity, uid, packed node, packed status
 	ends             [4]uint32
-	nodeAt, statusAt int64 // revisions, 0 without such a row
-	identity         unique.Handle[string]
+	nodeAt, statusAt int64                 // revisions, 0 without such a row
+	realm            unique.Handle[string] // the part of the identity that others have, too
 	traits           unique.Handle[traits]
 	said             unique.Handle[flexnode.Said]
 	versions         versions
@@ -34,25 +34,38 @@ type traits struct {
 type versions struct{ revision, assigned, applied, observed, failed int64 }
 
 func (e *entry) key() string    { return e.text[:e.ends[0]] }
-func (e *entry) etag() string   { return e.text[e.ends[0]:e.ends[1]] }
+func (e *entry) own() string    { return e.text[e.ends[0]:e.ends[1]] }
 func (e *entry) uid() string    { return e.text[e.ends[1]:e.ends[2]] }
 func (e *entry) node() string   { return e.text[e.ends[2]:e.ends[3]] }
 func (e *entry) status() string { return e.text[e.ends[3]:] }
 
+// identity is the identity that polls; each agent may have one of its own.
+func (e *entry) identity() string { return e.realm.Value() + e.own() }
+
+// cutIdentity cuts an identity into the part that others have, too, and its own.
+func cutIdentity(identity string) (realm, own string) {
+	at := strings.LastIndexAny(identity, "/:") + 1
+	return identity[:at], identity[at:]
+}
+
+func (e *entry) etag() string {
+	return flexnode.ETag(e.uid(), e.versions.assigned, e.versions.revision)
+}
+
 var (
-	noIdentity = unique.Make("")
-	noSaid     = unique.Make(flexnode.Said{})
-	noWanted   = unique.Make(flexnode.Wanted{})
-	noTraits   = unique.Make(traits{wanted: noWanted})
+	noRealm  = unique.Make("")
+	noSaid   = unique.Make(flexnode.Said{})
+	noWanted = unique.Make(flexnode.Wanted{})
+	noTraits = unique.Make(traits{wanted: noWanted})
 )
 
 // with is an entry, or nil, after a change of its node or status; nil if neither is there then.
 func (e *entry) with(p parsed) *entry {
-	next := entry{identity: noIdentity, traits: noTraits, said: noSaid}
-	etag, uid, node, status := "", "", "", ""
+	next := entry{realm: noRealm, traits: noTraits, said: noSaid}
+	own, uid, node, status := "", "", "", ""
 	if e != nil {
 		next = *e
-		etag, uid, node, status = e.etag(), e.uid(), e.node(), e.status()
+		own, uid, node, status = e.own(), e.uid(), e.node(), e.status()
 	}
 	t := next.traits.Value()
 	switch {
@@ -60,12 +73,14 @@ func (e *entry) with(p parsed) *entry {
 		next.statusAt, status, t.ready = p.revision, string(p.packed), p.ready
 		next.say(p)
 	case p.deleted:
-		etag, uid, node, next.identity = "", "", "", noIdentity
+		own, uid, node, next.realm = "", "", "", noRealm
 		next.nodeAt, t = 0, traits{ready: t.ready, wanted: noWanted}
 	default:
 		h := p.head
-		etag, uid, node = flexnode.ETag(h.UID, h.Assigned, h.Revision), h.UID, string(p.packed)
-		next.nodeAt, next.identity = p.revision, unique.Make(h.Identity)
+		var realm string
+		realm, own = cutIdentity(h.Identity)
+		uid, node = h.UID, string(p.packed)
+		next.nodeAt, next.realm = p.revision, unique.Make(realm)
 		next.versions.revision, next.versions.assigned = h.Revision, h.Assigned
 		t = traits{
 			h.State, t.ready, h.facts(), h.Former, h.Credential != "", unique.Make(h.wanted()),
@@ -78,7 +93,7 @@ func (e *entry) with(p parsed) *entry {
 		return nil
 	}
 	next.traits = unique.Make(t)
-	next.join(p.key, etag, uid, node, status)
+	next.join(p.key, own, uid, node, status)
 	return &next
 }
 
@@ -92,10 +107,10 @@ func (e *entry) say(p parsed) {
 	}
 }
 
-func (e *entry) join(key, etag, uid, node, status string) {
-	e.text = key + etag + uid + node + status
+func (e *entry) join(key, own, uid, node, status string) {
+	e.text = key + own + uid + node + status
 	end := 0
-	for i, part := range []string{key, etag, uid, node} {
+	for i, part := range []string{key, own, uid, node} {
 		end += len(part)
 		e.ends[i] = uint32(end)
 	}

@@ -27,7 +27,7 @@ func (x *Index) Poll(nodeKey string) (Poll, bool) {
 	}
 	t := e.traits.Value()
 	return Poll{
-		UID: e.uid(), ETag: e.etag(), Identity: e.identity.Value(), Former: t.former,
+		UID: e.uid(), ETag: e.etag(), Identity: e.identity(), Former: t.former,
 		State: t.state, Joining: t.joining,
 	}, true
 }
@@ -204,7 +204,7 @@ func (x *Index) Identified(clusterKey, ending string) []string {
 			return false
 		}
 		if i.value.nodeAt != 0 &&
-			(ends(i.value.identity.Value()) ||
+			(ends(i.value.identity()) ||
 				slices.ContainsFunc(i.value.traits.Value().former.All(), ends)) {
 			keys = append(keys, i.key)
 		}

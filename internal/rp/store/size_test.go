@@ -52,8 +52,8 @@ func TestFullStatusIsSmall(t *testing.T) {
 		}
 		var e entry
 		packed := p.pack(said)
-		e.join(benchKey(i), benchNode(i).ETag(), benchNode(i).UID, string(p.pack(row)),
-			string(packed))
+		_, own := cutIdentity(benchNode(i).Identity)
+		e.join(benchKey(i), own, benchNode(i).UID, string(p.pack(row)), string(packed))
 		total += len(e.text) + int(unsafe.Sizeof(e))
 		status += len(packed)
 	}
