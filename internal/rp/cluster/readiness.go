@@ -101,8 +101,8 @@ func (w *worker) compareReadiness(ctx context.Context, s *session) {
 	}
 	var changed []string
 	for _, key := range nodes {
-		if w.taintsDiffer(s, key) {
-			w.tasks.Add(task{taskTaints, key})
+		if pause, differ := w.taintsDiffer(s, key); differ {
+			w.tasks.AddAfter(task{taskTaints, key}, pause)
 		}
 		if w.differs(s, key) {
 			changed = append(changed, key)

@@ -19,35 +19,86 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
-// taintsPause is how long nothing is tried in a cluster that does not let the provider set taints.
-const taintsPause = 10 * time.Minute
+const (
+	// taintsRefusal is how long nothing is tried in a cluster that does not let the provider set
+	// taints.
+	taintsRefusal = 10 * time.Minute
+	// taintsAgain is after what time they are set again on a Node that somebody has taken them from
+	// taintsOften times; it doubles each time, up to taintsCalm, after which it begins anew.
+	taintsAgain = time.Second
+	taintsOften = 3
+	taintsCalm  = 10 * time.Minute
+)
 
-// taintsDiffer tells, by the index, whether the taints of a node are to be set.
-func (w *worker) taintsDiffer(s *session, key string) bool {
+// repeat is how often the same was done, and when last.
+type repeat struct {
+	what  string
+	times int
+	last  time.Time
+}
+
+// taintsPause is how long is waited before a node gets the taints that are wanted. Somebody else,
+// such as a webhook, may take them away each time: nobody gains if the two go on as fast as they
+// can.
+func (w *worker) taintsPause(key, want string) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r, known := w.taintsSet[key]
+	passed := w.Now().Sub(r.last)
+	if !known || r.what != want || passed >= taintsCalm {
+		delete(w.taintsSet, key)
+		return 0
+	}
+	if r.times < taintsOften {
+		return 0
+	}
+	return max(0, min(taintsAgain<<min(r.times-taintsOften, 10), taintsCalm)-passed)
+}
+
+// taintsDone notes that a node has got the taints that are wanted.
+func (w *worker) taintsDone(key, want string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	times := 1
+	if r := w.taintsSet[key]; r.what == want {
+		times += r.times
+	}
+	w.taintsSet[key] = repeat{want, times, w.Now()}
+}
+
+// taintsDiffer tells, by the index, whether the taints of a node are to be set, and after which
+// pause.
+func (w *worker) taintsDiffer(s *session, key string) (time.Duration, bool) {
 	seen := s.node(key)
 	w.mu.Lock()
 	refused := w.Now().Before(w.taintsRefused)
 	w.mu.Unlock()
 	if seen == nil {
 		w.tellLeft(key, nil)
+		w.mu.Lock()
+		delete(w.taintsSet, key)
+		w.mu.Unlock()
 	}
 	if seen == nil || seen.other || refused {
-		return false
+		return 0, false
 	}
 	node, err := w.Index.Node(key)
 	if err != nil || !node.Exists() {
-		return false
+		return 0, false
 	}
 	status, err := w.Index.Status(key)
 	if err != nil {
-		return false
+		return 0, false
 	}
 	c := claim{
 		want: flexnode.Taints(node.Value.Desired), known: status.Value.Taints,
 		has: taintsIn(seen.taints), first: isFirst(status.Value.Ready),
 	}
 	w.tellLeft(key, c.left())
-	return !slices.Equal(c.held(), c.known) || len(c.absent()) > 0
+	if slices.Equal(c.held(), c.known) && len(c.absent()) == 0 {
+		return 0, false
+	}
+	return w.taintsPause(key, strings.Join(c.want, ",")), true
 }
 
 // tellLeft tells once which wanted taints a Node does not get.
@@ -97,7 +148,7 @@ func (w *worker) setTaints(ctx context.Context, key string) (time.Time, error) {
 	case apierrors.IsForbidden(err):
 		w.log.Warn("the provider may not set taints: apply rbac-provider.yaml", "node", key,
 			"error", err)
-		again := w.Now().Add(taintsPause)
+		again := w.Now().Add(taintsRefusal)
 		w.mu.Lock()
 		w.taintsRefused = again
 		w.mu.Unlock()
@@ -138,6 +189,7 @@ func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 		return err
 	}
 	w.did("taints set")
+	w.taintsDone(key, strings.Join(c.want, ","))
 	c.known, c.has = ours, c.merged()
 	return note(ours, c.held())
 }

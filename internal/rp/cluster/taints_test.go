@@ -124,6 +124,37 @@ func TestTaints(t *testing.T) {
 	})
 }
 
+// Taints that a webhook takes away each time are set again, but less and less often; what the owner
+// wants after that is not kept waiting.
+func TestTaintsThatAreStripped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		count := patches(c)
+		c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
+			go func() {
+				time.Sleep(time.Millisecond)
+				nodes := c.CoreV1().Nodes()
+				n := must(nodes.Get(context.Background(), "edge-1", metav1.GetOptions{}))
+				n.Spec.Taints = nil
+				must(nodes.Update(context.Background(), n, metav1.UpdateOptions{}))
+			}()
+			return false, nil, nil
+		})
+		c.joinTainted("edge-1")
+		w.want("edge-1", "edge=true:NoSchedule")
+		pass(30 * time.Minute)
+		if n := count(); n < 8 || n > 20 {
+			t.Errorf("set %d times in half an hour", n)
+		}
+		before := count()
+		w.want("edge-1", "edge=false:NoSchedule")
+		if count() == before {
+			t.Error("another wish has to wait")
+		}
+		pass(time.Second)
+	})
+}
+
 // A taint that somebody takes away, or changes, comes back; one that was never ours does not go,
 // also when an owner wants it for a while under another effect.
 func TestTaintsOfOthers(t *testing.T) {

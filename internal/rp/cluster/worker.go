@@ -47,6 +47,8 @@ type worker struct {
 	taintsRefused time.Time
 	// taintsLeft are the wanted taints that a Node does not get, by key of the node, with commas.
 	taintsLeft map[string]string
+	// taintsSet is when taints of a node were set, by its key.
+	taintsSet map[string]repeat
 
 	// revoked is the deletion of the registration that has revoked all its credentials; of
 	// taskRemove. Another follows when the registration is made again and deleted again.
@@ -96,7 +98,7 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		Manager: m, key: key, owner: o, log: m.Log.With("cluster", key), stop: cancel,
 		done: make(chan struct{}), tasks: newQueue(firstPause, lastPause),
 		requests: newQueue(firstAnswer, lastAnswer), parked: map[task]bool{},
-		again: make(chan struct{}, 1), taintsLeft: map[string]string{},
+		again: make(chan struct{}, 1), taintsLeft: map[string]string{}, taintsSet: map[string]repeat{},
 	}
 	w.readiness.wake = make(chan struct{}, 1)
 	go func() {

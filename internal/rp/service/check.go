@@ -43,7 +43,8 @@ func (s Settings) check() error {
 	p.need(s.Polls.WaitSeconds >= 0 && s.Polls.WaitSeconds <= maxWait,
 		"polls.waitSeconds: must be 0 to %d: what is between agents and provider ends requests "+
 			"that take longer", maxWait)
-	p.need(s.DrainSeconds >= 0, "drainSeconds: must be at least 0")
+	p.need(s.DrainSeconds >= 0 && s.DrainSeconds <= maxDrain,
+		"drainSeconds: must be 0 to %d: who stops the program waits that long", maxDrain)
 	for _, problem := range s.Limits.Check() {
 		p = append(p, fmt.Errorf("limits.%s", problem))
 	}

@@ -64,7 +64,7 @@ type Settings struct {
 	// Polls bound what agents ask of a replica.
 	Polls Polls `json:"polls"`
 	// DrainSeconds is how long the program goes on after SIGTERM while it says that it is not
-	// ready, for load balancers to notice.
+	// ready, for load balancers to notice; at most 30.
 	DrainSeconds int `json:"drainSeconds,omitempty"`
 }
 
@@ -82,6 +82,10 @@ type Polls struct {
 // defaultPolls is what a replica of two cores serves beside all else, and less time than what is
 // between agents and provider gives an answer (60 seconds mostly).
 var defaultPolls = Polls{PerSecond: 4000, WaitSeconds: 25, Waiting: 20_000}
+
+// maxDrain is the most that DrainSeconds may be: systemd ends the program 90 s after SIGTERM
+// (packaging/systemd/flexnode-rp.service).
+const maxDrain = 30
 
 // maxWait is the most that WaitSeconds may be.
 const maxWait = 50

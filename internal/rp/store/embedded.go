@@ -65,6 +65,7 @@ func Open(ctx context.Context, dir string, o Options) (*Etcd, error) {
 	}
 	return &Etcd{
 		server: server, client: v3client.New(server.Server), lock: lock, free: freeIn(dir),
+		patience: requestPatience,
 	}, nil
 }
 

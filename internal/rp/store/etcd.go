@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -25,6 +26,19 @@ type Etcd struct {
 	full atomic.Bool // what the last commit said
 
 	followers followers
+	// patience is how long one request may take.
+	patience time.Duration
+}
+
+// requestPatience is more than etcd itself gives a request (7 s and its members' elections): a store that
+// does not answer must not keep who asks it, and his place, for ever.
+const requestPatience = 15 * time.Second
+
+var errSilent = errors.New("the store does not answer")
+
+// within is a context for one request.
+func (e *Etcd) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, e.patience, errSilent)
 }
 
 var _ Backend = (*Etcd)(nil)
@@ -58,9 +72,11 @@ func (e *Etcd) readAt(
 	if len(ops) == 0 { // the revision is still asked for
 		ops = append(ops, clientv3.OpGet(root, clientv3.WithCountOnly()))
 	}
+	ctx, cancel := e.within(ctx)
+	defer cancel()
 	response, err := e.client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
-		return 0, translate(err)
+		return 0, failure(ctx, err)
 	}
 	for _, r := range response.Responses {
 		for _, kv := range r.GetResponseRange().Kvs {
@@ -91,9 +107,11 @@ func (e *Etcd) Commit(
 	for _, w := range writes {
 		ops = append(ops, operation(w))
 	}
+	ctx, cancel := e.within(ctx)
+	defer cancel()
 	response, err := e.client.Txn(ctx).If(compares...).Then(ops...).Commit()
 	if err != nil {
-		err = translate(err)
+		err = failure(ctx, err)
 		if errors.Is(err, ErrFull) {
 			e.full.Store(true)
 		}
@@ -155,10 +173,12 @@ func (e *Etcd) Scan(
 	if after >= prefix {
 		from = after + "\x00"
 	}
+	ctx, cancel := e.within(ctx)
+	defer cancel()
 	got, err := e.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)),
 		clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))
 	if err != nil {
-		return Page{}, translate(err)
+		return Page{}, failure(ctx, err)
 	}
 	page := Page{More: got.More, Revision: at}
 	if at == 0 {
@@ -241,6 +261,14 @@ func (e *Etcd) Close() error {
 	}
 	e.server.Close()
 	return errors.Join(err, e.lock.Close())
+}
+
+// failure is that of a request with a context of within.
+func failure(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errSilent) {
+		return errSilent
+	}
+	return translate(err)
 }
 
 // translate makes the errors of a Backend of etcd's.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,6 +50,34 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	if err := Restore(broken, t.TempDir()); err == nil {
 		t.Error("a backup that was damaged was restored")
+	}
+}
+
+// Who asks a store that takes connections and never answers is told so after a while.
+func TestSilentStore(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	e, err := Dial(External{Endpoints: []string{"http://" + listener.Addr().String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	e.patience = 20 * time.Millisecond
+	_, _, read := e.Read(t.Context(), "a")
+	_, commit := e.Commit(t.Context(), nil, []Write{{Key: "a", Value: []byte("1")}})
+	_, scan := e.Scan(t.Context(), "a", "", 1, 0)
+	for what, err := range map[string]error{"read": read, "commit": commit, "scan": scan} {
+		if !errors.Is(err, errSilent) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := e.Read(gone, "a"); errors.Is(err, errSilent) || err == nil {
+		t.Errorf("who does not wait any more is told: %v", err)
 	}
 }
 

@@ -34,7 +34,7 @@ type Index struct {
 
 // NewIndex returns an empty index; Load fills it.
 func NewIndex(s *Store) *Index {
-	x := &Index{store: s, packer: newPacker(), tally: newTally()}
+	x := &Index{store: s, packer: newPacker(nil), tally: newTally()}
 	x.snapshot.Store(newSnapshot())
 	return x
 }
@@ -56,6 +56,13 @@ func (x *Index) Load(ctx context.Context) error {
 }
 
 func (x *Index) load(ctx context.Context) error {
+	if x.Revision() == 0 { // nobody has anything to unpack yet
+		learned, err := x.learn(ctx)
+		if err != nil {
+			return err
+		}
+		x.packer = newPacker(learned)
+	}
 	d := x.draft()
 	d.anew = x.anew
 	after, at := "", int64(0)

@@ -1,37 +1,42 @@
 package store
 
 import (
-	"encoding/json"
 	"fmt"
-	"sync"
-	"time"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
-
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// packer packs the rows of an index. They are much alike, so a sample as the dictionary makes them
-// a third of their size. It may be used by several goroutines at once.
+// packer packs the rows of an index, which are kept in memory only. They are much alike, so a sample
+// as the dictionary makes them a quarter of their size. It may be used by several goroutines at
+// once.
 type packer struct {
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
 }
 
-// dictionaryID tells what was packed with the dictionary; these rows are kept in memory only.
-const dictionaryID = 1
+// The ids of dictionaries: of rows as they are likely to be, and with rows that there are.
+const (
+	likelyID = iota + 1
+	learnedID
+)
 
-func newPacker() packer {
-	dictionary := dictionary()
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderDictRaw(dictionaryID, dictionary),
+// newPacker makes a packer with rows that there are, nil for none. What one without them has packed
+// can be unpacked with it.
+func newPacker(learned []byte) packer {
+	id, dictionary := uint32(likelyID), likely()
+	if len(learned) > 0 {
+		id, dictionary = learnedID, slices.Concat(dictionary, learned)
+	}
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderDictRaw(id, dictionary),
 		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(2),
 		zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true), zstd.WithWindowSize(64<<10),
 		zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		panic("internal error: " + err.Error())
 	}
-	decoder, err := zstd.NewReader(nil, zstd.WithDecoderDictRaw(dictionaryID, dictionary),
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderDictRaw(likelyID, likely()),
+		zstd.WithDecoderDictRaw(id, dictionary),
 		zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		panic("internal error: " + err.Error())
@@ -49,101 +54,4 @@ func (p packer) unpack(packed string) ([]byte, error) {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
 	return row, nil
-}
-
-// dictionary is rows as they are likely to be.
-var dictionary = sync.OnceValue(func() []byte {
-	at := time.Date(2026, 11, 21, 10, 12, 40, 0, time.UTC)
-	var text []byte
-	for _, row := range append(sampleNodes(at), sampleStatus(at)) {
-		data, err := json.Marshal(row)
-		if err != nil {
-			panic("internal error: " + err.Error())
-		}
-		text = append(text, data...)
-	}
-	return text
-})
-
-const (
-	sampleGroup = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/group"
-	sampleUUID  = "aaaaaaaa-0000-0000-0000-000000000001"
-)
-
-func sampleNodes(at time.Time) []any {
-	n := flexnode.Node{
-		ID: sampleGroup + "/providers/Microsoft.ContainerService/managedClusters/cluster" +
-			"/flexNodeConfig/edge-node-1",
-		UID:      "bbbbbbbb-1111-4222-8333-444444444444",
-		Revision: 1795255960, Assigned: 1795255960, Facts: "0123456789abcdef0123456789abcdef",
-		Chosen: flexnode.Chosen{PodCIDR: "10.244.0.0/24", Versions: api.Versions{
-			Kubernetes: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
-		}},
-		State: "Creating", Credential: "cluster/" + sampleUUID,
-		SystemData: api.SystemData{
-			CreatedBy: sampleUUID, CreatedByType: "User", CreatedAt: at,
-			LastModifiedBy: sampleUUID, LastModifiedByType: "Application", LastModifiedAt: at,
-		},
-	}
-	n.Desired.ContinuousMonitoring = true
-	n.Desired.KubernetesAuth.UseAzureAuth = true
-	n.Desired.Versions = n.Chosen.Versions
-	n.Desired.NodeConfig = api.NodeConfig{
-		MaxPods: 50, Labels: map[string]string{"environment": "prod", "site": "factory"},
-		Taints: []string{"edge=true:NoSchedule"},
-	}
-	arc, managed, principal := n, n, n
-	arc.Desired.AzureAuth = api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{}}
-	arc.Identity = "mirid:" + sampleGroup +
-		"/providers/microsoft.hybridcompute/machines/edge-node-1"
-	managed.Desired.AzureAuth = api.AzureAuth{
-		Method:          api.ManagedIdentity,
-		ManagedIdentity: &api.ManagedIdentityAuth{ClientID: sampleUUID},
-	}
-	managed.Identity, managed.State = "oid:"+sampleUUID, ""
-	principal.Desired.AzureAuth = api.AzureAuth{
-		Method:           api.ServicePrincipal,
-		ServicePrincipal: &api.ServicePrincipalAuth{ClientID: sampleUUID, ClientTenant: sampleUUID},
-	}
-	principal.Identity, principal.Credential = "app:"+sampleUUID+"/"+sampleUUID, ""
-	n.Desired.AzureAuth.Method = api.BootstrapToken
-	return []any{n, arc, managed, principal}
-}
-
-// sampleConditions are those of the agent (internal/health).
-func sampleConditions(at time.Time) []api.Condition {
-	var list []api.Condition
-	for _, kind := range []string{
-		"Applied", "KubeletRunning", "ContainerdRunning", "APIServerReachable", "CredentialValid",
-		"NodeRegistered", "LeaseRenewed", "NodeReady", "RunsAsConfigured", "LabelsApplied",
-		"TaintsApplied", "HostAsConfigured", "ConfigurationAccepted", "ServicesReachable",
-	} {
-		list = append(list, api.Condition{
-			Type: kind, Status: "True", LastTransitionTime: at, Reason: kind,
-		})
-	}
-	return list
-}
-
-func sampleStatus(at time.Time) any {
-	return flexnode.Status{
-		Report: api.Report{
-			AppliedConfigVersion: "1795255960", LastConfigApplied: &at, AgentVersion: "v1.0.0",
-			Components: &api.Components{
-				Kubelet: "1.35.4", Containerd: "2.2.1", Runc: "1.3.4", CNI: "1.9.1", NPD: "1.34.0",
-				Kernel: "6.8.0-60-generic", OS: "Ubuntu 24.04.2 LTS",
-			},
-			Config: &api.Applied{Observed: "1795255960", Failed: &api.FailedConfig{
-				Version: "1795255960", Reason: "NodeNotReady", Message: "the Node was not Ready",
-				At: &at,
-			}},
-			Drift: &api.Drift{Policy: "report", Count: 1, LastSeen: &at, Items: []api.DriftItem{
-				{Name: "/etc/systemd/system/kubelet.service", Message: "it is not as configured"},
-			}},
-			Conditions: sampleConditions(at),
-		},
-		Ready: &api.Condition{
-			Type: "Ready", Status: "True", LastTransitionTime: at, Reason: "KubeletReady",
-		},
-	}
 }
