@@ -58,10 +58,10 @@ type API struct {
 	// Tracer makes spans; nil makes none.
 	Tracer trace.Tracer
 
-	layers   sync.Map // of content id: *flexnode.Layer; what has a content id never changes
+	layers   memo[*flexnode.Layer] // by content id: what has one never changes
 	once     sync.Once
 	defaults *flexnode.Layer // once it was asked for
-	heardOf  sync.Map        // of node key: when heard has told of it
+	heardOf  memo[time.Time] // by node key: when heard has told of it
 
 	claims        fair.Claims
 	strangers     sync.Map // of tenant and object id: *rate.Limiter of refusals

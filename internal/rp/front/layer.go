@@ -14,8 +14,8 @@ func (a *API) layer(ctx context.Context, id string) (*flexnode.Layer, error) {
 	if id == "" {
 		return nil, nil
 	}
-	if known, ok := a.layers.Load(id); ok {
-		return known.(*flexnode.Layer), nil
+	if known, ok := a.layers.get(id); ok {
+		return known, nil
 	}
 	row, err := a.Store.Layers.Get(ctx, id)
 	if err != nil {
@@ -26,7 +26,7 @@ func (a *API) layer(ctx context.Context, id string) (*flexnode.Layer, error) {
 	}
 	layer, err := flexnode.ReadLayer(row.Value)
 	if err == nil {
-		a.layers.Store(id, layer)
+		a.layers.keep(id, layer)
 	}
 	return layer, err
 }
@@ -49,7 +49,7 @@ func (a *API) keepDefaults(v *store.View) error {
 	if layer == nil {
 		return nil
 	}
-	if _, known := a.layers.Load(layer.ID); known {
+	if _, known := a.layers.get(layer.ID); known {
 		return nil
 	}
 	row, err := a.Store.Layers.In(v, layer.ID)
@@ -57,7 +57,7 @@ func (a *API) keepDefaults(v *store.View) error {
 		return err
 	}
 	if row.Exists() {
-		a.layers.Store(layer.ID, layer)
+		a.layers.keep(layer.ID, layer)
 		return nil
 	}
 	return a.Store.Layers.Put(v, layer.ID, layer.Text)

@@ -280,14 +280,14 @@ func (a *API) heard(r *request, uid string, poll store.Poll) {
 		poll.Former == "" && !node.Value.Desired.KubernetesAuth.UseAzureAuth { // its token tells
 		return
 	}
-	if last, ok := a.heardOf.Load(key); ok && a.Now().Before(last.(time.Time).Add(heardAgain)) {
+	if last, ok := a.heardOf.get(key); ok && a.Now().Before(last.Add(heardAgain)) {
 		return
 	}
 	if err := a.Credentials.Seen(r.Context(), key, node.Value); err != nil {
 		a.Log.Warn("cannot note that a node has joined", "node", key, "error", err)
 		return
 	}
-	a.heardOf.Store(key, a.Now())
+	a.heardOf.keep(key, a.Now())
 }
 
 // isPresent tells whether a caller that counts as a node has its present identity. An Arc machine

@@ -77,7 +77,7 @@ func (p *put) ahead() []string {
 		s.Clusters.Key(p.r.clusterKey()), s.Nodes.Key(key), s.History.Key(key), s.Secrets.Key(key),
 	}
 	if layer := p.api.defaultsLayer(); layer != nil {
-		if _, known := p.api.layers.Load(layer.ID); !known {
+		if _, known := p.api.layers.get(layer.ID); !known {
 			keys = append(keys, s.Layers.Key(layer.ID))
 		}
 	}

@@ -24,13 +24,14 @@ type Waiters struct {
 
 // waiter is one poll that waits.
 type waiter struct {
+	own   bool          // of the node's agent
 	woken chan struct{} // full when it is to see what its node is now
 	next  *waiter       // that waits for the same node
 }
 
-// maxPerNode is how many polls may wait for one node: its agent's, one that its agent has given up,
-// and those of people.
-const maxPerNode = 8
+// maxPerNode is how many polls of its agent may wait for one node, one that it has given up among
+// them, and how many of others: people must not keep the agent from waiting.
+const maxPerNode = 4
 
 // NewWaiters lets so many polls wait at once, each for at most so long.
 func NewWaiters(longest time.Duration, most int) *Waiters {
@@ -74,18 +75,20 @@ func (w *Waiters) hasEnded() bool {
 	return w.ended
 }
 
-// enter adds one who waits for a node; nil if there are too many.
-func (w *Waiters) enter(key string) *waiter {
+// enter adds one who waits for a node, its own agent or another; nil if there are too many of them.
+func (w *Waiters) enter(key string, own bool) *waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	first, others := w.of[key], 0
+	first, alike := w.of[key], 0
 	for x := first; x != nil; x = x.next {
-		others++
+		if x.own == own {
+			alike++
+		}
 	}
-	if w.ended || w.count >= w.most || others >= maxPerNode {
+	if w.ended || w.count >= w.most || alike >= maxPerNode {
 		return nil
 	}
-	x := &waiter{woken: make(chan struct{}, 1), next: first}
+	x := &waiter{own: own, woken: make(chan struct{}, 1), next: first}
 	w.of[key] = x
 	w.count++
 	return x
@@ -135,7 +138,7 @@ func (w *Waiters) begin(r *request) wait {
 	if granted <= 0 || !r.isPoll() {
 		return wait{}
 	}
-	entry := w.enter(r.nodeKey())
+	entry := w.enter(r.nodeKey(), r.node)
 	if entry == nil {
 		return wait{}
 	}

@@ -236,6 +236,10 @@ func TestWaitingIsBounded(t *testing.T) {
 			w.poll(t, same, "Prefer: wait=20").waits()
 		}
 		w.poll(t, same, "Prefer: wait=20").is(304, 0, "")
+		for range maxPerNode { // people do not keep the agent from waiting
+			w.poll(t, asA, same, "Prefer: wait=20").waits()
+		}
+		w.poll(t, asA, same, "Prefer: wait=20").is(304, 0, "")
 	})
 }
 
