@@ -11,6 +11,8 @@ const (
 	// FailedNodes is how many nodes of a cluster have to fail versions until the others are not
 	// offered them.
 	FailedNodes = 3
+	// FailedWithin is within what time they have to: single nodes fail now and then.
+	FailedWithin = 7 * 24 * time.Hour
 	// maxFailures bounds how many versions a cluster remembers.
 	maxFailures = 16
 )
@@ -50,6 +52,9 @@ func (f Failures) With(v api.Versions, uid string, at time.Time) Failures {
 			return f
 		}
 		next = slices.Delete(next, found, found+1)
+		if at.Sub(one.Since) > FailedWithin {
+			one.Nodes, one.Since = nil, at.UTC()
+		}
 	}
 	one.Nodes = append(slices.Clone(one.Nodes), uid)
 	next = slices.Insert(next, 0, one)

@@ -214,6 +214,11 @@ func TestFailures(t *testing.T) {
 	if same := f.With(v("1"), "d", at); len(same[0].Nodes) != FailedNodes {
 		t.Errorf("more than enough: %+v", same)
 	}
+	late := at.Add(FailedWithin + time.Second)
+	g := f.With(v("2"), "b", late).With(v("2"), "c", late)
+	if g.Hold(v("2")) || !g.With(v("2"), "d", late).Hold(v("2")) || !g.Hold(v("1")) {
+		t.Errorf("a week later: %+v", g)
+	}
 	for i := range 3 * maxFailures {
 		f = f.With(v(fmt.Sprint("x", i)), "a", at)
 	}
@@ -221,7 +226,8 @@ func TestFailures(t *testing.T) {
 		t.Errorf("%d are kept: %+v", len(f), f)
 	}
 	before := slices.Clone(f)
-	g, found := f.Allow(v("1"), "ops")
+	var found bool
+	g, found = f.Allow(v("1"), "ops")
 	if !found || g.Hold(v("1")) || !f.Hold(v("1")) || len(before) != len(f) {
 		t.Errorf("allowed: %+v", g)
 	}
