@@ -23,6 +23,7 @@ const (
 	APIServerReachable    = "APIServerReachable"
 	CredentialValid       = "CredentialValid"
 	VersionsCompatible    = "VersionsCompatible"
+	NodeOwned             = "NodeOwned"
 	CertificateIssued     = "CertificateIssued"
 	KubeletHealthy        = "KubeletHealthy"
 	NodeRegistered        = "NodeRegistered"
@@ -81,6 +82,7 @@ func catalogue() []entry {
 		{APIServerReachable, apiServerReachable, preflight | gate},
 		{CredentialValid, credentialValid, preflight | gate},
 		{VersionsCompatible, versionsCompatible, preflight},
+		{NodeOwned, nodeOwned, preflight},
 		{CertificateIssued, certificateIssued, 0},
 		{KubeletHealthy, kubeletHealthy, gate | local | explained},
 		{NodeRegistered, nodeRegistered, gate | explained},

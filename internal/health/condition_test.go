@@ -22,7 +22,7 @@ func types(conditions []Condition) []string {
 	return names
 }
 
-// The names are an interface; the resource provider takes 32 conditions with messages of 1 KiB.
+// The names are an interface; the resource provider takes 48 conditions with messages of 1 KiB.
 func TestWatch(t *testing.T) {
 	all := Evaluate(Watch(), good())
 	if !Healthy(all) || Problem(all) != nil {
@@ -32,7 +32,8 @@ func TestWatch(t *testing.T) {
 		SystemSupported, RootPrivileges, ToolsInstalled, DiskSpace, ProgramTrusted, RuntimeOwned,
 		DirectoriesFree, ReservationsFit, NodeAddressPresent, PodSubnetsFit,
 		ContainerdRunning, KubeletRunning,
-		KubeletStable, APIServerReachable, CredentialValid, VersionsCompatible, CertificateIssued,
+		KubeletStable, APIServerReachable, CredentialValid, VersionsCompatible, NodeOwned,
+		CertificateIssued,
 		KubeletHealthy, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
 		PodsSynchronized, LabelsApplied, TaintsApplied, FirewallOpen, ServicesReachable,
 		ServingCertificate, ArcConnected, StoreIntact, HostAsConfigured, ConfigurationAccepted,
@@ -40,7 +41,7 @@ func TestWatch(t *testing.T) {
 	if diff := cmp.Diff(want, types(all)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
-	if len(all) > 32 {
+	if len(all) > 48 {
 		t.Errorf("%d conditions are more than a report takes", len(all))
 	}
 	for _, c := range all {
