@@ -28,7 +28,7 @@ func (h *home) preflight(ctx context.Context, t *target) error {
 		return err
 	}
 	if !t.unchanged {
-		h.warnOfFirewalls(c, e)
+		h.caution(c, e)
 	}
 	if err := h.follow(ctx, t); err != nil || t.unchanged && h.credentialed(c) {
 		return err
@@ -43,6 +43,16 @@ func (h *home) preflight(ctx context.Context, t *target) error {
 		return err
 	}
 	return h.reach(ctx, t, &e)
+}
+
+// caution tells, before anything is touched, what is wrong with the machine and keeps nothing from
+// being done. Firewalls that are managed are opened with the node.
+func (h *home) caution(c config.Config, e health.Evidence) {
+	for _, caution := range health.Cautions(e) {
+		if caution.Type != health.FirewallOpen || c.Network.Firewall != config.FirewallManage {
+			h.warn("%s", caution.Message)
+		}
+	}
 }
 
 // reach makes sure that the API server can be reached, accepts the credential, and goes together

@@ -316,7 +316,7 @@ type Override struct {
 type Agent struct {
 	// LogLevel is the lowest level that is logged; "warn" is accepted for "warning".
 	LogLevel string `json:"logLevel"`
-	// LogDir holds aks-flex-node.log; nothing else may be in it, and unbootstrap removes it.
+	// LogDir holds aks-flex-node.log, which remains when the machine is given back.
 	LogDir string `json:"logDir"`
 	// NodeName is the name of the Node object; default the machine's host name in lower case.
 	NodeName string `json:"nodeName"`

@@ -10,6 +10,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
+// DefaultLogDir is where the log is while no configuration says otherwise.
+const DefaultLogDir = "/var/log/aks-flex-node"
+
 // defaults is a Config with every default that depends on nothing else. The versions are filled in
 // once it is known what the document says (fillVersions). The pause image comes from the registry
 // that a node of AKS must reach anyway, for the cluster's own pods.
@@ -41,7 +44,7 @@ func defaults() Config {
 		},
 		Agent: Agent{
 			LogLevel:     "info",
-			LogDir:       "/var/log/aks-flex-node",
+			LogDir:       DefaultLogDir,
 			DriftPolicy:  DriftReport,
 			ReadyTimeout: "5m",
 		},

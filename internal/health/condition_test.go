@@ -29,7 +29,8 @@ func TestWatch(t *testing.T) {
 		t.Errorf("a node that is well: %v", Problem(all))
 	}
 	want := []string{
-		SystemSupported, RootPrivileges, ToolsInstalled, DiskSpace, ProgramTrusted, RuntimeOwned,
+		SystemSupported, RootPrivileges, ToolsInstalled, DiskSpace, MemorySize, SizeAdvised,
+		ProgramTrusted, RuntimeOwned,
 		DirectoriesFree, ReservationsFit, NodeAddressPresent, PodSubnetsFit,
 		ContainerdRunning, KubeletRunning,
 		KubeletStable, APIServerReachable, CredentialValid, VersionsCompatible, NodeOwned,
@@ -149,7 +150,7 @@ func TestFirst(t *testing.T) {
 // What can be False on a node that works does not make it unhealthy, and logs are read only for the
 // conditions that quote them.
 func TestIll(t *testing.T) {
-	harmless := []string{FirewallOpen, ServicesReachable}
+	harmless := []string{SizeAdvised, FirewallOpen, ServicesReachable}
 	quoting := []string{
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, NodeRegistered,
 	}
