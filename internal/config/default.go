@@ -29,7 +29,6 @@ func defaults() Config {
 				Verbosity:            2,
 				ImageGCHighThreshold: 85,
 				ImageGCLowThreshold:  80,
-				DNSServiceIP:         "10.0.0.10",
 			},
 		},
 		Paths: Paths{
@@ -111,6 +110,7 @@ func (c *Config) complete(host Host) {
 		or(&sp.TenantID, c.Azure.TenantID)
 	}
 	c.Node.Kubelet.completeSafety(host.Before)
+	or(&c.Node.Kubelet.DNSServiceIP, before.Node.Kubelet.DNSServiceIP)
 	if c.CNI.NonMasqueradeCIDRs == nil {
 		c.CNI.NonMasqueradeCIDRs = slices.Clone(before.CNI.NonMasqueradeCIDRs)
 	}
