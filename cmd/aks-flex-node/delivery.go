@@ -63,6 +63,8 @@ func (o *options) receive(ctx context.Context, from string) (service bool, err e
 		}
 		from = string(text)
 	}
+	from = strings.TrimSpace(from)
+	o.secrets.learn(from)
 	u, err := follow.ParseURL(from)
 	if err != nil {
 		return false, usageError{err}
@@ -98,6 +100,7 @@ func (o *options) fetch(
 		return err
 	}
 	read, err := config.Read(bundle, before)
+	o.secrets.learn(read.Config.Secrets()...)
 	for _, w := range read.Warnings {
 		fmt.Fprintf(o.err, "warning: %s\n", w)
 	}

@@ -38,7 +38,8 @@ func main() {
 
 // run runs one command line and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
-	root := newRoot(streams{out: stdout, err: stderr})
+	o := &options{streams: streams{out: stdout, err: stderr}}
+	root := newRoot(o)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -48,6 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	}
 	if err != nil && !errors.Is(err, errChanges) {
 		fmt.Fprintf(stderr, "Error: %v\n", err)
+		o.logFailure(err)
 	}
 	return exitCode(err)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,6 +39,11 @@ type options struct {
 	streams
 	config string
 	output string
+	// changes tells that the command is one that changes the machine, and so writes a log.
+	changes bool
+	// journal is the log, once it is known where that is; secrets are what must not be in it.
+	journal *journal
+	secrets secrets
 }
 
 func (o *options) json() bool { return o.output == "json" }
@@ -85,6 +92,7 @@ func (o *options) read(before *config.Config) (config.Loaded, error) {
 	for _, w := range read.Warnings {
 		fmt.Fprintf(o.err, "warning: %s\n", w)
 	}
+	o.secrets.learn(read.Config.Secrets()...)
 	return read, err
 }
 
@@ -99,8 +107,7 @@ func (o *options) print(v any, text func(io.Writer)) error {
 	return enc.Encode(v)
 }
 
-func newRoot(s streams) *cobra.Command {
-	o := &options{streams: s}
+func newRoot(o *options) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "aks-flex-node",
 		Short: "Make any Ubuntu machine a node of an AKS cluster",
@@ -125,6 +132,9 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift) there is something to do;
 			if !cmd.Flags().Changed("config") && delivered() {
 				o.config = agent.BundleFile
 			}
+			repairs, err := cmd.Flags().GetBool("repair")
+			o.changes = err == nil && repairs ||
+				slices.Contains([]string{"agent", "bootstrap", "unbootstrap"}, cmd.Name())
 			return nil
 		},
 	}
@@ -254,7 +264,7 @@ server answers. Exits with 2 when there is drift. With --repair, exactly that is
 right, and the exit code is 0 once it is.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, done, err := o.agent(nil)
+			a, done, err := o.agent(o.applied(cmd.Context()))
 			if err != nil {
 				return err
 			}
@@ -307,7 +317,7 @@ undone; running it again tries that again.`,
 			if err != nil {
 				return err
 			}
-			a, done, err := o.agent(given)
+			a, done, err := o.agent(cmp.Or(given, o.applied(cmd.Context())))
 			if err != nil {
 				return err
 			}

@@ -76,6 +76,8 @@ type Agent struct {
 	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
 	// cannot be read. A nil function reads none.
 	Given func() *config.Config
+	// Learn is told the secrets of each configuration, so that no log shows them; nil tells nobody.
+	Learn func(secrets ...string)
 	// Terminal tells that there is a person to be asked.
 	Terminal bool
 	// Program is the path of aks-flex-node, which kubelet calls for tokens; Version is its own.
@@ -118,6 +120,13 @@ func (a *Agent) show(e progress.Event) {
 func (a *Agent) beat() {
 	if a.Beat != nil {
 		a.Beat()
+	}
+}
+
+// learn tells of secrets that no log may show.
+func (a *Agent) learn(secrets ...string) {
+	if a.Learn != nil {
+		a.Learn(secrets...)
 	}
 }
 

@@ -325,6 +325,11 @@ func (h *home) movedTo(b bindings) *where {
 func (h *home) announce(
 	ctx context.Context, t transition.Transition, to *generation.Generation, b bindings, view *steps,
 ) error {
+	if was := h.begun(); was != nil {
+		if err := h.keepLog(ctx, was.Config); err != nil {
+			return err
+		}
+	}
 	others := wholeLedger(h.engine.Journal.Ledger())
 	plan, _, err := h.engine.Plan(ctx, node.Foundation(h.configOf(to)), others)
 	if err != nil {

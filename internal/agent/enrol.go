@@ -64,6 +64,9 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 	if err == nil {
 		err = w.dropTokens(c)
 	}
+	if err == nil {
+		err = w.unowned(ctx)
+	}
 	if err != nil {
 		w.view.fail()
 		return err

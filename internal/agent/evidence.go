@@ -54,6 +54,7 @@ func (h *home) machineEvidence(
 ) (*health.Machine, error) {
 	m := &health.Machine{
 		UID: seen.UID, Arch: seen.Arch, OSID: seen.OSID, OSVersion: seen.OSVersion, OSName: seen.OSName,
+		MachineID: seen.MachineID, SystemUUID: seen.SystemUUID,
 		Systemd: seen.Systemd, IPTables: seen.IPTables, Installed: h.engine.Journal.Exists(),
 		Free: seen.Free, Addresses: seen.Addresses,
 		CPUMillis: int64(seen.CPUs), MemoryBytes: seen.MemoryBytes, DiskBytes: seen.DiskBytes,

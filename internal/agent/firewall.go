@@ -75,17 +75,6 @@ func (h *home) firewallEvidence(
 	return health.Answered(closed, nil)
 }
 
-// warnOfFirewalls tells, before anything is touched, which firewalls stop a node's traffic, and
-// with which commands they do not. Those that are managed are opened with the node.
-func (h *home) warnOfFirewalls(c config.Config, e health.Evidence) {
-	if c.Network.Firewall == config.FirewallManage {
-		return
-	}
-	for _, message := range health.Cautions(e) {
-		h.warn("%s", message)
-	}
-}
-
 // closedOpenings are the keys of what a managed firewall stops again. A node keeps its firewalls
 // open whatever the policy for drift is: without that its owner's reload would cut it off.
 func closedOpenings(drift []Entry) []string {

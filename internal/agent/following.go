@@ -220,6 +220,7 @@ func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 		return err
 	}
 	read, err := config.Read(bundle, before)
+	f.agent.learn(read.Config.Secrets()...)
 	if err != nil {
 		return &follow.UnusableError{Err: err}
 	}

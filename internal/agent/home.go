@@ -191,6 +191,7 @@ func (h *home) read(ctx context.Context) error {
 		m, err := h.fromLegacy(ctx, former)
 		if err == nil {
 			h.memory = *m
+			h.learn(former.config.Secrets()...)
 		}
 		return err
 	}
@@ -237,6 +238,7 @@ func (h *home) readSecrets() error {
 	}
 	for id, s := range revealed {
 		h.secrets[id] = s.hide()
+		h.learn(s.BootstrapToken, s.ClientSecret)
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func (h *home) legacyGeneration(
 		return &g, err
 	}
 	facts := l.node.Facts.Facts
-	made := node.Render(l.config, facts)
+	made := append(h.claimedLog(l.config), node.Render(l.config, facts)...)
 	if l.applied.former() && !l.changing() {
 		kept, err := h.keptNode(ctx, l.config, made, b)
 		if err != nil {
@@ -156,6 +156,15 @@ func (h *home) legacyGeneration(
 	}
 	g, err := generation.New(l.config, "", facts, made, generation.Origin{Kind: "migration"})
 	return &g, err
+}
+
+// claimedLog is the directory of the log, where an earlier release has made it a part of the node.
+func (h *home) claimedLog(c config.Config) state.Desired {
+	entry, claimed := h.engine.Journal.Ledger().Entry(state.PathKey(c.Agent.LogDir))
+	if !claimed {
+		return nil
+	}
+	return state.Desired{{Step: entry.Step, Resource: entry.Ours.Resource}}
 }
 
 // keptNode is the node as it was made: what this release renders of it, in that order and with its

@@ -28,7 +28,7 @@ func (h *home) preflight(ctx context.Context, t *target) error {
 		return err
 	}
 	if !t.unchanged {
-		h.warnOfFirewalls(c, e)
+		h.caution(c, e)
 	}
 	if err := h.follow(ctx, t); err != nil || t.unchanged && h.credentialed(c) {
 		return err
@@ -45,6 +45,16 @@ func (h *home) preflight(ctx context.Context, t *target) error {
 	return h.reach(ctx, t, &e)
 }
 
+// caution tells, before anything is touched, what is wrong with the machine and keeps nothing from
+// being done. Firewalls that are managed are opened with the node.
+func (h *home) caution(c config.Config, e health.Evidence) {
+	for _, caution := range health.Cautions(e) {
+		if caution.Type != health.FirewallOpen || c.Network.Firewall != config.FirewallManage {
+			h.warn("%s", caution.Message)
+		}
+	}
+}
+
 // reach makes sure that the API server can be reached, accepts the credential, and goes together
 // with the configured version. The credential of a node that has joined is proved later, past every
 // cache.
@@ -59,6 +69,12 @@ func (h *home) reach(ctx context.Context, t *target, e *health.Evidence) error {
 			return err
 		}
 	}
+	if !h.joined() && h.showsWho(ctx, c) {
+		e.Node = h.registered(ctx, c, t.at)
+		if err := health.Problem(health.Evaluate(health.Preflight(), *e)); err != nil {
+			return err
+		}
+	}
 	if server, err := h.serverVersion(ctx, t); err == nil {
 		e.ServerVersion = health.Answered(server, nil)
 	}
@@ -66,6 +82,44 @@ func (h *home) reach(ctx context.Context, t *target, e *health.Evidence) error {
 		return nil
 	}
 	return health.Problem(health.Evaluate(health.Preflight(), *e))
+}
+
+// showsWho tells whether there is a credential already: a machine that is still to be enrolled with
+// Arc has none.
+func (h *home) showsWho(ctx context.Context, c config.Config) bool {
+	return c.Azure.AuthMode() != config.AuthArc || h.enrolledBefore() || h.arcMachine(ctx, c) != ""
+}
+
+// registered is the Node object that has this node's name already. Not every credential may read it.
+func (h *home) registered(
+	ctx context.Context, c config.Config, at where,
+) health.Answer[kube.Node] {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	client, err := h.joinClient(ctx, c, at)
+	if err != nil {
+		return health.Answered(kube.Node{}, err)
+	}
+	defer client.Close()
+	return health.Answered(client.Node(ctx, c.Agent.NodeName))
+}
+
+// unowned makes sure that the Node object which a machine is about to register is not that of another
+// machine, where no credential could tell before.
+func (w *work) unowned(ctx context.Context) error {
+	if w.joined() {
+		return nil
+	}
+	c := w.config
+	seen, err := w.Machine.Facts(ctx, w.query(c))
+	if err != nil {
+		return err
+	}
+	e := health.Evidence{Now: now(), Wanted: w.wanted(c), Node: w.registered(ctx, c, w.target())}
+	if e.Machine, err = w.machineEvidence(ctx, c, seen); err != nil {
+		return err
+	}
+	return health.Problem(health.Evaluate(health.Preflight(), e))
 }
 
 // allowed makes sure that the cluster authorises the configured identity to join.

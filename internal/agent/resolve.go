@@ -182,6 +182,9 @@ func (h *home) resolve(
 		return nil, nil, err
 	}
 	c = h.withPodNetwork(t, c)
+	if c, err = h.withDNS(ctx, t, c); err != nil {
+		return nil, nil, err
+	}
 	arts, err := h.artifacts(ctx, c, t.facts.Arch)
 	if err != nil {
 		return nil, nil, err

@@ -31,6 +31,8 @@ type Cluster struct {
 	// PodCIDRs are the networks of the cluster's pods, at most one of each family; none where pods
 	// have addresses of Azure's virtual network.
 	PodCIDRs []string
+	// DNSServiceIP is the address of the cluster's DNS service; "" when Azure does not say it.
+	DNSServiceIP string
 }
 
 // Client asks about one cluster.
@@ -65,6 +67,9 @@ func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 			cluster.Version = *p.CurrentKubernetesVersion
 		}
 		cluster.PodCIDRs = podNetworks(p.NetworkProfile)
+		if n := p.NetworkProfile; n != nil && n.DNSServiceIP != nil {
+			cluster.DNSServiceIP = *n.DNSServiceIP
+		}
 	}
 	user, err := clusters.ListClusterUserCredentials(ctx, group, name, nil)
 	kubeconfigs := user.Kubeconfigs

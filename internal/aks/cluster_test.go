@@ -207,6 +207,17 @@ func TestPodNetworks(t *testing.T) {
 	}
 }
 
+// The address of the DNS service is told as Azure has it.
+func TestDNSServiceIP(t *testing.T) {
+	for _, want := range []string{"10.96.0.10", ""} {
+		cluster := azuresim.Cluster{Entra: true, DNSServiceIP: want}
+		got, err := read(t, azure(cluster, config.RoleClusterUser))
+		if err != nil || got.DNSServiceIP != want {
+			t.Errorf("%q, %v, want %q", got.DNSServiceIP, err, want)
+		}
+	}
+}
+
 // A cluster without properties is one of which nothing is known but the address.
 func TestClusterWithoutProperties(t *testing.T) {
 	sim := azure(azuresim.Cluster{Entra: true}, config.RoleClusterUser)

@@ -219,8 +219,10 @@ type Kubelet struct {
 	// ImageGCLowThreshold is the disk usage in percent down to which images are removed; lower than
 	// the high threshold.
 	ImageGCLowThreshold int `json:"imageGCLowThreshold"`
-	// DNSServiceIP is the address of the cluster's DNS service.
-	DNSServiceIP string `json:"dnsServiceIP"`
+	// DNSServiceIP is the address of the cluster's DNS service. Default at the join: what Azure or the
+	// cluster's Service kube-system/kube-dns says; must be set where neither can be asked, as with a
+	// bootstrap token.
+	DNSServiceIP string `json:"dnsServiceIP,omitempty"`
 	// ServerURL is the URL of the API server.
 	ServerURL string `json:"serverURL,omitempty"`
 	// CACertData is the cluster's CA: base64 of PEM certificates.
@@ -316,7 +318,7 @@ type Override struct {
 type Agent struct {
 	// LogLevel is the lowest level that is logged; "warn" is accepted for "warning".
 	LogLevel string `json:"logLevel"`
-	// LogDir holds aks-flex-node.log; nothing else may be in it, and unbootstrap removes it.
+	// LogDir holds aks-flex-node.log, which remains when the machine is given back.
 	LogDir string `json:"logDir"`
 	// NodeName is the name of the Node object; default the machine's host name in lower case.
 	NodeName string `json:"nodeName"`

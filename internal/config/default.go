@@ -10,6 +10,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
+// DefaultLogDir is where the log is while no configuration says otherwise.
+const DefaultLogDir = "/var/log/aks-flex-node"
+
 // defaults is a Config with every default that depends on nothing else. The versions are filled in
 // once it is known what the document says (fillVersions). The pause image comes from the registry
 // that a node of AKS must reach anyway, for the cluster's own pods.
@@ -26,7 +29,6 @@ func defaults() Config {
 				Verbosity:            2,
 				ImageGCHighThreshold: 85,
 				ImageGCLowThreshold:  80,
-				DNSServiceIP:         "10.0.0.10",
 			},
 		},
 		Paths: Paths{
@@ -41,7 +43,7 @@ func defaults() Config {
 		},
 		Agent: Agent{
 			LogLevel:     "info",
-			LogDir:       "/var/log/aks-flex-node",
+			LogDir:       DefaultLogDir,
 			DriftPolicy:  DriftReport,
 			ReadyTimeout: "5m",
 		},
@@ -108,6 +110,7 @@ func (c *Config) complete(host Host) {
 		or(&sp.TenantID, c.Azure.TenantID)
 	}
 	c.Node.Kubelet.completeSafety(host.Before)
+	or(&c.Node.Kubelet.DNSServiceIP, before.Node.Kubelet.DNSServiceIP)
 	if c.CNI.NonMasqueradeCIDRs == nil {
 		c.CNI.NonMasqueradeCIDRs = slices.Clone(before.CNI.NonMasqueradeCIDRs)
 	}

@@ -103,6 +103,21 @@ func isNoProxy(s string) bool {
 	return isHost(strings.TrimPrefix(strings.TrimPrefix(s, "*"), "."))
 }
 
+// WithDNS is the configuration with the address of the cluster's DNS service, which its owner left
+// open. The error is of type Problems.
+func (c Config) WithDNS(address string) (Config, error) {
+	c.Node.Kubelet.DNSServiceIP = address
+	r := &report{}
+	if !isDNS(address) {
+		r.add("node.kubelet.dnsServiceIP", show(address), "must be an IP address")
+	}
+	checkNetwork(c, r)
+	if problems := r.sorted(c); len(problems) > 0 {
+		return Config{}, problems
+	}
+	return c, nil
+}
+
 // checkNetwork checks that addresses go together.
 func checkNetwork(c Config, r *report) {
 	warnMetrics(c, r)

@@ -11,6 +11,8 @@ const (
 	RootPrivileges        = "RootPrivileges"
 	ToolsInstalled        = "ToolsInstalled"
 	DiskSpace             = "DiskSpace"
+	MemorySize            = "MemorySize"
+	SizeAdvised           = "SizeAdvised"
 	ProgramTrusted        = "ProgramTrusted"
 	RuntimeOwned          = "RuntimeOwned"
 	DirectoriesFree       = "DirectoriesFree"
@@ -23,6 +25,7 @@ const (
 	APIServerReachable    = "APIServerReachable"
 	CredentialValid       = "CredentialValid"
 	VersionsCompatible    = "VersionsCompatible"
+	NodeOwned             = "NodeOwned"
 	CertificateIssued     = "CertificateIssued"
 	KubeletHealthy        = "KubeletHealthy"
 	NodeRegistered        = "NodeRegistered"
@@ -69,6 +72,8 @@ func catalogue() []entry {
 		{RootPrivileges, rootPrivileges, preflight},
 		{ToolsInstalled, toolsInstalled, preflight},
 		{DiskSpace, diskSpace, preflight},
+		{MemorySize, memorySize, preflight},
+		{SizeAdvised, sizeAdvised, caution | harmless},
 		{ProgramTrusted, programTrusted, preflight},
 		{RuntimeOwned, runtimeOwned, preflight},
 		{DirectoriesFree, directoriesFree, preflight},
@@ -81,6 +86,7 @@ func catalogue() []entry {
 		{APIServerReachable, apiServerReachable, preflight | gate},
 		{CredentialValid, credentialValid, preflight | gate},
 		{VersionsCompatible, versionsCompatible, preflight},
+		{NodeOwned, nodeOwned, preflight},
 		{CertificateIssued, certificateIssued, 0},
 		{KubeletHealthy, kubeletHealthy, gate | local | explained},
 		{NodeRegistered, nodeRegistered, gate | explained},
@@ -119,14 +125,15 @@ func Advice() []Check { return used(func(u use) bool { return u&advice != 0 }) }
 
 // Cautions returns what is wrong before a machine is changed and does not keep it from that, in
 // full length.
-func Cautions(e Evidence) []string {
-	var messages []string
+func Cautions(e Evidence) []Condition {
+	var cautions []Condition
 	for _, known := range catalogue() {
 		if c := known.check(e); known.use&caution != 0 && c.Status == False {
-			messages = append(messages, c.Message)
+			c.Type = known.name
+			cautions = append(cautions, c)
 		}
 	}
-	return messages
+	return cautions
 }
 
 // Watch returns all conditions, as status reports them.

@@ -22,17 +22,19 @@ func types(conditions []Condition) []string {
 	return names
 }
 
-// The names are an interface; the resource provider takes 32 conditions with messages of 1 KiB.
+// The names are an interface; the resource provider takes 48 conditions with messages of 1 KiB.
 func TestWatch(t *testing.T) {
 	all := Evaluate(Watch(), good())
 	if !Healthy(all) || Problem(all) != nil {
 		t.Errorf("a node that is well: %v", Problem(all))
 	}
 	want := []string{
-		SystemSupported, RootPrivileges, ToolsInstalled, DiskSpace, ProgramTrusted, RuntimeOwned,
+		SystemSupported, RootPrivileges, ToolsInstalled, DiskSpace, MemorySize, SizeAdvised,
+		ProgramTrusted, RuntimeOwned,
 		DirectoriesFree, ReservationsFit, NodeAddressPresent, PodSubnetsFit,
 		ContainerdRunning, KubeletRunning,
-		KubeletStable, APIServerReachable, CredentialValid, VersionsCompatible, CertificateIssued,
+		KubeletStable, APIServerReachable, CredentialValid, VersionsCompatible, NodeOwned,
+		CertificateIssued,
 		KubeletHealthy, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
 		PodsSynchronized, LabelsApplied, TaintsApplied, FirewallOpen, ServicesReachable,
 		ServingCertificate, ArcConnected, StoreIntact, HostAsConfigured, ConfigurationAccepted,
@@ -40,7 +42,7 @@ func TestWatch(t *testing.T) {
 	if diff := cmp.Diff(want, types(all)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
-	if len(all) > 32 {
+	if len(all) > 48 {
 		t.Errorf("%d conditions are more than a report takes", len(all))
 	}
 	for _, c := range all {
@@ -148,7 +150,7 @@ func TestFirst(t *testing.T) {
 // What can be False on a node that works does not make it unhealthy, and logs are read only for the
 // conditions that quote them.
 func TestIll(t *testing.T) {
-	harmless := []string{FirewallOpen, ServicesReachable}
+	harmless := []string{SizeAdvised, FirewallOpen, ServicesReachable}
 	quoting := []string{
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, NodeRegistered,
 	}

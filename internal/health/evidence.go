@@ -121,6 +121,8 @@ type Machine struct {
 	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
 	OSID, OSVersion, OSName string
 	Systemd, IPTables       bool
+	// MachineID and SystemUUID are as kubelet reports them; "" where they are not known.
+	MachineID, SystemUUID string
 	// Installed tells that the node's files are on the machine already.
 	Installed bool
 	// Free is the free space in bytes below each directory that the node fills.

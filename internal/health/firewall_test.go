@@ -2,7 +2,6 @@ package health
 
 import (
 	"errors"
-	"strings"
 	"testing"
 )
 
@@ -38,8 +37,8 @@ func TestFirewallOpen(t *testing.T) {
 			if c.Status != tt.status || c.Message != tt.message {
 				t.Errorf("the condition is %s: %q", c.Status, c.Message)
 			}
-			cautions := strings.Join(Cautions(e), "|")
-			if tt.isCautioning != (cautions == c.Message && c.Message != "") {
+			cautions := Cautions(e)
+			if tt.isCautioning != (len(cautions) == 1 && cautions[0].Message == c.Message) {
 				t.Errorf("the cautions are %q", cautions)
 			}
 			if err := Problem(Evaluate(Preflight(), e)); err != nil && e.Machine != nil {

@@ -42,7 +42,8 @@ func good() Evidence {
 		},
 		Machine: &Machine{
 			Arch: "amd64", OSID: "ubuntu", OSVersion: "24.04", OSName: "Ubuntu 24.04 LTS",
-			Systemd: true, IPTables: true, Free: map[string]int64{"/var": 10 << 30},
+			MachineID: "3d12", SystemUUID: "4c4c-0031",
+			Systemd: true, IPTables: true, Free: map[string]int64{"/var/lib": 40 << 30},
 			Addresses: []string{"127.0.0.1", "10.0.0.4", "fe80::1%eth0", "fd00::4"},
 			CPUMillis: 4000, MemoryBytes: 8 << 30, DiskBytes: 64 << 30,
 			CNIConfigs: []string{"10-flex.conflist"}, Firewalls: Answered([]Firewall(nil), nil),
@@ -77,6 +78,7 @@ func goodNode() kube.Node {
 		Type: corev1.NodeReady, Status: corev1.ConditionTrue,
 		LastHeartbeatTime: metav1.NewTime(ago(time.Minute)),
 	}}
+	n.Status.NodeInfo.MachineID, n.Status.NodeInfo.SystemUUID = "3d12", "4C4C-0031"
 	n.Status.NodeInfo.KubeletVersion = "v1.34.4"
 	n.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.2.1"
 	n.Status.Capacity = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}

@@ -41,6 +41,9 @@ type Facts struct {
 	// StaticName is that of /etc/hostname, which the kernel has after a boot where nobody, such as a
 	// DHCP server, says another; "" where there is none.
 	StaticName string
+	// MachineID and SystemUUID tell this machine from others, as kubelet reports them; "" where it
+	// has none.
+	MachineID, SystemUUID string
 	// NvidiaRuntime is the path of NVIDIA's container runtime; "" where it is not installed.
 	NvidiaRuntime string
 	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
@@ -93,6 +96,7 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	if name, err := os.ReadFile(h.path("/etc/hostname")); err == nil {
 		f.StaticName = strings.TrimSpace(string(name))
 	}
+	f.MachineID, f.SystemUUID = h.machineID(), h.systemUUID()
 	const nvidia = "/usr/bin/nvidia-container-runtime"
 	if info, err := os.Stat(h.path(nvidia)); err == nil && info.Mode().Perm()&0o111 != 0 {
 		f.NvidiaRuntime = nvidia

@@ -20,6 +20,8 @@ func TestFacts(t *testing.T) {
 	write(t, h, "/etc/resolv.conf", "")
 	write(t, h, "/proc/sys/kernel/hostname", "lease-7\n")
 	write(t, h, "/etc/hostname", " Edge-1\n")
+	write(t, h, "/etc/machine-id", "3d1219c7c4c5404aaa1f6d2a48adfda4\n")
+	write(t, h, "/proc/device-tree/vm,uuid", "4C4C4544-0031\x00")
 	write(t, h, "/etc/cni/net.d/10-x.conflist", "{}")
 	write(t, h, "/etc/cni/net.d/README", "")
 	write(t, h, "/proc/swaps", "Filename\n/swap.img file 1 0 -2\n")
@@ -37,6 +39,9 @@ func TestFacts(t *testing.T) {
 	}
 	if f.HostName != "lease-7" || f.StaticName != "Edge-1" {
 		t.Errorf("the names are %q and %q", f.HostName, f.StaticName)
+	}
+	if f.MachineID != "3d1219c7c4c5404aaa1f6d2a48adfda4" || f.SystemUUID != "4C4C4544-0031" {
+		t.Errorf("the machine is %q, %q", f.MachineID, f.SystemUUID)
 	}
 	if !slices.Equal(f.CNIConfigs, []string{"10-x.conflist"}) || !f.Systemd || f.UID != 0 {
 		t.Errorf("the facts are %+v", f)

@@ -6,11 +6,10 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// foundation claims the directories that are used before anything else is there: for the log, and
-// for artifacts.
+// foundation claims the directories that are used before anything else is there: for artifacts. That
+// of the log is nobody's resource: the log tells of refusals too, and outlives the node.
 func foundation(p *part) {
 	p.add(
-		owned(p.config.Agent.LogDir, 0o750),
 		owned(OptDir, 0o755),
 		owned(StoreDir, 0o755),
 	)

@@ -139,7 +139,7 @@ func Render(c config.Config, f Facts) state.Desired {
 }
 
 // Foundation returns the first part of every node: the directories that must be ours before
-// anything is logged or downloaded into them.
+// anything is downloaded into them.
 func Foundation(c config.Config) state.Desired {
 	p := &part{config: c, step: state.Directories}
 	foundation(p)

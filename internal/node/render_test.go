@@ -390,7 +390,7 @@ func find(t *testing.T, d state.Desired, key state.Key) state.Item {
 
 func TestFoundation(t *testing.T) {
 	want := []state.Key{
-		"path:/var/log/aks-flex-node", "path:/opt/aks-flex-node", "path:/opt/aks-flex-node/store",
+		"path:/opt/aks-flex-node", "path:/opt/aks-flex-node/store",
 	}
 	d := Foundation(base())
 	if diff := cmp.Diff(want, d.Keys()); diff != "" {

@@ -187,6 +187,18 @@ func (l Ledger) Paid(unit string) Ledger {
 	return Ledger{Entries: l.Entries, Owed: slices.DeleteFunc(slices.Clone(l.Owed), paid)}
 }
 
+// Unclaim returns the ledger with a directory as one that others use too: what is in it remains.
+func (l Ledger) Unclaim(key Key) Ledger {
+	next := Ledger{Entries: slices.Clone(l.Entries), Owed: l.Owed}
+	for i, e := range next.Entries {
+		if dir, ok := e.Ours.Resource.(Dir); ok && dir.Key() == key {
+			dir.Purge = false
+			next.Entries[i].Ours = Record{Resource: dir}
+		}
+	}
+	return next
+}
+
 // Forget returns the ledger without the entries of keys.
 func (l Ledger) Forget(keys ...Key) Ledger {
 	gone := func(e Entry) bool { return slices.Contains(keys, e.Before.Key()) }

@@ -129,3 +129,26 @@ func TestContentIsHidden(t *testing.T) {
 		}
 	}
 }
+
+// What is in a directory that is no longer claimed remains; an empty one goes.
+func TestUnclaim(t *testing.T) {
+	dir := Dir{Path: "/var/log/x", Mode: 0o750, Purge: true}
+	other := Dir{Path: "/opt/x", Mode: 0o750, Purge: true}
+	l := Ledger{}
+	for _, d := range []Dir{dir, other} {
+		l.Entries = append(l.Entries, Entry{
+			Before: Record{Resource: Absent{Path: d.Path}}, Ours: Record{Resource: d},
+		})
+	}
+	next := l.Unclaim(dir.Key())
+	is, _ := next.Entry(dir.Key())
+	if got := is.Ours.Resource.(Dir); got.Purge || got.Mode != dir.Mode {
+		t.Errorf("it is %+v", got)
+	}
+	if is, _ := next.Entry(other.Key()); !is.Ours.Resource.(Dir).Purge {
+		t.Error("another one is no longer claimed")
+	}
+	if was, _ := l.Entry(dir.Key()); !was.Ours.Resource.(Dir).Purge {
+		t.Error("the ledger of before has changed")
+	}
+}

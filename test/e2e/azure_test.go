@@ -139,12 +139,8 @@ func quiet(t *testing.T, m lab.Machine, out string) {
 	t.Helper()
 	journal, _ := inside(t, m, "journalctl", "--no-pager")
 	status, _ := flex(t, m, "status", "--output", "json")
-	log, err := os.ReadFile(filepath.Join(m.Root, "var/log/aks-flex-node/aks-flex-node.log"))
-	if err != nil {
-		t.Error(err)
-	}
 	for name, text := range map[string]string{"the output": out, "the journal": journal,
-		"the status": status, "the log": string(log)} {
+		"the status": status, "the log": logOf(t, m)} {
 		if strings.Contains(text, secretOf(t, m)) || strings.Contains(text, "eyJhbGciOiJSUzI1NiIs") {
 			t.Errorf("a secret is in %s:\n%s", name, text)
 		}

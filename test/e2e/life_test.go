@@ -35,6 +35,9 @@ func TestLife(t *testing.T) {
 		t.Fatalf("plan on a fresh machine: exit code %d, want 2\n%s", code, planned)
 	}
 	same(t, before, snapshot(ctx, t, m))
+	if _, err := os.Stat(filepath.Join(m.Root, ownLog)); err == nil {
+		t.Error("plan has made a log")
+	}
 	var plan struct {
 		Changes []struct{ Step, Key, Action string }
 	}
@@ -43,15 +46,12 @@ func TestLife(t *testing.T) {
 	}
 
 	must(t, m, "bootstrap")
-	log, err := os.ReadFile(filepath.Join(m.Root, "var/log/aks-flex-node/aks-flex-node.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := logOf(t, m)
 	var want []string
 	for _, c := range plan.Changes {
 		want = append(want, c.Action)
 	}
-	if got := logged(string(log)); strings.Join(want, "\n") != strings.Join(got, "\n") {
+	if got := logged(log); strings.Join(want, "\n") != strings.Join(got, "\n") {
 		t.Errorf("bootstrap did not do what plan said.\nplan:\n%s\nbootstrap:\n%s",
 			strings.Join(want, "\n"), strings.Join(got, "\n"))
 	}
@@ -123,6 +123,9 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, before, snapshot(ctx, t, m))
+	if left := logOf(t, m); !strings.HasPrefix(left, log) || len(left) == len(log) {
+		t.Errorf("the log does not tell the whole life: %s", left)
+	}
 	if out, err := bench.Kubectl(ctx, "", "get", "node", m.Name, "--ignore-not-found"); err != nil ||
 		out != "" {
 		t.Errorf("the Node is still there: %v %s", err, out)

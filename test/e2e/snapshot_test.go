@@ -23,9 +23,14 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
+// ownLog is the directory of the agent's log, which alone remains when a machine is given back.
+const ownLog = "/var/log/aks-flex-node"
+
 // passing are the places where a system writes by itself, whoever else is at work: logs of the
-// journal, caches, counters; and dpkg's own log, locks and copy of its list of packages.
+// journal, caches, counters; and dpkg's own log, locks and copy of its list of packages; and the
+// agent's log.
 var passing = []string{
+	ownLog,
 	"/var/log/dpkg.log", "/var/lib/dpkg/status-old", "/var/lib/dpkg/lock",
 	"/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/triggers/Lock",
 	"/proc", "/sys", "/dev", "/tmp", "/run", "/var/log/journal", "/var/lib/systemd", "/var/cache",
@@ -203,6 +208,16 @@ func describe(path, name string) (string, error) {
 		return fmt.Sprintf("%s %d %x", line, info.Size(), sum.Sum(nil)[:8]), nil
 	}
 	return line, nil
+}
+
+// logOf is the agent's log on a machine.
+func logOf(t *testing.T, m lab.Machine) string {
+	t.Helper()
+	log, err := os.ReadFile(filepath.Join(m.Root, ownLog, "aks-flex-node.log"))
+	if err != nil {
+		t.Error(err)
+	}
+	return string(log)
 }
 
 // same fails the test where a machine is not as it was.

@@ -6,7 +6,7 @@ import (
 )
 
 // A program that a user owns is not made the one that root and kubelet run: bootstrap from there is
-// refused, and nothing is touched. The command that it names cures that.
+// refused, and nothing is touched; the log says why. The command that it names cures that.
 func TestProgramOfAUser(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "user-1")
@@ -23,6 +23,9 @@ func TestProgramOfAUser(t *testing.T) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	same(t, before, snapshot(t.Context(), t, m))
+	if log := logOf(t, m); !strings.Contains(log, "cannot trust "+program) {
+		t.Errorf("the log does not say why: %s", log)
+	}
 	_, cure, _ := strings.Cut(out, "run `")
 	cure, _, ok := strings.Cut(cure, "`")
 	if want := "install -m 755 '" + program + "' /usr/local/bin/"; !ok || cure != want {

@@ -30,6 +30,8 @@ type behaviour struct {
 	strangers []string
 	// bootstrappers lets every identity ask for a node's certificate, as a ClusterRole does.
 	bootstrappers bool
+	// secretive forbids everybody to read where DNS is.
+	secretive bool
 	// silent forbids everybody to ask who he is.
 	silent bool
 	// lapsed is a kubelet that does not renew its lease.

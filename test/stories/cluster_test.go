@@ -237,6 +237,12 @@ func (c *cluster) service(w http.ResponseWriter, _ *http.Request) {
 
 // dns is the cluster's DNS Service.
 func (c *cluster) dns(w http.ResponseWriter, _ *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.secretive {
+		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+		return
+	}
 	reply(w, corev1.Service{
 		TypeMeta:   metav1.TypeMeta{Kind: "Service", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-dns", Namespace: "kube-system"},

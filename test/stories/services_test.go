@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -57,5 +58,49 @@ func TestServicesComeLate(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil || connected() != 2 || !warns() && !strings.Contains(
 		w.log.String(), "no kube-proxy") {
 		t.Errorf("a change where they do not: %v\n%s", err, w.log.String())
+	}
+}
+
+// The address of the DNS service is what Azure says, else what the cluster says. Where nobody says
+// it a join is refused before anything is touched, with what to set; it is never guessed.
+func TestDNSAddress(t *testing.T) {
+	const azures, clusters, owners = "10.0.0.99", "10.0.0.10", "10.0.0.66"
+	told := func(w *world) string {
+		_, rest, _ := strings.Cut(w.read("/var/lib/kubelet/config.yaml"), `"clusterDNS": [`)
+		address, _, _ := strings.Cut(rest, "]")
+		return strings.Trim(strings.TrimSpace(address), `"`)
+	}
+	for want, azure := range map[string]string{azures: azures, clusters: ""} {
+		w, sim := azureWorld(t)
+		sim.AddCluster(azuresim.Cluster{ID: clusterID, Server: w.cluster.URL, CA: w.cluster.pki(),
+			Entra: true, AzureRBAC: true, DNSServiceIP: azure})
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		if is := told(w); is != want {
+			t.Errorf("Azure says %q: pods are told to ask %s", azure, is)
+		}
+	}
+	w := newWorld(t)
+	before, touches := w.tree(), w.touched()
+	w.cluster.set(func() { w.cluster.secretive = true })
+	_, err := w.bootstrap()
+	if err == nil || !strings.Contains(err.Error(), "set node.kubelet.dnsServiceIP") ||
+		!strings.Contains(err.Error(), "forbidden") {
+		t.Errorf("the error is %v", err)
+	}
+	w.same(before)
+	if w.touched() != touches {
+		t.Error("the machine was touched")
+	}
+	w.config = w.configuration(func(c map[string]any) {
+		c["node"].(map[string]any)["kubelet"].(map[string]any)["dnsServiceIP"] = owners
+	})
+	if _, err := w.bootstrap(); err != nil || told(w) != owners {
+		t.Errorf("pods are told to ask %s: %v", told(w), err)
+	}
+	w.config = w.configuration(func(c map[string]any) { c["node"].(map[string]any)["maxPods"] = 42 })
+	if _, err := w.bootstrap(); err != nil || told(w) != owners {
+		t.Errorf("the node has joined, and pods are told to ask %s: %v", told(w), err)
 	}
 }

@@ -115,6 +115,7 @@ func newWorld(t testing.TB) *world {
 	w := emptyWorld(t)
 	for path, text := range map[string]string{
 		"/etc/os-release":  "ID=ubuntu\nVERSION_ID=\"24.04\"\nPRETTY_NAME=\"Ubuntu 24.04 LTS\"\n",
+		"/etc/machine-id":  ownID + "\n",
 		"/etc/resolv.conf": "nameserver 192.0.2.1\n", "/etc/fstab": "/swap.img none swap sw 0 0\n",
 		"/opt/cni/bin/theirs": "#!/bin/sh\n", "/usr/local/bin/kubectl": "an older kubectl of the owner",
 		"/etc/sysctl.d/10-theirs.conf": "# theirs\n",
@@ -180,7 +181,9 @@ func (w *world) start(unit, text string) error {
 		w.kernel.leave("cgroup:kubepods.slice", "chain:KUBE-")
 		w.write("/var/lib/kubelet/pods/p1/volumes/data", "a pod's")
 		w.write("/var/log/pods/p1/0.log", "hello")
+		machineID, _ := os.ReadFile(filepath.Join(w.root, "/etc/machine-id"))
 		return w.cluster.register(w.root, text, corev1.NodeSystemInfo{
+			MachineID:               strings.TrimSpace(string(machineID)),
 			KubeletVersion:          w.kubeletVersion(),
 			ContainerRuntimeVersion: "containerd://" + w.containerdVersion(),
 		})

@@ -78,6 +78,9 @@ func (m *ResourceManager) Access(
 		return known.access, known.err
 	}
 	access, err := m.ask(ctx, c.ID)
+	if err == nil {
+		access.DNS = m.dns(ctx, c.ID)
+	}
 	if ctx.Err() != nil {
 		return Access{}, err
 	}
@@ -126,6 +129,28 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 	}
 	return Access{}, fmt.Errorf("cannot get a kubeconfig from Resource Manager: %w",
 		errors.Join(err, adminErr))
+}
+
+// dns is the address of a cluster's DNS service, as Resource Manager says; "" where it does not. What
+// refuses that has given access.
+func (m *ResourceManager) dns(ctx context.Context, clusterID string) string {
+	id, err := arm.Parse(clusterID)
+	if err != nil {
+		return ""
+	}
+	client, err := m.Clusters(id.Subscription)
+	if err != nil {
+		return ""
+	}
+	got, err := client.Get(ctx, id.ResourceGroup, id.Name(), nil)
+	if err != nil || got.Properties == nil || got.Properties.NetworkProfile == nil {
+		return ""
+	}
+	ip := got.Properties.NetworkProfile.DNSServiceIP
+	if ip == nil {
+		return ""
+	}
+	return *ip
 }
 
 // user is the access with the provider's own tokens.

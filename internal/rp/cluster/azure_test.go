@@ -64,7 +64,7 @@ func TestLocalAccountsAreDisabled(t *testing.T) {
 	token.Store(&first)
 	server, ca := apiServer(t, &token)
 	m, _ := newManager(t, azuresim.Cluster{Server: server.URL, CA: ca, Entra: true,
-		LocalAccountsDisabled: true}, time.Now)
+		LocalAccountsDisabled: true, DNSServiceIP: "10.96.0.10"}, time.Now)
 	s := &Sources{Manager: m}
 	access, err := s.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false)
 	if err != nil {
@@ -72,6 +72,9 @@ func TestLocalAccountsAreDisabled(t *testing.T) {
 	}
 	if access.Config.ExecProvider != nil || access.Config.AuthProvider != nil {
 		t.Error("it runs what Resource Manager says")
+	}
+	if access.DNS != "10.96.0.10" {
+		t.Errorf("the DNS service is at %q", access.DNS)
 	}
 	c := must(Dial(access))
 	if f, err := c.ask(t.Context()); err != nil || f.uid != "u" {

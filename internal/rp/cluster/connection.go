@@ -30,6 +30,7 @@ type Connection struct {
 	Version func(ctx context.Context) (string, error)
 
 	fingerprint, endpoint string // of the access
+	dns                   string // of the access
 	doubtful              *atomic.Bool
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -129,7 +130,11 @@ func (w *worker) putFacts(v *store.View, s *session, c *flexnode.Cluster, f find
 	if err != nil {
 		return err
 	}
-	layer := flexnode.FactsLayer(s.connection.facts(*c, f, tenant), c.ID)
+	facts := s.connection.facts(*c, f, tenant)
+	if facts.DNSServiceIP == "" {
+		c.Probe.Warnings = append(slices.Clone(c.Probe.Warnings), flexnode.NoDNS)
+	}
+	layer := flexnode.FactsLayer(facts, c.ID)
 	c.Facts = layer.ID
 	return w.putLayer(v, layer)
 }

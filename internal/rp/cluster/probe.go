@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -22,7 +23,7 @@ import (
 // findings are what a cluster says of itself.
 type findings struct {
 	version string // of Kubernetes
-	dns     string // address of the cluster's DNS; "" when it has no Service kube-dns
+	dns     string // address of the cluster's DNS; "" when it does not say
 	uid     string // of the Service default/kubernetes
 	// services are the addresses of these Services; none while that of the API server is not known.
 	services []netip.Addr
@@ -115,7 +116,9 @@ func (c *Connection) ask(ctx context.Context) (findings, error) {
 	dns, err := services.Services(metav1.NamespaceSystem).Get(ctx, "kube-dns", metav1.GetOptions{})
 	switch {
 	case err == nil:
-		f.dns = dns.Spec.ClusterIP
+		if addresses := clusterIPs(dns); len(addresses) > 0 {
+			f.dns = addresses[0].String()
+		}
 		if len(f.services) > 0 {
 			f.services = append(f.services, clusterIPs(dns)...)
 		}
@@ -168,7 +171,7 @@ func (c *Connection) approvals(ctx context.Context) []string {
 func (c *Connection) facts(row flexnode.Cluster, f findings, tenant string) flexnode.Facts {
 	facts := flexnode.Facts{
 		ServerURL: c.ServerURL, CACertData: base64.StdEncoding.EncodeToString(c.CA),
-		DNSServiceIP: f.dns, TenantID: tenant, Location: row.Location,
+		DNSServiceIP: cmp.Or(f.dns, c.dns), TenantID: tenant, Location: row.Location,
 	}
 	if own := row.Properties.ServerURL; own != "" {
 		facts.ServerURL = strings.TrimSuffix(own, "/")

@@ -12,8 +12,10 @@ import (
 	"github.com/google/uuid"
 	authorization "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ktesting "k8s.io/client-go/testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -389,6 +391,42 @@ func TestAutoApprovalIsAWarning(t *testing.T) {
 			t.Errorf("the message: %q", got)
 		}
 	})
+}
+
+// The address of the DNS service is what the registration says, else the cluster, else Resource
+// Manager. Where nobody says it the owner of the registration is told what to set.
+func TestWhoSaysWhereDNSIs(t *testing.T) {
+	const owners, clusters, azures = "10.96.0.1", "10.96.0.2", "10.96.0.3"
+	for _, tt := range []struct{ own, cluster, azure, want string }{
+		{owners, clusters, azures, owners}, {"", clusters, azures, clusters}, {"", "", azures, azures},
+		{"", "", "", ""},
+	} {
+		row := flexnode.Cluster{Properties: api.ClusterProperties{DNSServiceIP: tt.own}}
+		c := &Connection{dns: tt.azure}
+		if got := c.facts(row, findings{dns: tt.cluster}, "").DNSServiceIP; got != tt.want {
+			t.Errorf("%+v: %q", tt, got)
+		}
+	}
+	for _, headless := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, c := newWorld(t), newFakeCluster("factory")
+			c.PrependReactor("get", "services", func(a ktesting.Action) (bool, runtime.Object, error) {
+				name := a.(ktesting.GetAction).GetName()
+				none := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}}
+				if headless {
+					return name == "kube-dns", none, nil
+				}
+				of := schema.GroupResource{Resource: "services"}
+				return name == "kube-dns", nil, apierrors.NewForbidden(of, name, nil)
+			})
+			w.register(factoryID, c)
+			w.own(factory)
+			pass(time.Second)
+			if got := w.cluster(factory).Probe.Message(); !strings.Contains(got, flexnode.NoDNS) {
+				t.Errorf("the message: %q", got)
+			}
+		})
+	}
 }
 
 // What is probed again and again writes nothing as long as nothing is new.

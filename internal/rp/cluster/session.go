@@ -118,6 +118,7 @@ func (w *worker) dial(a Access) (*Connection, error) {
 	connection, err := dial(a)
 	if err == nil {
 		connection.fingerprint, connection.endpoint = a.Fingerprint, a.Endpoint
+		connection.dns = a.DNS
 	}
 	return connection, err
 }

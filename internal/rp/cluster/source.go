@@ -33,6 +33,8 @@ type Access struct {
 	Config *rest.Config
 	// Fingerprint changes with everything that the access consists of.
 	Fingerprint string
+	// DNS is the address of the cluster's DNS service, where the source knows it.
+	DNS string
 	// Endpoint names the API server by its address and CA; "" if these do not tell which it is.
 	Endpoint string
 }

@@ -16,6 +16,12 @@ const (
 	anyVersion = "1.34.4"
 )
 
+// NoDNS is what is to be done where nobody says the address of a cluster's DNS service, which is not
+// guessed: pods that ask a wrong one resolve no name.
+const NoDNS = "The address of the cluster's DNS service is not known: there is no Service " +
+	"kube-system/kube-dns, or the provider may not read it (rbac-provider.yaml allows it). Set " +
+	"dnsServiceIP in the registration of the cluster."
+
 // checkNode has the agent's own rules check the configuration that a node with an own layer would
 // get, so that what is accepted here is accepted there. Problems are told in terms of the resource.
 func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
@@ -28,6 +34,9 @@ func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 		return Problems{{"properties", "internal error: " + err.Error()}}
 	}
 	var problems Problems
+	if dnsOf(whole) == "" {
+		problems.add("properties", "%s", NoDNS)
+	}
 	for _, p := range config.CheckObject(whole, config.Host{HostName: "host", Arch: "amd64"}) {
 		message := p.Message
 		if p.Value != "" {
@@ -36,6 +45,14 @@ func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 		problems = append(problems, Problem{place(p.Path), message})
 	}
 	return problems
+}
+
+// dnsOf is the DNS service's address in a configuration.
+func dnsOf(whole object) string {
+	node, _ := whole["node"].(object)
+	kubelet, _ := node["kubelet"].(object)
+	address, _ := kubelet["dnsServiceIP"].(string)
+	return address
 }
 
 // anyGrants are secrets that a node with those of its methods may have.

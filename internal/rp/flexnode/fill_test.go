@@ -25,7 +25,6 @@ func TestARevisionLeavesNothingOpen(t *testing.T) {
 			}, "azure": object{"cloud": "AzureChinaCloud"}, "network": object{"firewall": "ignore"}})
 		w.defaults(operator)
 		f := someFacts()
-		f.DNSServiceIP = pick(g, "", "10.96.0.10")
 		w.reach(f, "1.35.4")
 		if pick(g, false, false, true) {
 			w.unreached()
@@ -76,21 +75,38 @@ func settings(o object) int {
 	return n
 }
 
-// Facts that are learned later are not hidden by a default.
-func TestADefaultHidesNoFact(t *testing.T) {
+// The address of the DNS service is not guessed: a node is refused until the cluster, or who has
+// registered it, says it. One that was rendered without goes on.
+func TestNoDNSAddressIsGuessed(t *testing.T) {
 	w := newWorld(t)
-	f := someFacts()
-	f.DNSServiceIP = ""
-	w.reach(f, "1.35.4")
-	w.put(api.Desired{})
-	if text := w.config(w.last()); !strings.Contains(text, `"dnsServiceIP":"10.0.0.10"`) {
-		t.Errorf("no default: %s", text)
+	silent := someFacts()
+	silent.DNSServiceIP = ""
+	w.reach(silent, "1.35.4")
+	_, problems := w.decide(api.Desired{})
+	if len(problems) != 1 || !strings.Contains(problems[0].Message, "Set dnsServiceIP") {
+		t.Fatalf("the problems are %v", problems)
 	}
-	f.DNSServiceIP = "10.96.0.77"
-	w.reach(f, "1.35.4")
+	w.defaults(object{"node": object{"kubelet": object{"dnsServiceIP": "10.96.0.66"}}})
+	if _, problems := w.decide(api.Desired{}); len(problems) > 0 {
+		t.Errorf("the operator's defaults say it: %v", problems)
+	}
+	w.defaults(nil)
+	w.unreached()
+	w.put(api.Desired{})
+	w.reach(silent, "1.35.4")
+	if r := w.refresh(); r != nil || w.node.State != api.Failed || w.node.Reason != NoDNS {
+		t.Errorf("rendered %v; the node is %s: %s", r, w.node.State, w.node.Reason)
+	}
+	told := someFacts()
+	told.DNSServiceIP = "10.96.0.77"
+	w.reach(told, "1.35.4")
 	w.refresh()
 	if text := w.config(w.last()); !strings.Contains(text, `"dnsServiceIP":"10.96.0.77"`) {
-		t.Errorf("the fact is hidden: %s", text)
+		t.Errorf("the address is not in %s", text)
+	}
+	w.reach(silent, "1.35.4")
+	if r := w.refresh(); r == nil || w.node.State == api.Failed {
+		t.Errorf("a node that there is does not go on: %+v", w.node)
 	}
 }
 

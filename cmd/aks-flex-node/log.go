@@ -1,0 +1,137 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// The log is rotated at 10 MB and five old files are kept, so that it cannot fill the disk.
+const (
+	logSize  = 10
+	logFiles = 5
+)
+
+// journal is the log of a machine: a file, which is made when the first command begins that changes
+// something and which stays when the machine is given back, and, of the service, systemd's journal.
+type journal struct {
+	secrets *secrets
+	file    *lumberjack.Logger
+	err     io.Writer // of the service; nil else
+}
+
+// newJournal makes the log of a configuration; nil is none yet.
+func (o *options) newJournal(c *config.Config) *journal {
+	dir := config.DefaultLogDir
+	if c != nil {
+		dir = c.Agent.LogDir
+		o.secrets.learn(c.Secrets()...)
+	}
+	j := &journal{secrets: &o.secrets, file: &lumberjack.Logger{
+		Filename: filepath.Join(dir, "aks-flex-node.log"), MaxSize: logSize, MaxBackups: logFiles,
+	}}
+	if os.Getenv("AKS_FLEX_NODE_SERVICE") != "" {
+		j.err = o.err
+	}
+	return j
+}
+
+// logger writes to the log.
+func (j *journal) logger(c *config.Config) *slog.Logger {
+	options := &slog.HandlerOptions{}
+	if c != nil {
+		options.Level = level(c.Agent.LogLevel)
+	}
+	return slog.New(slog.NewTextHandler(j, options))
+}
+
+// failed writes down why a command has failed. systemd's journal has that from standard error.
+func (j *journal) failed(err error) {
+	only := &journal{secrets: j.secrets, file: j.file}
+	only.logger(nil).Error("the command has failed", "error", err)
+}
+
+// logFailure writes down why a command that changes the machine has failed, also where it has not
+// come far enough to read a configuration.
+func (o *options) logFailure(err error) {
+	if _, usage := errors.AsType[usageError](err); usage || !o.changes || asRoot() != nil {
+		return
+	}
+	if o.journal == nil {
+		o.journal = o.newJournal(nil)
+	}
+	o.journal.failed(err)
+	o.journal.file.Close()
+}
+
+// Write implements io.Writer. A file that cannot be written keeps nothing from the journal.
+func (j *journal) Write(p []byte) (int, error) {
+	text := []byte(j.secrets.scrub(string(p)))
+	if j.err != nil {
+		if _, err := j.err.Write(text); err != nil {
+			return 0, err
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(j.file.Filename), 0o750); err != nil {
+		return 0, err
+	}
+	if _, err := j.file.Write(text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// secrets are what must not be in a log. A process learns of them as configurations come.
+type secrets struct {
+	mu    sync.Mutex
+	known []string // the longest first: one can be a part of another
+}
+
+func (s *secrets) learn(list ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, secret := range list {
+		quoted := strconv.Quote(secret) // as a handler of slog writes it
+		for _, text := range []string{secret, quoted[1 : len(quoted)-1]} {
+			if text != "" && !slices.Contains(s.known, text) {
+				s.known = append(s.known, text)
+			}
+		}
+	}
+	slices.SortFunc(s.known, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+}
+
+// scrub replaces secrets. The types of secrets redact themselves; this is for whatever text of a
+// stranger's quotes one.
+func (s *secrets) scrub(text string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, secret := range s.known {
+		text = strings.ReplaceAll(text, secret, "[redacted]")
+	}
+	return text
+}
+
+func level(name string) slog.Level {
+	switch name {
+	case "debug":
+		return slog.LevelDebug
+	case "warn", "warning":
+		return slog.LevelWarn
+	case "error":
+		return slog.LevelError
+	default:
+		return slog.LevelInfo
+	}
+}

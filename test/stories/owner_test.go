@@ -1,0 +1,77 @@
+package stories
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// What machine-id(5) has on the machine of a story, and on another one.
+const (
+	ownID      = "3d1219c7c4c5404aaa1f6d2a48adfda4"
+	anothersID = "ffff19c7c4c5404aaa1f6d2a48adffff"
+)
+
+// registered makes a Node that the kubelet of some machine has registered.
+func (c *cluster) registered(name, machineID string) {
+	c.set(func() {
+		c.nodes[name] = &corev1.Node{
+			TypeMeta:   metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}},
+			Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{MachineID: machineID}},
+		}
+	})
+}
+
+// refuses checks that a join ends because the Node is another machine's.
+func (w *world) refuses() {
+	w.t.Helper()
+	_, err := w.bootstrap()
+	for _, want := range []string{
+		health.NodeOwned, anothersID, ownID, "agent.nodeName", "kubectl delete node edge-1",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			w.t.Errorf("the error is %v; want %q", err, want)
+		}
+	}
+	if w.cluster.node1().Status.NodeInfo.MachineID != anothersID {
+		w.t.Error("the Node was taken over")
+	}
+}
+
+// A Node of that name that is another machine's is refused before anything is touched; one that
+// this machine has left behind is taken over.
+func TestNodeOfAnotherMachine(t *testing.T) {
+	w, _ := azureWorld(t)
+	before, touches := w.tree(), w.touched()
+	w.cluster.registered("edge-1", anothersID)
+	w.refuses()
+	w.same(before)
+	if w.touched() != touches {
+		t.Error("the machine was touched")
+	}
+	w.cluster.registered("edge-1", ownID)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if c := w.condition(health.NodeOwned); c.Status != health.True {
+		t.Errorf("%+v", c)
+	}
+	w.cluster.set(func() { w.cluster.nodes["edge-1"].Status.NodeInfo.MachineID = anothersID })
+	if c := w.condition(health.NodeOwned); c.Reason != "AnotherMachine" {
+		t.Errorf("another kubelet has the same name: %+v", c)
+	}
+}
+
+// A machine that has no credential before it is enrolled with Arc looks once it is.
+func TestNodeOfAnotherMachineWithArc(t *testing.T) {
+	for _, credential := range []string{"token", "certificate"} {
+		w, _, _ := arcWorld(t, credential)
+		w.cluster.registered("edge-1", anothersID)
+		w.refuses()
+	}
+}
