@@ -92,6 +92,8 @@ func runAgent(ctx context.Context, o *options) error {
 		},
 	}
 	a.Beat = d.Beat
+	a.Live = agent.NewLive(version)
+	d.Told = a.Live.Job
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -105,6 +107,12 @@ func runAgent(ctx context.Context, o *options) error {
 		})
 	})
 	watching.Go(func() { follows.Run(ctx) })
+	defer a.Live.Close()
+	watching.Go(func() {
+		if err := a.Tell(ctx); err != nil {
+			a.Log.Error("the status cannot be asked for", "error", err)
+		}
+	})
 	err = d.Run(ctx)
 	if errors.Is(err, daemon.ErrDeleted) {
 		stop()

@@ -91,6 +91,9 @@ type Agent struct {
 	// Healthz asks kubelet's health endpoint; nil asks the one on this machine.
 	Healthz func(context.Context) error
 
+	// Live is told what the service does; nil for any other verb.
+	Live *Live
+
 	lent lent
 	// claimed is this process' claim to be the machine's one daemon.
 	claimed *lock
@@ -110,6 +113,7 @@ type Input struct {
 
 func (a *Agent) show(e progress.Event) {
 	a.beat()
+	a.Live.progressed(e)
 	if a.Show != nil {
 		a.Show(e)
 	}

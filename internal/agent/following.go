@@ -107,7 +107,7 @@ func (f *Following) Run(ctx context.Context) {
 	}
 	polls := follow.Follower{
 		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
-		Interval: f.before.PollInterval(),
+		Interval: f.before.PollInterval(), Told: f.agent.Live.polled,
 	}
 	var both sync.WaitGroup
 	both.Go(func() { polls.Run(ctx) })

@@ -112,7 +112,10 @@ type Daemon struct {
 	Notify   func(message string)
 	Watchdog time.Duration
 	Budget   *Budget
-	Log      *slog.Logger
+	// Told is told what the worker does: when it begins with a job, and once it has ended; nil tells
+	// nobody.
+	Told func(Job)
+	Log  *slog.Logger
 
 	// progress is when the worker said last that it works, in Unix nanoseconds.
 	progress atomic.Int64
@@ -120,6 +123,15 @@ type Daemon struct {
 
 // Beat tells that the worker makes progress.
 func (d *Daemon) Beat() { d.progress.Store(time.Now().UnixNano()) }
+
+// Job is one thing that the worker does: reconcile, check, repair or leave.
+type Job struct {
+	Kind string
+	// Things are those that are repaired.
+	Things []string
+	Ended  bool
+	Err    error
+}
 
 // job is one thing that the worker does.
 type job struct {
@@ -258,7 +270,14 @@ func (l *loop) start(ctx context.Context) {
 	}
 	l.running = &j
 	l.Beat()
+	l.say(Job{Kind: string(j.kind), Things: j.things})
 	go func() { l.done <- l.work(ctx, j) }()
+}
+
+func (l *loop) say(j Job) {
+	if l.Told != nil {
+		l.Told(j)
+	}
 }
 
 func (l *loop) work(ctx context.Context, j job) (r result) {
@@ -353,6 +372,7 @@ func (l *loop) hint(what string, ok bool) {
 func (l *loop) ended(ctx context.Context, r result) {
 	l.running.cancel()
 	l.running = nil
+	l.say(Job{Kind: string(r.job.kind), Things: r.job.things, Ended: true, Err: r.err})
 	if ctx.Err() != nil {
 		return
 	}
