@@ -98,14 +98,14 @@ func runAgent(ctx context.Context, o *options) error {
 	defer watching.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	watching.Go(func() {
-		a.Deleted(ctx, func(hint string) {
-			select {
-			case hints <- hint:
-			case <-ctx.Done():
-			}
-		})
-	})
+	hint := func(what string) {
+		select {
+		case hints <- what:
+		case <-ctx.Done():
+		}
+	}
+	watching.Go(func() { a.Deleted(ctx, hint) })
+	watching.Go(func() { a.Changed(ctx, hint) })
 	watching.Go(func() { follows.Run(ctx) })
 	defer a.Live.Close()
 	watching.Go(func() {

@@ -53,6 +53,8 @@ type Machine interface {
 	// Touched is told what is about to be changed by somebody else than the engine, and done when
 	// that is over.
 	Touched(what string) (done func(), err error)
+	// Watch tells of what happens to files and units, until ctx ends.
+	Watch(ctx context.Context, files, units []string, hint func(what string)) error
 	// Close ends the connection to systemd; the next question opens another.
 	Close()
 }

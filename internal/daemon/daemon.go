@@ -86,6 +86,8 @@ const (
 	pollEvery  = 5 * time.Second // the configuration file
 	busyPause  = 5 * time.Second
 	hintPause  = time.Second // hints come in swarms
+	// hintMost is the longest pause before a check, while hints do not end.
+	hintMost = 8 * time.Second
 	// lookAgain is the longest rest before a time that is waited for: the clock may be set meanwhile.
 	lookAgain = 10 * time.Minute
 	// stall is how long a worker may make no progress: longer than any single wait of it.
@@ -169,6 +171,9 @@ type loop struct {
 	// brought forward, by something that a check which is running may not have seen.
 	retry, next      *time.Timer
 	retrying, hinted bool
+	// swarm is the pause after the last hint, which was at swarmed.
+	swarm   time.Duration
+	swarmed time.Time
 	// isDeleted tells that the machine is to be given back.
 	isDeleted bool
 	// The pauses after a reconciliation that failed, between those that checks ask for, and after a
@@ -363,9 +368,15 @@ func (l *loop) hint(what string, ok bool) {
 		l.Hints = nil
 		return
 	}
+	if l.hinted { // a check that comes will see it
+		return
+	}
 	l.Log.Debug("checking early", "because", what)
-	l.hinted = true
-	l.next.Reset(hintPause)
+	if l.swarm = min(2*l.swarm, hintMost); time.Since(l.swarmed) > checkEvery {
+		l.swarm = hintPause
+	}
+	l.hinted, l.swarmed = true, time.Now()
+	l.next.Reset(l.swarm)
 }
 
 // ended takes in what a job has brought.
