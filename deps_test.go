@@ -77,8 +77,10 @@ var rules = []struct {
 		"api/flexnode/v20260501preview", "internal/follow", "internal/aks", "internal/apply", "internal/arc", "internal/artifact", "internal/config",
 		"internal/daemon", "internal/generation", "internal/health", "internal/host",
 		"internal/identity", "internal/kube", "internal/node", "internal/nodeobject",
-		"internal/progress", "internal/release", "internal/state", "internal/transition",
+		"internal/metrics", "internal/progress", "internal/release", "internal/state",
+		"internal/transition",
 	}, []string{"os/exec"}},
+	{"internal/metrics", nil, []string{"os", "net", "net/http", "os/exec", "time"}},
 }
 
 func TestArrows(t *testing.T) {

@@ -92,19 +92,27 @@ func runAgent(ctx context.Context, o *options) error {
 		},
 	}
 	a.Beat = d.Beat
+	a.Live = agent.NewLive(version)
+	d.Told = a.Live.Job
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	watching.Go(func() {
-		a.Deleted(ctx, func(hint string) {
-			select {
-			case hints <- hint:
-			case <-ctx.Done():
-			}
-		})
-	})
+	hint := func(what string) {
+		select {
+		case hints <- what:
+		case <-ctx.Done():
+		}
+	}
+	watching.Go(func() { a.Deleted(ctx, hint) })
+	watching.Go(func() { a.Changed(ctx, hint) })
 	watching.Go(func() { follows.Run(ctx) })
+	defer a.Live.Close()
+	watching.Go(func() {
+		if err := a.Tell(ctx); err != nil {
+			a.Log.Error("the status cannot be asked for", "error", err)
+		}
+	})
 	err = d.Run(ctx)
 	if errors.Is(err, daemon.ErrDeleted) {
 		stop()

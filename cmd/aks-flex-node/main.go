@@ -17,7 +17,7 @@ import (
 const (
 	exitDone    = 0
 	exitFailed  = 1
-	exitChanges = 2 // plan, drift: there is something to do
+	exitChanges = 2 // plan, drift, diff: there is something to do
 	exitConfig  = 3 // the configuration or the command line is wrong; trying again will not help
 )
 

@@ -117,9 +117,10 @@ configured, and gives it back as it was.
   aks-flex-node plan         what would be done, without doing it
   aks-flex-node agent        join the cluster and keep watch over the node
   aks-flex-node status       how the node is
+  aks-flex-node rollback     go back to what the node was before
   aks-flex-node unbootstrap  leave the cluster and restore the machine
 
-Exit codes: 0 done; 1 failed; 2 (plan, drift) there is something to do;
+Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do;
 3 the configuration or the command line is wrong.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -146,7 +147,8 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift) there is something to do;
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		agentCommand(o), bootstrapCommand(o), planCommand(o), driftCommand(o), unbootstrapCommand(o),
-		statusCommand(o), tokenCommand(o), configCommand(o), versionCommand(o),
+		statusCommand(o), historyCommand(o), diffCommand(o), rollbackCommand(o), tokenCommand(o),
+		configCommand(o), versionCommand(o),
 	)
 	return root
 }

@@ -75,6 +75,7 @@ func writeStatus(w io.Writer, s agent.Status) {
 		}
 		fmt.Fprintf(w, "Service     %s %s\n", u.Name, state)
 	}
+	writeService(w, s.Service)
 	if t := s.Transition; t != nil {
 		fmt.Fprintf(w, "Under way   %s, phase %s, since %s\n",
 			t.Kind, t.Phase, t.Began.Format("15:04:05"))
@@ -96,5 +97,33 @@ func writeStatus(w io.Writer, s agent.Status) {
 	}
 	for _, d := range s.Drift {
 		fmt.Fprintf(w, "Drift       %s: expected %s, found %s\n", d.Key, d.Expected, d.Found)
+	}
+}
+
+// writeService writes what the running service does.
+func writeService(w io.Writer, is *agent.Work) {
+	if is == nil {
+		return
+	}
+	doing := ""
+	if is.Job != "rest" {
+		doing = ", at work: " + is.Job
+		if is.Doing != "" {
+			doing += " (" + is.Doing + ")"
+		}
+	}
+	fmt.Fprintf(w, "Agent       %s, pid %d, since %s%s\n", is.Version, is.PID,
+		is.Started.Local().Format("2006-01-02 15:04:05"), doing)
+	if p := is.Polls; p != nil {
+		fmt.Fprintf(w, "Provider    asked at %s: %s; version %s received, %s applied\n",
+			p.Last.Local().Format("15:04:05"), p.Result, orDash(p.Received), orDash(p.Applied))
+		if p.Error != "" {
+			fmt.Fprintf(w, "            %s; asking again at %s\n", p.Error,
+				p.Next.Local().Format("15:04:05"))
+		}
+	}
+	const shown = 5
+	for _, e := range is.Events[max(0, len(is.Events)-shown):] {
+		fmt.Fprintf(w, "Event       %s drift %s: %s\n", e.At.Local().Format("15:04:05"), e.What, e.Key)
 	}
 }

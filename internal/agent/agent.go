@@ -53,6 +53,8 @@ type Machine interface {
 	// Touched is told what is about to be changed by somebody else than the engine, and done when
 	// that is over.
 	Touched(what string) (done func(), err error)
+	// Watch tells of what happens to files and units, until ctx ends.
+	Watch(ctx context.Context, files, units []string, hint func(what string)) error
 	// Close ends the connection to systemd; the next question opens another.
 	Close()
 }
@@ -93,6 +95,9 @@ type Agent struct {
 	// Healthz asks kubelet's health endpoint; nil asks the one on this machine.
 	Healthz func(context.Context) error
 
+	// Live is told what the service does; nil for any other verb.
+	Live *Live
+
 	lent lent
 	// claimed is this process' claim to be the machine's one daemon.
 	claimed *lock
@@ -112,6 +117,7 @@ type Input struct {
 
 func (a *Agent) show(e progress.Event) {
 	a.beat()
+	a.Live.progressed(e)
 	if a.Show != nil {
 		a.Show(e)
 	}

@@ -101,6 +101,11 @@ func (h *home) reconcile(ctx context.Context, verb string, t *target, view *step
 	if err != nil || done {
 		return err
 	}
+	if !t.daemon { // a rollback that was finished holds it back
+		if err := h.forgive(ctx, t.received); err != nil {
+			return err
+		}
+	}
 	if r, rejected := h.rejection(t.received); rejected {
 		return errors.Join(&RejectedError{r}, h.undoLeft(ctx, view))
 	}
@@ -127,7 +132,7 @@ func (e *RejectedError) Error() string {
 }
 
 // finishLeft deals with a transition that another run has left. The one that this target asks for
-// is continued, and a rollback is finished; anything else is superseded by the transition that
+// is continued, and a rollback, also by hand, is finished; anything else is superseded by the transition that
 // follows. It returns true when the target is reached with that, else the target as it is seen from
 // there.
 func (h *home) finishLeft(ctx context.Context, t *target, view *steps) (*target, bool, error) {
@@ -136,8 +141,8 @@ func (h *home) finishLeft(ctx context.Context, t *target, view *steps) (*target,
 		return t, false, nil
 	}
 	h.Log.Info("continuing what another run has left", "kind", left.Kind, "phase", left.Phase)
-	if left.Kind == transition.Rollback {
-		if err := h.run(ctx, *left, view); err != nil {
+	if left.Kind == transition.Rollback || left.ByHand {
+		if err := h.resume(ctx, *left, view); err != nil {
 			return t, false, err
 		}
 		h.note("the rollback that another run had begun is finished")

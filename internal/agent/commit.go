@@ -26,6 +26,9 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	if err := w.saveBindings(ctx); err != nil {
 		return err
 	}
+	if err := w.commitHistory(ctx, t); err != nil {
+		return err
+	}
 	previous, err := w.commitPointers(ctx, t)
 	if err != nil {
 		return err
@@ -61,6 +64,32 @@ func (w *work) commitPointers(
 	}
 	w.live, w.applied = w.to, w.to
 	return w.store.Read(ctx, generation.Previous)
+}
+
+// commitHistory writes down that the generation was proved. One that a person has gone back to holds
+// back the document of the one that was left.
+func (w *work) commitHistory(ctx context.Context, t *transition.Transition) error {
+	if t.Kind != transition.Join && t.Kind != transition.Change {
+		return nil
+	}
+	list, err := w.readHistory()
+	if err != nil {
+		w.Log.Warn("the history cannot be read and begins anew", "error", err)
+	}
+	if t.ByHand {
+		if err := w.holdBack(ctx, *t); err != nil {
+			return err
+		}
+	}
+	next := list.next(t.From, t.To, w.appliedResource(), stamp())
+	if err := w.records.save(ctx, historyFile, next); err != nil {
+		return err
+	}
+	if t.ByHand { // comes after the history, which has what was applied before
+		was, _ := next.last(t.To)
+		return w.setApplied(ctx, was.Resource)
+	}
+	return nil
 }
 
 // eraseSecrets keeps only the credentials of the node as it is now. A bootstrap token serves one
@@ -99,7 +128,8 @@ func (w *work) publishAll(ctx context.Context, previous *generation.Generation) 
 	return w.publishJoin(ctx, w.config.Agent.NodeName)
 }
 
-// collect removes the generations and artifacts that neither the node nor the one before refers to.
+// collect removes the generations that are not in the history, and the artifacts that neither the
+// node nor the one before refers to.
 func (w *work) collect(ctx context.Context, previous *generation.Generation) error {
 	keep := map[string]bool{}
 	ids := []string{w.to.ID}
@@ -112,6 +142,9 @@ func (w *work) collect(ctx context.Context, previous *generation.Generation) err
 	if previous != nil {
 		ids = append(ids, previous.ID)
 		add(previous.Facts)
+	}
+	if list, err := w.readHistory(); err == nil {
+		ids = append(ids, list.ids()...)
 	}
 	if err := w.store.Collect(ctx, ids...); err != nil {
 		return err

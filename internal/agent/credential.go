@@ -26,25 +26,42 @@ func (h *home) withServing(c config.Config, e *health.Evidence) {
 		return
 	}
 	file := path.Join(c.Paths.Kubernetes.KubeletDir, "pki", "kubelet-server-current.pem")
-	data, err := h.Machine.ReadFile(file)
+	at, err := h.expiry(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		e.Serving = health.Answered(time.Time{}, nil)
-		return
+		err = nil
+	}
+	e.Serving = health.Answered(at, err)
+}
+
+// expiry is when the certificate in a file expires.
+func (h *home) expiry(file string) (time.Time, error) {
+	data, err := h.Machine.ReadFile(file)
+	if err != nil {
+		return time.Time{}, err
 	}
 	block, _ := pem.Decode(data)
-	if err == nil && block == nil {
-		err = fmt.Errorf("cannot read %s: it holds no certificate", file)
-	}
-	if err != nil {
-		e.Serving = health.Answered(time.Time{}, err)
-		return
+	if block == nil {
+		return time.Time{}, fmt.Errorf("cannot read %s: it holds no certificate", file)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		e.Serving = health.Answered(time.Time{}, fmt.Errorf("cannot read %s: %w", file, err))
-		return
+		return time.Time{}, fmt.Errorf("cannot read %s: %w", file, err)
 	}
-	e.Serving = health.Answered(cert.NotAfter, nil)
+	return cert.NotAfter, nil
+}
+
+// expiries are kubelet's certificates, with when each expires.
+func (h *home) expiries(c config.Config) map[string]time.Time {
+	pki := path.Join(c.Paths.Kubernetes.KubeletDir, "pki")
+	found := map[string]time.Time{}
+	for name, file := range map[string]string{
+		"kubelet-client": clientCertificate(c), "kubelet-server": path.Join(pki, "kubelet-server-current.pem"),
+	} {
+		if at, err := h.expiry(file); err == nil {
+			found[name] = at.UTC()
+		}
+	}
+	return found
 }
 
 // credentialed tells whether kubelet has a credential: a certificate that is valid now, or the way

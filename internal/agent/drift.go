@@ -60,11 +60,11 @@ func (a *Agent) Repair(ctx context.Context, things []string) (Report, error) {
 	return report, h.run(ctx, t, &steps{agent: a})
 }
 
-// UnderWayError tells that a change is under way, which comes before a repair.
+// UnderWayError tells that a change is under way, which comes before a repair or a rollback.
 type UnderWayError struct{ Transition transition.Transition }
 
 func (e *UnderWayError) Error() string {
-	return "cannot repair now: a " + string(e.Transition.Kind) + " is under way (phase " +
+	return "cannot begin now: a " + string(e.Transition.Kind) + " is under way (phase " +
 		string(e.Transition.Phase) + "); finish it with `aks-flex-node bootstrap`"
 }
 

@@ -107,7 +107,7 @@ func (f *Following) Run(ctx context.Context) {
 	}
 	polls := follow.Follower{
 		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
-		Interval: f.before.PollInterval(),
+		Interval: f.before.PollInterval(), Told: f.agent.Live.polled,
 	}
 	var both sync.WaitGroup
 	both.Go(func() { polls.Run(ctx) })
@@ -283,24 +283,36 @@ func (a *Agent) noteApplied(ctx context.Context, r *config.Resource) error {
 	if r == nil {
 		return nil
 	}
+	return a.setApplied(ctx, *r)
+}
+
+// setApplied writes down which version the node runs on; zero for none.
+func (a *Agent) setApplied(ctx context.Context, r config.Resource) error {
 	var from source
 	kept := records{host: a.Machine, dir: StateDir}
 	if _, err := kept.load(sourceFile, &from); err != nil {
 		return err
 	}
-	if from.Applied == *r {
+	if from.Applied == r {
 		return nil
 	}
-	text := state.NewFile(kept.path(versionFile), 0o600, r.ConfigVersion+"\n")
+	if err := a.publishVersion(ctx, kept, r.ConfigVersion); err != nil {
+		return err
+	}
+	from.Applied = r
+	return kept.save(ctx, sourceFile, from)
+}
+
+func (a *Agent) publishVersion(ctx context.Context, kept records, version string) error {
+	if version == "" {
+		return kept.remove(ctx, versionFile)
+	}
+	text := state.NewFile(kept.path(versionFile), 0o600, version+"\n")
 	is, err := a.Machine.Observe(ctx, text.Key())
 	if err != nil {
 		return err
 	}
-	if err := a.Machine.Set(ctx, state.Change{From: is, To: text}, nil); err != nil {
-		return err
-	}
-	from.Applied = *r
-	return kept.save(ctx, sourceFile, from)
+	return a.Machine.Set(ctx, state.Change{From: is, To: text}, nil)
 }
 
 // bundleDigest identifies the document that was received last; "" for none.

@@ -262,7 +262,7 @@ func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 	if l.arcFailed && !t.Leave.Waits {
 		err = l.forgetNode(ctx)
 	} else {
-		err = l.home.erase(ctx)
+		err = errors.Join(l.eraseMetrics(ctx), l.home.erase(ctx))
 	}
 	return errors.Join(append(l.remaining, err)...)
 }
@@ -300,6 +300,14 @@ func (h *home) stopDaemon(ctx context.Context, waits bool) error {
 		return nil
 	}
 	return h.Machine.Set(ctx, state.Change{From: from, To: to}, nil)
+}
+
+// eraseMetrics removes the file that the service has written its metrics to.
+func (l *leaving) eraseMetrics(ctx context.Context) error {
+	if l.config == nil || l.config.Agent.Metrics.Textfile == "" {
+		return nil
+	}
+	return l.removeAll(ctx, l.config.Agent.Metrics.Textfile)
 }
 
 // erase removes the agent's own records. What says that this machine is a node comes first, and the

@@ -110,6 +110,12 @@ type Rejection struct {
 	Log []string `json:"log,omitempty"`
 	// Past tells that another document has been wanted since. It is not tried again all the same.
 	Past bool `json:"past,omitempty"`
+	// ByHand tells that it has not failed, but that a person went back from it.
+	ByHand bool `json:"byHand,omitempty"`
+	// Origin and Resource tell where it came from, Kubernetes is the version that it had.
+	Origin     generation.Origin `json:"origin,omitzero"`
+	Resource   config.Resource   `json:"resource,omitzero"`
+	Kubernetes string            `json:"kubernetes,omitempty"`
 }
 
 // mostRejections is how many rejections are kept.
@@ -175,19 +181,34 @@ func (h *home) reject(ctx context.Context, t transition.Transition, cause error)
 	if err != nil {
 		return err
 	}
-	r := Rejection{
-		Generation: g.ID, Received: g.Received, Reason: cause.Error(),
-		At: now().UTC().Truncate(time.Second),
-	}
+	r := h.newRejection(&g, cause.Error())
+	r.Past = t.ByHand // the document that is wanted is another one
 	// What was refused has touched no unit.
 	if _, refused := errors.AsType[*transition.RefusedError](cause); !refused {
 		r.Log = h.failedUnitLog(ctx, cause)
 	}
-	h.rejected = append(h.withoutRejection(g.Received), r)
+	h.Log.Error("configuration rejected", "generation", g.ID, "reason", cause)
+	return h.keepRejection(ctx, r)
+}
+
+// newRejection is the rejection of a generation now.
+func (h *home) newRejection(g *generation.Generation, reason string) Rejection {
+	r := Rejection{
+		Generation: g.ID, Received: g.Received, Reason: reason, Origin: g.Origin,
+		Kubernetes: g.Config.Kubernetes.Version, At: now().UTC().Truncate(time.Second),
+	}
+	if digest, err := h.bundleDigest(); err == nil && digest == g.Received {
+		r.Resource = h.receivedResource()
+	}
+	return r
+}
+
+// keepRejection adds a rejection to those that are kept.
+func (h *home) keepRejection(ctx context.Context, r Rejection) error {
+	h.rejected = append(h.withoutRejection(r.Received), r)
 	if len(h.rejected) > mostRejections {
 		h.rejected = h.rejected[len(h.rejected)-mostRejections:]
 	}
-	h.Log.Error("configuration rejected", "generation", g.ID, "reason", cause)
 	return h.records.save(ctx, rejectedFile, h.rejected)
 }
 

@@ -78,9 +78,12 @@ func (a *Agent) Report(s Status) api.Report {
 func failedOf(rejected []Rejection, digest, version string) *api.FailedConfig {
 	for _, r := range rejected {
 		if r.Received == digest && version != "" {
-			at := r.At
+			at, why := r.At, "Rejected"
+			if r.ByHand {
+				why = "HeldBack"
+			}
 			return &api.FailedConfig{
-				Version: version, Reason: "Rejected", Message: clip(r.Reason, 4*reportText),
+				Version: version, Reason: why, Message: clip(r.Reason, 4*reportText),
 				Log: clip(strings.Join(r.Log, "\n"), reportLog), At: &at,
 			}
 		}

@@ -43,7 +43,13 @@ type Status struct {
 	Transition  *transition.Transition `json:"transition,omitempty"`
 	Rejected    []Rejection            `json:"rejected,omitempty"`
 	Units       []Running              `json:"units"`
-	CheckedAt   time.Time              `json:"checkedAt"`
+	// ConfigVersion is the version of the flexNodeConfig that the node runs on, "" for none.
+	ConfigVersion string `json:"configVersion,omitempty"`
+	// Certificates are kubelet's, with when each expires.
+	Certificates map[string]time.Time `json:"certificates,omitempty"`
+	// Service is what the running service does; nil when none runs.
+	Service   *Work     `json:"service,omitempty"`
+	CheckedAt time.Time `json:"checkedAt"`
 }
 
 // Running is a service of the node.
@@ -79,7 +85,13 @@ func (a *Agent) Status(ctx context.Context) (Status, error) {
 	case h.live == nil:
 		return Status{}, errNoNode
 	}
-	return h.status(ctx, watching{})
+	work := a.working(ctx)
+	if work == nil {
+		return h.status(ctx, watching{})
+	}
+	s, err := h.status(ctx, watching{exhausted: work.Exhausted, refused: work.Refused})
+	s.Service = work
+	return s, err
 }
 
 // watching is what only the daemon knows: the things that it no longer repairs, and why the
@@ -114,6 +126,7 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 		CNI: c.CNI.Version, NPD: c.NPD.Version, DriftPolicy: c.Agent.DriftPolicy,
 		PodCIDRs: h.bindings.PodCIDRs, Drift: drift, Transition: h.transition,
 		Rejected: h.rejected, CheckedAt: now().UTC().Truncate(time.Second),
+		ConfigVersion: h.appliedResource().ConfigVersion, Certificates: h.expiries(c),
 	}
 	var enrolled arc.Record
 	if _, err := h.records.load(arcFile, &enrolled); err != nil {

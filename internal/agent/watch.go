@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -31,6 +32,9 @@ type Watcher struct {
 	// refused is why the configuration is not in force, nil when it is.
 	refused *health.Rejection
 	logged  string
+	// drifting is what the last check has found, unpublished why metrics cannot be published.
+	drifting    map[string]bool
+	unpublished string
 }
 
 // Claim makes this process the one daemon of the machine. The claim ends with the process.
@@ -252,6 +256,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	}
 	w.report(s)
 	w.Follows.told(s)
+	w.tell(ctx, h, s, watching{exhausted: exhausted, refused: w.refused})
 	found := daemon.Finding{Summary: summary(s)}
 	for _, d := range s.Drift {
 		found.Drift = append(found.Drift, string(d.Key))
@@ -281,9 +286,6 @@ func (w *Watcher) report(s Status) {
 	}
 	w.logged = text
 	log := w.Agent.Log
-	for _, d := range s.Drift {
-		log.Warn("drift", "what", d.Key, "step", d.Step, "expected", d.Expected, "found", d.Found)
-	}
 	failing := false
 	for _, c := range s.Conditions {
 		if c.Status == health.False {
@@ -294,6 +296,36 @@ func (w *Watcher) report(s Status) {
 	}
 	if !failing {
 		log.Info("the node is healthy", "node", s.NodeName, "ready", s.Ready)
+	}
+}
+
+// tell tells who watches this service what a check has found: the log of what drifts and did not
+// before, and the metrics.
+func (w *Watcher) tell(ctx context.Context, h *home, s Status, known watching) {
+	before := w.drifting
+	w.drifting = make(map[string]bool, len(s.Drift))
+	var found []Entry
+	for _, d := range s.Drift {
+		key := string(d.Key)
+		if w.drifting[key] = true; before[key] {
+			continue
+		}
+		found = append(found, d)
+		w.Agent.Log.Warn("drift", "what", d.Key, "step", d.Step, "expected", d.Expected,
+			"found", d.Found)
+	}
+	var gone []string
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		if !w.drifting[key] {
+			gone = append(gone, key)
+			w.Agent.Log.Info("no drift any more", "what", key)
+		}
+	}
+	w.Agent.Live.drifted(found, gone)
+	w.Agent.Live.checked(s, known)
+	if err := h.publishMetrics(ctx); err != nil && err.Error() != w.unpublished {
+		w.unpublished = err.Error()
+		w.Agent.Log.Warn("cannot publish metrics", "error", err)
 	}
 }
 

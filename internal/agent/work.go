@@ -97,7 +97,27 @@ func (h *home) run(ctx context.Context, t transition.Transition, view *steps) er
 		Steps: w.phases(), Save: h.saveTransition, Clear: h.clearTransition, Now: stamp,
 		Reject: h.reject, Release: w.release,
 	}
-	return runner.Run(ctx, t)
+	began := now()
+	err = runner.Run(ctx, t)
+	h.Live.transitioned(t.Kind, resultOf(ctx, err), now().Sub(began))
+	return err
+}
+
+// resultOf names how a transition has ended.
+func resultOf(ctx context.Context, err error) string {
+	_, back := errors.AsType[*transition.RolledBackError](err)
+	_, refused := errors.AsType[*transition.RefusedError](err)
+	switch {
+	case err == nil:
+		return "done"
+	case back:
+		return "rolled_back"
+	case refused:
+		return "refused"
+	case transition.Interrupted(ctx, err):
+		return "interrupted"
+	}
+	return "failed"
 }
 
 // prefetch fetches and verifies every artifact while the node works. A first join only begins to,

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -57,6 +58,8 @@ func agentRules() []rule {
 		{"agent.monitoring.endpoint", "an https URL of a host, perhaps with a port", isHTTPSHost},
 		{"agent.monitoring.interval", "a duration from 10s to 1h, such as 30s",
 			isDuration(10*time.Second, time.Hour)},
+		{"agent.metrics.listen", "a loopback address and a port, such as 127.0.0.1:10259", isLoopback},
+		{"agent.metrics.textfile", "a clean absolute path that ends with .prom", isTextfile},
 		{"artifacts.mirror", aPlainURL, isHTTPS},
 		{"artifacts.mirrors.*", aPlainURL, isHTTPS},
 		{"artifacts.directory", "a clean absolute path", isAbs},
@@ -92,3 +95,11 @@ func checkArtifacts(c Config, r *report) {
 			"mirrors have no effect: with a directory nothing is downloaded")
 	}
 }
+
+// isLoopback: metrics are not for the network, which nobody authenticates.
+func isLoopback(s string) bool {
+	at, err := netip.ParseAddrPort(s)
+	return err == nil && at.Addr().IsLoopback() && at.Port() != 0
+}
+
+func isTextfile(s string) bool { return isAbs(s) && strings.HasSuffix(s, ".prom") }

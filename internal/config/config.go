@@ -332,6 +332,17 @@ type Agent struct {
 	UpgradePolicy UpgradePolicy `json:"upgradePolicy,omitzero"`
 	// Monitoring is how an agent follows its resource.
 	Monitoring Monitoring `json:"monitoring,omitzero"`
+	// Metrics is where the service offers its metrics.
+	Metrics Metrics `json:"metrics,omitzero"`
+}
+
+// Metrics is where the service offers its metrics, in the text format of Prometheus.
+type Metrics struct {
+	// Listen is where they are served over HTTP, without authentication; nowhere if it is not set.
+	Listen string `json:"listen,omitempty"`
+	// Textfile is a file that they are written to at each check, for the textfile collector of
+	// node_exporter; its directory must be there, and only root may write to it.
+	Textfile string `json:"textfile,omitempty"`
 }
 
 // UpgradePolicy is how a change of the configuration reaches a node.

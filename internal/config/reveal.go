@@ -1,9 +1,7 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 	"net/url"
 	"strings"
 )
@@ -11,15 +9,9 @@ import (
 // Reveal is the configuration as JSON with its secrets in clear, for files that only root reads.
 // Parse gives the same Config back. The same Config always gives the same bytes.
 func (c Config) Reveal() ([]byte, error) {
-	hidden, err := json.Marshal(c)
+	doc, err := c.redacted()
 	if err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
-	}
-	d := json.NewDecoder(bytes.NewReader(hidden))
-	d.UseNumber()
-	var doc map[string]any
-	if err := d.Decode(&doc); err != nil {
-		return nil, fmt.Errorf("internal error: %w", err)
+		return nil, err
 	}
 	for _, l := range leaves(&c) {
 		if secret, ok := l.value.Interface().(Secret); ok && secret != "" {

@@ -86,6 +86,8 @@ const (
 	pollEvery  = 5 * time.Second // the configuration file
 	busyPause  = 5 * time.Second
 	hintPause  = time.Second // hints come in swarms
+	// hintMost is the longest pause before a check, while hints do not end.
+	hintMost = 8 * time.Second
 	// lookAgain is the longest rest before a time that is waited for: the clock may be set meanwhile.
 	lookAgain = 10 * time.Minute
 	// stall is how long a worker may make no progress: longer than any single wait of it.
@@ -112,7 +114,10 @@ type Daemon struct {
 	Notify   func(message string)
 	Watchdog time.Duration
 	Budget   *Budget
-	Log      *slog.Logger
+	// Told is told what the worker does: when it begins with a job, and once it has ended; nil tells
+	// nobody.
+	Told func(Job)
+	Log  *slog.Logger
 
 	// progress is when the worker said last that it works, in Unix nanoseconds.
 	progress atomic.Int64
@@ -120,6 +125,15 @@ type Daemon struct {
 
 // Beat tells that the worker makes progress.
 func (d *Daemon) Beat() { d.progress.Store(time.Now().UnixNano()) }
+
+// Job is one thing that the worker does: reconcile, check, repair or leave.
+type Job struct {
+	Kind string
+	// Things are those that are repaired.
+	Things []string
+	Ended  bool
+	Err    error
+}
 
 // job is one thing that the worker does.
 type job struct {
@@ -157,6 +171,9 @@ type loop struct {
 	// brought forward, by something that a check which is running may not have seen.
 	retry, next      *time.Timer
 	retrying, hinted bool
+	// swarm is the pause after the last hint, which was at swarmed.
+	swarm   time.Duration
+	swarmed time.Time
 	// isDeleted tells that the machine is to be given back.
 	isDeleted bool
 	// The pauses after a reconciliation that failed, between those that checks ask for, and after a
@@ -258,7 +275,14 @@ func (l *loop) start(ctx context.Context) {
 	}
 	l.running = &j
 	l.Beat()
+	l.say(Job{Kind: string(j.kind), Things: j.things})
 	go func() { l.done <- l.work(ctx, j) }()
+}
+
+func (l *loop) say(j Job) {
+	if l.Told != nil {
+		l.Told(j)
+	}
 }
 
 func (l *loop) work(ctx context.Context, j job) (r result) {
@@ -344,15 +368,22 @@ func (l *loop) hint(what string, ok bool) {
 		l.Hints = nil
 		return
 	}
+	if l.hinted { // a check that comes will see it
+		return
+	}
 	l.Log.Debug("checking early", "because", what)
-	l.hinted = true
-	l.next.Reset(hintPause)
+	if l.swarm = min(2*l.swarm, hintMost); time.Since(l.swarmed) > checkEvery {
+		l.swarm = hintPause
+	}
+	l.hinted, l.swarmed = true, time.Now()
+	l.next.Reset(l.swarm)
 }
 
 // ended takes in what a job has brought.
 func (l *loop) ended(ctx context.Context, r result) {
 	l.running.cancel()
 	l.running = nil
+	l.say(Job{Kind: string(r.job.kind), Things: r.job.things, Ended: true, Err: r.err})
 	if ctx.Err() != nil {
 		return
 	}

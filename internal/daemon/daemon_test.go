@@ -505,3 +505,45 @@ func TestCheckAsks(t *testing.T) {
 		}
 	})
 }
+
+// Hints that do not end neither keep a check from being made nor make one each second.
+func TestHintsWithoutEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.start()
+		b.sleep(10 * time.Second)
+		b.take()
+		for range 600 {
+			b.hints <- "a file"
+			b.sleep(500 * time.Millisecond)
+		}
+		if n := len(b.take()); n < 30 || n > 45 {
+			t.Errorf("%d checks in five minutes", n)
+		}
+		b.sleep(10 * time.Minute)
+		b.take()
+		b.hints <- "a file"
+		b.sleep(hintPause + time.Millisecond)
+		if diff := cmp.Diff([]string{"check"}, b.take()); diff != "" {
+			t.Errorf("after a rest: %s", diff)
+		}
+	})
+}
+
+// Whoever wants to know is told what the worker does, and how it has ended.
+func TestTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var told []Job
+		b.daemon.Told = func(j Job) { told = append(told, j) }
+		wrong := errors.New("wrong")
+		b.check = func(context.Context) (Finding, error) { return Finding{}, wrong }
+		b.start()
+		b.sleep(time.Second)
+		want := []Job{
+			{Kind: "reconcile"}, {Kind: "reconcile", Ended: true},
+			{Kind: "check"}, {Kind: "check", Ended: true, Err: wrong},
+		}
+		if diff := cmp.Diff(want, told, cmp.Comparer(func(a, b error) bool { return a == b })); diff != "" {
+			t.Error(diff)
+		}
+	})
+}

@@ -48,7 +48,9 @@ type Follower struct {
 	Wait time.Duration
 	// Interval is between polls until the provider says another; 0 is 30 s.
 	Interval time.Duration
-	Log      *slog.Logger
+	// Told is told each answer or failure, and the pause that follows; nil tells nobody.
+	Told func(answer Answer, err error, pause time.Duration)
+	Log  *slog.Logger
 
 	pace   pace
 	etag   string
@@ -67,6 +69,7 @@ func (f *Follower) Run(ctx context.Context) {
 		}
 		answer, err := f.Resource.Poll(ctx, f.etag, wait)
 		if err == nil && answer.Deleted != nil {
+			f.tell(answer, nil, 0)
 			if f.stones++; f.stones > 1 {
 				f.Log.Warn("the resource of this node was deleted", "at", answer.Deleted.DeletedAt)
 				f.Machine.Deleted(ctx, *answer.Deleted)
@@ -82,6 +85,13 @@ func (f *Follower) Run(ctx context.Context) {
 			err = f.take(ctx, answer)
 		}
 		pause = f.next(ctx, answer, err)
+		f.tell(answer, err, pause)
+	}
+}
+
+func (f *Follower) tell(answer Answer, err error, pause time.Duration) {
+	if f.Told != nil {
+		f.Told(answer, err, pause)
 	}
 }
 

@@ -196,12 +196,18 @@ func (s Store) Read(ctx context.Context, p Pointer) (*Generation, error) {
 	return &g, nil
 }
 
-// Collect removes every generation that is not in keep.
-func (s Store) Collect(ctx context.Context, keep ...string) error {
+// IDs lists the generations that are kept.
+func (s Store) IDs() ([]string, error) {
 	names, err := s.List(s.generations())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
+	return names, err
+}
+
+// Collect removes every generation that is not in keep.
+func (s Store) Collect(ctx context.Context, keep ...string) error {
+	names, err := s.IDs()
 	if err != nil {
 		return err
 	}

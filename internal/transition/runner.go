@@ -58,15 +58,15 @@ func (r Runner) Run(ctx context.Context, t Transition) error {
 	switch {
 	case err == nil:
 		return r.Clear(ctx)
-	case interrupted(ctx, err):
+	case Interrupted(ctx, err):
 		return err
 	}
 	return r.failed(ctx, t, err)
 }
 
-// interrupted tells whether a phase has ended without having failed: the record remains, and the
+// Interrupted tells whether a phase has ended without having failed: the record remains, and the
 // next run continues.
-func interrupted(ctx context.Context, err error) bool {
+func Interrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || errors.Is(err, ErrSuperseded) || errors.Is(err, ErrUndecided)
 }
 
@@ -123,7 +123,7 @@ func (r Runner) rollBack(ctx context.Context, t Transition, cause error) error {
 		return errors.Join(cause, err)
 	}
 	err := r.forward(ctx, &back)
-	if err != nil && interrupted(ctx, err) {
+	if err != nil && Interrupted(ctx, err) {
 		const form = "%w\nthe rollback is under way, and the next run continues it: %w"
 		return fmt.Errorf(form, cause, err)
 	}

@@ -78,6 +78,8 @@ type Transition struct {
 	// the only ones that are repaired.
 	Ungated bool     `json:"ungated,omitempty"`
 	Things  []string `json:"things,omitempty"`
+	// ByHand tells that a person has asked for To, which is not what the configuration says.
+	ByHand bool `json:"byHand,omitempty"`
 	// Cause is why: of a rollback, what failed.
 	Cause string `json:"cause,omitempty"`
 	// Leave says how the machine is given back.

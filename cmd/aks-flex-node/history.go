@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// atMost refuses more arguments than a command has.
+func atMost(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usageError{fmt.Errorf("cannot run `%s`: it has at most %d arguments",
+				cmd.CommandPath(), n)}
+		}
+		return nil
+	}
+}
+
+// argument is the n-th argument, "" for none.
+func argument(args []string, n int) string {
+	if n < len(args) {
+		return args[n]
+	}
+	return ""
+}
+
+func historyCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "history",
+		Short: "List what this machine has been: its generations, and what was rejected",
+		Long: `Lists the generations of this machine, the newest first: when each was proved
+healthy, where its configuration came from, which version of aks-flex-node has rendered
+it, and its state:
+
+  applied   proved healthy, and the machine is this one
+  previous  proved healthy before that; ` + "`rollback`" + ` needs no network
+  kept      proved healthy before that
+  changing  being applied now
+  received  delivered by the provider and not tried yet
+  rejected  failed, or held back after a rollback; with the reason`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a, done, err := o.agent(nil)
+			if err != nil {
+				return err
+			}
+			defer done()
+			past, err := a.History(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return o.print(past, func(w io.Writer) { writeHistory(w, past) })
+		},
+	}
+}
+
+// writeHistory writes a history for people.
+func writeHistory(w io.Writer, past []agent.Past) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "GENERATION\tWHEN\tFROM\tKUBERNETES\tAGENT\tSTATE")
+	for _, p := range past {
+		when := "-"
+		if p.At != nil {
+			when = p.At.Local().Format("2006-01-02 15:04:05")
+		}
+		state := p.State
+		if p.Reason != "" {
+			state += ": " + p.Reason
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", orDash(short(p.Generation)), when, origin(p),
+			orDash(p.Kubernetes), orDash(p.Agent), state)
+	}
+	t.Flush()
+}
+
+func short(id string) string { return fmt.Sprintf("%.12s", id) }
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// origin says where a configuration came from.
+func origin(p agent.Past) string {
+	switch {
+	case p.Version != "":
+		return "flexNodeConfig " + p.Version
+	case p.Origin == "url":
+		return "flexNodeConfig"
+	}
+	return orDash(p.Origin)
+}
+
+func diffCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "diff [FROM] [TO]",
+		Short: "Tell what differs between two generations",
+		Long: `Tells in which settings two generations differ, and what a change from the one to
+the other does to the machine. Each is applied, previous, live, or the first letters of an
+id as ` + "`history`" + ` shows it. Without arguments it compares the previous generation with
+the applied one; with one argument, that one with the applied one. Secrets are redacted.
+Exits with 2 when there is a difference.`,
+		Args: atMost(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, done, err := o.agent(nil)
+			if err != nil {
+				return err
+			}
+			defer done()
+			c, err := a.Compare(cmd.Context(), argument(args, 0), argument(args, 1))
+			if err != nil {
+				return err
+			}
+			err = o.print(c, func(w io.Writer) { writeComparison(w, c) })
+			if err == nil && len(c.Config)+len(c.Changes) > 0 {
+				err = errChanges
+			}
+			return err
+		},
+	}
+}
+
+// writeComparison writes a comparison for people, its changes as a plan.
+func writeComparison(w io.Writer, c agent.Comparison) {
+	fmt.Fprintf(w, "from %.12s to %.12s\n", c.From, c.To)
+	for i, d := range c.Config {
+		name := ""
+		if i == 0 {
+			name = "settings"
+		}
+		fmt.Fprintf(w, "%-12s %s\n", name, difference(d))
+	}
+	writePlan(w, agent.Report{Changes: c.Changes})
+	if len(c.Config)+len(c.Changes) == 0 {
+		fmt.Fprintln(w, "no difference")
+	}
+}
+
+func difference(d config.Difference) string {
+	switch {
+	case d.From == nil:
+		return d.Path + ": " + *d.To + " (was not set)"
+	case d.To == nil:
+		return d.Path + ": not set (was " + *d.From + ")"
+	}
+	return d.Path + ": " + *d.To + " (was " + *d.From + ")"
+}
+
+func rollbackCommand(o *options) *cobra.Command {
+	yes := false
+	cmd := &cobra.Command{
+		Use:   "rollback [GENERATION]",
+		Short: "Go back to a generation that was proved healthy before",
+		Long: `Makes the machine again what it was: the previous generation, or another one that is
+kept (` + "`history`" + `), as it was rendered then. Like every change it has to pass the health
+gate, and is undone if it does not. Pods are moved away first where the minor version of
+Kubernetes changes. The previous generation needs no network; artifacts of older ones may
+have to be fetched again, and nothing is changed if they cannot be.
+
+The configuration that is left is held back: neither the service nor its provider brings it
+again until its content changes or ` + "`bootstrap`" + ` is run. The provider is told.
+
+Asks at a terminal before it begins; elsewhere it needs --yes.`,
+		Args: atMost(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			applied := o.applied(cmd.Context())
+			a, done, err := o.agent(applied)
+			if err != nil {
+				return err
+			}
+			defer done()
+			name := argument(args, 0)
+			if !yes {
+				c, err := a.Back(cmd.Context(), name)
+				if err != nil {
+					return err
+				}
+				if !a.Terminal {
+					return usageError{errors.New("cannot ask whether to roll back without a terminal: use --yes")}
+				}
+				writeComparison(o.err, c)
+				if !asked(o.err, os.Stdin) {
+					return errors.New("nothing was changed")
+				}
+			}
+			result, err := a.Rollback(cmd.Context(), name)
+			done()
+			if err != nil {
+				return err
+			}
+			return o.print(result, func(w io.Writer) {
+				fmt.Fprintf(w, "Node %s is what it was (%s, %.1f s)\n", result.NodeName,
+					changes(result.Changes), result.Seconds)
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+// asked asks a person whether to go on.
+func asked(out io.Writer, in io.Reader) bool {
+	fmt.Fprint(out, "Roll back? [y/N] ")
+	line, _ := bufio.NewReader(in).ReadString('\n') // an end of the input says no
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes"
+}

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// heldBack is why the configuration that was left by hand is not tried again.
+const heldBack = "held back: somebody went back to generation %.12s with `aks-flex-node rollback`"
+
+// between is what has to change for a generation to become another, on this machine as it is bound
+// now, its Node object's labels included.
+func (h *home) between(from, to *generation.Generation) []Entry {
+	bind := func(g *generation.Generation) state.Desired {
+		return node.Bind(g.Node, h.bound(h.bindings.Bindings, g))
+	}
+	plan := state.Between(bind(from), bind(to))
+	object := func(g *generation.Generation) state.Desired {
+		all := node.NodeObject(g.Config, h.bindings.Bindings)
+		return slices.DeleteFunc(all, func(item state.Item) bool {
+			_, label := item.Resource.(state.Label)
+			return !label
+		})
+	}
+	return entries(append(plan, state.Between(object(from), object(to))...))
+}
+
+// Rollback makes this machine the node that it was: a kept generation, by default the previous one,
+// as it was rendered then. It is a change like any other: it is proved by the health gate, and one
+// that does not work is undone. The configuration that it leaves is held back until it changes or
+// Bootstrap is asked for it.
+func (a *Agent) Rollback(ctx context.Context, name string) (Result, error) {
+	began := now()
+	h, err := a.openLocked(ctx, "rollback")
+	if err != nil {
+		return Result{}, err
+	}
+	defer h.close()
+	to, err := h.backTo(ctx, name)
+	if err != nil {
+		return Result{}, err
+	}
+	result := Result{NodeName: to.Config.Agent.NodeName}
+	view := &steps{agent: a}
+	err = h.goBack(ctx, to, view)
+	result.finish(began, view.total, err)
+	return result, err
+}
+
+// Back tells what Rollback would do.
+func (a *Agent) Back(ctx context.Context, name string) (Comparison, error) {
+	h, err := a.openReadOnly(ctx)
+	if err != nil {
+		return Comparison{}, err
+	}
+	to, err := h.backTo(ctx, name)
+	if err != nil {
+		return Comparison{}, err
+	}
+	return a.Compare(ctx, h.applied.ID, to.ID)
+}
+
+// backTo is the generation that a rollback leads to, if there can be one.
+func (h *home) backTo(ctx context.Context, name string) (*generation.Generation, error) {
+	switch {
+	case h.transition != nil:
+		return nil, &UnderWayError{*h.transition}
+	case h.applied == nil:
+		return nil, errNoNode
+	}
+	to, err := h.find(ctx, cmp.Or(name, string(generation.Previous)))
+	switch {
+	case err != nil:
+		return nil, err
+	case to.ID == h.applied.ID:
+		return nil, fmt.Errorf("cannot roll back to generation %.12s: the machine runs on it", to.ID)
+	}
+	list, err := h.readHistory()
+	if err != nil {
+		return nil, err
+	}
+	previous, err := h.store.Target(ctx, generation.Previous)
+	if err != nil {
+		return nil, err
+	}
+	if _, was := list.last(to.ID); !was && to.ID != previous {
+		return nil, fmt.Errorf("cannot roll back to generation %.12s: it was never proved healthy",
+			to.ID)
+	}
+	_, err = h.credentialsOf(to)
+	return to, err
+}
+
+// credentialsOf are the credentials with which a generation of before works again: those of now, if
+// they are of the same identity.
+func (h *home) credentialsOf(to *generation.Generation) (config.Credentials, error) {
+	cannot := fmt.Sprintf("cannot roll back to generation %.12s: ", to.ID)
+	if !h.credentialed(to.Config) {
+		return config.Credentials{}, errors.New(cannot + "kubelet has no certificate for it; write that " +
+			"configuration, with a new bootstrap token, and run `aks-flex-node bootstrap`")
+	}
+	sp := to.Config.Azure.ServicePrincipal
+	if sp == nil || sp.ClientSecretFile != "" || sp.CertificateFile != "" ||
+		to.Config.Azure.AuthMode() == config.AuthArc {
+		return config.Credentials{}, nil
+	}
+	now := h.configOf(h.applied)
+	is, given := now.Azure.ServicePrincipal, now.Credentials()
+	if is == nil || is.ClientID != sp.ClientID || is.TenantID != sp.TenantID ||
+		given.ClientSecret == "" {
+		return config.Credentials{}, errors.New(cannot + "the secret of the service principal " +
+			sp.ClientID + " is not kept; write that configuration, with the secret, and run " +
+			"`aks-flex-node bootstrap`")
+	}
+	return config.Credentials{ClientSecret: given.ClientSecret}, nil
+}
+
+// goBack makes the transition that leads back, and carries it out.
+func (h *home) goBack(ctx context.Context, to *generation.Generation, view *steps) error {
+	if err := h.forgive(ctx, to.Received); err != nil {
+		return err
+	}
+	credentials, err := h.credentialsOf(to)
+	if err != nil {
+		return err
+	}
+	h.secrets[to.ID] = credentials
+	b := h.bindings
+	if configs, err := h.Machine.CNIConfigs(to.Config.Paths.CNI.ConfDir); err == nil {
+		b.ForeignCNI = foreignNetworks(configs)
+	}
+	b.Program = h.Program
+	next := h.next()
+	next.Kind, next.From, next.To, next.ByHand = transition.Change, h.applied.ID, to.ID, true
+	next.Drains = to.Config.Agent.UpgradePolicy.Drains(minorChanges(h.applied.Config, to.Config))
+	if err := h.announce(ctx, next, to, b, view); err != nil {
+		return err
+	}
+	return h.run(ctx, next, view)
+}
+
+// holdBack has the document of the generation that a person has left not be tried again, and the
+// one that he went back to be accepted.
+func (w *work) holdBack(ctx context.Context, t transition.Transition) error {
+	from, err := w.store.Load(t.From)
+	if err != nil {
+		return err
+	}
+	if _, held := w.rejection(from.Received); held || from.Received == w.to.Received {
+		return nil
+	}
+	r := w.newRejection(&from, fmt.Sprintf(heldBack, t.To))
+	r.ByHand = true
+	return w.keepRejection(ctx, r)
+}

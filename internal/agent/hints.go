@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"context"
+	"path"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// watchPause is the pause before a machine that is no node yet, or cannot be watched, is watched.
+const watchPause = 15 * time.Second
+
+// Changed calls back whenever something happens to what the applied node is made of, until ctx ends:
+// a file that is changed, a unit that ends. It is a hint to look, and finds nothing by itself.
+func (a *Agent) Changed(ctx context.Context, hint func(string)) {
+	told := false
+	for ctx.Err() == nil {
+		files, units := a.parts(ctx)
+		if len(files) > 0 {
+			within, again := context.WithCancel(ctx)
+			applied := path.Join(StateDir, string(generation.Applied))
+			err := a.Machine.Watch(within, append(files, applied), units, func(what string) {
+				if what == applied || what == "" {
+					again() // another node is to be watched
+				}
+				hint(what)
+			})
+			again()
+			if err != nil && !told {
+				told = true
+				a.Log.Warn("changes on this machine are only found each minute", "error", err)
+			}
+			if err == nil {
+				continue
+			}
+		}
+		if !sleep(ctx, watchPause) {
+			return
+		}
+	}
+}
+
+// parts are the files and units of the node that is applied; none while there is none.
+func (a *Agent) parts(ctx context.Context) (files, units []string) {
+	h, err := a.openReadOnly(ctx)
+	if err != nil || h.applied == nil {
+		return nil, nil
+	}
+	for _, item := range node.Bind(h.applied.Node, h.bindings.Bindings) {
+		name := item.Resource.Key().Name()
+		switch item.Resource.(type) {
+		case state.Unit:
+			units = append(units, name)
+		case state.File, state.Link, state.Dir:
+			files = append(files, name)
+		}
+	}
+	return files, units
+}

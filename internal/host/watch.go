@@ -1,0 +1,169 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	systemd "github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
+)
+
+// mostWatched is how many directories are watched. What is in others is found by the next look.
+const mostWatched = 128
+
+// Watch tells of changes to files, and of units that begin or end, until ctx ends. It tells no more
+// than that something has happened: whoever is told has to look. A part that cannot be watched is an
+// error, and the other is watched all the same.
+func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what string)) error {
+	var both sync.WaitGroup
+	var err1, err2 error
+	both.Go(func() { err1 = h.watchFiles(ctx, files, hint) })
+	both.Go(func() { err2 = h.watchUnits(ctx, units, hint) })
+	both.Wait()
+	return errors.Join(err1, err2)
+}
+
+// What happens to a directory's entries that is told of (inotify(7)): a file that was written, given
+// another mode or owner, made, removed or renamed; and the directory itself.
+const watched = unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE |
+	unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF |
+	unix.IN_ONLYDIR
+
+// watchFiles watches the directories of files, as far as they are there.
+func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what string)) error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("cannot watch files: %w", err)
+	}
+	events := os.NewFile(uintptr(fd), "inotify")
+	defer events.Close()
+	defer context.AfterFunc(ctx, func() { events.Close() })()
+	var dirs []string
+	for _, file := range files {
+		dirs = append(dirs, path.Dir(file))
+	}
+	slices.Sort(dirs)
+	byWatch := map[int32]string{}
+	for _, dir := range slices.Compact(dirs) {
+		if len(byWatch) == mostWatched {
+			break
+		}
+		watch, err := unix.InotifyAddWatch(fd, h.path(dir), watched)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("cannot watch %s: %w", dir, err)
+		}
+		byWatch[int32(watch)] = dir //nolint:gosec // it is an int32 in the kernel
+	}
+	buffer := make([]byte, 16<<10)
+	for {
+		n, err := events.Read(buffer)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("cannot watch files: %w", err)
+		}
+		for _, what := range happened(buffer[:n], byWatch, files) {
+			hint(what)
+		}
+	}
+}
+
+// happened are the paths that events are about: files that are watched, directories that are gone,
+// and "" for events that were lost.
+func happened(events []byte, dirs map[int32]string, files []string) []string {
+	var paths []string
+	for len(events) >= unix.SizeofInotifyEvent {
+		e := (*unix.InotifyEvent)(unsafe.Pointer(&events[0])) //nolint:gosec // the kernel's own form
+		end := unix.SizeofInotifyEvent + int(e.Len)
+		name := strings.TrimRight(string(events[unix.SizeofInotifyEvent:end]), "\x00")
+		full := path.Join(dirs[e.Wd], name)
+		switch {
+		case e.Mask&unix.IN_Q_OVERFLOW != 0:
+			paths = append(paths, "")
+		case e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0, slices.Contains(files, full):
+			paths = append(paths, full)
+		}
+		events = events[end:]
+	}
+	return slices.Compact(paths)
+}
+
+// The pauses between two connections to the message bus.
+const (
+	busFirst = 5 * time.Second
+	busMost  = 5 * time.Minute
+)
+
+// watchUnits watches units over the message bus, which tells only of those: systemd's own socket
+// tells whoever is connected of all units, and on a node those of pods come and go.
+func (h *Host) watchUnits(ctx context.Context, units []string, hint func(what string)) error {
+	for pause := busFirst; ; pause = min(2*pause, busMost) {
+		began := time.Now()
+		err := h.listen(ctx, units, hint)
+		if ctx.Err() != nil {
+			return nil
+		}
+		h.Log.Debug("units are not watched for now", "error", err)
+		if time.Since(began) > busMost {
+			pause = busFirst
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// listen hears of units until the connection ends.
+func (h *Host) listen(ctx context.Context, units []string, hint func(what string)) error {
+	const bus, root = "org.freedesktop.systemd1", "/org/freedesktop/systemd1"
+	conn, err := godbus.ConnectSystemBus(godbus.WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("cannot connect to the message bus: %w", err)
+	}
+	defer conn.Close()
+	signals := make(chan *godbus.Signal, 64)
+	conn.Signal(signals)
+	for _, unit := range units {
+		err := conn.AddMatchSignalContext(ctx, godbus.WithMatchSender(bus),
+			godbus.WithMatchObjectPath(godbus.ObjectPath(root+"/unit/"+systemd.PathBusEscape(unit))),
+			godbus.WithMatchInterface("org.freedesktop.DBus.Properties"))
+		if err != nil {
+			return fmt.Errorf("cannot watch %s: %w", unit, err)
+		}
+	}
+	manager := conn.Object(bus, root)
+	if err := manager.CallWithContext(ctx, bus+".Manager.Subscribe", 0).Err; err != nil {
+		return fmt.Errorf("cannot watch units: %w", err)
+	}
+	for signal := range signals {
+		if isUnitChange(signal) {
+			hint(path.Base(string(signal.Path)))
+		}
+	}
+	return errors.New("the message bus has ended the connection")
+}
+
+// isUnitChange tells whether a signal is about a unit's activity.
+func isUnitChange(s *godbus.Signal) bool {
+	if len(s.Body) < 2 {
+		return false
+	}
+	changed, ok := s.Body[1].(map[string]godbus.Variant)
+	_, activity := changed["ActiveState"]
+	return ok && activity
+}

@@ -1,0 +1,91 @@
+package host
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	godbus "github.com/godbus/dbus/v5"
+)
+
+// Whatever happens to a watched file is told; what happens beside it is not.
+func TestWatchFiles(t *testing.T) {
+	root := t.TempDir()
+	h := New(root, slog.New(slog.DiscardHandler))
+	file := func(name string) string { return filepath.Join(root, name) }
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(file("etc/dir"), 0o755))
+	must(os.WriteFile(file("etc/a"), nil, 0o600))
+	ctx, stop := context.WithCancel(t.Context())
+	hints, ended := make(chan string, 64), make(chan error)
+	paths := []string{"/etc/a", "/etc/dir", "/etc/dir/b", "/none/c"}
+	go func() { ended <- h.watchFiles(ctx, paths, func(what string) { hints <- what }) }()
+	// It is not told when the watches are there: the first change is made until it is seen.
+	next := func(want string, change func() error) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+			must(change())
+			for wait := time.After(100 * time.Millisecond); wait != nil; {
+				select {
+				case got := <-hints:
+					if got == want {
+						return
+					}
+				case <-wait:
+					wait = nil
+				}
+			}
+		}
+		t.Fatalf("%s is not told", want)
+	}
+	next("/etc/a", func() error { return os.WriteFile(file("etc/a"), []byte("x"), 0o600) })
+	next("/etc/a", func() error { return os.Chmod(file("etc/a"), 0o644) })
+	must(os.WriteFile(file("etc/beside"), []byte("x"), 0o600))
+	next("/etc/dir/b", func() error {
+		return os.WriteFile(file("etc/dir/b"), nil, 0o600)
+	})
+	must(os.Remove(file("etc/a")))
+	for got := range hints {
+		if got == "/etc/beside" {
+			t.Error("a file that is not watched is told")
+		}
+		if got == "/etc/a" {
+			break
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUnitChange(t *testing.T) {
+	properties := func(names ...string) []any {
+		changed := map[string]godbus.Variant{}
+		for _, name := range names {
+			changed[name] = godbus.MakeVariant("x")
+		}
+		return []any{"org.freedesktop.systemd1.Unit", changed, []string{}}
+	}
+	for _, tt := range []struct {
+		body []any
+		want bool
+	}{
+		{properties("ActiveState", "SubState"), true},
+		{properties("MemoryCurrent"), false},
+		{nil, false},
+		{[]any{1, 2}, false},
+	} {
+		if got := isUnitChange(&godbus.Signal{Body: tt.body}); got != tt.want {
+			t.Errorf("%v: %t", tt.body, got)
+		}
+	}
+}

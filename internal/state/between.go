@@ -1,0 +1,43 @@
+package state
+
+import "slices"
+
+// Between is what has to change for a machine that is one node to be another. What the machine was
+// before either is not known, so what only the first wants is given back as it is said of a machine
+// that was never a node.
+func Between(from, to Desired) Plan {
+	seen, ledger := make(Observed), Ledger{}
+	for _, item := range from {
+		seen[item.Resource.Key()] = item.Resource
+		if before := item.Resource.absence(); before != nil {
+			ledger.Entries = append(ledger.Entries, Entry{
+				Step: item.Step, Before: Record{Resource: before}, Ours: Record{Resource: item.Resource},
+				Owes: item.Owes,
+			})
+		}
+	}
+	wanted := slices.DeleteFunc(slices.Clone(to), func(item Item) bool {
+		is := seen[item.Resource.Key()]
+		if is == nil {
+			seen[item.Resource.Key()] = absenceOf(item.Resource)
+			return false
+		}
+		_, unit := is.(Unit) // it may have to restart
+		return !unit && Equal(is, item.Resource)
+	})
+	for _, item := range to { // what both want is not undone
+		if i := ledger.index(item.Resource.Key()); i >= 0 {
+			ledger.Entries = slices.Delete(ledger.Entries, i, i+1)
+		}
+	}
+	return Diff(wanted, to, seen, ledger)
+}
+
+// absenceOf is what a resource is on a machine that was never a node, "absent" where that is not
+// known.
+func absenceOf(r Resource) Resource {
+	if before := r.absence(); before != nil {
+		return before
+	}
+	return Absent{Path: r.Key().Name()}
+}

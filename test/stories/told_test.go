@@ -1,0 +1,174 @@
+package stories
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/metrics"
+)
+
+// metered has the service offer its metrics.
+func metered(listen, textfile string) func(map[string]any) {
+	return func(c map[string]any) {
+		c["agent"].(map[string]any)["metrics"] = map[string]any{
+			"listen": listen, "textfile": textfile,
+		}
+	}
+}
+
+// checked is an agent whose service has joined, was asked to check twice, and has seen a file drift
+// in between.
+func (w *world) checked(t *testing.T) *agent.Agent {
+	t.Helper()
+	a := w.agent()
+	a.Live = agent.NewLive("1.2.3")
+	watcher := w.watcher(a)
+	if err := watcher.Reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := watcher.Check(t.Context(), []string{"path:/exhausted"}); err != nil {
+			t.Fatal(err)
+		}
+		a.Live.Job(daemon.Job{Kind: "check", Ended: true})
+		w.write("/etc/sysctl.d/999-aks-flex-node.conf", "# somebody else's\n")
+	}
+	return a
+}
+
+// get asks an address, or the socket, for the metrics.
+func get(t *testing.T, network, address, path string) (int, string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		},
+	}}
+	resp, err := client.Get("http://agent" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// freeAddress is a loopback address that nobody uses.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// What the service does and has found is told to root at its socket, and to Prometheus where the
+// configuration says so. Leaving takes the file away.
+func TestTells(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	before := w.tree()
+	address := freeAddress(t)
+	w.config = w.configuration(metered(address, "/var/lib/metrics.prom"))
+	a := w.checked(t)
+	file := w.read("/var/lib/metrics.prom")
+	for _, want := range []string{
+		`aks_flex_node_build_info{version="1.2.3",`, "aks_flex_node_drifted 1\n",
+		`aks_flex_node_drift_events_total{kind="path"} 1`,
+		`aks_flex_node_condition{type="NodeReady",status="true"} 1`,
+		`aks_flex_node_transitions_total{kind="join",result="done"} 1`,
+		"aks_flex_node_repair_budget_exhausted 1\n",
+	} {
+		if !strings.Contains(file, want) {
+			t.Errorf("the file has no %s:\n%s", want, file)
+		}
+	}
+	if code, text := get(t, "tcp", address, "/metrics"); code != 200 ||
+		!strings.Contains(text, `aks_flex_node_checks_total{result="done"} 2`) {
+		t.Errorf("over HTTP: %d\n%s", code, text)
+	}
+	if code, _ := get(t, "tcp", address, "/work"); code != 404 {
+		t.Errorf("what is for root alone: %d", code)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	told := make(chan error, 1)
+	go func() { told <- a.Tell(ctx) }()
+	socket := w.root + agent.SocketFile
+	status := w.status()
+	for deadline := time.Now().Add(time.Minute); status.Service == nil; status = w.status() {
+		if time.Now().After(deadline) {
+			t.Fatal("the service does not answer")
+		}
+	}
+	if is, err := os.Stat(socket); err != nil || is.Mode().Perm() != 0o600 {
+		t.Errorf("the socket is %v, %v", is.Mode(), err)
+	}
+	if s := status.Service; s.Version != "1.2.3" || s.Job != "rest" || len(s.Events) != 1 ||
+		s.Events[0].What != "found" || s.Exhausted[0] != "path:/exhausted" {
+		t.Errorf("it tells %+v", s)
+	}
+	if code, _ := get(t, "unix", socket, "/metrics"); code != 200 {
+		t.Errorf("the metrics at the socket: %d", code)
+	}
+	stop()
+	if err := <-told; err != nil {
+		t.Error(err)
+	}
+	a.Live.Close()
+	if status := w.status(); status.Service != nil {
+		t.Errorf("nobody is there, and %+v is told", status.Service)
+	}
+	if _, err := w.drift(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
+}
+
+// Every metric is in docs/operations.md, and every one there is offered.
+func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	offered := map[string]bool{}
+	w := newWorld(t)
+	for _, f := range w.checked(t).Live.Metrics() {
+		offered[f.Name] = true
+		if !strings.Contains(string(doc), "| `"+f.Name+"` |") {
+			t.Errorf("%s is not in docs/operations.md", f.Name)
+		}
+		unit := strings.HasSuffix(f.Name, "_total")
+		if (f.Type == metrics.Counter) != unit || f.Help == "" {
+			t.Errorf("%s is a %s and says %q", f.Name, f.Type, f.Help)
+		}
+		for _, s := range f.Samples {
+			if len(s.Labels)%2 != 0 {
+				t.Errorf("%s has labels %q", f.Name, s.Labels)
+			}
+		}
+	}
+	for line := range strings.Lines(string(doc)) {
+		name, found := strings.CutPrefix(line, "| `aks_flex_node_")
+		if name, _, _ = strings.Cut(name, "`"); found && !offered["aks_flex_node_"+name] {
+			t.Errorf("aks_flex_node_%s is documented and not offered", name)
+		}
+	}
+}
