@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"sync"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
@@ -99,6 +100,8 @@ type Agent struct {
 	Live *Live
 
 	lent lent
+	// bundle is held while the configuration that a provider has delivered is written.
+	bundle sync.Mutex
 	// claimed is this process' claim to be the machine's one daemon.
 	claimed *lock
 }

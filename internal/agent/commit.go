@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -101,7 +104,7 @@ func (w *work) eraseSecrets(ctx context.Context) error {
 		kept.ClientSecret = "" // it has enrolled the machine, and nothing else needs it
 	}
 	w.secrets = secrets{w.to.ID: kept}
-	if err := w.saveSecrets(ctx); err != nil {
+	if err := errors.Join(w.saveSecrets(ctx), w.eraseOnboarding(ctx)); err != nil {
 		return err
 	}
 	if w.config.Azure.BootstrapToken != nil {
@@ -115,6 +118,29 @@ func (w *work) eraseSecrets(ctx context.Context) error {
 		w.warn("tokens of before may still be kept: %v", err)
 	}
 	return nil
+}
+
+// eraseOnboarding takes the secret that has enrolled the machine with Arc out of the configuration
+// that a provider has delivered, unless that is another one by now.
+func (w *work) eraseOnboarding(ctx context.Context) error {
+	if w.config.Azure.AuthMode() != config.AuthArc {
+		return nil
+	}
+	w.bundle.Lock()
+	defer w.bundle.Unlock()
+	digest, err := w.bundleDigest()
+	if err != nil || digest != w.to.Received {
+		return err
+	}
+	data, err := w.Machine.ReadFile(BundleFile)
+	if err != nil {
+		return fmt.Errorf("cannot read %s: %w", BundleFile, err)
+	}
+	without, err := config.WithoutOnboarding(data)
+	if err != nil || bytes.Equal(data, without) {
+		return err
+	}
+	return w.keepBundle(ctx, without)
 }
 
 func (w *work) publishAll(ctx context.Context, previous *generation.Generation) error {

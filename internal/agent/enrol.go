@@ -87,6 +87,9 @@ func (w *work) connectArc(
 		token, err := w.joinToken(ctx, c)
 		return arc.Principal(token), time.Time{}, errors.Join(err, a.Adopt(ctx, record))
 	}
+	if err = w.loggedIn(ctx, c, "register the machine with Azure Arc"); err != nil {
+		return "", time.Time{}, err
+	}
 	if a.Credential, err = manager(c); err != nil {
 		return "", time.Time{}, err
 	}

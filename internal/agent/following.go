@@ -248,6 +248,8 @@ func (a *Agent) receiveNext(ctx context.Context, bundle []byte, c config.Config)
 	if err := h.forThisNode(c); err != nil {
 		return err
 	}
+	a.bundle.Lock()
+	defer a.bundle.Unlock()
 	return h.keepBundle(ctx, bundle)
 }
 

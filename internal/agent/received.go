@@ -75,7 +75,7 @@ func (a *Agent) Receive(ctx context.Context, d Delivery) error {
 	if err := h.forThisNode(d.Loaded.Config); err != nil {
 		return err
 	}
-	if same, err := h.hasReceived(d); err != nil || same {
+	if same, err := h.hasReceived(ctx, d); err != nil || same {
 		return err
 	}
 	if err := h.keepBundle(ctx, d.Bundle); err != nil {
@@ -128,8 +128,9 @@ func nameOf(c config.Config) string {
 }
 
 // hasReceived tells whether a joined machine has a delivered version already. The bootstrap token in
-// it is another one, which a node that has its certificate does not need.
-func (h *home) hasReceived(d Delivery) (bool, error) {
+// it is another one, which a node that has its certificate does not need. An Arc machine that has to
+// be enrolled again needs the secret in it.
+func (h *home) hasReceived(ctx context.Context, d Delivery) (bool, error) {
 	given := d.Loaded.Resource
 	if given == nil || h.applied == nil || !h.credentialed(h.applied.Config) {
 		return false, nil
@@ -142,7 +143,11 @@ func (h *home) hasReceived(d Delivery) (bool, error) {
 		return false, err
 	}
 	before, err := config.ResourceOf(data)
-	return err == nil && before != nil && *before == *given, nil
+	if err != nil || before == nil || *before != *given {
+		return false, nil
+	}
+	c := d.Loaded.Config.Azure
+	return !(c.ArcEnabled() && onboards(c) && len(h.arcLost(ctx)) > 0), nil
 }
 
 // EnableService has the agent's service start at boot; false when it is not installed. Leaving

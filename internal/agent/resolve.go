@@ -283,7 +283,7 @@ func specs(c config.Config, arch string) []artifact.Spec {
 	return []artifact.Spec{
 		{Name: artifact.Containerd, Version: c.Containerd.Version, Arch: arch},
 		k8s(artifact.Kubelet),
-		{Name: artifact.Runc, Version: c.Runc.Version, Arch: arch, URL: c.Runc.URL},
+		{Name: artifact.Runc, Version: c.Runc.Version, Arch: arch, URL: c.Runc.BinaryURL(arch)},
 		{Name: artifact.CNIPlugins, Version: c.CNI.Version, Arch: arch},
 		k8s(artifact.Kubectl),
 		k8s(artifact.Kubeadm),

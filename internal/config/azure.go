@@ -262,6 +262,9 @@ func checkPrincipal(c Config, r *report) {
 		}
 	}
 	spoiled := r.spoiledAny(at+".clientSecret", at+".clientSecretFile", at+".certificateFile")
+	if given == 0 && c.Azure.ArcEnabled() {
+		return // the machine is enrolled
+	}
 	if given != 1 && !spoiled {
 		r.add(at, "", fmt.Sprintf("must hold exactly one of clientSecret, clientSecretFile and "+
 			"certificateFile; it holds %d", given))

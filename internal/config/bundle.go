@@ -55,6 +55,30 @@ func TokenOf(bundle []byte) (Secret, error) {
 
 // WithToken puts a bootstrap token into a bundle that has an empty one.
 func WithToken(bundle []byte, token Secret) ([]byte, error) {
+	return changeAzure(bundle, func(azure map[string]any) bool {
+		section, ok := azure["bootstrapToken"].(map[string]any)
+		if !ok || len(section) > 0 {
+			return false
+		}
+		section["token"] = token.Reveal()
+		return true
+	})
+}
+
+// WithoutOnboarding takes the secret that enrols an Arc machine out of a bundle.
+func WithoutOnboarding(bundle []byte) ([]byte, error) {
+	return changeAzure(bundle, func(azure map[string]any) bool {
+		principal, _ := azure["servicePrincipal"].(map[string]any)
+		if _, there := principal["clientSecret"]; !there || !isArc(valueOf(azure)) {
+			return false
+		}
+		delete(principal, "clientSecret")
+		return true
+	})
+}
+
+// changeAzure changes the section azure of a bundle; one that is not changed remains byte for byte.
+func changeAzure(bundle []byte, change func(azure map[string]any) bool) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(bundle))
 	decoder.UseNumber()
 	var whole map[string]any
@@ -63,11 +87,9 @@ func WithToken(bundle []byte, token Secret) ([]byte, error) {
 	}
 	settings, _ := whole["config"].(map[string]any)
 	azure, _ := settings["azure"].(map[string]any)
-	section, ok := azure["bootstrapToken"].(map[string]any)
-	if !ok || len(section) > 0 {
+	if azure == nil || !change(azure) {
 		return bundle, nil
 	}
-	section["token"] = token.Reveal()
 	text, err := json.MarshalIndent(whole, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)

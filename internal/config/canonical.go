@@ -10,14 +10,28 @@ import (
 // Canonical is one spelling of a document: compact JSON with sorted names, out of its bundle, with
 // settings in the place of aliases. Two documents with the same one say the same, so that
 // receiving the second is a no-op. Defaults are not filled in and values are not checked; the error
-// is of type Problems, and says what cannot be read. Secrets are in clear.
+// is of type Problems, and says what cannot be read. Secrets are in clear; the one that enrols an
+// Arc machine is left out, since it is erased from documents that are kept.
 func Canonical(data []byte) ([]byte, error) {
 	r := &report{}
 	doc := readSettings(data, r)
 	if len(r.problems) > 0 {
 		return nil, r.sorted(Config{})
 	}
+	azure := doc.get("azure")
+	if principal := azure.get("servicePrincipal"); principal != nil && isArc(azure) {
+		principal.members = slices.DeleteFunc(principal.members, func(m entry) bool {
+			return m.name == "clientSecret"
+		})
+	}
 	return doc.append(nil), nil
+}
+
+// isArc tells whether a section azure makes the machine an Arc machine (Azure.ArcEnabled).
+func isArc(azure *value) bool {
+	arc := azure.get("arc")
+	enabled := arc.get("enabled")
+	return arc != nil && arc.kind == anObject && (enabled == nil || enabled.text != "false")
 }
 
 // append writes the value as compact JSON.

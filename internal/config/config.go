@@ -160,8 +160,8 @@ type Containerd struct {
 type Runc struct {
 	// Version of runc; a leading "v" is accepted. Default: by the version of containerd (versions.md).
 	Version string `json:"version,omitempty"`
-	// URL of the runc binary, when it is not the upstream one; the digest is still that of the
-	// release.
+	// URL of the runc binary, or the template of one, when it is not the upstream one; the digest is
+	// still that of the release.
 	URL string `json:"url,omitempty"`
 }
 

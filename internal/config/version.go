@@ -17,6 +17,7 @@ func versionRules() []rule {
 	aCNI := fmt.Sprintf("a version x.y.z, %s or later", release.OldestCNI())
 	const aTemplate = "an https URL with {version} (or %s), perhaps {arch} (or a second %s), " +
 		"of the directory that holds kubelet, kubectl and kubeadm"
+	const aRuncURL = "an https URL, perhaps with {version} (or %s) and {arch} (or a second %s)"
 	const anImage = "an image reference, such as registry.example/pause:3.10"
 	return []rule{
 		{"kubernetes.version", aKubernetesVersion(), isKubernetesVersion},
@@ -27,7 +28,7 @@ func versionRules() []rule {
 		}},
 		{"containerd.pauseImage", anImage, matches(imageReference)},
 		{"runc.version", aVersion, isVersion},
-		{"runc.url", aPlainURL, isHTTPS},
+		{"runc.url", aRuncURL, isFileTemplate},
 		{"cni.version", aCNI, func(s string) bool {
 			v, ok := release.Parse(s)
 			return ok && v.Compare(release.OldestCNI()) >= 0
@@ -57,23 +58,33 @@ func (k Kubernetes) BinaryURL(name, arch string) string {
 	if k.URLTemplate == "" {
 		return ""
 	}
-	return strings.TrimSuffix(k.expand(arch), "/") + "/" + name
+	return strings.TrimSuffix(expand(k.URLTemplate, k.Version, arch), "/") + "/" + name
 }
 
-func (k Kubernetes) expand(arch string) string {
-	dir := strings.NewReplacer("{version}", k.Version, "{arch}", arch).Replace(k.URLTemplate)
-	dir = strings.Replace(dir, "%s", k.Version, 1)
-	return strings.Replace(dir, "%s", arch, 1)
+// BinaryURL is where runc of this version is, or "" where upstream's URL holds.
+func (r Runc) BinaryURL(arch string) string { return expand(r.URL, r.Version, arch) }
+
+// expand fills in a URL template.
+func expand(template, version, arch string) string {
+	url := strings.NewReplacer("{version}", version, "{arch}", arch).Replace(template)
+	url = strings.Replace(url, "%s", version, 1)
+	return strings.Replace(url, "%s", arch, 1)
 }
 
+// isTemplate tells whether a template gives the URL of a directory for each version.
 func isTemplate(s string) bool {
 	if !strings.Contains(s, "{version}") && !strings.Contains(s, "%s") {
 		return false
 	}
-	dir := Kubernetes{Version: "1.2.3", URLTemplate: s}.expand("amd64")
+	dir := expand(s, "1.2.3", "amd64")
 	archive := strings.HasSuffix(dir, ".gz") || strings.HasSuffix(dir, ".tgz")
-	rest := strings.ContainsAny(dir, "{}") || strings.Contains(dir, "%s")
-	return isHTTPS(dir) && !archive && !rest
+	return isFileTemplate(s) && !archive
+}
+
+// isFileTemplate tells whether a template, or a plain URL, gives a URL.
+func isFileTemplate(s string) bool {
+	url := expand(s, "1.2.3", "amd64")
+	return isHTTPS(url) && !strings.ContainsAny(url, "{}") && !strings.Contains(url, "%s")
 }
 
 // checkVersions checks that versions go together, with each other and with the host.
@@ -82,12 +93,15 @@ func checkVersions(c Config, host Host, r *report) {
 	if advice := release.RuncAdvice(c.Runc.Version); advice != "" {
 		r.warn("runc.version", advice)
 	}
-	const at = "kubernetes.urlTemplate"
 	for _, other := range []string{"amd64", "arm64"} {
-		named := strings.Contains(c.Kubernetes.URLTemplate, "/"+other)
-		if named && other != host.Arch && !r.spoiled(at) {
-			r.add(at, show(c.Kubernetes.URLTemplate),
-				fmt.Sprintf("must not name %s: this machine is %s; write {arch}", other, host.Arch))
+		for at, url := range map[string]string{
+			"kubernetes.urlTemplate": c.Kubernetes.URLTemplate, "runc.url": c.Runc.URL,
+		} {
+			named := strings.Contains(url, "/"+other) || strings.HasSuffix(url, "."+other)
+			if named && other != host.Arch && !r.spoiled(at) {
+				r.add(at, show(url), fmt.Sprintf(
+					"must not name %s: this machine is %s; write {arch}", other, host.Arch))
+			}
 		}
 	}
 }

@@ -34,6 +34,7 @@ func TestAzure(t *testing.T) {
 	t.Parallel()
 	t.Run("Identities", identities)
 	t.Run("ArcByItself", arcByItself)
+	t.Run("ArcOnboarded", arcOnboarded)
 	t.Run("LeastPrivilege", leastPrivilege)
 	t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)
 	t.Run("CLI", azureCLI)

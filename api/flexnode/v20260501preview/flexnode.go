@@ -141,6 +141,12 @@ type ArcAuth struct {
 	// MachineResourceID is the id of the machine; default: the machine of the node's name in the
 	// cluster's resource group.
 	MachineResourceID string `json:"machineResourceId,omitempty"`
+	// Onboarding enrols the machine where it is not connected yet: its secret is in what a machine
+	// joins with, and is erased there once the machine is enrolled. It is no identity of the node.
+	Onboarding *ServicePrincipalAuth `json:"onboarding,omitempty"`
+	// AutoRoleAssignment has whoever enrols the machine give its identity the roles that a token in
+	// kubelet's requests needs.
+	AutoRoleAssignment bool `json:"autoRoleAssignment,omitempty"`
 }
 
 // KubernetesAuth is how kubelet joins: with the identity in Azure, else with a bootstrap token that

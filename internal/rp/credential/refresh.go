@@ -38,9 +38,11 @@ type Refreshed struct {
 // made sure that it speaks with the node's present or former identity. A node that joins with a
 // bootstrap token gets one that nobody has used: that of its live credential, or a new one, for
 // which it waits until ctx ends; then the error is ErrNotReady. One that has joined needs none, and
-// gets an empty one: what it joined with says what kubelet is.
+// gets an empty one: what it joined with says what kubelet is. is tells whether the caller has an
+// identity: one that speaks as an Arc machine does not get the secret that enrols the machine.
 func (s *Service) Refresh(
 	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
+	is func(identity string) bool,
 ) (Refreshed, error) {
 	handedOut, revoke := []string(nil), ask.RevokePrevious
 	if revoke {
@@ -64,7 +66,7 @@ func (s *Service) Refresh(
 	// What there is without the cluster is told also when the wait for it has ended.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
-	answer, secret, err := s.refreshed(last, node, key, ask.Joined)
+	answer, secret, err := s.refreshed(last, node, key, ask.Joined, is)
 	if err != nil {
 		return Refreshed{}, err
 	}
@@ -157,6 +159,7 @@ func (s *Service) revokePrevious(
 // client secret is among them. key is the credential with its token; "" if it needs none.
 func (s *Service) refreshed(
 	ctx context.Context, node store.Row[flexnode.Node], key string, joined bool,
+	is func(identity string) bool,
 ) (answer Refreshed, hasSecret bool, err error) {
 	ahead := []string{s.Store.Nodes.Key(node.Key), s.Store.History.Key(node.Key)}
 	_, err = s.Store.Update(ctx, "", ahead, func(v *store.View) error {
@@ -174,6 +177,9 @@ func (s *Service) refreshed(
 		r, secret, err := s.revision(v, node.Key, row.Value)
 		if err != nil {
 			return err
+		}
+		if r.Onboards(row.Value.ID, is) {
+			secret = ""
 		}
 		token, err := s.liveToken(v, key, &answer)
 		if err != nil {

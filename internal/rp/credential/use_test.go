@@ -179,11 +179,14 @@ func TestAwait(t *testing.T) {
 	})
 }
 
+// nobody is a caller without any identity that the service knows.
+func nobody(string) bool { return false }
+
 // refresh is what the node itself gets: the client secret and the token in its bundle.
 func (w *world) refresh(ctx context.Context, revoke bool) (secret, token string, err error) {
 	w.t.Helper()
 	row := must(w.store().Nodes.Get(ctx, nodeKey))
-	got, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: revoke})
+	got, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: revoke}, nobody)
 	if err != nil {
 		return "", "", err
 	}
@@ -257,11 +260,11 @@ func TestRefresh(t *testing.T) {
 		return nil
 	})
 	row := must(w.store().Nodes.Get(ctx, nodeKey))
-	if got, err := w.service.Refresh(short, row, api.Refresh{}); !errors.Is(err, ErrNotReady) {
+	if got, err := w.service.Refresh(short, row, api.Refresh{}, nobody); !errors.Is(err, ErrNotReady) {
 		t.Errorf("with a dead cluster: %+v, %v: %s", got, err, got.Bundle)
 	}
 	w.memory.Before(nil)
-	got, err := w.service.Refresh(ctx, row, api.Refresh{Joined: true})
+	got, err := w.service.Refresh(ctx, row, api.Refresh{Joined: true}, nobody)
 	if err != nil || !strings.Contains(string(got.Bundle), "hush-hush") || got.Expires != nil ||
 		!strings.Contains(string(got.Bundle), `"bootstrapToken": {}`) {
 		t.Errorf("for a node that has joined, with a dead cluster: %+v, %v: %s", got, err, got.Bundle)
@@ -273,7 +276,7 @@ func TestRefresh(t *testing.T) {
 		t.Error("it is not in the audit log")
 	}
 	row.Value.UID = "another"
-	if _, err := w.service.Refresh(ctx, row, api.Refresh{}); !errors.Is(err, ErrNoNode) {
+	if _, err := w.service.Refresh(ctx, row, api.Refresh{}, nobody); !errors.Is(err, ErrNoNode) {
 		t.Errorf("a node that was replaced: %v", err)
 	}
 }
@@ -347,7 +350,7 @@ func TestRevokePreviousAgain(t *testing.T) {
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			row := must(w.store().Nodes.Get(ctx, nodeKey))
-			_, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: true})
+			_, err := w.service.Refresh(ctx, row, api.Refresh{RevokePrevious: true}, nobody)
 			if cancel(); !errors.Is(err, ErrNotReady) || w.node().Credential != key {
 				t.Errorf("%v; %s, then %s", err, key, w.node().Credential)
 			}
@@ -364,7 +367,7 @@ func TestRefreshIsNotReady(t *testing.T) {
 		row := must(w.store().Nodes.Get(t.Context(), nodeKey))
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 		defer cancel()
-		if _, err := w.service.Refresh(ctx, row, api.Refresh{}); !errors.Is(err, ErrNotReady) {
+		if _, err := w.service.Refresh(ctx, row, api.Refresh{}, nobody); !errors.Is(err, ErrNotReady) {
 			t.Errorf("got %v", err)
 		}
 	})

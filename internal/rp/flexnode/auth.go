@@ -47,8 +47,30 @@ func Validate(d api.Desired) Problems {
 	}
 	problems = append(problems, checkIdentity(d)...)
 	problems = append(problems, checkDurations(d)...)
-	if arc := auth.Arc; arc != nil && arc.MachineResourceID != "" {
-		problems = append(problems, checkMachine(arc.MachineResourceID)...)
+	if auth.Arc != nil {
+		problems = append(problems, checkArc(d)...)
+	}
+	return problems
+}
+
+// checkArc checks what the agent's own rules do not know of an Arc machine. It is enrolled only
+// where it is kubelet's identity.
+func checkArc(d api.Desired) Problems {
+	var problems Problems
+	arc := d.AzureAuth.Arc
+	if arc.MachineResourceID != "" {
+		problems = checkMachine(arc.MachineResourceID)
+	}
+	if d.KubernetesAuth.UseAzureAuth {
+		return problems
+	}
+	const why = "The agent enrols the machine where kubelet uses its identity: set " +
+		"kubernetesAuth.useAzureAuth to true, or leave this out."
+	if arc.Onboarding != nil {
+		problems.add("properties.azureAuth.arc.onboarding", why)
+	}
+	if arc.AutoRoleAssignment {
+		problems.add("properties.azureAuth.arc.autoRoleAssignment", why)
 	}
 	return problems
 }

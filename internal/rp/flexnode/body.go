@@ -147,15 +147,3 @@ func checkState(state string) Problems {
 	return Problems{{"properties.provisioningState", fmt.Sprintf(
 		"The state is the provider's to say, and '%s' is none of its states.", shorten(state))}}
 }
-
-// WithoutSecret takes the client secret out of what an owner wants.
-func WithoutSecret(d api.Desired) (api.Desired, string) {
-	if d.AzureAuth.ServicePrincipal == nil {
-		return d, ""
-	}
-	own := *d.AzureAuth.ServicePrincipal
-	secret := own.ClientSecret
-	own.ClientSecret = ""
-	d.AzureAuth.ServicePrincipal = &own
-	return d, secret
-}

@@ -42,7 +42,7 @@ func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 		if p.Value != "" {
 			message = p.Value + " is not allowed: " + message
 		}
-		problems = append(problems, Problem{place(p.Path), message})
+		problems = append(problems, Problem{n.place(p.Path), message})
 	}
 	return problems
 }
@@ -98,7 +98,6 @@ var places = []struct{ config, resource string }{
 	{"agent.monitoring", "properties.monitoring"},
 	{"azure.kubeletCredential", "properties.kubernetesAuth.kubeletCredential"},
 	{"node", "properties.nodeConfig"},
-	{"azure.servicePrincipal.tenantId", "properties.azureAuth.servicePrincipal.clientTenant"},
 	{"azure", "properties.azureAuth"},
 	{"kubernetes.version", "properties.versions.kubernetes"},
 	{"containerd.version", "properties.versions.containerd"},
@@ -108,7 +107,11 @@ var places = []struct{ config, resource string }{
 }
 
 // place translates a path of the agent's configuration into one of the resource.
-func place(path string) string {
+func (n Node) place(path string) string {
+	if rest, ok := strings.CutPrefix(path, "azure.servicePrincipal"); ok {
+		_, at := principalOf(n.Desired.AzureAuth)
+		return at + strings.ReplaceAll(rest, ".tenantId", ".clientTenant")
+	}
 	for _, t := range places {
 		rest, ok := strings.CutPrefix(path, t.config)
 		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {

@@ -263,7 +263,7 @@ func (n *Node) render(parent Parent, r Revision) *Revision {
 	if parent.Defaults != nil {
 		r.Defaults = parent.Defaults.ID
 	}
-	if n.Desired.AzureAuth.ServicePrincipal != nil {
+	if sp, _ := principalOf(n.Desired.AzureAuth); sp != nil {
 		r.SecretVersion = n.SecretVersion
 	}
 	n.point(r)
@@ -295,10 +295,10 @@ func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	if old != nil {
 		d.Node.SecretVersion = old.SecretVersion
 	}
-	sp := p.Desired.AzureAuth.ServicePrincipal
+	sp, at := principalOf(p.Desired.AzureAuth)
 	var was *api.ServicePrincipalAuth
 	if old != nil {
-		was = old.Desired.AzureAuth.ServicePrincipal
+		was, _ = principalOf(old.Desired.AzureAuth)
 	}
 	switch {
 	case sp == nil:
@@ -315,8 +315,7 @@ func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 		d.Node.SecretVersion = NextVersion(above, p.At)
 	case secret.Known && was != nil && strings.EqualFold(was.ClientID, sp.ClientID):
 	default:
-		const at = "properties.azureAuth.servicePrincipal.clientSecret"
-		return d, Problems{{at,
+		return d, Problems{{at + ".clientSecret",
 			"The client secret is needed: none is stored for this client id."}}
 	}
 	return d, nil

@@ -157,10 +157,7 @@ func ownAzure(n Node) object {
 	section := without(object{"kubeletCredential": n.Desired.KubernetesAuth.KubeletCredential})
 	switch auth := n.Desired.AzureAuth; auth.Method {
 	case api.ServicePrincipal:
-		if sp := auth.ServicePrincipal; sp != nil {
-			section["servicePrincipal"] = without(
-				object{"clientId": sp.ClientID, "clientTenant": sp.ClientTenant})
-		}
+		ownPrincipal(auth, section)
 	case api.ManagedIdentity:
 		identity := object{}
 		if mi := auth.ManagedIdentity; mi != nil {
@@ -168,9 +165,18 @@ func ownAzure(n Node) object {
 		}
 		section["managedIdentity"] = identity
 	case api.Arc:
+		ownPrincipal(auth, section)
 		ownArc(n, section)
 	}
 	return section
+}
+
+// ownPrincipal is the identity that the node has or, beside an Arc machine, is enrolled by.
+func ownPrincipal(auth api.AzureAuth, section object) {
+	if sp, _ := principalOf(auth); sp != nil {
+		section["servicePrincipal"] = without(
+			object{"clientId": sp.ClientID, "clientTenant": sp.ClientTenant})
+	}
 }
 
 // ownArc names the Arc machine. The subscription of the agent's configuration is that of the
@@ -178,6 +184,9 @@ func ownAzure(n Node) object {
 func ownArc(n Node, section object) {
 	arc := object{}
 	section["arc"] = arc
+	if given := n.Desired.AzureAuth.Arc; given != nil && given.AutoRoleAssignment {
+		arc["autoRoleAssignment"] = true
+	}
 	machine, err := arm.Parse(MachineOf(n.ID, n.Desired))
 	if err != nil {
 		return

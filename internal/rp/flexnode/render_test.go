@@ -68,6 +68,16 @@ func goldenBundles() map[string]golden {
 		"arc": {desired: api.Desired{
 			AzureAuth: api.AzureAuth{Method: api.Arc}, KubernetesAuth: azure,
 		}},
+		"arc-onboarding": {
+			desired: api.Desired{
+				AzureAuth: api.AzureAuth{Method: api.Arc, Arc: &api.ArcAuth{
+					AutoRoleAssignment: true,
+					Onboarding:         &api.ServicePrincipalAuth{ClientID: clientA},
+				}},
+				KubernetesAuth: api.KubernetesAuth{UseAzureAuth: true, KubeletCredential: "token"},
+			},
+			grants: Grants{ClientSecret: "a-secret"},
+		},
 	}
 }
 
@@ -157,6 +167,15 @@ func formerAzure(n Node, f Facts, g Grants) object {
 		}
 		if err != nil {
 			section["arc"] = object{}
+		}
+		if arc := n.Desired.AzureAuth.Arc; arc != nil && arc.Onboarding != nil {
+			section["servicePrincipal"] = without(object{
+				"clientId": arc.Onboarding.ClientID, "clientSecret": g.ClientSecret,
+				"clientTenant": arc.Onboarding.ClientTenant,
+			})
+			if arc.AutoRoleAssignment {
+				section["arc"].(object)["autoRoleAssignment"] = true
+			}
 		}
 	}
 	if !n.Desired.KubernetesAuth.UseAzureAuth && g.Token != "" {

@@ -31,7 +31,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 			"What the owner wanted with configVersion %d is not known: an older release of the "+
 				"provider made it. PUT the node as it was; diff tells the differences.", to.Version)
 	}
-	sp := to.Desired.AzureAuth.ServicePrincipal
+	sp, _ := principalOf(to.Desired.AzureAuth)
 	if sp != nil && (!ask.Secret.Known || to.SecretVersion != ask.Secret.Version) {
 		return Decision{}, arm.Errorf(409, "SecretNotKept",
 			"The client secret that goes with configVersion %d is not kept: another one was set, "+

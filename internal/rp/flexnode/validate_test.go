@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,7 +28,8 @@ func asked(t *testing.T, body string) string {
 	}
 	if err == nil {
 		if secret != "" {
-			d.AzureAuth.ServicePrincipal.ClientSecret = secret
+			sp, _ := principalOf(d.AzureAuth)
+			sp.ClientSecret = secret
 		}
 		_, problems = w.decide(d)
 	}
@@ -53,6 +55,11 @@ func TestProblems(t *testing.T) {
 	principal := func(inner, rest string) string {
 		return `{"properties":{"azureAuth":{"method":"servicePrincipal","servicePrincipal":{` +
 			inner + `}}` + rest + `}}`
+	}
+	onboarding := func(inner string, azure bool) string {
+		return `{"properties":{"continuousMonitoring":true,"azureAuth":{"method":"arc","arc":{` +
+			`"autoRoleAssignment":true,"onboarding":{` + inner + `}}},"kubernetesAuth":{` +
+			`"useAzureAuth":` + strconv.FormatBool(azure) + `}}}`
 	}
 	const a = `"clientId":"` + clientA + `"`
 	tests := []struct{ body, want string }{
@@ -88,6 +95,14 @@ func TestProblems(t *testing.T) {
 		{`{"properties":{"azureAuth":{"method":"arc","arc":{"machineResourceId":"/subscriptions/` +
 			`s/resourceGroups/g/providers/Microsoft.HybridCompute/machines/m"}}}}`,
 			one + "properties.azureAuth.arc.machineResourceId"},
+		{onboarding(a+`,"clientSecret":"x"`, true), ""},
+		{onboarding(a, true), one + "properties.azureAuth.arc.onboarding.clientSecret"},
+		{onboarding(`"clientSecret":"x"`, true),
+			one + "properties.azureAuth.arc.onboarding.clientId"},
+		{onboarding(a+`,"clientSecret":"x","clientTenant":"mine"`, true),
+			one + "properties.azureAuth.arc.onboarding.clientTenant"},
+		{onboarding(a+`,"clientSecret":"x"`, false), many + "properties.azureAuth.arc." +
+			"autoRoleAssignment properties.azureAuth.arc.onboarding"},
 		{`{"properties":{"continuousMonitoring":true,"azureAuth":{"method":"managedIdentity"}}}`,
 			one + "properties.azureAuth.managedIdentity"},
 		{`{"properties":{"azureAuth":{"method":"managedIdentity","managedIdentity":` +

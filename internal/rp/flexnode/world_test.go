@@ -229,6 +229,15 @@ func randomAuth(g *rand.Rand, d *api.Desired) {
 		})
 	}
 	d.KubernetesAuth.UseAzureAuth = pick(g, true, false)
+	if d.KubernetesAuth.UseAzureAuth && auth.Arc != nil && pick(g, true, false) {
+		auth.Arc = &api.ArcAuth{
+			MachineResourceID: auth.Arc.MachineResourceID, AutoRoleAssignment: pick(g, true, false),
+			Onboarding: &api.ServicePrincipalAuth{
+				ClientID: pick(g, clientA, clientB), ClientTenant: pick(g, "", tenant),
+				ClientSecret: pick(g, "a-secret", "b-secret"),
+			},
+		}
+	}
 	if d.KubernetesAuth.UseAzureAuth {
 		d.KubernetesAuth.KubeletCredential = pick(g, "", "token", "certificate")
 	}

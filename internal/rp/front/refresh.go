@@ -46,7 +46,7 @@ func (a *API) refreshCredentials(w http.ResponseWriter, r *request) error {
 	wait, cancel := context.WithTimeout(r.Context(), a.patience())
 	defer cancel()
 	var fresh credential.Refreshed
-	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask) })
+	r.place.Rest(func() { fresh, err = a.Credentials.Refresh(wait, node, ask, r.caller.is) })
 	switch {
 	case errors.Is(err, credential.ErrNoNode):
 		return a.notFound(r, uid)

@@ -9,6 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
 // refresh is the configuration that the node n gets for itself, as its agent takes it, and its
@@ -80,6 +81,41 @@ func TestRefreshIsSealed(t *testing.T) {
 			t.Errorf("%s: %s, want %s", body, got, want)
 		}
 	}
+}
+
+// What enrols an Arc machine is in what a machine joins with, and nowhere else: the machine itself
+// gets no more of it, and an identity of before does, which has to be enrolled.
+func TestRefreshAfterEnrolment(t *testing.T) {
+	t.Parallel()
+	w, i := guarded(t)
+	ops := i.as(t, w, "operator")
+	w.must(201, "PUT", nodeURL("n"), nodeOf(clientB, "of the node"), ops)
+	_, text := w.must(200, "PUT", nodeURL("n")+"&configUrl=true", `{"properties":{
+		"continuousMonitoring":true,"kubernetesAuth":{"useAzureAuth":true},
+		"azureAuth":{"method":"arc","arc":{"onboarding":{"clientId":"`+clientA+`",
+			"clientSecret":"hush-hush"}}}}}`, ops)
+	shown := shownNode(t, text)
+	onboarding := shown.Properties.AzureAuth.Arc.Onboarding
+	if strings.Contains(text, "hush") || onboarding == nil || onboarding.ClientID != clientA {
+		t.Errorf("it shows %s", text)
+	}
+	_, bundle := w.must(200, "GET", path(shown.Properties.ConfigURL), "")
+	if !strings.Contains(bundle, "hush-hush") {
+		t.Errorf("the secret is not in %s", bundle)
+	}
+	w.caughtUp()
+	c, _ := w.refresh(t, i.app(t, w, clientB))
+	if c.Credentials().ClientSecret != "hush-hush" {
+		t.Error("a former identity cannot enrol the machine")
+	}
+	arc := i.claims(w.clock.now(), "arc-app")
+	arc["xms_mirid"] = strings.TrimSuffix(cluster, "/providers/"+flexnode.ClusterType+"/Factory") +
+		"/providers/Microsoft.HybridCompute/machines/N"
+	c, _ = w.refresh(t, "Authorization: Bearer "+i.sign(t, "one", arc))
+	if sp := c.Azure.ServicePrincipal; sp == nil || sp.ClientID != clientA || sp.ClientSecret != "" {
+		t.Errorf("the machine itself gets %+v", sp)
+	}
+	w.must(403, "GET", nodeURL("n"), "", i.app(t, w, clientA)) // it is not the node
 }
 
 // The present identity revokes what others may have; a former one cannot, since it is one of them.

@@ -1,0 +1,144 @@
+package front
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// sample is a request or an answer of document 004, by the line on which it begins there
+// (testdata/documents), without its comments, which JSON does not have.
+func sample(t *testing.T, line string) string {
+	t.Helper()
+	text := string(must(os.ReadFile("testdata/documents/004-" + line + ".json")))
+	text = regexp.MustCompile(`(?m)(^|\s)// .*$`).ReplaceAllString(text, "")
+	text = regexp.MustCompile(`,(\s*[}\]])`).ReplaceAllString(text, "$1")
+	return strings.ReplaceAll(text, "your-tenant-here", tenant)
+}
+
+// includes lists the members of a sample that an answer lacks, or has with another type.
+func includes(sample, answer any, at string) []string {
+	var wrong []string
+	switch want := sample.(type) {
+	case map[string]any:
+		got, _ := answer.(map[string]any)
+		for name, value := range want {
+			has, ok := got[name]
+			if !ok {
+				wrong = append(wrong, at+"."+name+" is missing")
+				continue
+			}
+			wrong = append(wrong, includes(value, has, at+"."+name)...)
+		}
+	case []any:
+		got, _ := answer.([]any)
+		if len(got) < len(want) {
+			return []string{fmt.Sprintf("%s has %d items of %d", at, len(got), len(want))}
+		}
+		for i, value := range want {
+			wrong = append(wrong, includes(value, got[i], fmt.Sprintf("%s[%d]", at, i))...)
+		}
+	case string:
+		// What the provider says of itself is the same word; the rest are examples.
+		got, ok := answer.(string)
+		word := strings.HasSuffix(at, ".provisioningState") || strings.HasSuffix(at, ".status")
+		if !ok || word && got != want {
+			return []string{fmt.Sprintf("%s is %v, want %q", at, answer, want)}
+		}
+	default:
+		if fmt.Sprintf("%T", sample) != fmt.Sprintf("%T", answer) {
+			return []string{fmt.Sprintf("%s is %v, want %v", at, answer, sample)}
+		}
+	}
+	return wrong
+}
+
+// Every request of document 004 is accepted, and every answer has all that is shown there. Its
+// versions are older than the ones that are pinned: the operator gives their digests.
+func TestSamplesOfTheDocument(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	digests := map[string]any{}
+	for _, name := range []string{"kubelet", "kubectl", "kubeadm", "containerd"} {
+		digests[name] = map[string]any{"sha256": strings.Repeat("ab", 32)}
+	}
+	w.api.Defaults = map[string]any{"artifacts": map[string]any{"overrides": digests}}
+	w.register("")
+	w.older("1.31.0")
+	const name = "edge-node-1"
+	check := func(line, text string) {
+		t.Helper()
+		var want, got any
+		if err := json.Unmarshal([]byte(sample(t, line)), &want); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		for _, wrong := range includes(want, got, "004:"+line) {
+			t.Errorf("%s\n%s", wrong, text)
+		}
+	}
+	printed := string(must(os.ReadFile("testdata/documents/004-450.json")))
+	w.must(400, "PUT", nodeURL(name), printed) // comments are no JSON
+
+	_, text := w.must(201, "PUT", nodeURL(name)+"&configUrl=true", sample(t, "359"))
+	check("387", text)
+	_, bundle := w.must(200, "GET", path(shownNode(t, text).Properties.ConfigURL), "")
+	check("404", bundle)
+	_, text = w.must(200, "PUT", nodeURL(name), sample(t, "450"))
+	check("480", text)
+	version := shownNode(t, text).Properties.ConfigVersion
+	w.must(201, "PUT", nodeURL("edge-node-2"), sample(t, "450"))
+	w.says(name, version, api.Condition{Type: "Ready", Status: "True"})
+	w.says("edge-node-2", version,
+		api.Condition{Type: "Ready", Status: "False", Reason: "KubeletNotReady"})
+	_, text = w.must(200, "GET", nodeURL(name), "")
+	check("533", text)
+	_, text = w.must(200, "GET", cluster+"/flexNodeConfig"+versionQuery, "")
+	check("621", text)
+	_, text = w.must(200, "POST", nodeURL(name, "/regenerateToken"), "{}")
+	check("751", text)
+	_, text = w.must(200, "DELETE", nodeURL(name), "")
+	check("588", text)
+}
+
+// older gives the world's cluster an API server of an older version.
+func (w *world) older(version string) {
+	w.t.Helper()
+	w.until("the cluster is known", func() bool {
+		row := must(w.api.Store.Clusters.Get(context.Background(), clusterKey))
+		return row.Value.Facts != ""
+	})
+	w.change(func(v *store.View) error {
+		row, err := w.api.Store.Clusters.In(v, clusterKey)
+		if err != nil {
+			return err
+		}
+		row.Value.Properties.KubernetesVersion = version
+		return w.api.Store.Clusters.Put(v, clusterKey, row.Value)
+	})
+}
+
+// says has a node's agent report what it has applied, and its cluster say how it is.
+func (w *world) says(name, version string, ready api.Condition) {
+	w.t.Helper()
+	ready.LastTransitionTime = w.clock.now()
+	w.must(204, "POST", nodeURL(name, "/reportStatus"), `{"appliedConfigVersion":"`+version+
+		`","lastConfigApplied":"2026-05-01T12:00:00Z"}`)
+	w.change(func(v *store.View) error {
+		row, err := w.api.Store.Status.In(v, clusterKey+"/"+name)
+		if err != nil {
+			return err
+		}
+		row.Value.Ready = &ready
+		return w.api.Store.Status.Put(v, clusterKey+"/"+name, row.Value)
+	})
+}

@@ -1,0 +1,138 @@
+package stories
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// asDelivered reads the configuration that a provider has delivered, as every command does.
+func (w *world) asDelivered() agent.Input {
+	w.t.Helper()
+	before, err := w.agent().Applied(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	text := []byte(w.bundle())
+	c, _, err := config.Parse(text, config.Host{HostName: "edge-1", Arch: "amd64", Before: before})
+	document, err2 := config.Canonical(text)
+	resource, err3 := config.ResourceOf(text)
+	if err := errors.Join(err, err2, err3); err != nil {
+		w.t.Fatal(err)
+	}
+	c.Agent.ReadyTimeout = "6s"
+	w.config = c // what is read again for the secret
+	return agent.Input{Config: c, Document: document, Origin: "url", Resource: resource}
+}
+
+// receive takes a delivery, and joins with it or does what it asks for.
+func (w *world) receive(d agent.Delivery) error {
+	return w.run(func(ctx context.Context, a *agent.Agent) error {
+		return a.Receive(ctx, d)
+	})
+}
+
+func (w *world) joinAsDelivered() (result agent.Result, err error) {
+	in := w.asDelivered()
+	err = w.run(func(ctx context.Context, a *agent.Agent) error {
+		result, err = a.Bootstrap(ctx, in)
+		return err
+	})
+	return result, err
+}
+
+// The secret that enrols an Arc machine comes with the configuration of a flexNodeConfig, and is
+// erased everywhere once the node is healthy, which is no change of the node. To enrol again, the
+// configuration URL brings it once more; to leave, a file.
+func TestOnboardingSecretIsErased(t *testing.T) {
+	w, sim, _ := arcWorld(t, "token")
+	before := w.tree()
+	d := w.delivery("7", w.azure(modes("")[6].azure))
+	if err := w.receive(d); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.joinAsDelivered(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(w.tree(), canary) {
+		t.Fatal("the secret that has enrolled the machine is kept")
+	}
+	if !strings.Contains(w.bundle(), clientID) || len(sim.Machines()) != 1 {
+		t.Errorf("the bundle is %s, machines %v", w.bundle(), sim.Machines())
+	}
+	joined := w.tree()
+	if _, err := w.joinAsDelivered(); err != nil {
+		t.Error(err)
+	}
+	if err := w.receive(d); err != nil { // its URL once more
+		t.Error(err)
+	}
+	w.same(joined)
+
+	sim.RemoveMachines()
+	if _, err := w.joinAsDelivered(); err == nil || !strings.Contains(err.Error(), "az login") {
+		t.Errorf("without the secret: %v", err)
+	}
+	if err := w.receive(d); err != nil || !strings.Contains(w.bundle(), canary) {
+		t.Errorf("the secret is needed and was not taken: %v", err)
+	}
+	if _, err := w.joinAsDelivered(); err != nil {
+		t.Error(err)
+	}
+	w.mended(sim, "with the configuration URL")
+	if strings.Contains(w.tree(), canary) {
+		t.Error("the secret that has enrolled the machine again is kept")
+	}
+
+	w.asDelivered()
+	err := w.unbootstrap()
+	if err == nil || !strings.Contains(err.Error(), "--config") || len(sim.Machines()) != 1 {
+		t.Errorf("leaving without the secret: %v, machines %v", err, sim.Machines())
+	}
+	w.config = d.Loaded.Config // --config FILE
+	if err := w.unbootstrap(); err != nil || len(sim.Machines()) != 0 {
+		t.Errorf("leaving with it: %v, machines %v", err, sim.Machines())
+	}
+	w.same(before)
+}
+
+// Killed while it is erased, the secret is erased by the next run.
+func TestOnboardingSecretIsErasedAfterAKill(t *testing.T) {
+	world := func() *world {
+		w, _, _ := arcWorld(t, "token")
+		if err := w.receive(w.delivery("7", w.azure(modes("")[6].azure))); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	w := world()
+	first := w.touched()
+	if _, err := w.joinAsDelivered(); err != nil {
+		t.Fatal(err)
+	}
+	all, kept := w.touched()-first, 0
+	for n := all - 1; n > all-24; n -= 3 {
+		w := world()
+		w.blow(n)
+		if _, err := w.joinAsDelivered(); !errors.Is(err, errKilled) {
+			t.Fatalf("killed at %d: %v", n, err)
+		}
+		w.blow(-1)
+		if strings.Contains(w.tree(), canary) {
+			kept++
+		}
+		if _, err := w.joinAsDelivered(); err != nil {
+			t.Errorf("killed at %d: %v", n, err)
+		}
+		if strings.Contains(w.tree(), canary) {
+			t.Errorf("killed at %d, the secret is kept", n)
+		}
+	}
+	if kept == 0 {
+		t.Error("no run was killed before the secret was erased")
+	}
+}
