@@ -53,6 +53,13 @@ func follows(t *testing.T) {
 	}
 	first := pod()
 
+	// A service that has just started polls after up to 40 s; what is measured is the long poll.
+	started := time.Now()
+	eventually(t, 2*time.Minute, "the node's long poll", func() bool {
+		waiting, err := bench.WaitingPolls(t.Context())
+		return err == nil && waiting > 0
+	})
+	t.Logf("the provider held a poll after another %.1f s", time.Since(started).Seconds())
 	rp(t, 200, http.MethodPut, rpNode(name), node("2", 50))
 	began := time.Now()
 	eventually(t, time.Minute, "the label in Kubernetes", func() bool {
