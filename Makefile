@@ -69,7 +69,7 @@ test: ## Everything: unit tests, stories, and, as root on Linux, end to end in t
 test-long: build ## The long campaigns: every kill point, 40 kills on real machines, fuzzing, chaos
 	./test/long
 
-demo: build ## A lab with one machine that joins and runs a pod; leaves it up
+demo: build ## A node's life in a lab: URL, changes, upgrade, rollback, deletion; leaves it up
 	bin/flexlab demo
 
 demo-down: build ## Stop the lab and leave nothing

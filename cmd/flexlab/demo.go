@@ -3,50 +3,58 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/lab/demo"
 )
 
-// demo shows the whole way: lab, machine, node, pod.
+// demo shows the whole way: lab, machine, node, changes, deletion.
 func (c *command) demo() *cobra.Command {
+	d := demo.Demo{Lab: c.lab}
 	cmd := &cobra.Command{
-		Use: "demo", Short: "Start the lab, join one machine and run a pod on it", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.show(cmd.Context()) },
+		Use:   "demo",
+		Short: "Show a node's life: joined by a URL, changed, upgraded, rolled back, given back",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d.Agent = c.agent
+			return c.show(cmd.Context(), d)
+		},
 	}
-	return c.versionFlags(cmd)
+	cmd.Flags().BoolVar(
+		&d.Quick, "quick", false, "join only, with the newest versions, and leave the node as it is",
+	)
+	cmd.Flags().StringVar(
+		&c.agent, "agent", c.agent, "the aks-flex-node `program` to put into the machine",
+	)
+	return cmd
 }
 
-func (c *command) show(ctx context.Context) error {
-	if err := c.start(ctx, 1); err != nil {
+func (c *command) show(ctx context.Context, d demo.Demo) error {
+	for _, v := range d.Versions() {
+		if err := c.lab.Build(ctx, v); err != nil {
+			return err
+		}
+	}
+	c.lab.Replicas = max(c.lab.Replicas, 1)
+	if err := c.start(ctx, 0); err != nil {
 		return err
 	}
-	machines, err := c.lab.Machines()
+	numbers, err := d.Run(ctx)
 	if err != nil {
 		return err
 	}
-	m := machines[0]
-	c.lab.Say("aks-flex-node bootstrap on %s", m.Name)
-	began := time.Now()
-	if err := c.lab.Join(ctx, m, c.agent, c.versions, "bootstrapToken", os.Stdout, os.Stderr); err != nil {
-		return handOn(err)
-	}
-	took := time.Since(began)
-	pod, err := c.lab.CheckPod(ctx, "hello-"+m.Name, m.Name)
-	if err != nil {
-		return err
-	}
-	if err := c.lab.CheckServices(ctx, "hello-"+m.Name); err != nil {
-		return err
+	more := "bin/flexlab join " + demo.Name + "     make it a node again, by a file"
+	if d.Quick {
+		more = "bin/flexlab exec " + demo.Name + " -- aks-flex-node status"
 	}
 	fmt.Printf(`
 Look around:   bin/flexlab kubectl get nodes,pods -A -o wide
                bin/flexlab shell %[1]s
-               bin/flexlab exec %[1]s -- aks-flex-node status
+               %[2]s
 Stop:          make demo-down
 
-demo: node %[1]s Ready in %.1[2]f s; pod %[3]s Running at %[4]s; logs ok; exec ok; services ok; dns ok
-`, m.Name, took.Seconds(), "hello-"+m.Name, pod)
+%[3]s
+`, demo.Name, more, numbers)
 	return nil
 }

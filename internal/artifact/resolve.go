@@ -16,17 +16,17 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// Resolve finds the digest of every wanted artifact: from overrides (keyed by Name), else from the
-// pinned digests, else from the checksum file that upstream publishes, asked for at the
-// same places as the artifact itself and only over https or from Source.Directory. Artifacts come
-// back in the order of specs. Every artifact that cannot be resolved is in the error.
+// Resolve finds the digest of every wanted artifact: from overrides (keyed by name and version, or
+// by name), else from the pinned digests, else from the checksum file that upstream publishes, asked
+// for at the same places as the artifact itself and only over https or from Source.Directory.
+// Artifacts come back in the order of specs. Every artifact that cannot be resolved is in the error.
 func Resolve(ctx context.Context, s Source, specs []Spec,
 	overrides map[string]config.Override) ([]Artifact, error) {
 	s.HTTP = s.client()
 	arts, errs := make([]Artifact, len(specs)), make([]error, len(specs))
 	var wg sync.WaitGroup
 	for i, spec := range specs {
-		wg.Go(func() { arts[i], errs[i] = resolve(ctx, s, spec, overrides[string(spec.Name)]) })
+		wg.Go(func() { arts[i], errs[i] = resolve(ctx, s, spec, overrideOf(spec, overrides)) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -41,6 +41,15 @@ func Resolve(ctx context.Context, s Source, specs []Spec,
 		seen[a.ID] = a
 	}
 	return arts, nil
+}
+
+// overrideOf is what replaces the version that is wanted; the zero one where nothing does.
+func overrideOf(spec Spec, overrides map[string]config.Override) config.Override {
+	name := string(spec.Name)
+	if o, ok := overrides[release.Key(name, release.Bare(spec.Version))]; ok {
+		return o
+	}
+	return overrides[name]
 }
 
 func resolve(ctx context.Context, s Source, spec Spec, o config.Override) (Artifact, error) {

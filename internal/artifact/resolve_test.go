@@ -121,6 +121,7 @@ func TestResolve(t *testing.T) {
 		name     string
 		spec     Spec
 		override config.Override
+		of       string // the key of the override; default the artifact's name
 		id, url  string
 		err      string
 	}{
@@ -148,6 +149,13 @@ func TestResolve(t *testing.T) {
 		{name: "override without url", spec: Spec{Name: Kubelet, Version: "1.34.4"},
 			override: config.Override{SHA256: sum}, id: sum,
 			url: upstream(Kubelet, "1.34.4", "amd64")},
+		{name: "override of the version", spec: Spec{Name: Kubelet, Version: "v1.34.4"},
+			override: config.Override{SHA256: sum}, of: "kubelet@1.34.4", id: sum,
+			url: upstream(Kubelet, "1.34.4", "amd64")},
+		{name: "override of another version", spec: Spec{Name: Kubelet, Version: "1.34.4"},
+			override: config.Override{SHA256: sum}, of: "kubelet@1.34.3",
+			id:  release.Digest("kubelet", "1.34.4", "amd64"),
+			url: upstream(Kubelet, "1.34.4", "amd64")},
 		{name: "bad override", spec: Spec{Name: Kubelet, Version: "1.34.4"},
 			override: config.Override{SHA256: sum[1:]}, err: "64 hex digits"},
 		{name: "bad version", spec: Spec{Name: Kubelet, Version: "1.34.4/../../x"},
@@ -165,7 +173,11 @@ func TestResolve(t *testing.T) {
 				if tt.spec.Arch == "" {
 					tt.spec.Arch = "amd64"
 				}
-				overrides := map[string]config.Override{string(tt.spec.Name): tt.override}
+				key := string(tt.spec.Name)
+				if tt.of != "" {
+					key = tt.of
+				}
+				overrides := map[string]config.Override{key: tt.override}
 				arts, err := Resolve(t.Context(), s, []Spec{tt.spec}, overrides)
 				if tt.err != "" {
 					if err == nil || !strings.Contains(err.Error(), tt.err) {

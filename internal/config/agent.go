@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // What happens when the host is no longer as configured.
@@ -63,11 +65,21 @@ func agentRules() []rule {
 		{"artifacts.mirror", aPlainURL, isHTTPS},
 		{"artifacts.mirrors.*", aPlainURL, isHTTPS},
 		{"artifacts.directory", "a clean absolute path", isAbs},
-		{"artifacts.overrides", "one of " + strings.Join(artifacts, ", "), oneOf(artifacts...)},
+		{"artifacts.overrides", "one of " + strings.Join(artifacts, ", ") +
+			", alone or with a version, as in kubelet@1.36.3", isArtifact(oneOf(artifacts...))},
 		{"artifacts.overrides.*.url", aPlainURL, isHTTPS},
 		{"artifacts.overrides.*.sha256", aDigest, isDigest},
 		{"artifacts.overrides.*.tarSHA256", aDigest, isDigest},
 		{"artifacts.overrides.*.size", "a number of bytes, or 0", between(0, 1<<40)},
+	}
+}
+
+// isArtifact tells whether a key of artifacts.overrides names an artifact, or a version of one.
+func isArtifact(known func(string) bool) func(string) bool {
+	return func(key string) bool {
+		name, version, one := strings.Cut(key, "@")
+		_, parsed := release.Parse(version)
+		return known(name) && (!one || parsed && release.Key(name, release.Bare(version)) == key)
 	}
 }
 
@@ -79,14 +91,15 @@ func isNodeName(s string) bool {
 
 // checkArtifacts checks the settings of where binaries come from.
 func checkArtifacts(c Config, r *report) {
-	for name, o := range c.Artifacts.Overrides {
+	for key, o := range c.Artifacts.Overrides {
 		if o.SHA256 == "" {
-			r.need(member("artifacts.overrides", name)+".sha256", false,
+			r.need(member("artifacts.overrides", key)+".sha256", false,
 				"must be set: nothing is installed unverified")
 		}
+		name, _, _ := strings.Cut(key, "@")
 		plain := oneOf("kubelet", "kubectl", "kubeadm", "runc")(name)
 		if plain && o.TarSHA256 != "" {
-			r.add(member("artifacts.overrides", name)+".tarSHA256", show(o.TarSHA256),
+			r.add(member("artifacts.overrides", key)+".tarSHA256", show(o.TarSHA256),
 				"must not be set: "+name+" is not an archive")
 		}
 	}

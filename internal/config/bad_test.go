@@ -205,6 +205,13 @@ func badTokenCases(t *testing.T) []badCase {
 		{`{"artifacts": {"directory": "artifacts"}}`, "artifacts.directory", "absolute path"},
 		{`{"artifacts": {"overrides": {"kubelt": {"sha256": "` + strings.Repeat("0", 64) + `"}}}}`,
 			"artifacts.overrides.kubelt", "one of kubelet"},
+		{`{"artifacts": {"overrides": {"runc@v1.4.3": {"sha256": "` + strings.Repeat("0", 64) + `"}}}}`,
+			`artifacts.overrides["runc@v1.4.3"]`, "kubelet@1.36.3"},
+		{`{"artifacts": {"overrides": {"runc@": {"sha256": "` + strings.Repeat("0", 64) + `"}}}}`,
+			`artifacts.overrides["runc@"]`, "kubelet@1.36.3"},
+		{`{"artifacts": {"overrides": {"runc@1.4.3": {"sha256": "` + strings.Repeat("0", 64) + `", ` +
+			`"tarSHA256": "` + strings.Repeat("0", 64) + `"}}}}`,
+			`artifacts.overrides["runc@1.4.3"].tarSHA256`, "not an archive"},
 		{`{"artifacts": {"overrides": {"cni-plugins": {}}}}`,
 			`artifacts.overrides["cni-plugins"].sha256`, "must be set"},
 		{`{"artifacts": {"overrides": {"runc": {"sha256": "abc"}}}}`,

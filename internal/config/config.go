@@ -296,7 +296,8 @@ type Artifacts struct {
 	// Directory holds the same layout as files, for hosts without a network; nothing is downloaded
 	// then.
 	Directory string `json:"directory,omitempty"`
-	// Overrides replaces url and digest of an artifact by its name, for private builds.
+	// Overrides replaces url and digest of an artifact, for private builds: by its name, or, before
+	// that, by name and version (kubelet@1.36.3), for that version only.
 	Overrides map[string]Override `json:"overrides,omitempty"`
 }
 

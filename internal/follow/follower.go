@@ -81,9 +81,12 @@ func (f *Follower) Run(ctx context.Context) {
 			continue
 		}
 		f.stones = 0
+		first := f.etag == ""
 		if err == nil {
 			err = f.take(ctx, answer)
 		}
+		// The first poll is never held back. The next one is to be soon, or a change would wait.
+		answer.Waited = answer.Waited || first && f.etag != "" && f.Wait > 0
 		pause = f.next(ctx, answer, err)
 		f.tell(answer, err, pause)
 	}

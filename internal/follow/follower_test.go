@@ -285,3 +285,14 @@ func TestPaceKeepsToRetryAfter(t *testing.T) {
 		}
 	}
 }
+
+// The first poll, which knows no ETag, is never held back: the next one, which is, follows at once.
+func TestFollowerIsHeldBackSoon(t *testing.T) {
+	following(t, func(t *testing.T, p *provider, _ *fakeMachine, _ *Follower) {
+		time.Sleep(41 * time.Second)
+		if len(p.polls) < 2 || p.wait[0] != "" || p.wait[1] != "wait=25" ||
+			p.polls[1].Sub(p.polls[0]) > time.Second {
+			t.Errorf("polls at %s, which prefer %q", p.polls, p.wait)
+		}
+	})
+}

@@ -79,8 +79,8 @@ func (l *Lab) Azure() (Azure, error) {
 	return a, os.WriteFile(l.path("azure.json"), data, 0o600)
 }
 
-// vmObjectID is the object id of the machines' managed identity.
-const vmObjectID = "bbbbbbbb-0000-0000-0000-000000000004"
+// VMObjectID is the object id of the machines' managed identity.
+const VMObjectID = "bbbbbbbb-0000-0000-0000-000000000004"
 
 // world is what there is in the lab's Azure.
 func (l *Lab) world() (azuresim.World, error) {
@@ -110,7 +110,7 @@ func (l *Lab) world() (azuresim.World, error) {
 		Applications: []azuresim.Application{
 			app("operator", a.Operator), app("unprivileged", a.Unprivileged), app("node", a.Node),
 			app("flexnode-rp", a.Provider),
-			{ClientID: a.VM.ClientID, ObjectID: vmObjectID, Name: "vm", PublicKey: public,
+			{ClientID: a.VM.ClientID, ObjectID: VMObjectID, Name: "vm", PublicKey: public,
 				ResourceID: groupID + "/providers/Microsoft.Compute/virtualMachines/vm"},
 		},
 		Users:    []azuresim.User{{ObjectID: user, Name: User}},
@@ -121,7 +121,7 @@ func (l *Lab) world() (azuresim.World, error) {
 			give(a.Node.ObjectID, roleClusterUser, ClusterID),
 			give(a.Node.ObjectID, roleRBACClusterAdmin, ClusterID),
 			give(a.Provider.ObjectID, roleReader, "/subscriptions/"+Subscription),
-			give(vmObjectID, roleClusterUser, ClusterID), give(vmObjectID, roleRBACClusterAdmin, ClusterID),
+			give(VMObjectID, roleClusterUser, ClusterID), give(VMObjectID, roleRBACClusterAdmin, ClusterID),
 		},
 	}, nil
 }

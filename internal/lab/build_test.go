@@ -39,7 +39,7 @@ func TestBuildOnlyWhatIsUsed(t *testing.T) {
 	if diff := cmp.Diff(demo, chosen(ofSystem, Newest.needs)); diff != "" {
 		t.Error(diff)
 	}
-	got := chosen(ofSystem, Newest.needs, Oldest.needs, Earlier.needs)
+	got := chosen(ofSystem, Newest.needs, Oldest.needs, Patched.needs)
 	if len(got) != len(all) {
 		t.Errorf("with all versions %q are built, want all of %q", got, all)
 	}
@@ -67,11 +67,12 @@ func TestVersionsInDocuments(t *testing.T) {
 	for path, lines := range map[string][]string{
 		"versions.md": {
 			"| control plane, kube-proxy | " + Newest.Kubernetes + " |", node("newest node", Newest),
-			node("oldest node", Oldest), node("patch before", Earlier), "Beside them " + strings.Join(beside, " and ") + ".",
+			node("patched node", Patched), node("oldest node", Oldest),
+			"Beside them " + strings.Join(beside, " and ") + ".",
 		},
 		"lab.md": {
 			fmt.Sprintf("`--kubernetes %s`, `%s` or `%s`, `--containerd %s` or `%s`; the\n"+
-				"control plane is %s.", Oldest.Kubernetes, Earlier.Kubernetes, Newest.Kubernetes,
+				"control plane is %s.", Oldest.Kubernetes, Patched.Kubernetes, Newest.Kubernetes,
 				Oldest.Containerd, Newest.Containerd, Newest.Kubernetes),
 		},
 	} {

@@ -22,12 +22,13 @@ type Versions struct {
 	Kubernetes, Containerd string
 }
 
-// The versions that the lab has besides each other: Newest is the control plane's, Oldest and
-// Earlier are what upgrades start from. From Earlier to Newest Kubernetes changes by a patch.
+// The versions that the lab has besides each other: Newest is the control plane's. From Oldest to
+// Patched Kubernetes changes by a patch, and containerd; from Patched to Newest Kubernetes changes by
+// minor versions.
 var (
 	Newest  = Versions{Kubernetes: "1.36.3", Containerd: "2.3.4"}
-	Oldest  = Versions{Kubernetes: "1.34.4", Containerd: "2.1.6"}
-	Earlier = Versions{Kubernetes: "1.36.2", Containerd: "2.1.6"}
+	Patched = Versions{Kubernetes: "1.34.4", Containerd: "2.3.4"}
+	Oldest  = Versions{Kubernetes: "1.34.3", Containerd: "2.1.6"}
 )
 
 // The components that the lab has in one version only.

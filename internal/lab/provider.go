@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -89,8 +90,14 @@ func (l *Lab) startProvider(ctx context.Context, dirs programs) error {
 		}
 	}
 	for i := range l.Replicas {
-		if err := l.writeSettings(ctx, i); err != nil {
+		changed, err := l.writeSettings(ctx, i)
+		if err != nil {
 			return err
+		}
+		if changed { // one that runs has read the former ones
+			if err := l.StopReplica(i); err != nil {
+				return err
+			}
 		}
 		if err := l.StartReplica(ctx, i); err != nil {
 			return err
@@ -108,9 +115,18 @@ func (l *Lab) startMember(dirs programs, i int) error {
 		l.memberFlags(i)...)
 }
 
+// StopReplica ends a replica at once; one that does not run is no error.
+func (l *Lab) StopReplica(i int) error {
+	p, ok := l.running(replicaName(i))
+	if !ok {
+		return nil
+	}
+	return p.kill()
+}
+
 // StartReplica starts a replica and waits until it is ready.
 func (l *Lab) StartReplica(ctx context.Context, i int) error {
-	name := fmt.Sprintf("flexnode-rp-%d", i)
+	name := replicaName(i)
 	if err := l.background(name, filepath.Join(filepath.Dir(l.Self), "flexnode-rp"), "serve",
 		"--settings", l.replicaPath(i, "settings.json")); err != nil {
 		return err
@@ -126,6 +142,29 @@ func (l *Lab) StartReplica(ctx context.Context, i int) error {
 		}
 		return nil
 	})
+}
+
+// WaitingPolls is how many polls of agents the first replica holds back until something changes.
+func (l *Lab) WaitingPolls(ctx context.Context) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, ProviderMetrics(0)+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, fmt.Errorf("cannot read the provider's metrics: %w", err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, fmt.Errorf("cannot read the provider's metrics: %w", err)
+	}
+	_, rest, found := strings.Cut(string(text), "\nflexnode_rp_waiting_polls ")
+	if !found {
+		return 0, errors.New("the provider does not tell how many polls wait")
+	}
+	number, _, _ := strings.Cut(rest, "\n")
+	return strconv.Atoi(number)
 }
 
 // ProcessID is the process of a part of the lab; 0 when it does not run.
@@ -165,35 +204,50 @@ func (l *Lab) memberFlags(i int) []string {
 }
 
 // writeSettings writes what an operator would: settings, keys, the provider's secret and its
-// kubeconfig.
-func (l *Lab) writeSettings(ctx context.Context, i int) error {
-	if _, err := os.Stat(l.replicaPath(i, "settings.json")); err == nil {
-		return nil
-	}
+// kubeconfig. It tells whether the settings are others than before.
+func (l *Lab) writeSettings(ctx context.Context, i int) (bool, error) {
 	if err := os.MkdirAll(l.replicaPath(i, "kubeconfigs"), 0o700); err != nil {
-		return fmt.Errorf("cannot make the provider's directory: %w", err)
+		return false, fmt.Errorf("cannot make the provider's directory: %w", err)
 	}
 	who, err := l.Azure()
 	if err != nil {
-		return err
+		return false, err
 	}
+	settings, err := l.settings(ctx, i, who)
+	if err != nil {
+		return false, err
+	}
+	text, err := json.MarshalIndent(settings, "", "  ")
+	if err != nil {
+		return false, fmt.Errorf("internal error: %w", err)
+	}
+	path := l.replicaPath(i, "settings.json")
+	if before, err := os.ReadFile(path); err == nil && bytes.Equal(before, text) {
+		return false, nil
+	}
+	if err := l.writeSecrets(ctx, i, who); err != nil {
+		return false, err
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return false, fmt.Errorf("cannot write the provider's settings: %w", err)
+	}
+	return true, nil
+}
+
+// writeSecrets gives a replica what its settings name, unless it has that: somebody may have
+// replaced it since.
+func (l *Lab) writeSecrets(ctx context.Context, i int, who Azure) error {
 	kubeconfig, err := os.ReadFile(l.path(providerUser + ".kubeconfig"))
 	if err != nil {
 		return fmt.Errorf("cannot read the PKI: %w", err)
 	}
-	settings, err := l.settings(ctx, i, who)
-	if err != nil {
-		return err
-	}
-	text, err := json.MarshalIndent(settings, "", "  ")
-	if err != nil {
-		return fmt.Errorf("internal error: %w", err)
-	}
 	for path, content := range map[string][]byte{
 		l.replicaKubeconfig(i, ClusterID): kubeconfig,
 		l.replicaPath(i, "secret"):        []byte(who.Provider.Secret),
-		l.replicaPath(i, "settings.json"): text,
 	} {
+		if _, err := os.Stat(path); err == nil {
+			continue
+		}
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			return fmt.Errorf("cannot write the provider's settings: %w", err)
 		}
@@ -207,11 +261,10 @@ func (l *Lab) writeSettings(ctx context.Context, i int) error {
 }
 
 func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
-	catalog, err := l.artifacts(ctx, Newest)
-	if err != nil {
+	if err := l.Mirror().Reload(ctx); err != nil { // other versions may have been built since
 		return nil, err
 	}
-	overrides, err := catalog.Overrides(Newest.artifacts())
+	catalog, err := l.artifacts(ctx, Newest)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +303,7 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 			"quotas": object{"subscriptions": object{
 				Subscription: object{"nodes": 1_000_000, "tokens": 1_000_000}}},
 		},
-		"nodeDefaults": object{"artifacts": object{"mirror": MirrorURL, "overrides": overrides},
+		"nodeDefaults": object{"artifacts": object{"mirror": MirrorURL, "overrides": catalog.AllOverrides()},
 			"azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL}},
 	}
 	if l.Members == 0 {

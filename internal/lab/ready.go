@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -15,7 +16,7 @@ import (
 func (l *Lab) timeReady(ctx context.Context, m Machine, argv ...string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	client, err := l.adminClient()
+	client, err := l.AdminClient()
 	if err != nil {
 		return 0, err
 	}
@@ -50,7 +51,7 @@ func (l *Lab) timeReady(ctx context.Context, m Machine, argv ...string) (float64
 
 // WaitReady waits until the API server says that a Node is Ready.
 func (l *Lab) WaitReady(ctx context.Context, node string) error {
-	client, err := l.adminClient()
+	client, err := l.AdminClient()
 	if err != nil {
 		return err
 	}
@@ -63,8 +64,8 @@ func (l *Lab) WaitReady(ctx context.Context, node string) error {
 	})
 }
 
-// adminClient speaks to the API server as its administrator.
-func (l *Lab) adminClient() (*http.Client, error) {
+// AdminClient speaks to the API server as its administrator.
+func (l *Lab) AdminClient() (*http.Client, error) {
 	pair, err := tls.LoadX509KeyPair(l.path("pki", "admin.crt"), l.path("pki", "admin.key"))
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the PKI: %w", err)
@@ -78,28 +79,57 @@ func (l *Lab) adminClient() (*http.Client, error) {
 }
 
 func nodeReady(ctx context.Context, client *http.Client, name string) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, APIServer+"/api/v1/nodes/"+name,
-		nil)
-	if err != nil {
-		return false
+	node, err := ReadNode(ctx, client, name)
+	return err == nil && node.Ready()
+}
+
+// Node is a Node object, as far as the lab looks at it.
+type Node struct {
+	Metadata struct {
+		Labels map[string]string
 	}
-	response, err := client.Do(request)
-	if err != nil {
-		return false
+	Spec struct {
+		Unschedulable bool
 	}
-	defer response.Body.Close()
-	var node struct {
-		Status struct {
-			Conditions []struct{ Type, Status string }
-		}
+	Status struct {
+		Conditions []struct{ Type, Status string }
+		NodeInfo   struct{ KubeletVersion, ContainerRuntimeVersion string }
 	}
-	if json.NewDecoder(response.Body).Decode(&node) != nil {
-		return false
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == "Ready" && c.Status == "True" {
-			return true
+}
+
+// Ready tells whether the API server says so.
+func (n Node) Ready() bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == "Ready" {
+			return c.Status == "True"
 		}
 	}
 	return false
+}
+
+// Runs are the versions that a Node tells of itself, of what differs between the lab's versions.
+func (n Node) Runs() Versions {
+	return Versions{
+		Kubernetes: strings.TrimPrefix(n.Status.NodeInfo.KubeletVersion, "v"),
+		Containerd: strings.TrimPrefix(n.Status.NodeInfo.ContainerRuntimeVersion, "containerd://"),
+	}
+}
+
+// ReadNode asks for a Node with an AdminClient.
+func ReadNode(ctx context.Context, client *http.Client, name string) (Node, error) {
+	var node Node
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, APIServer+"/api/v1/nodes/"+name,
+		nil)
+	if err != nil {
+		return node, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return node, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return node, fmt.Errorf("the API server answers %s for Node %s", response.Status, name)
+	}
+	return node, json.NewDecoder(response.Body).Decode(&node)
 }

@@ -17,6 +17,10 @@ type Pin struct {
 	Name, Version, Arch, Digest string
 }
 
+// Key names one version of an artifact, without a leading "v", as artifacts.overrides does:
+// kubelet@1.36.3.
+func Key(name, version string) string { return name + "@" + version }
+
 // Names are the artifacts that can be pinned, in the order of pins.go.
 func Names() []string {
 	return []string{"kubelet", "kubectl", "kubeadm", "containerd", "runc", "cni-plugins",

@@ -33,7 +33,6 @@ func azure(t *testing.T, method, path string, body any) string {
 func TestAzure(t *testing.T) {
 	t.Parallel()
 	t.Run("Identities", identities)
-	t.Run("ArcByItself", arcByItself)
 	t.Run("ArcOnboarded", arcOnboarded)
 	t.Run("LeastPrivilege", leastPrivilege)
 	t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -9,77 +10,78 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// A machine that joined by one command follows its flexNodeConfig: a label arrives within seconds,
-// another setting of kubelet leaves the pods running, and after the deletion of the resource the
-// machine is as it was, with its service waiting for another configuration.
+// Every way in which document 004 has a node prove who it is, to Azure and to the cluster, leads
+// through the same life: joined by one command, followed, changed while its pods run on, with
+// another credential, and given back by the deletion of its resource.
 func follows(t *testing.T) {
-	const name = "follow-1"
-	m := bareMachine(t, name)
+	list := ways(t) // who there is in Azure is made before; the nodes come beside each other
+	assigned, machines := assignments(t), azure(t, http.MethodGet, "/machines", nil)
+	t.Run("ways", func(t *testing.T) {
+		for _, w := range list {
+			t.Run(w.name, func(t *testing.T) {
+				t.Parallel()
+				followsAs(t, w)
+			})
+		}
+	})
+	arcRemains(t, list, assigned, machines)
+}
+
+// followsAs is the life of one node.
+func followsAs(t *testing.T, w way) {
+	name, m := w.node, w.m
 	if err := bench.Install(m, agent); err != nil {
 		t.Fatal(err)
 	}
 	output(t, m, "systemctl", "daemon-reload")
 	before := snapshot(t.Context(), t, m)
-	who, err := bench.Azure()
-	if err != nil {
+	f := &followed{name: name, want: desired{
+		"continuousMonitoring": true,
+		"monitoring":           desired{"endpoint": lab.ProviderURL, "interval": "PT10S"},
+		"versions":             lab.Oldest.Desired(),
+		"nodeConfig":           desired{"labels": desired{"line": "1"}, "maxPods": 50},
+	}}
+	for section, is := range w.auth {
+		f.want[section] = is
+	}
+	f.joins(t, m)
+	if _, err := bench.CheckPod(t.Context(), "pod-"+name, name); err != nil {
 		t.Fatal(err)
 	}
-	node := func(label string, pods int) desired {
-		return desired{"properties": desired{
-			"continuousMonitoring": true, "monitoring": desired{"endpoint": lab.ProviderURL},
-			"versions": lab.Newest.Desired(),
-			"azureAuth": desired{"method": "servicePrincipal", "servicePrincipal": desired{
-				"clientId": who.Node.ClientID, "clientSecret": who.Node.Secret,
-				"clientTenant": lab.Tenant}},
-			"nodeConfig": desired{"labels": desired{"line": label}, "maxPods": pods},
-		}}
-	}
-	answer := rp(t, 201, http.MethodPut, rpNode(name)+"?configUrl=true", node("1", 50))
-	url, _ := properties(answer)["configUrl"].(string)
-	out := output(t, m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url -")
-	if !strings.Contains(out, "is Ready") {
-		t.Fatalf("the command says\n%s", out)
-	}
-	if _, err := bench.CheckPod(t.Context(), "pod-follow", name); err != nil {
-		t.Fatal(err)
-	}
-	pod := func() string {
-		out, err := bench.Kubectl(t.Context(), "", "get", "pod", "pod-follow", "-o",
-			"jsonpath={.metadata.uid} {.status.containerStatuses[0].restartCount}")
-		if err != nil {
-			t.Error(err)
-		}
-		return out
-	}
-	first := pod()
+	was := pod(t, "pod-"+name)
 
-	rp(t, 200, http.MethodPut, rpNode(name), node("2", 50))
-	began := time.Now()
-	eventually(t, time.Minute, "the label in Kubernetes", func() bool {
-		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
-			"jsonpath={.metadata.labels.line}")
-		return err == nil && out == "2"
-	})
+	f.polls(t)
+	began := f.labels(t, "2")
 	t.Logf("the label was in Kubernetes after %.1f s", time.Since(began).Seconds())
 
-	rp(t, 200, http.MethodPut, rpNode(name), node("2", 60))
+	f.want["versions"] = lab.Patched.Desired()
+	f.want["nodeConfig"].(desired)["maxPods"] = 60
+	f.put(t)
+	f.applied(t)
 	eventually(t, time.Minute, "the pods that the Node may have", func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
-			"jsonpath={.status.capacity.pods}")
-		return err == nil && out == "60"
+			"jsonpath={.status.capacity.pods} {.status.nodeInfo.kubeletVersion}")
+		return err == nil && out == "60 v"+lab.Patched.Kubernetes
 	})
-	if now := pod(); now != first {
-		t.Errorf("the pod was %s and is %s", first, now)
+	if now := pod(t, "pod-"+name); now != was {
+		t.Errorf("the pod was %s and is %s", was, now)
 	}
-	eventually(t, 90*time.Second, "the version to be reported", func() bool {
-		shown := properties(rp(t, 200, http.MethodGet, rpNode(name), nil))
-		status, _ := shown["status"].(map[string]any)
-		runs, _ := status["components"].(map[string]any)
-		return status["appliedConfigVersion"] == shown["configVersion"] &&
-			runs["kubelet"] == lab.Newest.Kubernetes
-	})
 
-	if _, err := bench.Kubectl(t.Context(), "", "delete", "pod", "pod-follow", "--now"); err != nil {
+	w.grant(t)
+	for section, is := range w.next {
+		f.want[section] = is
+	}
+	f.put(t)
+	f.applied(t)
+	w.revoke(t)
+	f.labels(t, "3")
+	if out, code := inside(t, m, "sh", "-c", "rm -f /run/aks-flex-node/token*.json; exec kubectl "+
+		"--kubeconfig=/var/lib/kubelet/kubeconfig get node "+name); code != 0 {
+		t.Errorf("kubelet's credential after the change: %s", out)
+	}
+	alive(t, "pod-"+name, was)
+
+	if _, err := bench.Kubectl(t.Context(), "", "delete", "pod", "pod-"+name, "--now"); err != nil {
 		t.Error(err)
 	}
 	rp(t, 200, http.MethodDelete, rpNode(name), nil)
@@ -95,4 +97,85 @@ func follows(t *testing.T) {
 	}
 	output(t, m, "systemctl", "disable", "--now", service)
 	same(t, before, snapshot(t.Context(), t, m))
+}
+
+// followed is a node that follows its flexNodeConfig.
+type followed struct {
+	name string
+	want desired
+}
+
+// joins makes the resource, and runs the one command where nobody can log in.
+func (f *followed) joins(t *testing.T, m lab.Machine) {
+	t.Helper()
+	body := desired{"properties": f.want}
+	answer := rp(t, 201, http.MethodPut, rpNode(f.name)+"?configUrl=true", body)
+	url, _ := properties(answer)["configUrl"].(string)
+	auth, _ := f.want["azureAuth"].(desired)
+	status, bundle := get(t, url)
+	if status != 200 || auth["method"] != "servicePrincipal" &&
+		strings.Contains(bundle, "servicePrincipal") {
+		t.Fatalf("the configuration URL: %d %s", status, bundle)
+	}
+	out := output(t, m, "sh", "-c", "echo '"+url+"' | aks-flex-node agent --config-url -")
+	if !strings.Contains(out, "is Ready") {
+		t.Fatalf("the command says\n%s", out)
+	}
+}
+
+// put tells the provider what the node is to be.
+func (f *followed) put(t *testing.T) {
+	t.Helper()
+	rp(t, 200, http.MethodPut, rpNode(f.name), desired{"properties": f.want})
+}
+
+// status is what the resource tells of the node, and the version that it offers.
+func (f *followed) status(t *testing.T) (status map[string]any, version any) {
+	t.Helper()
+	shown := properties(rp(t, 200, http.MethodGet, rpNode(f.name), nil))
+	status, _ = shown["status"].(map[string]any)
+	return status, shown["configVersion"]
+}
+
+// polls waits until the agent has reported and polls. A service that has just started does so after
+// a while; what is measured then is the long poll.
+func (f *followed) polls(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	f.applied(t)
+	eventually(t, 2*time.Minute, "the node's long poll", func() bool {
+		status, _ := f.status(t)
+		waiting, err := bench.WaitingPolls(t.Context())
+		return err == nil && waiting > 0 && status["lastSeen"] != nil
+	})
+	t.Logf("the node has polled %.1f s after its first pod ran", time.Since(began).Seconds())
+}
+
+// labels changes a label, and returns when the provider had answered, once Kubernetes has it.
+func (f *followed) labels(t *testing.T, value string) time.Time {
+	t.Helper()
+	f.want["nodeConfig"].(desired)["labels"] = desired{"line": value}
+	f.put(t)
+	began := time.Now()
+	eventually(t, 2*time.Minute, "the label in Kubernetes", func() bool {
+		out, err := bench.Kubectl(t.Context(), "", "get", "node", f.name, "-o",
+			"jsonpath={.metadata.labels.line}")
+		return err == nil && out == value
+	})
+	return began
+}
+
+// applied waits until the agent has reported that it runs what is on offer.
+func (f *followed) applied(t *testing.T) {
+	t.Helper()
+	eventually(t, 3*time.Minute, "the version to be reported", func() bool {
+		status, version := f.status(t)
+		if config, _ := status["config"].(map[string]any); config["failed"] != nil {
+			failed, _ := json.Marshal(config["failed"])
+			t.Fatalf("a version has failed: %s", failed)
+		}
+		runs, _ := status["components"].(map[string]any)
+		versions, _ := f.want["versions"].(map[string]any)
+		return status["appliedConfigVersion"] == version && runs["kubelet"] == versions["kubernetes"]
+	})
 }

@@ -35,7 +35,7 @@ func TestLife(t *testing.T) {
 		t.Fatalf("plan on a fresh machine: exit code %d, want 2\n%s", code, planned)
 	}
 	same(t, before, snapshot(ctx, t, m))
-	if _, err := os.Stat(filepath.Join(m.Root, ownLog)); err == nil {
+	if _, err := os.Stat(filepath.Join(m.Root, lab.OwnLog)); err == nil {
 		t.Error("plan has made a log")
 	}
 	var plan struct {

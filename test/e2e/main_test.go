@@ -88,7 +88,7 @@ func start(ctx context.Context) error {
 	case os.Getenv("KEEP_LAB") == "":
 		return errUsed
 	}
-	for _, v := range []lab.Versions{lab.Newest, lab.Oldest, lab.Earlier} {
+	for _, v := range []lab.Versions{lab.Newest, lab.Oldest, lab.Patched} {
 		if err := bench.Build(ctx, v); err != nil {
 			return err
 		}

@@ -2,218 +2,50 @@ package e2e
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"sort"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// ownLog is the directory of the agent's log, which alone remains when a machine is given back.
-const ownLog = "/var/log/aks-flex-node"
-
-// passing are the places where a system writes by itself, whoever else is at work: logs of the
-// journal, caches, counters; and dpkg's own log, locks and copy of its list of packages; and the
-// agent's log.
-var passing = []string{
-	ownLog,
-	"/var/log/dpkg.log", "/var/lib/dpkg/status-old", "/var/lib/dpkg/lock",
-	"/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/triggers/Lock",
-	"/proc", "/sys", "/dev", "/tmp", "/run", "/var/log/journal", "/var/lib/systemd", "/var/cache",
-	"/var/tmp", "/var/log/wtmp", "/var/log/lastlog", "/var/log/btmp",
-	"/etc/machine-id", "/root/.cache",
-}
-
-// snapshot describes a whole machine as lines: every file with its name, mode, owner and bytes;
-// links; and what the kernel and systemd say of units, parameters, mounts, interfaces, routes and
-// rules.
+// snapshot describes a whole machine as lines.
 func snapshot(ctx context.Context, t *testing.T, m lab.Machine) []string {
 	t.Helper()
-	lines := tree(t, m.Root)
-	for _, q := range []struct{ name, command string }{
-		{"run", `find /run -xdev \( -path /run/systemd -o -path /run/udev \
-			-o -path /run/log -o -path /run/dbus \
-			-o -path /run/host \) -prune -o -printf '%p %y %m %u:%g %l\n' | sort`},
-		{"unit", `systemctl list-unit-files --no-legend --no-pager | sort`},
-		{"active", `systemctl list-units --no-legend --no-pager --plain \
-			--type=service,slice,swap,timer --state=active,failed | awk '{print $1,$3}' |
-			grep -vE 'man-db|apt-daily|dpkg-db|e2scrub|systemd-tmpfiles|fstrim|systemd-journald' |
-			grep -vE 'systemd-timesyncd|user|getty' | sort`},
-		{"sysctl", `sysctl -a 2>/dev/null |
-			grep -E '^(net\.(ipv4|ipv6|bridge)|vm\.(overcommit|panic|swappiness)|kernel\.(panic|keys))' |
-			grep -vE 'cni0|veth|random|nr_|stat|netdev_rss|conntrack_count|tcp_mem|route.*(gc|flush)' |
-			grep -vE 'panic_on_warn|fib_|mtu_expires|base_reachable|host0' | sort`},
-		{"mount", `awk '{print $5, $9, $10}' /proc/self/mountinfo |
-			grep -vE '^/run/(systemd|credentials)|^/proc' | sort`},
-		{"link", `ip -o link | awk -F': ' '{print $2}' | sort`},
-		{"addr", `ip -o addr show scope global | awk '{print $2,$3,$4}' | sort`},
-		{"route", `ip route; ip -6 route show proto boot`},
-		{"rule", `ip rule`},
-		{"iptables", `iptables-save | grep -vE '^(#|\*|COMMIT|:[A-Z]+ ACCEPT)' | sed 's/\[[0-9:]*\]//'`},
-		{"ip6tables",
-			`ip6tables-save | grep -vE '^(#|\*|COMMIT|:[A-Z]+ ACCEPT)' | sed 's/\[[0-9:]*\]//'`},
-		{"cgroup", `find /sys/fs/cgroup -maxdepth 2 -name '*kube*' | sort`},
-		{"process", `ls -l /proc/*/exe 2>/dev/null | sed -n 's/.*-> //p' |
-			grep -E 'aks-flex|kube|containerd' | sort`},
-	} {
-		cmd, err := bench.Command(ctx, m, "bash", "-c", q.command)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, _ := cmd.Output() // grep without a match exits with 1
-		for line := range strings.Lines(string(out)) {
-			lines = append(lines, q.name+" "+strings.TrimSpace(line))
-		}
-	}
-	for _, table := range tables(t, m) {
-		if !slices.Contains(iptablesTables, table.name) {
-			lines = append(lines, fmt.Sprintf("nftables %d %s", table.family, table.name))
-		}
+	lines, err := bench.Snapshot(ctx, m)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return lines
 }
 
-// iptablesTables are those that iptables makes when somebody lists its rules, and never removes.
-var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
-
-// nftTable is a table of nftables.
-type nftTable struct {
-	family byte
-	name   string
-}
-
-// tables are the tables of nftables in a machine, which has no nft program.
-func tables(t *testing.T, m lab.Machine) (list []nftTable) {
+// tables are the tables of nftables in a machine.
+func tables(t *testing.T, m lab.Machine) []lab.Table {
 	t.Helper()
-	network, err := bench.Network(m)
+	list, err := bench.Tables(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer network.Close()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // which ends with the goroutine
-		err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET)
-		if err == nil {
-			list, err = listTables()
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		t.Fatalf("cannot list the tables of nftables in %s: %v", m.Name, err)
-	}
 	return list
-}
-
-// listTables lists the tables of nftables in this thread's network.
-func listTables() ([]nftTable, error) {
-	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETTABLE,
-		unix.NLM_F_DUMP)
-	request.AddData(&nl.Nfgenmsg{})
-	found, err := request.Execute(unix.NETLINK_NETFILTER, 0)
-	if err != nil {
-		return nil, err
-	}
-	var list []nftTable
-	for _, data := range found {
-		attributes, err := nl.ParseRouteAttr(data[nl.SizeofNfgenmsg:])
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range attributes {
-			if a.Attr.Type == unix.NFTA_TABLE_NAME {
-				list = append(list, nftTable{data[0], nl.BytesToString(a.Value)})
-			}
-		}
-	}
-	return list, nil
 }
 
 // proxied waits until kube-proxy, which comes as a pod, has made its tables in a machine.
 func proxied(t *testing.T, m lab.Machine) {
 	t.Helper()
 	eventually(t, 30*time.Second, "kube-proxy", func() bool {
-		return slices.ContainsFunc(tables(t, m), func(table nftTable) bool {
-			return table.name == "kube-proxy"
+		return slices.ContainsFunc(tables(t, m), func(table lab.Table) bool {
+			return table.Name == "kube-proxy"
 		})
 	})
-}
-
-// tree lists a directory tree.
-func tree(t *testing.T, root string) []string {
-	t.Helper()
-	var lines []string
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name := "/" + strings.TrimPrefix(strings.TrimPrefix(path, root), "/")
-		for _, p := range passing {
-			if name == p {
-				if d.IsDir() {
-					return filepath.SkipDir
-				}
-				return nil
-			}
-		}
-		line, err := describe(path, name)
-		if err != nil {
-			return err
-		}
-		lines = append(lines, line)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sort.Strings(lines)
-	return lines
-}
-
-func describe(path, name string) (string, error) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return "", err
-	}
-	st := info.Sys().(*syscall.Stat_t)
-	line := fmt.Sprintf("file %s %s %d:%d", name, info.Mode(), st.Uid, st.Gid)
-	switch info.Mode().Type() {
-	case fs.ModeSymlink:
-		target, err := os.Readlink(path)
-		return line + " -> " + target, err
-	case 0:
-		f, err := os.Open(path)
-		if err != nil {
-			return "", err
-		}
-		defer f.Close()
-		sum := sha256.New()
-		if _, err := io.Copy(sum, f); err != nil {
-			return "", err
-		}
-		return fmt.Sprintf("%s %d %x", line, info.Size(), sum.Sum(nil)[:8]), nil
-	}
-	return line, nil
 }
 
 // logOf is the agent's log on a machine.
 func logOf(t *testing.T, m lab.Machine) string {
 	t.Helper()
-	log, err := os.ReadFile(filepath.Join(m.Root, ownLog, "aks-flex-node.log"))
+	log, err := os.ReadFile(filepath.Join(m.Root, lab.OwnLog, "aks-flex-node.log"))
 	if err != nil {
 		t.Error(err)
 	}
@@ -223,13 +55,7 @@ func logOf(t *testing.T, m lab.Machine) string {
 // same fails the test where a machine is not as it was.
 func same(t *testing.T, before, after []string) {
 	t.Helper()
-	if diff := cmp.Diff(strings.Join(before, "\n"), strings.Join(after, "\n")); diff != "" {
-		var lines []string
-		for line := range strings.Lines(diff) {
-			if strings.HasPrefix(line, "-") || strings.HasPrefix(line, "+") {
-				lines = append(lines, strings.TrimRight(line, "\n"))
-			}
-		}
+	if lines := lab.Differences(before, after); len(lines) > 0 {
 		t.Errorf("the machine is not as it was (-before +after):\n%s", strings.Join(lines, "\n"))
 	}
 }

@@ -26,6 +26,10 @@ type provider struct {
 	changed chan struct{}
 	reports []api.Report
 	down    bool
+	// polls and refreshes answer in its place; nil leaves that to it.
+	polls, refreshes func(*http.Request) (*http.Response, error)
+	// ahead is by how much its clock is.
+	ahead time.Duration
 }
 
 // offers has the provider offer a configuration.
@@ -57,12 +61,19 @@ func (p *provider) set(change func()) {
 func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	p.mu.Lock()
-	down := p.down
+	down, instead, ahead := p.down, p.refreshes, p.ahead
 	p.mu.Unlock()
 	if down {
 		return nil, errors.New("no route to host")
 	}
+	if r.Method == http.MethodGet {
+		instead = p.polls
+	}
+	if instead != nil && !strings.HasSuffix(r.URL.Path, "/reportStatus") {
+		return instead(r)
+	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
 	switch {
 	case r.Method == http.MethodGet:
 		p.poll(w, r)

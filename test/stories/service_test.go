@@ -35,6 +35,8 @@ type service struct {
 	host    string
 	// hole makes the network swallow whatever is sent to the API server.
 	hole bool
+	// full makes the disk take no bundle.
+	full bool
 
 	messages []string    // to systemd
 	loads    []time.Time // when the configuration was read

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
+	releases "github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // Artifact is one file that a node is made of, as its project publishes it.
@@ -81,6 +82,19 @@ func (c Catalog) Has(versions map[string]string) bool {
 	return true
 }
 
+// AllOverrides gives the agent's artifacts.overrides for every version that there is.
+func (c Catalog) AllOverrides() map[string]config.Override {
+	overrides := make(map[string]config.Override, len(c.Artifacts))
+	for _, a := range c.Artifacts {
+		overrides[releases.Key(a.Name, a.Version)] = a.override()
+	}
+	return overrides
+}
+
+func (a Artifact) override() config.Override {
+	return config.Override{SHA256: a.SHA256, TarSHA256: a.TarSHA256, Size: a.Size}
+}
+
 // Overrides gives the agent's artifacts.overrides for a choice of versions, keyed by artifact name.
 // They are needed because what the lab built is not, byte for byte, what the projects released.
 func (c Catalog) Overrides(versions map[string]string) (map[string]config.Override, error) {
@@ -90,7 +104,7 @@ func (c Catalog) Overrides(versions map[string]string) (map[string]config.Overri
 		if err != nil {
 			return nil, err
 		}
-		overrides[name] = config.Override{SHA256: a.SHA256, TarSHA256: a.TarSHA256, Size: a.Size}
+		overrides[name] = a.override()
 	}
 	return overrides, nil
 }

@@ -17,7 +17,8 @@ type chooser struct {
 	// then; empty for a node that is made.
 	want, asked, chosen api.Versions
 	server              string // version of the API server, "" while it is not known
-	// overridden tells of which artifacts the operator has set the digest himself.
+	// overridden tells of which artifacts, or versions of one, the operator has set the digest
+	// himself.
 	overridden map[string]bool
 }
 
@@ -95,7 +96,7 @@ func (c chooser) unknown(got release.Set, problems Problems) Problems {
 	skewed, former := len(problems) > 0, artifactsOf(c.chosen)
 	for _, u := range unpinned(versionsOf(got)) {
 		if slices.Contains(former, u) || c.overridden[u.name] ||
-			skewed && u.member == "kubernetes" {
+			c.overridden[release.Key(u.name, u.version)] || skewed && u.member == "kubernetes" {
 			continue
 		}
 		problems.add("properties.versions."+u.member, "The version '%s' is not known here: there "+
@@ -106,7 +107,7 @@ func (c chooser) unknown(got release.Set, problems Problems) Problems {
 	return problems
 }
 
-// overridden are the artifacts whose digests the operator's defaults have.
+// overridden are the artifacts, or versions of one, whose digests the operator's defaults have.
 func (p Parent) overridden() map[string]bool {
 	artifacts, _ := p.Defaults.settings()["artifacts"].(object)
 	overrides, _ := artifacts["overrides"].(object)

@@ -52,6 +52,16 @@ func TestUnknownVersions(t *testing.T) {
 		"containerd": object{"sha256": digest, "url": "https://mirror.example/containerd.tar.gz"},
 	}}})
 	w.put(api.Desired{Versions: api.Versions{Containerd: "2.3.99"}})
+
+	w = newWorld(t)
+	w.defaults(object{"artifacts": object{"overrides": object{
+		"containerd@2.3.99": object{"sha256": digest},
+	}}})
+	w.put(api.Desired{Versions: api.Versions{Containerd: "2.3.99"}})
+	if _, problems = w.decide(api.Desired{Versions: api.Versions{
+		Containerd: "2.3.98"}}); len(problems) != 1 {
+		t.Errorf("another version than the overridden one: %v", problems)
+	}
 }
 
 // To take all versions back asks for the newest, whatever was allowed before.
