@@ -48,7 +48,7 @@ coverage: ## Statement coverage of the agent by unit tests and stories; at least
 
 golden: ## Rewrite golden files and generated documents; review the diff
 	$(GO) test ./internal/rp/flexnode -run TestBundles -update
-	$(GO) test ./internal/node ./internal/config ./internal/release -update
+	$(GO) test ./internal/node ./internal/config ./internal/release ./cmd/aks-flex-node ./cmd/flexnode-rp -update
 
 pins: ## Pin releases: make pins FROM="kubernetes@1.36.4 LIST"; review the diff
 	$(GO) run ./internal/release/genpins $(FROM)
