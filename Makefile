@@ -28,7 +28,9 @@ image: ## Make the container image of flexnode-rp, for amd64 and arm64, in bin/f
 # A trial key is made where ARCHIVE_HOME, a directory of GnuPG, is not there.
 ARCHIVE_HOME ?= bin/archive-key
 ARCHIVE_KEY ?=
-RELEASE = $(GO) run ./packaging/release -home '$(ARCHIVE_HOME)' -key '$(ARCHIVE_KEY)'
+RELEASE = $(GO) run ./packaging/release -home '$(ARCHIVE_HOME)' -key '$(ARCHIVE_KEY)' \
+	-version '$(VERSION)' -commit '$(COMMIT)' \
+	-time $$(git log -1 --format=%ct 2>/dev/null || echo 0)
 packages: ## Make the Debian packages, for amd64 and arm64, in bin/packages
 	for arch in amd64 arm64; do \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false \
@@ -36,11 +38,11 @@ packages: ## Make the Debian packages, for amd64 and arm64, in bin/packages
 			./cmd/aks-flex-node ./cmd/flexnode-rp || exit 1; \
 	done
 	rm -f bin/packages/*.deb
-	$(RELEASE) -version '$(VERSION)' -commit '$(COMMIT)' \
-		-time $$(git log -1 --format=%ct 2>/dev/null || echo 0)
+	$(RELEASE)
 
-apt-repository: ## Make a signed repository of the packages in bin/packages, in bin/apt
-	$(RELEASE) -repository bin/apt
+ARCHIVE_URL ?=
+apt-repository: ## Make a signed repository of bin/packages in bin/apt; for install.sh, ARCHIVE_URL=...
+	$(RELEASE) -repository bin/apt -url '$(ARCHIVE_URL)'
 
 build-arm64: ## Build the agent for arm64 into bin/arm64/
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/aks-flex-node
@@ -48,7 +50,7 @@ build-arm64: ## Build the agent for arm64 into bin/arm64/
 check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz briefly, generated docs
 
 lint:
-	@test -z "$$(gofmt -l api cmd docs internal lab packaging test | tee /dev/stderr)" || \
+	@test -z "$$(gofmt -l api cmd docs internal lab packaging scripts test | tee /dev/stderr)" || \
 		{ echo "run gofmt -w on the files above"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags azurite ./internal/rp/credential

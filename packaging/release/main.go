@@ -16,6 +16,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/packaging/apt"
 	"github.com/Azure/AKSFlexNode/packaging/deb"
+	"github.com/Azure/AKSFlexNode/scripts"
 )
 
 // validity is for how long machines take an index: whoever publishes makes a new one before.
@@ -26,7 +27,7 @@ type options struct {
 	version, commit, maintainer string
 	time                        int64
 	programs, architectures     string
-	packages, repository        string
+	packages, repository, url   string
 	home, key                   string
 }
 
@@ -39,10 +40,12 @@ func main() {
 		"AKS Flex Node authors <aksflexnode@users.noreply.github.com>", "who answers for the packages")
 	flag.StringVar(&o.programs, "programs", "bin/packages/programs",
 		"directory with ARCHITECTURE/PROGRAM")
-	flag.StringVar(&o.architectures, "architectures", "amd64,arm64", "those to make packages for")
+	flag.StringVar(&o.architectures, "architectures", "amd64,arm64",
+		"those to make packages for")
 	flag.StringVar(&o.packages, "packages", "bin/packages", "`directory` of the packages")
 	flag.StringVar(&o.repository, "repository", "",
 		"make this `directory` the repository of the packages, instead of packages")
+	flag.StringVar(&o.url, "url", "", "where the repository will be published, for install.sh")
 	flag.StringVar(&o.home, "home", "", "GnuPG's `directory` with the key that signs; made with a key "+
 		"for trials if it is not there")
 	flag.StringVar(&o.key, "key", "", "the key, where there are more")
@@ -113,5 +116,17 @@ func (o options) makeRepository(ctx context.Context, signer apt.Signer) error {
 		return err
 	}
 	fmt.Println(o.repository)
-	return nil
+	if o.url == "" {
+		return nil
+	}
+	key, err := signer.Public(ctx, false)
+	if err != nil {
+		return err
+	}
+	programs := map[string]string{}
+	for _, arch := range r.Architectures {
+		programs[arch] = filepath.Join(o.programs, arch, "aks-flex-node")
+	}
+	return scripts.Release{Version: deb.Version(o.version, time.Unix(o.time, 0)), URL: o.url, Key: key,
+		Programs: programs}.Write(o.repository)
 }
