@@ -6,11 +6,11 @@ PROGRAMS := aks-flex-node flexnode-rp azuresim flexlab
 GO ?= go
 
 .DEFAULT_GOAL := help
-.PHONY: help build image build-arm64 check lint race fuzz coverage golden pins openapi contract azurite \
-	test test-long demo demo-down clean
+.PHONY: help build image packages apt-repository build-arm64 check lint race fuzz coverage golden \
+	pins openapi contract azurite test test-long demo demo-down clean
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build every program into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
@@ -25,13 +25,32 @@ image: ## Make the container image of flexnode-rp, for amd64 and arm64, in bin/f
 	$(GO) run ./packaging/image -name '$(IMAGE)' -version '$(VERSION)' -commit '$(COMMIT)' \
 		-created $$(git log -1 --format=%ct 2>/dev/null || echo 0)
 
+# A trial key is made where ARCHIVE_HOME, a directory of GnuPG, is not there.
+ARCHIVE_HOME ?= bin/archive-key
+ARCHIVE_KEY ?=
+RELEASE = $(GO) run ./packaging/release -home '$(ARCHIVE_HOME)' -key '$(ARCHIVE_KEY)' \
+	-version '$(VERSION)' -commit '$(COMMIT)' \
+	-time $$(git log -1 --format=%ct 2>/dev/null || echo 0)
+packages: ## Make the Debian packages, for amd64 and arm64, in bin/packages
+	for arch in amd64 arm64; do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false \
+			-ldflags '$(LDFLAGS)' -o bin/packages/programs/$$arch/ \
+			./cmd/aks-flex-node ./cmd/flexnode-rp || exit 1; \
+	done
+	rm -f bin/packages/*.deb
+	$(RELEASE)
+
+ARCHIVE_URL ?=
+apt-repository: ## Make a signed repository of bin/packages in bin/apt; for install.sh, ARCHIVE_URL=...
+	$(RELEASE) -repository bin/apt -url '$(ARCHIVE_URL)'
+
 build-arm64: ## Build the agent for arm64 into bin/arm64/
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/aks-flex-node
 
 check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz briefly, generated docs
 
 lint:
-	@test -z "$$(gofmt -l api cmd docs internal lab packaging test | tee /dev/stderr)" || \
+	@test -z "$$(gofmt -l api cmd docs internal lab packaging scripts test | tee /dev/stderr)" || \
 		{ echo "run gofmt -w on the files above"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags azurite ./internal/rp/credential
@@ -48,7 +67,8 @@ coverage: ## Statement coverage of the agent by unit tests and stories; at least
 
 golden: ## Rewrite golden files and generated documents; review the diff
 	$(GO) test ./internal/rp/flexnode -run TestBundles -update
-	$(GO) test ./internal/node ./internal/config ./internal/release -update
+	$(GO) test ./internal/node ./internal/config ./internal/release \
+		./cmd/aks-flex-node ./cmd/flexnode-rp -update
 
 pins: ## Pin releases: make pins FROM="kubernetes@1.36.4 LIST"; review the diff
 	$(GO) run ./internal/release/genpins $(FROM)

@@ -2,9 +2,16 @@
 // cluster's operator.
 package packaging
 
-import _ "embed"
+import "embed"
 
 var (
+	// Examples are configurations of the agent, which docs/configuration.md shows.
+	//go:embed examples
+	Examples embed.FS
+	// UnattendedUpgrades is what an administrator allows who wants unattended-upgrades to upgrade our
+	// packages.
+	//go:embed unattended-upgrades
+	UnattendedUpgrades string
 	// AgentUnit is the systemd unit that runs `aks-flex-node agent`.
 	//go:embed systemd/aks-flex-node-agent.service
 	AgentUnit string

@@ -25,7 +25,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"artifacts": {"overrides": {"": {}}}, ` +
 		`"azure": {"bootstrapToken": {"token": 1}, "servicePrincipal": []}}`))
 	f.Add([]byte("{\"a\": 1, \"a\": {}} // "))
-	files, err := filepath.Glob("testdata/examples/*.json")
+	files, err := filepath.Glob("../../packaging/examples/*.json")
 	if err != nil {
 		f.Fatal(err)
 	}

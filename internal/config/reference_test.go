@@ -172,7 +172,7 @@ type example struct{ Title, Text string }
 
 func examples(t *testing.T) []example {
 	t.Helper()
-	files, err := filepath.Glob("testdata/examples/*.json")
+	files, err := filepath.Glob("../../packaging/examples/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no examples", err)
 	}

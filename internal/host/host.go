@@ -124,7 +124,7 @@ func (h *Host) Set(ctx context.Context, c state.Change, content contents) error 
 	case state.Opening:
 		return h.setOpening(ctx, to)
 	case state.Package:
-		return h.setPackage(ctx, to)
+		return h.setPackage(ctx, c.From, to)
 	default:
 		return fmt.Errorf("internal error: cannot set a %T", to)
 	}

@@ -64,12 +64,14 @@ func packageState(status string) state.PackageState {
 }
 
 // setPackage installs or removes one package, and nothing else: dpkg neither brings what a package
-// depends on nor removes what depends on it. An installation that fails is taken back.
-func (h *Host) setPackage(ctx context.Context, to state.Package) error {
+// depends on nor removes what depends on it. An installation that fails is taken back, as far as to
+// the configuration of a package that was removed before.
+func (h *Host) setPackage(ctx context.Context, from state.Resource, to state.Package) error {
 	var err error
 	switch to.State {
 	case state.PackageInstalled:
-		err = h.installPackage(ctx, to.Name)
+		was, _ := from.(state.Package)
+		err = h.installPackage(ctx, to.Name, was.State == state.PackageRemoved)
 	case state.PackageRemoved:
 		err = h.dpkg(ctx, "--remove", "--force-remove-reinstreq", to.Name)
 	default:
@@ -81,7 +83,7 @@ func (h *Host) setPackage(ctx context.Context, to state.Package) error {
 	return nil
 }
 
-func (h *Host) installPackage(ctx context.Context, name string) error {
+func (h *Host) installPackage(ctx context.Context, name string, configured bool) error {
 	file, err := h.packageFile(name)
 	if err != nil {
 		return err
@@ -90,9 +92,12 @@ func (h *Host) installPackage(ctx context.Context, name string) error {
 	if err == nil {
 		return os.Remove(file) // it may be large
 	}
-	back := h.dpkg(ctx, "--purge", "--force-remove-reinstreq", name)
-	return errors.Join(fmt.Errorf("%w; nothing of it is left. If it depends on other packages, "+
-		"install those and run this again", err), back)
+	back, left := "--purge", "nothing of it is left"
+	if configured {
+		back, left = "--remove", "its configuration is left as it was"
+	}
+	return errors.Join(fmt.Errorf("%w; %s. If it depends on other packages, install those and run "+
+		"this again", err, left), h.dpkg(ctx, back, "--force-remove-reinstreq", name))
 }
 
 // packageFile is the one file of a package that is to be installed.

@@ -137,6 +137,14 @@ func TestPackageGoesBack(t *testing.T) {
 		p.is(t).State != state.PackageAbsent {
 		t.Errorf("%v, is %v", err, p.is(t))
 	}
+	p = withPackages(t, "config-files")
+	p.breaks = true
+	err = p.Set(t.Context(), state.Change{From: p.is(t),
+		To: state.Package{Name: "azcmagent", State: state.PackageInstalled}}, nil)
+	if err == nil || !strings.Contains(err.Error(), "its configuration is left") ||
+		p.is(t).State != state.PackageRemoved {
+		t.Errorf("with its configuration there: %v, is %v", err, p.is(t))
+	}
 	for _, to := range []state.PackageState{state.PackageInstalled, state.PackageAbsent} {
 		p := withPackages(t, "half-installed")
 		if err := p.become(t, to); err != nil || p.is(t).State != to {

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/packaging/apt"
 )
 
 // The lab's stand-in for the Arc agent's package, and the repository that has it: as Microsoft's,
@@ -28,7 +29,9 @@ func (l *Lab) packagesDir() string { return l.path("packages") }
 // withPackages serves the repository, and everything else as next does.
 func (l *Lab) withPackages(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/packages.microsoft.com/", http.FileServer(http.Dir(l.packagesDir())))
+	for _, path := range []string{"/packages.microsoft.com/", "/" + archiveDir + "/"} {
+		mux.Handle(path, http.FileServer(http.Dir(l.packagesDir())))
+	}
 	mux.Handle("/", next)
 	return mux
 }
@@ -39,8 +42,8 @@ func (l *Lab) ArcFile(ctx context.Context) (string, error) {
 	l.arc.Lock()
 	defer l.arc.Unlock()
 	repository := filepath.Join(l.packagesDir(), arcRepository)
-	pool := "pool/main/a/azcmagent/azcmagent_" + arcPackageVersion + "_" + runtime.GOARCH + ".deb"
-	file := filepath.Join(repository, pool)
+	name := "azcmagent_" + arcPackageVersion + "_" + runtime.GOARCH + ".deb"
+	file := filepath.Join(repository, "pool/main/a/azcmagent", name)
 	if _, err := os.Stat(filepath.Join(l.packagesDir(), "key.asc")); err == nil {
 		return file, nil
 	}
@@ -49,7 +52,13 @@ func (l *Lab) ArcFile(ctx context.Context) (string, error) {
 		err = l.buildArc(ctx, file)
 	}
 	if err == nil {
-		err = l.signRepository(ctx, repository, pool)
+		err = withKey(ctx, func(s apt.Signer) error {
+			key, err := s.Public(ctx, true)
+			if err == nil {
+				err = publish(ctx, s, repository, "bookworm", file)
+			}
+			return errors.Join(err, os.WriteFile(filepath.Join(l.packagesDir(), "key.asc"), key, 0o644))
+		})
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot make the Arc agent's package: %w", err)
@@ -134,46 +143,29 @@ func (l *Lab) buildArc(ctx context.Context, file string) error {
 	return err
 }
 
-// signRepository writes the index of a repository with one package, and signs it with a new key, of
-// which only the public part is kept.
-func (l *Lab) signRepository(ctx context.Context, repository, pool string) error {
-	deb, err := os.ReadFile(filepath.Join(repository, pool))
-	if err != nil {
-		return err
-	}
-	index := fmt.Sprintf("%sFilename: %s\nSize: %d\nSHA256: %x\n\n", arcControl(), pool, len(deb),
-		sha256.Sum256(deb))
-	list := "main/binary-" + runtime.GOARCH + "/Packages"
-	release := fmt.Sprintf("Origin: flexlab\nSuite: bookworm\nCodename: bookworm\nDate: %s\n"+
-		"Architectures: %s\nComponents: main\nSHA256:\n %x %d %s\n",
-		time.Now().UTC().Format("Mon, 02 Jan 2006 15:04:05 UTC"), runtime.GOARCH,
-		sha256.Sum256([]byte(index)), len(index), list)
-	suite := filepath.Join(repository, "dists/bookworm")
-	if err := errors.Join(os.MkdirAll(filepath.Join(suite, filepath.Dir(list)), 0o755),
-		os.WriteFile(filepath.Join(suite, list), []byte(index), 0o644),
-		os.WriteFile(filepath.Join(suite, "Release"), []byte(release), 0o644)); err != nil {
-		return err
-	}
+// withKey gives a function a new key, of which nothing is kept.
+func withKey(ctx context.Context, do func(apt.Signer) error) error {
 	home, err := os.MkdirTemp("", "flexlab-gpg-") // short: it holds the agent's socket
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(home)
-	gpg := func(args ...string) error {
-		_, err := run(ctx, "gpg", append([]string{"--homedir", home, "--batch", "--quiet", "--yes",
-			"--pinentry-mode", "loopback", "--passphrase", ""}, args...)...)
+	signer, err := apt.MakeKey(ctx, filepath.Join(home, "k"), "flexlab <flexlab@flexlab.example>")
+	if err == nil {
+		err = do(signer)
+	}
+	return errors.Join(err, signer.Close(ctx))
+}
+
+// publish makes a directory the signed repository of packages.
+func publish(ctx context.Context, s apt.Signer, dir, suite string, packages ...string) error {
+	r := apt.Repository{Origin: "flexlab", Label: "flexlab", Suite: suite, Codename: suite,
+		Architectures: []string{runtime.GOARCH}, Date: time.Now(),
+		ValidUntil: time.Now().Add(24 * time.Hour)}
+	if err := r.Write(ctx, dir, packages); err != nil {
 		return err
 	}
-	err = gpg("--quick-gen-key", "flexlab <flexlab@flexlab.example>", "rsa2048", "sign", "never")
-	if err == nil {
-		err = gpg("--output", filepath.Join(suite, "InRelease"), "--clearsign",
-			filepath.Join(suite, "Release"))
-	}
-	if err == nil {
-		err = gpg("--output", filepath.Join(l.packagesDir(), "key.asc"), "--armor", "--export")
-	}
-	_, killed := run(ctx, "gpgconf", "--homedir", home, "--kill", "all")
-	return errors.Join(err, killed)
+	return s.Sign(ctx, dir, suite)
 }
 
 // AddArc installs the stand-in for the Arc agent in a machine, as its owner would.

@@ -1,0 +1,217 @@
+package apt
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// do runs a program of this machine.
+func do(t *testing.T, argv ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%q: %v\n%s", argv, err, out)
+	}
+}
+
+// published is a repository with one package, and the signer of it.
+type published struct {
+	dir      string
+	signer   Signer
+	packages []string
+}
+
+func publish(t *testing.T) published {
+	t.Helper()
+	for _, program := range []string{"apt-get", "dpkg-deb", "gpg"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not on this machine", program)
+		}
+	}
+	build := filepath.Join(t.TempDir(), "x")
+	control := "Package: x\nVersion: 1.2\nArchitecture: all\nMaintainer: x <x@example.com>\n" +
+		"Description: x\n"
+	if err := put(filepath.Join(build, "DEBIAN/control"), []byte(control)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(filepath.Dir(build), "x_1.2_all.deb")
+	do(t, "dpkg-deb", "--build", build, file)
+	p := published{dir: t.TempDir(), packages: []string{file}, signer: key(t)}
+	p.write(t, time.Now(), time.Now().Add(time.Hour))
+	return p
+}
+
+// key makes a key in a directory whose name is short: it holds the agent's socket.
+func key(t *testing.T) Signer {
+	t.Helper()
+	home, err := os.MkdirTemp("", "gpg-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := MakeKey(t.Context(), filepath.Join(home, "k"), "x")
+	t.Cleanup(func() {
+		_ = exec.Command("gpgconf", "--homedir", s.Home, "--kill", "all").Run()
+		_ = os.RemoveAll(home)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// write writes and signs the repository as at a time.
+func (p published) write(t *testing.T, at, until time.Time) {
+	t.Helper()
+	r := Repository{Origin: "o", Label: "l", Suite: "stable", Codename: "stable",
+		Architectures: []string{runtime.GOARCH}, Date: at, ValidUntil: until}
+	if err := r.Write(t.Context(), p.dir, p.packages); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.signer.Sign(t.Context(), p.dir, "stable"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// spoil adds a byte to a file of the repository.
+func (p published) spoil(t *testing.T, pattern string) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(p.dir, pattern))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("there is no %s: %v", pattern, err)
+	}
+	for _, file := range found {
+		data, err := os.ReadFile(file)
+		if err == nil {
+			err = put(file, append(data, '\n'))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// client is a root of its own for apt.
+type client struct{ root string }
+
+// use makes a client of the repository, with deb822 and Signed-By.
+func (p published) use(t *testing.T, s Signer) client {
+	t.Helper()
+	public, err := s.Public(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	source := fmt.Sprintf("Types: deb\nURIs: file:%s\nSuites: stable\nComponents: main\n"+
+		"Signed-By: %s/key.gpg\n", p.dir, root)
+	// From a file, so that the settings of this machine's apt are not read.
+	settings := strings.NewReplacer("ROOT", root).Replace(`
+Dir::Etc "ROOT/none"; Dir::Etc::Parts "ROOT/none"; Dir::Etc::SourceParts "ROOT/none";
+Dir::Etc::PreferencesParts "ROOT/none"; Dir::Etc::SourceList "ROOT/x.sources";
+Dir::State "ROOT"; Dir::State::Status "ROOT/status"; Dir::Cache "ROOT";
+APT::Sandbox::User "root"; APT::Update::Error-Mode "any"; Acquire::Languages "none";
+`)
+	for name, data := range map[string]string{"x.sources": source, "key.gpg": string(public),
+		"none/.keep": "", "lists/partial/.keep": "", "status": "", "apt.conf": settings} {
+		if err := put(filepath.Join(root, name), []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return client{root}
+}
+
+func (c client) apt(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "apt-get", append([]string{"-q"}, args...)...)
+	cmd.Dir = c.root
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "APT_CONFIG="+c.root+"/apt.conf")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// The distribution's own apt takes what the right key has signed, and nothing else: not what
+// another key has signed, nor an index that is old or that somebody has changed, nor another
+// package.
+func TestAptProves(t *testing.T) {
+	now := time.Now()
+	hour := time.Hour
+	lists := "dists/stable/main/binary-" + runtime.GOARCH + "/"
+	for _, tt := range []struct {
+		name   string
+		change func(t *testing.T, p published) Signer
+		fails  string
+		says   string
+	}{
+		{"as published", func(_ *testing.T, p published) Signer { return p.signer }, "", ""},
+		{"another key", func(t *testing.T, _ published) Signer { return key(t) }, "update",
+			"NO_PUBKEY"},
+		{"a stale index", func(t *testing.T, p published) Signer {
+			p.write(t, now.Add(-2*hour), now.Add(-hour))
+			return p.signer
+		}, "update", "is expired"},
+		{"a changed Release", func(t *testing.T, p published) Signer {
+			file := filepath.Join(p.dir, "dists/stable/InRelease")
+			text, err := os.ReadFile(file)
+			if err == nil {
+				err = put(file, []byte(strings.Replace(string(text), "Origin: o", "Origin: p", 1)))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p.signer
+		}, "update", "BADSIG"},
+		{"a changed index", func(t *testing.T, p published) Signer {
+			p.spoil(t, lists+"by-hash/SHA256/*")
+			p.spoil(t, lists+"Packages*")
+			return p.signer
+		}, "update", "Hash Sum mismatch"},
+		{"a changed package", func(t *testing.T, p published) Signer {
+			p.spoil(t, "pool/main/x/x/*.deb")
+			return p.signer
+		}, "download", "Hash Sum mismatch"},
+		{"an index that is being replaced", func(t *testing.T, p published) Signer {
+			p.spoil(t, lists+"Packages*") // what is signed is found by its digest
+			return p.signer
+		}, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := publish(t)
+			c := p.use(t, tt.change(t, p))
+			failed, words := "", ""
+			for _, args := range [][]string{{"update"}, {"download", "x"}} {
+				if out, err := c.apt(t, args...); err != nil {
+					failed, words = args[0], out
+					break
+				}
+			}
+			if failed != tt.fails || !strings.Contains(words, tt.says) {
+				t.Errorf("%q fails, want %q with %q: %s", failed, tt.fails, tt.says, words)
+			}
+			found, err := filepath.Glob(filepath.Join(c.root, "x_*.deb"))
+			if err != nil || (len(found) == 1) != (tt.fails == "") {
+				t.Errorf("fetched %q, %v", found, err)
+			}
+		})
+	}
+}
+
+// An index whose client is on the way stays to be had by its digest.
+func TestFormerIndexRemains(t *testing.T) {
+	p := publish(t)
+	const pattern = "dists/stable/main/*/by-hash/SHA256/*"
+	before, err := filepath.Glob(filepath.Join(p.dir, pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.packages = nil
+	p.write(t, time.Now(), time.Time{})
+	after, err := filepath.Glob(filepath.Join(p.dir, pattern))
+	if err != nil || len(before) != 2 || len(after) != 4 {
+		t.Errorf("by their digests there are %d indexes, then %d: %v", len(before), len(after), err)
+	}
+}

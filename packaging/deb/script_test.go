@@ -1,0 +1,157 @@
+package deb
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// dpkg's calls, among them those of an installation, an upgrade or a removal that has failed
+// (Debian Policy 6.5).
+var calls = map[string][]string{
+	"preinst": {"install", "install 1", "upgrade 1", "abort-upgrade 2"},
+	"postinst": {"configure", "configure 1", "abort-upgrade 2", "abort-remove",
+		"abort-remove in-favour x 2", "abort-deconfigure in-favour x 2", "triggered x"},
+	"prerm": {"remove", "upgrade 2", "remove in-favour x 2", "deconfigure in-favour x 2",
+		"failed-upgrade 1"},
+	"postrm": {"remove", "purge", "upgrade 2", "failed-upgrade 1", "abort-install",
+		"abort-install 1", "abort-upgrade 1", "disappear x 2"},
+}
+
+// attempt runs a script of a package with a call, on a root where the given files are, and tells
+// how it exits, which files remain and which helpers it has called.
+func attempt(t *testing.T, name, call string, environment []string, files ...string) (
+	err error, remain map[string]bool, helpers string,
+) {
+	t.Helper()
+	text, err := scripts.ReadFile("scripts/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	script := string(text)
+	for _, top := range []string{"/etc/", "/var/", "/run/", "/usr/local/"} {
+		script = strings.ReplaceAll(script, top, root+top)
+	}
+	for _, file := range append(files, "run/systemd/system/x") {
+		if err := put(filepath.Join(root, file), 0o644, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, helper := range []string{"deb-systemd-helper", "deb-systemd-invoke", "systemctl",
+		"systemd-sysusers", "chown"} {
+		line := "#!/bin/sh\necho \"${0##*/} $*\" >>" + root + "/helpers\n"
+		if err := put(filepath.Join(root, "bin", helper), 0o755, []byte(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("sh", append([]string{"-c", script, "script"}, strings.Fields(call)...)...)
+	cmd.Env = append([]string{"PATH=" + root + "/bin:/usr/bin:/bin"}, environment...)
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s %s: %s", name, call, out)
+	said, _ := os.ReadFile(filepath.Join(root, "helpers"))
+	remain = map[string]bool{}
+	if err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		remain[strings.TrimPrefix(path, root+"/")] = true
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return err, remain, string(said)
+}
+
+// Only purge deletes, and only of a machine that is no node; what others have put into /etc stays.
+func TestWhatDeletes(t *testing.T) {
+	const config, other, log = "etc/aks-flex-node/config.json", "etc/aks-flex-node/other",
+		"var/log/aks-flex-node/x"
+	const ledger, bundle = "var/lib/aks-flex-node/ledger.json", "var/lib/aks-flex-node/bundle.json"
+	for script, list := range calls {
+		for _, call := range list {
+			err, remain, _ := attempt(t, "aks-flex-node."+script, call, nil, config, other, log, bundle)
+			purged := call == "purge"
+			if err != nil || remain[config] == purged || remain[log] == purged ||
+				remain[bundle] == purged || !remain[other] {
+				t.Errorf("%s %s: %v; left is %v", script, call, err, remain)
+			}
+		}
+	}
+	err, remain, _ := attempt(t, "aks-flex-node.postrm", "purge", nil, config, ledger)
+	if err != nil || !remain[config] || !remain[ledger] {
+		t.Errorf("a node is purged: %v; left is %v", err, remain)
+	}
+}
+
+// A node's program is not removed, unless somebody says so; it is upgraded, and taken back from a
+// failed upgrade. The agent is stopped by a removal alone, and restarted by an upgrade alone.
+func TestCallsOfANode(t *testing.T) {
+	const ledger = "var/lib/aks-flex-node/ledger.json"
+	keep := []string{"AKS_FLEX_NODE_REMOVE=keep"}
+	for script, list := range calls {
+		for _, call := range list {
+			removes := script == "prerm" && strings.HasPrefix(call, "remove")
+			err, _, helpers := attempt(t, "aks-flex-node."+script, call, nil, ledger)
+			if (err != nil) != removes || removes && helpers != "" {
+				t.Errorf("%s %s: %v, %s", script, call, err, helpers)
+			}
+			err, _, helpers = attempt(t, "aks-flex-node."+script, call, keep, ledger)
+			restarts := script == "postinst" && call == "configure 1"
+			if err != nil || strings.Contains(helpers, "invoke stop") != removes ||
+				strings.Contains(helpers, "invoke try-restart") != restarts ||
+				strings.Contains(helpers, "kubelet") || strings.Contains(helpers, "containerd") {
+				t.Errorf("%s %s, kept: %v, %s", script, call, err, helpers)
+			}
+		}
+	}
+}
+
+// Beside a program or unit of install.sh, which would be used instead, nothing is installed; what
+// is installed already is upgraded.
+func TestBesideInstallScript(t *testing.T) {
+	for _, file := range []string{"usr/local/bin/aks-flex-node",
+		"etc/systemd/system/aks-flex-node-agent.service"} {
+		for _, call := range calls["preinst"] {
+			err, _, _ := attempt(t, "aks-flex-node.preinst", call, nil, file)
+			if (err != nil) != strings.HasPrefix(call, "install") {
+				t.Errorf("%s beside %s: %v", call, file, err)
+			}
+		}
+	}
+}
+
+// The provider's scripts delete its store and its keys at purge alone.
+func TestProviderScripts(t *testing.T) {
+	const keys, store, other = "etc/flexnode-rp/keys.json", "var/lib/flexnode-rp/x",
+		"etc/flexnode-rp/tls.key"
+	for script, list := range calls {
+		if _, err := scripts.ReadFile("scripts/flexnode-rp." + script); err != nil {
+			continue
+		}
+		for _, call := range list {
+			err, remain, helpers := attempt(t, "flexnode-rp."+script, call, nil, keys, store, other)
+			purged := call == "purge"
+			if err != nil || remain[keys] == purged || remain[store] == purged || !remain[other] {
+				t.Errorf("%s %s: %v; left is %v", script, call, err, remain)
+			}
+			users := script == "postinst" && strings.HasPrefix(call, "configure")
+			if strings.Contains(helpers, "systemd-sysusers") != users {
+				t.Errorf("%s %s calls %s", script, call, helpers)
+			}
+		}
+	}
+}
+
+func TestShellcheck(t *testing.T) {
+	if _, err := exec.LookPath("shellcheck"); err != nil {
+		t.Skip("shellcheck is not on this machine")
+	}
+	list, err := filepath.Glob("scripts/*")
+	if err != nil || len(list) == 0 {
+		t.Fatal(list, err)
+	}
+	if out, err := exec.Command("shellcheck", list...).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

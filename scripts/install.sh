@@ -1,0 +1,214 @@
+#!/bin/sh
+# Installs aks-flex-node: by apt where there is apt, from a signed repository; else the program
+# alone, which is verified by the digest below. It installs nothing else, starts nothing, and
+# removes nothing. `install.sh --help` says more.
+#
+# A cut download does nothing: all is done by main, which the last line calls.
+set -eu
+
+# What follows is filled in for a release; a copy without it needs --repository and --key.
+VERSION=''
+REPOSITORY=''
+KEY=''
+PROGRAM_AMD64=''
+PROGRAM_ARM64=''
+UNIT=''
+UNINSTALL=''
+# End of what is filled in.
+
+config_dir=/etc/aks-flex-node
+keyring=/usr/share/keyrings/aks-flex-node-archive-keyring.gpg
+source=/etc/apt/sources.list.d/aks-flex-node.sources
+program=/usr/local/bin/aks-flex-node
+unit=/etc/systemd/system/aks-flex-node-agent.service
+own=/usr/local/lib/aks-flex-node
+
+usage() {
+	cat <<-END
+		usage: install.sh [--dry-run] [--no-apt] [--version VERSION] [--repository URL] [--key FILE]
+
+		  --dry-run         say what would be done, and do nothing
+		  --no-apt          install the program below /usr/local, also where there is apt
+		  --version VERSION another version than the newest, with apt
+		  --repository URL  another repository, such as a mirror
+		  --key FILE        the key that must have signed it, not armored, instead of the release's
+	END
+}
+
+fail() {
+	echo "install.sh: $*" >&2
+	exit 1
+}
+
+say() { echo "install.sh: $*"; }
+
+# change runs a command that changes the machine; with --dry-run it only shows it.
+change() {
+	echo "+ $*"
+	[ -n "$dry_run" ] || "$@"
+}
+
+# place writes standard input to a file: place MODE FILE.
+place() {
+	echo "+ write $2"
+	if [ -n "$dry_run" ]; then
+		cat >/dev/null
+		return
+	fi
+	mkdir -p "${2%/*}"
+	cat >"$2.new"
+	chmod "$1" "$2.new"
+	mv "$2.new" "$2"
+}
+
+check() {
+	[ -n "$dry_run" ] || [ "$(id -u)" = 0 ] || fail 'must be run by root: use sudo'
+	case "$(uname -m)" in
+	x86_64) arch=amd64 digest=$PROGRAM_AMD64 ;;
+	aarch64) arch=arm64 digest=$PROGRAM_ARM64 ;;
+	*) fail "there is no aks-flex-node for $(uname -m): it is made for x86_64 and aarch64" ;;
+	esac
+	[ -d /run/systemd/system ] || fail 'systemd does not run here, and kubelet needs it'
+	# shellcheck source=/dev/null
+	system=$(. /etc/os-release && echo "${ID:-} ${VERSION_ID:-}")
+	case "$system" in
+	'ubuntu 22.04' | 'ubuntu 24.04' | 'debian 12') ;;
+	*) say "warning: not tested on $system, but on Ubuntu 22.04 and 24.04 and Debian 12" ;;
+	esac
+	memory=$(awk '/^MemTotal:/ {print int($2 / 1024)}' /proc/meminfo)
+	[ "$memory" -ge 1900 ] || say "warning: a node needs 2 GB of memory; here are $memory MB"
+	room=$(df -Pk /var | awk 'NR == 2 {print int($4 / 1024 / 1024)}')
+	[ "$room" -ge 25 ] || say "warning: a node should have 25 GB free below /var; here are $room GB"
+}
+
+by_apt() {
+	[ -n "$REPOSITORY" ] || fail 'this copy belongs to no release: use that of a release, or ' \
+		'--repository URL --key FILE'
+	for file in "$program" "$unit"; do
+		[ ! -e "$file" ] || fail "$file would be used instead of the package; remove it first:" \
+			'AKS_FLEX_NODE_REMOVE=keep uninstall.sh'
+	done
+	if [ -n "$key_file" ]; then
+		place 644 "$keyring" <"$key_file"
+	else
+		printf %s "$KEY" | base64 -d | place 644 "$keyring"
+	fi
+	place 644 "$source" <<-END
+		Types: deb
+		URIs: $REPOSITORY
+		Suites: stable
+		Components: main
+		Signed-By: $keyring
+	END
+	change apt-get update -q
+	change env DEBIAN_FRONTEND=noninteractive apt-get install -q -y \
+		"aks-flex-node${version:+=$version}" aks-flex-node-archive-keyring
+}
+
+# fetch downloads a file of the release and verifies it: fetch NAME SHA256 FILE.
+fetch() {
+	if command -v curl >/dev/null; then
+		curl -fsSL --retry 3 -o "$3" "$REPOSITORY/$1" || fail "cannot download $REPOSITORY/$1"
+	else
+		wget -q -O "$3" "$REPOSITORY/$1" || fail "cannot download $REPOSITORY/$1"
+	fi
+	echo "$2  $3" | sha256sum --check --status ||
+		fail "$REPOSITORY/$1 is not what was released: its SHA-256 is not $2"
+}
+
+by_digest() {
+	[ -z "$version" ] || fail '--version needs apt: take the install.sh of that version'
+	if [ -z "$REPOSITORY" ] || [ -z "$digest" ]; then
+		fail 'this copy belongs to no release: use that of a release'
+	fi
+	if command -v dpkg-query >/dev/null &&
+		dpkg-query -W -f '${db:Status-Status}' aks-flex-node 2>/dev/null | grep -qx installed; then
+		fail 'the package aks-flex-node is installed: use apt'
+	fi
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+	if ! echo "$digest  $program" | sha256sum --check --status 2>/dev/null; then
+		fetch "programs/aks-flex-node_${VERSION}_$arch" "$digest" "$work/program"
+		place 755 "$program" <"$work/program"
+	fi
+	fetch programs/aks-flex-node-agent.service "$UNIT" "$work/unit"
+	place 644 "$unit" <"$work/unit"
+	fetch uninstall.sh "$UNINSTALL" "$work/uninstall"
+	place 755 "$own/uninstall.sh" <"$work/uninstall"
+	change systemctl daemon-reload
+	change systemctl try-restart aks-flex-node-agent.service
+}
+
+sample() {
+	[ -d "$config_dir" ] || change mkdir -m 755 "$config_dir"
+	clusters=resourceGroups/your-rg/providers/Microsoft.ContainerService/managedClusters
+	place 600 "$config_dir/config.json.sample" <<-END
+		{
+		  "azure": {
+		    "subscriptionId": "your-subscription-id",
+		    "tenantId": "your-tenant-id",
+		    "cloud": "AzurePublicCloud",
+		    "arc": {
+		      "machineName": "your-unique-node-name",
+		      "tags": { "environment": "edge", "node-type": "worker" },
+		      "resourceGroup": "your-resource-group",
+		      "location": "westus",
+		      "autoRoleAssignment": true
+		    },
+		    "targetCluster": {
+		      "resourceId": "/subscriptions/your-subscription-id/$clusters/your-cluster",
+		      "location": "westus"
+		    }
+		  },
+		  "kubernetes": { "version": "your-kubernetes-version" },
+		  "agent": { "logLevel": "info", "logDir": "/var/log/aks-flex-node" }
+		}
+	END
+}
+
+next() {
+	cat <<-END
+
+		aks-flex-node is installed; nothing was started. Next:
+
+		  cp $config_dir/config.json.sample $config_dir/config.json   # and fill it in
+		  aks-flex-node config validate
+		  aks-flex-node plan                                  # what would be done
+		  systemctl enable --now aks-flex-node-agent
+		  journalctl -fu aks-flex-node-agent                  # also in /var/log/aks-flex-node
+
+		Or, with a configuration URL: aks-flex-node agent --config-url URL
+	END
+	command -v az >/dev/null || echo 'The Azure CLI is not here; only a join without a service' \
+		'principal or another credential needs it.'
+}
+
+main() {
+	dry_run='' use_apt=yes version='' key_file=''
+	while [ $# -gt 0 ]; do
+		case "$1" in
+		--dry-run) dry_run=yes ;;
+		--no-apt) use_apt='' ;;
+		--version) version=${2:?--version needs a version} && shift ;;
+		--repository) REPOSITORY=${2:?--repository needs a URL} && shift ;;
+		--key) key_file=${2:?--key needs a file} && shift ;;
+		-h | --help) usage && exit ;;
+		*) usage >&2 && exit 2 ;;
+		esac
+		shift
+	done
+	check
+	if [ -n "$use_apt" ] && command -v apt-get >/dev/null; then
+		by_apt
+	else
+		by_digest
+	fi
+	sample
+	if [ -n "$dry_run" ]; then
+		say 'nothing was changed'
+	else
+		next
+	fi
+}
+
+main "$@"

@@ -1,0 +1,79 @@
+// Package scripts has the scripts that install and remove the agent, and publishes them beside what
+// they install.
+package scripts
+
+import (
+	"crypto/sha256"
+	_ "embed" // the scripts
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/packaging"
+)
+
+var (
+	//go:embed install.sh
+	install string
+	//go:embed uninstall.sh
+	uninstall string
+)
+
+// Release is what install.sh installs.
+type Release struct {
+	// Version is that of the packages; URL is where the directory that is written can be had.
+	Version, URL string
+	// Key is the public key of the repository, not armored.
+	Key []byte
+	// Programs are the files of the agent by architecture.
+	Programs map[string]string
+}
+
+// Write writes the scripts into a directory, that of the repository, with what install.sh fetches
+// where there is no apt. It takes exactly that, and no other repository's packages.
+func (r Release) Write(dir string) error {
+	values := map[string]string{"VERSION": r.Version, "REPOSITORY": r.URL,
+		"KEY": base64.StdEncoding.EncodeToString(r.Key)}
+	files := map[string][]byte{"uninstall.sh": []byte(uninstall),
+		"programs/aks-flex-node-agent.service": []byte(packaging.AgentUnit)}
+	for arch, file := range r.Programs {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("cannot publish the agent: %w", err)
+		}
+		files["programs/aks-flex-node_"+r.Version+"_"+arch] = data
+		values["PROGRAM_"+strings.ToUpper(arch)] = digest(data)
+	}
+	values["UNIT"] = digest(files["programs/aks-flex-node-agent.service"])
+	values["UNINSTALL"] = digest(files["uninstall.sh"])
+	text, err := filled(install, values)
+	if err != nil {
+		return err
+	}
+	files["install.sh"] = []byte(text)
+	for name, data := range files {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, data, 0o644)); err != nil {
+			return fmt.Errorf("cannot publish the agent: %w", err)
+		}
+	}
+	return nil
+}
+
+func digest(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
+
+// filled is a script with values in the place of the empty ones.
+func filled(script string, values map[string]string) (string, error) {
+	for name, value := range values {
+		empty := "\n" + name + "=''\n"
+		if strings.Count(script, empty) != 1 || strings.ContainsAny(value, "'\n") {
+			return "", fmt.Errorf("cannot fill %s in install.sh with %q", name, value)
+		}
+		script = strings.Replace(script, empty, "\n"+name+"='"+value+"'\n", 1)
+	}
+	return script, nil
+}

@@ -1,0 +1,130 @@
+#!/bin/sh
+# Removes what install.sh has installed, by apt or below /usr/local, with configuration, logs and
+# records. It does not make a node leave its cluster, nor disconnect it from Arc: that is done by
+# `aks-flex-node unbootstrap`, which comes first. The Arc agent and the Azure CLI are not touched.
+#
+# A cut download does nothing: all is done by main, which the last line calls.
+set -eu
+
+config_dir=/etc/aks-flex-node
+keyring=/usr/share/keyrings/aks-flex-node-archive-keyring.gpg
+source=/etc/apt/sources.list.d/aks-flex-node.sources
+program=/usr/local/bin/aks-flex-node
+service=aks-flex-node-agent.service
+unit=/etc/systemd/system/$service
+own=/usr/local/lib/aks-flex-node
+state=/var/lib/aks-flex-node
+
+usage() {
+	cat <<-END
+		usage: uninstall.sh [--force] [--dry-run]
+
+		  --force    do not ask
+		  --dry-run  say what would be done, and do nothing
+
+		With AKS_FLEX_NODE_REMOVE=keep in the environment only the program goes: the configuration
+		stays, and so does the node, if this machine is one.
+	END
+}
+
+fail() {
+	echo "uninstall.sh: $*" >&2
+	exit 1
+}
+
+# change runs a command that changes the machine; with --dry-run it only shows it.
+change() {
+	echo "+ $*"
+	[ -n "$dry_run" ] || "$@"
+}
+
+# remove removes files that are there.
+remove() {
+	for file in "$@"; do
+		if [ -e "$file" ] || [ -L "$file" ]; then
+			change rm -rf "$file"
+		fi
+	done
+}
+
+ask() {
+	if [ -n "$force$dry_run" ]; then
+		return
+	fi
+	if ! (: </dev/tty) 2>/dev/null; then
+		fail 'cannot ask without a terminal: use --force'
+	fi
+	printf 'Remove aks-flex-node%s? [y/N] ' \
+		"${keep:- with its configuration, logs and records}" >/dev/tty
+	read -r answer </dev/tty
+	case "$answer" in
+	y | Y | yes) ;;
+	*) fail 'nothing was removed' ;;
+	esac
+}
+
+packaged() {
+	command -v dpkg-query >/dev/null &&
+		dpkg-query -W -f '${db:Status-Status}' aks-flex-node 2>/dev/null |
+		grep -qxE 'installed|config-files'
+}
+
+remove_package() {
+	if [ -n "$keep" ]; then
+		change apt-get remove -q -y aks-flex-node
+		return
+	fi
+	list=aks-flex-node
+	if dpkg-query -W -f '${db:Status-Status}' aks-flex-node-archive-keyring 2>/dev/null |
+		grep -qx installed; then
+		list="$list aks-flex-node-archive-keyring"
+	fi
+	# shellcheck disable=SC2086 # two words
+	change apt-get purge -q -y $list
+	remove "$source" "$keyring"
+}
+
+remove_program() {
+	if [ -e "$unit" ]; then
+		change systemctl disable --now "$service"
+	fi
+	remove "$unit" "$program" "$own"
+	change systemctl daemon-reload
+}
+
+main() {
+	force='' dry_run=''
+	keep=${AKS_FLEX_NODE_REMOVE:-}
+	[ "$keep" = keep ] || keep=''
+	for argument; do
+		case "$argument" in
+		--force) force=yes ;;
+		--dry-run) dry_run=yes ;;
+		-h | --help) usage && exit ;;
+		*) usage >&2 && exit 2 ;;
+		esac
+	done
+	[ -n "$dry_run" ] || [ "$(id -u)" = 0 ] || fail 'must be run by root: use sudo'
+	if [ -e "$state/ledger.json" ] && [ -z "$keep" ]; then
+		fail "this machine is a node of a cluster: run \`aks-flex-node unbootstrap\` first"
+	fi
+	ask
+	if packaged; then
+		remove_package
+	fi
+	if [ -e "$program" ] || [ -e "$unit" ] || [ -e "$own" ]; then
+		remove_program
+	fi
+	if [ -z "$keep" ]; then
+		remove "$config_dir/config.json" "$config_dir/config.json.sample" "$state" \
+			/var/log/aks-flex-node /run/aks-flex-node
+		if [ -d "$config_dir" ] && [ -z "$dry_run" ] && ! rmdir "$config_dir" 2>/dev/null; then
+			echo "uninstall.sh: $config_dir has files of somebody else, and remains"
+		fi
+	fi
+	for other in azcmagent az; do
+		! command -v "$other" >/dev/null || echo "uninstall.sh: $other is left as it is"
+	done
+}
+
+main "$@"
