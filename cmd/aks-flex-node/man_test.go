@@ -11,7 +11,7 @@ var update = flag.Bool("update", false, "write the manual page")
 
 // The manual page says what the commands say of themselves.
 func TestManualPage(t *testing.T) {
-	page := man.Program(newRoot(streams{}),
+	page := man.Program(newRoot(&options{}),
 		man.Part{Name: "EXIT STATUS", Items: [][2]string{
 			{"0", "Done."},
 			{"1", "Failed; the message says what and, when it is known, what to do."},
