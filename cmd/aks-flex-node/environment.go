@@ -51,6 +51,11 @@ func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
 		Program:   program,
 		Version:   version,
 	}
+	if a.Terminal {
+		if a.Invoker, err = host.Invoker(os.Getenv); err != nil {
+			fmt.Fprintf(o.err, "warning: root's login of the Azure CLI is used: %v\n", err)
+		}
+	}
 	closed := false
 	return a, func() {
 		if closed {

@@ -87,7 +87,7 @@ func (w *work) connectArc(
 		token, err := w.joinToken(ctx, c)
 		return arc.Principal(token), time.Time{}, errors.Join(err, a.Adopt(ctx, record))
 	}
-	if a.Credential, err = manager(c); err != nil {
+	if a.Credential, err = w.manager(c); err != nil {
 		return "", time.Time{}, err
 	}
 	return a.Enrol(ctx, record)
@@ -182,7 +182,7 @@ func (h *home) leaveArc(ctx context.Context, c *config.Config, keep bool) error 
 	}
 	a := h.arc(*c, func(format string, args ...any) { h.note(format, args...) })
 	if err = h.loggedIn(ctx, *c, "leave Azure Arc"); err == nil {
-		a.Credential, err = manager(*c)
+		a.Credential, err = h.manager(*c)
 	}
 	if err == nil {
 		err = a.Leave(ctx, record)
