@@ -17,8 +17,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/progress"
 )
 
-// agent puts together what a verb works with, on a machine with a configuration, or with none yet. A
-// verb that only looks writes no log. The function that it returns ends the progress and closes
+// agent puts together what a verb works with, on a machine with a configuration, or with none yet.
+// A verb that only looks writes no log. The function that it returns ends the progress and closes
 // everything; it may be called twice.
 func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
 	if err := asRoot(); err != nil {

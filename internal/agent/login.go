@@ -51,8 +51,8 @@ func (h *home) loggedIn(ctx context.Context, c config.Config, doing string) erro
 		return nil
 	}
 	if !h.Terminal {
-		return fmt.Errorf("cannot %s: there is no valid login of the Azure CLI for root, and no terminal "+
-			"to make one at; %s", doing, h.login(c))
+		return fmt.Errorf("cannot %s: there is no valid login of the Azure CLI for root, and no "+
+			"terminal to make one at; %s", doing, h.login(c))
 	}
 	h.note("there is no valid login of the Azure CLI; logging in")
 	err := h.Machine.RunOnTerminal(ctx, h.Invoker, "az", "login", "--use-device-code",

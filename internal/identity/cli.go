@@ -52,7 +52,8 @@ func (c UserCLI) GetToken(
 	}
 	until := time.Unix(answer.Expires, 0)
 	if answer.Expires == 0 {
-		if until, err = time.ParseInLocation("2006-01-02 15:04:05", answer.Local, time.Local); err != nil {
+		until, err = time.ParseInLocation("2006-01-02 15:04:05", answer.Local, time.Local)
+		if err != nil {
 			return azcore.AccessToken{}, fmt.Errorf("cannot tell when the token expires: %w", err)
 		}
 	}

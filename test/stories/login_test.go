@@ -64,7 +64,7 @@ func TestLoginOfTheInvoker(t *testing.T) {
 	}
 	const want = "as ada az account get-access-token --output json --resource "
 	for _, line := range *ran {
-		if !strings.HasPrefix(line, want) || !strings.Contains(line, "--tenant "+w.config.Azure.TenantID) {
+		if !strings.HasPrefix(line, want) || !strings.HasSuffix(line, w.config.Azure.TenantID) {
 			t.Errorf("ran %s", line)
 		}
 	}
