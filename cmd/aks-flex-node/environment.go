@@ -17,8 +17,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/progress"
 )
 
-// agent puts together what a verb works with, on a machine with a configuration, or with none yet. A
-// verb that only looks writes no log. The function that it returns ends the progress and closes
+// agent puts together what a verb works with, on a machine with a configuration, or with none yet.
+// A verb that only looks writes no log. The function that it returns ends the progress and closes
 // everything; it may be called twice.
 func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
 	if err := asRoot(); err != nil {
@@ -50,6 +50,11 @@ func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
 		Terminal:  !service && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(o.err.Fd())),
 		Program:   program,
 		Version:   version,
+	}
+	if a.Terminal {
+		if a.Invoker, err = host.Invoker(os.Getenv); err != nil {
+			fmt.Fprintf(o.err, "warning: root's login of the Azure CLI is used: %v\n", err)
+		}
 	}
 	closed := false
 	return a, func() {

@@ -44,8 +44,10 @@ type Machine interface {
 	// Run runs a program of somebody else; a secret is handed over in a file whose path is the last
 	// argument.
 	Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error)
-	// RunOnTerminal runs a program that talks to the person at the terminal.
-	RunOnTerminal(ctx context.Context, argv ...string) error
+	// RunAs runs a program as a user.
+	RunAs(ctx context.Context, u host.User, argv ...string) ([]byte, error)
+	// RunOnTerminal runs a program that talks to the person at the terminal; u nil is root.
+	RunOnTerminal(ctx context.Context, u *host.User, argv ...string) error
 	RestartUnit(ctx context.Context, name string) error
 	// OpeningCommands are the commands that make an opening in a firewall, for people to run.
 	OpeningCommands(o state.Opening) []string
@@ -83,6 +85,9 @@ type Agent struct {
 	Learn func(secrets ...string)
 	// Terminal tells that there is a person to be asked.
 	Terminal bool
+	// Invoker is who has called sudo at the terminal, whose login of the Azure CLI is used; nil for
+	// root itself.
+	Invoker *host.User
 	// Program is the path of aks-flex-node, which kubelet calls for tokens; Version is its own.
 	Program, Version string
 	// Trusted is an error when somebody other than root can change a program; nil is

@@ -2,22 +2,15 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
-
-// loginHint is how a person makes a login that onboards.
-const loginHint = "log in with `az login --use-device-code --tenant %s` as root, or configure " +
-	"azure.servicePrincipal"
 
 // onboards tells whether there is a service principal that enrols the machine. The secret of one is
 // not kept once the machine is enrolled.
@@ -44,15 +37,6 @@ func (h *home) withGiven(c config.Config) config.Config {
 	return c.WithCredentials(credentials)
 }
 
-// manager is the credential that Resource Manager is asked with. A service principal whose secret
-// was dropped is none.
-func manager(c config.Config) (azcore.TokenCredential, error) {
-	if c.Azure.ArcEnabled() && !onboards(c.Azure) {
-		c.Azure.ServicePrincipal = nil
-	}
-	return identity.Manager(c.Azure, c.ProxyFunc())
-}
-
 // arcMachine is the ARM id of the Arc machine that this machine is already, "" when it is none or
 // Azure no longer accepts it.
 func (h *home) arcMachine(ctx context.Context, c config.Config) string {
@@ -69,7 +53,7 @@ func (h *home) arcMachine(ctx context.Context, c config.Config) string {
 // managers are the credentials that may ask Azure about the cluster, in the order in which they are
 // tried: an Arc machine that nobody onboards speaks for itself first.
 func (h *home) managers(ctx context.Context, c config.Config) ([]azcore.TokenCredential, error) {
-	other, err := manager(c)
+	other, err := h.manager(c)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +102,7 @@ func (h *home) onboardable(ctx context.Context, c config.Config) error {
 func (h *home) permitted(ctx context.Context, c config.Config, connected bool) error {
 	a := h.arc(c, nil)
 	var err error
-	if a.Credential, err = manager(c); err != nil {
+	if a.Credential, err = h.manager(c); err != nil {
 		return err
 	}
 	gaps, principal, err := a.Gaps(ctx, arc.Wanting{Located: located(c), Connected: connected})
@@ -144,41 +128,6 @@ func (h *home) permitted(ctx context.Context, c config.Config, connected bool) e
 			arc.Explain(later, principal))
 	}
 	return nil
-}
-
-// loggedIn makes sure that the Azure CLI, where it is what onboards, has a valid login. At a
-// terminal a person is asked to log in.
-func (h *home) loggedIn(ctx context.Context, c config.Config, doing string) error {
-	if onboards(c.Azure) || h.validLogin(ctx, c) == nil {
-		return nil
-	}
-	if !h.Terminal {
-		return fmt.Errorf("cannot %s: there is no valid login of the Azure CLI, and no terminal to make "+
-			"one at; "+loginHint, doing, c.Azure.TenantID)
-	}
-	h.note("there is no valid login of the Azure CLI; logging in")
-	err := h.Machine.RunOnTerminal(ctx, "az", "login", "--use-device-code",
-		"--tenant", c.Azure.TenantID, "--output", "none")
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot %s: the Azure CLI (az) is not installed; install it, or configure "+
-			"azure.servicePrincipal", doing)
-	}
-	if err == nil {
-		err = h.validLogin(ctx, c)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot %s: the login did not succeed; "+loginHint, doing, c.Azure.TenantID)
-	}
-	return nil
-}
-
-func (h *home) validLogin(ctx context.Context, c config.Config) error {
-	credential, err := manager(c)
-	if err == nil {
-		scopes := []string{c.Azure.ResourceManagerEndpoint + "/.default"}
-		_, err = credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: scopes})
-	}
-	return err
 }
 
 // lacking says what the identity of an Arc machine needs, and how an owner gives it that.

@@ -13,7 +13,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/aks"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
-	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -80,23 +79,8 @@ func merge(given, found where) where {
 
 // askAzure asks whoever may, and returns the first answer.
 func (h *home) askAzure(ctx context.Context, c config.Config) (aks.Cluster, error) {
-	credentials, err := h.managers(ctx, c)
-	if err != nil {
-		return aks.Cluster{}, err
-	}
-	var errs []error
-	for _, credential := range credentials {
-		client := aks.Client{
-			Target: c.Azure.TargetCluster, Credential: credential,
-			Options: identity.ARM(c.Azure, c.ProxyFunc()),
-		}
-		cluster, err := client.Cluster(ctx)
-		if err == nil {
-			return cluster, nil
-		}
-		errs = append(errs, err)
-	}
-	return aks.Cluster{}, errors.Join(errs...)
+	return askManagers(ctx, h, c,
+		func(ctx context.Context, client aks.Client) (aks.Cluster, error) { return client.Cluster(ctx) })
 }
 
 // options are how the API server is reached.

@@ -8,9 +8,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// withDNS fills in the address of the cluster's DNS service that the owner left open: as Azure says,
-// else as the cluster does. It is never guessed: a node whose pods ask a wrong address is Ready, and
-// resolves no name.
+// withDNS fills in the address of the cluster's DNS service that the owner left open: as Azure
+// says, else as the cluster does. It is never guessed: a node whose pods ask a wrong address is
+// Ready, and resolves no name.
 func (h *home) withDNS(ctx context.Context, t *target, c config.Config) (config.Config, error) {
 	if c.Node.Kubelet.DNSServiceIP != "" {
 		return c, nil

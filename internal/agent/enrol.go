@@ -90,7 +90,7 @@ func (w *work) connectArc(
 	if err = w.loggedIn(ctx, c, "register the machine with Azure Arc"); err != nil {
 		return "", time.Time{}, err
 	}
-	if a.Credential, err = manager(c); err != nil {
+	if a.Credential, err = w.manager(c); err != nil {
 		return "", time.Time{}, err
 	}
 	return a.Enrol(ctx, record)
@@ -185,7 +185,7 @@ func (h *home) leaveArc(ctx context.Context, c *config.Config, keep bool) error 
 	}
 	a := h.arc(*c, func(format string, args ...any) { h.note(format, args...) })
 	if err = h.loggedIn(ctx, *c, "leave Azure Arc"); err == nil {
-		a.Credential, err = manager(*c)
+		a.Credential, err = h.manager(*c)
 	}
 	if err == nil {
 		err = a.Leave(ctx, record)

@@ -247,11 +247,14 @@ func (h *home) readSecrets() error {
 type revealedSecrets struct {
 	BootstrapToken string `json:"bootstrapToken,omitempty"`
 	ClientSecret   string `json:"clientSecret,omitempty"`
+	// AdminKubeconfig is a whole file.
+	AdminKubeconfig string `json:"adminKubeconfig,omitempty"`
 }
 
 func (r revealedSecrets) hide() config.Credentials {
 	return config.Credentials{
 		BootstrapToken: config.Secret(r.BootstrapToken), ClientSecret: config.Secret(r.ClientSecret),
+		AdminKubeconfig: config.Secret(r.AdminKubeconfig),
 	}
 }
 
@@ -260,7 +263,9 @@ func (h *home) saveSecrets(ctx context.Context) error {
 	revealed := make(map[string]revealedSecrets)
 	for id, s := range h.secrets {
 		if s != (config.Credentials{}) {
-			revealed[id] = revealedSecrets{s.BootstrapToken.Reveal(), s.ClientSecret.Reveal()}
+			revealed[id] = revealedSecrets{
+				s.BootstrapToken.Reveal(), s.ClientSecret.Reveal(), s.AdminKubeconfig.Reveal(),
+			}
 		}
 	}
 	if len(revealed) == 0 {
@@ -280,6 +285,7 @@ func (m *memory) joined() bool { return m.bindings.Joined }
 // bind is a generation's resources with the values that they have on this machine now.
 func (m *memory) bound(b node.Bindings, g *generation.Generation) node.Bindings {
 	b.BootstrapToken = m.secrets[g.ID].BootstrapToken
+	b.AdminKubeconfig = m.secrets[g.ID].AdminKubeconfig
 	return b
 }
 

@@ -59,6 +59,9 @@ func (a *Agent) Plan(ctx context.Context, in Input) (Report, error) {
 	}
 	b := h.bindingsFor(t).Bindings
 	b.BootstrapToken = in.Config.Credentials().BootstrapToken
+	if h.applied != nil {
+		b.AdminKubeconfig = h.secrets[h.applied.ID].AdminKubeconfig
+	}
 	plan, err := h.foresee(ctx, to, b)
 	if err != nil {
 		return Report{}, err

@@ -90,7 +90,8 @@ func (h *home) showsWho(ctx context.Context, c config.Config) bool {
 	return c.Azure.AuthMode() != config.AuthArc || h.enrolledBefore() || h.arcMachine(ctx, c) != ""
 }
 
-// registered is the Node object that has this node's name already. Not every credential may read it.
+// registered is the Node object that has this node's name already. Not every credential may read
+// it.
 func (h *home) registered(
 	ctx context.Context, c config.Config, at where,
 ) health.Answer[kube.Node] {
@@ -104,8 +105,8 @@ func (h *home) registered(
 	return health.Answered(client.Node(ctx, c.Agent.NodeName))
 }
 
-// unowned makes sure that the Node object which a machine is about to register is not that of another
-// machine, where no credential could tell before.
+// unowned makes sure that the Node object which a machine is about to register is not that of
+// another machine, where no credential could tell before.
 func (w *work) unowned(ctx context.Context) error {
 	if w.joined() {
 		return nil

@@ -91,6 +91,36 @@ func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 		"kubeconfig of the cluster")
 }
 
+// AdminKubeconfig is the kubeconfig of the cluster's administrator.
+func (c Client) AdminKubeconfig(ctx context.Context) (config.Secret, error) {
+	subscription, group, name := c.Target.ID()
+	clusters, err := armcontainerservice.NewManagedClustersClient(subscription, c.Credential,
+		c.Options)
+	if err != nil {
+		return "", fmt.Errorf("cannot make a client of Resource Manager: %w", err)
+	}
+	admin, err := clusters.ListClusterAdminCredentials(ctx, group, name, nil)
+	if err != nil {
+		return "", identity.Explain(err, identity.Need{
+			Doing: "read the kubeconfig of the cluster's administrator (node.adminKubeconfig)",
+			Role:  config.RoleClusterAdmin, Scope: c.Target.ResourceID})
+	}
+	for _, k := range admin.Kubeconfigs {
+		if k != nil {
+			return config.Secret(decoded(k.Value)), nil
+		}
+	}
+	return "", errors.New("cannot read the kubeconfig of the cluster's administrator: Azure has none")
+}
+
+// decoded is a kubeconfig, which some API versions encode twice.
+func decoded(kubeconfig []byte) []byte {
+	if once, err := base64.StdEncoding.DecodeString(string(kubeconfig)); err == nil {
+		return once
+	}
+	return kubeconfig
+}
+
 // podNetworks are the networks of a cluster's pods, in their usual spelling.
 func podNetworks(p *armcontainerservice.NetworkProfile) []string {
 	if p == nil {
@@ -115,10 +145,7 @@ func podNetworks(p *armcontainerservice.NetworkProfile) []string {
 
 // address takes server and CA out of a kubeconfig.
 func (c *Cluster) address(kubeconfig []byte) error {
-	if decoded, err := base64.StdEncoding.DecodeString(string(kubeconfig)); err == nil {
-		kubeconfig = decoded // some API versions encode it twice
-	}
-	parsed, err := clientcmd.Load(kubeconfig)
+	parsed, err := clientcmd.Load(decoded(kubeconfig))
 	if err != nil {
 		// the cause would quote it, and it may hold a secret
 		return errors.New("cannot read the kubeconfig that Azure has sent")

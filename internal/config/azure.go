@@ -241,6 +241,10 @@ func checkToken(c Config, r *report) {
 		r.add("azure.kubeletCredential", show(CredentialToken),
 			"must not be token with a bootstrap token, which can only request a certificate")
 	}
+	if c.Node.AdminKubeconfig {
+		r.add("node.adminKubeconfig", show("true"),
+			"must not be true with a bootstrap token, which cannot ask Azure for it")
+	}
 	const why = "must be set: a bootstrap token cannot ask Azure for it"
 	r.need("node.kubelet.serverURL", c.Node.Kubelet.ServerURL != "", why)
 	r.need("node.kubelet.caCertData", c.Node.Kubelet.CACertData != "", why)

@@ -116,6 +116,7 @@ func badTokenCases(t *testing.T) []badCase {
 		{`{"agent": {"nodeName": "Edge_01"}}`, "agent.nodeName", "RFC 1123"},
 		{`{"agent": {"nodeName": "` + strings.Repeat("a", 64) + `"}}`, "agent.nodeName",
 			"at most 63"},
+		{`{"node": {"adminKubeconfig": true}}`, "node.adminKubeconfig", "cannot ask Azure"},
 		{`{"node": {"maxPods": 0}}`, "node.maxPods", "1 to 1000"},
 		{`{"node": {"maxPods": 1001}}`, "node.maxPods", "1 to 1000"},
 		{`{"node": {"labels": {"-a": "b"}}}`, `node.labels["-a"]`, "every name here"},

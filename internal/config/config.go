@@ -203,6 +203,10 @@ type Node struct {
 	// Taints are those that the Node is registered with: "key=value:Effect" or "key:Effect".
 	Taints  []string `json:"taints,omitempty"`
 	Kubelet Kubelet  `json:"kubelet"`
+	// AdminKubeconfig asks Azure for the kubeconfig of the cluster's administrator and keeps it in
+	// admin.conf below paths.kubernetes.configDir, for root alone; unbootstrap removes it. Who joins
+	// the machine must be allowed to list it. Whoever has it is administrator of the cluster.
+	AdminKubeconfig bool `json:"adminKubeconfig,omitempty"`
 }
 
 // Kubelet holds the settings of kubelet and of its connection to the API server.

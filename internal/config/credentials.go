@@ -10,6 +10,9 @@ import (
 type Credentials struct {
 	BootstrapToken Secret `json:"bootstrapToken,omitempty"`
 	ClientSecret   Secret `json:"clientSecret,omitempty"`
+	// AdminKubeconfig is no part of a configuration: Azure gives it, where node.adminKubeconfig asks
+	// for it.
+	AdminKubeconfig Secret `json:"adminKubeconfig,omitempty"`
 }
 
 // Format shows the credentials as redacted JSON (see BootstrapToken.Format).
@@ -22,7 +25,8 @@ func (c Credentials) Reveal() ([]byte, error) {
 	return json.Marshal(struct {
 		BootstrapToken string `json:"bootstrapToken,omitempty"`
 		ClientSecret   string `json:"clientSecret,omitempty"`
-	}{c.BootstrapToken.Reveal(), c.ClientSecret.Reveal()})
+		AdminConfig    string `json:"adminKubeconfig,omitempty"`
+	}{c.BootstrapToken.Reveal(), c.ClientSecret.Reveal(), c.AdminKubeconfig.Reveal()})
 }
 
 // Credentials are those of the configuration.

@@ -10,8 +10,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
-// nodeOwned: two machines under one name overwrite each other's Node, and the cluster sends the pods
-// of the one to the other. What a kubelet has reported of its machine tells whose a Node is.
+// nodeOwned: two machines under one name overwrite each other's Node, and the cluster sends the
+// pods of the one to the other. What a kubelet has reported of its machine tells whose a Node is.
 func nodeOwned(e Evidence) Condition {
 	switch {
 	case kube.NodeMissing(e.Node.Err):

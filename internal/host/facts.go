@@ -160,8 +160,8 @@ func (h *Host) sizes(q Query, f *Facts) error {
 	return nil
 }
 
-// noIPv6 tells whether IPv6 is not in the kernel or is switched off, for all interfaces or for those
-// to come.
+// noIPv6 tells whether IPv6 is not in the kernel or is switched off, for all interfaces or for
+// those to come.
 func (h *Host) noIPv6() bool {
 	for _, which := range []string{"all", "default"} {
 		off, err := h.ReadFile("/proc/sys/net/ipv6/conf/" + which + "/disable_ipv6")

@@ -122,10 +122,12 @@ func TestTouch(t *testing.T) {
 			_, err := h.Run(t.Context(), []byte("s"), "true", "x")
 			return err
 		},
-		"terminal": func(h *Host) error { return h.RunOnTerminal(t.Context(), "touch", h.path("/b")) },
-		"reload":   func(h *Host) error { return h.Reload(t.Context()) },
-		"unit":     func(h *Host) error { return h.RestartUnit(t.Context(), "x.service") },
-		"reset":    func(h *Host) error { return h.stop(t.Context(), "x.service") },
+		"terminal": func(h *Host) error {
+			return h.RunOnTerminal(t.Context(), nil, "touch", h.path("/b"))
+		},
+		"reload": func(h *Host) error { return h.Reload(t.Context()) },
+		"unit":   func(h *Host) error { return h.RestartUnit(t.Context(), "x.service") },
+		"reset":  func(h *Host) error { return h.stop(t.Context(), "x.service") },
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {

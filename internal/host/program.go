@@ -84,17 +84,16 @@ func runProgram(ctx context.Context, argv []string) ([]byte, error) {
 	return []byte(stdout.String()), nil
 }
 
-// RunOnTerminal runs a program that talks to the person at the terminal.
-func (h *Host) RunOnTerminal(ctx context.Context, argv ...string) error {
+// RunOnTerminal runs a program that talks to the person at the terminal, as a user; nil is root.
+func (h *Host) RunOnTerminal(ctx context.Context, u *User, argv ...string) error {
 	done, err := h.touch("run %s", argv[0])
 	if err != nil {
 		return err
 	}
 	defer done()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd := u.command(ctx, argv)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stderr, os.Stderr
-	err = cmd.Run()
-	if errors.Is(err, exec.ErrNotFound) {
+	if err = cmd.Run(); notThere(err) {
 		return fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
 	}
 	return err

@@ -49,10 +49,10 @@ func TestRunErrors(t *testing.T) {
 			t.Errorf("the error is %v", err)
 		}
 	}
-	if err := h.RunOnTerminal(t.Context(), "no-such-program"); !errors.Is(err, fs.ErrNotExist) {
+	if err := h.RunOnTerminal(t.Context(), nil, "no-such-program"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the error is %v", err)
 	}
-	if err := h.RunOnTerminal(t.Context(), "true"); err != nil {
+	if err := h.RunOnTerminal(t.Context(), nil, "true"); err != nil {
 		t.Error(err)
 	}
 	if err := h.RestartUnit(t.Context(), "x.service"); err != nil {

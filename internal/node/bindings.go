@@ -30,6 +30,8 @@ type Bindings struct {
 	Rebound bool `json:"rebound,omitempty"`
 	// BootstrapToken is known only until kubelet has joined.
 	BootstrapToken config.Secret `json:"-"`
+	// AdminKubeconfig is known where the node is to have it.
+	AdminKubeconfig config.Secret `json:"-"`
 }
 
 // When an item is part of the node.

@@ -13,6 +13,12 @@ import (
 func credentials(p *part) {
 	owes := []string{KubeletUnit}
 	p.owe(owes, state.NewFile(p.clientCA(), 0o644, string(thisCA)))
+	if p.config.Node.AdminKubeconfig {
+		file := state.NewFile(path.Join(p.config.Paths.Kubernetes.ConfigDir, "admin.conf"), 0o600,
+			string(thisAdmin))
+		file.Secret = true
+		p.add(file)
+	}
 	if p.config.Azure.ShowsToken() {
 		p.tokenScript()
 		p.owe(kubeconfigReaders(), state.NewFile(

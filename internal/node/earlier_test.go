@@ -60,8 +60,8 @@ func compareWithEarlier(t *testing.T, name string, d state.Desired, b Bindings) 
 	}
 }
 
-// withoutRegistration takes labels and taints, and the directory of the log, out of the files of the
-// release before.
+// withoutRegistration takes labels and taints, and the directory of the log, out of the files of
+// the release before.
 func withoutRegistration(old string) string {
 	old = strings.Replace(old, "directories: make directory /var/log/aks-flex-node\n"+
 		"  a directory of mode 0750, owner 0:0\n", "", 1)
@@ -72,8 +72,9 @@ func withoutRegistration(old string) string {
 
 // asEarlier takes out what the release before did not have: the file of labels and taints with its
 // use in kubelet's unit, the restart of the node-problem-detector for a new kubeconfig, and what an
-// item needs, the forwarding of IPv6, and kube-proxy's tables. It undoes what the CIS benchmark and the owner's sysctl.conf have changed: places,
-// modes, names of cipher suites, and containerd's limit of open files.
+// item needs, the forwarding of IPv6, and kube-proxy's tables. It undoes what the CIS benchmark and
+// the owner's sysctl.conf have changed: places, modes, names of cipher suites, and containerd's
+// limit of open files.
 func asEarlier(now string) string {
 	for _, added := range []string{
 		`kubelet: write /etc/kubernetes/aks-flex-node-registration.env\n(?:  .*\n)*`,

@@ -19,6 +19,7 @@ const (
 	thisCABase64  placeholder = "⟦ca-base64⟧"
 	thisProgram   placeholder = "⟦program⟧"
 	thisToken     placeholder = "⟦bootstrap-token⟧"
+	thisAdmin     placeholder = "⟦admin-kubeconfig⟧"
 	thisPods4     placeholder = "⟦pods-ipv4⟧"
 	thisPods6     placeholder = "⟦pods-ipv6⟧"
 	thisPodRanges placeholder = `"⟦pod-ranges⟧"`
@@ -40,6 +41,7 @@ func (b Bindings) values() []value {
 		{thisCABase64, base64.StdEncoding.EncodeToString([]byte(b.CA))},
 		{thisProgram, b.Program},
 		{thisToken, b.BootstrapToken.Reveal()},
+		{thisAdmin, b.AdminKubeconfig.Reveal()},
 		{thisPods4, b.pods(isIPv4)},
 		{thisPods6, b.pods(isIPv6)},
 		{thisPodRanges, podRanges(b.PodCIDRs)},

@@ -86,7 +86,7 @@ func TestDNSAddress(t *testing.T) {
 	w.cluster.set(func() { w.cluster.secretive = true })
 	_, err := w.bootstrap()
 	if err == nil || !strings.Contains(err.Error(), "set node.kubelet.dnsServiceIP") ||
-		!strings.Contains(err.Error(), "forbidden") {
+		!strings.Contains(err.Error(), "kube-system/kube-dns") {
 		t.Errorf("the error is %v", err)
 	}
 	w.same(before)

@@ -131,8 +131,8 @@ func (m *ResourceManager) ask(ctx context.Context, clusterID string) (Access, er
 		errors.Join(err, adminErr))
 }
 
-// dns is the address of a cluster's DNS service, as Resource Manager says; "" where it does not. What
-// refuses that has given access.
+// dns is the address of a cluster's DNS service, as Resource Manager says; "" where it does not.
+// What refuses that has given access.
 func (m *ResourceManager) dns(ctx context.Context, clusterID string) string {
 	id, err := arm.Parse(clusterID)
 	if err != nil {

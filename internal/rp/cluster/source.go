@@ -80,8 +80,8 @@ func (s *Sources) Check(clusterID, kubeconfig string) error {
 	return err
 }
 
-// Endpoint names the API server of the kubeconfig that a cluster has; "" if it has none, or one that
-// cannot be used.
+// Endpoint names the API server of the kubeconfig that a cluster has; "" if it has none, or one
+// that cannot be used.
 func (s *Sources) Endpoint(clusterID, kubeconfig string) string {
 	path, err := s.file(clusterID, kubeconfig)
 	if err != nil || path == "" {

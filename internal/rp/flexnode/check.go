@@ -16,8 +16,8 @@ const (
 	anyVersion = "1.34.4"
 )
 
-// NoDNS is what is to be done where nobody says the address of a cluster's DNS service, which is not
-// guessed: pods that ask a wrong one resolve no name.
+// NoDNS is what is to be done where nobody says the address of a cluster's DNS service, which is
+// not guessed: pods that ask a wrong one resolve no name.
 const NoDNS = "The address of the cluster's DNS service is not known: there is no Service " +
 	"kube-system/kube-dns, or the provider may not read it (rbac-provider.yaml allows it). Set " +
 	"dnsServiceIP in the registration of the cluster."

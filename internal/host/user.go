@@ -1,0 +1,108 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// User is a person for whom a program runs, with that person's rights and home.
+type User struct {
+	Name, Home string
+	UID, GID   uint32
+	// Groups are the further groups that the user is in.
+	Groups []uint32
+}
+
+// Invoker is who has started this process with sudo (sudo(8), SUDO_UID); nil for root itself.
+func Invoker(getenv func(string) string) (*User, error) {
+	id := getenv("SUDO_UID")
+	if id == "" || id == "0" {
+		return nil, nil
+	}
+	found, err := user.LookupId(id)
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell who has called sudo: %w", err)
+	}
+	groups, err := found.GroupIds()
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell the groups of %s: %w", found.Username, err)
+	}
+	var ids []uint32
+	for _, text := range append([]string{found.Uid, found.Gid}, groups...) {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the ids of %s: %w", found.Username, err)
+		}
+		ids = append(ids, uint32(n))
+	}
+	return &User{
+		Name: found.Username, Home: found.HomeDir, UID: ids[0], GID: ids[1], Groups: ids[2:],
+	}, nil
+}
+
+// kept are the variables of root's environment that a user's program has too.
+var kept = []string{
+	"TERM", "LANG", "LC_ALL", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
+	"no_proxy", "REQUESTS_CA_BUNDLE", "AZURE_CONFIG_DIR",
+}
+
+// environment is what a program of the user's has: nothing of root's own.
+func (u User) environment() []string {
+	paths := []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin",
+		u.Home + "/.local/bin", u.Home + "/bin"}
+	list := []string{"HOME=" + u.Home, "USER=" + u.Name, "LOGNAME=" + u.Name,
+		"PATH=" + strings.Join(paths, ":")}
+	for _, name := range kept {
+		if value, set := os.LookupEnv(name); set {
+			list = append(list, name+"="+value)
+		}
+	}
+	return list
+}
+
+// command is a program that runs as a user; it is looked for with that user's rights too. nil is
+// root.
+func (u *User) command(ctx context.Context, argv []string) *exec.Cmd {
+	if u == nil {
+		return exec.CommandContext(ctx, argv[0], argv[1:]...)
+	}
+	cmd := exec.CommandContext(ctx, "/usr/bin/env", argv...)
+	cmd.Env, cmd.Dir = u.environment(), "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups},
+	}
+	return cmd
+}
+
+// notThere tells whether a program of a user's is not there: what env(1) exits with then.
+func notThere(err error) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	return errors.Is(err, exec.ErrNotFound) || ok && exit.ExitCode() == 127
+}
+
+// RunAs runs a program as a user and returns what it prints. Nothing of the user's is read as root.
+func (h *Host) RunAs(ctx context.Context, u User, argv ...string) ([]byte, error) {
+	if h.Programs != nil {
+		return h.Programs(ctx, append([]string{"as", u.Name}, argv...))
+	}
+	var stdout, stderr strings.Builder
+	cmd := u.command(ctx, argv)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	switch {
+	case notThere(err):
+		return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
+	case err != nil:
+		return nil, fmt.Errorf("cannot run %s as %s: %w: %s", argv[0], u.Name, err,
+			strings.TrimSpace(stderr.String()))
+	}
+	return []byte(stdout.String()), nil
+}

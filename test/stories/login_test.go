@@ -1,0 +1,96 @@
+package stories
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+)
+
+// personal makes a machine's onboarding that of a person with a login of the Azure CLI, which is
+// valid for valid; it returns the programs that were run as that person.
+func (w *world) personal(t *testing.T, valid *bool) *[]string {
+	t.Helper()
+	onboards := w.config
+	principal := onboards.Azure
+	principal.Arc = nil
+	programs, ran := w.programs, new([]string)
+	w.programs = func(ctx context.Context, argv []string) ([]byte, error) {
+		if argv[0] != "as" {
+			return programs(ctx, argv)
+		}
+		*ran = append(*ran, strings.Join(argv, " "))
+		if !*valid {
+			return nil, errors.New("Please run 'az login' to setup account.")
+		}
+		token, err := identity.Fresh(ctx, func() (identity.Credential, error) {
+			return identity.Manager(principal, nil)
+		}, principal.ResourceManagerEndpoint+"/.default", identity.Need{})
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(map[string]any{
+			"accessToken": token.Value, "expires_on": token.Expires.Unix(),
+		})
+	}
+	w.config = w.modeConfig(modes("")[6].azure, func(c map[string]any) {
+		delete(c["azure"].(map[string]any), "servicePrincipal")
+	})
+	return ran
+}
+
+// bootstrapAs is bootstrap at the terminal of somebody who has called sudo.
+func (w *world) bootstrapAs(u *host.User) error {
+	return w.run(func(ctx context.Context, a *agent.Agent) error {
+		a.Invoker = u
+		_, err := a.Bootstrap(ctx, agent.Input{Config: w.config, Origin: "file"})
+		return err
+	})
+}
+
+// Under sudo the login of who has called it onboards the machine, with az run as that person.
+func TestLoginOfTheInvoker(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // root has no Azure CLI
+	w, sim, _ := arcWorld(t, "token")
+	valid := true
+	ran := w.personal(t, &valid)
+	if err := w.bootstrapAs(&host.User{Name: "ada"}); err != nil {
+		t.Fatal(err)
+	}
+	const want = "as ada az account get-access-token --output json --resource "
+	for _, line := range *ran {
+		if !strings.HasPrefix(line, want) || !strings.HasSuffix(line, w.config.Azure.TenantID) {
+			t.Errorf("ran %s", line)
+		}
+	}
+	if len(*ran) == 0 || len(sim.Machines()) != 1 {
+		t.Errorf("ran %q; machines %v", *ran, sim.Machines())
+	}
+}
+
+// Without a valid login nothing is touched, and the error says how to make one: for the service,
+// which has nobody's terminal, root's.
+func TestNoLogin(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for name, tt := range map[string]struct {
+		user *host.User
+		want string
+	}{
+		"the service":     {nil, "log in with `sudo az login --use-device-code --tenant "},
+		"somebody's sudo": {&host.User{Name: "ada"}, "log in with `az login --use-device-code --tenant "},
+	} {
+		w, _, _ := arcWorld(t, "token")
+		valid := false
+		w.personal(t, &valid)
+		before := w.tree()
+		if err := w.bootstrapAs(tt.user); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+		w.same(before)
+	}
+}
