@@ -44,6 +44,18 @@ func (h *home) withGiven(c config.Config) config.Config {
 	return c.WithCredentials(credentials)
 }
 
+// renewOnboarding gives a generation that is being joined the secret that enrols the machine as it
+// is configured now: another one makes no other document.
+func (h *home) renewOnboarding(ctx context.Context, id string, c config.Config) error {
+	kept, given := h.secrets[id], c.Credentials().ClientSecret
+	if c.Azure.AuthMode() != config.AuthArc || given == "" || given == kept.ClientSecret {
+		return nil
+	}
+	kept.ClientSecret = given
+	h.secrets[id] = kept
+	return h.saveSecrets(ctx)
+}
+
 // manager is the credential that Resource Manager is asked with. A service principal whose secret
 // was dropped is none.
 func manager(c config.Config) (azcore.TokenCredential, error) {
