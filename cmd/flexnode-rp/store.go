@@ -99,7 +99,7 @@ func storeStatus(ctx context.Context, out io.Writer, e *store.Etcd) error {
 		return err
 	}
 	if bad > 0 {
-		return fmt.Errorf("%d members of the store are not well; see docs/troubleshooting.md", bad)
+		return fmt.Errorf("%d members of the store are not well; see docs/TROUBLESHOOTING.md", bad)
 	}
 	return nil
 }

@@ -37,6 +37,18 @@ func (h *home) withGiven(c config.Config) config.Config {
 	return c.WithCredentials(credentials)
 }
 
+// renewOnboarding gives a generation that is being joined the secret that enrols the machine as it
+// is configured now: another one makes no other document.
+func (h *home) renewOnboarding(ctx context.Context, id string, c config.Config) error {
+	kept, given := h.secrets[id], c.Credentials().ClientSecret
+	if c.Azure.AuthMode() != config.AuthArc || given == "" || given == kept.ClientSecret {
+		return nil
+	}
+	kept.ClientSecret = given
+	h.secrets[id] = kept
+	return h.saveSecrets(ctx)
+}
+
 // arcMachine is the ARM id of the Arc machine that this machine is already, "" when it is none or
 // Azure no longer accepts it.
 func (h *home) arcMachine(ctx context.Context, c config.Config) string {

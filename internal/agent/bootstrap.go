@@ -158,6 +158,9 @@ func (h *home) finishLeft(ctx context.Context, t *target, view *steps) (*target,
 			return t, false, err
 		}
 		if same {
+			if err := h.renewOnboarding(ctx, left.To, t.input.Config); err != nil {
+				return t, false, err
+			}
 			to := h.movedTo(h.bindingsFor(t))
 			if t.at != (where{}) && to != nil && (left.Cluster == nil || *to != *left.Cluster) {
 				left.Cluster, left.Phase = to, "" // once more, with the other address

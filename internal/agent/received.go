@@ -127,9 +127,9 @@ func nameOf(c config.Config) string {
 		path.Clean(c.Azure.TargetCluster.ResourceID))
 }
 
-// hasReceived tells whether a joined machine has a delivered version already. The bootstrap token in
-// it is another one, which a node that has its certificate does not need. An Arc machine that has to
-// be enrolled again needs the secret in it.
+// hasReceived tells whether a joined machine has a delivered version already. The bootstrap token
+// in it is another one, which a node that has its certificate does not need. An Arc machine that
+// has to be enrolled again needs the secret in it.
 func (h *home) hasReceived(ctx context.Context, d Delivery) (bool, error) {
 	given := d.Loaded.Resource
 	if given == nil || h.applied == nil || !h.credentialed(h.applied.Config) {

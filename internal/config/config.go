@@ -7,7 +7,7 @@ import "time"
 
 // Config is the whole configuration of one node. Load returns it complete: every default is filled
 // in and every value is valid, so readers need no fallbacks of their own; only kubernetes.version
-// may be open (see Parse). Field documentation is the source of docs/configuration.md.
+// may be open (see Parse). Field documentation is the source of docs/CONFIGURATION.md.
 type Config struct {
 	Azure      Azure      `json:"azure"`
 	Kubernetes Kubernetes `json:"kubernetes"`

@@ -8,7 +8,7 @@ import (
 )
 
 // rule says what one setting may be. The same words are in the problem and in
-// docs/configuration.md.
+// docs/CONFIGURATION.md.
 type rule struct {
 	// pattern is the setting: its path with "*" for any name in a map and any index of a list.
 	pattern string

@@ -133,8 +133,8 @@ func checkKubernetes(c Config, r *report) {
 }
 
 // WithKubernetes is the configuration with the version of Kubernetes that was chosen for it, and
-// with the defaults that depend on it. The warnings are of what Parse could not know without it. The
-// error is of type Problems: the version, or what does not go together with it.
+// with the defaults that depend on it. The warnings are of what Parse could not know without it.
+// The error is of type Problems: the version, or what does not go together with it.
 func (c Config) WithKubernetes(version string) (Config, []Warning, error) {
 	c.Kubernetes.Version = release.Bare(version)
 	r := &report{}

@@ -1,12 +1,16 @@
 package stories
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
@@ -98,6 +102,44 @@ func TestOnboardingSecretIsErased(t *testing.T) {
 		t.Errorf("leaving with it: %v, machines %v", err, sim.Machines())
 	}
 	w.same(before)
+}
+
+// A join that was interrupted before the machine was enrolled goes on with the secret that is there
+// then: another one makes no other document.
+func TestOnboardingSecretIsReplaced(t *testing.T) {
+	for n := 20; ; n += 5 {
+		w, sim, _ := arcWorld(t, "token")
+		d := w.delivery("7", w.azure(modes("")[6].azure))
+		if err := w.receive(d); err != nil {
+			t.Fatal(err)
+		}
+		w.blow(n)
+		_, err := w.joinAsDelivered()
+		w.blow(-1)
+		if err == nil || len(sim.Machines()) > 0 {
+			t.Fatal("no run was killed before the machine was enrolled")
+		}
+		left, _ := os.ReadFile(filepath.Join(w.root, agent.StateDir, "transition.json"))
+		if !strings.Contains(string(left), `"enrol"`) {
+			continue
+		}
+		sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
+			Secrets: []azuresim.Secret{{Value: newSecret}}})
+		if _, err := w.joinAsDelivered(); err == nil {
+			t.Error("joined with a secret that is none any more")
+		}
+		d.Bundle = bytes.ReplaceAll(d.Bundle, []byte(canary), []byte(newSecret))
+		if err := w.receive(d); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.joinAsDelivered(); err != nil {
+			t.Errorf("with the right secret: %v", err)
+		}
+		if tree := w.tree(); strings.Contains(tree, canary) || strings.Contains(tree, newSecret) {
+			t.Error("a secret is kept")
+		}
+		return
+	}
 }
 
 // Killed while it is erased, the secret is erased by the next run.
