@@ -104,6 +104,7 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	}
 	if err == nil {
 		err = w.Agent.noteApplied(ctx, in.Resource)
+		w.Follows.settle(in.Config)
 	}
 	return w.verdict(err)
 }
