@@ -116,6 +116,10 @@ func (o *options) fetch(
 	return nil
 }
 
+// errWithdrawn tells that a delivery was interrupted on a machine that has another configuration.
+var errWithdrawn = errors.New("interrupted: the configuration of the URL is taken back, and the " +
+	"machine keeps the one of its file; ask for another URL to try again")
+
 // joinAndHandOver joins with progress on the terminal, and leaves the rest to the service, which
 // goes on also where this has failed or the terminal is gone.
 func (o *options) joinAndHandOver(ctx context.Context) error {
@@ -140,6 +144,9 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	}
 	if ctx.Err() == nil { // whoever interrupts this does not want it to go on by itself
 		err = errors.Join(err, a.StartService(ctx))
+	} else if back, e := a.Withdraw(context.WithoutCancel(ctx)); e != nil || back {
+		done()
+		return errors.Join(e, errWithdrawn)
 	}
 	done()
 	if err != nil {

@@ -188,7 +188,7 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 					return err
 				}
 				if !a.Terminal {
-					return usageError{errors.New("cannot ask whether to roll back without a terminal: use --yes")}
+					return usageError{errors.New("cannot ask without a terminal: use --yes")}
 				}
 				writeComparison(o.err, c)
 				if !asked(o.err, os.Stdin) {

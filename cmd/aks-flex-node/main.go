@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	if ctx.Err() != nil && err != nil {
+	if ctx.Err() != nil && err != nil && !errors.Is(err, errWithdrawn) {
 		err = errors.New("interrupted; the same command goes on from here")
 	}
 	if err != nil && !errors.Is(err, errChanges) {

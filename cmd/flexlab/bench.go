@@ -36,11 +36,18 @@ line gives the medians and their ratios.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.benchJoin(cmd.Context(), runs) },
 	}
 	join.Flags().IntVar(&runs, "runs", 3, "how many rounds")
-	duration := 5 * time.Minute
+	duration, monitoring := 5*time.Minute, false
 	agent := &cobra.Command{
 		Use: "agent", Short: "Measure the daemon: memory, CPU, size of the program", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.benchAgent(cmd.Context(), duration) },
+		Long: `Measures the daemon as a service on a machine of its own while it rests and checks.
+With --monitoring it follows the lab's provider with long polls on one kept
+connection, and poll_bytes is what an unchanged poll takes in both directions,
+TLS included.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.benchAgent(cmd.Context(), duration, monitoring)
+		},
 	}
+	agent.Flags().BoolVar(&monitoring, "monitoring", false, "follow a provider meanwhile")
 	agent.Flags().DurationVar(&duration, "for", duration, "for how long")
 	token := &cobra.Command{
 		Use: "token [NODE]", Short: "Measure aks-flex-node token, with the token kept already",

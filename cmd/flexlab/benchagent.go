@@ -57,17 +57,20 @@ func (c *command) contestants(
 type daemon struct{ rss, cpu, size float64 }
 
 // benchAgent runs the daemon as a service on a machine of its own and measures it while it keeps
-// watch. Two programs are measured at the same time.
-func (c *command) benchAgent(ctx context.Context, duration time.Duration) (err error) {
+// watch, and with monitoring, while it follows a provider too. Two programs are measured at the same
+// time.
+func (c *command) benchAgent(
+	ctx context.Context, duration time.Duration, monitoring bool,
+) (err error) {
+	equip := c.watch
+	if monitoring {
+		c.lab.WithAzure, c.lab.Replicas, equip = true, max(1, c.lab.Replicas), c.follow
+	}
 	if err := c.start(ctx, 0); err != nil {
 		return err
 	}
 	list, end, err := c.contestants(ctx, "bench-agent", func(m lab.Machine, program string) error {
-		if err := c.lab.Equip(ctx, m, program, c.versions); err != nil {
-			return err
-		}
-		_, err := c.lab.Output(ctx, m, "systemctl", "enable", "--now", agentService)
-		if err != nil {
+		if err := equip(ctx, m, program); err != nil {
 			return err
 		}
 		if err := c.lab.WaitReady(ctx, m.Name); err != nil {
@@ -78,7 +81,14 @@ func (c *command) benchAgent(ctx context.Context, duration time.Duration) (err e
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, end()) }()
+	defer func() {
+		err = errors.Join(err, end())
+		for _, o := range list {
+			if monitoring {
+				err = errors.Join(err, c.unfollow(context.WithoutCancel(ctx), o.machine))
+			}
+		}
+	}()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -87,6 +97,12 @@ func (c *command) benchAgent(ctx context.Context, duration time.Duration) (err e
 	before := make([]time.Duration, len(list))
 	for i, o := range list {
 		if before[i], err = c.cpu(ctx, o.machine); err != nil {
+			return err
+		}
+	}
+	var first traffic
+	if monitoring {
+		if first, err = c.traffic(ctx, list[0].machine); err != nil {
 			return err
 		}
 	}
@@ -113,13 +129,33 @@ func (c *command) benchAgent(ctx context.Context, duration time.Duration) (err e
 		used[i].size = float64(info.Size()) / (1 << 20)
 	}
 	ratios := ""
+	if monitoring {
+		last, err := c.traffic(ctx, list[0].machine)
+		if err != nil {
+			return err
+		}
+		bytes, err := perPoll(first, last)
+		if err != nil {
+			return err
+		}
+		ratios = fmt.Sprintf(" polls=%d poll_bytes=%.0f", last.polls-first.polls, bytes)
+	}
 	if ours := used[0]; len(used) == 2 {
-		ratios = fmt.Sprintf(" rss/against=%.2f cpu/against=%.2f binary/against=%.2f",
+		ratios += fmt.Sprintf(" rss/against=%.2f cpu/against=%.2f binary/against=%.2f",
 			ours.rss/used[1].rss, ours.cpu/used[1].cpu, ours.size/used[1].size)
 	}
 	fmt.Printf("agent rss_mib=%.1f cpu_percent=%.3f binary_mib=%.1f%s\n",
 		used[0].rss, used[0].cpu, used[0].size, ratios)
 	return nil
+}
+
+// watch makes a machine a node by a file, whose service keeps watch.
+func (c *command) watch(ctx context.Context, m lab.Machine, program string) error {
+	if err := c.lab.Equip(ctx, m, program, c.versions); err != nil {
+		return err
+	}
+	_, err := c.lab.Output(ctx, m, "systemctl", "enable", "--now", agentService)
+	return err
 }
 
 // rest is how long the daemon is left alone after it has joined before it is measured.

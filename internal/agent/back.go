@@ -105,8 +105,8 @@ func (h *home) backTo(ctx context.Context, name string) (*generation.Generation,
 func (h *home) credentialsOf(to *generation.Generation) (config.Credentials, error) {
 	cannot := fmt.Sprintf("cannot roll back to generation %.12s: ", to.ID)
 	if !h.credentialed(to.Config) {
-		return config.Credentials{}, errors.New(cannot + "kubelet has no certificate for it; write that " +
-			"configuration, with a new bootstrap token, and run `aks-flex-node bootstrap`")
+		return config.Credentials{}, errors.New(cannot + "kubelet has no certificate for it; write " +
+			"that configuration, with a new bootstrap token, and run `aks-flex-node bootstrap`")
 	}
 	sp := to.Config.Azure.ServicePrincipal
 	if sp == nil || sp.ClientSecretFile != "" || sp.CertificateFile != "" ||

@@ -69,8 +69,8 @@ func (w *work) commitPointers(
 	return w.store.Read(ctx, generation.Previous)
 }
 
-// commitHistory writes down that the generation was proved. One that a person has gone back to holds
-// back the document of the one that was left.
+// commitHistory writes down that the generation was proved. One that a person has gone back to
+// holds back the document of the one that was left.
 func (w *work) commitHistory(ctx context.Context, t *transition.Transition) error {
 	if t.Kind != transition.Join && t.Kind != transition.Change {
 		return nil

@@ -55,7 +55,8 @@ func (h *home) expiries(c config.Config) map[string]time.Time {
 	pki := path.Join(c.Paths.Kubernetes.KubeletDir, "pki")
 	found := map[string]time.Time{}
 	for name, file := range map[string]string{
-		"kubelet-client": clientCertificate(c), "kubelet-server": path.Join(pki, "kubelet-server-current.pem"),
+		"kubelet-client": clientCertificate(c),
+		"kubelet-server": path.Join(pki, "kubelet-server-current.pem"),
 	} {
 		if at, err := h.expiry(file); err == nil {
 			found[name] = at.UTC()

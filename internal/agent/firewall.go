@@ -74,15 +74,3 @@ func (h *home) firewallEvidence(
 	}
 	return health.Answered(closed, nil)
 }
-
-// closedOpenings are the keys of what a managed firewall stops again. A node keeps its firewalls
-// open whatever the policy for drift is: without that its owner's reload would cut it off.
-func closedOpenings(drift []Entry) []string {
-	var keys []string
-	for _, d := range drift {
-		if d.Key.IsOpening() {
-			keys = append(keys, string(d.Key))
-		}
-	}
-	return keys
-}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +40,60 @@ type Following struct {
 	unusable   *api.FailedConfig
 	key        string
 	credential identity.Credential
+	// manner is how the provider is to be asked, client the one for it if it is another one, and
+	// again has that begin; under mu.
+	manner manner
+	client *http.Client
+	again  context.CancelFunc
+}
+
+// manner is how a provider is asked.
+type manner struct {
+	endpoint string
+	interval time.Duration
+	proxy    config.Proxy
+}
+
+func mannerOf(c config.Config) manner {
+	return manner{
+		endpoint: cmp.Or(c.Agent.Monitoring.Endpoint, c.Azure.ResourceManagerEndpoint),
+		interval: c.PollInterval(), proxy: c.Proxy,
+	}
+}
+
+// settle has the provider be asked as the configuration says that the node runs on now.
+func (f *Following) settle(c config.Config) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := mannerOf(c)
+	if reflect.DeepEqual(next, f.manner) {
+		return
+	}
+	if !reflect.DeepEqual(next.proxy, f.manner.proxy) {
+		f.client = follow.NewClient(c.ProxyFunc())
+	}
+	f.agent.Log.Info("the provider is asked in another way", "endpoint", next.endpoint,
+		"interval", next.interval)
+	f.manner = next
+	f.again()
+}
+
+// begin is how the provider is asked from now on, until within ends.
+func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	within, f.again = context.WithCancel(ctx)
+	f.Resource.Endpoint = f.manner.endpoint
+	if f.client != nil {
+		f.Resource.Client, f.client = f.client, nil
+	}
+	return &follow.Follower{
+		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
+		Interval: f.manner.interval, Told: f.agent.Live.polled,
+	}, within
 }
 
 // Follow returns how this machine follows the resource that its configuration is from; nil when it
@@ -49,11 +105,11 @@ func (a *Agent) Follow(in Input) *Following {
 	}
 	f := &Following{
 		agent: a, before: c, received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
+		manner: mannerOf(c), again: func() {},
 	}
 	f.Resource = &follow.Resource{
 		Client: follow.NewClient(c.ProxyFunc()), Token: f.token,
-		Endpoint: cmp.Or(c.Agent.Monitoring.Endpoint, c.Azure.ResourceManagerEndpoint),
-		ID:       in.Resource.ID, UID: in.Resource.UID,
+		ID: in.Resource.ID, UID: in.Resource.UID,
 	}
 	f.reporter = follow.NewReporter(f.Resource, a.Log)
 	return f
@@ -105,14 +161,13 @@ func (f *Following) Run(ctx context.Context) {
 	if f == nil {
 		return
 	}
-	polls := follow.Follower{
-		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
-		Interval: f.before.PollInterval(), Told: f.agent.Live.polled,
+	for ctx.Err() == nil {
+		polls, within := f.begin(ctx)
+		var both sync.WaitGroup
+		both.Go(func() { polls.Run(within) })
+		both.Go(func() { f.reporter.Run(within) })
+		both.Wait()
 	}
-	var both sync.WaitGroup
-	both.Go(func() { polls.Run(ctx) })
-	both.Go(func() { f.reporter.Run(ctx) })
-	both.Wait()
 }
 
 // tell says something that has to be known once.

@@ -13,8 +13,8 @@ import (
 // watchPause is the pause before a machine that is no node yet, or cannot be watched, is watched.
 const watchPause = 15 * time.Second
 
-// Changed calls back whenever something happens to what the applied node is made of, until ctx ends:
-// a file that is changed, a unit that ends. It is a hint to look, and finds nothing by itself.
+// Changed calls back whenever something happens to what the applied node is made of, until ctx
+// ends: a file that is changed, a unit that ends. It is a hint to look, and finds nothing itself.
 func (a *Agent) Changed(ctx context.Context, hint func(string)) {
 	told := false
 	for ctx.Err() == nil {

@@ -89,6 +89,25 @@ func (a *Agent) Receive(ctx context.Context, d Delivery) error {
 	return h.records.save(ctx, sourceFile, from)
 }
 
+// Withdraw takes back a configuration that was delivered to a machine which is a node by a file, and
+// was not applied: whoever has interrupted that does not want it. It tells whether it has done so.
+func (a *Agent) Withdraw(ctx context.Context) (bool, error) {
+	h, err := a.openLocked(ctx, "agent --config-url")
+	if err != nil {
+		return false, err
+	}
+	defer h.close()
+	digest, err := h.bundleDigest()
+	if err != nil || digest == "" {
+		return false, err
+	}
+	if h.applied == nil || h.applied.Received == digest || h.appliedResource() != (config.Resource{}) {
+		return false, nil
+	}
+	return true, errors.Join(h.records.remove(ctx, path.Base(BundleFile)),
+		h.records.remove(ctx, sourceFile))
+}
+
 // keepBundle puts a bundle on disk.
 func (h *home) keepBundle(ctx context.Context, bundle []byte) error {
 	dir := state.Dir{Path: StateDir, Mode: 0o700}

@@ -65,9 +65,10 @@ func (a *Agent) working(ctx context.Context) *Work {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}
+	}
+	transport := &http.Transport{DialContext: dial}
 	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/work", nil)
 	if err != nil {

@@ -118,6 +118,9 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 	drift := entries(plan)
 	if h.comparable() {
 		drift = slices.Concat(drift, h.storeDrift(), arcDrift(e))
+		drift = slices.DeleteFunc(drift, func(d Entry) bool {
+			return h.driftPolicy(d.Key) == config.DriftOff
+		})
 	}
 	s := Status{
 		NodeName: c.Agent.NodeName, Server: h.bindings.Server, Identity: string(c.Azure.AuthMode()),
@@ -164,7 +167,12 @@ func (h *home) running(ctx context.Context, e health.Evidence) ([]Running, error
 // comparable tells whether the machine is compared with what was applied: while a join is under way
 // there is nothing to compare with.
 func (h *home) comparable() bool {
-	return h.applied != nil && h.applied.Config.Agent.DriftPolicy != config.DriftOff
+	return h.applied != nil && h.applied.Config.Agent.DetectsDrift()
+}
+
+// driftPolicy is what is done about a thing that drifts.
+func (h *home) driftPolicy(key state.Key) string {
+	return h.applied.Config.Agent.DriftPolicyOf(kindOf(string(key)))
 }
 
 // statusDrift is what differs from the applied node, whose Node object was seen already.
@@ -175,7 +183,10 @@ func (h *home) statusDrift(
 		return nil, nil
 	}
 	plan, err := h.drift(ctx, h.applied)
-	return append(plan, h.nodeDrift(ctx, h.applied.Config, seen)...), err
+	plan = append(plan, h.nodeDrift(ctx, h.applied.Config, seen)...)
+	return slices.DeleteFunc(plan, func(c state.Change) bool {
+		return h.driftPolicy(c.To.Key()) == config.DriftOff
+	}), err
 }
 
 // keepStatus writes the status file, in which a condition is as old as its status and reason.

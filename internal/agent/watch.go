@@ -104,6 +104,7 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	}
 	if err == nil {
 		err = w.Agent.noteApplied(ctx, in.Resource)
+		w.Follows.settle(in.Config)
 	}
 	return w.verdict(err)
 }
@@ -260,11 +261,12 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	found := daemon.Finding{Summary: summary(s)}
 	for _, d := range s.Drift {
 		found.Drift = append(found.Drift, string(d.Key))
+		if h.driftPolicy(d.Key) == config.DriftRepair || d.Key.IsOpening() {
+			found.Repair = append(found.Repair, string(d.Key))
+		}
 	}
-	found.Repair = len(s.Drift) > 0 && h.transition == nil &&
-		h.applied.Config.Agent.DriftPolicy == config.DriftRepair
-	if closed := closedOpenings(s.Drift); !found.Repair && len(closed) > 0 {
-		found.Drift, found.Repair = closed, h.transition == nil
+	if h.transition != nil {
+		found.Repair = nil
 	}
 	found.Reconcile = h.transition != nil || untrusted(s.Conditions) && !located(h.live.Config)
 	return found, h.keepStatus(ctx, &s)

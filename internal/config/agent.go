@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,28 @@ const (
 	DriftRepair = "repair"
 	DriftOff    = "off"
 )
+
+// driftKinds are the kinds of things that drift, as their names begin with: path:/etc/x.
+func driftKinds() []string {
+	return []string{
+		"path", "unit", "sysctl", "module", "swap", "package", "opening", "node", "store", "arc",
+	}
+}
+
+// DriftPolicyOf is what happens when a thing of a kind is no longer as configured.
+func (a Agent) DriftPolicyOf(kind string) string {
+	if policy, ok := a.DriftPolicies[kind]; ok {
+		return policy
+	}
+	return a.DriftPolicy
+}
+
+// DetectsDrift tells whether anything is compared with the configuration at all.
+func (a Agent) DetectsDrift() bool {
+	return slices.ContainsFunc(driftKinds(), func(kind string) bool {
+		return a.DriftPolicyOf(kind) != DriftOff
+	})
+}
 
 // maxNodeName is shorter than a DNS name may be, since the name is also the value of the label
 // kubernetes.io/hostname.
@@ -46,6 +69,9 @@ func agentRules() []rule {
 			oneOf("debug", "info", "warning", "error")},
 		{"agent.nodeName", aName, isNodeName},
 		{"agent.driftPolicy", "report, repair or off", oneOf(DriftReport, DriftRepair, DriftOff)},
+		{"agent.driftPolicies", "one of " + strings.Join(driftKinds(), ", "), oneOf(driftKinds()...)},
+		{"agent.driftPolicies.*", "report, repair or off",
+			oneOf(DriftReport, DriftRepair, DriftOff)},
 		{"agent.readyTimeout", "a duration from 10s to 1h, such as 5m",
 			isDuration(readyTimeoutMin, readyTimeoutMax)},
 		{"agent.upgradePolicy.drain", "minor, always or never",

@@ -330,6 +330,9 @@ type Agent struct {
 	// DriftPolicy says what happens when the host is no longer as configured: drift is reported,
 	// repaired, or not detected.
 	DriftPolicy string `json:"driftPolicy"`
+	// DriftPolicies are those of single kinds of things, by the kind's name, where they differ from
+	// driftPolicy.
+	DriftPolicies map[string]string `json:"driftPolicies,omitempty"`
 	// ReadyTimeout bounds the wait for the Node to be Ready, as a Go duration; with less than 20s a
 	// change can be rolled back only because kubelet was slow to renew the Node's lease.
 	ReadyTimeout string `json:"readyTimeout"`

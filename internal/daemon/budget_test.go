@@ -15,10 +15,10 @@ import (
 func (b *bench) drifting(every map[string]time.Duration) {
 	since := map[string]time.Time{}
 	b.check = func(context.Context) (Finding, error) {
-		found := Finding{Repair: true}
+		found := Finding{}
 		for _, thing := range []string{"file", "unit"} {
 			if d, ok := every[thing]; ok && time.Since(since[thing]) >= d {
-				found.Drift = append(found.Drift, thing)
+				found.Repair = append(found.Repair, thing)
 			}
 		}
 		return found, nil

@@ -35,10 +35,8 @@ type Finding struct {
 	Left bool
 	// Summary is one line for systemd's status.
 	Summary string
-	// Drift names what is not as it was applied; Repair tells whether the policy is to put it
-	// right.
-	Drift  []string
-	Repair bool
+	// Drift names what is not as it was applied, and Repair what of it is to be put right.
+	Drift, Repair []string
 	// Reconcile tells that a repair is not enough, as when the API server has another address.
 	Reconcile bool
 }
@@ -479,10 +477,10 @@ func (l *loop) checked(r result) {
 	case !l.retrying:
 		l.again(l.asking.pause())
 	}
-	if !r.finding.Repair {
+	if len(r.finding.Repair) == 0 {
 		return
 	}
-	allowed, refused := l.Budget.Take(r.finding.Drift)
+	allowed, refused := l.Budget.Take(r.finding.Repair)
 	for _, thing := range refused {
 		l.Log.Error("drift keeps coming back and is no longer repaired; find out who changes it",
 			"what", thing, "most", l.Budget.Most, "within", l.Budget.Within)

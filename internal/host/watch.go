@@ -21,8 +21,8 @@ import (
 const mostWatched = 128
 
 // Watch tells of changes to files, and of units that begin or end, until ctx ends. It tells no more
-// than that something has happened: whoever is told has to look. A part that cannot be watched is an
-// error, and the other is watched all the same.
+// than that something has happened: whoever is told has to look. A part that cannot be watched is
+// an error, and the other is watched all the same.
 func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what string)) error {
 	var both sync.WaitGroup
 	var err1, err2 error
@@ -32,8 +32,8 @@ func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what 
 	return errors.Join(err1, err2)
 }
 
-// What happens to a directory's entries that is told of (inotify(7)): a file that was written, given
-// another mode or owner, made, removed or renamed; and the directory itself.
+// What happens to a directory's entries that is told of (inotify(7)): a file that was written,
+// given another mode or owner, made, removed or renamed; and the directory itself.
 const watched = unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE |
 	unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF |
 	unix.IN_ONLYDIR

@@ -60,10 +60,10 @@ func (w *world) mended(sim *azuresim.Sim, how string) {
 func (w *world) checkAndRepair() (found daemon.Finding, err error) {
 	err = w.run(func(ctx context.Context, a *agent.Agent) error {
 		watcher := w.watcher(a)
-		if found, err = watcher.Check(ctx, nil); err != nil || !found.Repair {
+		if found, err = watcher.Check(ctx, nil); err != nil || len(found.Repair) == 0 {
 			return err
 		}
-		return watcher.Repair(ctx, found.Drift)
+		return watcher.Repair(ctx, found.Repair)
 	})
 	return found, err
 }
@@ -113,7 +113,7 @@ func TestArcIsMended(t *testing.T) {
 				case "the daemon":
 					var found daemon.Finding
 					found, err = w.checkAndRepair()
-					if !found.Repair || !slices.Contains(found.Drift, "arc:machine") {
+					if !slices.Contains(found.Repair, "arc:machine") {
 						t.Errorf("%s: found %+v", how, found)
 					}
 				default:

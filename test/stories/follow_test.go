@@ -30,6 +30,8 @@ type provider struct {
 	polls, refreshes func(*http.Request) (*http.Response, error)
 	// ahead is by how much its clock is.
 	ahead time.Duration
+	// host is the one that was asked last.
+	host string
 }
 
 // offers has the provider offer a configuration.
@@ -62,6 +64,7 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	p.mu.Lock()
 	down, instead, ahead := p.down, p.refreshes, p.ahead
+	p.host = r.URL.Host
 	p.mu.Unlock()
 	if down {
 		return nil, errors.New("no route to host")
@@ -352,5 +355,24 @@ func TestFollowsToTheEnd(t *testing.T) {
 		if s.registered() {
 			t.Error("the Node is still there")
 		}
+	})
+}
+
+// A version that says to ask elsewhere has the provider be asked there as soon as it is applied.
+func TestFollowsElsewhere(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		elsewhere := func(c map[string]any) {
+			c["agent"].(map[string]any)["monitoring"] = map[string]any{
+				"endpoint": "https://elsewhere.example", "interval": "20s",
+			}
+		}
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), elsewhere))
+		s.until(3*time.Minute, "the provider is asked elsewhere", func() bool {
+			s.provider.mu.Lock()
+			defer s.provider.mu.Unlock()
+			return s.provider.host == "elsewhere.example"
+		})
+		s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), elsewhere, pods(43)))
+		s.until(2*time.Minute, "the next version is applied", s.takes("43"))
 	})
 }

@@ -151,3 +151,44 @@ func TestReceiveKilledAnywhere(t *testing.T) {
 	}
 	t.Error("there is no end of touches")
 }
+
+// Who interrupts a delivery on a node that was made by a file keeps that file's configuration. On a
+// machine that is no node yet, or that follows already, the delivered one remains.
+func TestWithdraw(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	withdrawn := func() bool {
+		t.Helper()
+		back, err := w.agent().Withdraw(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back && w.bundle() != "" {
+			t.Error("the configuration is still there")
+		}
+		return back
+	}
+	if err := w.agent().Receive(t.Context(), w.delivery("7")); err != nil {
+		t.Fatal(err)
+	}
+	if withdrawn() {
+		t.Error("the configuration that the machine is to join with is taken back")
+	}
+	w = newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	next := w.delivery("7", pods(42))
+	if err := w.agent().Receive(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	if !withdrawn() {
+		t.Error("the configuration that was interrupted is not taken back")
+	}
+	if known, err := w.agent().Received(next.URLSHA256); err != nil || known {
+		t.Errorf("the URL counts as used: %t, %v", known, err)
+	}
+	if err := w.daemonRuns(nil); err != nil || maxPods(w.root) != "110" {
+		t.Errorf("the daemon: %v; kubelet takes %s pods", err, maxPods(w.root))
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -170,5 +171,40 @@ func TestMetricsAreDocumented(t *testing.T) {
 		if name, _, _ = strings.Cut(name, "`"); found && !offered["aks_flex_node_"+name] {
 			t.Errorf("aks_flex_node_%s is documented and not offered", name)
 		}
+	}
+}
+
+// One kind of things can be repaired and another one not be looked at, whatever is done about the
+// rest.
+func TestDriftPolicies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.config = w.configuration(policy("report"), func(c map[string]any) {
+		c["agent"].(map[string]any)["driftPolicies"] = map[string]any{
+			"unit": "repair", "sysctl": "off",
+		}
+	})
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.write("/proc/sys/kernel/panic", "0\n")
+	w.write("/etc/sysctl.d/999-aks-flex-node.conf", "# somebody else's\n")
+	if err := w.systemd.Stop(t.Context(), "kubelet.service"); err != nil {
+		t.Fatal(err)
+	}
+	found, err := w.checkAndRepair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"unit:kubelet.service"}; !slices.Equal(found.Repair, want) {
+		t.Errorf("repaired: %v, want %v", found.Repair, want)
+	}
+	if !slices.Contains(found.Drift, "path:/etc/sysctl.d/999-aks-flex-node.conf") ||
+		slices.Contains(found.Drift, "sysctl:kernel.panic") {
+		t.Errorf("drift: %v", found.Drift)
+	}
+	left := w.check()
+	if slices.Contains(left.Drift, "unit:kubelet.service") || len(left.Drift) == 0 {
+		t.Errorf("drift after the repair: %v", left.Drift)
 	}
 }
