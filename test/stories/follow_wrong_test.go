@@ -108,7 +108,7 @@ func edited(from, to string) func(*agent.Delivery) {
 }
 
 func wrongAnswers() []wrongAnswer {
-	long := 6 * time.Hour // the Follower's own tests take weeks, without all else that a daemon does
+	long := 2 * time.Hour // the Follower's own tests take weeks, without all else that a daemon does
 	if os.Getenv("LONG") != "" {
 		long = 7 * 24 * time.Hour
 	}
@@ -173,6 +173,7 @@ func TestFollowsThroughWrongAnswers(t *testing.T) {
 					c.offer(&next)
 				}
 				s.provider.set(func() { s.provider.polls, s.provider.refreshes = c.polls, c.refreshes })
+				s.sleep(time.Minute) // until the poll that is held back has ended
 				s.provider.offers(next)
 				s.sleep(max(c.lasts, 10*time.Minute))
 				s.healthy("110")
