@@ -56,8 +56,11 @@ func (s *Systemd) Unit(_ context.Context, name string) (host.UnitStatus, error) 
 	defer s.collect()
 	u := s.load(name)
 	status := host.UnitStatus{Active: "inactive", MainPID: u.pid, Restarts: u.restarts, Since: u.since}
-	if u.active {
+	switch {
+	case u.active:
 		status.Active = "active"
+	case u.looping:
+		status.Active = "activating"
 	}
 	switch u.is {
 	case masked:
