@@ -52,7 +52,7 @@ func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error
 	var err error
 	switch {
 	case c.Restart:
-		err = h.job(ctx, "restart", to.Name, h.Systemd.Restart)
+		err = h.restart(ctx, to.Name)
 	case to.Active && !from.Active:
 		err = h.job(ctx, "start", to.Name, h.Systemd.Start)
 	case !to.Active && from.Active:
@@ -82,6 +82,15 @@ func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) e
 		return h.Reload(ctx)
 	}
 	return nil
+}
+
+// restart restarts a unit. systemd goes on to count the restarts of one that it was about to start
+// again by itself; those were of what is replaced.
+func (h *Host) restart(ctx context.Context, name string) error {
+	if err := h.job(ctx, "restart", name, h.Systemd.Restart); err != nil {
+		return err
+	}
+	return h.job(ctx, "reset", name, h.Systemd.ResetFailed)
 }
 
 func (h *Host) stop(ctx context.Context, name string) error {

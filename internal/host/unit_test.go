@@ -25,7 +25,7 @@ func TestSetUnit(t *testing.T) {
 		{"start", stopped, unit(state.Enabled, true), false, []string{"start", "enable"}},
 		{"stop", running, unit(state.Disabled, false), false,
 			[]string{"stop", "reset", "disable", "reload"}},
-		{"restart", running, unit(state.Enabled, true), true, []string{"restart"}},
+		{"restart", running, unit(state.Enabled, true), true, []string{"restart", "reset"}},
 		{"mask", running, unit(state.Masked, false), false, []string{"stop", "reset", "mask"}},
 		{
 			"unmask", UnitStatus{File: "masked-runtime"}, unit("generated", true), false,

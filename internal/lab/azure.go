@@ -121,7 +121,8 @@ func (l *Lab) world() (azuresim.World, error) {
 			give(a.Node.ObjectID, roleClusterUser, ClusterID),
 			give(a.Node.ObjectID, roleRBACClusterAdmin, ClusterID),
 			give(a.Provider.ObjectID, roleReader, "/subscriptions/"+Subscription),
-			give(VMObjectID, roleClusterUser, ClusterID), give(VMObjectID, roleRBACClusterAdmin, ClusterID),
+			give(VMObjectID, roleClusterUser, ClusterID),
+			give(VMObjectID, roleRBACClusterAdmin, ClusterID),
 		},
 	}, nil
 }

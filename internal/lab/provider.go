@@ -303,8 +303,9 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 			"quotas": object{"subscriptions": object{
 				Subscription: object{"nodes": 1_000_000, "tokens": 1_000_000}}},
 		},
-		"nodeDefaults": object{"artifacts": object{"mirror": MirrorURL, "overrides": catalog.AllOverrides()},
-			"azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL}},
+		"nodeDefaults": object{
+			"artifacts": object{"mirror": MirrorURL, "overrides": catalog.AllOverrides()},
+			"azure":     object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL}},
 	}
 	if l.Members == 0 {
 		settings["dataDir"] = l.path("rp", "data")

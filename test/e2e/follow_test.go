@@ -23,6 +23,10 @@ func follows(t *testing.T) {
 				followsAs(t, w)
 			})
 		}
+		t.Run("tutorial", func(t *testing.T) {
+			t.Parallel()
+			tutorial(t, bareMachine(t, "edge-1", "azure-cli"))
+		})
 	})
 	arcRemains(t, list, assigned, machines)
 }
@@ -75,8 +79,9 @@ func followsAs(t *testing.T, w way) {
 	f.applied(t)
 	w.revoke(t)
 	f.labels(t, "3")
-	if out, code := inside(t, m, "sh", "-c", "rm -f /run/aks-flex-node/token*.json; exec kubectl "+
-		"--kubeconfig=/var/lib/kubelet/kubeconfig get node "+name); code != 0 {
+	if out, code := inside(t, m, "sh", "-c", "rm -f /run/aks-flex-node/token*.json; "+
+		"exec kubectl --cache-dir=/tmp/kubectl --kubeconfig=/var/lib/kubelet/kubeconfig get node "+
+		name); code != 0 {
 		t.Errorf("kubelet's credential after the change: %s", out)
 	}
 	alive(t, "pod-"+name, was)

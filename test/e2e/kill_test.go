@@ -75,32 +75,91 @@ func TestKill(t *testing.T) {
 		without(snapshot(ctx, t, m), "/etc/aks-flex-node/config.json"))
 }
 
-// The daemon, killed at random moments of a join and of changes, is started again by systemd and
-// finishes.
+// The daemon, killed at random moments of a join, of changes, of upgrades and of the way back from a
+// revision that does not work, is started again by systemd and finishes: the node is the old or the
+// new one, and says which.
 func TestKillDaemon(t *testing.T) {
 	t.Parallel()
-	m := machine(t, "kill-2")
+	m := bareMachine(t, "kill-2")
+	configure(t, m, lab.Oldest)
+	fragile(t, m)
 	before := snapshot(t.Context(), t, m)
 	if out, code := inside(t, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); code != 0 {
 		t.Fatal(out)
 	}
 	for n := range kills() {
-		pods := 60 + n
-		edit(t, m, func(c map[string]any) { section(c, "node")["maxPods"] = pods })
+		pods, v, bad := 80+n, killVersions(n), n%3 == 2
+		was := rejections(m)
+		edit(t, m, func(c map[string]any) { killChange(t, m, c, v, pods, bad) })
 		after := time.Duration(rand.IntN(12000)) * time.Millisecond
 		time.Sleep(after)
 		out, _ := inside(t, m, "systemctl", "kill", "--signal=KILL", "aks-flex-node-agent")
-		t.Logf("change to %d pods, killed after %s %s", pods, after, out)
-		eventually(t, 2*time.Minute, "the change", func() bool {
+		t.Logf("change to %+v with %d pods, bad: %t; killed after %s %s", v, pods, bad, after, out)
+		eventually(t, 3*time.Minute, "the end of the change", func() bool {
 			_, err := os.Lstat(filepath.Join(m.Root, "var/lib/aks-flex-node/transition.json"))
-			return err != nil && applied(m, fmt.Sprintf(`"maxPods": %d`, pods))
+			done := applied(m, fmt.Sprintf(`"maxPods": %d`, pods))
+			if bad {
+				done = rejections(m) != was
+			}
+			return err != nil && done
 		})
+		if bad && applied(m, fmt.Sprintf(`"maxPods": %d`, pods)) {
+			t.Errorf("kill %d: what does not work is said to be applied", n+1)
+		}
+		eventually(t, time.Minute, "the Node", func() bool { return ready(t, m) })
 		if out, code := flex(t, m, "drift"); code != 0 {
 			t.Errorf("drift after kill %d: exit code %d\n%s", n+1, code, out)
 		}
 	}
 	must(t, m, "unbootstrap")
 	same(t, without(before, lab.ConfigPath), without(snapshot(t.Context(), t, m), lab.ConfigPath))
+}
+
+// killVersions are those of the n-th change: kubelet's patch goes to and fro, and the last change
+// but one is to another minor version, with a drain.
+func killVersions(n int) lab.Versions {
+	v := lab.Patched
+	switch {
+	case n >= kills()-2:
+		v = lab.Newest
+	case n%4 < 2:
+		v.Kubernetes = lab.Oldest.Kubernetes
+	}
+	return v
+}
+
+// killChange makes the configuration that of a change. A bad one is kept from working by the
+// operator's drop-in.
+func killChange(
+	t *testing.T, m lab.Machine, c map[string]any, v lab.Versions, pods int, bad bool,
+) {
+	t.Helper()
+	is, err := bench.Config(t.Context(), m, v, map[string]any{})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, name := range []string{"kubernetes", "containerd", "artifacts"} {
+		c[name] = is[name]
+	}
+	section(c, "node")["maxPods"] = pods
+	kubelet := section(c, "node", "kubelet")
+	delete(kubelet, "imageGCHighThreshold")
+	delete(kubelet, "imageGCLowThreshold")
+	delete(section(c, "agent"), "readyTimeout")
+	if bad {
+		kubelet["imageGCHighThreshold"], kubelet["imageGCLowThreshold"] = 75, 60
+		section(c, "agent")["readyTimeout"] = "20s"
+	}
+}
+
+// rejections is what the agent has written down of what it has rejected.
+func rejections(m lab.Machine) string {
+	text, err := os.ReadFile(filepath.Join(m.Root, "var/lib/aks-flex-node/rejected.json"))
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 func without(lines []string, path string) []string {

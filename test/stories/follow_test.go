@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/follow"
 )
 
 // provider is a resource provider with one node, without a network.
@@ -172,7 +174,8 @@ func (s *service) following(a *agent.Agent) *agent.Following {
 	if f == nil {
 		return nil
 	}
-	f.Resource.Client = &http.Client{Transport: s.provider}
+	f.Resource.Client = follow.NewClient(nil)
+	f.Resource.Client.Transport = s.provider
 	f.Resource.Token = func(context.Context) (string, error) { return "token", nil }
 	return f
 }
@@ -277,6 +280,39 @@ func TestFollowsPastABadVersion(t *testing.T) {
 			c := s.provider.said().Config
 			return c != nil && c.Failed == nil && c.Applied == "9"
 		})
+	})
+}
+
+// A kubelet that has ended again and again does not make the one before it wait for its own health:
+// a rollback is over within seconds.
+func TestFollowsPastACrashingKubelet(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		s.onKubelet(func() error {
+			if s.takes("42")() {
+				go func() {
+					time.Sleep(time.Second)
+					if !s.takes("42")() { // another is in its place
+						return
+					}
+					for range 9 {
+						s.systemd.Crash("kubelet.service")
+					}
+					s.systemd.Loop("kubelet.service")
+				}()
+			}
+			return nil
+		})
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
+		s.until(5*time.Minute, "the way back", s.takes("42"))
+		s.until(2*time.Minute, "the way back", s.takes("110"))
+		took := s.until(time.Minute, "the end of the rollback", func() bool {
+			_, err := os.Stat(s.root + agent.StateDir + "/transition.json")
+			return errors.Is(err, os.ErrNotExist)
+		})
+		if took > 12*time.Second {
+			t.Errorf("the former kubelet was proved %s after it was started", took)
+		}
+		s.healthy("110")
 	})
 }
 

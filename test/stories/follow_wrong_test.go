@@ -32,7 +32,9 @@ type wrongAnswer struct {
 }
 
 // instead is an answer without a network.
-func instead(status int, kind, body string, header ...string) func(*http.Request) (*http.Response, error) {
+func instead(
+	status int, kind, body string, header ...string,
+) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
 		h := http.Header{"Content-Type": {kind}}
 		for i := 0; i < len(header); i += 2 {

@@ -24,6 +24,8 @@ type campaign struct {
 	// again is what follows the kill, where the machine is not given back at once; nil is the same
 	// run again.
 	again func(*world) error
+	// cut has the power fail at the kill, too.
+	cut bool
 	// killed checks the machine after the kill; nil checks nothing.
 	killed func(w *world, t *testing.T, when string)
 }
@@ -37,7 +39,7 @@ func TestKilledAnywhere(t *testing.T) {
 	if os.Getenv("LONG") != "" {
 		step = 1
 	}
-	for i, c := range campaigns() {
+	for i, c := range append(campaigns(), followedCampaigns()...) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			points := 0
@@ -136,6 +138,9 @@ func campaigns() []campaign {
 func (c campaign) killedAt(t *testing.T, n int) bool {
 	t.Helper()
 	w, before := c.world(t)
+	if c.cut {
+		w.disk = &disk{}
+	}
 	if err := c.prepare(w); err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +154,11 @@ func (c campaign) killedAt(t *testing.T, n int) bool {
 		t.Fatalf("killed at touch %d: %v", n, err)
 	}
 	when := fmt.Sprintf("killed at touch %d", n)
+	if c.cut {
+		if err := w.disk.cut(n%2 == 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if c.killed != nil {
 		c.killed(w, t, when)
 	}

@@ -59,6 +59,10 @@ type world struct {
 	containerd string
 	// programs runs what others have installed.
 	programs host.Programs
+	// disk forgets what was not synced, when it is told to; nil forgets nothing.
+	disk *disk
+	// offer is what a configuration URL, or the provider, gives.
+	offer agent.Delivery
 	// settling is how long kubelet must have run as one process; 0 is no time at all.
 	settling time.Duration
 	// sick makes kubelet's health endpoint fail.
@@ -211,11 +215,14 @@ func (w *world) kubeletSince() time.Time {
 func (w *world) agent() *agent.Agent {
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
 	p := w.begin()
-	machine := &host.Host{
+	var machine agent.Machine = &host.Host{
 		Root: w.root, Systemd: w.systemd, Kernel: w.kernel, Log: log, SecretDir: agent.RunDir,
 		PackageDir: agent.PackageDir,
 		Programs:   w.programs,
 		Touch:      func(string) (func(), error) { return w.touch(p), nil },
+	}
+	if w.disk != nil {
+		machine = &cutMachine{Machine: machine, root: w.root, disk: w.disk}
 	}
 	return &agent.Agent{
 		Machine: machine, Root: w.root, Log: log, Show: (&progress.Log{Log: log}).Show,

@@ -56,8 +56,11 @@ func (s *Systemd) Unit(_ context.Context, name string) (host.UnitStatus, error) 
 	defer s.collect()
 	u := s.load(name)
 	status := host.UnitStatus{Active: "inactive", MainPID: u.pid, Restarts: u.restarts, Since: u.since}
-	if u.active {
+	switch {
+	case u.active:
 		status.Active = "active"
+	case u.looping:
+		status.Active = "activating"
 	}
 	switch u.is {
 	case masked:
@@ -109,7 +112,7 @@ func (s *Systemd) Start(_ context.Context, name string) error {
 	defer s.mu.Unlock()
 	u.job = false
 	if err == nil {
-		u.active, u.restarts, u.running = true, 0, text
+		u.active, u.looping, u.running = true, false, text
 		s.run(u)
 	}
 	s.collect()
@@ -125,7 +128,10 @@ func (s *Systemd) Stop(_ context.Context, name string) error {
 	if u.is == missing && !u.active {
 		return fmt.Errorf("unit %s not loaded", name)
 	}
-	u.active, u.pid, u.restarts, u.running = false, 0, 0, ""
+	if !u.looping {
+		u.restarts = 0
+	}
+	u.active, u.pid, u.running = false, 0, ""
 	return nil
 }
 
@@ -156,6 +162,17 @@ func (s *Systemd) Crash(name string) {
 	if u, ok := s.units[name]; ok && u.active {
 		u.restarts++
 		s.run(u)
+	}
+}
+
+// Loop ends the process of a running unit, which systemd is about to start again by itself. Whoever
+// starts it meanwhile does not have it forget how often it did.
+func (s *Systemd) Loop(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u, ok := s.units[name]; ok && u.active {
+		u.restarts++
+		u.active, u.looping, u.pid = false, true, 0
 	}
 }
 
@@ -225,7 +242,15 @@ func (s *Systemd) Reload(context.Context) error {
 }
 
 // ResetFailed implements host.Systemd.
-func (s *Systemd) ResetFailed(context.Context, string) error { return nil }
+func (s *Systemd) ResetFailed(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.collect()
+	if u, ok := s.units[name]; ok {
+		u.restarts, u.looping = 0, false
+	}
+	return nil
+}
 
 // Units implements host.Systemd: the units in memory that match, unless they have no file.
 func (s *Systemd) Units(_ context.Context, pattern string) ([]string, error) {

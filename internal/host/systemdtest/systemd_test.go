@@ -175,3 +175,29 @@ func TestProcess(t *testing.T) {
 		last = max(last, pid)
 	}
 }
+
+// A unit that systemd is about to start again keeps its count when somebody else restarts it, until
+// it is reset.
+func TestLoop(t *testing.T) {
+	s := newSystemd(t)
+	restarts := func(want int) {
+		t.Helper()
+		if is, err := s.Unit(t.Context(), name); err != nil || is.Restarts != want {
+			t.Errorf("%d restarts, want %d: %v", is.Restarts, want, err)
+		}
+	}
+	if err := s.Start(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	s.Crash(name)
+	s.Loop(name)
+	restarts(2)
+	if err := s.Restart(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	restarts(2)
+	if err := s.ResetFailed(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	restarts(0)
+}

@@ -29,7 +29,9 @@ type unit struct {
 	// job tells that the unit is being started.
 	job           bool
 	pid, restarts int
-	since         time.Time
+	// looping tells that its process has ended, and that systemd is about to start it again.
+	looping bool
+	since   time.Time
 	// running is the text that the unit was started with.
 	running string
 }
@@ -125,7 +127,7 @@ func (s *Systemd) reload() {
 // generated unit does.
 func (s *Systemd) collect() {
 	for name, u := range s.units {
-		if !u.active && !u.job && !s.wanted[name] && !s.generated[name] {
+		if !u.active && !u.job && !u.looping && !s.wanted[name] && !s.generated[name] {
 			delete(s.units, name)
 		}
 	}

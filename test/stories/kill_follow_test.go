@@ -1,0 +1,187 @@
+package stories
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// The versions that are followed: the pods that a node takes tell which one it runs on.
+const (
+	versionBefore, podsBefore = "7", 110
+	versionAfter, podsAfter   = "8", 42
+)
+
+// followedCampaigns are the transitions of a node that follows its flexNodeConfig.
+func followedCampaigns() []campaign {
+	change := func(w *world) {
+		w.offer = w.delivery(versionAfter, monitored, pods(podsAfter), func(c map[string]any) {
+			c["node"].(map[string]any)["labels"] = map[string]any{"example.com/site": "south"}
+		})
+		w.config = w.offer.Loaded.Config
+	}
+	joined := func(w *world) error {
+		w.offer = w.delivery(versionBefore, monitored)
+		w.config = w.offer.Loaded.Config
+		return w.joinsByURL()
+	}
+	return []campaign{
+		{name: "join by a URL", run: (*world).joinsByURL, prepare: func(w *world) error {
+			w.offer = w.delivery(versionBefore, monitored)
+			w.config = w.offer.Loaded.Config
+			return nil
+		}, again: func(w *world) error {
+			return errors.Join(w.joinsByURL(), w.saysWhich(versionBefore, podsBefore))
+		}},
+		{name: "followed change", run: (*world).takesOffer, prepare: func(w *world) error {
+			err := joined(w)
+			change(w)
+			return err
+		}, killed: (*world).eitherVersion, again: func(w *world) error {
+			return errors.Join(w.takesOffer(), w.saysWhich(versionAfter, podsAfter))
+		}},
+		{name: "followed rollback", run: (*world).takesOffer, prepare: func(w *world) error {
+			err := joined(w)
+			w.refuseChangedKubelet()
+			change(w)
+			return err
+		}, killed: (*world).eitherVersion, again: func(w *world) error {
+			return errors.Join(w.takesOffer(), w.saysWhich(versionBefore, podsBefore))
+		}},
+		{name: "deletion of the resource", run: (*world).seesDeletion, prepare: joined,
+			again: func(w *world) error {
+				if err := w.reconciles(); err != nil {
+					return err
+				}
+				if err := w.joinsByURL(); err != nil {
+					return err
+				}
+				return w.saysWhich(versionBefore, podsBefore)
+			}},
+	}
+}
+
+// delivered is the configuration that was delivered last, as the daemon reads it.
+func (w *world) delivered(ctx context.Context, a *agent.Agent) (agent.Input, error) {
+	before, err := a.Applied(ctx)
+	if err != nil {
+		return agent.Input{}, err
+	}
+	bundle := []byte(w.bundle())
+	host := config.Host{HostName: "edge-1", Arch: "amd64", Before: before}
+	c, _, err := config.Parse(bundle, host)
+	if err != nil {
+		return agent.Input{}, err
+	}
+	document, err := config.Canonical(bundle)
+	if err != nil {
+		return agent.Input{}, err
+	}
+	resource, err := config.ResourceOf(bundle)
+	return agent.Input{Config: c, Document: document, Origin: "url", Resource: resource}, err
+}
+
+// watches is the daemon's worker on a machine that follows.
+func (w *world) watches(ctx context.Context, a *agent.Agent) *agent.Watcher {
+	load := func() (agent.Input, error) { return w.delivered(ctx, a) }
+	return &agent.Watcher{Agent: a, Load: load}
+}
+
+// joinsByURL does what the one command does, and then its service.
+func (w *world) joinsByURL() error {
+	return w.run(func(ctx context.Context, a *agent.Agent) error {
+		if err := a.Receive(ctx, w.offer); err != nil {
+			return err
+		}
+		return w.watches(ctx, a).Reconcile(ctx)
+	})
+}
+
+// takesOffer receives what the provider offers and applies it. That it was rolled back, or is not
+// tried again, is as it should be.
+func (w *world) takesOffer() error {
+	return w.run(func(ctx context.Context, a *agent.Agent) error {
+		in, err := w.delivered(ctx, a)
+		if err != nil {
+			return err
+		}
+		if err := a.Follow(in).Receive(ctx, w.offer.Bundle); err != nil {
+			return err
+		}
+		err = w.watches(ctx, a).Reconcile(ctx)
+		_, back := errors.AsType[*transition.RolledBackError](err)
+		_, rejected := errors.AsType[*agent.RejectedError](err)
+		if w.refused && (back || rejected) {
+			return nil
+		}
+		return err
+	})
+}
+
+// seesDeletion gives the machine back, since its resource is gone.
+func (w *world) seesDeletion() error {
+	return w.run(func(ctx context.Context, a *agent.Agent) error {
+		in, err := w.delivered(ctx, a)
+		if err != nil {
+			return err
+		}
+		d := w.watches(ctx, a)
+		d.Follows = a.Follow(in)
+		return d.Leave(ctx)
+	})
+}
+
+// reconciles is what the service does first when it was started again.
+func (w *world) reconciles() error {
+	if w.bundle() == "" {
+		return nil // it waits for a configuration
+	}
+	err := w.run(func(ctx context.Context, a *agent.Agent) error {
+		return w.watches(ctx, a).Reconcile(ctx)
+	})
+	if errors.Is(err, daemon.ErrDeleted) || errors.Is(err, daemon.ErrLeft) {
+		return nil
+	}
+	return err
+}
+
+// saysWhich is an error unless the machine says that it runs on a version, and does.
+func (w *world) saysWhich(version string, pods int) error {
+	says, err := os.ReadFile(w.root + agent.StateDir + "/config-version.txt")
+	if err != nil || string(says) != version+"\n" || maxPods(w.root) != fmt.Sprint(pods) {
+		return errors.Join(err, fmt.Errorf("the node says version %q and takes %s pods, want version "+
+			"%s with %d", says, maxPods(w.root), version, pods))
+	}
+	return nil
+}
+
+// eitherVersion fails unless a machine on which no change is under way any more is one version or
+// the other, and its records say which; while one is under way, its record says between which.
+// config-version.txt follows when the service runs again.
+func (w *world) eitherVersion(t *testing.T, when string) {
+	t.Helper()
+	record, err := os.ReadFile(w.root + agent.StateDir + "/transition.json")
+	if err == nil {
+		if !strings.Contains(string(record), `"to"`) || !strings.Contains(string(record), `"from"`) {
+			t.Errorf("%s, the change under way does not say between which: %s", when, record)
+		}
+		return
+	}
+	applied, err := w.agent().Applied(t.Context())
+	if err != nil || applied == nil {
+		t.Fatalf("%s, nothing is applied: %v", when, err)
+	}
+	says := fmt.Sprint(applied.Node.MaxPods)
+	if is := maxPods(w.root); is != says ||
+		says != fmt.Sprint(podsBefore) && says != fmt.Sprint(podsAfter) {
+		t.Errorf("%s, the node takes %s pods, and the record says %s", when, is, says)
+	}
+}

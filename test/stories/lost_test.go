@@ -1,0 +1,152 @@
+package stories
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// A power cut takes with it what a killed run had not synced yet: names that were made, replaced or
+// removed. What is left is finished or given back, as after any kill. The long form cuts at every
+// point, the short one at every seventh.
+func TestLostWritesAnywhere(t *testing.T) {
+	t.Parallel()
+	step := 7
+	if os.Getenv("LONG") != "" {
+		step = 1
+	}
+	for i, c := range followedCampaigns() {
+		c.cut, c.killed = true, nil
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for n := i; c.killedAt(t, n) && !t.Failed(); n += step {
+			}
+		})
+	}
+}
+
+// disk forgets, at a power cut, which names were changed since the last sync.
+type disk struct {
+	mu       sync.Mutex
+	unsynced []name
+}
+
+// name is what a path led to before it was changed.
+type name struct {
+	path, text, target string
+	mode               fs.FileMode
+	was                bool
+}
+
+// cutMachine is a machine whose disk can be cut off.
+type cutMachine struct {
+	agent.Machine
+	root string
+	disk *disk
+}
+
+// Set implements agent.Machine.
+func (m *cutMachine) Set(
+	ctx context.Context, c state.Change, content func(string) (io.ReadCloser, error),
+) error {
+	before, err := m.before(c)
+	if err != nil {
+		return err
+	}
+	err = m.Machine.Set(ctx, c, content)
+	if err == nil && before.path != "" {
+		m.disk.mu.Lock()
+		defer m.disk.mu.Unlock()
+		m.disk.unsynced = append(m.disk.unsynced, before)
+	}
+	return err
+}
+
+// before is what a change of a name replaces; "" where none is changed. Of a directory that is
+// removed with all that is in it, only itself comes back.
+func (m *cutMachine) before(c state.Change) (name, error) {
+	path, ok := strings.CutPrefix(string(c.To.Key()), "path:")
+	if !ok || strings.HasPrefix(path, "/run/") || strings.HasPrefix(path, "/proc/") {
+		return name{}, nil
+	}
+	is := name{path: filepath.Join(m.root, path)}
+	info, err := os.Lstat(is.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return is, nil
+	case err != nil:
+		return is, err
+	}
+	is.was, is.mode = true, info.Mode()
+	_, removed := c.To.(state.Absent)
+	switch {
+	case info.IsDir() && removed:
+		return is, nil
+	case info.IsDir():
+		return name{}, nil
+	}
+	if is.mode.Type() == fs.ModeSymlink {
+		is.target, err = os.Readlink(is.path)
+		return is, err
+	}
+	text, err := os.ReadFile(is.path)
+	is.text = string(text)
+	return is, err
+}
+
+// Flush implements agent.Machine.
+func (m *cutMachine) Flush() error {
+	if err := m.Machine.Flush(); err != nil {
+		return err
+	}
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	m.disk.unsynced = nil
+	return nil
+}
+
+// cut brings names back to what they were before they were changed: all that are not synced, or
+// every second one.
+func (d *disk) cut(all bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for i := len(d.unsynced) - 1; i >= 0; i-- {
+		if all || i%2 == 0 {
+			errs = append(errs, d.unsynced[i].restore())
+		}
+	}
+	d.unsynced = nil
+	return errors.Join(errs...)
+}
+
+func (n name) restore() error {
+	info, err := os.Lstat(n.path)
+	if err == nil {
+		if err = os.Remove(n.path); err != nil && info.IsDir() {
+			return nil // something in it is synced, so it is too
+		}
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	_, lost := os.Lstat(filepath.Dir(n.path)) // of every second name: its directory is gone
+	switch {
+	case err != nil || !n.was || lost != nil:
+		return err
+	case n.mode.Type() == fs.ModeSymlink:
+		return os.Symlink(n.target, n.path)
+	case n.mode.IsDir():
+		return os.Mkdir(n.path, n.mode.Perm())
+	}
+	return errors.Join(os.WriteFile(n.path, []byte(n.text), n.mode.Perm()),
+		os.Chmod(n.path, n.mode.Perm()))
+}
