@@ -49,7 +49,8 @@ func made(t *testing.T, r Release, umask int) []string {
 // The same programs make the same packages, byte for byte, wherever and whenever and with whatever
 // umask; lintian has nothing to say against them; each has what its kind has.
 func TestPackages(t *testing.T) {
-	r := Release{Version: "1.2.3", Commit: "abc", Time: time.Unix(1795344566, 0), Native: runtime.GOARCH,
+	r := Release{Version: "1.2.3", Commit: "abc", Time: time.Unix(1795344566, 0),
+		Native:     runtime.GOARCH,
 		Maintainer: "AKS Flex Node authors <aksflexnode@users.noreply.github.com>",
 		Programs:   programs(t), Key: []byte("key"), Fast: true}
 	files := made(t, r, 0o022)
@@ -102,7 +103,10 @@ func contents(t *testing.T, file string) {
 		"usr/share/zsh/vendor-completions/_" + name:             0o644,
 		"usr/share/fish/vendor_completions.d/" + name + ".fish": 0o644,
 		"usr/share/doc/" + name + "/copyright":                  0o644,
-		"DEBIAN/prerm":                                          0o755, "DEBIAN/postrm": 0o755, "DEBIAN/postinst": 0o755, "DEBIAN/md5sums": 0o644,
+		"DEBIAN/prerm":                                          0o755,
+		"DEBIAN/postrm":                                         0o755,
+		"DEBIAN/postinst":                                       0o755,
+		"DEBIAN/md5sums":                                        0o644,
 	} {
 		if info, err := os.Lstat(filepath.Join(tree, path)); err != nil || info.Mode() != mode {
 			t.Errorf("%s: %v, %v", path, info, err)
