@@ -16,7 +16,8 @@ func TestShellcheck(t *testing.T) {
 	if _, err := exec.LookPath("shellcheck"); err != nil {
 		t.Skip("shellcheck is not on this machine")
 	}
-	if out, err := exec.Command("shellcheck", "install.sh", "uninstall.sh").CombinedOutput(); err != nil {
+	out, err := exec.Command("shellcheck", "install.sh", "uninstall.sh").CombinedOutput()
+	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path"
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
@@ -204,6 +206,7 @@ func (h *home) read(ctx context.Context) error {
 	if _, err := h.records.load(bindingsFile, &h.bindings); err != nil {
 		return err
 	}
+	h.adoptProgram()
 	if err := h.readSecrets(); err != nil {
 		return err
 	}
@@ -216,6 +219,16 @@ func (h *home) read(ctx context.Context) error {
 		h.transition = &t
 	}
 	return err
+}
+
+// adoptProgram makes this program the one that kubelet calls for tokens when that one is gone, as
+// when a package has replaced an installation by hand: what calls it is then drift.
+func (h *home) adoptProgram() {
+	was := h.bindings.Program
+	if _, err := os.Stat(was); was == "" || !errors.Is(err, fs.ErrNotExist) || h.trusted() != nil {
+		return
+	}
+	h.bindings.Program = h.Program
 }
 
 // readApplied reads the generation that was proved healthy last; mostly it is the one that is live.

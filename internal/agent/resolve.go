@@ -127,12 +127,14 @@ func rivals() []string {
 	}
 }
 
-// query asks for all that is to be known of this machine. A unit of ours is no rival.
+// query asks for all that is to be known of this machine. A unit of ours is no rival, nor is one of
+// which a run that was interrupted has written no more than the file.
 func (h *home) query(c config.Config) host.Query {
 	ledger := h.engine.Journal.Ledger()
 	units := slices.DeleteFunc(rivals(), func(unit string) bool {
 		_, ours := ledger.Entry(state.UnitKey(unit))
-		return ours
+		_, written := ledger.Entry(state.PathKey(node.UnitFile(unit)))
+		return ours || written
 	})
 	return host.Query{
 		CNIConfDir: c.Paths.CNI.ConfDir, Filesystems: []string{"/var/lib", "/opt"}, Units: units,

@@ -24,6 +24,8 @@ func directories(p *part) {
 		shared(unitDir+"/multi-user.target.wants"),
 		shared("/etc/sysctl.d"),
 		shared("/etc/modules-load.d"),
+		shared("/etc/needrestart"),
+		shared("/etc/needrestart/conf.d"),
 	)
 	if p.config.Node.Kubelet.EndsPods() {
 		p.add(shared(logindDir))

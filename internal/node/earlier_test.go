@@ -72,13 +72,15 @@ func withoutRegistration(old string) string {
 
 // asEarlier takes out what the release before did not have: the file of labels and taints with its
 // use in kubelet's unit, the restart of the node-problem-detector for a new kubeconfig, and what an
-// item needs, the forwarding of IPv6, and kube-proxy's tables. It undoes what the CIS benchmark and
-// the owner's sysctl.conf have changed: places, modes, names of cipher suites, and containerd's
-// limit of open files.
+// item needs, the forwarding of IPv6, kube-proxy's tables, and what needrestart leaves alone. It
+// undoes what the CIS benchmark and the owner's sysctl.conf have changed: places, modes, names of
+// cipher suites, and containerd's limit of open files.
 func asEarlier(now string) string {
 	for _, added := range []string{
 		`kubelet: write /etc/kubernetes/aks-flex-node-registration.env\n(?:  .*\n)*`,
 		`start: remember nftables tables kube-proxy\n(?:  .*\n)*`,
+		`directories: make directory /etc/needrestart.*\n(?:  .*\n)*`,
+		`system: write /etc/needrestart/conf.d/aks-flex-node.conf\n(?:  .*\n)*`,
 		`cni: (?:write /etc/sysctl.d/999-aks-flex-node-ipv6.conf|set net.ipv6.*)\n(?:  .*\n)*`,
 		`  \| EnvironmentFile=/etc/kubernetes/aks-flex-node-registration.env\n`,
 		`  \|   \$KUBELET_REGISTRATION_ARGS \\\n`,

@@ -68,6 +68,9 @@ const (
 	unitDir  = "/etc/systemd/system"
 )
 
+// UnitFile is where a unit of ours is.
+func UnitFile(name string) string { return unitDir + "/" + name }
+
 // part is one part of the node while it is rendered.
 type part struct {
 	config config.Config

@@ -13,7 +13,14 @@ const (
 	// owner's /etc/sysctl.conf is among them as 99-sysctl.conf.
 	sysctlFile  = "/etc/sysctl.d/999-aks-flex-node.conf"
 	sysctlFile6 = "/etc/sysctl.d/999-aks-flex-node-ipv6.conf"
+	// needrestart, which Ubuntu runs after each upgrade, reads these files as Perl.
+	needrestartFile = "/etc/needrestart/conf.d/aks-flex-node.conf"
 )
+
+// needrestart is not to restart the node: the pods would notice that some library was upgraded. One
+// key is set, so that the distribution's own list remains.
+const needrestart = header + `$nrconf{override_rc}{qr(^(containerd|kubelet)\.service$)} = 0;
+`
 
 // modules are the kernel modules of a container host: overlay for image layers, br_netfilter so
 // that bridged pod traffic passes iptables.
@@ -34,9 +41,10 @@ var sysctls = [...]state.Sysctl{
 	{Name: "kernel.keys.root_maxbytes", Value: "25000000"},
 }
 
-// system configures the kernel, now and at every boot, and opens firewalls. Swap is turned off by masking the units that
-// would turn it on again, so that /etc/fstab is left as its owner wrote it.
+// system configures the kernel, now and at every boot, and opens firewalls. Swap is turned off by
+// masking the units that would turn it on again, so that /etc/fstab is left as its owner wrote it.
 func system(p *part) {
+	p.add(state.NewFile(needrestartFile, 0o644, needrestart))
 	p.add(state.NewFile(modulesFile, 0o644, header+strings.Join(modules[:], "\n")+"\n"))
 	for _, name := range modules {
 		p.add(state.Module{Name: name, Loaded: true})

@@ -48,7 +48,9 @@ func BOM(program, name string, r Release, artifacts bool) ([]byte, error) {
 		}
 		list = append(list, component(module.Path, module.Version, module.Sum))
 	}
-	slices.SortFunc(list, func(a, b cyclonedx.Component) int { return cmp.Compare(a.BOMRef, b.BOMRef) })
+	slices.SortFunc(list, func(a, b cyclonedx.Component) int {
+		return cmp.Compare(a.BOMRef, b.BOMRef)
+	})
 	var refs []string
 	for _, c := range list {
 		refs = append(refs, c.BOMRef)

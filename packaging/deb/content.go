@@ -191,7 +191,9 @@ func unit(name, text string) item {
 }
 
 // Write makes the packages for some architectures in a directory, and returns their files.
-func (r Release) Write(ctx context.Context, dir string, archs ...string) (files []string, err error) {
+func (r Release) Write(
+	ctx context.Context, dir string, archs ...string,
+) (files []string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("cannot make packages: %w", err)
 	}

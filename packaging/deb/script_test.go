@@ -24,7 +24,7 @@ var calls = map[string][]string{
 // attempt runs a script of a package with a call, on a root where the given files are, and tells
 // how it exits, which files remain and which helpers it has called.
 func attempt(t *testing.T, name, call string, environment []string, files ...string) (
-	err error, remain map[string]bool, helpers string,
+	remain map[string]bool, helpers string, err error,
 ) {
 	t.Helper()
 	text, err := scripts.ReadFile("scripts/" + name)
@@ -60,7 +60,7 @@ func attempt(t *testing.T, name, call string, environment []string, files ...str
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return err, remain, string(said)
+	return remain, string(said), err
 }
 
 // Only purge deletes, and only of a machine that is no node; what others have put into /etc stays.
@@ -70,7 +70,7 @@ func TestWhatDeletes(t *testing.T) {
 	const ledger, bundle = "var/lib/aks-flex-node/ledger.json", "var/lib/aks-flex-node/bundle.json"
 	for script, list := range calls {
 		for _, call := range list {
-			err, remain, _ := attempt(t, "aks-flex-node."+script, call, nil, config, other, log, bundle)
+			remain, _, err := attempt(t, "aks-flex-node."+script, call, nil, config, other, log, bundle)
 			purged := call == "purge"
 			if err != nil || remain[config] == purged || remain[log] == purged ||
 				remain[bundle] == purged || !remain[other] {
@@ -78,7 +78,7 @@ func TestWhatDeletes(t *testing.T) {
 			}
 		}
 	}
-	err, remain, _ := attempt(t, "aks-flex-node.postrm", "purge", nil, config, ledger)
+	remain, _, err := attempt(t, "aks-flex-node.postrm", "purge", nil, config, ledger)
 	if err != nil || !remain[config] || !remain[ledger] {
 		t.Errorf("a node is purged: %v; left is %v", err, remain)
 	}
@@ -92,11 +92,11 @@ func TestCallsOfANode(t *testing.T) {
 	for script, list := range calls {
 		for _, call := range list {
 			removes := script == "prerm" && strings.HasPrefix(call, "remove")
-			err, _, helpers := attempt(t, "aks-flex-node."+script, call, nil, ledger)
+			_, helpers, err := attempt(t, "aks-flex-node."+script, call, nil, ledger)
 			if (err != nil) != removes || removes && helpers != "" {
 				t.Errorf("%s %s: %v, %s", script, call, err, helpers)
 			}
-			err, _, helpers = attempt(t, "aks-flex-node."+script, call, keep, ledger)
+			_, helpers, err = attempt(t, "aks-flex-node."+script, call, keep, ledger)
 			restarts := script == "postinst" && call == "configure 1"
 			if err != nil || strings.Contains(helpers, "invoke stop") != removes ||
 				strings.Contains(helpers, "invoke try-restart") != restarts ||
@@ -113,7 +113,7 @@ func TestBesideInstallScript(t *testing.T) {
 	for _, file := range []string{"usr/local/bin/aks-flex-node",
 		"etc/systemd/system/aks-flex-node-agent.service"} {
 		for _, call := range calls["preinst"] {
-			err, _, _ := attempt(t, "aks-flex-node.preinst", call, nil, file)
+			_, _, err := attempt(t, "aks-flex-node.preinst", call, nil, file)
 			if (err != nil) != strings.HasPrefix(call, "install") {
 				t.Errorf("%s beside %s: %v", call, file, err)
 			}
@@ -130,7 +130,7 @@ func TestProviderScripts(t *testing.T) {
 			continue
 		}
 		for _, call := range list {
-			err, remain, helpers := attempt(t, "flexnode-rp."+script, call, nil, keys, store, other)
+			remain, helpers, err := attempt(t, "flexnode-rp."+script, call, nil, keys, store, other)
 			purged := call == "purge"
 			if err != nil || remain[keys] == purged || remain[store] == purged || !remain[other] {
 				t.Errorf("%s %s: %v; left is %v", script, call, err, remain)

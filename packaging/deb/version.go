@@ -9,8 +9,9 @@ import (
 var (
 	// released is a version as `git describe` gives it after a tag: v1.2.3, v1.2.3-rc.1,
 	// v1.2.3-4-gabcdef0.
-	released = regexp.MustCompile(`^v?([0-9]+\.[0-9]+\.[0-9]+)(-[0-9A-Za-z.]+?)??(-[0-9]+-g[0-9a-f]+)?$`)
-	allowed  = regexp.MustCompile(`[^0-9A-Za-z.+~]+`)
+	released = regexp.MustCompile(
+		`^v?([0-9]+\.[0-9]+\.[0-9]+)(-[0-9A-Za-z.]+?)??(-[0-9]+-g[0-9a-f]+)?$`)
+	allowed = regexp.MustCompile(`[^0-9A-Za-z.+~]+`)
 )
 
 // Version is a version as Debian orders them: before 1.2.3 comes 1.2.3~rc.1, after it comes

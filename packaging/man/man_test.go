@@ -34,8 +34,8 @@ func TestLint(t *testing.T) {
 func TestText(t *testing.T) {
 	p := New("x", "8", "y")
 	p.Text(".so\n'a \\n --b\n\n  .nf `c`")
-	if got, want := p.String(), "\\&.so 'a \\en \\-\\-b\n.PP\n.nf\n.RS 4\n  .nf \\(gac\\(ga\n"; !strings.
-		Contains(got, want) {
+	const want = "\\&.so 'a \\en \\-\\-b\n.PP\n.nf\n.RS 4\n  .nf \\(gac\\(ga\n"
+	if got := p.String(); !strings.Contains(got, want) {
 		t.Errorf("%s", got)
 	}
 }

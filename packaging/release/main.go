@@ -46,8 +46,8 @@ func main() {
 	flag.StringVar(&o.repository, "repository", "",
 		"make this `directory` the repository of the packages, instead of packages")
 	flag.StringVar(&o.url, "url", "", "where the repository will be published, for install.sh")
-	flag.StringVar(&o.home, "home", "", "GnuPG's `directory` with the key that signs; made with a key "+
-		"for trials if it is not there")
+	flag.StringVar(&o.home, "home", "",
+		"GnuPG's `directory` with the key that signs; made with a key for trials if it is not there")
 	flag.StringVar(&o.key, "key", "", "the key, where there are more")
 	flag.Parse()
 	if err := o.run(context.Background()); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -90,7 +91,8 @@ func installedWithoutApt(t *testing.T, m lab.Machine) {
 	if err := os.WriteFile(spoiled, append(text, '\n'), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out := script(t, m, 1, "install.sh", "--no-apt"); !strings.Contains(out, "is not what was released") {
+	out := script(t, m, 1, "install.sh", "--no-apt")
+	if !strings.Contains(out, "is not what was released") {
 		t.Errorf("it does not say what is wrong:\n%s", out)
 	}
 	if _, err := os.Lstat(filepath.Join(m.Root, "etc/systemd/system", service)); err == nil {
@@ -105,8 +107,9 @@ func installedWithoutApt(t *testing.T, m lab.Machine) {
 	for _, way := range []string{"install.sh", "apt"} {
 		out, code := "", 0
 		if way == "apt" { // as who has the repository already
-			output(t, m, "sh", "-c", "curl -fsSL "+lab.ArchiveURL+
-				"/pool/main/a/aks-flex-node/aks-flex-node_"+first+"_$(dpkg --print-architecture).deb >/tmp/x.deb")
+			file := "aks-flex-node_" + first + "_" + runtime.GOARCH + ".deb"
+			output(t, m, "curl", "-fsSL", "-o", "/tmp/x.deb",
+				lab.ArchiveURL+"/pool/main/a/aks-flex-node/"+file)
 			out, code = inside(t, m, "dpkg", "--install", "/tmp/x.deb")
 		} else {
 			out, code = script(t, m, 1, way), 1
@@ -123,7 +126,8 @@ func installedWithoutApt(t *testing.T, m lab.Machine) {
 // serviceIs checks whether the agent's service is active and enabled.
 func serviceIs(t *testing.T, m lab.Machine, want string) {
 	t.Helper()
-	out, _ := inside(t, m, "sh", "-c", "systemctl is-active "+service+"; systemctl is-enabled "+service)
+	out, _ := inside(t, m, "sh", "-c",
+		"systemctl is-active "+service+"; systemctl is-enabled "+service)
 	if out != want {
 		t.Errorf("the service is %q, want %q", out, want)
 	}

@@ -105,7 +105,8 @@ func TestMigrationOfDrift(t *testing.T) {
 	w = formerWorld(t, "token") // these bytes nobody knows any more
 	w.write("/etc/systemd/system/kubelet.service", "[Service]\nExecStart=/bin/true\n")
 	w.drifted(t, "path:/etc/kubernetes/aks-flex-node-registration.env",
-		"path:/etc/kubernetes/kubelet.yaml", "path:/etc/sysctl.d/99-aks-flex-node.conf",
+		"path:/etc/kubernetes/kubelet.yaml", "path:/etc/needrestart", "path:/etc/needrestart/conf.d",
+		"path:/etc/needrestart/conf.d/aks-flex-node.conf", "path:/etc/sysctl.d/99-aks-flex-node.conf",
 		"path:/etc/sysctl.d/999-aks-flex-node.conf", "path:/etc/systemd/system/containerd.service",
 		"path:/etc/systemd/system/kubelet.service", "path:/var/lib/kubelet/config.yaml",
 		"residue:table:kube-proxy")
