@@ -148,7 +148,7 @@ func (w *azWorld) dial(a cluster.Access) (*cluster.Connection, error) {
 	reach := c.Version
 	c.Version = func(ctx context.Context) (string, error) {
 		_, err := reach(ctx)
-		return "v1.32.4", err
+		return "v1.34.4", err
 	}
 	return c, err
 }
@@ -181,7 +181,7 @@ func (w *azWorld) install() {
 // run has a shell run az; both of its outputs, and the exit code.
 func (w *azWorld) run(script string) (out, errors string, code int) {
 	w.t.Helper()
-	cmd := exec.CommandContext(w.t.Context(), "bash", "-c", "set -e\n"+script)
+	cmd := exec.CommandContext(w.t.Context(), "bash", "-c", "set -eo pipefail\n"+script)
 	cmd.Dir = w.dir
 	cmd.Env = []string{"PATH=" + w.dir + ":" + os.Getenv("PATH"), "HOME=" + w.dir,
 		"AZURE_CONFIG_DIR=" + filepath.Join(w.dir, w.who),

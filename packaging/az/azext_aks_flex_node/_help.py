@@ -43,7 +43,7 @@ examples:
   - name: Change one label of many.
     text: >-
         az aks flex-node update -g my-rg --cluster my-cluster --name edge-1
-        --set properties.nodeConfig.labels.line=8
+        --set properties.nodeConfig.labels.site=bergen
   - name: Rotate the secret of the service principal.
     text: >-
         az aks flex-node update -g my-rg --cluster my-cluster --name edge-1
