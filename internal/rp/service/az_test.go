@@ -1,0 +1,223 @@
+package service
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+	"github.com/Azure/AKSFlexNode/internal/rp/cluster"
+	"github.com/Azure/AKSFlexNode/internal/rp/front"
+	"github.com/Azure/AKSFlexNode/internal/rp/seal"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+const (
+	azCluster = "/subscriptions/" + subscription + "/resourceGroups/my-rg/providers/" +
+		"Microsoft.ContainerService/managedClusters/my-cluster"
+	azOwner = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635" // the role
+)
+
+var (
+	azOperator = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000001",
+		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f1", Name: "operator",
+		Secrets: []azuresim.Secret{{Value: "correct-horse"}}}
+	azStranger = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000002",
+		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f2", Name: "stranger",
+		Secrets: []azuresim.Secret{{Value: "battery-staple"}}}
+)
+
+// azWorld is the real az CLI with the extension, a simulated Azure, and the whole provider behind
+// it and beside it, in real time.
+type azWorld struct {
+	t       *testing.T
+	dir     string
+	cluster *fakeCluster
+	sim     *azuresim.Sim
+	arm     *httptest.Server // Azure: Entra ID and Resource Manager
+	direct  *httptest.Server // the provider itself
+	who     string           // whose login az uses
+}
+
+// newAzWorld starts all of it and logs two callers in; it skips where there is no az.
+func newAzWorld(t *testing.T) *azWorld {
+	t.Helper()
+	if _, err := exec.LookPath("az"); err != nil {
+		t.Skip("there is no az here (Debian: apt-get install azure-cli)")
+	}
+	w := &azWorld{t: t, dir: t.TempDir(), cluster: newFakeCluster(), sim: &azuresim.Sim{}}
+	w.sim.Load(azuresim.World{
+		Subscriptions:  []azuresim.Subscription{{ID: subscription, Name: "Edge"}},
+		ResourceGroups: []string{"/subscriptions/" + subscription + "/resourceGroups/my-rg"},
+		Applications:   []azuresim.Application{azOperator, azStranger},
+		Assignments: []azuresim.Assignment{
+			{Scope: "/subscriptions/" + subscription, RoleID: azOwner,
+				PrincipalID: azOperator.ObjectID},
+			{Scope: "/subscriptions/" + subscription + "/resourceGroups/other", RoleID: azOwner,
+				PrincipalID: azStranger.ObjectID},
+		},
+	})
+	w.arm = httptest.NewTLSServer(w.sim)
+	t.Cleanup(w.arm.Close)
+	w.provide()
+	w.install()
+	for _, who := range []azuresim.Application{azStranger, azOperator} {
+		w.who = who.Name
+		w.must(`az cloud register -n sim --endpoint-resource-manager $ARM \
+  --endpoint-management $ARM/ --endpoint-active-directory $ARM/adfs \
+  --endpoint-active-directory-resource-id $ARM/ \
+  --endpoint-active-directory-graph-resource-id $ARM/
+az cloud set -n sim
+az login --service-principal -u ` + who.ClientID + ` -p ` + who.Secrets[0].Value +
+			` --tenant ` + azuresim.DefaultTenant + ` -o none`)
+	}
+	return w
+}
+
+// provide starts the provider: behind Resource Manager, and for callers of its own.
+func (w *azWorld) provide() {
+	t := w.t
+	direct := httptest.NewUnstartedServer(nil)
+	public := "https://" + direct.Listener.Addr().String()
+	ring := must(json.Marshal(seal.Ring{Keys: []seal.Key{must(seal.NewKey())}}))
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.arm.Certificate().Raw})
+	settings := Settings{
+		PublicURL: public, Installation: "here", TenantID: azuresim.DefaultTenant,
+		KeysFile: write(t, w.dir, "keys.json", string(ring)),
+		CAFile:   write(t, w.dir, "ca.pem", string(ca)),
+		Authentication: Authentication{Audiences: []string{w.arm.URL, w.arm.URL + "/"},
+			Issuers: []front.Issuer{{TenantID: azuresim.DefaultTenant,
+				URL:     w.arm.URL + "/" + azuresim.DefaultTenant + "/",
+				KeysURL: w.arm.URL + "/" + azuresim.DefaultTenant + "/discovery/v2.0/keys"}}},
+		RoleAssignments: front.Assignments{{PrincipalID: azOperator.ObjectID, Scope: "/",
+			Actions: []string{"*"}}},
+		NodeDefaults: oldKubernetes(),
+	}
+	s := &service{
+		settings: settings, role: All, log: slog.New(slog.NewTextHandler(testLog{t}, nil)),
+		audit: slog.New(slog.DiscardHandler), store: store.New(store.NewMemory()),
+		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	must(0, s.prepare(ctx, "test"))
+	must(0, s.assemble(ctx, "test"))
+	must(0, s.load(ctx))
+	s.clusters.Source, s.clusters.Dial = w.cluster, w.dial
+	stop := s.work(ctx)
+	t.Cleanup(func() { _ = stop(ctx); cancel() })
+	direct.Config.Handler = s.public(s.api.Direct(must(newEntra(ctx, settings))))
+	direct.StartTLS()
+	t.Cleanup(direct.Close)
+	w.direct = direct
+	behind := s.api.BehindARM(trusted{})
+	manager := httptest.NewServer(behind)
+	t.Cleanup(manager.Close)
+	w.sim.Provider = &azuresim.Provider{URLs: []string{manager.URL}, Client: manager.Client()}
+	for path, body := range map[string]string{
+		"/subscriptions/" + subscription + "?api-version=2.0": `{"state":"Registered",
+			"properties":{"tenantId":"` + azuresim.DefaultTenant + `"}}`,
+		azCluster + versionQuery: `{"location":"westeurope","properties":{}}`,
+	} {
+		recorder := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPut, public+path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		if behind.ServeHTTP(recorder, r); recorder.Code >= 300 {
+			t.Fatalf("PUT %s: %d %s", path, recorder.Code, recorder.Body)
+		}
+	}
+}
+
+// dial reaches the cluster, which has the version that document 004's commands suppose.
+func (w *azWorld) dial(a cluster.Access) (*cluster.Connection, error) {
+	c, err := w.cluster.dial(a)
+	reach := c.Version
+	c.Version = func(ctx context.Context) (string, error) {
+		_, err := reach(ctx)
+		return "v1.34.4", err
+	}
+	return c, err
+}
+
+// oldKubernetes has the operator vouch for the version of Kubernetes that document 004 asks for.
+func oldKubernetes() map[string]any {
+	digest := map[string]any{"sha256": strings.Repeat("a", 64)}
+	return map[string]any{"artifacts": map[string]any{"overrides": map[string]any{
+		"kubelet": digest, "kubectl": digest, "kubeadm": digest}}}
+}
+
+// install makes the wheel and unpacks it to where az looks.
+func (w *azWorld) install() {
+	w.t.Helper()
+	out, err := exec.Command("go", "run", "../../../packaging/az", "-from", "../../../packaging/az",
+		"-out", w.dir, "-version", "v0.1.0").CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("cannot make the extension: %v: %s", err, out)
+	}
+	archive, err := zip.OpenReader(strings.TrimSpace(string(out)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer archive.Close()
+	if err := os.CopyFS(filepath.Join(w.dir, "extensions/aks-flex-node"), archive); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// run has a shell run az; both of its outputs, and the exit code.
+func (w *azWorld) run(script string) (out, errors string, code int) {
+	w.t.Helper()
+	cmd := exec.CommandContext(w.t.Context(), "bash", "-c", "set -eo pipefail\n"+script)
+	cmd.Dir = w.dir
+	cmd.Env = []string{"PATH=" + w.dir + ":" + os.Getenv("PATH"), "HOME=" + w.dir,
+		"AZURE_CONFIG_DIR=" + filepath.Join(w.dir, w.who),
+		"AZURE_EXTENSION_DIR=" + filepath.Join(w.dir, "extensions"),
+		"AZURE_CORE_COLLECT_TELEMETRY=0", "AZURE_EXTENSION_USE_DYNAMIC_INSTALL=no",
+		"AZURE_CORE_SURVEY_MESSAGE=no", "PYTHONDONTWRITEBYTECODE=1",
+		"REQUESTS_CA_BUNDLE=" + filepath.Join(w.dir, "ca.pem"), "ARM=" + w.arm.URL,
+		"DIRECT=" + w.direct.URL, "G=-g my-rg -c my-cluster"}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		w.t.Fatal(err)
+	}
+	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+}
+
+// must is what a script prints that succeeds.
+func (w *azWorld) must(script string) string {
+	w.t.Helper()
+	out, errors, code := w.run(script)
+	if code != 0 || strings.Contains(errors, "Unable to load extension") {
+		w.t.Fatalf("exit code %d\n%s\n%s%s", code, script, out, errors)
+	}
+	return strings.TrimSpace(out)
+}
+
+// fetch reads a configuration URL.
+func (w *azWorld) fetch(url string) (int, string) {
+	w.t.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+		InsecureSkipVerify: true}}, Timeout: time.Minute}
+	defer client.CloseIdleConnections()
+	response, err := client.Get(url)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return response.StatusCode, string(must(io.ReadAll(response.Body)))
+}

@@ -1,0 +1,261 @@
+package service
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// after is what document 004 shows in "After: One-Command Setup", word for word.
+const after = `CONFIG_URL=$(az aks flex-node create \
+    --cluster my-cluster \
+    --resource-group my-rg \
+    --name edge-node-1 \
+    --auth-method bootstrapToken \
+    --output-config-url \
+    --query "properties.configUrl" -o tsv)
+
+aks-flex-node agent --config-url "$CONFIG_URL"
+
+az aks flex-node update \
+    --cluster my-cluster \
+    --resource-group my-rg \
+    --node edge-node-1 \
+    --kubernetes-version 1.31.0
+`
+
+// theirAgent stands in for the machine: it says what it was started with.
+const theirAgent = "#!/bin/sh\necho \"$1 $2\" >agent.args\nprintf %s \"$3\" >agent.url\n"
+
+// The extension's commands, one after the other, as people use them.
+func TestAz(t *testing.T) {
+	w := newAzWorld(t)
+	t.Run("Documented", w.documented)
+	t.Run("Life", w.life)
+	t.Run("Direct", w.askedDirectly)
+	t.Run("Secrets", w.secrets)
+	t.Run("Refusals", w.refusals)
+	t.Run("ClusterDown", w.clusterIsDown)
+	t.Run("Linter", w.linter)
+	t.Run("Added", w.added)
+}
+
+func (w *azWorld) sub(t *testing.T) *azWorld {
+	other := *w
+	other.t = t
+	return &other
+}
+
+// The commands of the document run as they are, and the machine is given a URL that works.
+func (w *azWorld) documented(t *testing.T) {
+	w = w.sub(t)
+	if err := os.WriteFile(filepath.Join(w.dir, "aks-flex-node"), []byte(theirAgent),
+		0o755); err != nil {
+		t.Fatal(err)
+	}
+	out := w.must(after)
+	if !strings.Contains(out, `"kubernetes": "1.31.0"`) {
+		t.Errorf("the update answers\n%s", out)
+	}
+	args := must(os.ReadFile(filepath.Join(w.dir, "agent.args")))
+	url := must(os.ReadFile(filepath.Join(w.dir, "agent.url")))
+	if string(args) != "agent --config-url\n" {
+		t.Errorf("the agent was started with %q", args)
+	}
+	// the update has revoked it
+	if status, _ := w.fetch(string(url)); status != 403 {
+		t.Errorf("the URL before the update: %d", status)
+	}
+	again := w.must(`az aks flex-node get-config-url $G -n edge-node-1 -o tsv 2>/dev/null`)
+	status, bundle := w.fetch(again)
+	if status != 200 || !strings.Contains(bundle, `"1.31.0"`) {
+		t.Errorf("%s: %d %.300s", again, status, bundle)
+	}
+}
+
+// ready has the machine's Node be there.
+func (w *azWorld) ready(name string) {
+	w.t.Helper()
+	_, err := w.cluster.CoreV1().Nodes().Create(w.t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *azWorld) life(t *testing.T) {
+	w = w.sub(t)
+	for _, step := range []struct{ script, want string }{
+		{`az aks flex-node create $G -n edge-1 --labels site=oslo line=7 -m 50 --output-url \
+  --node-taints "a=b:NoSchedule,c:NoExecute" --drift-policy repair \
+  --query "[name, properties.nodeConfig.labels.line, properties.nodeConfig.taints[1],
+    starts_with(properties.configUrl, '$DIRECT')]" -o tsv | tr '\n' ' '`,
+			"edge-1 7 c:NoExecute true"},
+		{"az aks flex-node create $G -n edge-2 --no-wait", ""},
+		{"az aks flex-node wait $G -n edge-2 --created --interval 1", ""},
+		{"az aks flex-node list $G --query '[].name' -o tsv | tr '\n' ' '",
+			"edge-1 edge-2 edge-node-1"},
+		{`az aks flex-node list $G --filter "labels['line'] eq '7'" --query '[].name' -o tsv`,
+			"edge-1"},
+		{"az aks flex-node update $G -n edge-1 --set properties.nodeConfig.labels.site=bergen -m 60 " +
+			`--query "[properties.nodeConfig.labels, properties.nodeConfig.maxPods]" -o json |
+  tr -d ' \n'`, `[{"line":"7","site":"bergen"},60]`},
+		{"az aks flex-node update $G -n edge-1 --labels '' --node-taints '' -o json " +
+			"--query properties.nodeConfig | tr -d ' \n'", `{"maxPods":60}`},
+		{`N=$(az aks flex-node show $G -n edge-1 --query id -o tsv)
+az aks flex-node show --ids $N --query properties.driftPolicy -o tsv`, "repair"},
+		{"az aks flex-node history $G -n edge-1 -o table | sed 1,2d | wc -l", "3"},
+		{`V=$(az aks flex-node history $G -n edge-1 --query '[-1].configVersion' -o tsv)
+az aks flex-node rollback $G -n edge-1 --config-version $V \
+  --query properties.nodeConfig.labels.line -o tsv`, "7"},
+		{"az aks flex-node rotate-token $G -n edge-1 --query 'length(@)' -o tsv", "3"},
+	} {
+		if got := w.must(step.script); got != step.want {
+			t.Errorf("%s\ngot  %q\nwant %q", step.script, got, step.want)
+		}
+	}
+	w.ready("edge-1")
+	w.must("az aks flex-node wait $G -n edge-1 --ready --interval 1 --timeout 60")
+	table := w.must("az aks flex-node show $G -n edge-1 -o table")
+	for _, want := range []string{"Name", "State", "Ready", "Kubernetes", "edge-1", "Succeeded"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("the table has no %s:\n%s", want, table)
+		}
+	}
+	w.must("az aks flex-node delete $G -n edge-1 --yes")
+	w.must("az aks flex-node wait $G -n edge-1 --deleted --interval 1")
+	if _, errors, code := w.run("az aks flex-node show $G -n edge-1"); code != 3 ||
+		!strings.Contains(errors, "edge-1") {
+		t.Errorf("a node that is gone: exit code %d\n%s", code, errors)
+	}
+}
+
+// The provider of one's own, without Resource Manager: by an option, and by a default.
+func (w *azWorld) askedDirectly(t *testing.T) {
+	w = w.sub(t)
+	before := w.must("az aks flex-node create $G -n own-1 --endpoint $DIRECT --query name -o tsv")
+	behind := w.sim.Provider.URLs
+	w.sim.Provider.URLs = []string{"http://127.0.0.1:1"} // nothing is behind Resource Manager now
+	defer func() { w.sim.Provider.URLs = behind }()
+	w.must(`az config set defaults.flexnode_endpoint=$DIRECT defaults.flexnode_cluster=my-cluster \
+  --only-show-errors`)
+	got := w.must("az aks flex-node show -g my-rg -n own-1 --query name -o tsv")
+	w.must("az config unset defaults.flexnode_endpoint defaults.flexnode_cluster --only-show-errors")
+	if before != "own-1" || got != "own-1" {
+		t.Errorf("created %q, shown %q", before, got)
+	}
+}
+
+// A secret comes from a file, is in no answer and in no log, and is kept by an update.
+func (w *azWorld) secrets(t *testing.T) {
+	w = w.sub(t)
+	write(t, w.dir, "secret.txt", "canary-of-az")
+	const create = `az aks flex-node create $G -n sp-1 --auth-method servicePrincipal \
+  --client-id 11111111-2222-3333-4444-555555555555 `
+	out, errors, code := w.run(create + "--client-secret @secret.txt --output-url --debug")
+	if code != 0 || !strings.Contains(out, `"continuousMonitoring": true`) {
+		t.Fatalf("exit code %d\n%s\n%s", code, out, errors)
+	}
+	if strings.Contains(out+errors, "canary-of-az") || strings.Contains(errors, "sig=") {
+		t.Errorf("a secret is in the output:\n%s", errors)
+	}
+	url := w.must("az aks flex-node get-config-url $G -n sp-1 -o tsv 2>/dev/null")
+	if status, bundle := w.fetch(url); status != 200 || !strings.Contains(bundle, "canary-of-az") {
+		t.Errorf("the secret is not in the bundle: %d", status)
+	}
+	w.must("az aks flex-node update $G -n sp-1 -m 33 -o none")
+	if _, errors, code := w.run(create + "</dev/null"); code == 0 ||
+		!strings.Contains(errors, "--client-secret @FILE") {
+		t.Errorf("without a secret and a terminal: exit code %d\n%s", code, errors)
+	}
+}
+
+// What is wrong is told in one sentence, before anything is asked where that can be told.
+func (w *azWorld) refusals(t *testing.T) {
+	w = w.sub(t)
+	for _, tt := range []struct{ who, command, want string }{
+		{"", "create $G -n x --labels nonsense", "--labels 'nonsense' is not KEY=VALUE."},
+		{"", "create $G -n x --node-taints a", "--node-taints 'a' is not KEY=VALUE:EFFECT"},
+		{"", "create $G -n x --maintenance-window start=1:00", "--maintenance-window needs start"},
+		{"", "create $G -n x --kubelet-config none.json", "'none.json' cannot be read"},
+		{"", "create $G -n x --client-secret s", "goes with --auth-method servicePrincipal only."},
+		{"", "create $G -n x --auth-method arcane", "'arcane' is not a valid value"},
+		{"", "create $G -n x --output-url --no-wait", "needs what --no-wait does not wait for."},
+		{"", "create $G -n x --endpoint http://h", "'http://h' is not an https URL of a host."},
+		{"", "create $G -n x -m -4 -k 9", "properties.nodeConfig.maxPods: "},
+		{"", "create $G -n x -k 1.99.0", "is newer than the cluster's API server, which is 1.34.4"},
+		{"", "create -g my-rg -c no-cluster -n x", "no-cluster"},
+		{"", "wait $G -n x", "Say what to wait for"},
+		{"", "delete $G -n x", "--yes"},
+		{"", "rollback $G -n edge-2 --config-version 1", "1"},
+		{"", "show $G -n x --endpoint https://127.0.0.1:1", "The endpoint cannot be reached"},
+		{"stranger", "create $G -n x", "does not have authorization to perform action " +
+			"'Microsoft.ContainerService/managedClusters/flexNodeConfig/write'"},
+		{"stranger", "get-config-url $G -n edge-2", "listConfigUrl/action'"},
+	} {
+		s := w.sub(t)
+		if tt.who != "" {
+			s.who = tt.who
+		}
+		out, errors, code := s.run("az aks flex-node " + tt.command + " </dev/null")
+		lines := strings.Split(strings.TrimSpace(errors), "\n")
+		told := 0
+		for _, line := range lines {
+			if strings.HasPrefix(line, "ERROR: ") {
+				told++
+			}
+		}
+		if code == 0 || out != "" || !strings.Contains(errors, tt.want) || told > 1 ||
+			strings.Contains(errors, "Traceback") {
+			t.Errorf("%s %s: exit code %d\ngot  %s%s\nwant %s", tt.who, tt.command, code, out,
+				errors, tt.want)
+		}
+	}
+}
+
+// A cluster that is down keeps nobody waiting for ever, and what was asked for is done later.
+func (w *azWorld) clusterIsDown(t *testing.T) {
+	w = w.sub(t)
+	w.cluster.down.Store(true)
+	_, errors, code := w.run("az aks flex-node create $G -n down-1 --output-url --timeout 1")
+	if code == 0 || !strings.Contains(errors, "The cluster 'my-cluster' does not answer the "+
+		"resource provider, so 'down-1' is stored") {
+		t.Errorf("exit code %d\n%s", code, errors)
+	}
+	w.cluster.down.Store(false)
+	w.must("az aks flex-node wait $G -n down-1 --created --interval 1 --timeout 120")
+	if url := w.must("az aks flex-node get-config-url $G -n down-1 -o tsv 2>/dev/null"); url == "" {
+		t.Error("there is no URL when the cluster is back")
+	}
+}
+
+// linter checks what azdev's linter would: it is not to be had where this was made.
+func (w *azWorld) linter(t *testing.T) {
+	w = w.sub(t)
+	write(t, w.dir, "linter.py", string(must(os.ReadFile("../../../packaging/az/linter.py"))))
+	if out := w.must("/usr/bin/python3 linter.py"); out != "" {
+		t.Errorf("the linter says:\n%s", out)
+	}
+}
+
+// added has az install the wheel by itself.
+func (w *azWorld) added(t *testing.T) {
+	w = w.sub(t)
+	if out, _, _ := w.run("/usr/bin/python3 -m pip --version"); out == "" {
+		t.Skip("there is no pip here (Debian: apt-get install python3-pip)")
+	}
+	out := w.must(`export AZURE_EXTENSION_DIR=$PWD/added
+az extension add --source aks_flex_node-0.1.0-py3-none-any.whl --only-show-errors
+az extension list --query '[].[name, version]' -o tsv
+az aks flex-node show -h | head -3`)
+	if !strings.Contains(out, "aks-flex-node\t0.1.0") || !strings.Contains(out, "flex-node show") {
+		t.Errorf("az says\n%s", out)
+	}
+}

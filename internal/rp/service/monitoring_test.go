@@ -1,0 +1,81 @@
+package service
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// What alerts and dashboards ask for is on the real /metrics, names and labels, and promtool has
+// nothing to say about those.
+func TestMetricsThatAreWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.must(201, http.MethodPut, nodeURL("edge-1"), withToken)
+		pass(time.Second)
+		w.must(200, http.MethodGet, nodeURL("edge-1"), "", `If-None-Match: "x"`)
+		w.clusters.Metrics.CertificateRequest("denied") // what was never counted is not shown
+		recorder := httptest.NewRecorder()
+		promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{}).ServeHTTP(recorder,
+			httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		shown := recorder.Body.String()
+		for _, file := range []string{"provider.rules.yaml", "provider.dashboard.json"} {
+			text := string(must(os.ReadFile("../../../packaging/monitoring/" + file)))
+			watched(t, file, strings.ReplaceAll(text, `\"`, `"`), shown)
+		}
+		checkMetrics(t, shown)
+	})
+}
+
+var (
+	selector = regexp.MustCompile(`((?:flexnode_rp|process)_[a-z_]+)(\{[^}]*\})?`)
+	matcher  = regexp.MustCompile(`([a-z]+)(?:=|!=|=~|!~)"`)
+)
+
+// watched checks that each selector of a text has a metric, with all of its labels.
+func watched(t *testing.T, file, text, shown string) {
+	t.Helper()
+	found := selector.FindAllStringSubmatch(text, -1)
+	if len(found) < 8 {
+		t.Errorf("%s asks for %d metrics only", file, len(found))
+	}
+	for _, asked := range found {
+		lines := regexp.MustCompile(`(?m)^`+asked[1]+`(\{[^}]*\})? .*$`).FindAllString(shown, -1)
+		if len(lines) == 0 {
+			t.Errorf("%s asks for %s, which is not there", file, asked[1])
+		}
+		for _, label := range matcher.FindAllStringSubmatch(asked[2], -1) {
+			if label[1] != "job" && !slices.ContainsFunc(lines, func(line string) bool {
+				return strings.Contains(line, label[1]+`="`)
+			}) {
+				t.Errorf("%s asks for %s%s, which has no label %s", file, asked[1], asked[2], label[1])
+			}
+		}
+	}
+}
+
+// checkMetrics has promtool look at the provider's own metrics, where there is one.
+func checkMetrics(t *testing.T, shown string) {
+	program, err := exec.LookPath("promtool")
+	if err != nil {
+		return
+	}
+	cmd := exec.Command(program, "check", "metrics")
+	cmd.Stdin = bytes.NewReader([]byte(shown))
+	out, _ := cmd.CombinedOutput()
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "flexnode_rp_") {
+			t.Errorf("promtool: %s", line)
+		}
+	}
+}

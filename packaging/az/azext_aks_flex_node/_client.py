@@ -1,0 +1,93 @@
+"""Requests about flexNodeConfig, to Azure Resource Manager or to a provider itself."""
+
+from azure.core.configuration import Configuration
+from azure.core.pipeline import policies
+from azure.core.polling import LROPoller
+from azure.core.rest import HttpRequest
+from azure.mgmt.core import ARMPipelineClient
+from azure.mgmt.core.polling.arm_polling import ARMPolling
+from knack.log import get_logger
+
+from azext_aks_flex_node._errors import Refused
+
+API_VERSION = '2026-05-01-preview'
+POLL_SECONDS = 2  # where an answer does not tell
+logger = get_logger(__name__)
+
+
+class _Trace(policies.SansIOHTTPPolicy):
+    """Tells --debug of requests, without their bodies: secrets and URLs are in them."""
+
+    def on_response(self, request, response):
+        answer = response.http_response
+        logger.debug('%s %s: %s, request id %s', request.http_request.method,
+                     request.http_request.url.split('?')[0], answer.status_code,
+                     answer.headers.get('x-ms-request-id'))
+
+
+class FlexNodeClient:
+    """What az puts together with a credential, as it does Azure's own clients."""
+
+    def __init__(self, credential, subscription_id, base_url, endpoint=None, **kwargs):
+        del credential  # it is in the authentication policy
+        self.subscription_id = subscription_id
+        config = Configuration(**kwargs)
+        config.user_agent_policy = policies.UserAgentPolicy(**kwargs)
+        config.headers_policy = policies.HeadersPolicy(**kwargs)
+        config.proxy_policy = policies.ProxyPolicy(**kwargs)
+        config.retry_policy = policies.RetryPolicy(retry_connect=1, **kwargs)
+        config.redirect_policy = policies.RedirectPolicy(permit_redirects=False)
+        config.custom_hook_policy = policies.CustomHookPolicy(**kwargs)
+        config.logging_policy = _Trace()
+        config.http_logging_policy = policies.SansIOHTTPPolicy()
+        config.authentication_policy = kwargs['authentication_policy']
+        self._client = ARMPipelineClient(
+            base_url=(endpoint or base_url).rstrip('/'), config=config,
+            connection_verify=kwargs.get('connection_verify', True))
+
+    def cluster(self, group, cluster):
+        return (f'/subscriptions/{self.subscription_id}/resourceGroups/{group}'
+                f'/providers/Microsoft.ContainerService/managedClusters/{cluster}')
+
+    def node(self, group, cluster, node):
+        return f'{self.cluster(group, cluster)}/flexNodeConfig/{node}'
+
+    def send(self, method, url, body=None, headers=None, params=None):
+        """One request; its answer, unless that is an error."""
+        if url.startswith('/'):
+            params = dict(params or {}, **{'api-version': API_VERSION})
+        request = HttpRequest(method, self._client.format_url(url), params=params, json=body,
+                              headers=headers)
+        answer = self._client.send_request(request, _return_pipeline_response=True)
+        if answer.http_response.status_code >= 400:
+            raise Refused(answer.http_response.status_code, answer.http_response.text())
+        return answer
+
+    def read(self, *args, **kwargs):
+        """What the answer of a request is; None for nothing."""
+        return _content(self.send(*args, **kwargs))
+
+    def finish(self, answer, seconds):
+        """What an operation ends with; None if it has not ended after some seconds."""
+        poller = LROPoller(self._client, answer, _content, ARMPolling(
+            timeout=POLL_SECONDS, lro_options={'final-state-via': 'location'}))
+        poller.wait(seconds)
+        return poller.result(0) if poller.done() else None
+
+    def pages(self, url, params=None):
+        """All members of a collection, page by page."""
+        while url:
+            page = self.read('GET', url, params=params)
+            yield from page.get('value') or []
+            url, params = page.get('nextLink'), None
+
+
+def _content(answer):
+    response = answer.http_response
+    return response.json() if response.text() else None
+
+
+def connect(cmd, endpoint=None):
+    """A client with the login of az."""
+    from azure.cli.core.commands.client_factory import get_mgmt_service_client
+    return get_mgmt_service_client(cmd.cli_ctx, FlexNodeClient, endpoint=endpoint)

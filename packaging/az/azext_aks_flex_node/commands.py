@@ -1,0 +1,27 @@
+"""The commands, and what carries them out."""
+
+from azure.cli.core.commands import CliCommandType
+
+from azext_aks_flex_node._format import node_table, nodes_table, history_table
+
+DELETE = ('The node is deleted: its URL and token are revoked, and a machine that follows it '
+          'gives itself back. Are you sure?')
+
+
+def load_command_table(self, _):
+    own = CliCommandType(operations_tmpl='azext_aks_flex_node.custom#{}')
+    with self.command_group('aks flex-node', is_preview=True) as g:
+        g.custom_command('create', 'create_flex_node', supports_no_wait=True,
+                         table_transformer=node_table)
+        g.generic_update_command('update', getter_name='get_flex_node', getter_type=own,
+                                 setter_name='put_flex_node', setter_type=own,
+                                 custom_func_name='update_flex_node', supports_no_wait=True,
+                                 table_transformer=node_table)
+        g.custom_show_command('show', 'show_flex_node', table_transformer=node_table)
+        g.custom_command('list', 'list_flex_nodes', table_transformer=nodes_table)
+        g.custom_command('delete', 'delete_flex_node', confirmation=DELETE)
+        g.custom_command('wait', 'wait_for_flex_node')
+        g.custom_command('rotate-token', 'rotate_token')
+        g.custom_command('get-config-url', 'get_config_url')
+        g.custom_command('history', 'list_history', table_transformer=history_table)
+        g.custom_command('rollback', 'roll_back_flex_node', table_transformer=node_table)
