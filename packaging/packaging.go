@@ -5,7 +5,7 @@ package packaging
 import "embed"
 
 var (
-	// Examples are configurations of the agent, which docs/configuration.md shows.
+	// Examples are configurations of the agent, which docs/CONFIGURATION.md shows.
 	//go:embed examples
 	Examples embed.FS
 	// UnattendedUpgrades is what an administrator allows who wants unattended-upgrades to upgrade our

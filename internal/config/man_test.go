@@ -8,7 +8,7 @@ import (
 	"github.com/Azure/AKSFlexNode/packaging/man"
 )
 
-// The manual page of the configuration has every setting, as docs/configuration.md has.
+// The manual page of the configuration has every setting, as docs/CONFIGURATION.md has.
 func TestManualPage(t *testing.T) {
 	p := man.New("aks-flex-node-config.json", "5", "the configuration of aks-flex-node")
 	p.Section("SYNOPSIS")
