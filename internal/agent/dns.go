@@ -46,7 +46,7 @@ func (h *home) dnsOfAzure(ctx context.Context, t *target, c config.Config) (stri
 		t.locator.asked = &found
 	}
 	if t.locator.asked.DNSServiceIP == "" {
-		return "", errors.New("Azure does not say it")
+		return "", errors.New("its networkProfile in Azure does not say it")
 	}
 	return t.locator.asked.DNSServiceIP, nil
 }
