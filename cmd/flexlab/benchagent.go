@@ -102,7 +102,7 @@ func (c *command) benchAgent(
 	}
 	var first traffic
 	if monitoring {
-		if first, err = c.traffic(ctx, list[0].machine); err != nil {
+		if first, err = c.firstTraffic(ctx, list[0].machine); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
@@ -107,6 +108,22 @@ printf 'GET /metrics HTTP/1.0\r\n\r\n' | socat -t 5 - UNIX-CONNECT:/run/aks-flex
 			out)
 	}
 	return t, nil
+}
+
+// firstTraffic is the traffic once a poll has brought nothing new, as the first one does not.
+func (c *command) firstTraffic(ctx context.Context, m lab.Machine) (traffic, error) {
+	const tries, pause = 24, 5 * time.Second
+	for try := 1; ; try++ {
+		t, err := c.traffic(ctx, m)
+		if err == nil || try == tries {
+			return t, err
+		}
+		select {
+		case <-ctx.Done():
+			return t, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
 }
 
 // exchanged are the bytes that a line of ss tells, in both directions.

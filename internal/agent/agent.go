@@ -57,7 +57,7 @@ type Machine interface {
 	// that is over.
 	Touched(what string) (done func(), err error)
 	// Watch tells of what happens to files and units, until ctx ends.
-	Watch(ctx context.Context, files, units []string, hint func(what string)) error
+	Watch(ctx context.Context, files, units []string, hint func(what string))
 	// Close ends the connection to systemd; the next question opens another.
 	Close()
 }

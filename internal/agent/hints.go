@@ -10,32 +10,25 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// watchPause is the pause before a machine that is no node yet, or cannot be watched, is watched.
+// watchPause is the pause before a machine that is no node yet is looked at again.
 const watchPause = 15 * time.Second
 
 // Changed calls back whenever something happens to what the applied node is made of, until ctx
 // ends: a file that is changed, a unit that ends. It is a hint to look, and finds nothing itself.
 func (a *Agent) Changed(ctx context.Context, hint func(string)) {
-	told := false
 	for ctx.Err() == nil {
 		files, units := a.parts(ctx)
 		if len(files) > 0 {
 			within, again := context.WithCancel(ctx)
 			applied := path.Join(StateDir, string(generation.Applied))
-			err := a.Machine.Watch(within, append(files, applied), units, func(what string) {
+			a.Machine.Watch(within, append(files, applied), units, func(what string) {
 				if what == applied || what == "" {
 					again() // another node is to be watched
 				}
 				hint(what)
 			})
 			again()
-			if err != nil && !told {
-				told = true
-				a.Log.Warn("changes on this machine are only found each minute", "error", err)
-			}
-			if err == nil {
-				continue
-			}
+			continue
 		}
 		if !sleep(ctx, watchPause) {
 			return

@@ -21,15 +21,17 @@ import (
 const mostWatched = 128
 
 // Watch tells of changes to files, and of units that begin or end, until ctx ends. It tells no more
-// than that something has happened: whoever is told has to look. A part that cannot be watched is
-// an error, and the other is watched all the same.
-func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what string)) error {
+// than that something has happened: whoever is told has to look. Files that cannot be watched are
+// logged, and units are watched all the same.
+func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what string)) {
 	var both sync.WaitGroup
-	var err1, err2 error
-	both.Go(func() { err1 = h.watchFiles(ctx, files, hint) })
-	both.Go(func() { err2 = h.watchUnits(ctx, units, hint) })
+	both.Go(func() {
+		if err := h.watchFiles(ctx, files, hint); err != nil {
+			h.Log.Warn("changes of files are only found each minute", "error", err)
+		}
+	})
+	both.Go(func() { h.watchUnits(ctx, units, hint) })
 	both.Wait()
-	return errors.Join(err1, err2)
 }
 
 // What happens to a directory's entries that is told of (inotify(7)): a file that was written,
@@ -109,12 +111,12 @@ const (
 
 // watchUnits watches units over the message bus, which tells only of those: systemd's own socket
 // tells whoever is connected of all units, and on a node those of pods come and go.
-func (h *Host) watchUnits(ctx context.Context, units []string, hint func(what string)) error {
+func (h *Host) watchUnits(ctx context.Context, units []string, hint func(what string)) {
 	for pause := busFirst; ; pause = min(2*pause, busMost) {
 		began := time.Now()
 		err := h.listen(ctx, units, hint)
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
 		h.Log.Debug("units are not watched for now", "error", err)
 		if time.Since(began) > busMost {
@@ -122,7 +124,7 @@ func (h *Host) watchUnits(ctx context.Context, units []string, hint func(what st
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-time.After(pause):
 		}
 	}
@@ -150,12 +152,19 @@ func (h *Host) listen(ctx context.Context, units []string, hint func(what string
 	if err := manager.CallWithContext(ctx, bus+".Manager.Subscribe", 0).Err; err != nil {
 		return fmt.Errorf("cannot watch units: %w", err)
 	}
-	for signal := range signals {
-		if isUnitChange(signal) {
-			hint(path.Base(string(signal.Path)))
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case signal, ok := <-signals:
+			if !ok {
+				return errors.New("the message bus has ended the connection")
+			}
+			if isUnitChange(signal) {
+				hint(path.Base(string(signal.Path)))
+			}
 		}
 	}
-	return errors.New("the message bus has ended the connection")
 }
 
 // isUnitChange tells whether a signal is about a unit's activity.

@@ -246,7 +246,7 @@ func TestFollowsAfterRollbackByHand(t *testing.T) {
 		s.until(3*time.Minute, "it is reported", func() bool {
 			c := s.provider.said().Config
 			return c.Applied == "7" && c.Failed != nil && c.Failed.Version == "8" &&
-				c.Failed.Reason == "HeldBack"
+				c.Failed.Reason == "RolledBack"
 		})
 		s.sleep(10 * time.Minute)
 		s.healthy("110")
