@@ -69,7 +69,7 @@ func identities(t *testing.T) {
 			for _, after := range arcKills[auth] {
 				killAfter(t, m, after, "aks-flex-node", "bootstrap")
 			}
-			out := output(t, m, confined("aks-flex-node", "bootstrap")...)
+			out := must(t, m, "bootstrap")
 			for _, wait := range waits[auth] {
 				if !strings.Contains(out, wait) {
 					t.Errorf("the progress does not say %q:\n%s", wait, out)
@@ -99,22 +99,6 @@ func identities(t *testing.T) {
 			}
 		})
 	}
-}
-
-// confined runs a command with what the agent's unit allows its service and the programs that it
-// runs, such as those that install the Arc agent.
-func confined(argv ...string) []string {
-	command := []string{"systemd-run", "--quiet", "--wait", "--collect", "--pipe"}
-	for line := range strings.Lines(packaging.AgentUnit) {
-		name, _, _ := strings.Cut(line, "=")
-		switch name {
-		case "NoNewPrivileges", "LockPersonality", "RestrictRealtime", "RestrictNamespaces", "UMask",
-			"RestrictAddressFamilies", "SystemCallArchitectures", "SystemCallFilter",
-			"SystemCallErrorNumber", "CapabilityBoundingSet", "LimitCORE":
-			command = append(command, "--property="+strings.TrimSpace(line))
-		}
-	}
-	return append(command, argv...)
 }
 
 // documented is the Arc section of the documents' sample, with its placeholders filled in.
