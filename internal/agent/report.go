@@ -80,7 +80,7 @@ func failedOf(rejected []Rejection, digest, version string) *api.FailedConfig {
 		if r.Received == digest && version != "" {
 			at, why := r.At, "Rejected"
 			if r.ByHand {
-				why = "RolledBack"
+				why = api.RolledBack
 			}
 			return &api.FailedConfig{
 				Version: version, Reason: why, Message: clip(r.Reason, 4*reportText),

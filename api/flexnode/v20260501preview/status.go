@@ -64,6 +64,10 @@ type Applied struct {
 	Failed   *FailedConfig `json:"failed,omitempty"`
 }
 
+// RolledBack is the reason of a FailedConfig that was healthy, and that a person on the machine has
+// left for the one before. It says nothing of its versions.
+const RolledBack = "RolledBack"
+
 // FailedConfig is a configuration with which a node was not healthy: the one before was restored.
 type FailedConfig struct {
 	Version string     `json:"version"`

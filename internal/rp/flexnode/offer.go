@@ -67,13 +67,17 @@ func (s Standing) isHeld(desired, applied *Revision) (bool, error) {
 
 // Report is the node after a report of its agent, and, if the report tells that versions have
 // failed which the node did not run before, those versions. They are for the cluster's Failures. A
-// node that had nothing to run before has failed to join, which says nothing of versions.
+// node that had nothing to run before has failed to join, and one that a person has rolled back has
+// not failed: both say nothing of versions.
 func (s Standing) Report(report api.Report) (n Node, failed *api.Versions, err error) {
 	var version int64
 	s.Applied, _, version = Status{Report: report}.Versions()
 	switch {
 	case version == s.Node.Revision && s.Applied != version && s.Node.Failed != version:
 		s.Node.Failed = version
+		if report.Config.Failed.Reason == api.RolledBack {
+			break
+		}
 		if failed, err = s.changed(version); err != nil {
 			return s.Node, nil, err
 		}

@@ -104,6 +104,12 @@ func TestReportOfFailure(t *testing.T) {
 		failed.Kubernetes != "1.35.0" {
 		t.Fatalf("%+v, %v, %v", n, failed, err)
 	}
+	byHand := report(first, second)
+	byHand.Config.Failed.Reason = api.RolledBack
+	if n, failed, err := (Standing{Node: *w.node, History: w.history}).Report(byHand); err != nil ||
+		n.Assigned != first || failed != nil {
+		t.Errorf("rolled back by hand: %+v, %v, %v", n, failed, err)
+	}
 	w.keep(n, nil)
 	// The same report again is no news.
 	if n, failed, _ := (Standing{Node: n, History: w.history}).Report(report(first, second)); failed !=
