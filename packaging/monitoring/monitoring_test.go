@@ -145,7 +145,7 @@ func TestAgentMetricsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("(?m)^\\| `(aks_flex_node_[a-z_]+)` \\| ([^|]*) \\|")
+	row := regexp.MustCompile("(?m)^\\| `(aks_flex_node_[a-z_]+)` \\|([^|]*)\\|")
 	known := map[string]string{}
 	for _, found := range row.FindAllStringSubmatch(string(text), -1) {
 		known[found[1]] = found[2]
