@@ -189,7 +189,7 @@ func (w *azWorld) refusals(t *testing.T) {
 		{"", "create $G -n x --auth-method arcane", "'arcane' is not a valid value"},
 		{"", "create $G -n x --output-url --no-wait", "needs what --no-wait does not wait for."},
 		{"", "create $G -n x --endpoint http://h", "'http://h' is not an https URL of a host."},
-		{"", "create $G -n x -m -4 -k 9", "properties.nodeConfig.maxPods: "},
+		{"", "create $G -n x -k 9", "The Kubernetes version '9' is not a version x.y.z."},
 		{"", "create $G -n x -k 1.99.0", "is newer than the cluster's API server, which is 1.34.4"},
 		{"", "create -g my-rg -c no-cluster -n x", "no-cluster"},
 		{"", "wait $G -n x", "Say what to wait for"},
