@@ -252,7 +252,7 @@ func (w *azWorld) added(t *testing.T) {
 		t.Skip("there is no pip here (Debian: apt-get install python3-pip)")
 	}
 	out := w.must(`export AZURE_EXTENSION_DIR=$PWD/added
-az extension add --source aks_flex_node-0.1.0-py3-none-any.whl --only-show-errors
+az extension add --source aks_flex_node-0.1.0-py3-none-any.whl --yes --only-show-errors
 az extension list --query '[].[name, version]' -o tsv
 az aks flex-node show -h | head -3`)
 	if !strings.Contains(out, "aks-flex-node\t0.1.0") || !strings.Contains(out, "flex-node show") {
