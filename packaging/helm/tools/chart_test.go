@@ -135,7 +135,8 @@ func TestLint(t *testing.T) {
 func TestShapes(t *testing.T) {
 	embedded := render(t, minimal(""))
 	set := find(embedded, "StatefulSet", "flexnode-rp")
-	if at(set, "spec", "replicas") != float64(1) || find(embedded, "Deployment", "flexnode-rp") != nil {
+	if at(set, "spec", "replicas") != float64(1) ||
+		find(embedded, "Deployment", "flexnode-rp") != nil {
 		t.Errorf("embedded: %v", set)
 	}
 	several := render(t, minimal(external))
@@ -260,7 +261,8 @@ func TestRBAC(t *testing.T) {
 		delete(o["metadata"].(object), "labels")
 		subjects, _ := o["subjects"].([]any)
 		if subjects != nil { // the user with a client certificate is another way to come
-			o["subjects"] = slices.DeleteFunc(subjects, func(s any) bool { return at(s, "kind") == "User" })
+			o["subjects"] = slices.DeleteFunc(subjects,
+				func(s any) bool { return at(s, "kind") == "User" })
 		}
 		into[fmt.Sprint(o["kind"], at(o, "metadata"))] = o
 	}
