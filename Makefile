@@ -7,7 +7,7 @@ GO ?= go
 
 .DEFAULT_GOAL := help
 .PHONY: help build image packages apt-repository build-arm64 check lint race fuzz coverage golden \
-	pins openapi contract azurite test test-long demo demo-down clean
+	pins openapi contract azurite az-extension chart examples test test-long demo demo-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,15 @@ openapi: ## Rewrite docs/api/openapi.json from api/typespec
 
 contract: ## Check the API: TypeSpec, Microsoft's ARM rules, and the provider's own traffic through oav
 	./test/contract
+
+az-extension: ## Make the extension of the az CLI, in bin/aks_flex_node-VERSION-py3-none-any.whl
+	$(GO) run ./packaging/az -version '$(VERSION)'
+
+chart: ## Check the Helm chart with Helm's library
+	cd packaging/helm/tools && $(GO) vet ./... && $(GO) test ./...
+
+examples: ## Check the Bicep example by its grammar and against the ARM template
+	cd test/bicep && npm ci --no-progress --silent && node check.mjs
 
 azurite: ## Check the delivery through blob storage against Azure's own emulator
 	./test/azurite/run

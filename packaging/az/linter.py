@@ -11,8 +11,9 @@ from azure.cli.core.file_util import create_invoker_and_load_cmds_and_args, get_
 from knack.help_files import helps
 
 GROUP = 'aks flex-node'
-# What az itself adds, and what is as long as in document 004.
-OWN = ('cmd', 'no_wait', 'yes', 'ids')
+# What az itself adds.
+OWN = ('cmd', 'no_wait', 'yes', 'ids', 'properties_to_set', 'properties_to_add',
+       'properties_to_remove')
 
 
 def main():
@@ -62,8 +63,8 @@ def check_command(name, command):
                 yield f'{option} is no proper option'
         if name.endswith(' update') and settings.get('default') is not None:
             yield f'{options} has a default'
-        if name.endswith(' list') and settings.get('id_part'):
-            yield f'{options} makes --ids'
+    if name.endswith(' list') and 'ids' in command.arguments:
+        yield 'has --ids'
     if name.endswith(' delete') and not command.confirmation:
         yield 'does not ask'
 

@@ -92,7 +92,7 @@ def _node(c):
 
 def _changes(c):
     group = 'Changes'
-    c.argument('continuous_monitoring', options_list=['--continuous-monitoring'],
+    c.argument('continuous_monitoring', options_list=['--continuous-monitoring', '--follow'],
                arg_type=get_three_state_flag(), arg_group=group,
                help='The machine follows this resource, and applies changes by itself. It '
                     'needs an identity in Azure; with one `create` sets it.')

@@ -1,0 +1,47 @@
+@description('The managed cluster, in the resource group of the deployment.')
+param clusterName string
+
+@description('The flex node; in lower case it is the name of the Node.')
+param nodeName string
+
+@description('The service principal that the machine is to Azure.')
+param clientId string
+
+@secure()
+param clientSecret string
+
+@description('Empty: the provider chooses.')
+param kubernetesVersion string = ''
+
+param labels object = {}
+
+param maxPods int = 110
+
+resource cluster 'Microsoft.ContainerService/managedClusters@2024-02-01' existing = {
+  name: clusterName
+}
+
+resource node 'Microsoft.ContainerService/managedClusters/flexNodeConfig@2026-05-01-preview' = {
+  parent: cluster
+  name: nodeName
+  properties: {
+    continuousMonitoring: true
+    azureAuth: {
+      method: 'servicePrincipal'
+      servicePrincipal: {
+        clientId: clientId
+        clientSecret: clientSecret
+      }
+    }
+    versions: {
+      kubernetes: kubernetesVersion
+    }
+    nodeConfig: {
+      maxPods: maxPods
+      labels: labels
+    }
+  }
+}
+
+// Whoever may read the deployment reads it; it works for one machine, for 24 hours at most.
+output configUrl string = node.listConfigUrl().configUrl

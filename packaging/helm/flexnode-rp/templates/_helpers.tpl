@@ -1,0 +1,57 @@
+{{- define "flexnode-rp.name" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "flexnode-rp.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "flexnode-rp.labels" -}}
+{{ include "flexnode-rp.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: aks-flex-node
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "flexnode-rp.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the provider is told: the owner's settings, and where things are mounted. */}}
+{{- define "flexnode-rp.settings" -}}
+{{- $tls := "/etc/flexnode-rp/tls/" -}}
+{{- $own := dict
+  "listen" (dict "address" ":8447"
+    "certFile" (print $tls "tls.crt") "keyFile" (print $tls "tls.key"))
+  "metricsAddress" ":9447"
+  "keysFile" "/run/credentials/flexnode-rp/keys.json" -}}
+{{- if eq .Values.store "embedded" -}}
+{{- $_ := set $own "dataDir" "/var/lib/flexnode-rp/data" -}}
+{{- else -}}
+{{- $etcd := dict "endpoints" .Values.etcd.endpoints -}}
+{{- if .Values.secrets.etcd -}}
+{{- $_ := set $etcd "caFile" "/etc/flexnode-rp/etcd/ca.crt" -}}
+{{- $_ := set $etcd "certFile" "/etc/flexnode-rp/etcd/tls.crt" -}}
+{{- $_ := set $etcd "keyFile" "/etc/flexnode-rp/etcd/tls.key" -}}
+{{- end -}}
+{{- $_ := set $own "etcd" $etcd -}}
+{{- end -}}
+{{- mergeOverwrite (dict "drainSeconds" 20) (deepCopy .Values.settings) $own | toPrettyJson -}}
+{{- end -}}

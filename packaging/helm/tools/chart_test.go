@@ -1,0 +1,308 @@
+// Package tools renders the chart as helm does. It is a module of its own, so that helm is no
+// dependency of the project.
+package tools
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	psa "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+	"sigs.k8s.io/yaml"
+)
+
+const chart = "../flexnode-rp"
+
+type object = map[string]any
+
+// minimal are the values that have no default, with others set.
+func minimal(more string) object {
+	values := object{}
+	text := "settings: {publicURL: 'https://flexnode.example.org', tenantId: t}\n" + more
+	if err := yaml.Unmarshal([]byte(text), &values); err != nil {
+		panic(err)
+	}
+	return values
+}
+
+var external = `
+store: external
+etcd: {endpoints: ['https://etcd-0:2379']}
+secrets: {etcd: etcd-client, kubeconfigs: kubeconfigs}
+networkPolicy: {create: true, metricsFrom: [{namespaceSelector: {}}]}
+serviceMonitor: {create: true}
+podAnnotations: {a: b}
+podLabels: {c: d}
+extraEnv: [{name: GOGC, value: "100"}]
+nodeSelector: {e: f}
+tolerations: [{operator: Exists}]
+imagePullSecrets: [{name: pull}]
+priorityClassName: high
+service: {annotations: {g: h}}
+serviceAccount: {annotations: {i: j}}
+image: {digest: 'sha256:` + strings.Repeat("0", 64) + `'}
+`
+
+// render gives the objects of the chart, strictly read.
+func render(t *testing.T, values object) (list []object) {
+	t.Helper()
+	list, err := rendered(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func rendered(values object) (list []object, err error) {
+	c, err := loader.Load(chart)
+	if err != nil {
+		return nil, err
+	}
+	options := chartutil.ReleaseOptions{Name: "flexnode-rp", Namespace: "kube-system"}
+	capabilities := chartutil.DefaultCapabilities.Copy()
+	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.35.4", Major: "1", Minor: "35"}
+	all, err := chartutil.ToRenderValues(c, values, options, capabilities)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Engine{Strict: true}.Render(c, all)
+	if err != nil {
+		return nil, err
+	}
+	for name, text := range files {
+		if strings.HasSuffix(name, "NOTES.txt") || strings.Contains(name, "/_") {
+			continue
+		}
+		for document := range strings.SplitSeq(text, "\n---\n") {
+			var o object
+			if err := yaml.UnmarshalStrict([]byte(document), &o); err != nil {
+				return nil, fmt.Errorf("%s: %w\n%s", name, err, document)
+			}
+			if o != nil {
+				list = append(list, o)
+			}
+		}
+	}
+	return list, nil
+}
+
+// at is what a path leads to.
+func at(o any, path ...string) any {
+	for _, p := range path {
+		m, _ := o.(object)
+		o = m[p]
+	}
+	return o
+}
+
+func find(list []object, kind, name string) object {
+	i := slices.IndexFunc(list, func(o object) bool {
+		return o["kind"] == kind && at(o, "metadata", "name") == name
+	})
+	if i < 0 {
+		return nil
+	}
+	return list[i]
+}
+
+func TestLint(t *testing.T) {
+	for name, more := range map[string]string{"embedded": "", "external": external} {
+		result := lint.All(chart, minimal(more), "kube-system", true)
+		for _, m := range result.Messages {
+			if m.Severity > support.InfoSev {
+				t.Errorf("%s: %v", name, m)
+			}
+		}
+	}
+}
+
+// One replica writes an embedded store; several share an etcd.
+func TestShapes(t *testing.T) {
+	embedded := render(t, minimal(""))
+	set := find(embedded, "StatefulSet", "flexnode-rp")
+	if at(set, "spec", "replicas") != float64(1) ||
+		find(embedded, "Deployment", "flexnode-rp") != nil {
+		t.Errorf("embedded: %v", set)
+	}
+	several := render(t, minimal(external))
+	deployment := find(several, "Deployment", "flexnode-rp")
+	if at(deployment, "spec", "replicas") != float64(3) ||
+		find(several, "StatefulSet", "flexnode-rp") != nil ||
+		find(several, "PodDisruptionBudget", "flexnode-rp") == nil {
+		t.Errorf("external: %v", deployment)
+	}
+	for _, tt := range []struct {
+		list []object
+		want object
+	}{
+		{embedded, object{"dataDir": "/var/lib/flexnode-rp/data"}},
+		{several, object{"etcd": object{"endpoints": []any{"https://etcd-0:2379"},
+			"caFile":   "/etc/flexnode-rp/etcd/ca.crt",
+			"certFile": "/etc/flexnode-rp/etcd/tls.crt",
+			"keyFile":  "/etc/flexnode-rp/etcd/tls.key"}}},
+	} {
+		text, _ := at(find(tt.list, "ConfigMap", "flexnode-rp"), "data", "settings.json").(string)
+		var settings object
+		if err := json.Unmarshal([]byte(text), &settings); err != nil {
+			t.Fatal(err)
+		}
+		for key, want := range tt.want {
+			if !reflect.DeepEqual(settings[key], want) {
+				t.Errorf("%s is %v, want %v", key, settings[key], want)
+			}
+		}
+		if settings["publicURL"] != "https://flexnode.example.org" {
+			t.Errorf("the owner's settings are lost: %s", text)
+		}
+	}
+}
+
+// The objects have no members that Kubernetes does not know.
+func TestMembers(t *testing.T) {
+	known := map[string]func() any{
+		"StatefulSet":         func() any { return new(appsv1.StatefulSet) },
+		"Deployment":          func() any { return new(appsv1.Deployment) },
+		"Pod":                 func() any { return new(corev1.Pod) },
+		"Service":             func() any { return new(corev1.Service) },
+		"ConfigMap":           func() any { return new(corev1.ConfigMap) },
+		"ServiceAccount":      func() any { return new(corev1.ServiceAccount) },
+		"NetworkPolicy":       func() any { return new(networkingv1.NetworkPolicy) },
+		"PodDisruptionBudget": func() any { return new(policyv1.PodDisruptionBudget) },
+	}
+	seen := map[any]bool{}
+	for _, o := range append(render(t, minimal("")), render(t, minimal(external))...) {
+		kind, _ := o["kind"].(string)
+		if known[kind] == nil {
+			continue // rights are compared below; ServiceMonitor is another project's
+		}
+		seen[kind] = true
+		text, err := yaml.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict(text, known[kind](), yaml.DisallowUnknownFields); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	if len(seen) != len(known) {
+		t.Errorf("there are only %v", seen)
+	}
+}
+
+// Every pod may run where Pod Security is "restricted".
+func TestPodSecurity(t *testing.T) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	level := psa.LevelVersion{Level: psa.LevelRestricted, Version: psa.LatestVersion()}
+	count := 0
+	for _, o := range append(render(t, minimal("")), render(t, minimal(external))...) {
+		pod := o
+		switch o["kind"] {
+		case "StatefulSet", "Deployment":
+			pod, _ = at(o, "spec", "template").(object)
+		case "Pod":
+		default:
+			continue
+		}
+		count++
+		text, err := yaml.Marshal(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p struct {
+			Metadata metav1.ObjectMeta `json:"metadata"`
+			Spec     corev1.PodSpec    `json:"spec"`
+		}
+		if err := yaml.Unmarshal(text, &p); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range evaluator.EvaluatePod(level, &p.Metadata, &p.Spec) {
+			if !r.Allowed {
+				t.Errorf("%v: %s: %s", o["kind"], r.ForbiddenReason, r.ForbiddenDetail)
+			}
+		}
+		if !*p.Spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem {
+			t.Errorf("%v can write its root file system", o["kind"])
+		}
+	}
+	if count != 4 {
+		t.Errorf("%d pods were looked at, want 4", count)
+	}
+}
+
+// The chart gives the provider the rights of packaging/kubernetes, and no other.
+func TestRBAC(t *testing.T) {
+	text, err := os.ReadFile("../../kubernetes/rbac-provider.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := map[string]object{}, map[string]object{}
+	keep := func(into map[string]object, o object) {
+		if o == nil || o["apiVersion"] != "rbac.authorization.k8s.io/v1" {
+			return
+		}
+		delete(o["metadata"].(object), "labels")
+		subjects, _ := o["subjects"].([]any)
+		if subjects != nil { // the user with a client certificate is another way to come
+			o["subjects"] = slices.DeleteFunc(subjects,
+				func(s any) bool { return at(s, "kind") == "User" })
+		}
+		into[fmt.Sprint(o["kind"], at(o, "metadata"))] = o
+	}
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		var o object
+		if err := yaml.Unmarshal([]byte(document), &o); err != nil {
+			t.Fatal(err)
+		}
+		keep(want, o)
+	}
+	for _, o := range render(t, minimal("")) {
+		keep(got, o)
+	}
+	if len(want) < 7 || !reflect.DeepEqual(got, want) {
+		a, _ := yaml.Marshal(got)
+		b, _ := yaml.Marshal(want)
+		t.Errorf("the chart has\n%s\nwant\n%s", a, b)
+	}
+	for _, o := range render(t, minimal("rbac: {create: false}")) {
+		if o["apiVersion"] == "rbac.authorization.k8s.io/v1" {
+			t.Errorf("without rbac there is %v", o)
+		}
+	}
+}
+
+// Values that are wrong are refused before anything is installed.
+func TestWrongValues(t *testing.T) {
+	for more, want := range map[string]string{
+		"replica: 3":             "replica",
+		"store: both":            "store",
+		"store: external":        "endpoints",
+		"service: {port: 99999}": "port",
+		"image: {digest: abc}":   "digest",
+		"replicas: 0":            "replicas",
+	} {
+		if _, err := rendered(minimal(more)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", more, err)
+		}
+	}
+	if _, err := rendered(object{}); err == nil {
+		t.Error("a provider without publicURL is not refused")
+	}
+}
