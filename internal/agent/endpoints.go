@@ -177,3 +177,38 @@ func (p *patient) registry(c config.Config, joining bool, add func(string, strin
 	}
 	add("https://"+host, "container images", needed)
 }
+
+// Answer is how a server answers, for people and programs.
+type Answer struct {
+	URL     string `json:"url"`
+	Purpose string `json:"purpose"`
+	// Needed tells that this machine needs it now; another one only for a change to come.
+	Needed  bool   `json:"needed"`
+	Proxy   string `json:"proxy,omitempty"`
+	Answers bool   `json:"answers"`
+	Error   string `json:"error,omitempty"`
+	Issuer  string `json:"issuer,omitempty"`
+	// NotAfter is when its certificate ends; ClockAhead is how far its clock is ahead of this
+	// machine's, in seconds.
+	NotAfter   time.Time `json:"notAfter,omitzero"`
+	ClockAhead *float64  `json:"clockAhead,omitempty"`
+	Seconds    float64   `json:"seconds"`
+}
+
+// Answers tells how servers answer.
+func Answers(list []health.Endpoint) []Answer {
+	answers := make([]Answer, len(list))
+	for i, e := range list {
+		a := Answer{URL: e.URL, Purpose: e.Purpose, Needed: e.Needed, Proxy: e.Proxy,
+			Answers: e.Err == nil, Issuer: e.Issuer, NotAfter: e.NotAfter, Seconds: e.Took.Seconds()}
+		if e.Err != nil {
+			a.Error = e.Err.Error()
+		}
+		if e.Ahead != nil {
+			ahead := e.Ahead.Seconds()
+			a.ClockAhead = &ahead
+		}
+		answers[i] = a
+	}
+	return answers
+}
