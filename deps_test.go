@@ -77,8 +77,10 @@ var rules = []struct {
 		"api/flexnode/v20260501preview", "internal/follow", "internal/aks", "internal/apply", "internal/arc", "internal/artifact", "internal/config",
 		"internal/daemon", "internal/generation", "internal/health", "internal/host",
 		"internal/identity", "internal/kube", "internal/node", "internal/nodeobject",
-		"internal/progress", "internal/release", "internal/state", "internal/transition",
+		"internal/progress", "internal/release", "internal/state", "internal/support",
+		"internal/transition",
 	}, []string{"os/exec"}},
+	{"internal/support", nil, []string{"os", "os/exec", "net", "net/http"}},
 }
 
 func TestArrows(t *testing.T) {

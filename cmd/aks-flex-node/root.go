@@ -138,7 +138,7 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift) there is something to do;
 		agentCommand(o), bootstrapCommand(o), planCommand(o), driftCommand(o), unbootstrapCommand(o),
 		statusCommand(o), tokenCommand(o), configCommand(o), versionCommand(o),
 	)
-	root.AddCommand(doctorCommand(o), endpointsCommand(o))
+	root.AddCommand(doctorCommand(o), endpointsCommand(o), supportBundleCommand(o))
 	return root
 }
 
