@@ -5,8 +5,9 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"runtime"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
@@ -110,7 +111,8 @@ func (a *Agent) patient(ctx context.Context, given Given) *patient {
 			p.at, _ = l.locate(ctx, p.config) // it only reads the configuration
 		}
 	default:
-		p.config, _, _ = config.Parse([]byte("{}"), config.Host{Arch: runtime.GOARCH}) // the defaults
+		defaults, _ := config.Read([]byte("{}"), nil) // there is no cluster in it
+		p.config = defaults.Config
 	}
 	if given.Input != nil || given.Err != nil {
 		x.Configuration = health.Tried(given.Err)
@@ -135,6 +137,7 @@ func (p *patient) examined(ctx context.Context) {
 	x.MissingModules, x.MissingControllers, x.MissingCPU =
 		m.MissingModules, m.MissingControllers, m.MissingCPU
 	x.CgroupVersion, x.InodesUsed, x.ReadOnly = m.CgroupVersion, m.InodesUsed, m.ReadOnly
+	x.CgroupV1Allowed = p.allowsCgroupV1()
 	x.RebootRequired, x.Routed, x.Resolvers = m.RebootRequired, m.Routed, m.Resolvers
 	if p.applied != nil {
 		for _, swap := range p.seen.Swaps {
@@ -152,6 +155,16 @@ func (p *patient) examined(ctx context.Context) {
 	if p.joined() && !p.config.Azure.ShowsToken() {
 		x.Client = health.Answered(p.validity(clientCertificate(p.config)))
 	}
+}
+
+// allowsCgroupV1 tells whether the owner has had kubelet accept control groups of version 1.
+func (p *patient) allowsCgroupV1() bool {
+	dir := path.Join(p.config.Paths.Kubernetes.ConfigDir, "kubelet.conf.d")
+	names, _ := p.Machine.List(dir) // there may be none
+	return slices.ContainsFunc(names, func(name string) bool {
+		text, err := p.Machine.ReadFile(path.Join(dir, name))
+		return err == nil && strings.Contains(string(text), "failCgroupV1: false")
+	})
 }
 
 // validity reads from when to when the certificate in a file is valid.

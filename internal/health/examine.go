@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // tried judges an answer that only succeeds or fails.
@@ -57,7 +58,7 @@ func controlGroups(e Evidence) Condition {
 	switch {
 	case e.Examined == nil:
 		return notAsked()
-	case e.Examined.CgroupVersion == 1:
+	case e.Examined.CgroupVersion == 1 && !e.Examined.CgroupV1Allowed && refusesCgroupV1(e):
 		return fails(OwnerMachine, "CgroupV1", "this machine has control groups of version 1, which "+
 			"kubelet refuses from 1.35 on; boot with systemd.unified_cgroup_hierarchy=1: add it to "+
 			"GRUB_CMDLINE_LINUX in /etc/default/grub, and run `update-grub` and `reboot`")
@@ -65,6 +66,16 @@ func controlGroups(e Evidence) Condition {
 	return lacking(e, func(x *Examined) []string { return x.MissingControllers }, "ControllersMissing",
 		"the kernel has no control group controller", "; boot without cgroup_disable, or with a "+
 			"kernel that has it; `cat /sys/fs/cgroup/cgroup.controllers` lists those that there are")
+}
+
+// refusesCgroupV1 tells whether kubelet refuses version 1, as it does from Kubernetes 1.35 on. A
+// version that was left open is the cluster's, which may be any.
+func refusesCgroupV1(e Evidence) bool {
+	if e.Kubelet.OK() && e.Kubelet.Value.Active {
+		return false
+	}
+	v, ok := release.Parse(e.Wanted.Kubernetes)
+	return !ok || v.Major > 1 || v.Minor >= 35
 }
 
 func kernelModules(e Evidence) Condition {

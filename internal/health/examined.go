@@ -17,6 +17,8 @@ type Examined struct {
 	// MissingModules, MissingControllers and MissingCPU are what the kernel and the processor lack.
 	MissingModules, MissingControllers, MissingCPU []string
 	CgroupVersion                                  int
+	// CgroupV1Allowed tells that the owner has had kubelet accept version 1.
+	CgroupV1Allowed bool
 	// InodesUsed is in percent, by directory.
 	InodesUsed map[string]int
 	ReadOnly   []string

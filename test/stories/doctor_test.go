@@ -168,6 +168,7 @@ func faults() []fault {
 		{"control groups of version 1", false, func(p *patient) {
 			p.remove("/sys/fs/cgroup/cgroup.controllers")
 			p.write("/sys/fs/cgroup/memory/tasks", "")
+			p.config.Kubernetes.Version = "1.35.4"
 		}, health.ControlGroups},
 		{"a control group controller that is off", false, func(p *patient) {
 			p.write("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu pids\n")
