@@ -20,7 +20,7 @@ import (
 // patience is how long one server may take to answer.
 const patience = 5 * time.Second
 
-// Endpoints lists every server that the configuration needs, and tries them all. It changes nothing.
+// Endpoints lists every server that the configuration needs, and tries them. It changes nothing.
 func (a *Agent) Endpoints(ctx context.Context, given Given) ([]health.Endpoint, error) {
 	p := a.patient(ctx, given)
 	if err := p.evidence.Examined.State.Err; err != nil {

@@ -202,7 +202,7 @@ func (c *collector) file(name string) error {
 // largest is how large a file may be to be read at all.
 const largest = 16 << 20
 
-// knowSecrets finds every secret that this machine keeps, so that it is taken out wherever it shows.
+// knowSecrets finds every secret that this machine keeps: it is taken out wherever it shows.
 func (c *collector) knowSecrets() {
 	know := func(cfg config.Config) {
 		c.redactor.Know(cfg.Secrets()...)

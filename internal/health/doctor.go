@@ -205,8 +205,8 @@ func depth(d Diagnosis) int {
 	return layer*1000 + rank
 }
 
-// explains tells whether one finding is the likely cause of another. What is only a warning explains
-// no error.
+// explains tells whether one finding is the likely cause of another. What is only a warning
+// explains no error.
 func explains(cause, effect Diagnosis) bool {
 	if severity(cause) > severity(effect) || cause.Type == effect.Type {
 		return false

@@ -15,7 +15,9 @@ import (
 )
 
 // tried judges an answer that only succeeds or fails.
-func tried(e Evidence, answer func(*Examined) Answer[struct{}], owner, reason, cure string) Condition {
+func tried(
+	e Evidence, answer func(*Examined) Answer[struct{}], owner, reason, cure string,
+) Condition {
 	if e.Examined == nil || !answer(e.Examined).Asked {
 		return notAsked()
 	}
@@ -144,8 +146,8 @@ func defaultRoute(e Evidence) Condition {
 		return notAsked()
 	}
 	if !*e.Examined.Routed && !e.reached() {
-		return fails(OwnerNetwork, "NoRoute", "this machine has no default route, and reaches no other "+
-			"network; see `ip route`, and the state of the network (`networkctl`)")
+		return fails(OwnerNetwork, "NoRoute", "this machine has no default route, and reaches no "+
+			"other network; see `ip route`, and the state of the network (`networkctl`)")
 	}
 	return holds()
 }
@@ -182,8 +184,8 @@ func clusterCAValid(e Evidence) Condition {
 		ended = fmt.Sprintf("%s (%s to %s)", ca.Subject, ca.NotBefore.UTC().Format(time.DateOnly),
 			ca.NotAfter.UTC().Format(time.DateOnly))
 	}
-	return fails(OwnerCluster, "NotValidNow", "no certificate of the cluster's CA is valid now: "+ended+
-		"; ask the cluster's operator for a configuration with the present one")
+	return fails(OwnerCluster, "NotValidNow", "no certificate of the cluster's CA is valid now: "+
+		ended+"; ask the cluster's operator for a configuration with the present one")
 }
 
 // kubeletCertificate: kubelet asks for the next one when 10 to 30 % of the time is left.
@@ -195,8 +197,8 @@ func kubeletCertificate(e Evidence) Condition {
 		return e.Examined.Client.missing()
 	}
 	v := e.Examined.Client.Value
-	const renew = "; ask the cluster's operator for a new bootstrap token or configuration URL, and run " +
-		"`aks-flex-node bootstrap`"
+	const renew = "; ask the cluster's operator for a new bootstrap token or configuration URL, and " +
+		"run `aks-flex-node bootstrap`"
 	switch {
 	case !e.Now.Before(v.To):
 		return fails(OwnerCluster, "Expired", "kubelet's client certificate has expired at "+

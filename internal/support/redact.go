@@ -21,8 +21,8 @@ const Redacted = "[redacted]"
 // words that occur elsewhere.
 const shortest = 6
 
-// Redactor takes secrets out of texts: first those that it knows, in every usual encoding, then what
-// looks like one. The zero value knows none.
+// Redactor takes secrets out of texts: first those that it knows, in every usual encoding, then
+// what looks like one.
 type Redactor struct {
 	known    map[string]bool
 	longest  []string // forms of what is known, the longest first
@@ -76,8 +76,9 @@ func (r *Redactor) Know(secrets ...string) {
 	r.longest = slices.Compact(r.longest)
 }
 
-// forms are a secret in every encoding in which it may be found. Base64 of a text that holds it has
-// three forms, by where in a group of three bytes it begins; what its neighbours decide is left out.
+// forms are a secret in every encoding in which it may be found. Base64 of a text that holds it
+// has three forms, by where in a group of three bytes it begins; what its neighbours decide is
+// left out.
 func forms(s string) []string {
 	list := []string{s, url.QueryEscape(s), url.PathEscape(s), hex.EncodeToString([]byte(s)),
 		strings.ToUpper(hex.EncodeToString([]byte(s)))}

@@ -65,8 +65,8 @@ func (w *world) bundleOf(
 	}
 }
 
-// secretOf makes a secret that is nowhere else.
-func secretOf(what string) string { return "Canary/" + what + "+" + strings.ToUpper(what) + "=0x7f" }
+// bird makes a secret that is nowhere else.
+func bird(what string) string { return "Canary/" + what + "+" + strings.ToUpper(what) + "=0x7f" }
 
 // plantSecrets puts another secret into each place that has one, and returns them all.
 func (w *world) plantSecrets() []string {
@@ -77,20 +77,21 @@ func (w *world) plantSecrets() []string {
 	arcKey := strings.ReplaceAll(key, "YSBw", "QXJj")
 	planted := map[string]string{
 		"/var/lib/aks-flex-node/bundle.json": `{"azure": {"bootstrapToken": {"token": "zyxwvu.` +
-			`fedcba9876543210"}}, "x": {"clientSecret": "` + secretOf("bundle") + `"}}`,
-		"/run/aks-flex-node/token-0011223344556677.json": `{"token": "` + secretOf("cache") + `"}`,
-		"/var/lib/kubelet/kubeconfig":                    "users: [{user: {token: " + secretOf("config") + "}}]\n",
-		"/var/lib/kubelet/bootstrap-kubeconfig":          "    token: qwerty.0011223344556677\n",
-		"/var/opt/azcmagent/certs/myCert":                strings.ReplaceAll(pem, key[:64], arcKey[:64]),
-		"/var/opt/azcmagent/tokens/one.key":              secretOf("himds"),
+			`fedcba9876543210"}}, "x": {"clientSecret": "` + bird("bundle") + `"}}`,
+		"/run/aks-flex-node/token-0011223344556677.json": `{"token": "` + bird("cache") + `"}`,
+		"/var/lib/kubelet/kubeconfig": "users: [{user: {token: " +
+			bird("config") + "}}]\n",
+		"/var/lib/kubelet/bootstrap-kubeconfig": "    token: qwerty.0011223344556677\n",
+		"/var/opt/azcmagent/certs/myCert":       strings.ReplaceAll(pem, key[:64], arcKey[:64]),
+		"/var/opt/azcmagent/tokens/one.key":     bird("himds"),
 		"/etc/systemd/system/kubelet.service.d/theirs.conf": "[Service]\n" +
-			`Environment="HTTPS_PROXY=http://me:` + secretOf("drop-in") + `@proxy:3128"` + "\n",
+			`Environment="HTTPS_PROXY=http://me:` + bird("drop-in") + `@proxy:3128"` + "\n",
 		"/etc/containerd/certs.d/_default/hosts.toml": "[host.\"https://m.example\".header]\n" +
-			"  Authorization = \"Basic " + base64.StdEncoding.EncodeToString([]byte("u:"+secretOf("hosts"))) +
+			"  Authorization = \"Basic " + base64.StdEncoding.EncodeToString([]byte("u:"+bird("hosts"))) +
 			"\"\n",
-		"/etc/containerd/conf.d/auth.toml": "password = \"" + secretOf("containerd") + "\"\n",
+		"/etc/containerd/conf.d/auth.toml": "password = \"" + bird("containerd") + "\"\n",
 		w.config.Agent.LogDir + "/aks-flex-node.log": "level=ERROR url=https://x.example/c?sv=1&sig=" +
-			url.QueryEscape(secretOf("sas")) + "&se=2\n",
+			url.QueryEscape(bird("sas")) + "&se=2\n",
 	}
 	for path, text := range planted {
 		w.write(path, text)
@@ -99,9 +100,9 @@ func (w *world) plantSecrets() []string {
 	w.write(pki, kept+pem)
 	return []string{
 		"zyxwvu.fedcba9876543210", "fedcba9876543210", "qwerty.0011223344556677", key[:64], key[64:],
-		arcKey[:64], secretOf("bundle"), secretOf("cache"), secretOf("config"), secretOf("himds"),
-		secretOf("drop-in"), secretOf("hosts"), secretOf("containerd"), secretOf("sas"), secretOf("proxy"),
-		secretOf("client"), w.cluster.token, strings.Split(w.cluster.token, ".")[1],
+		arcKey[:64], bird("bundle"), bird("cache"), bird("config"), bird("himds"),
+		bird("drop-in"), bird("hosts"), bird("containerd"), bird("sas"), bird("proxy"),
+		bird("client"), w.cluster.token, strings.Split(w.cluster.token, ".")[1],
 	}
 }
 
@@ -111,22 +112,22 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	w := newWorld(t)
 	w.config = w.configuration(func(c map[string]any) {
 		c["proxy"] = map[string]any{
-			"https":   "http://user:" + url.QueryEscape(secretOf("proxy")) + "@127.0.0.1:9",
+			"https":   "http://user:" + url.QueryEscape(bird("proxy")) + "@127.0.0.1:9",
 			"noProxy": []string{"127.0.0.1"},
 		}
 	})
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	w.write("/var/lib/aks-flex-node/credentials.json", `{"x": {"clientSecret": "`+secretOf("client")+`"}}`)
+	w.write("/var/lib/aks-flex-node/credentials.json", `{"x": {"clientSecret": "`+bird("client")+`"}}`)
 	secrets := w.plantSecrets()
 	const jwt = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.Y2FuYXJ5LXNpZ25hdHVyZQ"
 	lines := []string{"Authorization: Bearer opaque-canary-bearer", "token " + jwt,
 		"POST https://u:canary-userinfo@host/path", "an innocent line",
 		base64.StdEncoding.EncodeToString([]byte("kubeconfig: {token: abc123.canarycanary1234}"))}
 	for _, s := range secrets {
-		if strings.HasSuffix(s, secretOf("sas")) || s == secretOf("drop-in") || s == secretOf("hosts") ||
-			s == secretOf("containerd") {
+		if strings.HasSuffix(s, bird("sas")) || s == bird("drop-in") || s == bird("hosts") ||
+			s == bird("containerd") {
 			continue // their only place is a file of somebody else's settings
 		}
 		for _, form := range encodings("before " + s + " after") {
@@ -176,10 +177,11 @@ func encodings(s string) []string {
 // decodedRuns is all that a text has in base64, decoded at each of four beginnings.
 func decodedRuns(text string) string {
 	var all strings.Builder
-	isBase64 := func(r rune) bool {
-		return !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", r)
+	other := func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		return !letter && r != '+' && r != '/'
 	}
-	for _, run := range strings.FieldsFunc(text, isBase64) {
+	for _, run := range strings.FieldsFunc(text, other) {
 		for from := range min(4, len(run)) {
 			part := run[from:]
 			decoded, err := base64.RawStdEncoding.DecodeString(part[:len(part)/4*4])
