@@ -78,9 +78,10 @@ var rules = []struct {
 		"internal/daemon", "internal/generation", "internal/health", "internal/host",
 		"internal/identity", "internal/kube", "internal/node", "internal/nodeobject",
 		"internal/metrics", "internal/progress", "internal/release", "internal/state",
-		"internal/transition",
+		"internal/support", "internal/transition",
 	}, []string{"os/exec"}},
 	{"internal/metrics", nil, []string{"os", "net", "net/http", "os/exec", "time"}},
+	{"internal/support", nil, []string{"os", "os/exec", "net", "net/http"}},
 }
 
 func TestArrows(t *testing.T) {

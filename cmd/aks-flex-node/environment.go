@@ -24,6 +24,13 @@ func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
 	if err := asRoot(); err != nil {
 		return nil, nil, err
 	}
+	return o.wire(c)
+}
+
+// looking is agent for a verb that only looks, and that anybody may run.
+func (o *options) looking() (*agent.Agent, func(), error) { return o.wire(nil) }
+
+func (o *options) wire(c *config.Config) (*agent.Agent, func(), error) {
 	service := os.Getenv("AKS_FLEX_NODE_SERVICE") != ""
 	program, err := os.Executable()
 	if err != nil {

@@ -18,6 +18,7 @@ const (
 	exitDone    = 0
 	exitFailed  = 1
 	exitChanges = 2 // plan, drift, diff: there is something to do
+	exitNotRun  = 2 // doctor, endpoints: they could not run
 	exitConfig  = 3 // the configuration or the command line is wrong; trying again will not help
 )
 
@@ -47,7 +48,7 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	if ctx.Err() != nil && err != nil && !errors.Is(err, errWithdrawn) {
 		err = errors.New("interrupted; the same command goes on from here")
 	}
-	if err != nil && !errors.Is(err, errChanges) {
+	if err != nil && !errors.Is(err, errChanges) && !errors.Is(err, errFindings) {
 		fmt.Fprintf(stderr, "Error: %v\n", err)
 		o.logFailure(err)
 	}
@@ -57,11 +58,14 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 func exitCode(err error) int {
 	_, usage := errors.AsType[usageError](err)
 	_, invalid := errors.AsType[config.Problems](err)
+	_, notRun := errors.AsType[notRunError](err)
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errChanges):
 		return exitChanges
+	case notRun:
+		return exitNotRun
 	case usage || invalid:
 		return exitConfig
 	default:

@@ -150,6 +150,7 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do;
 		statusCommand(o), historyCommand(o), diffCommand(o), rollbackCommand(o), tokenCommand(o),
 		configCommand(o), versionCommand(o),
 	)
+	root.AddCommand(doctorCommand(o), endpointsCommand(o), supportBundleCommand(o))
 	return root
 }
 

@@ -35,6 +35,8 @@ const (
 type Machine interface {
 	apply.Disk
 	Facts(ctx context.Context, q host.Query) (host.Facts, error)
+	// Examine finds out what is asked only when something may be wrong.
+	Examine(modules, dirs []string, resolvConf string) host.Examination
 	// CNIConfigs lists the network configurations in a directory.
 	CNIConfigs(dir string) ([]string, error)
 	// UnitStatus tells how a unit runs: its process, since when, and how often it was restarted.
@@ -95,6 +97,8 @@ type Agent struct {
 	Trusted func(program string) error
 	// Poll is the first pause of a wait for kubelet or Azure; 0 is that of each wait.
 	Poll time.Duration
+	// Patience is how long doctor waits for one server; 0 is its default.
+	Patience time.Duration
 	// Settling is how long kubelet must have been one and the same process before a change is
 	// committed; 0 is defaultSettling.
 	Settling time.Duration

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -123,4 +124,10 @@ func Hosts(arts []Artifact, s Source) (hosts []string, bytes int64) {
 		}
 	}
 	return hosts, bytes
+}
+
+// Upstream is where an artifact is published, as far as that is known without asking anybody.
+func Upstream(s Spec, overrides map[string]config.Override) string {
+	version := strings.TrimPrefix(s.Version, "v")
+	return cmp.Or(overrides[string(s.Name)].URL, s.URL, upstream(s.Name, version, s.Arch))
 }

@@ -69,6 +69,9 @@ type Evidence struct {
 	Arc        Answer[Arc]
 	Authorised Answer[bool]
 
+	// Examined is what only Examine asks for, nil when it was not gathered.
+	Examined *Examined
+
 	// Damaged are the names of artifacts whose files are no longer what was verified.
 	Damaged Answer[[]string]
 	// Drift counts what differs from the applied configuration.

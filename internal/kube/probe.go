@@ -28,7 +28,18 @@ type Target struct {
 	Token string
 	// Entra tells that the token is one of Entra ID rather than a bootstrap token.
 	Entra bool
+	// Name is what the server is called in messages; "" is the API server.
+	Name string
 	Options
+}
+
+// name is what the server is called, and what is to be checked where it cannot be reached.
+func (t Target) name() (name, remedy string) {
+	if t.Name == "" {
+		return "the API server", "check node.kubelet.serverURL, the network and the firewall between " +
+			"this machine and the cluster"
+	}
+	return t.Name, "check the network and the firewall between this machine and that server"
 }
 
 // probeTimeout bounds each layer of a probe.
@@ -81,9 +92,8 @@ func (t Target) dial(ctx context.Context, server *url.URL) (net.Conn, error) {
 		via = p
 	}
 	if via == nil {
-		return t.connect(ctx, hostPort(server), LayerTCP, "the API server",
-			"check node.kubelet.serverURL, the network and the firewall between this machine and "+
-				"the cluster")
+		name, remedy := t.name()
+		return t.connect(ctx, hostPort(server), LayerTCP, name, remedy)
 	}
 	conn, err := t.connect(ctx, hostPort(via), LayerProxy, "the proxy",
 		"check proxy.https and whether the proxy is up")

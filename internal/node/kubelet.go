@@ -156,3 +156,6 @@ func (p *part) safety(settings object) {
 		settings["shutdownGracePeriodCriticalPods"] = tuning.ShutdownGracePeriodCriticalPods
 	}
 }
+
+// KubeletPorts are the ports that kubelet listens on (KubeletConfiguration, port and healthzPort).
+func KubeletPorts() []int { return []int{10250, 10248} }

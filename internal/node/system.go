@@ -26,6 +26,9 @@ const needrestart = header + `$nrconf{override_rc}{qr(^(containerd|kubelet)\.ser
 // that bridged pod traffic passes iptables.
 var modules = [...]string{"overlay", "br_netfilter"}
 
+// Modules are the kernel modules that a node needs.
+func Modules() []string { return modules[:] }
+
 // sysctls are the kernel parameters of a node. The vm and kernel ones are those that kubelet's
 // protectKernelDefaults demands (pkg/kubelet/cm, setupKernelTunables); with any other value kubelet
 // does not start.

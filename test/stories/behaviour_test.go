@@ -36,6 +36,8 @@ type behaviour struct {
 	silent bool
 	// lapsed is a kubelet that does not renew its lease.
 	lapsed bool
+	// ahead is how far its clock is ahead.
+	ahead time.Duration
 	// unlabelled forbids nodes to change their labels.
 	unlabelled bool
 	// reports changes what a kubelet that starts reports.

@@ -183,8 +183,9 @@ func (c *cluster) routes() http.Handler {
 		auth := r.Header.Get("Authorization")
 		known := auth == "" || auth == "Bearer "+c.token || c.identity(r) != ""
 		c.mu.Lock()
-		refused := c.refused
+		refused, ahead := c.refused, c.ahead
 		c.mu.Unlock()
+		w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
 		if !known || refused {
 			fail(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
 			return

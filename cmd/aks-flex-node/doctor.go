@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// errFindings makes doctor and endpoints exit with exitFailed; what was found is printed already.
+var errFindings = errors.New("something is wrong")
+
+// notRunError makes doctor and endpoints exit with exitNotRun: they can tell nothing.
+type notRunError struct{ error }
+
+func (e notRunError) Unwrap() error { return e.error }
+
+// selection is which conditions are wanted.
+type selection struct{ only, skip []string }
+
+func (s *selection) flags(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&s.only, "only", nil, "check these `conditions` only")
+	cmd.Flags().StringSliceVar(&s.skip, "skip", nil, "check all but these `conditions`")
+}
+
+func (s *selection) check() error {
+	for _, name := range slices.Concat(s.only, s.skip) {
+		if !slices.Contains(health.Names(), name) {
+			return usageError{fmt.Errorf("cannot check %q: the conditions are %s", name,
+				strings.Join(health.Names(), ", "))}
+		}
+	}
+	return nil
+}
+
+func (s *selection) wanted(name string) bool {
+	return (len(s.only) == 0 || slices.Contains(s.only, name)) && !slices.Contains(s.skip, name)
+}
+
+// now is the machine's configuration, as far as whoever runs this may read it.
+func (o *options) now(cmd *cobra.Command) agent.Given {
+	g := agent.Given{Unprivileged: os.Geteuid() != 0}
+	read, err := config.Load(o.config, o.applied(cmd.Context()))
+	switch {
+	case err == nil:
+		in := o.inputOf(read)
+		g.Input = &in
+	case g.Unprivileged && errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("config"):
+	default:
+		g.Err = err
+	}
+	return g
+}
+
+func doctorCommand(o *options) *cobra.Command {
+	s := &selection{}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find out what is wrong, the most likely cause first",
+		Long: `Checks this machine, every server that the configuration needs, the credential, the
+services and the Node, before, during and after a join, and tells what is wrong: the
+most likely cause first, what follows from it behind it, who can mend it, and how. It
+changes nothing. Without root it goes as far as it can.
+
+Exit codes: 0 nothing is wrong; 1 something is; 2 it could not run;
+3 the command line is wrong.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := s.check(); err != nil {
+				return err
+			}
+			a, done, err := o.looking()
+			if err != nil {
+				return notRunError{err}
+			}
+			defer done()
+			list := a.Doctor(cmd.Context(), o.now(cmd), s.wanted)
+			if err := cmd.Context().Err(); err != nil {
+				return notRunError{err}
+			}
+			if err := o.print(list, func(w io.Writer) { writeDiagnoses(w, list) }); err != nil {
+				return notRunError{err}
+			}
+			if slices.ContainsFunc(list, health.Diagnosis.Found) {
+				return errFindings
+			}
+			return nil
+		},
+	}
+	s.flags(cmd)
+	return cmd
+}
+
+// writeDiagnoses writes what is wrong, and counts the rest.
+func writeDiagnoses(w io.Writer, list []health.Diagnosis) {
+	counts := make(map[string]int)
+	for _, d := range list {
+		counts[d.Verdict]++
+		if !d.Found() {
+			continue
+		}
+		indent := ""
+		if len(d.Follows) > 0 {
+			indent = "    "
+		}
+		fmt.Fprintf(w, "%s%-7s %s (%s)\n", indent, d.Verdict, d.Type, d.Reason)
+		fmt.Fprintf(w, "%s        layer %s, to be mended by: %s\n", indent, d.Layer, d.Owner)
+		fmt.Fprintf(w, "%s        %s\n", indent, d.Message)
+		for _, command := range d.Remedies {
+			fmt.Fprintf(w, "%s        $ %s\n", indent, command)
+		}
+		if len(d.Follows) > 0 {
+			fmt.Fprintf(w, "%s        follows from %s\n", indent, strings.Join(d.Follows, ", "))
+		}
+	}
+	for _, d := range list {
+		if d.Verdict == health.Unclear {
+			fmt.Fprintf(w, "unknown %s: %s\n", d.Type, d.Message)
+		}
+	}
+	wrong := counts[health.Fault] + counts[health.Warning]
+	fmt.Fprintf(w, "%d checked: %d wrong, %d right, %d unknown; %d not applicable\n",
+		len(list)-counts[health.Skipped], wrong, counts[health.OK], counts[health.Unclear],
+		counts[health.Skipped])
+}

@@ -1,0 +1,261 @@
+package agent
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/node"
+)
+
+// Given is the machine's configuration as it is now.
+type Given struct {
+	// Input is nil when it cannot be used, and Err says why. Both are nil on a machine without one.
+	Input *Input
+	Err   error
+	// Unprivileged tells that somebody other than root asks.
+	Unprivileged bool
+}
+
+// Doctor finds out what is wrong with this machine and the way to its cluster: before, during and
+// after a join. It changes nothing, and goes as far as it can: what cannot be found out is unknown.
+func (a *Agent) Doctor(
+	ctx context.Context, given Given, wanted func(name string) bool,
+) []health.Diagnosis {
+	d := a.patient(ctx, given)
+	d.took = make(map[string]time.Duration)
+	d.examined(ctx)
+	if slices.ContainsFunc(ofEndpoints(), wanted) {
+		began := time.Now()
+		d.evidence.Examined.Endpoints = d.endpointEvidence(ctx)
+		d.took["endpoints"] = time.Since(began)
+	}
+	d.gather(ctx, wanted(health.HostAsConfigured))
+	list := health.Examine(d.evidence, wanted)
+	if slices.ContainsFunc(list, func(x health.Diagnosis) bool { return x.Explained() }) {
+		d.withLogs(ctx, &d.evidence)
+		list = health.Examine(d.evidence, wanted)
+	}
+	for i := range list {
+		list[i].Seconds = d.took[gathered(list[i].Type)].Seconds()
+	}
+	return list
+}
+
+// ofEndpoints are the conditions for which servers are tried.
+func ofEndpoints() []string {
+	return []string{health.NamesResolved, health.PathMTU, health.EndpointsReachable,
+		health.EndpointsTrusted, health.ClockAccurate}
+}
+
+// gathered is where the evidence of a condition comes from.
+func gathered(name string) string {
+	switch {
+	case slices.Contains(ofEndpoints(), name):
+		return "endpoints"
+	case health.OfDoctor(name):
+		return "machine"
+	case name == health.HostAsConfigured:
+		return "drift"
+	}
+	return "node"
+}
+
+// patient is a machine that is examined: what is remembered of it, and the configuration that
+// counts.
+type patient struct {
+	*home
+	given Given
+	// config is that of the node, else the one that was given, else only defaults.
+	config config.Config
+	// at is where its API server is, as far as that is known.
+	at       where
+	seen     host.Facts
+	evidence health.Evidence
+	took     map[string]time.Duration
+}
+
+// patient opens the machine's memory as far as it can be read.
+func (a *Agent) patient(ctx context.Context, given Given) *patient {
+	p := &patient{given: given}
+	x := &health.Examined{Unprivileged: given.Unprivileged}
+	var err error
+	if !given.Unprivileged {
+		p.home, err = a.openReadOnly(ctx)
+		x.State = health.Tried(err)
+	}
+	if p.home == nil || err != nil {
+		p.home = a.newHome(apply.NewJournal(a.Machine, StateDir, ledgerFile), nil)
+	}
+	p.glance()
+	switch {
+	case p.live != nil:
+		g := p.live
+		if p.applied != nil {
+			g = p.applied
+		}
+		p.config, p.at = p.configOf(g), p.home.at()
+	case given.Input != nil:
+		p.config = given.Input.Config
+		l := &locator{home: p.home}
+		if located(p.config) {
+			p.at, _ = l.locate(ctx, p.config) // it only reads the configuration
+		}
+	default:
+		defaults, _ := config.Read([]byte("{}"), nil) // there is no cluster in it
+		p.config = defaults.Config
+	}
+	if given.Input != nil || given.Err != nil {
+		x.Configuration = health.Tried(given.Err)
+	}
+	p.evidence = health.Evidence{Now: now(), Wanted: p.wanted(p.config), Examined: x}
+	return p
+}
+
+// examined adds what only doctor asks the machine.
+func (p *patient) examined(ctx context.Context) {
+	began := time.Now()
+	defer func() { p.took["machine"] = time.Since(began) }()
+	x := p.evidence.Examined
+	var err error
+	query := p.query(p.config)
+	query.Firewalls = query.Firewalls && !p.given.Unprivileged
+	if p.seen, err = p.Machine.Facts(ctx, query); err != nil {
+		p.Log.Debug("cannot examine the machine", "error", err)
+		return
+	}
+	m := p.Machine.Examine(node.Modules(), query.Filesystems, p.seen.ResolvConf)
+	x.MissingModules, x.MissingControllers, x.MissingCPU =
+		m.MissingModules, m.MissingControllers, m.MissingCPU
+	x.CgroupVersion, x.InodesUsed, x.ReadOnly = m.CgroupVersion, m.InodesUsed, m.ReadOnly
+	x.CgroupV1Allowed = p.allowsCgroupV1()
+	x.RebootRequired, x.Routed, x.Resolvers = m.RebootRequired, m.Routed, m.Resolvers
+	if p.applied != nil {
+		for _, swap := range p.seen.Swaps {
+			x.Swaps = append(x.Swaps, swap.Name)
+		}
+	}
+	if is, err := p.Machine.UnitStatus(ctx, node.KubeletUnit); err == nil && !is.Running() {
+		for _, port := range node.KubeletPorts() {
+			if slices.Contains(m.Listening, port) {
+				x.Taken = append(x.Taken, port)
+			}
+		}
+	}
+	x.CA = p.at.CA
+	if p.joined() && !p.config.Azure.ShowsToken() {
+		x.Client = health.Answered(p.validity(clientCertificate(p.config)))
+	}
+}
+
+// allowsCgroupV1 tells whether the owner has had kubelet accept control groups of version 1.
+func (p *patient) allowsCgroupV1() bool {
+	dir := path.Join(p.config.Paths.Kubernetes.ConfigDir, "kubelet.conf.d")
+	names, _ := p.Machine.List(dir) // there may be none
+	return slices.ContainsFunc(names, func(name string) bool {
+		text, err := p.Machine.ReadFile(path.Join(dir, name))
+		return err == nil && strings.Contains(string(text), "failCgroupV1: false")
+	})
+}
+
+// validity reads from when to when the certificate in a file is valid.
+func (h *home) validity(file string) (health.Validity, error) {
+	data, err := h.Machine.ReadFile(file)
+	if err != nil {
+		return health.Validity{}, fmt.Errorf("cannot read the certificate: %w", err)
+	}
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			return health.Validity{}, fmt.Errorf("cannot read %s: it holds no certificate", file)
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return health.Validity{}, fmt.Errorf("cannot read %s: %w", file, err)
+		}
+		return health.Validity{From: c.NotBefore, To: c.NotAfter}, nil
+	}
+}
+
+// gather adds the evidence that status and preflight judge by.
+func (p *patient) gather(ctx context.Context, drift bool) {
+	began := time.Now()
+	defer func() { p.took["node"] += time.Since(began) }()
+	x := p.evidence.Examined
+	if p.live == nil {
+		p.prospect(ctx)
+		return
+	}
+	g := p.live
+	if p.applied != nil {
+		g = p.applied
+	}
+	p.evidence = p.evidenceOf(ctx, g)
+	p.evidence.Examined = x
+	if !p.evidence.Probe.Asked && p.evidence.Node.Err != nil {
+		p.probeEvidence(ctx, p.config, p.at, &p.evidence)
+	}
+	if !drift {
+		return
+	}
+	compare := time.Now()
+	plan, err := p.statusDrift(ctx, p.evidence.Node)
+	p.withDrift(&p.evidence, plan, watching{})
+	if err != nil {
+		p.evidence.Drift = health.Answered(0, err)
+	}
+	p.took["drift"] = time.Since(compare)
+	p.took["node"] -= p.took["drift"]
+}
+
+// prospect gathers the evidence of preflight, on a machine that is no node.
+func (p *patient) prospect(ctx context.Context) {
+	e, c := &p.evidence, p.config
+	e.Trust = health.Tried(p.trusted())
+	e.Machine, _ = p.machineEvidence(ctx, c, p.seen) // without it, conditions are Unknown
+	installed := func(u host.InstalledUnit) bool { return u.Name == node.KubeletUnit }
+	if p.given.Unprivileged && slices.ContainsFunc(p.seen.Units, installed) {
+		p.serviceEvidence(ctx, e)
+	}
+	if p.transition != nil {
+		e.Transition = &health.Transition{
+			Kind: string(p.transition.Kind), Phase: string(p.transition.Phase),
+		}
+	}
+	if p.given.Input == nil {
+		return
+	}
+	t, err := p.aim(ctx, *p.given.Input)
+	if err == nil {
+		err = p.identifiable(ctx, t)
+	}
+	if err == nil {
+		t.at, err = t.locator.locate(ctx, c)
+	}
+	if err != nil {
+		e.Probe = health.Tried(err)
+		return
+	}
+	p.probeEvidence(ctx, c, t.at, e)
+	if e.Probe.OK() {
+		e.Credential = health.Answered("", nil)
+		if err := p.allowed(ctx, c, t.at); err != nil {
+			e.Probe, e.Credential = health.Tried(err), health.Answer[string]{}
+		}
+	}
+	if server, err := p.serverVersion(ctx, t); err == nil {
+		e.ServerVersion = health.Answered(server, nil)
+	}
+}

@@ -1,0 +1,221 @@
+package health
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+)
+
+// The types of the conditions that only Examine tells.
+const (
+	ConfigurationValid  = "ConfigurationValid"
+	StateReadable       = "StateReadable"
+	ProcessorSupported  = "ProcessorSupported"
+	ControlGroups       = "ControlGroups"
+	KernelModules       = "KernelModules"
+	FileSystemsWritable = "FileSystemsWritable"
+	InodesFree          = "InodesFree"
+	SwapOff             = "SwapOff"
+	PortsFree           = "PortsFree"
+	RebootNotPending    = "RebootNotPending"
+	DefaultRoute        = "DefaultRoute"
+	PathMTU             = "PathMTU"
+	EndpointsReachable  = "EndpointsReachable"
+	ResolverConfigured  = "ResolverConfigured"
+	NamesResolved       = "NamesResolved"
+	ClockAccurate       = "ClockAccurate"
+	ClusterCAValid      = "ClusterCAValid"
+	EndpointsTrusted    = "EndpointsTrusted"
+	KubeletCertificate  = "KubeletCertificate"
+)
+
+// doctorOnly are the conditions beside the catalogue: they need evidence that only somebody who
+// asks what is wrong waits for.
+func doctorOnly() []entry {
+	return []entry{
+		{ConfigurationValid, configurationValid, 0},
+		{StateReadable, stateReadable, 0},
+		{ProcessorSupported, processorSupported, 0},
+		{ControlGroups, controlGroups, 0},
+		{KernelModules, kernelModules, 0},
+		{FileSystemsWritable, fileSystemsWritable, 0},
+		{InodesFree, inodesFree, 0},
+		{SwapOff, swapOff, 0},
+		{PortsFree, portsFree, 0},
+		{RebootNotPending, rebootNotPending, harmless},
+		{DefaultRoute, defaultRoute, 0},
+		{PathMTU, pathMTU, 0},
+		{EndpointsReachable, endpointsReachable, 0},
+		{ResolverConfigured, resolverConfigured, 0},
+		{NamesResolved, namesResolved, 0},
+		{ClockAccurate, clockAccurate, 0},
+		{ClusterCAValid, clusterCAValid, 0},
+		{EndpointsTrusted, endpointsTrusted, 0},
+		{KubeletCertificate, kubeletCertificate, 0},
+	}
+}
+
+// everything is the catalogue and what only Examine tells, in the order of the layers.
+func everything() []entry {
+	all := append(catalogue(), doctorOnly()...)
+	slices.SortStableFunc(all, func(a, b entry) int {
+		_, x := place(a.name)
+		_, y := place(b.name)
+		return cmp.Compare(x, y)
+	})
+	return all
+}
+
+// Names are the types of all conditions, in the order of the layers.
+func Names() []string {
+	var names []string
+	for _, known := range everything() {
+		names = append(names, known.name)
+	}
+	return names
+}
+
+// The verdicts on a condition.
+const (
+	OK      = "ok"
+	Warning = "warning" // wrong, and the node can be healthy with it
+	Fault   = "error"
+	Unclear = "unknown"
+	Skipped = "skipped" // its evidence was not gathered
+)
+
+// Diagnosis is a condition as somebody is told it who asks what is wrong.
+type Diagnosis struct {
+	Condition
+	Layer   Layer  `json:"layer"`
+	Verdict string `json:"verdict"`
+	// Remedies are the commands that the message names.
+	Remedies []string `json:"remedies,omitempty"`
+	// Follows are the conditions that are the likely cause.
+	Follows []string `json:"follows,omitempty"`
+	// Seconds is how long it took to gather its evidence, which is shared with other conditions.
+	Seconds float64 `json:"seconds"`
+}
+
+// Found tells whether something is wrong.
+func (d Diagnosis) Found() bool { return d.Verdict == Fault || d.Verdict == Warning }
+
+// Examine judges all conditions whose names are wanted. What is wrong comes first, the most likely
+// cause before everything else, and what follows from a cause behind it.
+func Examine(e Evidence, wanted func(name string) bool) []Diagnosis {
+	var checks []Check
+	for _, known := range everything() {
+		if wanted(known.name) {
+			checks = append(checks, known.evaluate)
+		}
+	}
+	var found, rest []Diagnosis
+	for _, c := range Evaluate(checks, e) {
+		if e.Examined != nil && e.Examined.Unprivileged && slices.Contains(forRoot(), c.Type) {
+			c = Condition{Type: c.Type, Status: Unknown, Reason: "NotRoot", Since: c.Since,
+				Message: "only root can tell: run it with sudo"}
+		}
+		d := diagnosisOf(c)
+		if d.Found() {
+			found = append(found, d)
+		} else {
+			rest = append(rest, d)
+		}
+	}
+	return append(inOrder(found), rest...)
+}
+
+// forRoot are the conditions that are wrong where the node's own files cannot be told from others'.
+func forRoot() []string {
+	return []string{RootPrivileges, StateReadable, RuntimeOwned, DirectoriesFree, FirewallOpen,
+		ArcConnected, ConfigurationAccepted}
+}
+
+// command finds the commands in a message.
+var command = regexp.MustCompile("`([^`]+)`")
+
+func diagnosisOf(c Condition) Diagnosis {
+	d := Diagnosis{Condition: c, Layer: layerOf(c), Verdict: OK}
+	switch {
+	case c.NotChecked():
+		d.Verdict = Skipped
+	case c.Status == Unknown:
+		d.Verdict = Unclear
+	case c.Status == False && harmlessName(c.Type):
+		d.Verdict = Warning
+	case c.Status == False:
+		d.Verdict = Fault
+	}
+	if d.Found() {
+		for _, found := range command.FindAllStringSubmatch(c.Message, -1) {
+			d.Remedies = append(d.Remedies, found[1])
+		}
+	}
+	return d
+}
+
+func harmlessName(name string) bool {
+	return slices.ContainsFunc(everything(), func(known entry) bool {
+		return known.name == name && known.use&harmless != 0
+	})
+}
+
+// inOrder puts causes first, each followed by what follows from it.
+func inOrder(found []Diagnosis) []Diagnosis {
+	slices.SortStableFunc(found, func(a, b Diagnosis) int {
+		return cmp.Or(cmp.Compare(severity(a), severity(b)), cmp.Compare(depth(a), depth(b)))
+	})
+	for i := range found {
+		for _, cause := range found {
+			if explains(cause, found[i]) {
+				found[i].Follows = append(found[i].Follows, cause.Type)
+			}
+		}
+	}
+	var ordered []Diagnosis
+	for _, root := range found {
+		if len(root.Follows) > 0 {
+			continue
+		}
+		ordered = append(ordered, root)
+		for _, d := range found {
+			if slices.Contains(d.Follows, root.Type) && !among(ordered, d.Type) {
+				ordered = append(ordered, d)
+			}
+		}
+	}
+	return ordered
+}
+
+func among(list []Diagnosis, name string) bool {
+	return slices.ContainsFunc(list, func(d Diagnosis) bool { return d.Type == name })
+}
+
+func severity(d Diagnosis) int {
+	if d.Verdict == Fault {
+		return 0
+	}
+	return 1
+}
+
+// depth is how far from the machine something is wrong.
+func depth(d Diagnosis) int {
+	layer := slices.IndexFunc(layers(), func(s stratum) bool { return s.layer == d.Layer })
+	_, rank := place(d.Type)
+	return layer*1000 + rank
+}
+
+// explains tells whether one finding is the likely cause of another. What is only a warning
+// explains no error.
+func explains(cause, effect Diagnosis) bool {
+	if severity(cause) > severity(effect) || cause.Type == effect.Type {
+		return false
+	}
+	return slices.Contains(causes(effect.Layer), cause.Layer) ||
+		cause.Layer == effect.Layer && slices.Contains(beside(effect.Type), cause.Type)
+}
+
+// OfDoctor tells whether a condition is one that only Examine tells.
+func OfDoctor(name string) bool {
+	return slices.ContainsFunc(doctorOnly(), func(known entry) bool { return known.name == name })
+}

@@ -1,0 +1,93 @@
+package health
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/kube"
+)
+
+// Each condition stands in one layer, and each name in a layer is that of a condition.
+func TestEveryConditionHasALayer(t *testing.T) {
+	var known, placed []string
+	for _, e := range append(catalogue(), doctorOnly()...) {
+		known = append(known, e.name)
+	}
+	for _, l := range layers() {
+		placed = append(placed, l.names...)
+	}
+	slices.Sort(known)
+	slices.Sort(placed)
+	if !slices.Equal(known, placed) {
+		t.Errorf("the conditions are %v, and the layers have %v", known, placed)
+	}
+}
+
+// Nothing is the cause of its own cause: every finding is told.
+func TestNothingIsLostInACircle(t *testing.T) {
+	var all []Diagnosis
+	for _, name := range Names() {
+		l, _ := place(name)
+		all = append(all, Diagnosis{
+			Condition: Condition{Type: name, Status: False}, Layer: l, Verdict: Fault,
+		})
+	}
+	for _, a := range all {
+		for _, b := range all {
+			if explains(a, b) && explains(b, a) {
+				t.Errorf("%s and %s explain each other", a.Type, b.Type)
+			}
+			if got := inOrder([]Diagnosis{a, b}); a.Type != b.Type && len(got) != 2 {
+				t.Errorf("of %s and %s only %v is told", a.Type, b.Type, got)
+			}
+		}
+	}
+	if got := inOrder(slices.Clone(all)); len(got) != len(all) {
+		t.Errorf("%d of %d findings are told", len(got), len(all))
+	}
+}
+
+// A cause comes before what follows from it, and a mere warning before no error.
+func TestCausesComeFirst(t *testing.T) {
+	ahead := 10 * time.Minute
+	e := Evidence{
+		Now:   time.Now(),
+		Probe: Tried(&kube.Fault{Layer: kube.LayerTLS, Message: "not trusted"}),
+		Node:  Answered(kube.Node{}, errors.New("no answer")),
+		Examined: &Examined{
+			RebootRequired: true,
+			Endpoints: Answered([]Endpoint{{URL: "https://api", Needed: true, Cluster: true,
+				Reached: kube.Reached{Ahead: &ahead}}}, nil),
+		},
+	}
+	found := slices.DeleteFunc(Examine(e, func(string) bool { return true }),
+		func(d Diagnosis) bool { return !d.Found() })
+	var names []string
+	for _, d := range found {
+		names = append(names, d.Type)
+	}
+	want := []string{ClockAccurate, APIServerReachable, RebootNotPending}
+	if !slices.Equal(names, want) {
+		t.Fatalf("the findings are %v; want %v", names, want)
+	}
+	if f := found[1].Follows; !slices.Equal(f, []string{ClockAccurate}) {
+		t.Errorf("the API server's finding follows from %v", f)
+	}
+	if r := found[0].Remedies; len(r) == 0 || r[0] != "timedatectl set-ntp true" {
+		t.Errorf("the remedies are %v", r)
+	}
+}
+
+// Where servers disagree about the time it is not this machine's clock that is wrong.
+func TestClocksOfServersDiffer(t *testing.T) {
+	none, far := time.Duration(0), -time.Hour
+	e := Evidence{Examined: &Examined{Endpoints: Answered([]Endpoint{
+		{Needed: true, Reached: kube.Reached{Ahead: &none}},
+		{Needed: true, Reached: kube.Reached{Ahead: &far}},
+	}, nil)}}
+	if c := clockAccurate(e); c.Reason != "ServersDiffer" || c.Owner != OwnerCluster {
+		t.Errorf("%+v", c)
+	}
+}

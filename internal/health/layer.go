@@ -1,0 +1,130 @@
+package health
+
+import "slices"
+
+// Layer is where on the way from the machine to its Node a condition stands.
+type Layer string
+
+// The layers: what is wrong in one explains what is wrong in those after it, as causes has it.
+const (
+	LayerConfiguration Layer = "configuration"
+	LayerMachine       Layer = "machine"
+	LayerNetwork       Layer = "network"
+	LayerDNS           Layer = "DNS"
+	LayerClock         Layer = "clock"
+	LayerTLS           Layer = "TLS and proxy"
+	LayerCredential    Layer = "credential"
+	LayerAPIServer     Layer = "API server"
+	LayerRuntime       Layer = "runtime"
+	LayerKubelet       Layer = "kubelet"
+	LayerNode          Layer = "node"
+)
+
+// stratum is a layer with its conditions, in their order.
+type stratum struct {
+	layer Layer
+	names []string
+}
+
+// layers are all layers in their order.
+func layers() []stratum {
+	return []stratum{
+		{LayerConfiguration, []string{ConfigurationValid}},
+		{LayerMachine, []string{RootPrivileges, StateReadable, SystemSupported, ProcessorSupported,
+			ControlGroups, KernelModules, ToolsInstalled, FileSystemsWritable, DiskSpace, InodesFree,
+			ProgramTrusted, StoreIntact, RuntimeOwned, DirectoriesFree, ReservationsFit, SwapOff,
+			PortsFree, FirewallOpen, RebootNotPending}},
+		{LayerNetwork, []string{DefaultRoute, NodeAddressPresent, PodSubnetsFit, PathMTU,
+			EndpointsReachable}},
+		{LayerDNS, []string{ResolverConfigured, NamesResolved}},
+		{LayerClock, []string{ClockAccurate}},
+		{LayerTLS, []string{ClusterCAValid, EndpointsTrusted}},
+		{LayerCredential, []string{KubeletCertificate, CredentialValid, CertificateIssued, ArcConnected}},
+		{LayerAPIServer, []string{APIServerReachable, VersionsCompatible}},
+		{LayerRuntime, []string{ContainerdRunning}},
+		{LayerKubelet, []string{KubeletRunning, KubeletStable, KubeletHealthy, ServingCertificate}},
+		{LayerNode, []string{NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
+			PodsSynchronized, LabelsApplied, TaintsApplied, ServicesReachable, ConfigurationAccepted,
+			HostAsConfigured}},
+	}
+}
+
+// place is where a condition stands: its layer, and its rank among all.
+func place(name string) (Layer, int) {
+	rank := 0
+	for _, l := range layers() {
+		if i := slices.Index(l.names, name); i >= 0 {
+			return l.layer, rank + i
+		}
+		rank += len(l.names)
+	}
+	return LayerNode, rank
+}
+
+// layerOf is the layer of a condition. What keeps the API server from being reached is in the layer
+// that is broken.
+func layerOf(c Condition) Layer {
+	l, _ := place(c.Type)
+	if c.Type != APIServerReachable || c.Status != False {
+		return l
+	}
+	switch c.Reason {
+	case "NameNotResolved":
+		return LayerDNS
+	case "NotConnected":
+		return LayerNetwork
+	case "ProxyRefused", "NotTrusted":
+		return LayerTLS
+	case "ClockOrCertificate":
+		return LayerClock
+	}
+	return l
+}
+
+// causes are the layers in which the cause of what is wrong in a layer can be.
+func causes(l Layer) []Layer {
+	way := []Layer{LayerNetwork, LayerDNS, LayerClock, LayerTLS}
+	switch l {
+	case LayerDNS:
+		return []Layer{LayerNetwork}
+	case LayerTLS:
+		return way[:3]
+	case LayerAPIServer:
+		return way
+	case LayerCredential:
+		return append(way, LayerAPIServer)
+	case LayerRuntime:
+		return []Layer{LayerMachine}
+	case LayerKubelet:
+		return []Layer{LayerMachine, LayerRuntime}
+	case LayerNode:
+		return append(way, LayerMachine, LayerCredential, LayerAPIServer, LayerRuntime, LayerKubelet)
+	}
+	return nil
+}
+
+// beside are the conditions of the same layer in which the cause of one can be.
+func beside(name string) []string {
+	switch name {
+	case APIServerReachable:
+		return []string{DefaultRoute, PathMTU, ResolverConfigured, NamesResolved, ClockAccurate,
+			ClusterCAValid}
+	case EndpointsReachable:
+		return []string{DefaultRoute, APIServerReachable}
+	case NamesResolved:
+		return []string{ResolverConfigured}
+	case EndpointsTrusted:
+		return []string{APIServerReachable}
+	case CredentialValid, CertificateIssued:
+		return []string{KubeletCertificate, ArcConnected, CredentialValid}
+	case KubeletStable, KubeletHealthy:
+		return []string{KubeletRunning, KubeletStable}
+	case LeaseRenewed, NodeReady:
+		return []string{NodeRegistered}
+	case RunsAsConfigured, PodsSynchronized:
+		return []string{NodeRegistered, LeaseRenewed, NodeReady}
+	case HostAsConfigured:
+		return []string{NodeRegistered, NodeReady, LabelsApplied}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+// Package support makes the file that a person sends to somebody who is to help: a bounded archive
+// without secrets. It knows nothing of nodes; package agent says what is collected, and which
+// secrets this machine has.
+package support
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Redacted stands for what was taken out.
+const Redacted = "[redacted]"
+
+// shortest is the length of the shortest secret that is taken out by its value: shorter ones are
+// words that occur elsewhere.
+const shortest = 6
+
+// Redactor takes secrets out of texts: first those that it knows, in every usual encoding, then
+// what looks like one.
+type Redactor struct {
+	known    map[string]bool
+	longest  []string // forms of what is known, the longest first
+	Counts   map[string]int
+	patterns []pattern
+}
+
+type pattern struct {
+	name string
+	find *regexp.Regexp
+	// keep is what replaces a match, in which ${1} and ${2} are the parts that remain.
+	keep string
+}
+
+// NewRedactor returns a redactor that knows no secret yet.
+func NewRedactor() *Redactor {
+	return &Redactor{known: make(map[string]bool), Counts: make(map[string]int), patterns: patterns()}
+}
+
+// patterns are what secrets look like.
+func patterns() []pattern {
+	const b64 = `[A-Za-z0-9+/=_-]`
+	re := regexp.MustCompile
+	return []pattern{
+		{"private key", re(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]*` +
+			`PRIVATE KEY-----|\z)`), Redacted},
+		{"JWT", re(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(\.[A-Za-z0-9_-]*)?`), Redacted},
+		{"authorization", re(`(?i)\b(bearer|basic|sharedkey)(\s+|%20)[A-Za-z0-9._~+/=:-]{6,}`),
+			"${1} " + Redacted},
+		{"signature", re(`(?i)\b(sig|signature)(=|%3D)[^&\s"'\\]+`), "${1}=" + Redacted},
+		{"bootstrap token", re(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), Redacted},
+		{"URL with a password", re(`(://)[^/\s"'@:]*:[^\s"'@/]+@`), "${1}" + Redacted + "@"},
+		{"named secret", re(`(?i)((?:password|passwd|secret|token|api_?key|account_?key|client-?key` +
+			`(?:-data)?|private_?key|authorization)["']?\s*[:=]\s*\[?\s*["']?)(` + b64 +
+			`|[.~:%!$*@#]){6,}`), "${1}" + Redacted},
+		{"environment", re(`(?m)^(\s*Environment=["']?[A-Za-z_][A-Za-z0-9_]*=).*$`), "${1}" + Redacted},
+	}
+}
+
+// Know adds secrets. An encoded form of one is as secret as itself.
+func (r *Redactor) Know(secrets ...string) {
+	for _, s := range secrets {
+		s = strings.TrimSpace(s)
+		if len(s) < shortest || r.known[s] {
+			continue
+		}
+		r.known[s] = true
+		r.longest = append(r.longest, forms(s)...)
+	}
+	slices.SortFunc(r.longest, func(a, b string) int { return len(b) - len(a) })
+	r.longest = slices.Compact(r.longest)
+}
+
+// forms are a secret in every encoding in which it may be found. Base64 of a text that holds it
+// has three forms, by where in a group of three bytes it begins; what its neighbours decide is
+// left out.
+func forms(s string) []string {
+	list := []string{s, url.QueryEscape(s), url.PathEscape(s), hex.EncodeToString([]byte(s)),
+		strings.ToUpper(hex.EncodeToString([]byte(s)))}
+	if quoted, err := json.Marshal(s); err == nil {
+		list = append(list, strings.Trim(string(quoted), `"`))
+	}
+	for offset := range 3 {
+		text := append(bytes.Repeat([]byte{0}, offset), s...)
+		whole := base64.RawStdEncoding.EncodeToString(text)
+		from, to := (offset*8+5)/6, len(text)*8/6
+		if to-from >= shortest {
+			part := whole[from:to]
+			list = append(list, part, strings.NewReplacer("+", "-", "/", "_").Replace(part))
+		}
+	}
+	return list
+}
+
+// run is a text that may be base64.
+var run = regexp.MustCompile(`[A-Za-z0-9+/_-]{24,}={0,2}`)
+
+// Redact returns a text without secrets.
+func (r *Redactor) Redact(text string) string {
+	for _, s := range r.longest {
+		if n := strings.Count(text, s); n > 0 {
+			r.Counts["known secret"] += n
+			text = strings.ReplaceAll(text, s, Redacted)
+		}
+	}
+	for _, p := range r.patterns {
+		text = p.find.ReplaceAllStringFunc(text, func(found string) string {
+			if strings.Contains(found, Redacted) && p.name != "environment" {
+				return found
+			}
+			r.Counts[p.name]++
+			return p.find.ReplaceAllString(found, p.keep)
+		})
+	}
+	return run.ReplaceAllStringFunc(text, func(found string) string {
+		if r.hides(found, 3) {
+			r.Counts["base64 of a secret"]++
+			return Redacted
+		}
+		return found
+	})
+}
+
+// hides tells whether a text is base64 of one with a secret, perhaps of base64 of that.
+func (r *Redactor) hides(text string, deep int) bool {
+	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
+	decoded, err := base64.RawStdEncoding.DecodeString(text[:len(text)/4*4])
+	if err != nil {
+		return false
+	}
+	inner := string(decoded)
+	for s := range r.known {
+		if strings.Contains(inner, s) {
+			return true
+		}
+	}
+	for _, p := range r.patterns {
+		if p.find.MatchString(inner) {
+			return true
+		}
+	}
+	return deep > 0 && slices.ContainsFunc(run.FindAllString(inner, -1),
+		func(found string) bool { return r.hides(found, deep-1) })
+}

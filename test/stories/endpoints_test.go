@@ -1,0 +1,38 @@
+package stories
+
+import (
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+)
+
+// endpoints lists what the configuration needs, and why.
+func TestEndpoints(t *testing.T) {
+	w := newWorld(t)
+	w.config.Artifacts.Directory = ""
+	w.config.Artifacts.Mirror = "https://mirror.example/flex"
+	list, err := w.agent().Endpoints(t.Context(), agent.Given{
+		Input: &agent.Input{Config: w.config, Origin: "file"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type line struct {
+		needed, answers bool
+	}
+	got := make(map[string]line)
+	for _, a := range agent.Answers(list) {
+		got[a.URL+" "+a.Purpose] = line{a.Needed, a.Answers}
+	}
+	for what, want := range map[string]line{
+		w.cluster.URL + " the API server":            {true, true},
+		"https://mirror.example programs (mirror)":   {true, false},
+		"https://dl.k8s.io programs":                 {false, false},
+		"https://github.com programs":                {false, false},
+		"https://mcr.microsoft.com container images": {true, false},
+	} {
+		if is, ok := got[what]; !ok || is != want {
+			t.Errorf("%s: %+v, want %+v; all are %v", what, is, want, got)
+		}
+	}
+}

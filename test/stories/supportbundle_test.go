@@ -1,0 +1,225 @@
+package stories
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/support"
+)
+
+// talkative is a host whose services log whatever they know.
+type talkative struct {
+	*host.Host
+	lines []string
+}
+
+func (m talkative) Journal(context.Context, string, int) []string { return m.lines }
+
+// bundleOf runs the verb, and returns the files by their names.
+func (w *world) bundleOf(
+	ctx context.Context, lines []string,
+) (files map[string]string, m support.Manifest) {
+	w.t.Helper()
+	a := w.agent()
+	a.Machine = talkative{a.Machine.(*host.Host), lines}
+	var out bytes.Buffer
+	given := agent.Given{Input: &agent.Input{Config: w.config, Origin: "file"}}
+	m, err := a.SupportBundle(ctx, given, &out)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	unzipped, err := gzip.NewReader(&out)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	files = make(map[string]string)
+	for r := tar.NewReader(unzipped); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files, m
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if h.Mode != 0o600 {
+			w.t.Errorf("%s has mode %o", h.Name, h.Mode)
+		}
+		files[strings.TrimPrefix(h.Name, "aks-flex-node-support/")] = string(text)
+	}
+}
+
+// bird makes a secret that is nowhere else.
+func bird(what string) string { return "Canary/" + what + "+" + strings.ToUpper(what) + "=0x7f" }
+
+// plantSecrets puts another secret into each place that has one, and returns them all.
+func (w *world) plantSecrets() []string {
+	const pki = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+	key := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("a private key's bytes ", 6)))
+	pem := "-----BEGIN EC PRIVATE KEY-----\n" + key[:64] + "\n" + key[64:] +
+		"\n-----END EC PRIVATE KEY-----\n"
+	arcKey := strings.ReplaceAll(key, "YSBw", "QXJj")
+	planted := map[string]string{
+		"/var/lib/aks-flex-node/bundle.json": `{"azure": {"bootstrapToken": {"token": "zyxwvu.` +
+			`fedcba9876543210"}}, "x": {"clientSecret": "` + bird("bundle") + `"}}`,
+		"/run/aks-flex-node/token-0011223344556677.json": `{"token": "` + bird("cache") + `"}`,
+		"/var/lib/kubelet/kubeconfig": "users: [{user: {token: " +
+			bird("config") + "}}]\n",
+		"/var/lib/kubelet/bootstrap-kubeconfig": "    token: qwerty.0011223344556677\n",
+		"/var/opt/azcmagent/certs/myCert":       strings.ReplaceAll(pem, key[:64], arcKey[:64]),
+		"/var/opt/azcmagent/tokens/one.key":     bird("himds"),
+		"/etc/systemd/system/kubelet.service.d/theirs.conf": "[Service]\n" +
+			`Environment="HTTPS_PROXY=http://me:` + bird("drop-in") + `@proxy:3128"` + "\n",
+		"/etc/containerd/certs.d/_default/hosts.toml": "[host.\"https://m.example\".header]\n" +
+			"  Authorization = \"Basic " + base64.StdEncoding.EncodeToString([]byte("u:"+bird("hosts"))) +
+			"\"\n",
+		"/etc/containerd/conf.d/auth.toml": "password = \"" + bird("containerd") + "\"\n",
+		w.config.Agent.LogDir + "/aks-flex-node.log": "level=ERROR url=https://x.example/c?sv=1&sig=" +
+			url.QueryEscape(bird("sas")) + "&se=2\n",
+	}
+	for path, text := range planted {
+		w.write(path, text)
+	}
+	kept := w.read(pki)
+	w.write(pki, kept+pem)
+	return []string{
+		"zyxwvu.fedcba9876543210", "fedcba9876543210", "qwerty.0011223344556677", key[:64], key[64:],
+		arcKey[:64], bird("bundle"), bird("cache"), bird("config"), bird("himds"),
+		bird("drop-in"), bird("hosts"), bird("containerd"), bird("sas"), bird("proxy"),
+		bird("client"), w.cluster.token, strings.Split(w.cluster.token, ".")[1],
+	}
+}
+
+// No secret of the machine is in a support bundle in any encoding, wherever it was, and though the
+// services have logged it.
+func TestSupportBundleHasNoSecrets(t *testing.T) {
+	w := newWorld(t)
+	w.config = w.configuration(func(c map[string]any) {
+		c["proxy"] = map[string]any{
+			"https":   "http://user:" + url.QueryEscape(bird("proxy")) + "@127.0.0.1:9",
+			"noProxy": []string{"127.0.0.1"},
+		}
+	})
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.write("/var/lib/aks-flex-node/credentials.json", `{"x": {"clientSecret": "`+bird("client")+`"}}`)
+	secrets := w.plantSecrets()
+	const jwt = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.Y2FuYXJ5LXNpZ25hdHVyZQ"
+	lines := []string{"Authorization: Bearer opaque-canary-bearer", "token " + jwt,
+		"POST https://u:canary-userinfo@host/path", "an innocent line",
+		base64.StdEncoding.EncodeToString([]byte("kubeconfig: {token: abc123.canarycanary1234}"))}
+	for _, s := range secrets {
+		if strings.HasSuffix(s, bird("sas")) || s == bird("drop-in") || s == bird("hosts") ||
+			s == bird("containerd") {
+			continue // their only place is a file of somebody else's settings
+		}
+		for _, form := range encodings("before " + s + " after") {
+			lines = append(lines, "seen: "+form)
+		}
+	}
+	files, manifest := w.bundleOf(t.Context(), lines)
+	secrets = append(secrets, jwt, "opaque-canary-bearer", "canary-userinfo", "canarycanary1234")
+	for name, text := range files {
+		decoded := decodedRuns(text)
+		for _, s := range secrets {
+			for _, form := range encodings(s) {
+				if strings.Contains(text, form) {
+					t.Errorf("%s has the secret %q as %q", name, s, form)
+				}
+			}
+			if strings.Contains(decoded, s) {
+				t.Errorf("%s has base64 of the secret %q", name, s)
+			}
+		}
+	}
+	if !strings.Contains(files["journal/kubelet.service.log"], "an innocent line") {
+		t.Error("what is no secret is not in the bundle")
+	}
+	for _, name := range []string{"manifest.json", "doctor.json", "status.json", "endpoints.json",
+		"config.json", "applied-config.json", "versions.json", "files/etc/containerd/config.toml",
+		"files/var/lib/aks-flex-node/ledger.json", "files/etc/systemd/system/kubelet.service"} {
+		if files[name] == "" {
+			t.Errorf("%s is not in the bundle", name)
+		}
+	}
+	for _, kind := range []string{"known secret", "JWT", "base64 of a secret", "signature"} {
+		if manifest.Redacted[kind] == 0 {
+			t.Errorf("the manifest counts no %s: %v", kind, manifest.Redacted)
+		}
+	}
+}
+
+// encodings are the ways in which a secret may be written.
+func encodings(s string) []string {
+	quoted, _ := json.Marshal(s)
+	return []string{s, base64.StdEncoding.EncodeToString([]byte(s)),
+		base64.RawURLEncoding.EncodeToString([]byte(s)), url.QueryEscape(s), url.PathEscape(s),
+		hex.EncodeToString([]byte(s)), strings.Trim(string(quoted), `"`)}
+}
+
+// decodedRuns is all that a text has in base64, decoded at each of four beginnings.
+func decodedRuns(text string) string {
+	var all strings.Builder
+	other := func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		return !letter && r != '+' && r != '/'
+	}
+	for _, run := range strings.FieldsFunc(text, other) {
+		for from := range min(4, len(run)) {
+			part := run[from:]
+			decoded, err := base64.RawStdEncoding.DecodeString(part[:len(part)/4*4])
+			if err == nil {
+				all.Write(decoded)
+				all.WriteByte('\n')
+			}
+		}
+	}
+	return all.String()
+}
+
+// A bundle is bounded in size and time, and its manifest says what is not in it.
+func TestSupportBundleIsBounded(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	before := w.tree()
+	long := strings.Repeat(strings.Repeat("x", 99)+"\n", support.MaxFile/100+1)
+	files, manifest := w.bundleOf(t.Context(), []string{"the first line", long, "the last line"})
+	journal := files["journal/kubelet.service.log"]
+	if len(journal) > support.MaxFile || !strings.HasSuffix(journal, "the last line\n") {
+		t.Errorf("the journal has %d bytes", len(journal))
+	}
+	at := slices.IndexFunc(manifest.Files, func(f support.File) bool {
+		return f.Name == "journal/kubelet.service.log"
+	})
+	if at < 0 || manifest.Files[at].CutFrom <= support.MaxFile {
+		t.Errorf("the manifest does not say what was cut: %+v", manifest.Files)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, manifest = w.bundleOf(ctx, []string{"a line"})
+	if !slices.ContainsFunc(manifest.LeftOut, func(l support.LeftOut) bool {
+		return l.Name == "journal/kubelet.service.log" && strings.Contains(l.Why, "time")
+	}) {
+		t.Errorf("the manifest does not say that the time was over: %+v", manifest.LeftOut)
+	}
+	w.same(before)
+}
