@@ -32,7 +32,7 @@ func layers() []stratum {
 		{LayerConfiguration, []string{ConfigurationValid}},
 		{LayerMachine, []string{RootPrivileges, StateReadable, SystemSupported, ProcessorSupported,
 			ControlGroups, KernelModules, ToolsInstalled, FileSystemsWritable, DiskSpace, InodesFree,
-			ProgramTrusted, StoreIntact, RuntimeOwned, DirectoriesFree, ReservationsFit, SwapOff,
+			MemorySize, SizeAdvised, ProgramTrusted, StoreIntact, RuntimeOwned, DirectoriesFree, ReservationsFit, SwapOff,
 			PortsFree, FirewallOpen, RebootNotPending}},
 		{LayerNetwork, []string{DefaultRoute, NodeAddressPresent, PodSubnetsFit, PathMTU,
 			EndpointsReachable}},
@@ -43,7 +43,7 @@ func layers() []stratum {
 		{LayerAPIServer, []string{APIServerReachable, VersionsCompatible}},
 		{LayerRuntime, []string{ContainerdRunning}},
 		{LayerKubelet, []string{KubeletRunning, KubeletStable, KubeletHealthy, ServingCertificate}},
-		{LayerNode, []string{NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
+		{LayerNode, []string{NodeOwned, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
 			PodsSynchronized, LabelsApplied, TaintsApplied, ServicesReachable, ConfigurationAccepted,
 			HostAsConfigured}},
 	}

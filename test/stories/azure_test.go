@@ -233,7 +233,7 @@ func TestAzureFaults(t *testing.T) {
 }
 
 // What the cluster is like is found out before anything is touched; and who says where the API
-// server is asks Azure nothing.
+// server and DNS are asks Azure nothing.
 func TestClusters(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -252,6 +252,7 @@ func TestClusters(t *testing.T) {
 		{"named in the configuration", func(*azuresim.Cluster) {}, func(w *world) {
 			w.config.Node.Kubelet.ServerURL, w.config.Node.Kubelet.CACertData = w.cluster.URL,
 				base64.StdEncoding.EncodeToString(w.cluster.caPEM)
+			w.config.Node.Kubelet.DNSServiceIP = "10.0.0.10"
 		}, "", false},
 	}
 	for _, tt := range tests {
