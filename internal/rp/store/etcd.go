@@ -30,8 +30,8 @@ type Etcd struct {
 	patience time.Duration
 }
 
-// requestPatience is more than etcd itself gives a request (7 s and its members' elections): a store that
-// does not answer must not keep who asks it, and his place, for ever.
+// requestPatience is more than etcd itself gives a request (7 s and its members' elections): a
+// store that does not answer must not keep who asks it, and his place, for ever.
 const requestPatience = 15 * time.Second
 
 var errSilent = errors.New("the store does not answer")
@@ -144,8 +144,8 @@ func grows(writes []Write) bool {
 	return false
 }
 
-// allLeased tells whether all writes end with a lease: claims of replicas, which are small, and without
-// which nobody would work on a cluster. The room that is kept on the disk is for them, too.
+// allLeased tells whether all writes end with a lease: claims of replicas, which are small, and
+// without which nobody would work on a cluster. The room that is kept on the disk is for them, too.
 func allLeased(writes []Write) bool {
 	for _, w := range writes {
 		if !w.Delete && w.Lease == 0 {

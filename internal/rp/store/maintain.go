@@ -183,5 +183,20 @@ func (e *Etcd) Disarm(ctx context.Context) error {
 		}
 	}
 	e.full.Store(false)
+	return e.disarmed(ctx)
+}
+
+// disarmed waits until every member that answers has heard that there is room.
+func (e *Etcd) disarmed(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, e.patience)
+	defer cancel()
+	for slices.ContainsFunc(e.Members(ctx), func(m EtcdMember) bool { return m.Full }) {
+		if Pause(ctx, disarmPause); ctx.Err() != nil {
+			return fmt.Errorf("cannot disarm the store: a member still says that it is full: %w",
+				ctx.Err())
+		}
+	}
 	return nil
 }
+
+const disarmPause = 20 * time.Millisecond
