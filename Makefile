@@ -49,14 +49,14 @@ build-arm64: ## Build the agent for arm64 into bin/arm64/
 
 check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz briefly, generated docs
 
-lint:
+lint: ## gofmt, vet, staticcheck
 	@test -z "$$(gofmt -l api cmd docs internal lab packaging scripts test | tee /dev/stderr)" || \
 		{ echo "run gofmt -w on the files above"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags azurite ./internal/rp/credential
 	$(GO) tool staticcheck ./...
 
-race:
+race: ## Unit tests and stories with the race detector
 	$(GO) test -race $$($(GO) list ./... | grep -v /test/e2e)
 
 fuzz: ## Run each fuzz target for a few seconds
