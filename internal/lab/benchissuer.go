@@ -56,15 +56,10 @@ func benchIdentity(n int) string { return fmt.Sprintf("cccccccc-0000-4000-8000-%
 
 // token is an agent's access token.
 func (i benchIssuer) token(n int) (string, error) {
-	return i.tokenOf(benchIdentity(n), fmt.Sprintf("dddddddd-0000-4000-8000-%012d", n))
-}
-
-// tokenOf is an access token of a client and its service principal.
-func (i benchIssuer) tokenOf(client, principal string) (string, error) {
 	now := time.Now()
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
 		"iss": issuerURL, "aud": AzureURL, "tid": Tenant, "idtyp": "app", "ver": "1.0",
-		"appid": client, "oid": principal,
+		"appid": benchIdentity(n), "oid": fmt.Sprintf("dddddddd-0000-4000-8000-%012d", n),
 		"iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(12 * time.Hour).Unix(),
 	})
 	token.Header["kid"] = issuerKey

@@ -26,7 +26,6 @@ const (
 	scriptRate        = 1000
 	scriptConnections = 50
 	scriptTime        = 30 * time.Second
-	scriptPrincipal   = "dddddddd-0000-4000-8000-aaaaaaaaaaaa"
 	scriptAssignment  = "eeeeeeee-0000-4000-8000-aaaaaaaaaaaa"
 )
 
@@ -86,9 +85,13 @@ func (b *ProviderBench) script(token string, first int) load.Target {
 // scriptToken is that of a principal who owns the subscription, as the operator does, but has no
 // exception from the limits.
 func (b *ProviderBench) scriptToken(ctx context.Context) (string, error) {
+	who, err := b.lab.Azure()
+	if err != nil {
+		return "", err
+	}
 	status, text, err := b.lab.ARM(ctx, http.MethodPut, AzureURL, "/subscriptions/"+Subscription+
 		"/providers/Microsoft.Authorization/roleAssignments/"+scriptAssignment, "2022-04-01",
-		object{"properties": object{"principalId": scriptPrincipal,
+		object{"properties": object{"principalId": who.Unprivileged.ObjectID,
 			"principalType": "ServicePrincipal", "roleDefinitionId": "/subscriptions/" +
 				Subscription + "/providers/Microsoft.Authorization/roleDefinitions/" + roleOwner}})
 	if err != nil {
@@ -97,5 +100,5 @@ func (b *ProviderBench) scriptToken(ctx context.Context) (string, error) {
 	if !slices.Contains([]int{http.StatusOK, http.StatusCreated, http.StatusConflict}, status) {
 		return "", fmt.Errorf("cannot give the script a role: %d %s", status, text)
 	}
-	return b.issuer.tokenOf(scriptPrincipal, scriptPrincipal)
+	return b.lab.AccessToken(ctx, who.Unprivileged)
 }
