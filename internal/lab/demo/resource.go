@@ -35,7 +35,9 @@ func (s *story) first() (properties, error) {
 
 // arm sends a request about the node's resource through Resource Manager. One that is not there is
 // no error.
-func (s *story) arm(ctx context.Context, method, query string, body any) (api.FlexNodeConfig, error) {
+func (s *story) arm(
+	ctx context.Context, method, query string, body any,
+) (api.FlexNodeConfig, error) {
 	var got api.FlexNodeConfig
 	path := lab.ClusterID + "/flexNodeConfig/" + Name + query
 	status, text, err := s.Lab.ARM(ctx, method, lab.AzureURL, path, lab.ProviderAPI, body)
@@ -75,7 +77,9 @@ func (s *story) applied(ctx context.Context) error {
 }
 
 // node reads the Node object.
-func (s *story) node(ctx context.Context) (lab.Node, error) { return lab.ReadNode(ctx, s.api, Name) }
+func (s *story) node(ctx context.Context) (lab.Node, error) {
+	return lab.ReadNode(ctx, s.api, Name)
+}
 
 // runs waits until the Node runs versions, is Ready, and takes pods.
 func (s *story) runs(ctx context.Context, v lab.Versions) error {
