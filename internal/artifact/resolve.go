@@ -60,13 +60,7 @@ func resolve(ctx context.Context, s Source, spec Spec, o config.Override) (Artif
 	a := Artifact{
 		Name: spec.Name, Version: version, Arch: spec.Arch, Format: spec.Name.format(),
 		Late: spec.Name.late(),
-		URL:  upstream(spec.Name, version, spec.Arch),
-	}
-	if spec.URL != "" {
-		a.URL = spec.URL
-	}
-	if o.URL != "" {
-		a.URL = o.URL
+		URL:  address(spec, o),
 	}
 	if o.SHA256 != "" {
 		return a.override(o)

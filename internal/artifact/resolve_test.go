@@ -45,6 +45,15 @@ func TestUpstream(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	overrides := map[string]config.Override{
+		"runc": {URL: "https://a.example/any"}, "runc@1.2.3": {URL: "https://a.example/1.2.3"}}
+	for version, want := range map[string]string{
+		"v1.2.3": "https://a.example/1.2.3", "1.2.4": "https://a.example/any"} {
+		spec := Spec{Name: Runc, Version: version, Arch: "arm64"}
+		if got := Upstream(spec, overrides); got != want {
+			t.Errorf("runc %s is at %s, want %s", version, got, want)
+		}
+	}
 }
 
 // Every artifact can be pinned, and what is pinned can be asked for.

@@ -128,6 +128,9 @@ func Hosts(arts []Artifact, s Source) (hosts []string, bytes int64) {
 
 // Upstream is where an artifact is published, as far as that is known without asking anybody.
 func Upstream(s Spec, overrides map[string]config.Override) string {
-	version := strings.TrimPrefix(s.Version, "v")
-	return cmp.Or(overrides[string(s.Name)].URL, s.URL, upstream(s.Name, version, s.Arch))
+	return address(s, overrideOf(s, overrides))
+}
+
+func address(s Spec, o config.Override) string {
+	return cmp.Or(o.URL, s.URL, upstream(s.Name, strings.TrimPrefix(s.Version, "v"), s.Arch))
 }
