@@ -275,7 +275,6 @@ func TestAnotherCluster(t *testing.T) {
 // takes it.
 func TestNewConfigurationNeeded(t *testing.T) {
 	w := newWorld(t)
-	w.config.Agent.ReadyTimeout = "300ms"
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
