@@ -108,6 +108,9 @@ func (o *options) print(v any, text func(io.Writer)) error {
 }
 
 func newRoot(o *options) *cobra.Command {
+	changing := []*cobra.Command{
+		agentCommand(o), bootstrapCommand(o), rollbackCommand(o), unbootstrapCommand(o),
+	}
 	root := &cobra.Command{
 		Use:   "aks-flex-node",
 		Short: "Make any Ubuntu machine a node of an AKS cluster",
@@ -134,8 +137,7 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do;
 				o.config = agent.BundleFile
 			}
 			repairs, err := cmd.Flags().GetBool("repair")
-			o.changes = err == nil && repairs ||
-				slices.Contains([]string{"agent", "bootstrap", "unbootstrap"}, cmd.Name())
+			o.changes = err == nil && repairs || slices.Contains(changing, cmd)
 			return nil
 		},
 	}
@@ -145,12 +147,12 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do;
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", "text",
 		"how results are printed: text or json")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(changing...)
 	root.AddCommand(
-		agentCommand(o), bootstrapCommand(o), planCommand(o), driftCommand(o), unbootstrapCommand(o),
-		statusCommand(o), historyCommand(o), diffCommand(o), rollbackCommand(o), tokenCommand(o),
-		configCommand(o), versionCommand(o),
+		planCommand(o), driftCommand(o), statusCommand(o), historyCommand(o), diffCommand(o),
+		tokenCommand(o), configCommand(o), versionCommand(o), doctorCommand(o), endpointsCommand(o),
+		supportBundleCommand(o),
 	)
-	root.AddCommand(doctorCommand(o), endpointsCommand(o), supportBundleCommand(o))
 	return root
 }
 

@@ -53,3 +53,35 @@ func TestGiven(t *testing.T) {
 		})
 	}
 }
+
+// Every command that changes the machine writes a log, and none that only looks.
+func TestWhoWritesALog(t *testing.T) {
+	o := &options{output: "text"}
+	root := newRoot(o)
+	writes := map[string]bool{
+		"agent": true, "bootstrap": true, "rollback": true, "unbootstrap": true, "plan": false,
+		"drift": false, "status": false, "history": false, "diff": false, "token": false,
+		"config": false, "version": false, "doctor": false, "endpoints": false, "support-bundle": false,
+	}
+	logs := func(cmd *cobra.Command) bool {
+		t.Helper()
+		if err := root.PersistentPreRunE(cmd, nil); err != nil {
+			t.Fatal(err)
+		}
+		return o.changes
+	}
+	for _, cmd := range root.Commands() {
+		want, known := writes[cmd.Name()]
+		if is := logs(cmd); is != want || !known {
+			t.Errorf("%s writes a log: %v", cmd.Name(), is)
+		}
+		if cmd.Name() == "drift" {
+			if err := cmd.Flags().Set("repair", "true"); err != nil {
+				t.Fatal(err)
+			}
+			if !logs(cmd) {
+				t.Error("drift --repair writes none")
+			}
+		}
+	}
+}
