@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -28,7 +29,7 @@ Exit codes: 0 all that is needed now answers; 1 something does not; 2 it could n
 			}
 			defer done()
 			list, err := a.Endpoints(cmd.Context(), o.now(cmd))
-			if err != nil {
+			if err := cmp.Or(err, cmd.Context().Err()); err != nil {
 				return notRunError{err}
 			}
 			answers := agent.Answers(list)

@@ -37,7 +37,7 @@ func (h *home) between(from, to *generation.Generation) []Entry {
 // Rollback makes this machine the node that it was: a kept generation, by default the previous one,
 // as it was rendered then. It is a change like any other: it is proved by the health gate, and one
 // that does not work is undone. The configuration that it leaves is held back until it changes or
-// Bootstrap is asked for it.
+// Bootstrap is asked for it. A rollback that was interrupted is finished.
 func (a *Agent) Rollback(ctx context.Context, name string) (Result, error) {
 	began := now()
 	h, err := a.openLocked(ctx, "rollback")
@@ -51,7 +51,11 @@ func (a *Agent) Rollback(ctx context.Context, name string) (Result, error) {
 	}
 	result := Result{NodeName: to.Config.Agent.NodeName}
 	view := &steps{agent: a}
-	err = h.goBack(ctx, to, view)
+	if left := h.transition; left != nil {
+		err = h.resume(ctx, *left, view)
+	} else {
+		err = h.goBack(ctx, to, view)
+	}
 	result.finish(began, view.total, err)
 	return result, err
 }
@@ -72,10 +76,10 @@ func (a *Agent) Back(ctx context.Context, name string) (Comparison, error) {
 // backTo is the generation that a rollback leads to, if there can be one.
 func (h *home) backTo(ctx context.Context, name string) (*generation.Generation, error) {
 	switch {
-	case h.transition != nil:
-		return nil, &UnderWayError{*h.transition}
-	case h.applied == nil:
+	case h.applied == nil && h.transition == nil:
 		return nil, errNoNode
+	case h.transition != nil:
+		return h.goingBackTo(ctx, name)
 	}
 	to, err := h.find(ctx, cmp.Or(name, string(generation.Previous)))
 	switch {
@@ -97,6 +101,20 @@ func (h *home) backTo(ctx context.Context, name string) (*generation.Generation,
 			to.ID)
 	}
 	_, err = h.credentialsOf(to)
+	return to, err
+}
+
+// goingBackTo is the generation that an interrupted rollback leads to. Anything else that is under
+// way comes first, as does a rollback to another generation than the one that is named.
+func (h *home) goingBackTo(ctx context.Context, name string) (*generation.Generation, error) {
+	left := *h.transition
+	if !left.GoesBack() {
+		return nil, &UnderWayError{left}
+	}
+	to, err := h.find(ctx, cmp.Or(name, left.To))
+	if err == nil && to.ID != left.To {
+		return nil, &UnderWayError{left}
+	}
 	return to, err
 }
 
