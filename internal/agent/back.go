@@ -21,7 +21,9 @@ const heldBack = "held back: somebody went back to generation %.12s with `aks-fl
 // now, its Node object's labels included.
 func (h *home) between(from, to *generation.Generation) []Entry {
 	bind := func(g *generation.Generation) state.Desired {
-		return node.Bind(g.Node, h.bound(h.bindings.Bindings, g))
+		b := h.bound(h.bindings.Bindings, g)
+		b.AdminKubeconfig = h.admin() // it is kept of the applied one only, and goes on to the next
+		return node.Bind(g.Node, b)
 	}
 	plan := state.Between(bind(from), bind(to))
 	object := func(g *generation.Generation) state.Desired {
@@ -144,14 +146,17 @@ func (h *home) credentialsOf(to *generation.Generation) (config.Credentials, err
 
 // goBack makes the transition that leads back, and carries it out.
 func (h *home) goBack(ctx context.Context, to *generation.Generation, view *steps) error {
-	if err := h.forgive(ctx, to.Received); err != nil {
-		return err
-	}
 	credentials, err := h.credentialsOf(to)
 	if err != nil {
 		return err
 	}
 	h.secrets[to.ID] = credentials
+	if err := h.withAdmin(ctx, h.configOf(to), to); err != nil {
+		return err
+	}
+	if err := h.forgive(ctx, to.Received); err != nil {
+		return err
+	}
 	b := h.bindings
 	if configs, err := h.Machine.CNIConfigs(to.Config.Paths.CNI.ConfDir); err == nil {
 		b.ForeignCNI = foreignNetworks(configs)

@@ -287,7 +287,7 @@ func (h *home) pursue(ctx context.Context, t *target, view *steps) error {
 			minorChanges(h.applied.Config, to.Config))
 	}
 	h.secrets[to.ID] = t.input.Config.Credentials()
-	if err := h.withAdmin(ctx, t, to); err != nil {
+	if err := h.withAdmin(ctx, t.input.Config, to); err != nil {
 		return err
 	}
 	if err := h.announce(ctx, next, to, b, view); err != nil {
