@@ -170,6 +170,11 @@ func (c *collector) texts(ctx context.Context) error {
 	return nil
 }
 
+// adminFile is the kubeconfig of the cluster's administrator, which is a secret as a whole.
+func (c *collector) adminFile() string {
+	return node.AdminKubeconfigPath(c.config.Paths.Kubernetes.ConfigDir)
+}
+
 // plainText tells whether a file of a directory of settings is one of settings.
 func plainText(name string) bool {
 	return slices.Contains([]string{".conf", ".conflist", ".json", ".toml", ".yaml", ".yml", ".env"},
@@ -187,6 +192,10 @@ func (c *collector) file(name string) error {
 		return nil
 	}
 	defer in.Close()
+	if name == c.adminFile() {
+		c.archive.Omit(name, errors.New("it is a secret as a whole"))
+		return nil
+	}
 	text, err := io.ReadAll(io.LimitReader(in, largest+1))
 	switch {
 	case err != nil:
@@ -217,9 +226,10 @@ func (c *collector) knowSecrets() {
 	}
 	for _, s := range c.secrets {
 		c.redactor.Know(s.BootstrapToken.Reveal(), s.ClientSecret.Reveal())
+		c.knowText([]byte(s.AdminKubeconfig.Reveal()))
 	}
 	kubelet := c.config.Paths.Kubernetes.KubeletDir
-	for _, file := range []string{BundleFile, path.Join(StateDir, secretsFile),
+	for _, file := range []string{BundleFile, path.Join(StateDir, secretsFile), c.adminFile(),
 		node.KubeconfigPath(kubelet), path.Join(kubelet, "bootstrap-kubeconfig")} {
 		c.knowFile(file)
 	}
@@ -247,6 +257,11 @@ func (c *collector) knowFile(name string) {
 	if err != nil || len(data) > 1<<20 {
 		return
 	}
+	c.knowText(data)
+}
+
+// knowText adds the secrets of a text that is there for them.
+func (c *collector) knowText(data []byte) {
 	var doc any
 	if json.Unmarshal(data, &doc) == nil {
 		c.knowValues(doc, "")
