@@ -132,11 +132,7 @@ func (c *collector) journals(ctx context.Context) error {
 // texts are the files of the machine that say how it is. None of them is there for secrets.
 func (c *collector) texts(ctx context.Context) error {
 	const units, own = "/etc/systemd/system/", "/etc/kubernetes/"
-	files := []string{
-		StateDir + "/ledger.json", StateDir + "/node-ledger.json", StateDir + "/transition.json",
-		StateDir + "/rejected.json", StateDir + "/join-state.json", StateDir + "/config-version.txt",
-		StateDir + "/bindings.json", StateDir + "/arc.json", StatusFile,
-		path.Join(c.config.Agent.LogDir, "aks-flex-node.log"),
+	files := []string{StatusFile, path.Join(c.config.Agent.LogDir, "aks-flex-node.log"),
 		"/etc/containerd/config.toml", "/etc/os-release", "/etc/resolv.conf", "/etc/hosts",
 		"/etc/hostname", "/etc/fstab", "/proc/version", "/proc/cmdline", "/proc/mounts",
 		"/proc/meminfo", "/proc/loadavg", "/proc/swaps", "/proc/uptime", "/proc/net/route",
@@ -145,9 +141,15 @@ func (c *collector) texts(ctx context.Context) error {
 		units + node.KubeletUnit, units + node.ContainerdUnit, units + node.NPDUnit, units + Service,
 		"/usr/lib/systemd/system/" + Service,
 	}
+	for _, record := range []string{
+		ledgerFile, nodeLedger, transitionFile, rejectedFile, joinFile, versionFile, bindingsFile,
+		arcFile, historyFile,
+	} {
+		files = append(files, path.Join(StateDir, record))
+	}
 	for _, dir := range []string{
 		c.config.Paths.Kubernetes.ConfigDir, own + "kubelet.conf.d", "/etc/containerd/conf.d",
-		"/etc/containerd/certs.d/_default", c.config.Paths.CNI.ConfDir, StateDir + "/history",
+		"/etc/containerd/certs.d/_default", c.config.Paths.CNI.ConfDir,
 		units + node.KubeletUnit + ".d", units + node.ContainerdUnit + ".d", units + Service + ".d",
 		"/etc/sysctl.d", "/etc/modules-load.d",
 	} {

@@ -155,7 +155,8 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	}
 	for _, name := range []string{"manifest.json", "doctor.json", "status.json", "endpoints.json",
 		"config.json", "applied-config.json", "versions.json", "files/etc/containerd/config.toml",
-		"files/var/lib/aks-flex-node/ledger.json", "files/etc/systemd/system/kubelet.service"} {
+		"files/var/lib/aks-flex-node/ledger.json", "files/var/lib/aks-flex-node/history.json",
+		"files/etc/systemd/system/kubelet.service"} {
 		if files[name] == "" {
 			t.Errorf("%s is not in the bundle", name)
 		}
