@@ -17,7 +17,8 @@ const answerMost = 5 * time.Second
 const maxRequest = 8 << 10
 
 // answering answers GET requests on a listener, one for each connection and one after the other:
-// the few askers are on this machine, and http.Server would be a third of a megabyte of the program.
+// the few askers are on this machine, and http.Server would be a third of a megabyte of the
+// program.
 type answering struct {
 	listener net.Listener
 	// answer is what is at a path; no kind is nothing.

@@ -69,8 +69,8 @@ func (u User) environment() []string {
 	return list
 }
 
-// outlived is how long a program's output is waited for once it has ended or was killed: what it has
-// started may hold that for as long as it likes.
+// outlived is how long a program's output is waited for once it has ended or was killed: what it
+// has started may hold that for as long as it likes.
 const outlived = 5 * time.Second
 
 // command is a program that runs as a user; it is looked for with that user's rights too. nil is

@@ -99,8 +99,8 @@ func (p *part) bootstrapKubeconfig() string {
 // KubeconfigPath is the kubeconfig of a kubelet whose root directory is dir.
 func KubeconfigPath(dir string) string { return path.Join(dir, "kubeconfig") }
 
-// AdminKubeconfigPath is where the kubeconfig of the cluster's administrator is, below the directory
-// of Kubernetes' configuration.
+// AdminKubeconfigPath is where the kubeconfig of the cluster's administrator is, below the
+// directory of Kubernetes' configuration.
 func AdminKubeconfigPath(configDir string) string { return path.Join(configDir, "admin.conf") }
 
 // ClientCertificatePath is the certificate, with its key, of a kubelet whose root directory is dir.

@@ -80,8 +80,8 @@ func principalWay(t *testing.T, name string, n int, kubernetes desired) way {
 	}
 }
 
-// managedWay is one with an Azure VM's identity, which has no secret: it becomes another identity of
-// the resource, by its client in the place of its principal.
+// managedWay is one with an Azure VM's identity, which has no secret: it becomes another identity
+// of the resource, by its client in the place of its principal.
 func managedWay(t *testing.T, kubernetes desired) way {
 	t.Helper()
 	m := bareMachine(t, "follow-vm")
@@ -154,8 +154,8 @@ func assignments(t *testing.T) (list []azuresim.Assignment) {
 	return list
 }
 
-// arcRemains fails unless all that was in Azure before is there still, and nothing else but the role
-// that was granted meanwhile: the roles, the Arc machine of the owner, and its connection.
+// arcRemains fails unless all that was in Azure before is there still, and nothing else but the
+// role that was granted meanwhile: the roles, the Arc machine of the owner, and its connection.
 func arcRemains(t *testing.T, list []way, assigned []azuresim.Assignment, machines string) {
 	t.Helper()
 	now := assignments(t)

@@ -127,8 +127,8 @@ func TestRollBackByHandFails(t *testing.T) {
 	}
 }
 
-// Killed at any write, a rollback by hand ends at one of the two, and the daemon goes no further. The
-// same command finishes it.
+// Killed at any write, a rollback by hand ends at one of the two, and the daemon goes no further.
+// The same command finishes it.
 func TestRollBackByHandKilled(t *testing.T) {
 	t.Parallel()
 	step := 7
