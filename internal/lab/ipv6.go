@@ -71,7 +71,8 @@ func (l *Lab) network6(m Machine) string {
 	if !l.HasIPv6() {
 		return "LinkLocalAddressing=no\n"
 	}
-	return "LinkLocalAddressing=ipv6\n[Address]\nAddress=" + m.IPv6() + "/64\nDuplicateAddressDetection=none\n" +
+	return "LinkLocalAddressing=ipv6\n[Address]\nAddress=" + m.IPv6() + "/64\n" +
+		"DuplicateAddressDetection=none\n" +
 		"[Route]\nGateway=" + HostIP6 + "\n"
 }
 

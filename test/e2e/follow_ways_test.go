@@ -148,7 +148,8 @@ func assign(t *testing.T, principal string, roles ...string) {
 // assignments are the role assignments of the lab's Azure.
 func assignments(t *testing.T) (list []azuresim.Assignment) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(azure(t, http.MethodGet, "/assignments", nil)), &list); err != nil {
+	text := azure(t, http.MethodGet, "/assignments", nil)
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		t.Fatal(err)
 	}
 	return list

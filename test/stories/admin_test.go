@@ -22,11 +22,18 @@ func (w *world) administered(sim *azuresim.Sim) {
 		Entra: true, AzureRBAC: true, AdminKubeconfig: "# " + admins + "\n"})
 }
 
-// administrator allows the identity of the stories to list that kubeconfig.
-func administrator(sim *azuresim.Sim) {
-	sim.Assign(azuresim.Assignment{
-		Scope: clusterID, RoleID: config.Roles()[config.RoleClusterAdmin], PrincipalID: objectID,
-	})
+// administrator allows the identity of the stories to list that kubeconfig, or does no longer.
+func administrator(sim *azuresim.Sim, is bool) {
+	sim.Revoke(objectID)
+	roles := []string{config.RoleClusterUser, config.RoleRBACClusterAdmin}
+	if is {
+		roles = append(roles, config.RoleClusterAdmin)
+	}
+	for _, role := range roles {
+		sim.Assign(azuresim.Assignment{
+			Scope: clusterID, RoleID: config.Roles()[role], PrincipalID: objectID,
+		})
+	}
 }
 
 func asksForAdmin(c map[string]any) { c["node"].(map[string]any)["adminKubeconfig"] = true }
@@ -44,7 +51,7 @@ func TestAdminKubeconfig(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	w.same(before)
-	administrator(sim)
+	administrator(sim, true)
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +89,7 @@ func TestAdminKubeconfigAfterRollback(t *testing.T) {
 	const file = "/etc/kubernetes/admin.conf"
 	w, sim := azureWorld(t)
 	w.administered(sim)
-	administrator(sim)
+	administrator(sim, true)
 	pods := func(c map[string]any) { c["node"].(map[string]any)["maxPods"] = 42 }
 	for _, c := range []config.Config{
 		w.configuration(w.azure(nil), asksForAdmin), w.configuration(w.azure(nil), asksForAdmin, pods),
@@ -92,7 +99,7 @@ func TestAdminKubeconfigAfterRollback(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sim.Revoke(objectID)
+	administrator(sim, false)
 	told, err := w.agent().Back(t.Context(), "")
 	if err != nil || slices.ContainsFunc(told.Changes, func(e agent.Entry) bool {
 		return strings.Contains(string(e.Key), file)
@@ -114,7 +121,7 @@ func TestAdminKubeconfigAfterRollback(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	w.same(before)
-	administrator(sim)
+	administrator(sim, true)
 	if err := w.back(""); err != nil {
 		t.Fatal(err)
 	}

@@ -162,7 +162,9 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 		}
 	}
 	const admin = "/etc/kubernetes/admin.conf"
-	left := func(l support.LeftOut) bool { return l.Name == admin && strings.Contains(l.Why, "secret") }
+	left := func(l support.LeftOut) bool {
+		return l.Name == admin && strings.Contains(l.Why, "secret")
+	}
 	if files["files"+admin] != "" || !slices.ContainsFunc(manifest.LeftOut, left) {
 		t.Errorf("the administrator's kubeconfig: %q; left out: %+v", files["files"+admin],
 			manifest.LeftOut)
