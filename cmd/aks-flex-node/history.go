@@ -173,6 +173,8 @@ have to be fetched again, and nothing is changed if they cannot be.
 The configuration that is left is held back: neither the service nor its provider brings it
 again until its content changes or ` + "`bootstrap`" + ` is run. The provider is told.
 
+A rollback that was interrupted is finished by the same command, or by the service.
+
 Asks at a terminal before it begins; elsewhere it needs --yes.`,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -120,11 +120,12 @@ configured, and gives it back as it was.
   aks-flex-node plan         what would be done, without doing it
   aks-flex-node agent        join the cluster and keep watch over the node
   aks-flex-node status       how the node is
+  aks-flex-node doctor       what is wrong, the most likely cause first
   aks-flex-node rollback     go back to what the node was before
   aks-flex-node unbootstrap  leave the cluster and restore the machine
 
-Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do;
-3 the configuration or the command line is wrong.`,
+Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do,
+(doctor, endpoints) it could not run; 3 the configuration or the command line is wrong.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,
@@ -318,6 +319,9 @@ with --config decides who speaks to Azure. Exits with 1 and lists what could not
 undone; running it again tries that again.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := asRoot(); err != nil {
+				return err
+			}
 			given, err := o.given(cmd)
 			if err != nil {
 				return err
@@ -355,7 +359,9 @@ func statusCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Tell how the node is: Ready, services, drift",
-		Args:  noArgs,
+		Long: `Tells how the node is: its conditions, services, what the agent's service does, the
+change under way, rejected configurations, and drift. Exits with 1 when something is wrong.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, done, err := o.agent(nil)
 			if err != nil {
@@ -400,12 +406,17 @@ until they expire while the issuer is down.`,
 }
 
 func configCommand(o *options) *cobra.Command {
-	parent := &cobra.Command{Use: "config", Short: "Work with the configuration file"}
+	parent := &cobra.Command{
+		Use: "config", Short: "Work with the configuration file", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	parent.AddCommand(&cobra.Command{
 		Use:   "validate",
 		Short: "Check the configuration file and print every problem",
-		Args:  noArgs,
-		RunE:  func(*cobra.Command, []string) error { return o.validate() },
+		Long: `Checks the configuration file and prints every problem at once, each with its path.
+Exits with 3 when there is one.`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return o.validate() },
 	})
 	return parent
 }

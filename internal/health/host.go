@@ -205,4 +205,6 @@ func podSubnetsFit(e Evidence) Condition {
 }
 
 // oneLine is an error's text in one line.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+func oneLine(err error) string {
+	return strings.NewReplacer(":\n", ": ", "\n", "; ").Replace(err.Error())
+}
