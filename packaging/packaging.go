@@ -21,7 +21,8 @@ var (
 	// ProviderUser has systemd-sysusers make the user of ProviderUnit.
 	//go:embed sysusers.d/flexnode-rp.conf
 	ProviderUser string
-	// RBAC is what the operator of a cluster applies once, so that machines can join with bootstrap tokens.
+	// RBAC is what the operator of a cluster applies once, so that machines can join with bootstrap
+	// tokens.
 	//go:embed kubernetes/rbac.yaml
 	RBAC string
 	// IdentityRBAC is what the operator applies so that the members of an Entra group, in the place

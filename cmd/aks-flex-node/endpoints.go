@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -16,8 +17,8 @@ func endpointsCommand(o *options) *cobra.Command {
 		Short: "List every server that the configuration needs, and whether it answers",
 		Long: `Lists every server that this configuration needs, why, through which proxy, whether it
 answers, and who has issued its certificate. All are tried at once, without any
-credential, for five seconds at most. What is not needed now is needed for a change to
-come, such as another version.
+credential, for five seconds at most; one that is silent is tried once more, with small
+packets. What is not needed now is needed for a change to come, such as another version.
 
 Exit codes: 0 all that is needed now answers; 1 something does not; 2 it could not run.`,
 		Args: noArgs,
@@ -28,7 +29,7 @@ Exit codes: 0 all that is needed now answers; 1 something does not; 2 it could n
 			}
 			defer done()
 			list, err := a.Endpoints(cmd.Context(), o.now(cmd))
-			if err != nil {
+			if err := cmp.Or(err, cmd.Context().Err()); err != nil {
 				return notRunError{err}
 			}
 			answers := agent.Answers(list)

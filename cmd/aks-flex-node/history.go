@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -172,6 +173,8 @@ have to be fetched again, and nothing is changed if they cannot be.
 The configuration that is left is held back: neither the service nor its provider brings it
 again until its content changes or ` + "`bootstrap`" + ` is run. The provider is told.
 
+A rollback that was interrupted is finished by the same command, or by the service.
+
 Asks at a terminal before it begins; elsewhere it needs --yes.`,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -191,8 +194,8 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 					return usageError{errors.New("cannot ask without a terminal: use --yes")}
 				}
 				writeComparison(o.err, c)
-				if !asked(o.err, os.Stdin) {
-					return errors.New("nothing was changed")
+				if err := confirmed(cmd.Context(), o.err, os.Stdin); err != nil {
+					return err
 				}
 			}
 			result, err := a.Rollback(cmd.Context(), name)
@@ -210,10 +213,24 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 	return cmd
 }
 
-// asked asks a person whether to go on.
-func asked(out io.Writer, in io.Reader) bool {
+// confirmed asks a person whether to go on.
+func confirmed(ctx context.Context, out io.Writer, in io.Reader) error {
 	fmt.Fprint(out, "Roll back? [y/N] ")
-	line, _ := bufio.NewReader(in).ReadString('\n') // an end of the input says no
-	answer := strings.ToLower(strings.TrimSpace(line))
-	return answer == "y" || answer == "yes"
+	typed := make(chan string, 1)
+	go func() { // whoever interrupts this ends the process, which may read until then
+		line, _ := bufio.NewReader(in).ReadString('\n') // an end of the input says no
+		typed <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(out)
+	case answer := <-typed:
+		if answer == "y" || answer == "yes" {
+			return nil
+		}
+	}
+	return errNotConfirmed
 }
+
+// errNotConfirmed tells that a person does not want it.
+var errNotConfirmed = errors.New("nothing was changed")

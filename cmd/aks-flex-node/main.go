@@ -45,14 +45,29 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	if ctx.Err() != nil && err != nil && !errors.Is(err, errWithdrawn) {
-		err = errors.New("interrupted; the same command goes on from here")
+	if ctx.Err() != nil && err != nil {
+		err = o.interrupted(err)
 	}
 	if err != nil && !errors.Is(err, errChanges) && !errors.Is(err, errFindings) {
 		fmt.Fprintf(stderr, "Error: %v\n", err)
 		o.logFailure(err)
 	}
 	return exitCode(err)
+}
+
+// interrupted is what becomes of the error of a command that was interrupted. Only one that changes
+// the machine has something to go on with.
+func (o *options) interrupted(err error) error {
+	_, notRun := errors.AsType[notRunError](err)
+	switch {
+	case errors.Is(err, errWithdrawn), errors.Is(err, errNotConfirmed):
+		return err
+	case o.changes:
+		return errors.New("interrupted; the same command goes on from here")
+	case notRun:
+		return notRunError{errors.New("interrupted")}
+	}
+	return errors.New("interrupted")
 }
 
 func exitCode(err error) int {

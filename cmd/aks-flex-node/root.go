@@ -108,6 +108,9 @@ func (o *options) print(v any, text func(io.Writer)) error {
 }
 
 func newRoot(o *options) *cobra.Command {
+	changing := []*cobra.Command{
+		agentCommand(o), bootstrapCommand(o), rollbackCommand(o), unbootstrapCommand(o),
+	}
 	root := &cobra.Command{
 		Use:   "aks-flex-node",
 		Short: "Make any Ubuntu machine a node of an AKS cluster",
@@ -117,11 +120,12 @@ configured, and gives it back as it was.
   aks-flex-node plan         what would be done, without doing it
   aks-flex-node agent        join the cluster and keep watch over the node
   aks-flex-node status       how the node is
+  aks-flex-node doctor       what is wrong, the most likely cause first
   aks-flex-node rollback     go back to what the node was before
   aks-flex-node unbootstrap  leave the cluster and restore the machine
 
-Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do;
-3 the configuration or the command line is wrong.`,
+Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do,
+(doctor, endpoints) it could not run; 3 the configuration or the command line is wrong.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,
@@ -134,8 +138,7 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do;
 				o.config = agent.BundleFile
 			}
 			repairs, err := cmd.Flags().GetBool("repair")
-			o.changes = err == nil && repairs ||
-				slices.Contains([]string{"agent", "bootstrap", "unbootstrap"}, cmd.Name())
+			o.changes = err == nil && repairs || slices.Contains(changing, cmd)
 			return nil
 		},
 	}
@@ -145,12 +148,12 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do;
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", "text",
 		"how results are printed: text or json")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(changing...)
 	root.AddCommand(
-		agentCommand(o), bootstrapCommand(o), planCommand(o), driftCommand(o), unbootstrapCommand(o),
-		statusCommand(o), historyCommand(o), diffCommand(o), rollbackCommand(o), tokenCommand(o),
-		configCommand(o), versionCommand(o),
+		planCommand(o), driftCommand(o), statusCommand(o), historyCommand(o), diffCommand(o),
+		tokenCommand(o), configCommand(o), versionCommand(o), doctorCommand(o), endpointsCommand(o),
+		supportBundleCommand(o),
 	)
-	root.AddCommand(doctorCommand(o), endpointsCommand(o), supportBundleCommand(o))
 	return root
 }
 
@@ -316,6 +319,9 @@ with --config decides who speaks to Azure. Exits with 1 and lists what could not
 undone; running it again tries that again.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := asRoot(); err != nil {
+				return err
+			}
 			given, err := o.given(cmd)
 			if err != nil {
 				return err
@@ -353,7 +359,9 @@ func statusCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Tell how the node is: Ready, services, drift",
-		Args:  noArgs,
+		Long: `Tells how the node is: its conditions, services, what the agent's service does, the
+change under way, rejected configurations, and drift. Exits with 1 when something is wrong.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, done, err := o.agent(nil)
 			if err != nil {
@@ -398,12 +406,17 @@ until they expire while the issuer is down.`,
 }
 
 func configCommand(o *options) *cobra.Command {
-	parent := &cobra.Command{Use: "config", Short: "Work with the configuration file"}
+	parent := &cobra.Command{
+		Use: "config", Short: "Work with the configuration file", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	parent.AddCommand(&cobra.Command{
 		Use:   "validate",
 		Short: "Check the configuration file and print every problem",
-		Args:  noArgs,
-		RunE:  func(*cobra.Command, []string) error { return o.validate() },
+		Long: `Checks the configuration file and prints every problem at once, each with its path.
+Exits with 3 when there is one.`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return o.validate() },
 	})
 	return parent
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,5 +54,84 @@ func TestGiven(t *testing.T) {
 				t.Errorf("the warning is %q, %v", told, err)
 			}
 		})
+	}
+}
+
+// Every command that changes the machine writes a log, and none that only looks.
+func TestWhoWritesALog(t *testing.T) {
+	o := &options{output: "text"}
+	root := newRoot(o)
+	writes := map[string]bool{
+		"agent": true, "bootstrap": true, "rollback": true, "unbootstrap": true, "plan": false,
+		"drift": false, "status": false, "history": false, "diff": false, "token": false,
+		"config": false, "version": false, "doctor": false, "endpoints": false, "support-bundle": false,
+	}
+	logs := func(cmd *cobra.Command) bool {
+		t.Helper()
+		if err := root.PersistentPreRunE(cmd, nil); err != nil {
+			t.Fatal(err)
+		}
+		return o.changes
+	}
+	for _, cmd := range root.Commands() {
+		want, known := writes[cmd.Name()]
+		if is := logs(cmd); is != want || !known {
+			t.Errorf("%s writes a log: %v", cmd.Name(), is)
+		}
+		if cmd.Name() == "drift" {
+			if err := cmd.Flags().Set("repair", "true"); err != nil {
+				t.Fatal(err)
+			}
+			if !logs(cmd) {
+				t.Error("drift --repair writes none")
+			}
+		}
+	}
+}
+
+// Who interrupts a command is told that it goes on only where there is something to go on with, and
+// what only looks does not exit as if it had found something.
+func TestInterrupted(t *testing.T) {
+	file := filepath.Join(trustedDir(t), "config.json")
+	const valid = `{"azure": {"tenantId": "11111111-1111-1111-1111-111111111111",
+		"servicePrincipal": {"clientId": "aaaaaaaa-0000-0000-0000-000000000001", "clientSecret": "x"},
+		"targetCluster": {"location": "westeurope", "resourceId": "/subscriptions/` +
+		`00000000-0000-0000-0000-000000000000/resourceGroups/rg/providers/` +
+		`Microsoft.ContainerService/managedClusters/c"}}}`
+	if err := os.WriteFile(file, []byte(valid), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"doctor --only ConfigurationValid", "endpoints"} {
+		told, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		code := run(ctx, strings.Fields(command+" --config "+file), told, told)
+		text, err := os.ReadFile(told.Name())
+		if err != nil || code != exitNotRun || string(text) != "Error: interrupted\n" {
+			t.Errorf("%s exits with %d: %s, %v", command, code, text, err)
+		}
+	}
+	changing := &options{changes: true}
+	if err := changing.interrupted(errors.New("x")); !strings.Contains(err.Error(), "goes on") {
+		t.Errorf("what changes the machine says %v", err)
+	}
+}
+
+// A person who is asked can say no by an interrupt.
+func TestConfirmed(t *testing.T) {
+	for typed, want := range map[string]bool{"y\n": true, "Yes\n": true, "\n": false, "": false} {
+		err := confirmed(t.Context(), io.Discard, strings.NewReader(typed))
+		if (err == nil) != want {
+			t.Errorf("%q: %v", typed, err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	silent, _ := io.Pipe()
+	if err := confirmed(ctx, io.Discard, silent); !errors.Is(err, errNotConfirmed) {
+		t.Errorf("an interrupt says %v", err)
 	}
 }

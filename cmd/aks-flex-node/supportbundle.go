@@ -114,7 +114,7 @@ func (o *options) bundle(
 	for _, n := range manifest.Redacted {
 		redacted += n
 	}
-	_, err = fmt.Fprintf(o.out, "%s: %d files, %d left out, %d secrets taken out; see manifest.json "+
-		"in it\n", name, len(manifest.Files), len(manifest.LeftOut), redacted)
+	_, err = fmt.Fprintf(o.out, "%s: files: %d, left out: %d, secrets taken out: %d; see "+
+		"manifest.json in it\n", name, len(manifest.Files), len(manifest.LeftOut), redacted)
 	return err
 }

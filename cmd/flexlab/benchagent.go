@@ -57,8 +57,8 @@ func (c *command) contestants(
 type daemon struct{ rss, cpu, size float64 }
 
 // benchAgent runs the daemon as a service on a machine of its own and measures it while it keeps
-// watch, and with monitoring, while it follows a provider too. Two programs are measured at the same
-// time.
+// watch, and with monitoring, while it follows a provider too. Two programs are measured at the
+// same time.
 func (c *command) benchAgent(
 	ctx context.Context, duration time.Duration, monitoring bool,
 ) (err error) {

@@ -17,7 +17,9 @@ func (c *command) mirror() *cobra.Command {
 	fault := mirror.Fault{}
 	kind := ""
 	set := &cobra.Command{
-		Use: "set", Short: "Set speed and fault; without flags the mirror is fast and sound again", Args: cobra.NoArgs,
+		Use:   "set",
+		Short: "Set speed and fault; without flags the mirror is fast and sound again",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if kind != "" {
 				fault.Kind = mirror.Kind(kind)
@@ -27,9 +29,11 @@ func (c *command) mirror() *cobra.Command {
 		},
 	}
 	f := set.Flags()
-	f.Int64Var(&knobs.BytesPerSecond, "speed", 0, "bytes per second, for all connections together; 0 is no limit")
+	f.Int64Var(&knobs.BytesPerSecond, "speed", 0,
+		"bytes per second, for all connections together; 0 is no limit")
 	f.StringVar(&kind, "fault", "", "cut, corrupt, status, html, stall, noRange or drip")
-	f.StringVar(&fault.Path, "path", "", "the files that it happens to, such as 'kubelet*'; default all")
+	f.StringVar(&fault.Path, "path", "",
+		"the files that it happens to, such as 'kubelet*'; default all")
 	f.Int64Var(&fault.After, "after", 0, "after how many bytes of a body")
 	f.IntVar(&fault.Times, "times", 0, "to how many requests; 0 is all")
 	f.IntVar(&fault.Status, "status", 0, "the answer of fault status")

@@ -109,7 +109,8 @@ func altered(t *testing.T, path, name string, alter func([]byte) []byte) string 
 	return to
 }
 
-// A backup that a provider can be restored from is told from one that is of no use, with the reason.
+// A backup that a provider can be restored from is told from one that is of no use, with the
+// reason.
 func TestBackupIsVerified(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)

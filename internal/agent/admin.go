@@ -33,18 +33,20 @@ func askManagers[T any](
 	return none, errors.Join(errs...)
 }
 
+// admin is the administrator's kubeconfig that the node has already, "" for none.
+func (m *memory) admin() config.Secret { return m.secrets[m.appliedID()].AdminKubeconfig }
+
 // withAdmin adds the administrator's kubeconfig to the secrets of a generation that wants it: the
-// one that the node has already, else what Azure gives.
-func (h *home) withAdmin(ctx context.Context, t *target, to *generation.Generation) error {
+// one that the node has already, else what Azure gives to whom a configuration names.
+func (h *home) withAdmin(
+	ctx context.Context, asking config.Config, to *generation.Generation,
+) error {
 	if !to.Config.Node.AdminKubeconfig {
 		return nil
 	}
 	secrets := h.secrets[to.ID]
-	if h.applied != nil {
-		secrets.AdminKubeconfig = h.secrets[h.applied.ID].AdminKubeconfig
-	}
-	if secrets.AdminKubeconfig == "" {
-		text, err := askManagers(ctx, h, t.input.Config,
+	if secrets.AdminKubeconfig = h.admin(); secrets.AdminKubeconfig == "" {
+		text, err := askManagers(ctx, h, asking,
 			func(ctx context.Context, c aks.Client) (config.Secret, error) { return c.AdminKubeconfig(ctx) })
 		if err != nil {
 			return err

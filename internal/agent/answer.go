@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -13,11 +14,15 @@ import (
 // answerMost bounds a request and its answer.
 const answerMost = 5 * time.Second
 
+// acceptPause is the pause before another connection is accepted when that has failed.
+const acceptPause = time.Second
+
 // maxRequest is the most that is read of a request, in bytes.
 const maxRequest = 8 << 10
 
 // answering answers GET requests on a listener, one for each connection and one after the other:
-// the few askers are on this machine, and http.Server would be a third of a megabyte of the program.
+// the few askers are on this machine, and http.Server would be a third of a megabyte of the
+// program.
 type answering struct {
 	listener net.Listener
 	// answer is what is at a path; no kind is nothing.
@@ -35,10 +40,14 @@ func answer(l net.Listener, answer func(path string) (kind string, body []byte))
 func (a *answering) run() {
 	for {
 		conn, err := a.listener.Accept()
-		if err != nil {
+		switch {
+		case err == nil:
+			a.one(conn)
+		case errors.Is(err, net.ErrClosed):
 			return
+		default: // there are too many open files, for now
+			time.Sleep(acceptPause)
 		}
-		a.one(conn)
 	}
 }
 
@@ -61,7 +70,9 @@ func (a *answering) one(conn net.Conn) {
 		if resp.StatusCode = http.StatusOK; kind == "" {
 			resp.StatusCode = http.StatusNotFound
 		}
-		resp.Header.Set("Content-Type", kind)
+		if kind != "" {
+			resp.Header.Set("Content-Type", kind)
+		}
 		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
 	_ = resp.Write(conn)

@@ -21,7 +21,9 @@ const heldBack = "held back: somebody went back to generation %.12s with `aks-fl
 // now, its Node object's labels included.
 func (h *home) between(from, to *generation.Generation) []Entry {
 	bind := func(g *generation.Generation) state.Desired {
-		return node.Bind(g.Node, h.bound(h.bindings.Bindings, g))
+		b := h.bound(h.bindings.Bindings, g)
+		b.AdminKubeconfig = h.admin() // it is kept of the applied one only, and goes on to the next
+		return node.Bind(g.Node, b)
 	}
 	plan := state.Between(bind(from), bind(to))
 	object := func(g *generation.Generation) state.Desired {
@@ -37,7 +39,7 @@ func (h *home) between(from, to *generation.Generation) []Entry {
 // Rollback makes this machine the node that it was: a kept generation, by default the previous one,
 // as it was rendered then. It is a change like any other: it is proved by the health gate, and one
 // that does not work is undone. The configuration that it leaves is held back until it changes or
-// Bootstrap is asked for it.
+// Bootstrap is asked for it. A rollback that was interrupted is finished.
 func (a *Agent) Rollback(ctx context.Context, name string) (Result, error) {
 	began := now()
 	h, err := a.openLocked(ctx, "rollback")
@@ -51,7 +53,11 @@ func (a *Agent) Rollback(ctx context.Context, name string) (Result, error) {
 	}
 	result := Result{NodeName: to.Config.Agent.NodeName}
 	view := &steps{agent: a}
-	err = h.goBack(ctx, to, view)
+	if left := h.transition; left != nil {
+		err = h.resume(ctx, *left, view)
+	} else {
+		err = h.goBack(ctx, to, view)
+	}
 	result.finish(began, view.total, err)
 	return result, err
 }
@@ -72,10 +78,10 @@ func (a *Agent) Back(ctx context.Context, name string) (Comparison, error) {
 // backTo is the generation that a rollback leads to, if there can be one.
 func (h *home) backTo(ctx context.Context, name string) (*generation.Generation, error) {
 	switch {
-	case h.transition != nil:
-		return nil, &UnderWayError{*h.transition}
-	case h.applied == nil:
+	case h.applied == nil && h.transition == nil:
 		return nil, errNoNode
+	case h.transition != nil:
+		return h.goingBackTo(ctx, name)
 	}
 	to, err := h.find(ctx, cmp.Or(name, string(generation.Previous)))
 	switch {
@@ -97,6 +103,20 @@ func (h *home) backTo(ctx context.Context, name string) (*generation.Generation,
 			to.ID)
 	}
 	_, err = h.credentialsOf(to)
+	return to, err
+}
+
+// goingBackTo is the generation that an interrupted rollback leads to. Anything else that is under
+// way comes first, as does a rollback to another generation than the one that is named.
+func (h *home) goingBackTo(ctx context.Context, name string) (*generation.Generation, error) {
+	left := *h.transition
+	if !left.GoesBack() {
+		return nil, &UnderWayError{left}
+	}
+	to, err := h.find(ctx, cmp.Or(name, left.To))
+	if err == nil && to.ID != left.To {
+		return nil, &UnderWayError{left}
+	}
 	return to, err
 }
 
@@ -126,14 +146,17 @@ func (h *home) credentialsOf(to *generation.Generation) (config.Credentials, err
 
 // goBack makes the transition that leads back, and carries it out.
 func (h *home) goBack(ctx context.Context, to *generation.Generation, view *steps) error {
-	if err := h.forgive(ctx, to.Received); err != nil {
-		return err
-	}
 	credentials, err := h.credentialsOf(to)
 	if err != nil {
 		return err
 	}
 	h.secrets[to.ID] = credentials
+	if err := h.withAdmin(ctx, h.configOf(to), to); err != nil {
+		return err
+	}
+	if err := h.forgive(ctx, to.Received); err != nil {
+		return err
+	}
 	b := h.bindings
 	if configs, err := h.Machine.CNIConfigs(to.Config.Paths.CNI.ConfDir); err == nil {
 		b.ForeignCNI = foreignNetworks(configs)

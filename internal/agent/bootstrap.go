@@ -132,16 +132,16 @@ func (e *RejectedError) Error() string {
 }
 
 // finishLeft deals with a transition that another run has left. The one that this target asks for
-// is continued, and a rollback, also by hand, is finished; anything else is superseded by the transition that
-// follows. It returns true when the target is reached with that, else the target as it is seen from
-// there.
+// is continued, and a rollback, also by hand, is finished; anything else is superseded by the
+// transition that follows. It returns true when the target is reached with that, else the target as
+// it is seen from there.
 func (h *home) finishLeft(ctx context.Context, t *target, view *steps) (*target, bool, error) {
 	left := h.transition
 	if left == nil {
 		return t, false, nil
 	}
 	h.Log.Info("continuing what another run has left", "kind", left.Kind, "phase", left.Phase)
-	if left.Kind == transition.Rollback || left.ByHand {
+	if left.GoesBack() {
 		if err := h.resume(ctx, *left, view); err != nil {
 			return t, false, err
 		}
@@ -287,7 +287,7 @@ func (h *home) pursue(ctx context.Context, t *target, view *steps) error {
 			minorChanges(h.applied.Config, to.Config))
 	}
 	h.secrets[to.ID] = t.input.Config.Credentials()
-	if err := h.withAdmin(ctx, t, to); err != nil {
+	if err := h.withAdmin(ctx, t.input.Config, to); err != nil {
 		return err
 	}
 	if err := h.announce(ctx, next, to, b, view); err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -90,7 +90,7 @@ func (a *Agent) options(c config.Config) kube.Options {
 
 // clientCertificate is the file in which kubelet keeps its client certificate and key.
 func clientCertificate(c config.Config) string {
-	return path.Join(c.Paths.Kubernetes.KubeletDir, "pki", "kubelet-client-current.pem")
+	return node.ClientCertificatePath(c.Paths.Kubernetes.KubeletDir)
 }
 
 // kubeletClient returns a client with the credential that kubelet has on this machine. Close closes

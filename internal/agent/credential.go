@@ -25,41 +25,58 @@ func (h *home) withServing(c config.Config, e *health.Evidence) {
 	if !c.Node.Kubelet.ServerTLSBootstrap {
 		return
 	}
-	file := path.Join(c.Paths.Kubernetes.KubeletDir, "pki", "kubelet-server-current.pem")
-	at, err := h.expiry(file)
+	is, err := h.validity(servingCertificate(c))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	e.Serving = health.Answered(at, err)
+	e.Serving = health.Answered(is.To, err)
 }
 
-// expiry is when the certificate in a file expires.
-func (h *home) expiry(file string) (time.Time, error) {
+// servingCertificate is the file in which kubelet keeps its serving certificate and key.
+func servingCertificate(c config.Config) string {
+	return path.Join(c.Paths.Kubernetes.KubeletDir, "pki", "kubelet-server-current.pem")
+}
+
+// certificate is the first one in a file.
+func (h *home) certificate(file string) (*x509.Certificate, error) {
 	data, err := h.Machine.ReadFile(file)
 	if err != nil {
-		return time.Time{}, err
+		return nil, fmt.Errorf("cannot read the certificate: %w", err)
 	}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return time.Time{}, fmt.Errorf("cannot read %s: it holds no certificate", file)
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			return nil, fmt.Errorf("cannot read %s: it holds no certificate", file)
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read %s: %w", file, err)
+		}
+		return c, nil
 	}
-	cert, err := x509.ParseCertificate(block.Bytes)
+}
+
+// validity is from when to when the certificate in a file is valid.
+func (h *home) validity(file string) (health.Validity, error) {
+	c, err := h.certificate(file)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("cannot read %s: %w", file, err)
+		return health.Validity{}, err
 	}
-	return cert.NotAfter, nil
+	return health.Validity{From: c.NotBefore, To: c.NotAfter}, nil
 }
 
 // expiries are kubelet's certificates, with when each expires.
 func (h *home) expiries(c config.Config) map[string]time.Time {
-	pki := path.Join(c.Paths.Kubernetes.KubeletDir, "pki")
 	found := map[string]time.Time{}
 	for name, file := range map[string]string{
 		"kubelet-client": clientCertificate(c),
-		"kubelet-server": path.Join(pki, "kubelet-server-current.pem"),
+		"kubelet-server": servingCertificate(c),
 	} {
-		if at, err := h.expiry(file); err == nil {
-			found[name] = at.UTC()
+		if is, err := h.validity(file); err == nil {
+			found[name] = is.To.UTC()
 		}
 	}
 	return found
@@ -75,15 +92,7 @@ func (h *home) credentialed(c config.Config) bool {
 	if c.Azure.ShowsToken() {
 		return true
 	}
-	data, err := h.Machine.ReadFile(clientCertificate(c))
-	if err != nil {
-		return false
-	}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return false
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
+	cert, err := h.certificate(clientCertificate(c))
 	return err == nil && now().Before(cert.NotAfter) &&
 		cert.Subject.CommonName == "system:node:"+c.Agent.NodeName
 }

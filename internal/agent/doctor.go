@@ -2,9 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -165,28 +162,6 @@ func (p *patient) allowsCgroupV1() bool {
 		text, err := p.Machine.ReadFile(path.Join(dir, name))
 		return err == nil && strings.Contains(string(text), "failCgroupV1: false")
 	})
-}
-
-// validity reads from when to when the certificate in a file is valid.
-func (h *home) validity(file string) (health.Validity, error) {
-	data, err := h.Machine.ReadFile(file)
-	if err != nil {
-		return health.Validity{}, fmt.Errorf("cannot read the certificate: %w", err)
-	}
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			return health.Validity{}, fmt.Errorf("cannot read %s: it holds no certificate", file)
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return health.Validity{}, fmt.Errorf("cannot read %s: %w", file, err)
-		}
-		return health.Validity{From: c.NotBefore, To: c.NotAfter}, nil
-	}
 }
 
 // gather adds the evidence that status and preflight judge by.

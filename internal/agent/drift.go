@@ -64,8 +64,12 @@ func (a *Agent) Repair(ctx context.Context, things []string) (Report, error) {
 type UnderWayError struct{ Transition transition.Transition }
 
 func (e *UnderWayError) Error() string {
+	finish := "bootstrap"
+	if e.Transition.GoesBack() {
+		finish = "rollback"
+	}
 	return "cannot begin now: a " + string(e.Transition.Kind) + " is under way (phase " +
-		string(e.Transition.Phase) + "); finish it with `aks-flex-node bootstrap`"
+		string(e.Transition.Phase) + "); finish it with `aks-flex-node " + finish + "`"
 }
 
 // drift returns what would have to change for the machine to be what a generation says. It asks no

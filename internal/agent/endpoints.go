@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/url"
 	"path"
 	"regexp"
@@ -27,6 +28,10 @@ func (a *Agent) Endpoints(ctx context.Context, given Given) ([]health.Endpoint, 
 		return nil, err
 	}
 	if p.live == nil && given.Input == nil {
+		if given.Unprivileged && given.Err == nil {
+			return nil, errors.New("cannot tell without root what this machine needs: run it with sudo, " +
+				"or name a configuration with --config")
+		}
 		return nil, cmp.Or(given.Err, errNoNode)
 	}
 	return p.endpointEvidence(ctx).Value, nil

@@ -94,7 +94,9 @@ const (
 )
 
 // openReadOnly begins a verb that only reads: no lock, no write.
-func (a *Agent) openReadOnly(ctx context.Context) (*home, error) { return a.openAgain(ctx, decoded{}) }
+func (a *Agent) openReadOnly(ctx context.Context) (*home, error) {
+	return a.openAgain(ctx, decoded{})
+}
 
 // decoded is what a verb has decoded of the machine's memory.
 type decoded struct {

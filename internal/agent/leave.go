@@ -258,13 +258,11 @@ func (h *home) keepLog(ctx context.Context, c config.Config) error {
 // erase removes the agent's own records. Those of what is left in Azure remain for the next run,
 // and who leaves it; what is left then is no node.
 func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
-	var err error
+	forget := l.home.erase
 	if l.arcFailed && !t.Leave.Waits {
-		err = l.forgetNode(ctx)
-	} else {
-		err = errors.Join(l.eraseMetrics(ctx), l.home.erase(ctx))
+		forget = l.forgetNode
 	}
-	return errors.Join(append(l.remaining, err)...)
+	return errors.Join(append(l.remaining, l.eraseMetrics(ctx), forget(ctx))...)
 }
 
 // reports are the copies that were kept, and what was left as somebody else had changed it.

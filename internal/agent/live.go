@@ -179,10 +179,13 @@ func (l *Live) drifted(found []Entry, gone []string) {
 			})
 		}
 		for _, key := range gone {
-			repaired := slices.ContainsFunc(l.work.Events, func(e DriftEvent) bool {
-				return e.Key == key && e.What == "repaired"
-			})
-			if !repaired {
+			last := ""
+			for _, e := range l.work.Events {
+				if e.Key == key {
+					last = e.What
+				}
+			}
+			if last != "repaired" {
 				l.event(DriftEvent{What: "gone", Key: key})
 			}
 		}

@@ -59,9 +59,7 @@ func (a *Agent) Plan(ctx context.Context, in Input) (Report, error) {
 	}
 	b := h.bindingsFor(t).Bindings
 	b.BootstrapToken = in.Config.Credentials().BootstrapToken
-	if h.applied != nil {
-		b.AdminKubeconfig = h.secrets[h.applied.ID].AdminKubeconfig
-	}
+	b.AdminKubeconfig = h.admin()
 	plan, err := h.foresee(ctx, to, b)
 	if err != nil {
 		return Report{}, err

@@ -89,8 +89,9 @@ func (a *Agent) Receive(ctx context.Context, d Delivery) error {
 	return h.records.save(ctx, sourceFile, from)
 }
 
-// Withdraw takes back a configuration that was delivered to a machine which is a node by a file, and
-// was not applied: whoever has interrupted that does not want it. It tells whether it has done so.
+// Withdraw takes back a configuration that was delivered to a machine which is a node by a file,
+// and was not applied: whoever has interrupted that does not want it. It tells whether it has done
+// so.
 func (a *Agent) Withdraw(ctx context.Context) (bool, error) {
 	h, err := a.openLocked(ctx, "agent --config-url")
 	if err != nil {

@@ -132,11 +132,7 @@ func (c *collector) journals(ctx context.Context) error {
 // texts are the files of the machine that say how it is. None of them is there for secrets.
 func (c *collector) texts(ctx context.Context) error {
 	const units, own = "/etc/systemd/system/", "/etc/kubernetes/"
-	files := []string{
-		StateDir + "/ledger.json", StateDir + "/node-ledger.json", StateDir + "/transition.json",
-		StateDir + "/rejected.json", StateDir + "/join-state.json", StateDir + "/config-version.txt",
-		StateDir + "/bindings.json", StateDir + "/arc.json", StatusFile,
-		path.Join(c.config.Agent.LogDir, "aks-flex-node.log"),
+	files := []string{StatusFile, path.Join(c.config.Agent.LogDir, "aks-flex-node.log"),
 		"/etc/containerd/config.toml", "/etc/os-release", "/etc/resolv.conf", "/etc/hosts",
 		"/etc/hostname", "/etc/fstab", "/proc/version", "/proc/cmdline", "/proc/mounts",
 		"/proc/meminfo", "/proc/loadavg", "/proc/swaps", "/proc/uptime", "/proc/net/route",
@@ -145,9 +141,15 @@ func (c *collector) texts(ctx context.Context) error {
 		units + node.KubeletUnit, units + node.ContainerdUnit, units + node.NPDUnit, units + Service,
 		"/usr/lib/systemd/system/" + Service,
 	}
+	for _, record := range []string{
+		ledgerFile, nodeLedger, transitionFile, rejectedFile, joinFile, versionFile, bindingsFile,
+		arcFile, historyFile,
+	} {
+		files = append(files, path.Join(StateDir, record))
+	}
 	for _, dir := range []string{
 		c.config.Paths.Kubernetes.ConfigDir, own + "kubelet.conf.d", "/etc/containerd/conf.d",
-		"/etc/containerd/certs.d/_default", c.config.Paths.CNI.ConfDir, StateDir + "/history",
+		"/etc/containerd/certs.d/_default", c.config.Paths.CNI.ConfDir,
 		units + node.KubeletUnit + ".d", units + node.ContainerdUnit + ".d", units + Service + ".d",
 		"/etc/sysctl.d", "/etc/modules-load.d",
 	} {
@@ -170,6 +172,11 @@ func (c *collector) texts(ctx context.Context) error {
 	return nil
 }
 
+// adminFile is the kubeconfig of the cluster's administrator, which is a secret as a whole.
+func (c *collector) adminFile() string {
+	return node.AdminKubeconfigPath(c.config.Paths.Kubernetes.ConfigDir)
+}
+
 // plainText tells whether a file of a directory of settings is one of settings.
 func plainText(name string) bool {
 	return slices.Contains([]string{".conf", ".conflist", ".json", ".toml", ".yaml", ".yml", ".env"},
@@ -187,6 +194,10 @@ func (c *collector) file(name string) error {
 		return nil
 	}
 	defer in.Close()
+	if name == c.adminFile() {
+		c.archive.Omit(name, errors.New("it is a secret as a whole"))
+		return nil
+	}
 	text, err := io.ReadAll(io.LimitReader(in, largest+1))
 	switch {
 	case err != nil:
@@ -217,9 +228,10 @@ func (c *collector) knowSecrets() {
 	}
 	for _, s := range c.secrets {
 		c.redactor.Know(s.BootstrapToken.Reveal(), s.ClientSecret.Reveal())
+		c.knowText([]byte(s.AdminKubeconfig.Reveal()))
 	}
 	kubelet := c.config.Paths.Kubernetes.KubeletDir
-	for _, file := range []string{BundleFile, path.Join(StateDir, secretsFile),
+	for _, file := range []string{BundleFile, path.Join(StateDir, secretsFile), c.adminFile(),
 		node.KubeconfigPath(kubelet), path.Join(kubelet, "bootstrap-kubeconfig")} {
 		c.knowFile(file)
 	}
@@ -247,6 +259,11 @@ func (c *collector) knowFile(name string) {
 	if err != nil || len(data) > 1<<20 {
 		return
 	}
+	c.knowText(data)
+}
+
+// knowText adds the secrets of a text that is there for them.
+func (c *collector) knowText(data []byte) {
 	var doc any
 	if json.Unmarshal(data, &doc) == nil {
 		c.knowValues(doc, "")

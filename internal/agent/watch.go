@@ -325,10 +325,14 @@ func (w *Watcher) tell(ctx context.Context, h *home, s Status, known watching) {
 	}
 	w.Agent.Live.drifted(found, gone)
 	w.Agent.Live.checked(s, known)
-	if err := h.publishMetrics(ctx); err != nil && err.Error() != w.unpublished {
-		w.unpublished = err.Error()
-		w.Agent.Log.Warn("cannot publish metrics", "error", err)
+	unpublished := ""
+	if err := h.publishMetrics(ctx); err != nil {
+		unpublished = err.Error()
 	}
+	if unpublished != "" && unpublished != w.unpublished {
+		w.Agent.Log.Warn("cannot publish metrics", "error", unpublished)
+	}
+	w.unpublished = unpublished
 }
 
 // summary is one line on a status.

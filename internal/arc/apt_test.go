@@ -36,7 +36,8 @@ func repository(t *testing.T) (dir, key string) {
 	t.Helper()
 	dir = t.TempDir()
 	const deb = "pool/azcmagent_1.62_all.deb"
-	control := "Package: azcmagent\nVersion: 1.62\nArchitecture: all\nMaintainer: x <x@example.com>\n" +
+	control := "Package: azcmagent\nVersion: 1.62\nArchitecture: all\n" +
+		"Maintainer: x <x@example.com>\n" +
 		"Description: x\n"
 	put(t, filepath.Join(dir, "build/DEBIAN/control"), control)
 	put(t, filepath.Join(dir, "pool/.keep"), "")

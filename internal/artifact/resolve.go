@@ -17,9 +17,10 @@ import (
 )
 
 // Resolve finds the digest of every wanted artifact: from overrides (keyed by name and version, or
-// by name), else from the pinned digests, else from the checksum file that upstream publishes, asked
-// for at the same places as the artifact itself and only over https or from Source.Directory.
-// Artifacts come back in the order of specs. Every artifact that cannot be resolved is in the error.
+// by name), else from the pinned digests, else from the checksum file that upstream publishes,
+// asked for at the same places as the artifact itself and only over https or from Source.Directory.
+// Artifacts come back in the order of specs. Every artifact that cannot be resolved is in the
+// error.
 func Resolve(ctx context.Context, s Source, specs []Spec,
 	overrides map[string]config.Override) ([]Artifact, error) {
 	s.HTTP = s.client()

@@ -68,6 +68,10 @@ func Read(data []byte, before *Config) (Loaded, error) {
 // writer on a pipe.
 func read(path string) ([]byte, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		const message = "cannot read the configuration: %w; write it, or name another file with --config"
+		return nil, nil, fmt.Errorf(message, err)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read the configuration: %w", err)
 	}

@@ -118,8 +118,8 @@ func putInto(to, from map[string]any) {
 	}
 }
 
-// What an agent keeps from its join is told completely: a machine on which other values were applied
-// keeps them where they are left open, and these only.
+// What an agent keeps from its join is told completely: a machine on which other values were
+// applied keeps them where they are left open, and these only.
 func TestKeptFromJoin(t *testing.T) {
 	before, _ := parseOK(t, azureDocument(t, `"arc": {"roles": ["Reader"]},
 		"kubeletCredential": "token"`).with(t, `{"node": {"kubelet": {

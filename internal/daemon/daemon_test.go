@@ -542,7 +542,8 @@ func TestTold(t *testing.T) {
 			{Kind: "reconcile"}, {Kind: "reconcile", Ended: true},
 			{Kind: "check"}, {Kind: "check", Ended: true, Err: wrong},
 		}
-		if diff := cmp.Diff(want, told, cmp.Comparer(func(a, b error) bool { return a == b })); diff != "" {
+		same := cmp.Comparer(func(a, b error) bool { return a == b })
+		if diff := cmp.Diff(want, told, same); diff != "" {
 			t.Error(diff)
 		}
 	})

@@ -35,7 +35,8 @@ func (e *LaterError) Error() string {
 var ErrLeft = errors.New("this machine has been unbootstrapped")
 
 // ErrDeleted tells that it is none any more since the owner of its configuration has deleted that.
-var ErrDeleted = errors.New("the configuration of this node was deleted, and the machine given back")
+var ErrDeleted = errors.New(
+	"the configuration of this node was deleted, and the machine given back")
 
 // ErrReplaced tells that the machine has got the configuration of another resource than the one
 // that was deleted. The next process follows that.

@@ -9,9 +9,9 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// Bundle fetches the configuration that is on offer, with its secrets. They are sealed to a key that
-// is made for this one request, so that nothing between the provider and this process reads them.
-// joined tells that the node needs no bootstrap token, so that an empty one is in the bundle.
+// Bundle fetches the configuration that is on offer, with its secrets. They are sealed to a key
+// that is made for this one request, so that nothing between the provider and this process reads
+// them. joined tells that the node needs no bootstrap token, so that an empty one is in the bundle.
 func (r *Resource) Bundle(ctx context.Context, joined bool) ([]byte, error) {
 	key, err := sealed.NewKey()
 	if err != nil {

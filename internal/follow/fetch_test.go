@@ -170,9 +170,10 @@ func TestFetchRefuses(t *testing.T) {
 			w.Header().Set("Content-Encoding", "gzip")
 			w.Write(bomb.Bytes())
 		}, "it is encoded as"},
-		"captive portal":   {answer(200, "text/html", "<html>"), "a sign-in page or a proxy"},
-		"redirect to http": {redirecting("http://a.example/?" + secretPart), "redirects to http://a.example,"},
-		"server error":     {answer(500, "text/plain", "no"), "it answers 500"},
+		"captive portal": {answer(200, "text/html", "<html>"), "a sign-in page or a proxy"},
+		"redirect to http": {redirecting("http://a.example/?" + secretPart),
+			"redirects to http://a.example,"},
+		"server error": {answer(500, "text/plain", "no"), "it answers 500"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, _ := fetching(t, c.handle)

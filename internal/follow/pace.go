@@ -24,7 +24,9 @@ type pace struct {
 }
 
 // first is the pause after a start: machines that came up together do not ask together.
-func (p *pace) first() time.Duration { return rand.N(p.usual() * 4 / 3) } //nolint:gosec // no secret
+func (p *pace) first() time.Duration {
+	return rand.N(p.usual() * 4 / 3) //nolint:gosec // no secret
+}
 
 // after is the pause after an answer.
 func (p *pace) after(a Answer) time.Duration {

@@ -1,6 +1,6 @@
-// Package follow is the resource provider as the agent sees it: the configuration URL that a machine
-// is given, the polls of its flexNodeConfig, and the reports. It speaks and understands; what follows
-// for the machine is decided by package agent. It keeps nothing on disk.
+// Package follow is the resource provider as the agent sees it: the configuration URL that a
+// machine is given, the polls of its flexNodeConfig, and the reports. It speaks and understands;
+// what follows for the machine is decided by package agent. It keeps nothing on disk.
 package follow
 
 import (
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// URL is a configuration URL. Whoever has it can join as its node, so that it has no text: it prints
-// as "[redacted]".
+// URL is a configuration URL. Whoever has it can join as its node, so that it has no text: it
+// prints as "[redacted]".
 type URL struct{ url *url.URL }
 
 const redacted = "[redacted]"

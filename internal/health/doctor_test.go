@@ -3,6 +3,7 @@ package health
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,5 +90,25 @@ func TestClocksOfServersDiffer(t *testing.T) {
 	}, nil)}}
 	if c := clockAccurate(e); c.Reason != "ServersDiffer" || c.Owner != OwnerCluster {
 		t.Errorf("%+v", c)
+	}
+}
+
+// What all servers have in common is told once.
+func TestOneRemedyForManyServers(t *testing.T) {
+	silent := func(name string) Endpoint {
+		return Endpoint{URL: name, Needed: true, Err: &kube.Fault{
+			Layer: kube.LayerDNS, Message: name + " does not resolve", Remedy: "check the servers",
+		}}
+	}
+	e := Evidence{Examined: &Examined{Endpoints: Answered([]Endpoint{
+		silent("https://a"), silent("https://b"),
+	}, nil)}}
+	c := namesResolved(e)
+	for text, times := range map[string]int{
+		"https://a does not resolve": 1, "https://b does not resolve": 1, "check the servers": 1,
+	} {
+		if n := strings.Count(c.Message, text); n != times {
+			t.Errorf("%q is told %d times: %s", text, n, c.Message)
+		}
 	}
 }

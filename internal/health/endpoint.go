@@ -3,6 +3,7 @@ package health
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,16 +33,23 @@ func (e Evidence) broken(in func(Endpoint, kube.Layer) bool, owner, reason, cure
 	if c.Status != True {
 		return c
 	}
-	var found []string
+	var found, remedies []string
 	for _, p := range needed {
-		if fault, ok := errors.AsType[*kube.Fault](p.Err); ok && in(p, fault.Layer) {
-			found = append(found, fmt.Sprintf("%s (%s): %s", p.URL, p.Purpose, oneLine(p.Err)))
+		fault, ok := errors.AsType[*kube.Fault](p.Err)
+		if !ok || !in(p, fault.Layer) {
+			continue
+		}
+		bare := *fault
+		bare.Remedy = ""
+		found = append(found, fmt.Sprintf("%s (%s): %s", p.URL, p.Purpose, oneLine(&bare)))
+		if fault.Remedy != "" && !slices.Contains(remedies, fault.Remedy) {
+			remedies = append(remedies, fault.Remedy)
 		}
 	}
 	if len(found) == 0 {
 		return c
 	}
-	return fails(owner, reason, strings.Join(found, "; ")+cure)
+	return fails(owner, reason, strings.Join(append(found, remedies...), "; ")+cure)
 }
 
 func namesResolved(e Evidence) Condition {

@@ -169,8 +169,8 @@ func present(text string, addresses []string) bool {
 	})
 }
 
-// podSubnetsFit: pods do not start where they are to have addresses of IPv6 and the machine has none;
-// and what the configuration says of a family that pods do not have would have no effect.
+// podSubnetsFit: pods do not start where they are to have addresses of IPv6 and the machine has
+// none; and what the configuration says of a family that pods do not have would have no effect.
 func podSubnetsFit(e Evidence) Condition {
 	if e.Machine == nil {
 		return notAsked()
@@ -205,4 +205,6 @@ func podSubnetsFit(e Evidence) Condition {
 }
 
 // oneLine is an error's text in one line.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+func oneLine(err error) string {
+	return strings.NewReplacer(":\n", ": ", "\n", "; ").Replace(err.Error())
+}

@@ -89,6 +89,7 @@ func kubeletHealthy(e Evidence) Condition {
 			"is healthy: "+oneLine(e.Healthz.Err))
 	}
 	return fails(OwnerMachine, "Unhealthy", "kubelet says that it is not healthy: "+
-		oneLine(e.Healthz.Err)+lastWords(e.Kubelet.Value.Log)+"; read `journalctl -u kubelet`, and restart it with "+
+		oneLine(e.Healthz.Err)+lastWords(e.Kubelet.Value.Log)+
+		"; read `journalctl -u kubelet`, and restart it with "+
 		"`systemctl restart kubelet`")
 }

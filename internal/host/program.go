@@ -68,13 +68,13 @@ func (h *Host) secretFile(secret []byte) (path string, err error) {
 
 func runProgram(ctx context.Context, argv []string) ([]byte, error) {
 	var stdout, stderr strings.Builder
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd := (*User)(nil).command(ctx, argv)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) { // else it has done what it was to do
 		words := strings.TrimSpace(stderr.String())
 		if words == "" {
 			words = strings.TrimSpace(stdout.String())

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A secret is handed over in a file that only root reads, and that is gone afterwards.
@@ -62,5 +63,26 @@ func TestRunErrors(t *testing.T) {
 	h.SecretDir = "/file"
 	if _, err := h.Run(t.Context(), []byte("s"), "cat"); err == nil {
 		t.Error("a secret was handed over nowhere")
+	}
+}
+
+// A program that is killed, or has ended, is not waited for because of what it has started.
+func TestRunLeavesChildrenAlone(t *testing.T) {
+	for name, script := range map[string]string{
+		"killed": "sleep 30 & wait", "ended": "sleep 30 & echo done",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			began := time.Now()
+			out, err := runProgram(ctx, []string{"sh", "-c", script})
+			if ended := name == "ended"; ended != (err == nil) || ended && string(out) != "done\n" {
+				t.Errorf("it printed %q, %v", out, err)
+			}
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		})
 	}
 }

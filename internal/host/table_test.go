@@ -51,7 +51,8 @@ func TestTables(t *testing.T) {
 	find()
 	left, err := listTables()
 	want := []table{{unix.NFPROTO_IPV4, "owner"}, {unix.NFPROTO_INET, "kube-proxy-2"}}
-	if err != nil || len(left) != 2 || !slices.Contains(left, want[0]) || !slices.Contains(left, want[1]) {
+	if err != nil || len(left) != 2 || !slices.Contains(left, want[0]) ||
+		!slices.Contains(left, want[1]) {
 		t.Errorf("%v are left (%v), want %v", left, err, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // User is a person for whom a program runs, with that person's rights and home.
@@ -68,13 +69,20 @@ func (u User) environment() []string {
 	return list
 }
 
+// outlived is how long a program's output is waited for once it has ended or was killed: what it
+// has started may hold that for as long as it likes.
+const outlived = 5 * time.Second
+
 // command is a program that runs as a user; it is looked for with that user's rights too. nil is
 // root.
 func (u *User) command(ctx context.Context, argv []string) *exec.Cmd {
 	if u == nil {
-		return exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.WaitDelay = outlived
+		return cmd
 	}
 	cmd := exec.CommandContext(ctx, "/usr/bin/env", argv...)
+	cmd.WaitDelay = outlived
 	cmd.Env, cmd.Dir = u.environment(), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Credential: &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups},
@@ -98,6 +106,7 @@ func (h *Host) RunAs(ctx context.Context, u User, argv ...string) ([]byte, error
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	switch {
+	case errors.Is(err, exec.ErrWaitDelay): // it has done what it was to do
 	case notThere(err):
 		return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
 	case err != nil:

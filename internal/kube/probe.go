@@ -103,6 +103,7 @@ func (t Target) dial(ctx context.Context, server *url.URL) (net.Conn, error) {
 	if via.Scheme == "https" {
 		conn = tls.Client(conn, &tls.Config{ServerName: via.Hostname()})
 	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if err := tunnel(conn, hostPort(server), via); err != nil {
 		conn.Close()
 		return nil, err

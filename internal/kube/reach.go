@@ -33,7 +33,8 @@ const smallSegment = 536
 
 // Reach goes the way to a server, as Probe does, without any credential. A certificate that is not
 // trusted is an error, and the server is asked for its time all the same. Without CA certificates
-// those of the system are trusted. An http server is only connected to.
+// those of the system are trusted. An http server is only connected to. A server that is silent is
+// tried once more, for as long again.
 func Reach(ctx context.Context, t Target) (Reached, error) {
 	u, err := url.Parse(t.Server)
 	if err != nil || u.Host == "" {
@@ -45,11 +46,14 @@ func Reach(ctx context.Context, t Target) (Reached, error) {
 			r.Proxy = via.Host
 		}
 	}
+	began := time.Now()
 	err = t.reach(ctx, u, &r)
 	if late(err) && u.Scheme == "https" && r.Proxy == "" && t.Dial == nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Since(began))
+		defer cancel()
 		small, again := t, Reached{}
 		small.Dial = (&net.Dialer{Control: smallSegments}).DialContext
-		again.SmallOnly = small.reach(context.WithoutCancel(ctx), u, &again) == nil
+		again.SmallOnly = small.reach(ctx, u, &again) == nil
 		r.SmallOnly = again.SmallOnly
 	}
 	return r, err

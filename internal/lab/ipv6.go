@@ -50,8 +50,8 @@ func (l *Lab) needIPv6() error {
 	return nil
 }
 
-// networks are the one of IPv4 and, where the lab has both families, the one of IPv6, separated by a
-// comma.
+// networks are the one of IPv4 and, where the lab has both families, the one of IPv6, separated by
+// a comma.
 func (l *Lab) networks(four, six string) string {
 	if l.HasIPv6() {
 		return four + "," + six
@@ -71,7 +71,8 @@ func (l *Lab) network6(m Machine) string {
 	if !l.HasIPv6() {
 		return "LinkLocalAddressing=no\n"
 	}
-	return "LinkLocalAddressing=ipv6\n[Address]\nAddress=" + m.IPv6() + "/64\nDuplicateAddressDetection=none\n" +
+	return "LinkLocalAddressing=ipv6\n[Address]\nAddress=" + m.IPv6() + "/64\n" +
+		"DuplicateAddressDetection=none\n" +
 		"[Route]\nGateway=" + HostIP6 + "\n"
 }
 

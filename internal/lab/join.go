@@ -23,8 +23,8 @@ type Versions struct {
 }
 
 // The versions that the lab has besides each other: Newest is the control plane's. From Oldest to
-// Patched Kubernetes changes by a patch, and containerd; from Patched to Newest Kubernetes changes by
-// minor versions.
+// Patched Kubernetes changes by a patch, and containerd; from Patched to Newest Kubernetes changes
+// by minor versions.
 var (
 	Newest  = Versions{Kubernetes: "1.36.3", Containerd: "2.3.4"}
 	Patched = Versions{Kubernetes: "1.34.4", Containerd: "2.3.4"}

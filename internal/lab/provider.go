@@ -34,8 +34,8 @@ const providerUser = "flexnode-rp"
 // start.
 const maxReplicas = 3
 
-// ProviderURL is where callers with tokens and machines reach the provider: a load balancer in front
-// of its replicas.
+// ProviderURL is where callers with tokens and machines reach the provider: a load balancer in
+// front of its replicas.
 const ProviderURL = "https://" + HostIP + ":8451"
 
 // ReplicaURL is where a replica is reached without the load balancer; the first is 0.

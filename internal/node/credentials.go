@@ -14,7 +14,7 @@ func credentials(p *part) {
 	owes := []string{KubeletUnit}
 	p.owe(owes, state.NewFile(p.clientCA(), 0o644, string(thisCA)))
 	if p.config.Node.AdminKubeconfig {
-		file := state.NewFile(path.Join(p.config.Paths.Kubernetes.ConfigDir, "admin.conf"), 0o600,
+		file := state.NewFile(AdminKubeconfigPath(p.config.Paths.Kubernetes.ConfigDir), 0o600,
 			string(thisAdmin))
 		file.Secret = true
 		p.add(file)
@@ -98,6 +98,10 @@ func (p *part) bootstrapKubeconfig() string {
 
 // KubeconfigPath is the kubeconfig of a kubelet whose root directory is dir.
 func KubeconfigPath(dir string) string { return path.Join(dir, "kubeconfig") }
+
+// AdminKubeconfigPath is where the kubeconfig of the cluster's administrator is, below the
+// directory of Kubernetes' configuration.
+func AdminKubeconfigPath(configDir string) string { return path.Join(configDir, "admin.conf") }
 
 // ClientCertificatePath is the certificate, with its key, of a kubelet whose root directory is dir.
 func ClientCertificatePath(dir string) string {

@@ -26,8 +26,8 @@ func Index(images ...v1.Image) (v1.ImageIndex, error) {
 	return mutate.AppendManifests(empty.Index, list...), nil
 }
 
-// WriteArchive writes an image as an OCI image layout in a tar archive (image-spec, "Image Layout"),
-// which has it under a name, such as registry.example/program:1.
+// WriteArchive writes an image as an OCI image layout in a tar archive (image-spec, "Image
+// Layout"), which has it under a name, such as registry.example/program:1.
 func WriteArchive(to io.Writer, index v1.ImageIndex, name, tag string) error {
 	dir, err := os.MkdirTemp("", "image-layout-")
 	if err != nil {

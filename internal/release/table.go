@@ -21,9 +21,9 @@ type row struct {
 // The tested versions are the "Kubernetes support" matrix of https://containerd.io/releases (as it
 // was in August 2026; the rows before 1.32, which it no longer has, as they were last), without
 // containerd 1.6, which the agent does not run. It says "which versions have been the most
-// thoroughly tested": a recommendation and no wall. The default is the newest branch of the row, but
-// where that is not one of 2.x, or has reached its end of life (2.0 in 2025, 2.1 in May 2026), it is
-// 2.2, the oldest of 2.x that still gets fixes.
+// thoroughly tested": a recommendation and no wall. The default is the newest branch of the row,
+// but where that is not one of 2.x, or has reached its end of life (2.0 in 2025, 2.1 in May 2026),
+// it is 2.2, the oldest of 2.x that still gets fixes.
 func rows() []row {
 	v := releaseOf
 	return []row{

@@ -108,6 +108,10 @@ type Options struct {
 	Deleted string `json:"deleted,omitempty"`
 }
 
+// GoesBack tells whether it leads back to what the machine was, so that it is finished whatever
+// else is wanted.
+func (t Transition) GoesBack() bool { return t.Kind == Rollback || t.ByHand }
+
 // Back returns the rollback of a change that failed.
 func (t Transition) Back(cause error, now time.Time) Transition {
 	return Transition{

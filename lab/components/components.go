@@ -1,6 +1,7 @@
-// Package components holds, as data, the Go modules from which the lab builds the upstream software it runs. NAME.mod and
-// NAME.sum are the go.mod and go.sum of one module each; the tool lines of the former name the programs. They have other names
-// in the repository because a directory with a go.mod of its own cannot be embedded. internal/lab/component builds them.
+// Package components holds, as data, the Go modules from which the lab builds the upstream software
+// it runs. NAME.mod and NAME.sum are the go.mod and go.sum of one module each; the tool lines of
+// the former name the programs. They have other names in the repository because a directory with a
+// go.mod of its own cannot be embedded. internal/lab/component builds them.
 package components
 
 import (

@@ -1,5 +1,6 @@
 // Command image makes the container image of flexnode-rp from its programs: nothing but the program
-// and the certificate authorities that it trusts, for a user that is not root. `make image` calls it.
+// and the certificate authorities that it trusts, for a user that is not root. `make image` calls
+// it.
 package main
 
 import (

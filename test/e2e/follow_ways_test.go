@@ -80,8 +80,8 @@ func principalWay(t *testing.T, name string, n int, kubernetes desired) way {
 	}
 }
 
-// managedWay is one with an Azure VM's identity, which has no secret: it becomes another identity of
-// the resource, by its client in the place of its principal.
+// managedWay is one with an Azure VM's identity, which has no secret: it becomes another identity
+// of the resource, by its client in the place of its principal.
 func managedWay(t *testing.T, kubernetes desired) way {
 	t.Helper()
 	m := bareMachine(t, "follow-vm")
@@ -148,14 +148,15 @@ func assign(t *testing.T, principal string, roles ...string) {
 // assignments are the role assignments of the lab's Azure.
 func assignments(t *testing.T) (list []azuresim.Assignment) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(azure(t, http.MethodGet, "/assignments", nil)), &list); err != nil {
+	text := azure(t, http.MethodGet, "/assignments", nil)
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		t.Fatal(err)
 	}
 	return list
 }
 
-// arcRemains fails unless all that was in Azure before is there still, and nothing else but the role
-// that was granted meanwhile: the roles, the Arc machine of the owner, and its connection.
+// arcRemains fails unless all that was in Azure before is there still, and nothing else but the
+// role that was granted meanwhile: the roles, the Arc machine of the owner, and its connection.
 func arcRemains(t *testing.T, list []way, assigned []azuresim.Assignment, machines string) {
 	t.Helper()
 	now := assignments(t)

@@ -75,9 +75,9 @@ func TestKill(t *testing.T) {
 		without(snapshot(ctx, t, m), "/etc/aks-flex-node/config.json"))
 }
 
-// The daemon, killed at random moments of a join, of changes, of upgrades and of the way back from a
-// revision that does not work, is started again by systemd and finishes: the node is the old or the
-// new one, and says which.
+// The daemon, killed at random moments of a join, of changes, of upgrades and of the way back from
+// a revision that does not work, is started again by systemd and finishes: the node is the old or
+// the new one, and says which.
 func TestKillDaemon(t *testing.T) {
 	t.Parallel()
 	m := bareMachine(t, "kill-2")

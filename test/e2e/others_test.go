@@ -109,7 +109,8 @@ func TestLateNetwork(t *testing.T) {
 func natRules(t *testing.T, m lab.Machine, want bool) {
 	t.Helper()
 	out, _ := inside(t, m, "iptables-save", "-t", "nat")
-	if got := strings.Contains(out, "-A POSTROUTING") && strings.Contains(out, "AKS-FLEX-NODE"); got != want {
+	got := strings.Contains(out, "-A POSTROUTING") && strings.Contains(out, "AKS-FLEX-NODE")
+	if got != want {
 		t.Errorf("the rules of pods are there: %v, want %v\n%s", got, want, out)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,24 +13,45 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
+// admins is in the kubeconfig of the cluster's administrator.
+const admins = "canary-of-the-administrator"
+
+// administered gives the cluster a kubeconfig of its administrator.
+func (w *world) administered(sim *azuresim.Sim) {
+	sim.AddCluster(azuresim.Cluster{ID: clusterID, Server: w.cluster.URL, CA: w.cluster.pki(),
+		Entra: true, AzureRBAC: true, AdminKubeconfig: "# " + admins + "\n"})
+}
+
+// administrator allows the identity of the stories to list that kubeconfig, or does no longer.
+func administrator(sim *azuresim.Sim, is bool) {
+	sim.Revoke(objectID)
+	roles := []string{config.RoleClusterUser, config.RoleRBACClusterAdmin}
+	if is {
+		roles = append(roles, config.RoleClusterAdmin)
+	}
+	for _, role := range roles {
+		sim.Assign(azuresim.Assignment{
+			Scope: clusterID, RoleID: config.Roles()[role], PrincipalID: objectID,
+		})
+	}
+}
+
+func asksForAdmin(c map[string]any) { c["node"].(map[string]any)["adminKubeconfig"] = true }
+
 // The kubeconfig of the cluster's administrator is on the machine where its owner asks for it: for
 // root alone, in no plan and no log, and gone at the end. An identity that may not list it is
 // refused before anything is touched.
 func TestAdminKubeconfig(t *testing.T) {
-	const admins, file = "canary-of-the-administrator", "/etc/kubernetes/admin.conf"
+	const file = "/etc/kubernetes/admin.conf"
 	w, sim := azureWorld(t)
-	sim.AddCluster(azuresim.Cluster{ID: clusterID, Server: w.cluster.URL, CA: w.cluster.pki(),
-		Entra: true, AzureRBAC: true, AdminKubeconfig: "# " + admins + "\n"})
-	asks := func(c map[string]any) { c["node"].(map[string]any)["adminKubeconfig"] = true }
-	w.config = w.configuration(w.azure(nil), asks)
+	w.administered(sim)
+	w.config = w.configuration(w.azure(nil), asksForAdmin)
 	before := w.tree()
 	if _, err := w.bootstrap(); err == nil || !strings.Contains(err.Error(), config.RoleClusterAdmin) {
 		t.Errorf("the error is %v", err)
 	}
 	w.same(before)
-	sim.Assign(azuresim.Assignment{
-		Scope: clusterID, RoleID: config.Roles()[config.RoleClusterAdmin], PrincipalID: objectID,
-	})
+	administrator(sim, true)
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
@@ -59,4 +81,51 @@ func TestAdminKubeconfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.same(before)
+}
+
+// Who goes back to a configuration that has the administrator's kubeconfig has it: the one that is
+// there, else the one that Azure gives; where Azure does not, nothing is touched.
+func TestAdminKubeconfigAfterRollback(t *testing.T) {
+	const file = "/etc/kubernetes/admin.conf"
+	w, sim := azureWorld(t)
+	w.administered(sim)
+	administrator(sim, true)
+	pods := func(c map[string]any) { c["node"].(map[string]any)["maxPods"] = 42 }
+	for _, c := range []config.Config{
+		w.configuration(w.azure(nil), asksForAdmin), w.configuration(w.azure(nil), asksForAdmin, pods),
+	} {
+		w.config = c
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	administrator(sim, false)
+	told, err := w.agent().Back(t.Context(), "")
+	if err != nil || slices.ContainsFunc(told.Changes, func(e agent.Entry) bool {
+		return strings.Contains(string(e.Key), file)
+	}) {
+		t.Errorf("it would do %+v, %v", told.Changes, err)
+	}
+	if err := w.back(""); err != nil {
+		t.Fatal(err)
+	}
+	if w.read(file) != "# "+admins+"\n" || maxPods(w.root) != "110" {
+		t.Errorf("kubelet takes %s pods, and %s is %q", maxPods(w.root), file, w.read(file))
+	}
+	w.config = w.configuration(w.azure(nil))
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	before := w.tree()
+	if err := w.back(""); err == nil || !strings.Contains(err.Error(), config.RoleClusterAdmin) {
+		t.Errorf("the error is %v", err)
+	}
+	w.same(before)
+	administrator(sim, true)
+	if err := w.back(""); err != nil {
+		t.Fatal(err)
+	}
+	if w.read(file) != "# "+admins+"\n" {
+		t.Errorf("%s is %q", file, w.read(file))
+	}
 }

@@ -485,8 +485,8 @@ func (c *cluster) admit(root string, kubeconfig []byte, name string, info corev1
 		out, err := exec.CommandContext(c.kubelets, command, "token").Output()
 		var credential struct{ Status struct{ Token string } }
 		if err == nil && json.Unmarshal(out, &credential) == nil {
-			if oid, err := c.azure.Verify(c.issuer, credential.Status.Token, azuresim.AKSServer); err == nil &&
-				c.may(oid, "nodes/write") {
+			oid, err := c.azure.Verify(c.issuer, credential.Status.Token, azuresim.AKSServer)
+			if err == nil && c.may(oid, "nodes/write") {
 				select {
 				case <-deleted: // that kubelet had registered before
 				default:
@@ -604,8 +604,10 @@ func (c *cluster) certify(dir, name string) error {
 		return err
 	}
 	kubeconfig := fmt.Sprintf(
-		"apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
-			"users: [{name: u, user: {client-certificate: %q, client-key: %q}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n",
+		"apiVersion: v1\nkind: Config\n"+
+			"clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
+			"users: [{name: u, user: {client-certificate: %q, client-key: %q}}]\n"+
+			"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n",
 		c.URL,
 		base64.StdEncoding.EncodeToString(c.caPEM),
 		current,

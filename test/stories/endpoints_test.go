@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
@@ -34,5 +35,15 @@ func TestEndpoints(t *testing.T) {
 		if is, ok := got[what]; !ok || is != want {
 			t.Errorf("%s: %+v, want %+v; all are %v", what, is, want, got)
 		}
+	}
+}
+
+// Who may read neither the node's records nor its configuration is told so, and not that there is no
+// node.
+func TestEndpointsWithoutRoot(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.agent().Endpoints(t.Context(), agent.Given{Unprivileged: true})
+	if err == nil || !strings.Contains(err.Error(), "run it with sudo") {
+		t.Errorf("the error is %v", err)
 	}
 }

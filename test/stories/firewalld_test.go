@@ -84,7 +84,8 @@ func TestFirewalldManaged(t *testing.T) {
 	if is := w.kernel.show(); !strings.HasSuffix(is, want) || strings.Contains(is, "source") {
 		t.Errorf("in force is %s", is)
 	}
-	if is := w.read(zoneFile("trusted")); !strings.Contains(is, "cni0") || strings.Contains(is, "10.") {
+	is := w.read(zoneFile("trusted"))
+	if !strings.Contains(is, "cni0") || strings.Contains(is, "10.") {
 		t.Errorf("the zone trusted is\n%s", is)
 	}
 	public := w.read(zoneFile("public"))

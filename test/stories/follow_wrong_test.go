@@ -194,7 +194,8 @@ func TestFollowsThroughWrongAnswers(t *testing.T) {
 	}
 }
 
-// A disk that is full keeps the former bundle whole; when there is room again, the new one is taken.
+// A disk that is full keeps the former bundle whole; when there is room again, the new one is
+// taken.
 func TestFollowsOntoAFullDisk(t *testing.T) {
 	followed(t, func(t *testing.T, s *service, _ string) {
 		s.sleep(2 * time.Minute)

@@ -79,11 +79,15 @@ func TestLeaveArcWithAnotherSecret(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		var off atomic.Bool
 		w, sim, _ := modeWorld(t, 6, &off)
-		w.config = w.modeConfig(modes("")[6].azure)
+		const numbers = "/etc/aks_flex_node.prom"
+		w.config = w.modeConfig(modes("")[6].azure, func(c map[string]any) {
+			c["agent"].(map[string]any)["metrics"] = map[string]any{"textfile": numbers}
+		})
 		before := w.tree()
 		if _, err := w.bootstrap(); err != nil {
 			t.Fatal(err)
 		}
+		w.write(numbers, "# the service has written it\n")
 		if len(sim.Machines()) != 1 {
 			t.Fatalf("machines of Arc: %v", sim.Machines())
 		}

@@ -32,7 +32,8 @@ func TestMigration(t *testing.T) {
 			w.asMade(t, made, kubelet)
 			w.migrated(t)
 			touches := w.touched()
-			if result, err := w.bootstrapHere(t); err != nil || result.Changes != 0 || w.touched() != touches {
+			result, err := w.bootstrapHere(t)
+			if err != nil || result.Changes != 0 || w.touched() != touches {
 				t.Errorf("the second bootstrap made %d changes and %d touches: %v",
 					result.Changes, w.touched()-touches, err)
 			}

@@ -197,8 +197,8 @@ func TestTwoFamilies(t *testing.T) {
 	w.same(before)
 }
 
-// Pod subnets that the machine cannot have, or that are not those which the configuration counts on,
-// are refused with the cure; once it has been cured, the machine joins.
+// Pod subnets that the machine cannot have, or that are not those which the configuration counts
+// on, are refused with the cure; once it has been cured, the machine joins.
 func TestPodSubnetsAreRefused(t *testing.T) {
 	const off = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
 	for name, tt := range map[string]struct {

@@ -47,8 +47,8 @@ func (w *world) bundle() string {
 	return string(data)
 }
 
-// A configuration that was delivered is on disk for root alone before anything is touched, is joined
-// with, and goes with the node.
+// A configuration that was delivered is on disk for root alone before anything is touched, is
+// joined with, and goes with the node.
 func TestReceive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -161,7 +161,9 @@ func TestLostLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, stays := range map[string]bool{
-		"/etc/kubernetes/aks-flex-node-registration.env": true, "/usr/local/bin/kubelet": false, "/etc/systemd/system/kubelet.service": false, "/opt/cni/bin/theirs": true, "/opt/aks-flex-node": false,
+		"/etc/kubernetes/aks-flex-node-registration.env": true, "/usr/local/bin/kubelet": false,
+		"/etc/systemd/system/kubelet.service": false, "/opt/cni/bin/theirs": true,
+		"/opt/aks-flex-node": false,
 	} {
 		if _, err := os.Lstat(filepath.Join(w.root, path)); (err == nil) != stays {
 			t.Errorf("%s is there: %v, want %v", path, err == nil, stays)

@@ -81,6 +81,7 @@ func (w *world) plantSecrets() []string {
 		"/run/aks-flex-node/token-0011223344556677.json": `{"token": "` + bird("cache") + `"}`,
 		"/var/lib/kubelet/kubeconfig": "users: [{user: {token: " +
 			bird("config") + "}}]\n",
+		"/etc/kubernetes/admin.conf":            "users: [{user: {password: " + bird("admin") + "}}]\n",
 		"/var/lib/kubelet/bootstrap-kubeconfig": "    token: qwerty.0011223344556677\n",
 		"/var/opt/azcmagent/certs/myCert":       strings.ReplaceAll(pem, key[:64], arcKey[:64]),
 		"/var/opt/azcmagent/tokens/one.key":     bird("himds"),
@@ -100,7 +101,7 @@ func (w *world) plantSecrets() []string {
 	w.write(pki, kept+pem)
 	return []string{
 		"zyxwvu.fedcba9876543210", "fedcba9876543210", "qwerty.0011223344556677", key[:64], key[64:],
-		arcKey[:64], bird("bundle"), bird("cache"), bird("config"), bird("himds"),
+		arcKey[:64], bird("bundle"), bird("cache"), bird("config"), bird("himds"), bird("admin"),
 		bird("drop-in"), bird("hosts"), bird("containerd"), bird("sas"), bird("proxy"),
 		bird("client"), w.cluster.token, strings.Split(w.cluster.token, ".")[1],
 	}
@@ -154,10 +155,19 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	}
 	for _, name := range []string{"manifest.json", "doctor.json", "status.json", "endpoints.json",
 		"config.json", "applied-config.json", "versions.json", "files/etc/containerd/config.toml",
-		"files/var/lib/aks-flex-node/ledger.json", "files/etc/systemd/system/kubelet.service"} {
+		"files/var/lib/aks-flex-node/ledger.json", "files/var/lib/aks-flex-node/history.json",
+		"files/etc/systemd/system/kubelet.service"} {
 		if files[name] == "" {
 			t.Errorf("%s is not in the bundle", name)
 		}
+	}
+	const admin = "/etc/kubernetes/admin.conf"
+	left := func(l support.LeftOut) bool {
+		return l.Name == admin && strings.Contains(l.Why, "secret")
+	}
+	if files["files"+admin] != "" || !slices.ContainsFunc(manifest.LeftOut, left) {
+		t.Errorf("the administrator's kubeconfig: %q; left out: %+v", files["files"+admin],
+			manifest.LeftOut)
 	}
 	for _, kind := range []string{"known secret", "JWT", "base64 of a secret", "signature"} {
 		if manifest.Redacted[kind] == 0 {

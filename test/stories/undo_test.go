@@ -81,7 +81,9 @@ func TestFailedBootstrapForgetsTheRest(t *testing.T) {
 		t.Fatalf("the error is %v; want the digest of runc", err)
 	}
 	ledger := w.read("/var/lib/aks-flex-node/ledger.json")
-	for path, want := range map[string]bool{"/etc/sysctl.d": true, mine: false, "kubelet.service": false} {
+	for path, want := range map[string]bool{
+		"/etc/sysctl.d": true, mine: false, "kubelet.service": false,
+	} {
 		if is := strings.Contains(ledger, path); is != want {
 			t.Errorf("%s is in the ledger: %v, want %v", path, is, want)
 		}

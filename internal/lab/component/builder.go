@@ -91,7 +91,8 @@ func (b Builder) Build(ctx context.Context, c Component) (string, error) {
 		return dir, nil
 	}
 	r.tell(Finished)
-	b.Log.Info("component built", "component", c.String(), "dir", dir, "elapsed", time.Since(r.start).Round(time.Millisecond))
+	b.Log.Info("component built", "component", c.String(), "dir", dir,
+		"elapsed", time.Since(r.start).Round(time.Millisecond))
 	return dir, nil
 }
 
@@ -128,7 +129,8 @@ type run struct {
 func (r *run) tell(p Phase) {
 	if r.builder.Progress != nil {
 		r.builder.Progress(Event{
-			Component: r.component, Phase: p, Downloaded: r.downloaded, Compiled: r.compiled, Elapsed: time.Since(r.start),
+			Component: r.component, Phase: p, Downloaded: r.downloaded,
+			Compiled: r.compiled, Elapsed: time.Since(r.start),
 		})
 	}
 }

@@ -15,7 +15,9 @@ import (
 func tiny(source string) Component {
 	return Component{
 		Name: "tiny", Version: "1.2.3",
-		Sources: map[string][]byte{"go.mod": []byte("module tiny\n\ngo 1.26.0\n"), "cmd/main.go": []byte(source)},
+		Sources: map[string][]byte{
+			"go.mod": []byte("module tiny\n\ngo 1.26.0\n"), "cmd/main.go": []byte(source),
+		},
 		Builds: []Build{{LDFlags: []string{"-X main.version=v1.2.3"}, Programs: []Program{
 			{Name: "renamed", Package: "./cmd", Version: []string{"--version"}, Prints: "tiny v1.2.3"},
 		}}},
@@ -83,11 +85,13 @@ func TestBuildFails(t *testing.T) {
 		component Component
 		want      []string
 	}{
-		"compile error": {tiny("package main\n\nfunc main() { undefined() }\n"), []string{"cannot build tiny-1.2.3", "undefined: undefined"}},
-		"no version":    {unstamped, []string{"renamed does not print \"tiny v1.2.3\""}},
-		"no package":    {unnamed, []string{"cannot build tiny-1.2.3", "missing"}},
-		"no module":     {Component{Name: "empty", Version: "1.0.0"}, []string{"cannot build empty-1.0.0", "no go.mod"}},
-		"escape":        {outside, []string{"\"../escaped.go\" is outside the module"}},
+		"compile error": {tiny("package main\n\nfunc main() { undefined() }\n"),
+			[]string{"cannot build tiny-1.2.3", "undefined: undefined"}},
+		"no version": {unstamped, []string{"renamed does not print \"tiny v1.2.3\""}},
+		"no package": {unnamed, []string{"cannot build tiny-1.2.3", "missing"}},
+		"no module": {Component{Name: "empty", Version: "1.0.0"},
+			[]string{"cannot build empty-1.0.0", "no go.mod"}},
+		"escape": {outside, []string{"\"../escaped.go\" is outside the module"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +159,8 @@ func TestExecutable(t *testing.T) {
 
 func TestCount(t *testing.T) {
 	r := &run{component: Component{Name: "tiny", Version: "1.2.3"}}
-	said := r.count(strings.NewReader("go: downloading example.com/a v1.0.0\nruntime\nexample.com/a\n# example.com/b\nb.go:1:2: undefined: x\n"))
+	said := r.count(strings.NewReader("go: downloading example.com/a v1.0.0\nruntime\n" +
+		"example.com/a\n# example.com/b\nb.go:1:2: undefined: x\n"))
 	if r.downloaded != 1 || r.compiled != 2 {
 		t.Errorf("counted %d modules and %d packages", r.downloaded, r.compiled)
 	}

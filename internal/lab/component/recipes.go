@@ -159,7 +159,8 @@ func cniPlugins(version string) Component {
 		LDFlags: []string{"-X " + module + "/pkg/utils/buildversion.BuildVersion=v" + version},
 	}
 	for _, p := range []string{
-		"main/bridge", "main/dummy", "main/host-device", "main/ipvlan", "main/loopback", "main/macvlan", "main/ptp", "main/tap", "main/vlan",
+		"main/bridge", "main/dummy", "main/host-device", "main/ipvlan", "main/loopback",
+		"main/macvlan", "main/ptp", "main/tap", "main/vlan",
 		"ipam/dhcp", "ipam/host-local", "ipam/static",
 		"meta/bandwidth", "meta/firewall", "meta/portmap", "meta/sbr", "meta/tuning", "meta/vrf",
 	} {
@@ -189,7 +190,9 @@ func nodeProblemDetector(version string) Component {
 			},
 		},
 	}}}
-	for _, name := range []string{"kernel-monitor.json", "readonly-monitor.json", "systemd-monitor.json"} {
+	for _, name := range []string{
+		"kernel-monitor.json", "readonly-monitor.json", "systemd-monitor.json",
+	} {
 		c.Extras = append(c.Extras, Extra{Name: name, Module: module, Path: "config/" + name})
 	}
 	return c

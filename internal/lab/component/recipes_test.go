@@ -65,7 +65,8 @@ func TestRecipesAgreeWithModules(t *testing.T) {
 func releaseOf(t *testing.T, mod *modfile.File, pkg string) (found struct{ Path, Version string }) {
 	t.Helper()
 	for _, r := range mod.Require {
-		if (pkg == r.Mod.Path || strings.HasPrefix(pkg, r.Mod.Path+"/")) && len(r.Mod.Path) > len(found.Path) {
+		if (pkg == r.Mod.Path || strings.HasPrefix(pkg, r.Mod.Path+"/")) &&
+			len(r.Mod.Path) > len(found.Path) {
 			found.Path, found.Version = r.Mod.Path, r.Mod.Version
 		}
 	}

@@ -15,7 +15,8 @@ import (
 // properties are those of a flexNodeConfig, as its owner writes them.
 type properties = map[string]any
 
-// first is the node at first: it joins with a bootstrap token, and follows with a service principal.
+// first is the node at first: it joins with a bootstrap token, and follows with a service
+// principal.
 func (s *story) first() (properties, error) {
 	who, err := s.Lab.Azure()
 	if err != nil {

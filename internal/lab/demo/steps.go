@@ -211,8 +211,8 @@ func (s *story) rollback(ctx context.Context) error {
 	return errors.Join(err, s.Lab.StartReplica(ctx, 0), s.Lab.Mirror().Set(ctx, mirror.Knobs{}))
 }
 
-// transition waits until the machine's change is of a kind and in a phase; "" is any, and no kind is
-// no change.
+// transition waits until the machine's change is of a kind and in a phase; "" is any, and no kind
+// is no change.
 func (s *story) transition(ctx context.Context, kind, phase string) error {
 	path := filepath.Join(s.m.Root, "var/lib/aks-flex-node/transition.json")
 	return until(ctx, 2*time.Minute, "the "+kind+" "+phase, func(context.Context) (bool, error) {

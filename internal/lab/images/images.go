@@ -23,8 +23,8 @@ import (
 )
 
 // Hello is the workload image: it serves HTTP on port 8080, logs a line at start and one for each
-// request. Its other uses, for kubectl exec and for pods of their own, are told in its source. It has
-// no shell.
+// request. Its other uses, for kubectl exec and for pods of their own, are told in its source. It
+// has no shell.
 const Hello = "flexlab/hello:1"
 
 //go:embed programs

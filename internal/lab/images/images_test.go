@@ -61,7 +61,8 @@ func TestPull(t *testing.T) {
 				t.Fatal(err)
 			}
 			var config v1.ConfigFile
-			if err := json.Unmarshal(get(t, h, "/v2/"+test.repository+"/blobs/"+m.Config.Digest.String()).Body.Bytes(), &config); err != nil {
+			blob := get(t, h, "/v2/"+test.repository+"/blobs/"+m.Config.Digest.String())
+			if err := json.Unmarshal(blob.Body.Bytes(), &config); err != nil {
 				t.Fatal(err)
 			}
 			if config.OS != "linux" || config.Architecture != runtime.GOARCH ||

@@ -39,7 +39,8 @@ func push(ctx context.Context, registry http.Handler, ref string, image v1.Image
 	if err != nil {
 		return err
 	}
-	return send(ctx, registry, http.MethodPut, "/v2/"+repository+"/manifests/"+tag, string(kind), manifest)
+	return send(ctx, registry, http.MethodPut, "/v2/"+repository+"/manifests/"+tag, string(kind),
+		manifest)
 }
 
 func pushBlob(ctx context.Context, registry http.Handler, repository string, l v1.Layer) error {
@@ -56,10 +57,13 @@ func pushBlob(ctx context.Context, registry http.Handler, repository string, l v
 	if err != nil {
 		return err
 	}
-	return send(ctx, registry, http.MethodPost, "/v2/"+repository+"/blobs/uploads/?digest="+digest.String(), "application/octet-stream", text)
+	return send(ctx, registry, http.MethodPost,
+		"/v2/"+repository+"/blobs/uploads/?digest="+digest.String(), "application/octet-stream", text)
 }
 
-func send(ctx context.Context, registry http.Handler, method, target, kind string, body []byte) error {
+func send(
+	ctx context.Context, registry http.Handler, method, target, kind string, body []byte,
+) error {
 	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -68,7 +72,8 @@ func send(ctx context.Context, registry http.Handler, method, target, kind strin
 	answer := httptest.NewRecorder()
 	registry.ServeHTTP(answer, req)
 	if answer.Code != http.StatusCreated {
-		return fmt.Errorf("%s %s: status %d: %s", method, target, answer.Code, bytes.TrimSpace(answer.Body.Bytes()))
+		return fmt.Errorf("%s %s: status %d: %s", method, target, answer.Code,
+			bytes.TrimSpace(answer.Body.Bytes()))
 	}
 	return nil
 }

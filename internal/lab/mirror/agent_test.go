@@ -32,9 +32,11 @@ func TestAgentFindsTheArtifacts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if path := "/" + u.Host + u.Path; path != want.Path || got.ID != want.SHA256 {
-			t.Errorf("the agent expects %s with digest %s; the mirror has %s with %s", path, got.ID, want.Path, want.SHA256)
+			t.Errorf("the agent expects %s with digest %s; the mirror has %s with %s",
+				path, got.ID, want.Path, want.SHA256)
 		}
-		if text := read(t, filepath.Join(dir, filepath.FromSlash(want.Path))); digest(text) != want.SHA256 {
+		text := read(t, filepath.Join(dir, filepath.FromSlash(want.Path)))
+		if digest(text) != want.SHA256 {
 			t.Errorf("the copy of %s differs", want.Path)
 		}
 	}
@@ -68,8 +70,9 @@ func TestAgentFetches(t *testing.T) {
 		"cut":                {{Path: "kubelet*", Kind: Cut, After: 10_000, Times: 3}},
 		"cut without ranges": {{Path: "kubelet*", Kind: Cut, After: 20_000, Times: 1}, {Kind: NoRange}},
 		"corrupt variant":    {{Path: "*.zst", Kind: Corrupt, After: 20_000}},
-		"status":             {{Path: "kubelet*", Kind: Status, Times: 2}, {Kind: Status, Status: 503, Times: 2}},
-		"captive portal":     {{Path: "kubelet*", Kind: HTML, Times: 1}},
+		"status": {{Path: "kubelet*", Kind: Status, Times: 2},
+			{Kind: Status, Status: 503, Times: 2}},
+		"captive portal": {{Path: "kubelet*", Kind: HTML, Times: 1}},
 	}
 	for name, faults := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +102,8 @@ func TestAgentFetches(t *testing.T) {
 func TestAgentRefusesWrongBytes(t *testing.T) {
 	m := New(packed(t, time.Unix(1, 0)))
 	arts, f := fetcher(t, m)
-	if err := m.Set(Knobs{Faults: []Fault{{Path: "kubelet*", Kind: Corrupt, After: 20_000}}}); err != nil {
+	corrupt := Knobs{Faults: []Fault{{Path: "kubelet*", Kind: Corrupt, After: 20_000}}}
+	if err := m.Set(corrupt); err != nil {
 		t.Fatal(err)
 	}
 	err := f.Run(t.Context(), arts)
@@ -119,7 +123,10 @@ func TestAgentRefusesWrongBytes(t *testing.T) {
 func fetcher(t *testing.T, m *Mirror) ([]artifact.Artifact, *artifact.Fetcher) {
 	t.Helper()
 	s := started(t, m)
-	source := artifact.Source{Mirrors: []string{s.URL}, HTTP: &http.Client{Transport: onlyTo{s.Client().Transport, s.URL}}}
+	source := artifact.Source{
+		Mirrors: []string{s.URL},
+		HTTP:    &http.Client{Transport: onlyTo{s.Client().Transport, s.URL}},
+	}
 	arts := resolved(t, m.Catalog(), source)
 	m.Reset()
 	policy := artifact.Policy{Backoff: time.Millisecond, MaxBackoff: time.Millisecond}

@@ -70,7 +70,10 @@ func writeEntry(t *tar.Writer, name, from string) error {
 }
 
 func header(name string, kind byte, mode, size int64) *tar.Header {
-	return &tar.Header{Name: name, Typeflag: kind, Mode: mode, Size: size, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
+	return &tar.Header{
+		Name: name, Typeflag: kind, Mode: mode, Size: size, ModTime: time.Unix(0, 0),
+		Format: tar.FormatUSTAR,
+	}
 }
 
 func gzipFile(to, from string) error {

@@ -69,7 +69,8 @@ func (c Catalog) Artifact(name, version string) (Artifact, error) {
 		}
 		versions = append(versions, a.Version)
 	}
-	return Artifact{}, fmt.Errorf("cannot find %s %s in the artifact mirror: it has versions %q", name, version, versions)
+	return Artifact{}, fmt.Errorf("cannot find %s %s in the artifact mirror: it has versions %q",
+		name, version, versions)
 }
 
 // Has tells whether all of these artifacts are there, by name and version.

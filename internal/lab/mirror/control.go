@@ -44,12 +44,16 @@ func (m *Mirror) Control(load func(context.Context) (Catalog, error)) http.Handl
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	mux.HandleFunc("GET /counts", func(w http.ResponseWriter, _ *http.Request) { answer(w, m.Counts()) })
+	mux.HandleFunc("GET /counts", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, m.Counts())
+	})
 	mux.HandleFunc("DELETE /counts", func(w http.ResponseWriter, _ *http.Request) {
 		m.Reset()
 		w.WriteHeader(http.StatusNoContent)
 	})
-	mux.HandleFunc("GET /artifacts", func(w http.ResponseWriter, _ *http.Request) { answer(w, m.Catalog().Artifacts) })
+	mux.HandleFunc("GET /artifacts", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, m.Catalog().Artifacts)
+	})
 	mux.HandleFunc("POST /artifacts", func(w http.ResponseWriter, r *http.Request) {
 		c, err := load(r.Context())
 		if err != nil {
@@ -114,7 +118,8 @@ func (c Client) do(ctx context.Context, method, path string, in, out any) error 
 	if err != nil {
 		return fmt.Errorf("internal error: cannot encode a request to the mirror: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, bytes.NewReader(text))
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path,
+		bytes.NewReader(text))
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,10 @@ func (m *Mirror) Set(k Knobs) error {
 		return err
 	}
 	k.Faults = slices.Clone(k.Faults)
-	next := &state{knobs: k, limiter: newLimiter(k.BytesPerSecond), replaced: make(chan struct{}), used: make([]int, len(k.Faults))}
+	next := &state{
+		knobs: k, limiter: newLimiter(k.BytesPerSecond), replaced: make(chan struct{}),
+		used: make([]int, len(k.Faults)),
+	}
 	close(m.state.Swap(next).replaced)
 	return nil
 }
@@ -107,15 +110,17 @@ func (m *Mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case HTML:
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write([]byte("<!DOCTYPE html>\n<html><head><title>Welcome</title></head><body><h1>Sign in to this network</h1></body></html>\n"))
+		_, _ = w.Write([]byte("<!DOCTYPE html>\n<html><head><title>Welcome</title></head>" +
+			"<body><h1>Sign in to this network</h1></body></html>\n"))
 		return
 	case NoRange:
 		r = r.Clone(r.Context())
 		r.Header.Del("Range")
 	}
 	m.serve(&response{
-		ResponseWriter: w, ctx: r.Context(), mirror: m, path: r.URL.Path, fault: fault, replaced: now.replaced,
-		drip: newLimiter(fault.BytesPerSecond),
+		ResponseWriter: w, ctx: r.Context(), mirror: m, path: r.URL.Path, fault: fault,
+		replaced: now.replaced,
+		drip:     newLimiter(fault.BytesPerSecond),
 	}, r)
 }
 

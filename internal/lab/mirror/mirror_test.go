@@ -198,7 +198,8 @@ func TestCaptivePortal(t *testing.T) {
 func TestFaultsAreUsedUp(t *testing.T) {
 	m, body := single(t, 1000)
 	s := started(t, m)
-	if err := m.Set(Knobs{Faults: []Fault{{Kind: Cut, After: 10, Times: 2}, {Kind: NoRange, Times: 1}}}); err != nil {
+	faults := []Fault{{Kind: Cut, After: 10, Times: 2}, {Kind: NoRange, Times: 1}}
+	if err := m.Set(Knobs{Faults: faults}); err != nil {
 		t.Fatal(err)
 	}
 	var lengths []int
@@ -289,7 +290,8 @@ func TestCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff(map[string]Count{at: {Requests: 2, Ranges: 1, Bytes: 1100}}, m.Counts()); diff != "" {
+	counted := map[string]Count{at: {Requests: 2, Ranges: 1, Bytes: 1100}}
+	if diff := cmp.Diff(counted, m.Counts()); diff != "" {
 		t.Error(diff)
 	}
 	m.Reset()

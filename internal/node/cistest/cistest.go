@@ -135,7 +135,8 @@ func recommendations() []recommendation {
 	}
 }
 
-// Evaluate measures a machine. The error tells of a kubelet's configuration that is not as we write it.
+// Evaluate measures a machine. The error tells of a kubelet's configuration that is not as we write
+// it.
 func Evaluate(m Machine) ([]Result, error) {
 	s := scan{machine: m, settings: map[string]any{}}
 	if f, ok := s.first(configurations); ok {

@@ -101,10 +101,14 @@ func TestJudgeServing(t *testing.T) {
 		"another name": {func(w *wish) {
 			w.text.DNSNames = []string{"edge-1", "kubernetes"}
 		}, denied},
-		"a wildcard":                 {func(w *wish) { w.text.DNSNames = []string{"*"} }, denied},
-		"a URI":                      {func(w *wish) { w.text.URIs = []*url.URL{{Scheme: "spiffe"}} }, denied},
-		"an address of mail":         {func(w *wish) { w.text.EmailAddresses = []string{"a@b"} }, denied},
-		"no host":                    {func(w *wish) { w.text.DNSNames, w.text.IPAddresses = nil, nil }, denied},
+		"a wildcard": {func(w *wish) { w.text.DNSNames = []string{"*"} }, denied},
+		"a URI": {func(w *wish) {
+			w.text.URIs = []*url.URL{{Scheme: "spiffe"}}
+		}, denied},
+		"an address of mail": {func(w *wish) { w.text.EmailAddresses = []string{"a@b"} }, denied},
+		"no host": {func(w *wish) {
+			w.text.DNSNames, w.text.IPAddresses = nil, nil
+		}, denied},
 		"loopback":                   {more("127.0.0.1"), denied},
 		"loopback of IPv6":           {more("::1"), denied},
 		"unspecified":                {more("0.0.0.0"), denied},

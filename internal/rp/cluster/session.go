@@ -107,7 +107,8 @@ var errGone = errors.New("the cluster is not registered")
 // the source gives another access, or the present one is refused.
 func (w *worker) replaces(a Access, registration string, present *session) bool {
 	return present == nil || registration != present.registration ||
-		a.Fingerprint != present.connection.fingerprint || present.connection.Doubtful() && w.Now().Sub(present.made) >= doubtInterval
+		a.Fingerprint != present.connection.fingerprint ||
+		present.connection.Doubtful() && w.Now().Sub(present.made) >= doubtInterval
 }
 
 func (w *worker) dial(a Access) (*Connection, error) {

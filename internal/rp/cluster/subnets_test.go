@@ -109,8 +109,8 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 	})
 }
 
-// The machines of a registration that is deleted run on with their pod subnets, which are taken when
-// the cluster is registered again: in the first epoch as in any other.
+// The machines of a registration that is deleted run on with their pod subnets, which are taken
+// when the cluster is registered again: in the first epoch as in any other.
 func TestPodSubnetsOfReleasedMachines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := factoryWorld(t)

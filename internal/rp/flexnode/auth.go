@@ -24,7 +24,8 @@ func complete(d api.Desired) api.Desired {
 }
 
 // Validate checks what the agent's own rules cannot see: how the methods of authentication go
-// together, and durations, which it writes differently. All else is checked by Decide, which knows the cluster.
+// together, and durations, which it writes differently. All else is checked by Decide, which knows
+// the cluster.
 func Validate(d api.Desired) Problems {
 	var problems Problems
 	d = complete(d)

@@ -100,7 +100,8 @@ func (e Evidence) upToDate() api.Condition {
 	case n.Failed == n.Revision,
 		failed != nil && failed.Version == strconv.FormatInt(n.Revision, 10):
 		c := is("False", "Failed", fmt.Sprintf("The node was not healthy with configuration %s "+
-			"(%s), and has gone back. See status.config.failed; change the configuration, or roll the node back.",
+			"(%s), and has gone back. See status.config.failed; change the configuration, or roll "+
+			"the node back.",
 			failed.Version, orUnknown(failed.Reason)))
 		if failed.At != nil {
 			c.LastTransitionTime = failed.At.UTC()

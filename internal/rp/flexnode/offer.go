@@ -110,8 +110,8 @@ func (s Standing) changed(version int64) (*api.Versions, error) {
 }
 
 // RefreshOffered renders the revision again that the agents of a node are offered in place of the
-// desired one, after the facts of its cluster have changed. It is to be called before Refresh, whose
-// revision is the later one.
+// desired one, after the facts of its cluster have changed. It is to be called before Refresh,
+// whose revision is the later one.
 func RefreshOffered(
 	n Node, offered *Revision, parent Parent, at time.Time, renderer string,
 ) (Node, *Revision) {

@@ -134,7 +134,8 @@ func TestReportOfFailure(t *testing.T) {
 	}
 	// It is known to run it now: it is offered.
 	desired := w.node.Revision
-	if n, _, _ := (Standing{Node: *w.node, History: w.history}).Report(report(desired, 0)); n.Assigned !=
+	standing := Standing{Node: *w.node, History: w.history}
+	if n, _, _ := standing.Report(report(desired, 0)); n.Assigned !=
 		desired || n.Failed != 0 {
 		t.Errorf("it runs it: %+v", n)
 	}

@@ -68,7 +68,8 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 // isWanted tells whether the revision is what the owner wants, and agents are offered.
 func (ask Rollback) isWanted(old Node) bool {
 	now, to := ask.Desired, ask.To
-	return now != nil && old.Assigned == old.Revision && old.Failed != old.Revision && now.Defaults == to.Defaults &&
+	return now != nil && old.Assigned == old.Revision && old.Failed != old.Revision &&
+		now.Defaults == to.Defaults &&
 		now.SecretVersion == to.SecretVersion && bytes.Equal(now.Own, to.Own) &&
 		equal(old.Desired, *to.Desired)
 }

@@ -30,8 +30,8 @@ func (w *world) report(name, applied, failed string) {
 	w.must(204, "POST", nodeURL(name, "/reportStatus"), body)
 }
 
-// A node that has failed is offered what it runs, its ETag says so, and it is offered the same again
-// when somebody asks for it.
+// A node that has failed is offered what it runs, its ETag says so, and it is offered the same
+// again when somebody asks for it.
 func TestNodeThatFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

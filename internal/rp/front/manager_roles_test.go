@@ -51,8 +51,8 @@ type manager struct {
 	store *store.Store
 }
 
-// newManager has the subscription be in the management group plants, which is in factories, which is
-// in the root; offices is beside factories.
+// newManager has the subscription be in the management group plants, which is in factories, which
+// is in the root; offices is beside factories.
 func newManager(
 	t *testing.T, assignments []azuresim.Assignment, denials ...azuresim.Denial,
 ) *manager {
@@ -273,7 +273,8 @@ func TestManagerRights(t *testing.T) {
 	}
 }
 
-// An answer holds for a minute, and longer while Resource Manager does not answer, but not for ever.
+// An answer holds for a minute, and longer while Resource Manager does not answer, but not for
+// ever.
 func TestManagerRolesAreRemembered(t *testing.T) {
 	t.Parallel()
 	m := newManager(t, []azuresim.Assignment{

@@ -65,9 +65,9 @@ func TestPodSubnetsAfterARestore(t *testing.T) {
 	w.must(201, "PUT", nodeURL("n2"), `{"properties":{}}`)
 }
 
-// A registration may be of a cluster whose former one was deleted, with machines that run on: no pod
-// subnet is given out until its Nodes have been seen, for which a PUT waits. Nodes that have no use
-// for one do not wait.
+// A registration may be of a cluster whose former one was deleted, with machines that run on: no
+// pod subnet is given out until its Nodes have been seen, for which a PUT waits. Nodes that have no
+// use for one do not wait.
 func TestPodSubnetsOfANewRegistration(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

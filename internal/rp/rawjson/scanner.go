@@ -1,5 +1,5 @@
-// Package rawjson reads JSON by parts: the provider's rows, of which it mostly needs a few. It takes
-// what encoding/json takes, in a fraction of the time.
+// Package rawjson reads JSON by parts: the provider's rows, of which it mostly needs a few. It
+// takes what encoding/json takes, in a fraction of the time.
 package rawjson
 
 import (

@@ -30,9 +30,9 @@ type Verified struct {
 // maxProblems is how many problems of a backup are told one by one.
 const maxProblems = 20
 
-// VerifyBackup restores a backup into a directory of its own and reads all of it: its checksum, each
-// row, and each secret, with the keys of a file. The error is why it could not be verified; what is
-// wrong with it is in the answer.
+// VerifyBackup restores a backup into a directory of its own and reads all of it: its checksum,
+// each row, and each secret, with the keys of a file. The error is why it could not be verified;
+// what is wrong with it is in the answer.
 func VerifyBackup(ctx context.Context, path, keysFile string) (Verified, error) {
 	v, more := Verified{File: path}, 0
 	bad := func(err error) {

@@ -67,8 +67,8 @@ func (s *service) serve(ctx context.Context) error {
 	return errors.Join(err, stopWork(end))
 }
 
-// work starts what is done beside requests. stop ends it in the order of who needs whom: the work in
-// clusters, then the membership under which that was done, then what follows the store.
+// work starts what is done beside requests. stop ends it in the order of who needs whom: the work
+// in clusters, then the membership under which that was done, then what follows the store.
 func (s *service) work(ctx context.Context) (stop func(context.Context) error) {
 	stopFollowing := background(ctx, s.follow)
 	stopOwning := func() {}

@@ -32,8 +32,8 @@ func (r *replaced) Follow(
 	return r.now.Load().Follow(ctx, prefix, after, see)
 }
 
-// lasting is a Backend whose Follow goes on by itself after a break, from where it was, as the watch
-// of etcd's client does.
+// lasting is a Backend whose Follow goes on by itself after a break, from where it was, as the
+// watch of etcd's client does.
 type lasting struct{ replaced }
 
 func (l *lasting) Follow(

@@ -7,9 +7,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// packer packs the rows of an index, which are kept in memory only. They are much alike, so a sample
-// as the dictionary makes them a quarter of their size. It may be used by several goroutines at
-// once.
+// packer packs the rows of an index, which are kept in memory only. They are much alike, so a
+// sample as the dictionary makes them a quarter of their size. It may be used by several goroutines
+// at once.
 type packer struct {
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder

@@ -86,8 +86,8 @@ func (w *waits) leave(prefix string, x *waiting, key string, changed chan struct
 	}
 }
 
-// follow tells those who wait below a prefix of changes, until nobody waits. After a break, and when
-// the store has gone back, all of them are told: what has changed meanwhile is not known.
+// follow tells those who wait below a prefix of changes, until nobody waits. After a break, and
+// when the store has gone back, all of them are told: what has changed meanwhile is not known.
 func (w *waits) follow(ctx context.Context, s *Store, prefix string, x *waiting) {
 	for ctx.Err() == nil {
 		_, at, err := s.Read(ctx, prefix)

@@ -1,8 +1,8 @@
 // Hello is the lab's workload. Without arguments it answers every HTTP request on port 8080 with
 // its host name, which in a pod is the pod's name, and with the address that asks; /stream has no
 // end. "client URL" fetches a URL and prints what came, "resolve NAME" prints the addresses of a
-// name, "hostname" prints the host name, for kubectl exec. "load URL" uses another hello until it is
-// ended and prints what it counts. "linger DURATION FILE" takes its time and writes down when it
+// name, "hostname" prints the host name, for kubectl exec. "load URL" uses another hello until it
+// is ended and prints what it counts. "linger DURATION FILE" takes its time and writes down when it
 // begins and ends, for a preStop hook.
 package main
 

@@ -1,0 +1,42 @@
+package kube
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+)
+
+// Whoever is silent, the server or a proxy before it, is waited for as long as the caller says, and
+// a server once more.
+func TestReachIsBounded(t *testing.T) {
+	const patience = 500 * time.Millisecond
+	for name, through := range map[string]bool{"server": false, "proxy": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and nobody answers
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer silent.Close()
+			target := Target{Server: "https://" + silent.Addr().String()}
+			if through {
+				target.Server = "https://server.example"
+				target.Proxy = func(*http.Request) (*url.URL, error) {
+					return &url.URL{Scheme: "http", Host: silent.Addr().String()}, nil
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			began := time.Now()
+			if _, err := Reach(ctx, target); err == nil {
+				t.Error("it answers")
+			}
+			if took := time.Since(began); took > probeTimeout/2 {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+}
