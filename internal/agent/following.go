@@ -34,12 +34,14 @@ type Following struct {
 	// before is what the machine joins with.
 	before            config.Config
 	received, deleted chan struct{}
-	// unusable is the offer that cannot be used, nil if the last one can. credential is of the
-	// identity with the key. mu guards all three.
-	mu         sync.Mutex
-	unusable   *api.FailedConfig
+	// credential is of the identity with the key. tokens guards both, also while a token is asked for,
+	// which may take minutes: the daemon's worker never waits for it.
+	tokens     sync.Mutex
 	key        string
 	credential identity.Credential
+	// unusable is the offer that cannot be used, nil if the last one can; under mu.
+	mu       sync.Mutex
+	unusable *api.FailedConfig
 	// manner is how the provider is to be asked, client the one for it if it is another one, and
 	// again has that begin; under mu.
 	manner manner
@@ -181,8 +183,8 @@ func tell(to chan<- struct{}) {
 // token is one of the node's identity in Azure. It is that of the configuration which the node runs
 // on: one that was received and not proved yet may have a wrong secret.
 func (f *Following) token(ctx context.Context) (string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.tokens.Lock()
+	defer f.tokens.Unlock()
 	c, err := f.config(ctx)
 	if err != nil {
 		return "", err

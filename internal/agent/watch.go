@@ -258,7 +258,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	w.report(s)
 	w.Follows.told(s)
 	w.tell(ctx, h, s, watching{exhausted: exhausted, refused: w.refused})
-	found := daemon.Finding{Summary: summary(s)}
+	found := daemon.Finding{Summary: summary(s), Every: h.live.Config.CheckInterval()}
 	for _, d := range s.Drift {
 		found.Drift = append(found.Drift, string(d.Key))
 		if h.driftPolicy(d.Key) == config.DriftRepair || d.Key.IsOpening() {

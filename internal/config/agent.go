@@ -72,6 +72,8 @@ func agentRules() []rule {
 		{"agent.driftPolicies", "one of " + strings.Join(driftKinds(), ", "), oneOf(driftKinds()...)},
 		{"agent.driftPolicies.*", "report, repair or off",
 			oneOf(DriftReport, DriftRepair, DriftOff)},
+		{"agent.checkInterval", "a duration from 10s to 10m, such as 5m",
+			isDuration(10*time.Second, 10*time.Minute)},
 		{"agent.readyTimeout", "a duration from 10s to 1h, such as 5m",
 			isDuration(readyTimeoutMin, readyTimeoutMax)},
 		{"agent.upgradePolicy.drain", "minor, always or never",

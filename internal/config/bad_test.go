@@ -198,6 +198,7 @@ func badTokenCases(t *testing.T) []badCase {
 		// Agent and artifacts.
 		{`{"agent": {"logLevel": "verbose"}}`, "agent.logLevel", "debug, info"},
 		{`{"agent": {"driftPolicy": "fix"}}`, "agent.driftPolicy", "report, repair or off"},
+		{`{"agent": {"checkInterval": "2h"}}`, "agent.checkInterval", "from 10s to 10m"},
 		{`{"agent": {"readyTimeout": "5"}}`, "agent.readyTimeout", "10s to 1h"},
 		{`{"agent": {"readyTimeout": "2h"}}`, "agent.readyTimeout", "10s to 1h"},
 		{`{"artifacts": {"mirror": "http://mirror.example"}}`, "artifacts.mirror", "https URL"},

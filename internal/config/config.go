@@ -333,6 +333,10 @@ type Agent struct {
 	// DriftPolicies are those of single kinds of things, by the kind's name, where they differ from
 	// driftPolicy.
 	DriftPolicies map[string]string `json:"driftPolicies,omitempty"`
+	// CheckInterval is how often the service compares the machine with what was applied, spread by a
+	// fifth, as a Go duration; default one minute. What the kernel or systemd tells of is compared
+	// within seconds, whatever this is; the rest, and how healthy the node is, is found by this.
+	CheckInterval string `json:"checkInterval,omitempty"`
 	// ReadyTimeout bounds the wait for the Node to be Ready, as a Go duration; with less than 20s a
 	// change can be rolled back only because kubelet was slow to renew the Node's lease.
 	ReadyTimeout string `json:"readyTimeout"`
@@ -391,6 +395,12 @@ type Monitoring struct {
 // PollInterval is agent.monitoring.interval as a duration; 0 when it is not set.
 func (c Config) PollInterval() time.Duration {
 	d, _ := time.ParseDuration(c.Agent.Monitoring.Interval)
+	return d
+}
+
+// CheckInterval is agent.checkInterval as a duration; 0 when it is not set.
+func (c Config) CheckInterval() time.Duration {
+	d, _ := time.ParseDuration(c.Agent.CheckInterval)
 	return d
 }
 

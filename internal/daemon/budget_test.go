@@ -149,3 +149,39 @@ func TestBudgetRestarted(t *testing.T) {
 		}
 	})
 }
+
+// A repair that fails is tried again with its pauses, also when what it does to the machine is told
+// as a hint; and what a hint tells meanwhile is checked at once.
+func TestRepairFailsWithHints(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		b.check = func(context.Context) (Finding, error) {
+			return Finding{Repair: []string{"unit"}}, nil
+		}
+		b.repair = func(context.Context, []string) error {
+			select {
+			case b.hints <- "unit":
+			case <-ctx.Done():
+			}
+			return errors.New("it does not start")
+		}
+		b.start()
+		b.sleep(20 * time.Minute)
+		if n := len(b.times("repair")); n < 6 || n > 11 {
+			t.Errorf("it was tried %d times in twenty minutes: %s", n, b.times("repair"))
+		}
+		if n := len(b.times("check")); n < 20 {
+			t.Errorf("%d checks in twenty minutes", n)
+		}
+		for range 20 {
+			b.take()
+			b.hints <- "a file"
+			b.sleep(hintMost + time.Millisecond)
+			if len(b.times("check")) == 0 {
+				t.Fatal("a hint has brought no check")
+			}
+			b.sleep(17 * time.Second)
+		}
+	})
+}

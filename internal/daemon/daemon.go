@@ -5,6 +5,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -39,6 +40,8 @@ type Finding struct {
 	Drift, Repair []string
 	// Reconcile tells that a repair is not enough, as when the API server has another address.
 	Reconcile bool
+	// Every is how often to check; 0 is each minute.
+	Every time.Duration
 }
 
 // The loop's times. Those that reach the cluster are spread, so that a thousand machines that came
@@ -141,7 +144,10 @@ type loop struct {
 	// The pauses after a reconciliation that failed, between those that checks ask for, and after a
 	// repair that failed.
 	failing, asking, mending backoff
-	err                      error
+	// mendAfter is when the next repair may be tried, after one that was not carried out: a check that
+	// a hint has brought forward does not shorten the pause.
+	mendAfter time.Time
+	err       error
 	// What systemd is told: the last check's summary, and why the configuration is not in force.
 	summary, trouble, told string
 }
@@ -412,19 +418,35 @@ func (l *loop) repaired(r result) {
 		return
 	case busy:
 		l.Log.Debug("waiting for another verb", "error", r.err)
-		l.next.Reset(busyPause)
+		l.mendLater(busyPause)
 	default:
 		pause := l.mending.pause()
 		l.Log.Error("cannot repair drift; trying again", "error", r.err, "in", pause)
-		l.next.Reset(pause)
+		l.mendLater(pause)
 	}
 	l.Budget.Return(r.job.things)
 }
 
-func (l *loop) checked(r result) {
-	if !l.hinted {
-		l.next.Reset(jitter(checkEvery))
+// mendLater has the next repair wait, and a check come then.
+func (l *loop) mendLater(pause time.Duration) {
+	l.mendAfter = time.Now().Add(pause)
+	l.nextCheck(pause)
+}
+
+// nextCheck has the next check come after a pause, unless a hint brings it, or a repair waits for it,
+// before.
+func (l *loop) nextCheck(pause time.Duration) {
+	if l.hinted {
+		return
 	}
+	if wait := time.Until(l.mendAfter); wait > 0 {
+		pause = min(pause, wait)
+	}
+	l.next.Reset(pause)
+}
+
+func (l *loop) checked(r result) {
+	l.nextCheck(jitter(cmp.Or(r.finding.Every, checkEvery)))
 	if r.err != nil {
 		l.Log.Warn("cannot check the node", "error", r.err)
 		return
@@ -441,7 +463,7 @@ func (l *loop) checked(r result) {
 	case !l.retrying:
 		l.again(l.asking.pause())
 	}
-	if len(r.finding.Repair) == 0 {
+	if len(r.finding.Repair) == 0 || time.Now().Before(l.mendAfter) {
 		return
 	}
 	allowed, refused := l.Budget.Take(r.finding.Repair)

@@ -548,3 +548,30 @@ func TestTold(t *testing.T) {
 		}
 	})
 }
+
+// How often is checked is what the last check says; one that fails says nothing.
+func TestCheckInterval(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.check = func(context.Context) (Finding, error) { return Finding{Every: time.Hour}, nil }
+		b.start()
+		b.sleep(24 * time.Hour)
+		if n := len(b.times("check")); n < 20 || n > 31 {
+			t.Errorf("%d checks in a day", n)
+		}
+		b.set(func() { b.changed = true })
+		b.sleep(pollEvery)
+		b.take()
+		b.hints <- "a file"
+		b.sleep(hintPause + time.Millisecond)
+		if diff := cmp.Diff([]string{"check"}, b.take()); diff != "" {
+			t.Errorf("after a hint: %s", diff)
+		}
+		b.set(func() {
+			b.check = func(context.Context) (Finding, error) { return Finding{}, errors.New("wrong") }
+		})
+		b.sleep(2 * time.Hour)
+		if n := len(b.times("check")); n < 50 {
+			t.Errorf("%d checks in an hour or more of failures", n)
+		}
+	})
+}

@@ -105,7 +105,7 @@ func clockSkew(h http.Header, now time.Time) string {
 func shorten(text string) string {
 	const most = 300
 	if len(text) > most {
-		return text[:most] + "..."
+		return strings.ToValidUTF8(text[:most], "") + "..."
 	}
 	return text
 }

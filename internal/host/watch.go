@@ -21,13 +21,13 @@ import (
 const mostWatched = 128
 
 // Watch tells of changes to files, and of units that begin or end, until ctx ends. It tells no more
-// than that something has happened: whoever is told has to look. Files that cannot be watched are
-// logged, and units are watched all the same.
+// than that something has happened: whoever is told has to look. What cannot be watched is logged,
+// and the rest is watched all the same.
 func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what string)) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		if err := h.watchFiles(ctx, files, hint); err != nil {
-			h.Log.Warn("changes of files are only found each minute", "error", err)
+			h.Log.Warn("changes of files are only found by the next check", "error", err)
 		}
 	})
 	both.Go(func() { h.watchUnits(ctx, units, hint) })
@@ -36,11 +36,21 @@ func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what 
 
 // What happens to a directory's entries that is told of (inotify(7)): a file that was written,
 // given another mode or owner, made, removed or renamed; and the directory itself.
-const watched = unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE |
+const watchedFor = unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE |
 	unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF |
 	unix.IN_ONLYDIR
 
-// watchFiles watches the directories of files, as far as they are there.
+// watches are the directories that are watched.
+type watches struct {
+	host *Host
+	fd   int
+	// dirs are those to be watched, at is where those that are there are, by watch.
+	dirs []string
+	at   map[int32]string
+}
+
+// watchFiles watches the directories of files, as far as they are there. One that is made later, or
+// again, is watched from the next event on.
 func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what string)) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -49,27 +59,15 @@ func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what st
 	events := os.NewFile(uintptr(fd), "inotify")
 	defer events.Close()
 	defer context.AfterFunc(ctx, func() { events.Close() })()
-	var dirs []string
+	w := watches{host: h, fd: fd, at: map[int32]string{}}
 	for _, file := range files {
-		dirs = append(dirs, path.Dir(file))
+		w.dirs = append(w.dirs, path.Dir(file))
 	}
-	slices.Sort(dirs)
-	byWatch := map[int32]string{}
-	for _, dir := range slices.Compact(dirs) {
-		if len(byWatch) == mostWatched {
-			break
-		}
-		watch, err := unix.InotifyAddWatch(fd, h.path(dir), watched)
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("cannot watch %s: %w", dir, err)
-		}
-		byWatch[int32(watch)] = dir //nolint:gosec // it is an int32 in the kernel
-	}
+	slices.Sort(w.dirs)
+	w.dirs = slices.Compact(w.dirs)
 	buffer := make([]byte, 16<<10)
 	for {
+		w.add()
 		n, err := events.Read(buffer)
 		if ctx.Err() != nil {
 			return nil
@@ -77,25 +75,55 @@ func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what st
 		if err != nil {
 			return fmt.Errorf("cannot watch files: %w", err)
 		}
-		for _, what := range happened(buffer[:n], byWatch, files) {
+		for _, what := range w.happened(buffer[:n], files) {
 			hint(what)
 		}
 	}
 }
 
+// add watches the directories that are there and are not watched. One that cannot be watched, as
+// when the kernel's limit is reached, is logged and left out.
+func (w *watches) add() {
+	watched := map[string]bool{}
+	for _, dir := range w.at {
+		watched[dir] = true
+	}
+	w.dirs = slices.DeleteFunc(w.dirs, func(dir string) bool {
+		if watched[dir] || len(w.at) == mostWatched {
+			return false
+		}
+		watch, err := unix.InotifyAddWatch(w.fd, w.host.path(dir), watchedFor)
+		switch {
+		case err == nil:
+			w.at[int32(watch)] = dir //nolint:gosec // it is an int32 in the kernel
+		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR):
+			w.host.Log.Warn("changes of some files are only found by the next check", "below", dir,
+				"error", fmt.Errorf("cannot watch %s: %w", dir, err))
+			return true
+		}
+		return false
+	})
+}
+
 // happened are the paths that events are about: files that are watched, directories that are gone,
-// and "" for events that were lost.
-func happened(events []byte, dirs map[int32]string, files []string) []string {
+// and "" for events that were lost. What has gone elsewhere is watched no more.
+func (w *watches) happened(events []byte, files []string) []string {
 	var paths []string
 	for len(events) >= unix.SizeofInotifyEvent {
 		e := (*unix.InotifyEvent)(unsafe.Pointer(&events[0])) //nolint:gosec // the kernel's own form
 		end := unix.SizeofInotifyEvent + int(e.Len)
 		name := strings.TrimRight(string(events[unix.SizeofInotifyEvent:end]), "\x00")
-		full := path.Join(dirs[e.Wd], name)
+		full := path.Join(w.at[e.Wd], name)
 		switch {
 		case e.Mask&unix.IN_Q_OVERFLOW != 0:
 			paths = append(paths, "")
-		case e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0, slices.Contains(files, full):
+		case e.Mask&unix.IN_IGNORED != 0:
+			delete(w.at, e.Wd)
+		case e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0:
+			paths = append(paths, full)
+			// The kernel has ended the watch of what is deleted; of what was moved it is ended here.
+			_, _ = unix.InotifyRmWatch(w.fd, uint32(e.Wd)) //nolint:gosec // as the kernel has it
+		case slices.Contains(files, full):
 			paths = append(paths, full)
 		}
 		events = events[end:]

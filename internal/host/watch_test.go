@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +66,76 @@ func TestWatchFiles(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// A directory that is removed or moved away, and made again, is watched again; one that cannot be
+// watched keeps no other from being.
+func TestWatchFilesAgain(t *testing.T) {
+	root := t.TempDir()
+	var log strings.Builder
+	h := New(root, slog.New(slog.NewTextHandler(&log, nil)))
+	file := func(name string) string { return filepath.Join(root, name) }
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(file("etc/dir"), 0o755))
+	must(os.Symlink("loop", file("etc/loop")))
+	ctx, stop := context.WithCancel(t.Context())
+	hints, ended := make(chan string, 1024), make(chan error)
+	paths := []string{"/etc/dir", "/etc/dir/b", "/etc/loop/c"}
+	go func() { ended <- h.watchFiles(ctx, paths, func(what string) { hints <- what }) }()
+	// Whatever has happened before is told before /etc/dir/b is.
+	watched := func() {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+			must(os.WriteFile(file("etc/dir/b"), nil, 0o600))
+			for wait := time.After(100 * time.Millisecond); wait != nil; {
+				select {
+				case got := <-hints:
+					if got == "/etc/dir/b" {
+						return
+					}
+				case <-wait:
+					wait = nil
+				}
+			}
+		}
+		t.Fatal("the directory is not watched")
+	}
+	watched()
+	must(os.RemoveAll(file("etc/dir")))
+	must(os.Mkdir(file("etc/dir"), 0o755))
+	watched()
+	must(os.Rename(file("etc/dir"), file("etc/former")))
+	must(os.Mkdir(file("etc/dir"), 0o755))
+	watched()
+	// told are the hints until now: of a directory's mode after all that was before.
+	told := func(mode os.FileMode) (before []string) {
+		must(os.Chmod(file("etc/dir"), mode))
+		for got := range hints {
+			if got == "/etc/dir" {
+				return before
+			}
+			before = append(before, got)
+		}
+		return before
+	}
+	told(0o700)
+	for len(hints) > 0 {
+		<-hints
+	}
+	must(os.WriteFile(file("etc/former/b"), nil, 0o600))
+	if wrong := told(0o755); slices.Contains(wrong, "/etc/dir/b") {
+		t.Errorf("what was moved away is still watched: %q", wrong)
+	}
+	stop()
+	must(<-ended)
+	if n := strings.Count(log.String(), "/etc/loop"); n == 0 || strings.Count(log.String(), "\n") != 1 {
+		t.Errorf("the log is %s", log.String())
 	}
 }
 

@@ -267,6 +267,18 @@ func TestBundlesOfTheProvider(t *testing.T) {
 	}
 }
 
+// What an owner has said at the provider about single kinds of drift is what the agent does.
+func TestDriftPoliciesOfTheProvider(t *testing.T) {
+	_, c := bundle(t, "../../api/flexnode/v20260501preview/testdata/token-monitored.json")
+	for kind, want := range map[string]string{
+		"unit": config.DriftRepair, "sysctl": config.DriftOff, "path": config.DriftReport,
+	} {
+		if got := c.Agent.DriftPolicyOf(kind); got != want {
+			t.Errorf("%s: %s, want %s", kind, got, want)
+		}
+	}
+}
+
 // everything is a node that has joined and has a proxy.
 func everything() state.Desired {
 	c, b := base(), bindings()

@@ -2,8 +2,11 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
@@ -66,6 +69,88 @@ func TestDrift(t *testing.T) {
 		"node/"+m.Name); err != nil {
 		t.Error(err)
 	}
+	driftUnderTheService(t, m)
+}
+
+// driftUnderTheService has the service see drift on a node. The next sweep is minutes away: what is
+// seen within one is seen since the kernel or systemd has told of it.
+func driftUnderTheService(t *testing.T, m lab.Machine) {
+	t.Helper()
+	const sysctls, foreign = "/etc/sysctl.d/999-aks-flex-node.conf", "# somebody else's\n"
+	policies := func(interval string, by map[string]any) {
+		t.Helper()
+		edit(t, m, func(c map[string]any) {
+			agent := section(c, "agent")
+			agent["checkInterval"], agent["driftPolicies"] = interval, by
+		})
+	}
+	own := read(t, m, sysctls)
+	spoil := func() {
+		t.Helper()
+		if err := bench.Write(m, sysctls, 0o644, []byte(foreign)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forwards := func() string { return strings.TrimSpace(sure(t, m, "sysctl", "-n", forwarding)) }
+	policies("10m", map[string]any{"path": "repair", "unit": "repair", "sysctl": "off"})
+	enable(t, m)
+	eventually(t, time.Minute, "a check with the policies", func() bool { // none precedes them
+		r := statusFile(t, m)
+		return applied(m, `"checkInterval": "10m"`) && r.CheckedAt != "" && len(r.Drift) == 0
+	})
+	sure(t, m, "sysctl", "-qw", forwarding+"=0")
+	spoil()
+	eventually(t, time.Minute, "the repair of a file", func() bool {
+		return read(t, m, sysctls) == own
+	})
+	if forwards() != "0" {
+		t.Error("what is off is repaired")
+	}
+	runs := func() bool {
+		out, _ := inside(t, m, "systemctl", "is-active", "kubelet")
+		enabled, _ := inside(t, m, "systemctl", "is-enabled", "kubelet")
+		return strings.TrimSpace(out) == "active" && strings.TrimSpace(enabled) == "enabled"
+	}
+	sure(t, m, "systemctl", "stop", "kubelet")
+	eventually(t, time.Minute, "the start of kubelet", runs)
+	sure(t, m, "bash", "-c", "rm /etc/systemd/system/kubelet.service && "+
+		"systemctl mask kubelet && systemctl stop kubelet")
+	eventually(t, time.Minute, "a kubelet that is not masked", runs)
+
+	policies("10s", map[string]any{"path": "report", "sysctl": "repair"})
+	eventually(t, time.Minute, "the repair of a sysctl", func() bool { return forwards() == "1" })
+	spoil()
+	eventually(t, time.Minute, "the report of a file", func() bool {
+		drift := statusFile(t, m).Drift
+		return len(drift) == 1 && drift[0].Key == "path:"+sysctls
+	})
+	sure(t, m, "sysctl", "-qw", forwarding+"=0")
+	eventually(t, time.Minute, "the repair of a sysctl", func() bool { return forwards() == "1" })
+	if read(t, m, sysctls) != foreign {
+		t.Error("what is to be reported is repaired")
+	}
+}
+
+const forwarding = "net.ipv4.ip_forward"
+
+// read is a file of a machine.
+func read(t *testing.T, m lab.Machine, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(m.Root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// sure runs a command in a machine that has to work.
+func sure(t *testing.T, m lab.Machine, argv ...string) string {
+	t.Helper()
+	out, code := inside(t, m, argv...)
+	if code != 0 {
+		t.Fatalf("%s: exit code %d\n%s", strings.Join(argv, " "), code, out)
+	}
+	return out
 }
 
 type finding struct{ Key, Expected, Found string }

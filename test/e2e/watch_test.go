@@ -14,10 +14,10 @@ import (
 
 // report is what `status --output json` and the status file say, as far as these tests ask.
 type report struct {
-	NodeName, Ready string
-	Drift           []finding
-	Conditions      []struct{ Type, Status, Reason, Message string }
-	Rejected        []map[string]any
+	NodeName, Ready, CheckedAt string
+	Drift                      []finding
+	Conditions                 []struct{ Type, Status, Reason, Message string }
+	Rejected                   []map[string]any
 }
 
 // condition is Status/Reason of a condition; "" when there is none of that type.

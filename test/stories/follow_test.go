@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -313,6 +314,51 @@ func TestFollowsPastACrashingKubelet(t *testing.T) {
 			t.Errorf("the former kubelet was proved %s after it was started", took)
 		}
 		s.healthy("110")
+	})
+}
+
+// Policies for kinds of things come from the provider, and nothing but what is done about drift
+// changes by them: things of the kind that is to be repaired are, those of others are not.
+func TestFollowsDriftPolicies(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		const file = "/etc/sysctl.d/999-aks-flex-node.conf"
+		own := s.read(panicSysctl)
+		s.write(panicSysctl, "0\n")
+		s.sleep(5 * time.Minute)
+		if !s.reverted() || len(s.drifts()) != 1 {
+			t.Fatalf("with the policy report something is repaired: %v", s.drifts())
+		}
+		s.write(panicSysctl, own)
+		kubelet := s.started()
+		policies := func(c map[string]any) {
+			c["agent"].(map[string]any)["driftPolicies"] = map[string]any{
+				"sysctl": "repair", "unit": "off",
+			}
+		}
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), policies))
+		s.until(time.Minute, "the version is applied", func() bool {
+			return s.read(agent.StateDir+"/config-version.txt") == "8\n"
+		})
+		s.write(panicSysctl, "0\n")
+		s.write(file, "# somebody else's\n")
+		s.until(3*time.Minute, "the repair", func() bool { return !s.reverted() })
+		if err := s.systemd.Stop(t.Context(), "kubelet.service"); err != nil {
+			t.Fatal(err)
+		}
+		s.sleep(5 * time.Minute)
+		if n := kubelet(); n != 0 {
+			t.Errorf("kubelet was started %d times", n)
+		}
+		if want := []string{"path:" + file}; !slices.Equal(s.drifts(), want) {
+			t.Errorf("drift: %v, want %v", s.drifts(), want)
+		}
+		if s.read(file) != "# somebody else's\n" {
+			t.Error("what is only to be reported is repaired")
+		}
+		s.until(2*time.Minute, "the version is reported", func() bool {
+			r := s.provider.said()
+			return r.Config != nil && r.Config.Applied == "8" && r.Drift != nil && r.Drift.Count == 1
+		})
 	})
 }
 

@@ -42,22 +42,26 @@ func TestKilledAnywhere(t *testing.T) {
 	for i, c := range append(campaigns(), followedCampaigns()...) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			points := 0
-			for n := i % step; ; n += step {
-				if !c.killedAt(t, n) {
-					points = n
-					break
-				}
-				if t.Failed() {
-					return
-				}
-			}
-			if points < 20 {
-				t.Errorf("the run has %d points only", points)
-			}
-			t.Logf("killed at points %d, %d, ... of about %d", i%step, i%step+step, points)
+			c.killedFrom(t, i%step, step)
 		})
 	}
+}
+
+// killedFrom kills the campaign's run at every step-th point, from a first one on, until there is
+// none.
+func (c campaign) killedFrom(t *testing.T, first, step int) {
+	t.Helper()
+	points := first
+	for c.killedAt(t, points) {
+		if t.Failed() {
+			return
+		}
+		points += step
+	}
+	if points < 20 {
+		t.Errorf("the run has %d points only", points)
+	}
+	t.Logf("killed at points %d, %d, ... of about %d", first, first+step, points)
 }
 
 func campaigns() []campaign {

@@ -28,8 +28,7 @@ func TestLostWritesAnywhere(t *testing.T) {
 		c.cut, c.killed = true, nil
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			for n := i; c.killedAt(t, n) && !t.Failed(); n += step {
-			}
+			c.killedFrom(t, i%step, step)
 		})
 	}
 }

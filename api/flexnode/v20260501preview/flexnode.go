@@ -70,9 +70,12 @@ type Desired struct {
 	Versions             Versions       `json:"versions,omitzero"`
 	NodeConfig           NodeConfig     `json:"nodeConfig,omitzero"`
 	// DriftPolicy is what happens when the machine is not as configured: report, repair or off.
-	DriftPolicy   string        `json:"driftPolicy,omitempty"`
-	UpgradePolicy UpgradePolicy `json:"upgradePolicy,omitzero"`
-	Monitoring    Monitoring    `json:"monitoring,omitzero"`
+	DriftPolicy string `json:"driftPolicy,omitempty"`
+	// DriftPolicies are those of single kinds of things, by the kind (path, unit, sysctl, ...), where
+	// they differ from DriftPolicy.
+	DriftPolicies map[string]string `json:"driftPolicies,omitempty"`
+	UpgradePolicy UpgradePolicy     `json:"upgradePolicy,omitzero"`
+	Monitoring    Monitoring        `json:"monitoring,omitzero"`
 }
 
 // UpgradePolicy is how a change reaches the node. Durations are those of ISO 8601 (PT15M).

@@ -26,7 +26,9 @@ func (s *story) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd, err := s.Lab.Command(ctx, s.m, "aks-flex-node", "agent", "--config-url", "-")
+	joining, give := context.WithCancel(ctx)
+	defer give()
+	cmd, err := s.Lab.Command(joining, s.m, "aks-flex-node", "agent", "--config-url", "-")
 	if err != nil {
 		return err
 	}
@@ -51,6 +53,9 @@ func (s *story) join(ctx context.Context) error {
 		return err == nil && n.Ready(), err
 	})
 	s.Join = since(began)
+	if err != nil {
+		give()
+	}
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}

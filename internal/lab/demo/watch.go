@@ -55,7 +55,7 @@ func (w *watch) run(ctx context.Context) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	w.longest <- longest
+	w.longest <- max(longest, time.Since(last)) // it may not answer any more, or never have
 }
 
 // healthy tells whether kubelet says so.

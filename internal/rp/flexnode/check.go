@@ -93,6 +93,7 @@ func clusterID(nodeID string) string {
 var places = []struct{ config, resource string }{
 	{"agent.nodeName", "name"},
 	{"agent.driftPolicy", "properties.driftPolicy"},
+	{"agent.driftPolicies", "properties.driftPolicies"},
 	{"agent.readyTimeout", "properties.upgradePolicy.readyTimeout"},
 	{"agent.upgradePolicy", "properties.upgradePolicy"},
 	{"agent.monitoring", "properties.monitoring"},

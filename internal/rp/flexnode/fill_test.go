@@ -2,6 +2,9 @@ package flexnode
 
 import (
 	"encoding/json"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +144,7 @@ func TestPoliciesAreRendered(t *testing.T) {
 	w := newWorld(t)
 	d := typical()
 	d.DriftPolicy = "repair"
+	d.DriftPolicies = map[string]string{"sysctl": "off", "unit": "report"}
 	d.KubernetesAuth = api.KubernetesAuth{UseAzureAuth: true, KubeletCredential: "certificate"}
 	d.UpgradePolicy = api.UpgradePolicy{
 		Drain: "always", Deadline: "PT1H30M", ReadyTimeout: "PT7M",
@@ -159,6 +163,7 @@ func TestPoliciesAreRendered(t *testing.T) {
 	want := config.Agent{
 		LogLevel: "info", LogDir: "/var/log/aks-flex-node", NodeName: "edge-1",
 		DriftPolicy: "repair", ReadyTimeout: "7m",
+		DriftPolicies: map[string]string{"sysctl": "off", "unit": "report"},
 		UpgradePolicy: config.UpgradePolicy{
 			Drain: "always", Deadline: "1h30m", MaintenanceWindow: &config.MaintenanceWindow{
 				Days: []string{"Saturday"}, Start: "02:00", Duration: "4h", UTCOffset: "-05:00",
@@ -173,12 +178,28 @@ func TestPoliciesAreRendered(t *testing.T) {
 	if again := w.put(withoutSecret(d)); again.Revision != nil {
 		t.Error("an equal PUT made a revision")
 	}
+	d.DriftPolicies = map[string]string{}
+	if again := w.put(withoutSecret(d)); again.Revision == nil ||
+		strings.Contains(w.config(w.last()), "driftPolicies") {
+		t.Error("policies that were taken back are still there")
+	}
+	d.DriftPolicies = nil
+	if again := w.put(withoutSecret(d)); again.Revision != nil {
+		t.Error("none is another than an empty list of them")
+	}
 }
 
 // Problems of policies are told in terms of the resource, all at once.
 func TestProblemsOfPolicies(t *testing.T) {
 	for want, change := range map[string]func(*api.Desired){
-		"driftPolicy":              func(d *api.Desired) { d.DriftPolicy = "maybe" },
+		"driftPolicy": func(d *api.Desired) { d.DriftPolicy = "maybe" },
+		"driftPolicies.unit": func(d *api.Desired) {
+			d.DriftPolicies = map[string]string{"unit": "fix", "path": "off"}
+		},
+		"driftPolicies.unit ": func(d *api.Desired) { d.DriftPolicies = map[string]string{"unit": ""} },
+		"driftPolicies.files": func(d *api.Desired) {
+			d.DriftPolicies = map[string]string{"files": "off"}
+		},
 		"upgradePolicy.drain":      func(d *api.Desired) { d.UpgradePolicy.Drain = "yes" },
 		"upgradePolicy.deadline":   func(d *api.Desired) { d.UpgradePolicy.Deadline = "P3D" },
 		"upgradePolicy.deadline ":  func(d *api.Desired) { d.UpgradePolicy.Deadline = "15m" },
@@ -219,6 +240,35 @@ func TestProblemsOfPolicies(t *testing.T) {
 		if len(got) != 1 || got[0] != "properties."+strings.TrimSpace(want) {
 			t.Errorf("%s: %v", want, problems)
 		}
+	}
+}
+
+// The kinds of drift that the API knows are those that the agent does.
+func TestKindsOfDrift(t *testing.T) {
+	var document struct {
+		Definitions map[string]struct{ Properties object }
+	}
+	text := must(os.ReadFile("../../../docs/api/openapi.json"))
+	if err := json.Unmarshal(text, &document); err != nil {
+		t.Fatal(err)
+	}
+	kinds := slices.Sorted(maps.Keys(document.Definitions["DriftPolicies"].Properties))
+	w, d := newWorld(t), api.Desired{DriftPolicies: map[string]string{}}
+	for _, kind := range kinds {
+		d.DriftPolicies[kind] = "repair"
+	}
+	if _, problems := w.decide(d); len(problems) > 0 {
+		t.Error(problems)
+	}
+	_, problems := w.decide(api.Desired{DriftPolicies: map[string]string{"": "off"}})
+	if len(problems) != 1 {
+		t.Fatal(problems)
+	}
+	_, list, _ := strings.Cut(problems[0].Message, "one of ")
+	agents := strings.Split(list, ", ")
+	slices.Sort(agents)
+	if diff := cmp.Diff(agents, kinds); diff != "" {
+		t.Errorf("(-agent +api) %s", diff)
 	}
 }
 

@@ -243,6 +243,9 @@ func ownAgent(n Node) object {
 		"nodeName": nodeName(n.ID), "driftPolicy": n.Desired.DriftPolicy,
 		"readyTimeout": goDuration(policy.ReadyTimeout),
 	})
+	if len(n.Desired.DriftPolicies) > 0 {
+		section["driftPolicies"] = n.Desired.DriftPolicies
+	}
 	if len(upgrade) > 0 {
 		section["upgradePolicy"] = upgrade
 	}

@@ -51,8 +51,11 @@ func goldenBundles() map[string]golden {
 			grants: Grants{ClientSecret: "a-secret"},
 		},
 		"token-monitored": {
-			desired: api.Desired{ContinuousMonitoring: true, AzureAuth: principal},
-			grants:  Grants{ClientSecret: "a-secret", Token: "abcdef.0123456789abcdef"},
+			desired: api.Desired{
+				ContinuousMonitoring: true, AzureAuth: principal,
+				DriftPolicies: map[string]string{"unit": "repair", "sysctl": "off"},
+			},
+			grants: Grants{ClientSecret: "a-secret", Token: "abcdef.0123456789abcdef"},
 		},
 		"managed-identity": {desired: api.Desired{
 			AzureAuth: api.AzureAuth{
@@ -235,7 +238,8 @@ func TestLayersAreTheFormerRendering(t *testing.T) {
 				PodCIDR:  pick(g, "", "10.200.3.0/24"),
 			},
 		}
-		n.Desired.DriftPolicy, n.Desired.UpgradePolicy = "", api.UpgradePolicy{} // it had none
+		n.Desired.DriftPolicy, n.Desired.DriftPolicies = "", nil // it had none
+		n.Desired.UpgradePolicy = api.UpgradePolicy{}
 		n.Desired.Monitoring, n.Desired.KubernetesAuth.KubeletCredential = api.Monitoring{}, ""
 		defaults := pick(g, nil, object{}, object{
 			"azure": object{"authorityHost": "https://login.example",

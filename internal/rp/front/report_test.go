@@ -43,7 +43,7 @@ func fullReport(version string) string {
 	})))
 }
 
-const withPolicies = `{"properties":{"driftPolicy":"repair",
+const withPolicies = `{"properties":{"driftPolicy":"repair","driftPolicies":{"unit":"off"},
 	"upgradePolicy":{"drain":"always","deadline":"PT30M","readyTimeout":"PT5M",
 		"maintenanceWindow":{"days":["Saturday"],"start":"02:00","duration":"PT4H",
 			"utcOffset":"+01:00"}},
@@ -57,7 +57,8 @@ func TestPoliciesAreShown(t *testing.T) {
 	_, text := w.must(201, "PUT", nodeURL("n"), withPolicies)
 	d := shownNode(t, text).Properties.Desired
 	if d.UpgradePolicy.MaintenanceWindow == nil || d.Monitoring.Interval != "PT30S" ||
-		d.DriftPolicy != "repair" || d.UpgradePolicy.Deadline != "PT30M" {
+		d.DriftPolicy != "repair" || d.DriftPolicies["unit"] != "off" ||
+		d.UpgradePolicy.Deadline != "PT30M" {
 		t.Error(text)
 	}
 }

@@ -23,6 +23,7 @@ PLACES = {
     'poll_endpoint': ('monitoring', 'endpoint'),
     'poll_interval': ('monitoring', 'interval'),
     'drift_policy': ('driftPolicy',),
+    'drift_policies': ('driftPolicies',),
     'continuous_monitoring': ('continuousMonitoring',),
 }
 

@@ -98,6 +98,9 @@ def _changes(c):
                     'needs an identity in Azure; with one `create` sets it.')
     c.argument('drift_policy', arg_type=get_enum_type(['report', 'repair', 'off']),
                arg_group=group, help='What happens when the machine is not as configured.')
+    c.argument('drift_policies', nargs='*', validator=check.drift, arg_group=group,
+               help='The same for single kinds of things, KIND=POLICY with spaces between them: '
+                    "unit=repair sysctl=off. They replace all that are there; '' takes all away.")
     c.argument('drain', arg_type=get_enum_type(['minor', 'always', 'never']), arg_group=group,
                help='When pods are moved away before a change.')
     c.argument('drain_deadline', arg_group=group,

@@ -53,6 +53,10 @@ def taints(namespace):
         namespace.node_taints = words
 
 
+def drift(namespace):
+    namespace.drift_policies = pairs('--drift-policies', namespace.drift_policies)
+
+
 def window(namespace):
     found = pairs('--maintenance-window', namespace.maintenance_window)
     if not found:
