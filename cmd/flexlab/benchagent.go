@@ -114,19 +114,9 @@ func (c *command) benchAgent(
 	}
 	used := make([]daemon, len(list))
 	for i, o := range list {
-		after, err := c.cpu(ctx, o.machine)
-		if err != nil {
+		if used[i], err = c.used(ctx, o, before[i], duration); err != nil {
 			return err
 		}
-		used[i].cpu = 100 * (after - before[i]).Seconds() / duration.Seconds()
-		if used[i].rss, err = c.memory(ctx, o.machine); err != nil {
-			return err
-		}
-		info, err := os.Stat(o.program)
-		if err != nil {
-			return err
-		}
-		used[i].size = float64(info.Size()) / (1 << 20)
 	}
 	ratios := ""
 	if monitoring {
@@ -147,6 +137,26 @@ func (c *command) benchAgent(
 	fmt.Printf("agent rss_mib=%.1f cpu_percent=%.3f binary_mib=%.1f%s\n",
 		used[0].rss, used[0].cpu, used[0].size, ratios)
 	return nil
+}
+
+// used is what the daemon of a machine has used in a time, at whose begin it had used before.
+func (c *command) used(
+	ctx context.Context, o contestant, before, in time.Duration,
+) (d daemon, err error) {
+	after, err := c.cpu(ctx, o.machine)
+	if err != nil {
+		return daemon{}, err
+	}
+	d.cpu = 100 * (after - before).Seconds() / in.Seconds()
+	if d.rss, err = c.memory(ctx, o.machine); err != nil {
+		return daemon{}, err
+	}
+	info, err := os.Stat(o.program)
+	if err != nil {
+		return daemon{}, err
+	}
+	d.size = float64(info.Size()) / (1 << 20)
+	return d, nil
 }
 
 // watch makes a machine a node by a file, whose service keeps watch.

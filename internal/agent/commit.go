@@ -39,6 +39,9 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	if err := w.eraseSecrets(ctx); err != nil {
 		return err
 	}
+	if err := w.leaveMetrics(ctx, t, previous); err != nil {
+		return err
+	}
 	if err := w.publishAll(ctx, previous); err != nil {
 		return err
 	}
@@ -141,6 +144,21 @@ func (w *work) eraseOnboarding(ctx context.Context) error {
 		return err
 	}
 	return w.keepBundle(ctx, without)
+}
+
+// leaveMetrics removes the metrics of the generation before, where nobody writes them any more: the
+// service may not run, or may have begun anew.
+func (w *work) leaveMetrics(
+	ctx context.Context, t *transition.Transition, previous *generation.Generation,
+) error {
+	if t.Kind != transition.Change || previous == nil {
+		return nil
+	}
+	former := previous.Config.Agent.Metrics.Textfile
+	if former == "" || former == w.config.Agent.Metrics.Textfile {
+		return nil
+	}
+	return w.removeMetrics(ctx, former)
 }
 
 func (w *work) publishAll(ctx context.Context, previous *generation.Generation) error {

@@ -305,7 +305,7 @@ func (l *leaving) eraseMetrics(ctx context.Context) error {
 	if l.config == nil || l.config.Agent.Metrics.Textfile == "" {
 		return nil
 	}
-	return l.removeAll(ctx, l.config.Agent.Metrics.Textfile)
+	return l.removeMetrics(ctx, l.config.Agent.Metrics.Textfile)
 }
 
 // erase removes the agent's own records. What says that this machine is a node comes first, and the

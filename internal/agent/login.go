@@ -47,15 +47,19 @@ func (h *home) login(c config.Config) string {
 // loggedIn makes sure that the Azure CLI, where it is what onboards, has a valid login. At a
 // terminal a person is asked to log in.
 func (h *home) loggedIn(ctx context.Context, c config.Config, doing string) error {
-	if onboards(c.Azure) || h.validLogin(ctx, c) == nil {
+	if onboards(c.Azure) {
+		return nil
+	}
+	err := h.validLogin(ctx, c)
+	if err == nil {
 		return nil
 	}
 	if !h.Terminal {
 		return fmt.Errorf("cannot %s: there is no valid login of the Azure CLI for root, and no "+
-			"terminal to make one at; %s", doing, h.login(c))
+			"terminal to make one at; %s: %w", doing, h.login(c), err)
 	}
 	h.note("there is no valid login of the Azure CLI; logging in")
-	err := h.Machine.RunOnTerminal(ctx, h.Invoker, "az", "login", "--use-device-code",
+	err = h.Machine.RunOnTerminal(ctx, h.Invoker, "az", "login", "--use-device-code",
 		"--tenant", c.Azure.TenantID, "--output", "none")
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot %s: the Azure CLI (az) is not installed; install it, or configure "+
@@ -65,7 +69,7 @@ func (h *home) loggedIn(ctx context.Context, c config.Config, doing string) erro
 		err = h.validLogin(ctx, c)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot %s: the login did not succeed; %s", doing, h.login(c))
+		return fmt.Errorf("cannot %s: the login did not succeed; %s: %w", doing, h.login(c), err)
 	}
 	return nil
 }

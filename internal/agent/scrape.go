@@ -204,7 +204,7 @@ func (h *home) publishMetrics(ctx context.Context) error {
 	is := h.applied.Config.Agent.Metrics
 	err := h.Live.serveMetrics(is.Listen)
 	if former := h.Live.scraped.file; former != "" && former != is.Textfile {
-		err = errors.Join(err, h.removeAll(ctx, former))
+		err = errors.Join(err, h.removeMetrics(ctx, former))
 	}
 	if h.Live.scraped.file = is.Textfile; is.Textfile == "" {
 		return err
@@ -215,4 +215,13 @@ func (h *home) publishMetrics(ctx context.Context) error {
 	}
 	text := state.NewFile(is.Textfile, 0o644, string(metrics.Text(h.Live.Metrics())))
 	return errors.Join(err, h.Machine.Set(ctx, state.Change{To: text}, nil))
+}
+
+// removeMetrics removes the file that metrics were written to.
+func (h *home) removeMetrics(ctx context.Context, file string) error {
+	is, err := h.Machine.Observe(ctx, state.PathKey(file))
+	if _, written := is.(state.File); err != nil || !written {
+		return err
+	}
+	return h.Machine.Set(ctx, state.Change{From: is, To: state.Absent{Path: file}, Undo: true}, nil)
 }

@@ -239,6 +239,11 @@ type Kubelet struct {
 	SeccompDefault *bool `json:"seccompDefault,omitempty"`
 	// PodPidsLimit is how many processes and threads one pod may have; -1 is no limit.
 	PodPidsLimit *int `json:"podPidsLimit,omitempty"`
+	// ContainerLogMaxSize is how large a container's log becomes before it is rotated; default
+	// kubelet's, 10Mi.
+	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty"`
+	// ContainerLogMaxFiles is how many files of a container's log are kept; default kubelet's, 5.
+	ContainerLogMaxFiles *int `json:"containerLogMaxFiles,omitempty"`
 	// ServerTLSBootstrap has kubelet ask the cluster for its serving certificate instead of signing
 	// one itself; only for clusters where somebody approves such requests, as flexnode-rp does for
 	// its nodes, else kubectl logs and exec do not work (condition ServingCertificate).

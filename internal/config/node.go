@@ -55,6 +55,8 @@ func kubeletRules() []rule {
 		{"node.kubelet.serverURL", "an https URL of a host, perhaps with a port", isHTTPSHost},
 		{"node.kubelet.caCertData", aCA, nil},
 		{"node.kubelet.nodeIP", aNodeIP, isNodeIP},
+		{"node.kubelet.containerLogMaxSize", "a quantity of 1Ki or more, such as 10Mi", isLogSize},
+		{"node.kubelet.containerLogMaxFiles", "a whole number from 2 to 100", between(2, 100)},
 		{"node.kubelet.podPidsLimit", "-1 or a whole number from 64 to 4194304", isPidsLimit},
 		{"node.kubelet.shutdownGracePeriod", aShutdown, isShutdown},
 		{"node.kubelet.shutdownGracePeriodCriticalPods", aShutdown, isShutdown},
@@ -136,6 +138,15 @@ func checkShutdown(k Kubelet, r *report) {
 		r.add(part, show(k.ShutdownGracePeriodCriticalPods), fmt.Sprintf(
 			"must not be longer than shutdownGracePeriod, which is %s", k.ShutdownGracePeriod))
 	}
+}
+
+// isLogSize: kubelet rotates no log of a size that is not positive.
+func isLogSize(s string) bool {
+	if !isQuantity(s) {
+		return false
+	}
+	q := resource.MustParse(s)
+	return q.Value() >= 1<<10
 }
 
 // isPidsLimit: fewer than some dozens of processes end every pod.

@@ -91,9 +91,12 @@ func (s *DBus) connect() (dbusConn, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	timer := time.AfterFunc(orElse(s.CallTimeout, 30*time.Second), stop)
 	conn, err := dial(ctx)
-	if !timer.Stop() || err != nil {
+	if inTime := timer.Stop(); !inTime || err != nil {
 		stop()
-		return nil, fmt.Errorf("cannot reach systemd: %w", errors.Join(err, ctx.Err()))
+		if !inTime {
+			err = errors.Join(err, context.DeadlineExceeded)
+		}
+		return nil, fmt.Errorf("cannot reach systemd: %w", err)
 	}
 	s.conn, s.stop = conn, stop
 	return conn, nil

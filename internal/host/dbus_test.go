@@ -298,3 +298,26 @@ func TestCalls(t *testing.T) {
 		t.Error("an error was lost")
 	}
 }
+
+// That systemd cannot be reached is told with its reason alone: nobody has cancelled anything.
+func TestNoSystemd(t *testing.T) {
+	silent := func(ctx context.Context) (dbusConn, error) {
+		<-ctx.Done()
+		return nil, errLost
+	}
+	none := func(context.Context) (dbusConn, error) { return nil, errLost }
+	for name, tt := range map[string]struct {
+		dial func(context.Context) (dbusConn, error)
+		late bool
+	}{"not there": {none, false}, "silent": {silent, true}} {
+		s := &DBus{dial: tt.dial, CallTimeout: 10 * time.Millisecond}
+		if !tt.late {
+			s.CallTimeout = time.Minute
+		}
+		_, err := s.connect()
+		if !errors.Is(err, errLost) || errors.Is(err, context.Canceled) ||
+			errors.Is(err, context.DeadlineExceeded) != tt.late {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+	}
+}

@@ -126,6 +126,12 @@ func (p *part) kubeletConfiguration() string {
 		"tlsCipherSuites":                cipherSuites,
 		"volumePluginDir":                paths.VolumePluginDir,
 	}
+	if tuning.ContainerLogMaxSize != "" {
+		settings["containerLogMaxSize"] = tuning.ContainerLogMaxSize
+	}
+	if tuning.ContainerLogMaxFiles != nil {
+		settings["containerLogMaxFiles"] = *tuning.ContainerLogMaxFiles
+	}
 	if len(tuning.KubeReserved) > 0 {
 		settings["kubeReserved"] = tuning.KubeReserved
 	}

@@ -73,22 +73,24 @@ func TestLoginOfTheInvoker(t *testing.T) {
 	}
 }
 
-// Without a valid login nothing is touched, and the error says how to make one: for the service,
-// which has nobody's terminal, root's.
+// Without a valid login nothing is touched, and the error says why, and how to make one: for the
+// service, which has nobody's terminal, root's.
 func TestNoLogin(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, tt := range map[string]struct {
-		user *host.User
-		want string
+		user      *host.User
+		want, why string
 	}{
-		"the service":     {nil, "log in with `sudo az login --use-device-code --tenant "},
-		"somebody's sudo": {&host.User{Name: "ada"}, "log in with `az login --use-device-code --tenant "},
+		"the service": {nil, "log in with `sudo az login --use-device-code --tenant ", "not found"},
+		"somebody's sudo": {&host.User{Name: "ada"}, "log in with `az login --use-device-code --tenant ",
+			"Please run 'az login'"},
 	} {
 		w, _, _ := arcWorld(t, "token")
 		valid := false
 		w.personal(t, &valid)
 		before := w.tree()
-		if err := w.bootstrapAs(tt.user); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if err := w.bootstrapAs(tt.user); err == nil || !strings.Contains(err.Error(), tt.want) ||
+			!strings.Contains(err.Error(), tt.why) {
 			t.Errorf("%s: the error is %v", name, err)
 		}
 		w.same(before)

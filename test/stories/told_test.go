@@ -142,6 +142,24 @@ func TestTells(t *testing.T) {
 	w.same(before)
 }
 
+// A metrics file that the configuration names no longer goes, also when the service does not run.
+func TestMetricsFileMoves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.config = w.configuration(metered(freeAddress(t), "/var/lib/former.prom"))
+	w.checked(t).Live.Close()
+	if !strings.Contains(w.read("/var/lib/former.prom"), "aks_flex_node_build_info") {
+		t.Fatal("there are no metrics")
+	}
+	w.config = w.configuration(metered(freeAddress(t), "/var/lib/next.prom"))
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(w.root + "/var/lib/former.prom"); !os.IsNotExist(err) {
+		t.Errorf("the former file: %v", err)
+	}
+}
+
 // Every metric is in docs/operations.md, and every one there is offered.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
