@@ -13,8 +13,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// kills is how often a command, and the daemon, are killed: more often in the long form.
+// kills is how often a command, and the daemon, are killed: more often in the long form, and as
+// often as KILLS says.
 func kills() int {
+	if n, err := strconv.Atoi(os.Getenv("KILLS")); err == nil {
+		return n
+	}
 	if os.Getenv("LONG") != "" {
 		return 40
 	}

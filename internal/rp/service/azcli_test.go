@@ -186,6 +186,8 @@ func (w *azWorld) refusals(t *testing.T) {
 	for _, tt := range []struct{ who, command, want string }{
 		{"", "create $G -n x --labels nonsense", "--labels 'nonsense' is not KEY=VALUE."},
 		{"", "create $G -n x --node-taints a", "--node-taints 'a' is not KEY=VALUE:EFFECT"},
+		{"", "create $G -n x --drift-policies unit", "--drift-policies 'unit' is not KEY=VALUE."},
+		{"", "create $G -n x --drift-policies files=off", "must be one of path, unit, sysctl,"},
 		{"", "create $G -n x --maintenance-window start=1:00", "--maintenance-window needs start"},
 		{"", "create $G -n x --kubelet-config none.json", "'none.json' cannot be read"},
 		{"", "create $G -n x --client-secret s", "goes with --auth-method servicePrincipal only."},
