@@ -54,6 +54,9 @@ func first[T comparable](a, b T) T {
 var apiVersion = regexp.MustCompile(
 	`(?i)^\d{4}-\d{2}-\d{2}(-preview|-alpha|-beta|-rc|-privatepreview)?$`)
 
+// deploymentPath is how clients ask about the operations of a deployment: without a provider.
+var deploymentPath = regexp.MustCompile(`(?i)^(/subscriptions/[^/]+/resourcegroups/[^/]+)/deployments/`)
+
 // enter checks what every request must have.
 func (s *Sim) enter(w http.ResponseWriter, r *http.Request) (call, *arm.Error) {
 	c := call{Request: r}
@@ -76,7 +79,8 @@ func (s *Sim) enter(w http.ResponseWriter, r *http.Request) (call, *arm.Error) {
 	if c.caller, err = s.authenticate(w, r); err != nil {
 		return c, err.(*arm.Error)
 	}
-	if c.id, err = arm.Parse(r.URL.Path); err != nil {
+	if c.id, err = arm.Parse(deploymentPath.ReplaceAllString(r.URL.Path,
+		"$1/providers/Microsoft.Resources/deployments/")); err != nil {
 		return c, arm.Errorf(404, "InvalidResourceId", "The request path '%s' is not valid.",
 			r.URL.Path)
 	}
