@@ -10,12 +10,15 @@ param clientId string
 @secure()
 param clientSecret string
 
-@description('Empty: the provider chooses.')
-param kubernetesVersion string = ''
+@description('Of kubernetes, containerd, ...: the provider chooses the others.')
+param versions object = {}
 
 param labels object = {}
 
 param maxPods int = 110
+
+@description('False for a node whose machine has joined: it has no URL.')
+param outputConfigUrl bool = true
 
 resource cluster 'Microsoft.ContainerService/managedClusters@2024-02-01' existing = {
   name: clusterName
@@ -33,9 +36,7 @@ resource node 'Microsoft.ContainerService/managedClusters/flexNodeConfig@2026-05
         clientSecret: clientSecret
       }
     }
-    versions: {
-      kubernetes: kubernetesVersion
-    }
+    versions: versions
     nodeConfig: {
       maxPods: maxPods
       labels: labels
@@ -44,4 +45,4 @@ resource node 'Microsoft.ContainerService/managedClusters/flexNodeConfig@2026-05
 }
 
 // Whoever may read the deployment reads it; it works for one machine, for 24 hours at most.
-output configUrl string = node.listConfigUrl().configUrl
+output configUrl string = outputConfigUrl ? node.listConfigUrl().configUrl : ''
