@@ -200,7 +200,8 @@ func depth(d Diagnosis) int {
 // explains tells whether one finding is the likely cause of another. What is only a warning
 // explains no error.
 func explains(cause, effect Diagnosis) bool {
-	if severity(cause) > severity(effect) || cause.Type == effect.Type {
+	if severity(cause) > severity(effect) || cause.Type == effect.Type ||
+		slices.Contains(underived(), effect.Type) {
 		return false
 	}
 	return slices.Contains(causes(effect.Layer), cause.Layer) ||

@@ -105,6 +105,12 @@ func causes(l Layer) []Layer {
 	return nil
 }
 
+// underived are the conditions that nothing else explains: they are of a file or a setting, which
+// is what it is whatever the network does.
+func underived() []string {
+	return []string{PrincipalCertificate, ClusterCAValid, TimeSynchronized}
+}
+
 // beside are the conditions of the same layer in which the cause of one can be.
 func beside(name string) []string {
 	switch name {

@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
@@ -296,12 +297,10 @@ func faults() []fault {
 			p.config.Agent.NodeName = "localhost"
 		}, health.HostNameStable},
 		{"an expired certificate of the service principal", false, func(p *patient) {
-			_, file := p.applicationCertificate("expired", -time.Hour)
-			p.config = p.configuration(p.certificate(file))
+			p.principal(-time.Hour)
 		}, health.PrincipalCertificate},
 		{"a certificate of the service principal that ends soon", false, func(p *patient) {
-			_, file := p.applicationCertificate("ending", 5*time.Hour)
-			p.config = p.configuration(p.certificate(file))
+			p.principal(5 * time.Hour)
 		}, health.PrincipalCertificate},
 		{"a CA of the cluster that has ended", false, func(p *patient) {
 			ca, _ := p.ended(x509.Certificate{Subject: pkix.Name{CommonName: "old"}, IsCA: true,
@@ -463,6 +462,17 @@ func (n *narrow) Close() error {
 		conn.Close()
 	}
 	return n.Listener.Close()
+}
+
+// principal has the machine join as a service principal with a certificate.
+func (p *patient) principal(lifetime time.Duration) {
+	w, sim := azureWorld(p.t)
+	p.world = w
+	p.healthyFiles()
+	certificate, file := p.applicationCertificate("principal", lifetime)
+	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
+		Certificates: []string{certificate}})
+	p.config = p.configuration(p.certificate(file))
 }
 
 // packages adds a package to dpkg's records.
