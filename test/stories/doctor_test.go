@@ -466,7 +466,7 @@ func (n *narrow) Close() error {
 
 // principal has the machine join as a service principal with a certificate.
 func (p *patient) principal(lifetime time.Duration) {
-	w, sim := azureWorld(p.t)
+	w, sim := azureWorld(p.t.(*testing.T))
 	p.world = w
 	p.healthyFiles()
 	certificate, file := p.applicationCertificate("principal", lifetime)
