@@ -52,6 +52,7 @@ type patient struct {
 	upkeep      func(*host.Upkeep)
 	given       error // why the configuration cannot be used
 	real        bool  // over the network of this machine instead of the world's
+	both        bool  // over that network where the world's has no such server
 }
 
 // told is a host that says something else.
@@ -93,6 +94,14 @@ func (p *patient) doctor(t *testing.T) []health.Diagnosis {
 	a.Machine, a.Patience = told{a.Machine.(*host.Host), p}, 2*time.Second
 	if p.real {
 		a.Dial = nil
+	}
+	if dial := a.Dial; p.both {
+		a.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if conn, err := dial(ctx, network, address); err == nil {
+				return conn, nil
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		}
 	}
 	given := agent.Given{Err: p.given}
 	if p.given == nil {
@@ -467,7 +476,7 @@ func (n *narrow) Close() error {
 // principal has the machine join as a service principal with a certificate.
 func (p *patient) principal(lifetime time.Duration) {
 	w, sim := azureWorld(p.t.(*testing.T))
-	p.world = w
+	p.world, p.both = w, true
 	p.healthyFiles()
 	certificate, file := p.applicationCertificate("principal", lifetime)
 	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
