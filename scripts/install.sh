@@ -48,6 +48,42 @@ change() {
 	[ -n "$dry_run" ] || "$@"
 }
 
+# ours are the files that this script writes.
+ours() {
+	echo "$keyring" "$source" "$program" "$unit" "$own/uninstall.sh" "$config_dir/config.json.sample"
+}
+
+# begin notes what is not there yet. An installation that fails leaves none of it: not half a file,
+# nor a repository of which apt complains from then on.
+begin() {
+	absent='' work='' finished=$dry_run
+	for file in $(ours); do
+		[ -e "$file" ] || absent="$absent $file"
+	done
+	[ -d "$own" ] || absent_own=yes
+	[ -d "$config_dir" ] || absent_config=yes
+	trap end EXIT
+	trap 'exit 1' HUP INT TERM
+}
+
+end() {
+	[ -z "$work" ] || rm -rf "$work"
+	[ -z "$finished" ] || return 0
+	for file in $(ours); do
+		rm -f "$file.new"
+	done
+	# With a package of ours on the machine, its repository stays.
+	if command -v dpkg-query >/dev/null &&
+		dpkg-query -W -f '${db:Status-Status}\n' aks-flex-node aks-flex-node-archive-keyring \
+			2>/dev/null | grep -qvxE 'not-installed|config-files'; then
+		return 0
+	fi
+	# shellcheck disable=SC2086 # many words
+	rm -f $absent
+	[ -z "${absent_own:-}" ] || rmdir "$own" 2>/dev/null || true
+	[ -z "${absent_config:-}" ] || rmdir "$config_dir" 2>/dev/null || true
+}
+
 # place writes standard input to a file: place MODE FILE.
 place() {
 	echo "+ write $2"
@@ -82,8 +118,14 @@ check() {
 }
 
 by_apt() {
-	[ -n "$REPOSITORY" ] || fail 'this copy belongs to no release: use that of a release, or ' \
-		'--repository URL --key FILE'
+	if [ -z "$REPOSITORY" ] || [ -z "$KEY$key_file" ]; then
+		fail 'this copy belongs to no release: use that of a release, or --repository URL --key FILE'
+	fi
+	if [ -n "$key_file" ]; then
+		[ -r "$key_file" ] || fail "cannot read the key $key_file"
+		! grep -q 'BEGIN PGP' "$key_file" || fail "the key must not be armored:" \
+			"gpg --dearmor <$key_file >FILE"
+	fi
 	for file in "$program" "$unit"; do
 		[ ! -e "$file" ] || fail "$file would be used instead of the package; remove it first:" \
 			'AKS_FLEX_NODE_REMOVE=keep uninstall.sh'
@@ -100,8 +142,9 @@ by_apt() {
 		Components: main
 		Signed-By: $keyring
 	END
-	change apt-get update -q
-	change env DEBIAN_FRONTEND=noninteractive apt-get install -q -y \
+	# A new machine often upgrades itself just now.
+	change apt-get update -q -o DPkg::Lock::Timeout=300
+	change env DEBIAN_FRONTEND=noninteractive apt-get install -q -y -o DPkg::Lock::Timeout=300 \
 		"aks-flex-node${version:+=$version}" aks-flex-node-archive-keyring
 }
 
@@ -125,16 +168,21 @@ by_digest() {
 		dpkg-query -W -f '${db:Status-Status}' aks-flex-node 2>/dev/null | grep -qx installed; then
 		fail 'the package aks-flex-node is installed: use apt'
 	fi
-	work=$(mktemp -d)
-	trap 'rm -rf "$work"' EXIT
+	if [ -n "$dry_run" ]; then
+		work=$(mktemp -d)
+	else # where uninstall.sh removes it, should this be killed
+		work=$own/new
+		rm -rf "$work"
+		mkdir -p "$work"
+	fi
+	fetch uninstall.sh "$UNINSTALL" "$work/uninstall"
+	fetch programs/aks-flex-node-agent.service "$UNIT" "$work/unit"
 	if ! echo "$digest  $program" | sha256sum --check --status 2>/dev/null; then
 		fetch "programs/aks-flex-node_${VERSION}_$arch" "$digest" "$work/program"
 		place 755 "$program" <"$work/program"
 	fi
-	fetch programs/aks-flex-node-agent.service "$UNIT" "$work/unit"
-	place 644 "$unit" <"$work/unit"
-	fetch uninstall.sh "$UNINSTALL" "$work/uninstall"
 	place 755 "$own/uninstall.sh" <"$work/uninstall"
+	place 644 "$unit" <"$work/unit"
 	change systemctl daemon-reload
 	change systemctl try-restart aks-flex-node-agent.service
 }
@@ -197,6 +245,7 @@ main() {
 		esac
 		shift
 	done
+	begin
 	check
 	if [ -n "$use_apt" ] && command -v apt-get >/dev/null; then
 		by_apt
@@ -204,6 +253,7 @@ main() {
 		by_digest
 	fi
 	sample
+	finished=yes
 	if [ -n "$dry_run" ]; then
 		say 'nothing was changed'
 	else

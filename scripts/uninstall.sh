@@ -38,12 +38,14 @@ change() {
 	[ -n "$dry_run" ] || "$@"
 }
 
-# remove removes files that are there.
+# remove removes files that are there, and what an install.sh has left that was killed.
 remove() {
-	for file in "$@"; do
-		if [ -e "$file" ] || [ -L "$file" ]; then
-			change rm -rf "$file"
-		fi
+	for name in "$@"; do
+		for file in "$name" "$name.new"; do
+			if [ -e "$file" ] || [ -L "$file" ]; then
+				change rm -rf "$file"
+			fi
+		done
 	done
 }
 
@@ -54,8 +56,9 @@ ask() {
 	if ! (: </dev/tty) 2>/dev/null; then
 		fail 'cannot ask without a terminal: use --force'
 	fi
-	printf 'Remove aks-flex-node%s? [y/N] ' \
-		"${keep:- with its configuration, logs and records}" >/dev/tty
+	with=' with its configuration, logs and records'
+	[ -z "$keep" ] || with=''
+	printf 'Remove aks-flex-node%s? [y/N] ' "$with" >/dev/tty
 	read -r answer </dev/tty
 	case "$answer" in
 	y | Y | yes) ;;
@@ -63,25 +66,24 @@ ask() {
 	esac
 }
 
+# packaged tells whether dpkg has anything of a package, be it only half of it.
 packaged() {
 	command -v dpkg-query >/dev/null &&
-		dpkg-query -W -f '${db:Status-Status}' aks-flex-node 2>/dev/null |
-		grep -qxE 'installed|config-files'
+		dpkg-query -W -f '${db:Status-Status}\n' "$1" 2>/dev/null | grep -qvx not-installed
 }
 
-remove_package() {
+remove_packages() {
+	candidates='aks-flex-node aks-flex-node-archive-keyring' how=purge
 	if [ -n "$keep" ]; then
-		change apt-get remove -q -y aks-flex-node
-		return
+		candidates=aks-flex-node how=remove
 	fi
-	list=aks-flex-node
-	if dpkg-query -W -f '${db:Status-Status}' aks-flex-node-archive-keyring 2>/dev/null |
-		grep -qx installed; then
-		list="$list aks-flex-node-archive-keyring"
-	fi
+	list=''
+	for package in $candidates; do
+		! packaged "$package" || list="$list $package"
+	done
 	# shellcheck disable=SC2086 # two words
-	change apt-get purge -q -y $list
-	remove "$source" "$keyring"
+	[ -z "$list" ] || change apt-get "$how" -q -y -o DPkg::Lock::Timeout=300 $list
+	[ -n "$keep" ] || remove "$source" "$keyring"
 }
 
 remove_program() {
@@ -109,10 +111,9 @@ main() {
 		fail "this machine is a node of a cluster: run \`aks-flex-node unbootstrap\` first"
 	fi
 	ask
-	if packaged; then
-		remove_package
-	fi
-	if [ -e "$program" ] || [ -e "$unit" ] || [ -e "$own" ]; then
+	remove_packages
+	if [ -e "$program" ] || [ -e "$unit" ] || [ -e "$own" ] || [ -e "$program.new" ] ||
+		[ -e "$unit.new" ]; then
 		remove_program
 	fi
 	if [ -z "$keep" ]; then

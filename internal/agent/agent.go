@@ -36,7 +36,9 @@ type Machine interface {
 	apply.Disk
 	Facts(ctx context.Context, q host.Query) (host.Facts, error)
 	// Examine finds out what is asked only when something may be wrong.
-	Examine(modules, dirs []string, resolvConf string) host.Examination
+	Examine(modules []string, dir, resolvConf string) host.Examination
+	// Upkeep finds out what wears out or changes under a machine that runs.
+	Upkeep(ctx context.Context, dirs []string) host.Upkeep
 	// CNIConfigs lists the network configurations in a directory.
 	CNIConfigs(dir string) ([]string, error)
 	// UnitStatus tells how a unit runs: its process, since when, and how often it was restarted.

@@ -37,12 +37,17 @@ func servingCertificate(c config.Config) string {
 	return path.Join(c.Paths.Kubernetes.KubeletDir, "pki", "kubelet-server-current.pem")
 }
 
-// certificate is the first one in a file.
+// certificate is the first one in a file of the machine.
 func (h *home) certificate(file string) (*x509.Certificate, error) {
 	data, err := h.Machine.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the certificate: %w", err)
 	}
+	return certificateIn(data, file)
+}
+
+// certificateIn is the first one in what a file holds.
+func certificateIn(data []byte, file string) (*x509.Certificate, error) {
 	for {
 		var block *pem.Block
 		if block, data = pem.Decode(data); block == nil {
@@ -59,7 +64,7 @@ func (h *home) certificate(file string) (*x509.Certificate, error) {
 	}
 }
 
-// validity is from when to when the certificate in a file is valid.
+// validity is from when to when the certificate in a file of the machine is valid.
 func (h *home) validity(file string) (health.Validity, error) {
 	c, err := h.certificate(file)
 	if err != nil {

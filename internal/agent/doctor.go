@@ -130,17 +130,12 @@ func (p *patient) examined(ctx context.Context) {
 		p.Log.Debug("cannot examine the machine", "error", err)
 		return
 	}
-	m := p.Machine.Examine(node.Modules(), query.Filesystems, p.seen.ResolvConf)
+	m := p.Machine.Examine(node.Modules(), StateDir, p.seen.ResolvConf)
 	x.MissingModules, x.MissingControllers, x.MissingCPU =
 		m.MissingModules, m.MissingControllers, m.MissingCPU
-	x.CgroupVersion, x.InodesUsed, x.ReadOnly = m.CgroupVersion, m.InodesUsed, m.ReadOnly
+	x.CgroupVersion, x.Routed, x.Resolvers, x.Sync = m.CgroupVersion, m.Routed, m.Resolvers, m.Sync
+	x.Unfinished, x.Held, x.Upgradable = m.Unfinished, m.Held, m.Upgradable
 	x.CgroupV1Allowed = p.allowsCgroupV1()
-	x.RebootRequired, x.Routed, x.Resolvers = m.RebootRequired, m.Routed, m.Resolvers
-	if p.applied != nil {
-		for _, swap := range p.seen.Swaps {
-			x.Swaps = append(x.Swaps, swap.Name)
-		}
-	}
 	if is, err := p.Machine.UnitStatus(ctx, node.KubeletUnit); err == nil && !is.Running() {
 		for _, port := range node.KubeletPorts() {
 			if slices.Contains(m.Listening, port) {
@@ -148,9 +143,8 @@ func (p *patient) examined(ctx context.Context) {
 			}
 		}
 	}
-	x.CA = p.at.CA
-	if p.joined() && !p.config.Azure.ShowsToken() {
-		x.Client = health.Answered(p.validity(clientCertificate(p.config)))
+	if p.live == nil {
+		p.evidence.Upkeep = p.upkeep(ctx, p.config, p.at, p.seen)
 	}
 }
 
@@ -182,12 +176,16 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 	if !p.evidence.Probe.Asked && p.evidence.Node.Err != nil {
 		p.probeEvidence(ctx, p.config, p.at, &p.evidence)
 	}
+	told := known(p.working(ctx))
+	if u := p.evidence.Upkeep; u != nil {
+		u.Polls = told.polls
+	}
 	if !drift {
 		return
 	}
 	compare := time.Now()
 	plan, err := p.statusDrift(ctx, p.evidence.Node)
-	p.withDrift(&p.evidence, plan, watching{})
+	p.withDrift(&p.evidence, plan, told)
 	if err != nil {
 		p.evidence.Drift = health.Answered(0, err)
 	}

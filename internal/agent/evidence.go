@@ -241,6 +241,7 @@ func (h *home) evidenceOf(ctx context.Context, g *generation.Generation) health.
 	e := health.Evidence{Now: now(), Wanted: h.wanted(c), Trust: health.Tried(h.trusted())}
 	if seen, err := h.Machine.Facts(ctx, h.query(c)); err == nil {
 		e.Machine, _ = h.machineEvidence(ctx, c, seen) // without it, conditions are Unknown
+		e.Upkeep = h.upkeep(ctx, c, h.at(), seen)
 	}
 	h.serviceEvidence(ctx, &e)
 	h.clusterEvidence(ctx, c, h.at(), &e)
@@ -266,6 +267,9 @@ func (h *home) withDrift(e *health.Evidence, drift state.Plan, known watching) {
 		return slices.Contains(known.exhausted, string(c.To.Key()))
 	})
 	e.Rejected = h.refusal(known)
+	if e.Upkeep != nil {
+		e.Upkeep.Polls = known.polls
+	}
 }
 
 // judge returns all conditions of a node.

@@ -39,6 +39,8 @@ type Work struct {
 type Polls struct {
 	Last time.Time `json:"last"`
 	Next time.Time `json:"next"`
+	// Answered is when it has answered last.
+	Answered time.Time `json:"answered,omitzero"`
 	// Result is unchanged, offered, deleted or failed; Error says why it has failed.
 	Result string `json:"result"`
 	Error  string `json:"error,omitempty"`
@@ -141,7 +143,7 @@ func (l *Live) progressed(e progress.Event) {
 
 // polled takes in an answer of the provider.
 func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
-	p := Polls{Last: now(), Next: now().Add(next), Result: "unchanged"}
+	p := Polls{Last: now(), Next: now().Add(next), Answered: now(), Result: "unchanged"}
 	switch {
 	case err != nil:
 		p.Result, p.Error = "failed", err.Error()
@@ -150,7 +152,22 @@ func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 	case answer.Version != "":
 		p.Result = "offered"
 	}
-	l.update(func() { l.work.Polls = &p; l.tally.polls[p.Result]++ })
+	l.update(func() {
+		if p.Error != "" {
+			p.Answered = time.Time{}
+			if before := l.work.Polls; before != nil {
+				p.Answered = before.Answered
+			}
+		}
+		l.work.Polls = &p
+		l.tally.polls[p.Result]++
+	})
+}
+
+// polling is how the provider is asked; nil when it is not.
+func (l *Live) polling() (p *health.Polls) {
+	l.update(func() { p = pollsOf(&l.work) })
+	return p
 }
 
 // transitioned takes in how a transition has ended.

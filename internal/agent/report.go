@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,17 +62,33 @@ func (a *Agent) Report(s Status) api.Report {
 			Message: clip("expected "+d.Expected+", found "+d.Found, reportText),
 		})
 	}
-	for _, c := range s.Conditions {
-		if c.Status == health.True || c.Type == health.NodeReady ||
-			len(r.Conditions) == reportConditions {
-			continue
-		}
+	for _, c := range toReport(s.Conditions) {
 		r.Conditions = append(r.Conditions, api.Condition{
 			Type: c.Type, Status: string(c.Status), Reason: c.Reason,
 			Message: clip(c.Message, reportText), LastTransitionTime: c.Since,
 		})
 	}
 	return r
+}
+
+// toReport are the conditions of a report: what makes the node unhealthy first, then what is False
+// on one that works, then what could not be found out. What was not asked for is not told, nor
+// Ready, which the provider knows from the cluster.
+func toReport(conditions []health.Condition) []health.Condition {
+	told := slices.DeleteFunc(slices.Clone(conditions), func(c health.Condition) bool {
+		return c.Status == health.True || c.Type == health.NodeReady || c.NotChecked()
+	})
+	rank := func(c health.Condition) int {
+		switch {
+		case c.Ill():
+			return 0
+		case c.Status == health.False:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(told, func(a, b health.Condition) int { return rank(a) - rank(b) })
+	return told[:min(len(told), reportConditions)]
 }
 
 // failedOf is the failure of the document with a digest, nil if it has not failed.

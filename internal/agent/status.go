@@ -86,10 +86,7 @@ func (a *Agent) Status(ctx context.Context) (Status, error) {
 		return Status{}, errNoNode
 	}
 	work := a.working(ctx)
-	if work == nil {
-		return h.status(ctx, watching{})
-	}
-	s, err := h.status(ctx, watching{exhausted: work.Exhausted, refused: work.Refused})
+	s, err := h.status(ctx, known(work))
 	s.Service = work
 	return s, err
 }
@@ -99,6 +96,15 @@ func (a *Agent) Status(ctx context.Context) (Status, error) {
 type watching struct {
 	exhausted []string
 	refused   *health.Rejection
+	polls     *health.Polls
+}
+
+// known is what a running service has told; nil if none runs.
+func known(w *Work) watching {
+	if w == nil {
+		return watching{}
+	}
+	return watching{exhausted: w.Exhausted, refused: w.Refused, polls: pollsOf(w)}
 }
 
 // status gathers the status of the applied node, or of the one that is joining.

@@ -251,13 +251,14 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 		return daemon.Finding{}, err
 	}
 	h.borrow()
-	s, err := h.status(ctx, watching{exhausted: exhausted, refused: w.refused})
+	known := watching{exhausted: exhausted, refused: w.refused, polls: w.Agent.Live.polling()}
+	s, err := h.status(ctx, known)
 	if err != nil {
 		return daemon.Finding{}, err
 	}
 	w.report(s)
 	w.Follows.told(s)
-	w.tell(ctx, h, s, watching{exhausted: exhausted, refused: w.refused})
+	w.tell(ctx, h, s, known)
 	found := daemon.Finding{Summary: summary(s), Every: h.live.Config.CheckInterval()}
 	for _, d := range s.Drift {
 		found.Drift = append(found.Drift, string(d.Key))

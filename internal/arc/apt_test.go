@@ -1,25 +1,16 @@
 package arc
 
 import (
-	"crypto/sha256"
-	"fmt"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
-)
 
-// do runs a program of this machine.
-func do(t *testing.T, argv ...string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%q: %v\n%s", argv, err, out)
-	}
-	return string(out)
-}
+	"github.com/Azure/AKSFlexNode/packaging/apt"
+)
 
 func put(t *testing.T, path, text string) {
 	t.Helper()
@@ -34,39 +25,40 @@ func put(t *testing.T, path, text string) {
 // repository makes a signed repository with one package, and returns its directory and its key.
 func repository(t *testing.T) (dir, key string) {
 	t.Helper()
-	dir = t.TempDir()
-	const deb = "pool/azcmagent_1.62_all.deb"
-	control := "Package: azcmagent\nVersion: 1.62\nArchitecture: all\n" +
-		"Maintainer: x <x@example.com>\n" +
-		"Description: x\n"
-	put(t, filepath.Join(dir, "build/DEBIAN/control"), control)
-	put(t, filepath.Join(dir, "pool/.keep"), "")
-	do(t, "dpkg-deb", "--build", filepath.Join(dir, "build"), filepath.Join(dir, deb))
-	data, err := os.ReadFile(filepath.Join(dir, deb))
-	if err != nil {
-		t.Fatal(err)
+	work := t.TempDir()
+	put(t, filepath.Join(work, "build/DEBIAN/control"), "Package: azcmagent\nVersion: 1.62\n"+
+		"Architecture: all\nMaintainer: x <x@example.com>\nDescription: x\n")
+	deb := filepath.Join(work, "azcmagent_1.62_all.deb")
+	build := exec.CommandContext(t.Context(), "dpkg-deb", "--build", filepath.Join(work, "build"), deb)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("dpkg-deb: %v\n%s", err, out)
 	}
-	index := fmt.Sprintf("%sFilename: %s\nSize: %d\nSHA256: %x\n\n", control, deb, len(data),
-		sha256.Sum256(data))
-	list := "main/binary-" + runtime.GOARCH + "/Packages"
-	put(t, filepath.Join(dir, "dists/stable", list), index)
-	put(t, filepath.Join(dir, "Release"), fmt.Sprintf("Suite: stable\nCodename: stable\nDate: %s\n"+
-		"Architectures: %s\nComponents: main\nSHA256:\n %x %d %s\n",
-		time.Now().UTC().Format("Mon, 02 Jan 2006 15:04:05 UTC"), runtime.GOARCH,
-		sha256.Sum256([]byte(index)), len(index), list))
 	home, err := os.MkdirTemp("", "gpg-") // short: it holds the agent's socket
 	if err != nil {
 		t.Fatal(err)
 	}
+	signer, err := apt.MakeKey(t.Context(), home, "x <x@example.com>")
 	t.Cleanup(func() {
-		_ = exec.Command("gpgconf", "--homedir", home, "--kill", "all").Run()
+		_ = signer.Close(context.Background()) // the directory goes anyway
 		_ = os.RemoveAll(home)
 	})
-	gpg := []string{"gpg", "--homedir", home, "--batch", "--quiet", "--passphrase", ""}
-	do(t, append(gpg, "--quick-gen-key", "x <x@example.com>", "rsa2048", "sign", "never")...)
-	do(t, append(gpg, "--output", filepath.Join(dir, "dists/stable/InRelease"), "--clearsign",
-		filepath.Join(dir, "Release"))...)
-	return dir, do(t, append(gpg, "--armor", "--export")...)
+	dir = t.TempDir()
+	r := apt.Repository{Origin: "x", Label: "x", Suite: "stable", Codename: "stable",
+		Architectures: []string{runtime.GOARCH}, Date: time.Now(), ValidUntil: time.Now().Add(time.Hour)}
+	var public []byte
+	if err == nil {
+		err = r.Write(t.Context(), dir, []string{deb})
+	}
+	if err == nil {
+		err = signer.Sign(t.Context(), dir, "stable")
+	}
+	if err == nil {
+		public, err = signer.Public(t.Context(), true)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, string(public)
 }
 
 // The distribution's own apt takes what the right key has signed, and nothing else: not what
@@ -77,13 +69,19 @@ func TestAptProves(t *testing.T) {
 			t.Skipf("%s is not on this machine", program)
 		}
 	}
-	spoil := func(t *testing.T, file string) {
+	spoil := func(t *testing.T, pattern string) {
 		t.Helper()
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("there is no %s: %v", pattern, err)
 		}
-		put(t, file, string(data)+"\n")
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, file, string(data)+"\n")
+		}
 	}
 	for _, tt := range []struct {
 		name   string
@@ -93,10 +91,12 @@ func TestAptProves(t *testing.T) {
 		{"the right key", func(*testing.T, string, *Repository) {}, ""},
 		{"another key", func(_ *testing.T, _ string, r *Repository) { r.Key = Key }, "update"},
 		{"a changed index", func(t *testing.T, dir string, _ *Repository) {
-			spoil(t, filepath.Join(dir, "dists/stable/main/binary-"+runtime.GOARCH, "Packages"))
+			list := filepath.Join(dir, "dists/stable/main/binary-"+runtime.GOARCH)
+			spoil(t, filepath.Join(list, "Packages*"))
+			spoil(t, filepath.Join(list, "by-hash/SHA256/*"))
 		}, "update"},
 		{"a changed package", func(t *testing.T, dir string, _ *Repository) {
-			spoil(t, filepath.Join(dir, "pool/azcmagent_1.62_all.deb"))
+			spoil(t, filepath.Join(dir, "pool/main/a/azcmagent/*.deb"))
 		}, "download"},
 		{"no package", func(t *testing.T, dir string, _ *Repository) {
 			if err := os.RemoveAll(filepath.Join(dir, "pool")); err != nil {

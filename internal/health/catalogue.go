@@ -13,6 +13,15 @@ const (
 	DiskSpace             = "DiskSpace"
 	MemorySize            = "MemorySize"
 	SizeAdvised           = "SizeAdvised"
+	FileSystemsWritable   = "FileSystemsWritable"
+	InodesFree            = "InodesFree"
+	SwapOff               = "SwapOff"
+	RebootNotPending      = "RebootNotPending"
+	HostNameStable        = "HostNameStable"
+	TimeSynchronized      = "TimeSynchronized"
+	ClusterCAValid        = "ClusterCAValid"
+	PrincipalCertificate  = "PrincipalCertificate"
+	KubeletCertificate    = "KubeletCertificate"
 	ProgramTrusted        = "ProgramTrusted"
 	RuntimeOwned          = "RuntimeOwned"
 	DirectoriesFree       = "DirectoriesFree"
@@ -42,6 +51,7 @@ const (
 	StoreIntact           = "StoreIntact"
 	HostAsConfigured      = "HostAsConfigured"
 	ConfigurationAccepted = "ConfigurationAccepted"
+	ProviderAnswers       = "ProviderAnswers"
 )
 
 // use is a set of occasions on which a condition is asked for, and what it counts for.
@@ -74,16 +84,25 @@ func catalogue() []entry {
 		{DiskSpace, diskSpace, preflight},
 		{MemorySize, memorySize, preflight},
 		{SizeAdvised, sizeAdvised, caution | harmless},
+		{FileSystemsWritable, fileSystemsWritable, 0},
+		{InodesFree, inodesFree, 0},
+		{SwapOff, swapOff, 0},
+		{HostNameStable, hostNameStable, 0},
+		{RebootNotPending, rebootNotPending, harmless},
 		{ProgramTrusted, programTrusted, preflight},
 		{RuntimeOwned, runtimeOwned, preflight},
 		{DirectoriesFree, directoriesFree, preflight},
 		{ReservationsFit, reservationsFit, preflight},
 		{NodeAddressPresent, nodeAddressPresent, preflight | gate | local},
 		{PodSubnetsFit, podSubnetsFit, preflight | network},
+		{TimeSynchronized, timeSynchronized, harmless},
 		{ContainerdRunning, containerdRunning, gate | local | explained},
 		{KubeletRunning, kubeletRunning, gate | local | explained},
 		{KubeletStable, kubeletStable, gate | local | explained},
+		{ClusterCAValid, clusterCAValid, 0},
 		{APIServerReachable, apiServerReachable, preflight | gate},
+		{PrincipalCertificate, principalCertificate, 0},
+		{KubeletCertificate, kubeletCertificate, 0},
 		{CredentialValid, credentialValid, preflight | gate},
 		{VersionsCompatible, versionsCompatible, preflight},
 		{NodeOwned, nodeOwned, preflight},
@@ -103,6 +122,7 @@ func catalogue() []entry {
 		{StoreIntact, storeIntact, 0},
 		{HostAsConfigured, hostAsConfigured, 0},
 		{ConfigurationAccepted, configurationAccepted, 0},
+		{ProviderAnswers, providerAnswers, harmless},
 	}
 }
 

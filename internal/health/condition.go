@@ -76,14 +76,18 @@ func Healthy(conditions []Condition) bool {
 	return !slices.ContainsFunc(conditions, func(c Condition) bool { return c.Status != True })
 }
 
-// First returns the condition that decides: of those that are False, else of those that are
-// Unknown, the first in the order of the layers, from the machine outwards. ok is false when all
-// are True.
+// First returns the condition that decides: of those that make the node unhealthy, else of those
+// that are False on one that works, else of those that are Unknown, the first in the order of the
+// layers, from the machine outwards. ok is false when all are True.
 func First(conditions []Condition) (first Condition, ok bool) {
-	for _, status := range []Status{False, Unknown} {
+	for _, decides := range []func(Condition) bool{
+		Condition.Ill,
+		func(c Condition) bool { return c.Status == False },
+		func(c Condition) bool { return c.Status == Unknown },
+	} {
 		for _, known := range catalogue() {
 			for _, c := range conditions {
-				if c.Type == known.name && c.Status == status {
+				if c.Type == known.name && decides(c) {
 					return c, true
 				}
 			}

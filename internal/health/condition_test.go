@@ -30,14 +30,16 @@ func TestWatch(t *testing.T) {
 	}
 	want := []string{
 		SystemSupported, RootPrivileges, ToolsInstalled, DiskSpace, MemorySize, SizeAdvised,
+		FileSystemsWritable, InodesFree, SwapOff, HostNameStable, RebootNotPending,
 		ProgramTrusted, RuntimeOwned,
-		DirectoriesFree, ReservationsFit, NodeAddressPresent, PodSubnetsFit,
-		ContainerdRunning, KubeletRunning,
-		KubeletStable, APIServerReachable, CredentialValid, VersionsCompatible, NodeOwned,
-		CertificateIssued,
+		DirectoriesFree, ReservationsFit, NodeAddressPresent, PodSubnetsFit, TimeSynchronized,
+		ContainerdRunning, KubeletRunning, KubeletStable,
+		ClusterCAValid, APIServerReachable, PrincipalCertificate, KubeletCertificate, CredentialValid,
+		VersionsCompatible, NodeOwned, CertificateIssued,
 		KubeletHealthy, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
 		PodsSynchronized, LabelsApplied, TaintsApplied, FirewallOpen, ServicesReachable,
 		ServingCertificate, ArcConnected, StoreIntact, HostAsConfigured, ConfigurationAccepted,
+		ProviderAnswers,
 	}
 	if diff := cmp.Diff(want, types(all)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
@@ -133,6 +135,12 @@ func TestFirst(t *testing.T) {
 			missing(e)
 		})},
 		{"not registered", NodeRegistered, change(missing)},
+		{"a small machine, and kubelet is down", KubeletRunning, change(func(e *Evidence) {
+			e.Machine = good().Machine
+			e.Machine.MemoryBytes = 1 << 30
+			e.Wanted = good().Wanted
+			e.Kubelet.Value.Active = false
+		})},
 		{"nothing is False, but it takes long", KubeletStable, with(func(e *Evidence) {
 			e.Kubelet.Value.Since = ago(time.Second)
 		})},
@@ -150,7 +158,8 @@ func TestFirst(t *testing.T) {
 // What can be False on a node that works does not make it unhealthy, and logs are read only for the
 // conditions that quote them.
 func TestIll(t *testing.T) {
-	harmless := []string{SizeAdvised, FirewallOpen, ServicesReachable}
+	harmless := []string{SizeAdvised, FirewallOpen, ServicesReachable, RebootNotPending,
+		TimeSynchronized, ProviderAnswers}
 	quoting := []string{
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, NodeRegistered,
 	}

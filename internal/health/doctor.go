@@ -8,25 +8,21 @@ import (
 
 // The types of the conditions that only Examine tells.
 const (
-	ConfigurationValid  = "ConfigurationValid"
-	StateReadable       = "StateReadable"
-	ProcessorSupported  = "ProcessorSupported"
-	ControlGroups       = "ControlGroups"
-	KernelModules       = "KernelModules"
-	FileSystemsWritable = "FileSystemsWritable"
-	InodesFree          = "InodesFree"
-	SwapOff             = "SwapOff"
-	PortsFree           = "PortsFree"
-	RebootNotPending    = "RebootNotPending"
-	DefaultRoute        = "DefaultRoute"
-	PathMTU             = "PathMTU"
-	EndpointsReachable  = "EndpointsReachable"
-	ResolverConfigured  = "ResolverConfigured"
-	NamesResolved       = "NamesResolved"
-	ClockAccurate       = "ClockAccurate"
-	ClusterCAValid      = "ClusterCAValid"
-	EndpointsTrusted    = "EndpointsTrusted"
-	KubeletCertificate  = "KubeletCertificate"
+	ConfigurationValid = "ConfigurationValid"
+	StateReadable      = "StateReadable"
+	ProcessorSupported = "ProcessorSupported"
+	ControlGroups      = "ControlGroups"
+	KernelModules      = "KernelModules"
+	PortsFree          = "PortsFree"
+	DiskResponsive     = "DiskResponsive"
+	PackagesInOrder    = "PackagesInOrder"
+	DefaultRoute       = "DefaultRoute"
+	PathMTU            = "PathMTU"
+	EndpointsReachable = "EndpointsReachable"
+	ResolverConfigured = "ResolverConfigured"
+	NamesResolved      = "NamesResolved"
+	ClockAccurate      = "ClockAccurate"
+	EndpointsTrusted   = "EndpointsTrusted"
 )
 
 // doctorOnly are the conditions beside the catalogue: they need evidence that only somebody who
@@ -38,20 +34,16 @@ func doctorOnly() []entry {
 		{ProcessorSupported, processorSupported, 0},
 		{ControlGroups, controlGroups, 0},
 		{KernelModules, kernelModules, 0},
-		{FileSystemsWritable, fileSystemsWritable, 0},
-		{InodesFree, inodesFree, 0},
-		{SwapOff, swapOff, 0},
 		{PortsFree, portsFree, 0},
-		{RebootNotPending, rebootNotPending, harmless},
+		{DiskResponsive, diskResponsive, harmless},
+		{PackagesInOrder, packagesInOrder, harmless},
 		{DefaultRoute, defaultRoute, 0},
 		{PathMTU, pathMTU, 0},
 		{EndpointsReachable, endpointsReachable, 0},
 		{ResolverConfigured, resolverConfigured, 0},
 		{NamesResolved, namesResolved, 0},
 		{ClockAccurate, clockAccurate, 0},
-		{ClusterCAValid, clusterCAValid, 0},
 		{EndpointsTrusted, endpointsTrusted, 0},
-		{KubeletCertificate, kubeletCertificate, 0},
 	}
 }
 
@@ -208,7 +200,8 @@ func depth(d Diagnosis) int {
 // explains tells whether one finding is the likely cause of another. What is only a warning
 // explains no error.
 func explains(cause, effect Diagnosis) bool {
-	if severity(cause) > severity(effect) || cause.Type == effect.Type {
+	if severity(cause) > severity(effect) || cause.Type == effect.Type ||
+		slices.Contains(underived(), effect.Type) {
 		return false
 	}
 	return slices.Contains(causes(effect.Layer), cause.Layer) ||

@@ -54,11 +54,11 @@ func TestNothingIsLostInACircle(t *testing.T) {
 func TestCausesComeFirst(t *testing.T) {
 	ahead := 10 * time.Minute
 	e := Evidence{
-		Now:   time.Now(),
-		Probe: Tried(&kube.Fault{Layer: kube.LayerTLS, Message: "not trusted"}),
-		Node:  Answered(kube.Node{}, errors.New("no answer")),
+		Now:    time.Now(),
+		Probe:  Tried(&kube.Fault{Layer: kube.LayerTLS, Message: "not trusted"}),
+		Node:   Answered(kube.Node{}, errors.New("no answer")),
+		Upkeep: &Upkeep{RebootRequired: true},
 		Examined: &Examined{
-			RebootRequired: true,
 			Endpoints: Answered([]Endpoint{{URL: "https://api", Needed: true, Cluster: true,
 				Reached: kube.Reached{Ahead: &ahead}}}, nil),
 		},

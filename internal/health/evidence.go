@@ -69,6 +69,8 @@ type Evidence struct {
 	Arc        Answer[Arc]
 	Authorised Answer[bool]
 
+	// Upkeep is what wears out or changes under a node, nil when it was not gathered.
+	Upkeep *Upkeep
 	// Examined is what only Examine asks for, nil when it was not gathered.
 	Examined *Examined
 

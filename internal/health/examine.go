@@ -1,11 +1,7 @@
 package health
 
 import (
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,19 +35,11 @@ func stateReadable(e Evidence) Condition {
 			"restore it from a backup, or see `aks-flex-node unbootstrap --help` (--force)")
 }
 
-// lacking judges a list of what is missing.
-func lacking(e Evidence, list func(*Examined) []string, reason, what, cure string) Condition {
+func processorSupported(e Evidence) Condition {
 	if e.Examined == nil {
 		return notAsked()
 	}
-	if found := list(e.Examined); len(found) > 0 {
-		return fails(OwnerMachine, reason, what+": "+strings.Join(found, ", ")+cure)
-	}
-	return holds()
-}
-
-func processorSupported(e Evidence) Condition {
-	return lacking(e, func(x *Examined) []string { return x.MissingCPU }, "TooOld",
+	return lacking(e.Examined.MissingCPU, "TooOld",
 		"the processor lacks features of x86-64-v2, which images need",
 		"; on a virtual machine choose a newer CPU model, such as the host's; `lscpu` shows it")
 }
@@ -65,7 +53,7 @@ func controlGroups(e Evidence) Condition {
 			"kubelet refuses from 1.35 on; boot with systemd.unified_cgroup_hierarchy=1: add it to "+
 			"GRUB_CMDLINE_LINUX in /etc/default/grub, and run `update-grub` and `reboot`")
 	}
-	return lacking(e, func(x *Examined) []string { return x.MissingControllers }, "ControllersMissing",
+	return lacking(e.Examined.MissingControllers, "ControllersMissing",
 		"the kernel has no control group controller", "; boot without cgroup_disable, or with a "+
 			"kernel that has it; `cat /sys/fs/cgroup/cgroup.controllers` lists those that there are")
 }
@@ -81,58 +69,23 @@ func refusesCgroupV1(e Evidence) bool {
 }
 
 func kernelModules(e Evidence) Condition {
-	return lacking(e, func(x *Examined) []string { return x.MissingModules }, "ModulesMissing",
+	if e.Examined == nil {
+		return notAsked()
+	}
+	return lacking(e.Examined.MissingModules, "ModulesMissing",
 		"the kernel lacks modules that a node needs", "; install the package that has them "+
 			"(`apt-get install linux-modules-extra-$(uname -r)`), or another kernel")
 }
 
-func fileSystemsWritable(e Evidence) Condition {
-	return lacking(e, func(x *Examined) []string { return x.ReadOnly }, "ReadOnly",
-		"cannot write below", "; the file system is mounted read-only, often after an error of its "+
-			"disk: see `dmesg`, check it with fsck, and mount it again")
-}
-
-// mostInodes is the part of the inodes that may be in use, in percent: kubelet evicts at 95.
-const mostInodes = 94
-
-func inodesFree(e Evidence) Condition {
-	return lacking(e, func(x *Examined) []string {
-		var full []string
-		for _, dir := range slices.Sorted(maps.Keys(x.InodesUsed)) {
-			if used := x.InodesUsed[dir]; used > mostInodes {
-				full = append(full, fmt.Sprintf("%s (%d %% of the inodes in use)", dir, used))
-			}
-		}
-		return full
-	}, "InodesFull", "there is no room for more files below", "; find what has so many with "+
-		"`du --inodes -xd2 /var | sort -n`, and remove it")
-}
-
-func swapOff(e Evidence) Condition {
-	return lacking(e, func(x *Examined) []string { return x.Swaps }, "SwapOn",
-		"swap is on, and kubelet refuses to start with it", "; turn it off with "+
-			"`aks-flex-node drift --repair`, and find out what turned it on")
-}
-
 func portsFree(e Evidence) Condition {
-	return lacking(e, func(x *Examined) []string {
-		var taken []string
-		for _, port := range x.Taken {
-			taken = append(taken, strconv.Itoa(port))
-		}
-		return taken
-	}, "PortInUse", "another program uses ports of kubelet", "; find it with `ss -ltnp`, and stop it")
-}
-
-func rebootNotPending(e Evidence) Condition {
 	if e.Examined == nil {
 		return notAsked()
 	}
-	if e.Examined.RebootRequired {
-		return fails(OwnerMachine, "RebootRequired", "an update of the system waits for a reboot "+
-			"(/run/reboot-required); drain the node, and run `reboot`")
+	var taken []string
+	for _, port := range e.Examined.Taken {
+		taken = append(taken, strconv.Itoa(port))
 	}
-	return holds()
+	return lacking(taken, "PortInUse", "another program uses ports of kubelet", "; find it with `ss -ltnp`, and stop it")
 }
 
 // reached tells whether the API server answers.
@@ -163,53 +116,41 @@ func resolverConfigured(e Evidence) Condition {
 	return holds()
 }
 
-// clusterCAValid: the CA that the configuration gives must be valid now.
-func clusterCAValid(e Evidence) Condition {
-	if e.Examined == nil || e.Examined.CA == "" {
+// slowSync is how long a small file may take to be on a disk that is good enough: containerd and
+// kubelet write down all that they do, and wait for each time.
+const slowSync = 250 * time.Millisecond
+
+func diskResponsive(e Evidence) Condition {
+	if e.Examined == nil || e.Examined.Sync == 0 {
 		return notAsked()
 	}
-	var ended string
-	for rest := []byte(e.Examined.CA); ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		ca, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			continue // the configuration was checked
-		}
-		if e.Now.Before(ca.NotAfter) && !e.Now.Before(ca.NotBefore) {
-			return holds()
-		}
-		ended = fmt.Sprintf("%s (%s to %s)", ca.Subject, ca.NotBefore.UTC().Format(time.DateOnly),
-			ca.NotAfter.UTC().Format(time.DateOnly))
+	if took := e.Examined.Sync; took > slowSync {
+		return fails(OwnerMachine, "Slow", fmt.Sprintf("a small file takes %s to be on the disk below "+
+			"/var/lib: containerd and kubelet wait that long many times for each pod; see `iostat -x 1` "+
+			"and `cat /proc/pressure/io` for who keeps the disk busy, or take a faster one",
+			took.Round(time.Millisecond)))
 	}
-	return fails(OwnerCluster, "NotValidNow", "no certificate of the cluster's CA is valid now: "+
-		ended+"; ask the cluster's operator for a configuration with the present one")
+	return holds()
 }
 
-// kubeletCertificate: kubelet asks for the next one when 10 to 30 % of the time is left.
-func kubeletCertificate(e Evidence) Condition {
-	switch {
-	case e.Examined == nil:
+// packagesInOrder: what apt does by itself must neither stop with an error nor start a runtime again
+// beneath the pods.
+func packagesInOrder(e Evidence) Condition {
+	switch x := e.Examined; {
+	case x == nil:
 		return notAsked()
-	case !e.Examined.Client.OK():
-		return e.Examined.Client.missing()
-	}
-	v := e.Examined.Client.Value
-	const renew = "; ask the cluster's operator for a new bootstrap token or configuration URL, and " +
-		"run `aks-flex-node bootstrap`"
-	switch {
-	case !e.Now.Before(v.To):
-		return fails(OwnerCluster, "Expired", "kubelet's client certificate has expired at "+
-			v.To.UTC().Format(time.RFC3339)+", and the API server no longer knows this node"+renew)
-	case e.Now.Before(v.From):
-		return fails(OwnerMachine, "NotYetValid", "kubelet's client certificate is valid only from "+
-			v.From.UTC().Format(time.RFC3339)+" on: this machine's clock is wrong; see `timedatectl`")
-	case v.To.Sub(e.Now) < v.To.Sub(v.From)/20:
-		return fails(OwnerCluster, "NotRenewed", "kubelet's client certificate ends at "+
-			v.To.UTC().Format(time.RFC3339)+", and kubelet has not been given a new one: nobody "+
-			"approves its requests; see `kubectl get csr`")
+	case len(x.Unfinished) > 0:
+		return fails(OwnerMachine, "Unfinished", "dpkg has not finished with "+
+			strings.Join(x.Unfinished, ", ")+", and apt installs nothing until it has: run "+
+			"`dpkg --configure -a`")
+	case len(x.Upgradable) > 0:
+		names := strings.Join(x.Upgradable, " ")
+		return fails(OwnerMachine, "RuntimeUpgraded", "apt and unattended-upgrades may upgrade "+names+
+			", which starts services of that name again beneath the node: run `apt-mark hold "+names+
+			"`, or remove what nobody needs")
+	case len(x.Held) > 0:
+		return fails(OwnerMachine, "Held", "there is a hold on "+strings.Join(x.Held, " ")+
+			", so that it gets no corrections: run `apt-mark unhold "+strings.Join(x.Held, " ")+"`")
 	}
 	return holds()
 }

@@ -19,28 +19,20 @@ type Examined struct {
 	CgroupVersion                                  int
 	// CgroupV1Allowed tells that the owner has had kubelet accept version 1.
 	CgroupV1Allowed bool
-	// InodesUsed is in percent, by directory.
-	InodesUsed map[string]int
-	ReadOnly   []string
 	// Taken are ports of kubelet that somebody listens on while kubelet does not run.
 	Taken []int
-	// Swaps are the swap areas in use on a machine that is a node.
-	Swaps          []string
-	RebootRequired bool
 	// Routed tells whether there is a default route, Resolvers the name servers of the node; nil
 	// when that is not known.
 	Routed    *bool
 	Resolvers []string
 	// Endpoints are the servers that the configuration needs, and how they were reached.
 	Endpoints Answer[[]Endpoint]
-	// CA holds the cluster's certificates in PEM, "" when they are not known.
-	CA string
-	// Client is kubelet's client certificate, asked for on a node that shows one.
-	Client Answer[Validity]
+	// Sync is how long a small file takes to be on the disk, 0 when that is not known.
+	Sync time.Duration
+	// Unfinished are packages that dpkg has not finished with; Held ours on which there is a hold;
+	// Upgradable those of container runtimes and kubelet on which there is none.
+	Unfinished, Held, Upgradable []string
 }
-
-// Validity is from when to when a certificate is valid.
-type Validity struct{ From, To time.Time }
 
 // Endpoint is a server that the configuration needs.
 type Endpoint struct {

@@ -63,6 +63,12 @@ func good() Evidence {
 		Services: Answered(Services{DNS: "10.96.0.10", Tried: []Connection{
 			{Service: "DNS", Address: "10.96.0.10:53"},
 		}}, nil),
+		Upkeep: &Upkeep{
+			InodesUsed: map[string]int{"/var/lib": 40}, Clock: &Clock{Synchronized: true},
+			HostNames: []string{"Edge-1"}, CA: authority(now().Add(time.Hour)),
+			Client: Answered(Validity{From: ago(time.Hour), To: now().Add(time.Hour)}, nil),
+			Polls:  &Polls{Since: ago(time.Minute)},
+		},
 		Damaged: Answered([]string(nil), nil),
 		Drift:   Answered(0, nil),
 	}

@@ -32,21 +32,22 @@ func layers() []stratum {
 		{LayerConfiguration, []string{ConfigurationValid}},
 		{LayerMachine, []string{RootPrivileges, StateReadable, SystemSupported, ProcessorSupported,
 			ControlGroups, KernelModules, ToolsInstalled, FileSystemsWritable, DiskSpace, InodesFree,
-			MemorySize, SizeAdvised, ProgramTrusted, StoreIntact, RuntimeOwned, DirectoriesFree,
-			ReservationsFit, SwapOff,
-			PortsFree, FirewallOpen, RebootNotPending}},
+			DiskResponsive, MemorySize, SizeAdvised, ProgramTrusted, StoreIntact, RuntimeOwned,
+			DirectoriesFree, ReservationsFit, SwapOff, HostNameStable, PortsFree, FirewallOpen,
+			PackagesInOrder, RebootNotPending}},
 		{LayerNetwork, []string{DefaultRoute, NodeAddressPresent, PodSubnetsFit, PathMTU,
 			EndpointsReachable}},
 		{LayerDNS, []string{ResolverConfigured, NamesResolved}},
-		{LayerClock, []string{ClockAccurate}},
+		{LayerClock, []string{ClockAccurate, TimeSynchronized}},
 		{LayerTLS, []string{ClusterCAValid, EndpointsTrusted}},
-		{LayerCredential, []string{KubeletCertificate, CredentialValid, CertificateIssued, ArcConnected}},
+		{LayerCredential, []string{PrincipalCertificate, KubeletCertificate, CredentialValid,
+			CertificateIssued, ArcConnected}},
 		{LayerAPIServer, []string{APIServerReachable, VersionsCompatible}},
 		{LayerRuntime, []string{ContainerdRunning}},
 		{LayerKubelet, []string{KubeletRunning, KubeletStable, KubeletHealthy, ServingCertificate}},
 		{LayerNode, []string{NodeOwned, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
 			PodsSynchronized, LabelsApplied, TaintsApplied, ServicesReachable, ConfigurationAccepted,
-			HostAsConfigured}},
+			HostAsConfigured, ProviderAnswers}},
 	}
 }
 
@@ -104,6 +105,12 @@ func causes(l Layer) []Layer {
 	return nil
 }
 
+// underived are the conditions that nothing else explains: they are of a file or a setting, which
+// is what it is whatever the network does.
+func underived() []string {
+	return []string{PrincipalCertificate, ClusterCAValid, TimeSynchronized}
+}
+
 // beside are the conditions of the same layer in which the cause of one can be.
 func beside(name string) []string {
 	switch name {
@@ -117,7 +124,9 @@ func beside(name string) []string {
 	case EndpointsTrusted:
 		return []string{APIServerReachable}
 	case CredentialValid, CertificateIssued:
-		return []string{KubeletCertificate, ArcConnected, CredentialValid}
+		return []string{PrincipalCertificate, KubeletCertificate, ArcConnected, CredentialValid}
+	case KubeletCertificate:
+		return []string{PrincipalCertificate}
 	case KubeletStable, KubeletHealthy:
 		return []string{KubeletRunning, KubeletStable}
 	case LeaseRenewed, NodeReady:

@@ -7,8 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"time"
 )
 
 // Examination is what is worth knowing of a machine only when something is wrong. What could not be
@@ -21,43 +20,33 @@ type Examination struct {
 	MissingControllers []string
 	// MissingCPU are the features of the processor without which the images of Kubernetes do not run.
 	MissingCPU []string
-	// InodesUsed is the part of the inodes in use, in percent, by directory; ReadOnly are the
-	// directories whose file system cannot be written.
-	InodesUsed map[string]int
-	ReadOnly   []string
 	// Listening are the TCP ports of this machine that somebody listens on.
 	Listening []int
 	// Routed tells whether there is a default route; nil when that is not known.
 	Routed *bool
 	// Resolvers are the name servers that the node asks; nil when that is not known.
 	Resolvers []string
-	// RebootRequired tells that an update of the system waits for a reboot.
-	RebootRequired bool
+	// Sync is how long a small file takes to be on the disk, the median of some; 0 when that is not
+	// known, such as to whoever may not write there.
+	Sync time.Duration
+	// Unfinished are packages that dpkg has not finished with; Held those of ours on which somebody
+	// has put a hold; Upgradable those of container runtimes and kubelet, of the distribution or of
+	// others, on which there is none.
+	Unfinished, Held, Upgradable []string
 }
 
-// Examine finds out about the machine what needs no root. It changes nothing.
-func (h *Host) Examine(modules, dirs []string, resolvConf string) Examination {
-	x := Examination{InodesUsed: make(map[string]int)}
+// Examine finds out about the machine what takes a while, and not all of which others than root can
+// tell. Whatever it writes it writes below dir, into a file without a name: it changes nothing.
+func (h *Host) Examine(modules []string, dir, resolvConf string) Examination {
+	var x Examination
 	x.MissingModules = h.missingModules(modules)
 	x.CgroupVersion, x.MissingControllers = h.cgroups()
 	x.MissingCPU = h.missingCPU()
-	for _, dir := range dirs {
-		var st unix.Statfs_t
-		if unix.Statfs(h.path(dir), &st) != nil {
-			continue
-		}
-		if st.Files > 0 { // btrfs and others have no inodes to run out of
-			x.InodesUsed[dir] = int(100 * (st.Files - st.Ffree) / st.Files)
-		}
-		if st.Flags&unix.ST_RDONLY != 0 {
-			x.ReadOnly = append(x.ReadOnly, dir)
-		}
-	}
 	x.Listening = h.listening()
 	x.Routed = h.routed()
 	x.Resolvers = h.resolvers(resolvConf)
-	_, err := h.ReadFile("/run/reboot-required")
-	x.RebootRequired = err == nil
+	x.Sync = h.syncTime(dir)
+	h.packages(&x)
 	return x
 }
 

@@ -24,6 +24,8 @@ type Kernel interface {
 	// LegacyTable says in a few bytes how iptables-legacy filters a family, ip or ip6: it is another
 	// text when its rules or policies are others, and "" where there are none at all.
 	LegacyTable(family string) (string, error)
+	// ClockSynchronized tells whether somebody has told the kernel that its clock is right.
+	ClockSynchronized() (bool, error)
 }
 
 // linux is the running kernel.

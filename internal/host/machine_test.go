@@ -180,6 +180,8 @@ type kernel struct {
 	done   []string
 	found  []string
 	broken error
+	// unsynchronized tells that nobody has told it that its clock is right.
+	unsynchronized bool
 	// filters are the chains of nf_tables, and legacy is what tells of those of iptables-legacy.
 	filters []Filter
 	legacy  string
@@ -195,6 +197,8 @@ func (k *kernel) Filter(family, table, name string) (Filter, error) {
 	}
 	return Filter{}, k.broken
 }
+
+func (k *kernel) ClockSynchronized() (bool, error) { return !k.unsynchronized, k.broken }
 
 func (k *kernel) LegacyTable(string) (string, error) { return k.legacy, k.broken }
 

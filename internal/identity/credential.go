@@ -83,9 +83,9 @@ func servicePrincipal(c config.Azure, proxy Proxy) (azcore.TokenCredential, erro
 
 func certificate(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	sp := c.ServicePrincipal
-	data, err := os.ReadFile(sp.CertificateFile)
+	data, err := Certificate(*sp)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read azure.servicePrincipal.certificateFile: %w", err)
+		return nil, err
 	}
 	certs, key, err := azidentity.ParseCertificates(data, nil)
 	if err != nil {
@@ -96,6 +96,15 @@ func certificate(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 		&azidentity.ClientCertificateCredentialOptions{
 			ClientOptions: Options(c, proxy), DisableInstanceDiscovery: custom(c),
 		})
+}
+
+// Certificate is what the certificate file of a service principal holds.
+func Certificate(sp config.ServicePrincipal) ([]byte, error) {
+	data, err := os.ReadFile(sp.CertificateFile)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read azure.servicePrincipal.certificateFile: %w", err)
+	}
+	return data, nil
 }
 
 // custom tells whether the authority is one that login.microsoftonline.com does not know, so that

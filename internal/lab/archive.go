@@ -64,7 +64,7 @@ func (l *Lab) PublishAgent(ctx context.Context, agent string, versions ...string
 
 // packages makes the packages of one version.
 func packages(ctx context.Context, dir string, r deb.Release) ([]string, error) {
-	agent, err := r.Agent(runtime.GOARCH)
+	agent, err := r.Agent(ctx, runtime.GOARCH)
 	keyring, problem := r.Keyring()
 	if err := errors.Join(err, problem); err != nil {
 		return nil, err

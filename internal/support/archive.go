@@ -131,16 +131,12 @@ func withoutHalfKey(text string) string {
 
 var endOfKey = regexp.MustCompile(`-----END [A-Z0-9 ]*PRIVATE KEY-----`)
 
-// tail is the end of a text, from the beginning of a line on.
+// tail is the end of a text, from the beginning of a line on. What has no lines could only be cut
+// in the middle of a secret.
 func tail(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
-	text = text[len(text)-most:]
-	for i := range len(text) {
-		if text[i] == '\n' {
-			return text[i+1:]
-		}
-	}
-	return text
+	_, end, _ := strings.Cut(text[len(text)-most:], "\n")
+	return end
 }

@@ -1,9 +1,11 @@
 package support
 
 import (
+	"bytes"
 	"encoding/base64"
 	"strings"
 	"testing"
+	"time"
 )
 
 // What looks like a secret goes, and what does not stays.
@@ -47,5 +49,23 @@ func TestHalfAKey(t *testing.T) {
 	const text = "MIIEdead\n-----END EC PRIVATE KEY-----\nnext"
 	if got := withoutHalfKey(text); strings.TrimSpace(got) != "next" {
 		t.Errorf("it became %q", got)
+	}
+}
+
+// A text that has to be cut and has no lines would be cut in the middle of a secret, of which half
+// is not recognised: nothing of it is kept.
+func TestHalfASecret(t *testing.T) {
+	r := NewRedactor()
+	const secret = "a-known-secret-of-this-machine"
+	r.Know(secret)
+	var out bytes.Buffer
+	a := NewArchive(&out, r, "1", time.Now())
+	text := "x" + secret + strings.Repeat("y", MaxFile-10)
+	if err := a.Add("one-line.json", text); err != nil {
+		t.Fatal(err)
+	}
+	m, err := a.Close()
+	if err != nil || len(m.Files) != 1 || m.Files[0].Bytes != 0 || m.Files[0].CutFrom != len(text) {
+		t.Errorf("%+v, %v", m, err)
 	}
 }

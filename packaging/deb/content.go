@@ -30,7 +30,7 @@ const homepage = "https://github.com/Azure/AKSFlexNode"
 const KeyringFile = "/usr/share/keyrings/aks-flex-node-archive-keyring.gpg"
 
 // Agent is the package of aks-flex-node.
-func (r Release) Agent(arch string) (Package, error) {
+func (r Release) Agent(ctx context.Context, arch string) (Package, error) {
 	p := r.program("aks-flex-node", arch)
 	p.control = append(p.control, [][2]string{
 		// iptables: kubelet and the CNI plugins call it, and minimal systems have none.
@@ -62,11 +62,11 @@ func (r Release) Agent(arch string) (Package, error) {
 		p.items = append(p.items,
 			item{path: "usr/share/doc/aks-flex-node/" + name, mode: 0o644, data: text})
 	}
-	return p.complete(true, "aks-flex-node.8", "aks-flex-node-config.json.5")
+	return p.complete(ctx, true, "aks-flex-node.8", "aks-flex-node-config.json.5")
 }
 
 // Provider is the package of flexnode-rp.
-func (r Release) Provider(arch string) (Package, error) {
+func (r Release) Provider(ctx context.Context, arch string) (Package, error) {
 	p := r.program("flexnode-rp", arch)
 	p.control = append(p.control, [][2]string{
 		{"Depends", "ca-certificates, init-system-helpers (>= 1.54~), systemd"},
@@ -85,7 +85,7 @@ func (r Release) Provider(arch string) (Package, error) {
 			data: []byte(packaging.ProviderUser)},
 		unit("flexnode-rp.service", packaging.ProviderUnit),
 	)
-	return p.complete(false, "flexnode-rp.8")
+	return p.complete(ctx, false, "flexnode-rp.8")
 }
 
 // Keyring is the package of the archive's key, which renews it on the machines.
@@ -111,7 +111,9 @@ func (r Release) program(name, arch string) Package {
 }
 
 // complete adds what the package of a program has beside it.
-func (p Package) complete(agent bool, pages ...string) (Package, error) {
+func (p Package) complete(
+	ctx context.Context, agent bool, pages ...string,
+) (Package, error) {
 	p.scripts = map[string]string{}
 	for _, call := range []string{"preinst", "postinst", "prerm", "postrm"} {
 		if text, err := scripts.ReadFile("scripts/" + p.Name + "." + call); err == nil {
@@ -135,7 +137,16 @@ func (p Package) complete(agent bool, pages ...string) (Package, error) {
 	if err := p.completions(); err != nil {
 		return p, err
 	}
-	bom, err := BOM(filepath.Join(p.release.Programs, p.Arch, p.Name), p.Name, p.release, agent)
+	program := filepath.Join(p.release.Programs, p.Arch, p.Name)
+	bom, err := BOM(program, p.Name, p.release, agent)
+	if err != nil {
+		return p, err
+	}
+	text, err := Notice(ctx, program)
+	if err != nil {
+		return p, err
+	}
+	terms, err := compressed(text)
 	if err != nil {
 		return p, err
 	}
@@ -147,6 +158,7 @@ func (p Package) complete(agent bool, pages ...string) (Package, error) {
 	}
 	p.items = append(p.items,
 		item{path: "usr/share/doc/" + p.Name + "/sbom.cdx.json", mode: 0o644, data: bom},
+		item{path: "usr/share/doc/" + p.Name + "/NOTICE.gz", mode: 0o644, data: terms},
 		item{path: "usr/share/lintian/overrides/" + p.Name, mode: 0o644, data: []byte(overrides)})
 	return p.document()
 }
@@ -200,8 +212,8 @@ func (r Release) Write(
 	keyring, err := r.Keyring()
 	list := []Package{keyring}
 	for _, arch := range archs {
-		agent, problem := r.Agent(arch)
-		provider, other := r.Provider(arch)
+		agent, problem := r.Agent(ctx, arch)
+		provider, other := r.Provider(ctx, arch)
 		list, err = append(list, agent, provider), errors.Join(err, problem, other)
 	}
 	if err != nil {

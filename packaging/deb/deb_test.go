@@ -2,6 +2,7 @@ package deb
 
 import (
 	"bytes"
+	"debug/buildinfo"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -120,7 +121,29 @@ func contents(t *testing.T, file string) {
 	if err != nil || !strings.Contains(string(text), "\nExecStart=/usr/bin/"+name+" ") {
 		t.Errorf("the unit: %v\n%s", err, text)
 	}
+	terms(t, name, filepath.Join(tree, "usr/share/doc", name))
 	materials(t, name, filepath.Join(tree, "usr/share/doc", name, "sbom.cdx.json"))
+}
+
+// terms: the licences of every module that is linked into the program, and of Go.
+func terms(t *testing.T, name, dir string) {
+	out, err := exec.Command("gzip", "-dc", filepath.Join(dir, "NOTICE.gz")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := buildinfo.ReadFile(filepath.Join(dir, "../../../bin", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range info.Deps {
+		if !bytes.Contains(out, []byte("\n"+m.Path+"@"+m.Version+", ")) {
+			t.Errorf("the notice of %s does not have %s", name, m.Path)
+		}
+	}
+	if !bytes.Contains(out, []byte("\nGo "+strings.TrimPrefix(info.GoVersion, "go")+", LICENSE")) ||
+		(name == "aks-flex-node") != bytes.Contains(out, []byte("Apache License")) {
+		t.Errorf("the notice of %s begins\n%.2000s", name, out)
+	}
 }
 
 // materials: the modules of the program, with their versions, and what the agent installs, with

@@ -3,12 +3,14 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,10 +69,18 @@ func identities(t *testing.T) {
 					Propagation: 4 * time.Second, Skew: -10 * time.Second})
 				t.Cleanup(func() { azure(t, http.MethodPut, "/knobs", azuresim.Knobs{}) })
 			}
-			for _, after := range arcKills[auth] {
-				killAfter(t, m, after, "aks-flex-node", "bootstrap")
+			var run []string
+			if auth == "arc" { // as the service does it: dpkg, azcmagent and az inherit the sandbox
+				run = sandbox(t)
 			}
-			out := must(t, m, "bootstrap")
+			for _, after := range arcKills[auth] {
+				inside(t, m, slices.Concat(run, []string{"timeout", "--signal=KILL",
+					fmt.Sprintf("%.3f", after.Seconds()), "aks-flex-node", "bootstrap"})...)
+			}
+			out, code := inside(t, m, append(run, "aks-flex-node", "bootstrap")...)
+			if code != 0 {
+				t.Fatalf("bootstrap: exit code %d\n%s", code, out)
+			}
 			for _, wait := range waits[auth] {
 				if !strings.Contains(out, wait) {
 					t.Errorf("the progress does not say %q:\n%s", wait, out)
@@ -84,7 +94,9 @@ func identities(t *testing.T) {
 			if out := must(t, m, "bootstrap"); !strings.Contains(out, "nothing to do") {
 				t.Errorf("the second bootstrap did something: %s", out)
 			}
-			must(t, m, "unbootstrap")
+			if out, code := inside(t, m, append(run, "aks-flex-node", "unbootstrap")...); code != 0 {
+				t.Fatalf("unbootstrap: exit code %d\n%s", code, out)
+			}
 			if err := os.Remove(filepath.Join(m.Root, "root/.pattern")); err != nil {
 				t.Error(err)
 			}
@@ -107,6 +119,33 @@ func documented(name string) map[string]any {
 	return map[string]any{"machineName": name, "resourceGroup": "flexlab", "location": "westus",
 		"tags":               map[string]any{"environment": "edge", "node-type": "worker"},
 		"autoRoleAssignment": true}
+}
+
+// sandbox runs a command as the agent's unit runs the agent: with every setting of the unit that
+// bounds what a process and its children may do.
+func sandbox(t *testing.T) []string {
+	t.Helper()
+	const bounds = " NoNewPrivileges LockPersonality RestrictRealtime RestrictNamespaces " +
+		"RestrictAddressFamilies SystemCallArchitectures SystemCallFilter SystemCallErrorNumber " +
+		"CapabilityBoundingSet UMask MemoryHigh OOMScoreAdjust LimitCORE "
+	const others = " Type ExecStart Environment TimeoutStartSec WatchdogSec Restart RestartSec " +
+		"RestartPreventExitStatus TimeoutStopSec KillMode "
+	argv := []string{"systemd-run", "--quiet", "--wait", "--collect", "--pipe",
+		"--property=KillMode=process"} // a killed run leaves its children, as a kill of it alone does
+	_, service, _ := strings.Cut(packaging.AgentUnit, "[Service]\n")
+	service, _, _ = strings.Cut(service, "[Install]")
+	for line := range strings.Lines(service) {
+		line = strings.TrimSpace(line)
+		name, _, ok := strings.Cut(line, "=")
+		switch {
+		case !ok || strings.HasPrefix(line, "#"), strings.Contains(others, " "+name+" "):
+		case strings.Contains(bounds, " "+name+" "):
+			argv = append(argv, "--property="+line)
+		default:
+			t.Fatalf("the unit has %s: say whether it bounds the agent", name)
+		}
+	}
+	return argv
 }
 
 // arcKills are when a join is killed before it is let through: while the Arc agent is being fetched

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +57,9 @@ func followsAs(t *testing.T, w way) {
 	was := pod(t, "pod-"+name)
 
 	f.polls(t)
+	output(t, m, "touch", "/run/reboot-required")
+	f.finds(t, "RebootNotPending", true)
+	output(t, m, "rm", "/run/reboot-required")
 	began := f.labels(t, "2")
 	t.Logf("the label was in Kubernetes after %.1f s", time.Since(began).Seconds())
 
@@ -62,6 +67,7 @@ func followsAs(t *testing.T, w way) {
 	f.want["nodeConfig"].(desired)["maxPods"] = 60
 	f.put(t)
 	f.applied(t)
+	f.finds(t, "RebootNotPending", false)
 	eventually(t, time.Minute, "the pods that the Node may have", func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
 			"jsonpath={.status.capacity.pods} {.status.nodeInfo.kubeletVersion}")
@@ -154,6 +160,19 @@ func (f *followed) polls(t *testing.T) {
 		return err == nil && waiting > 0 && status["lastSeen"] != nil
 	})
 	t.Logf("the node has polled %.1f s after its first pod ran", time.Since(began).Seconds())
+}
+
+// finds waits until the resource shows that a condition is False, or no longer.
+func (f *followed) finds(t *testing.T, name string, found bool) {
+	t.Helper()
+	eventually(t, 3*time.Minute, fmt.Sprintf("%s to be found (%v)", name, found), func() bool {
+		status, _ := f.status(t)
+		list, _ := status["conditions"].([]any)
+		return found == slices.ContainsFunc(list, func(c any) bool {
+			condition, _ := c.(map[string]any)
+			return condition["type"] == name && condition["status"] == "False"
+		})
+	})
 }
 
 // labels changes a label, and returns when the provider had answered, once Kubernetes has it.

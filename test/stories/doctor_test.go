@@ -2,10 +2,12 @@ package stories
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -26,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
@@ -46,8 +49,10 @@ type patient struct {
 	// decides.
 	facts       func(*host.Facts)
 	examination func(*host.Examination)
+	upkeep      func(*host.Upkeep)
 	given       error // why the configuration cannot be used
 	real        bool  // over the network of this machine instead of the world's
+	both        bool  // over that network where the world's has no such server
 }
 
 // told is a host that says something else.
@@ -64,12 +69,21 @@ func (m told) Facts(ctx context.Context, q host.Query) (host.Facts, error) {
 	return f, err
 }
 
-func (m told) Examine(modules, dirs []string, resolvConf string) host.Examination {
-	x := m.Host.Examine(modules, dirs, resolvConf)
+func (m told) Examine(modules []string, dir, resolvConf string) host.Examination {
+	x := m.Host.Examine(modules, dir, resolvConf)
+	x.Sync = time.Millisecond // whatever else the disk of this machine has to do
 	if m.p.examination != nil {
 		m.p.examination(&x)
 	}
 	return x
+}
+
+func (m told) Upkeep(ctx context.Context, dirs []string) host.Upkeep {
+	u := m.Host.Upkeep(ctx, dirs)
+	if m.p.upkeep != nil {
+		m.p.upkeep(&u)
+	}
+	return u
 }
 
 // doctor runs the verb, and fails if it has changed anything.
@@ -80,6 +94,14 @@ func (p *patient) doctor(t *testing.T) []health.Diagnosis {
 	a.Machine, a.Patience = told{a.Machine.(*host.Host), p}, 2*time.Second
 	if p.real {
 		a.Dial = nil
+	}
+	if dial := a.Dial; p.both {
+		a.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if conn, err := dial(ctx, network, address); err == nil {
+				return conn, nil
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		}
 	}
 	given := agent.Given{Err: p.given}
 	if p.given == nil {
@@ -93,6 +115,10 @@ func (p *patient) doctor(t *testing.T) []health.Diagnosis {
 // healthyFiles are what a healthy kernel shows.
 func (p *patient) healthyFiles() {
 	p.write("/proc/sys/kernel/osrelease", "6.8.0-test\n")
+	p.write("/proc/sys/kernel/hostname", "edge-1\n")
+	p.write("/etc/hostname", "edge-1\n")
+	p.write("/var/lib/dpkg/status", "Package: bash\nStatus: install ok installed\n\n"+
+		"Package: runc\nStatus: deinstall ok config-files\n")
 	p.write("/lib/modules/6.8.0-test/modules.dep",
 		"kernel/fs/overlayfs/overlay.ko.zst:\nkernel/net/bridge/br_netfilter.ko.zst: x\n")
 	p.write("/lib/modules/6.8.0-test/modules.builtin", "kernel/fs/ext4/ext4.ko\n")
@@ -184,10 +210,10 @@ func faults() []fault {
 			p.facts = func(f *host.Facts) { f.Free["/var/lib"] = 1 << 20 }
 		}, health.DiskSpace},
 		{"no inodes left", false, func(p *patient) {
-			p.examination = func(x *host.Examination) { x.InodesUsed["/var/lib"] = 99 }
+			p.upkeep = func(u *host.Upkeep) { u.InodesUsed["/var/lib"] = 99 }
 		}, health.InodesFree},
 		{"a file system that became read-only", true, func(p *patient) {
-			p.examination = func(x *host.Examination) { x.ReadOnly = []string{"/var/lib"} }
+			p.upkeep = func(u *host.Upkeep) { u.ReadOnly = []string{"/var/lib"} }
 		}, health.FileSystemsWritable},
 		{"an address that the machine does not have", false, func(p *patient) {
 			p.config = p.configuration(func(c map[string]any) {
@@ -246,6 +272,56 @@ func faults() []fault {
 		{"a changed file", true, func(p *patient) {
 			p.write("/etc/sysctl.d/999-aks-flex-node.conf", "# changed\n")
 		}, health.HostAsConfigured},
+		{"a slow disk", false, func(p *patient) {
+			p.examination = func(x *host.Examination) { x.Sync = 3 * time.Second }
+		}, health.DiskResponsive},
+		{"a package that dpkg has not finished with", false, func(p *patient) {
+			p.packages("azcmagent", "install ok half-configured")
+		}, health.PackagesInOrder},
+		{"a containerd that apt may upgrade", true, func(p *patient) {
+			p.packages("containerd.io", "install ok installed")
+		}, health.PackagesInOrder},
+		{"a hold on the agent's package", true, func(p *patient) {
+			p.packages("aks-flex-node", "hold ok installed")
+		}, health.PackagesInOrder},
+		{"a clock that nobody keeps", false, func(p *patient) {
+			p.kernel.unsynchronized.Store(true)
+			p.upkeep = func(u *host.Upkeep) { u.Clock.Uptime = time.Hour }
+		}, health.TimeSynchronized},
+		{"a time service without a server", true, func(p *patient) {
+			p.upkeep = func(u *host.Upkeep) {
+				u.Clock = &host.Clock{Uptime: time.Hour, Keepers: []string{"chrony.service"}}
+			}
+		}, health.TimeSynchronized},
+		{"an update that waits for a reboot", true, func(p *patient) {
+			p.write("/run/reboot-required", "*** System restart required ***\n")
+		}, health.RebootNotPending},
+		{"a machine that was renamed", true, func(p *patient) {
+			p.write("/proc/sys/kernel/hostname", "renamed\n")
+		}, health.HostNameStable},
+		{"a machine that has another name after its next boot", true, func(p *patient) {
+			p.write("/etc/hostname", "renamed\n")
+		}, health.HostNameStable},
+		{"a machine called localhost", false, func(p *patient) {
+			p.config.Agent.NodeName = "localhost"
+		}, health.HostNameStable},
+		{"an expired certificate of the service principal", false, func(p *patient) {
+			p.principal(-time.Hour)
+		}, health.PrincipalCertificate},
+		{"a certificate of the service principal that ends soon", false, func(p *patient) {
+			p.principal(5 * time.Hour)
+		}, health.PrincipalCertificate},
+		{"a CA of the cluster that has ended", false, func(p *patient) {
+			ca, _ := p.ended(x509.Certificate{Subject: pkix.Name{CommonName: "old"}, IsCA: true,
+				BasicConstraintsValid: true})
+			p.config = p.configuration(func(c map[string]any) {
+				kubelet(c)["caCertData"] = encoded(ca)
+			})
+		}, health.ClusterCAValid},
+		{"a silent provider", true, func(p *patient) {
+			p.serves(agent.Work{Started: time.Now().Add(-time.Hour), Polls: &agent.Polls{
+				Result: "failed", Error: "cannot connect"}})
+		}, health.ProviderAnswers},
 		{"a damaged ledger", true, func(p *patient) {
 			p.write("/var/lib/aks-flex-node/ledger.json", "{")
 		}, health.StateReadable},
@@ -397,22 +473,59 @@ func (n *narrow) Close() error {
 	return n.Listener.Close()
 }
 
-// expire replaces kubelet's certificate by one that has ended.
-func (p *patient) expire() {
-	c, key := p.cluster.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "x"}}, nil, nil)
+// principal has the machine join as a service principal with a certificate.
+func (p *patient) principal(lifetime time.Duration) {
+	w, sim := azureWorld(p.t.(*testing.T))
+	p.world, p.both = w, true
+	p.healthyFiles()
+	certificate, file := p.applicationCertificate("principal", lifetime)
+	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
+		Certificates: []string{certificate}})
+	p.config = p.configuration(p.certificate(file))
+}
+
+// packages adds a package to dpkg's records.
+func (p *patient) packages(name, status string) {
+	p.write("/var/lib/dpkg/status", p.read("/var/lib/dpkg/status")+
+		"\nPackage: "+name+"\nStatus: "+status+"\nVersion: 1\n")
+}
+
+// serves is a service that runs and tells what it does.
+func (p *patient) serves(work agent.Work) {
+	p.t.Helper()
+	listener, err := net.Listen("unix", p.root+agent.SocketFile)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(work)
+	})}
+	go server.Serve(listener)
+	p.t.Cleanup(func() { server.Close() })
+}
+
+// ended is a certificate that is no longer valid, in PEM, and its key.
+func (p *patient) ended(of x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
+	p.t.Helper()
+	c, key := p.cluster.sign(&of, nil, nil)
 	c.SerialNumber = big.NewInt(7)
 	c.NotBefore, c.NotAfter = time.Now().Add(-48*time.Hour), time.Now().Add(-time.Hour)
 	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key
+}
+
+// expire replaces kubelet's certificate by one that has ended.
+func (p *patient) expire() {
+	c, key := p.ended(x509.Certificate{Subject: pkix.Name{CommonName: "x"}})
 	text, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	p.write("/var/lib/kubelet/pki/kubelet-client-current.pem",
-		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))+
-			string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: text})))
+		string(c)+string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: text})))
 }
 
 func kubelet(c map[string]any) map[string]any {

@@ -41,6 +41,8 @@ func (k *kernel) Filter(family, table, name string) (host.Filter, error) {
 // LegacyTable implements host.Kernel.
 func (k *kernel) LegacyTable(string) (string, error) { return "", nil }
 
+func (k *kernel) ClockSynchronized() (bool, error) { return !k.unsynchronized.Load(), nil }
+
 // change changes the rules of one chain.
 func (k *kernel) change(family, table, name string, do func([]host.FilterRule) []host.FilterRule) {
 	k.mu.Lock()

@@ -19,6 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 // provider is a resource provider with one node, without a network.
@@ -217,6 +218,45 @@ func TestFollows(t *testing.T) {
 			t.Errorf("config-version.txt is %q", text)
 		}
 		s.healthy("42")
+	})
+}
+
+// What wears out or changes under a healthy node is reported while it is so: the owner sees it
+// without a shell on the machine. A provider that is silent for long is found by status.
+func TestFollowsReportsFindings(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		reported := func(name string) func() bool {
+			return func() bool {
+				return slices.ContainsFunc(s.provider.said().Conditions, func(c api.Condition) bool {
+					return c.Type == name && c.Status == "False" && c.Message != ""
+				})
+			}
+		}
+		s.sleep(2 * time.Minute)
+		for _, c := range s.provider.said().Conditions {
+			t.Errorf("of a healthy node %s is reported: %s %s", c.Type, c.Status, c.Reason)
+		}
+		s.write("/run/reboot-required", "")
+		s.until(3*time.Minute, "the reboot that is needed is reported",
+			reported(health.RebootNotPending))
+		s.healthy("110")
+		_ = s.kernel.SwapOn("/swap.img", -2)
+		s.until(3*time.Minute, "swap is reported", reported(health.SwapOff))
+		if first := s.provider.said().Conditions[0]; first.Type != health.SwapOff {
+			t.Errorf("%s is reported before what makes the node unhealthy", first.Type)
+		}
+		silent := func() bool {
+			return slices.ContainsFunc(s.is().Conditions, func(c health.Condition) bool {
+				return c.Type == health.ProviderAnswers && c.Status == health.False
+			})
+		}
+		s.provider.set(func() { s.provider.down = true })
+		if s.sleep(10 * time.Minute); silent() {
+			t.Error("the provider is called silent too early")
+		}
+		s.until(15*time.Minute, "the silent provider is found", silent)
+		s.provider.set(func() { s.provider.down = false })
+		s.until(10*time.Minute, "the provider answers again", func() bool { return !silent() })
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -22,6 +23,8 @@ type kernel struct {
 	filters []host.Filter
 	// filterErr is why they cannot be read.
 	filterErr error
+	// unsynchronized tells that nobody has told it that its clock is right.
+	unsynchronized atomic.Bool
 }
 
 func (k *kernel) leave(keys ...string) {

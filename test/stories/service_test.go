@@ -168,7 +168,7 @@ func (s *service) load() (agent.Input, error) {
 // process is the agent of the service, with the pauses that it has in the field.
 func (s *service) process() *agent.Agent {
 	a := s.agent()
-	a.Poll, a.Settling, a.InService = 0, 0, true
+	a.Poll, a.Settling, a.InService, a.Live = 0, 0, true, agent.NewLive("1.2.3")
 	a.Machine = &costly{Machine: a.Machine, service: s}
 	dial := a.Dial
 	a.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {

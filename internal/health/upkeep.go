@@ -1,0 +1,265 @@
+package health
+
+import (
+	"cmp"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Upkeep is evidence of what wears out or changes under a node: it is cheap, and gathered with each
+// check.
+type Upkeep struct {
+	// InodesUsed is in percent, by directory.
+	InodesUsed map[string]int
+	ReadOnly   []string
+	// Swaps are the swap areas in use on a machine that is a node.
+	Swaps          []string
+	RebootRequired bool
+	// Clock is nil when it is not known how the clock is kept.
+	Clock *Clock
+	// HostNames are the names that the machine has, now and after a boot, where kubelet goes by
+	// them: there is none where kubelet is told its Node's name.
+	HostNames []string
+	// CA holds the cluster's certificates in PEM, "" when they are not known.
+	CA string
+	// Client is kubelet's client certificate, asked for on a node that shows one; Principal that of
+	// the service principal, asked for where it has one.
+	Client, Principal Answer[Validity]
+	// Polls is how the provider is asked; nil when nobody asks it.
+	Polls *Polls
+}
+
+// Validity is from when to when a certificate is valid.
+type Validity struct{ From, To time.Time }
+
+// Clock is how the machine's clock is kept.
+type Clock struct {
+	Synchronized bool
+	// Container tells that the clock is another machine's.
+	Container bool
+	Uptime    time.Duration
+	// Keepers are the time services that run.
+	Keepers []string
+}
+
+// Polls is how the provider is asked.
+type Polls struct {
+	// Since is when it has answered last, else when it was asked for the first time; Err why it has
+	// not answered the last time, "" when it has.
+	Since time.Time
+	Err   string
+}
+
+// lacking judges a list of what is missing or wrong.
+func lacking(found []string, reason, what, cure string) Condition {
+	if len(found) > 0 {
+		return fails(OwnerMachine, reason, what+": "+strings.Join(found, ", ")+cure)
+	}
+	return holds()
+}
+
+func fileSystemsWritable(e Evidence) Condition {
+	if e.Upkeep == nil {
+		return notAsked()
+	}
+	return lacking(e.Upkeep.ReadOnly, "ReadOnly", "cannot write below", "; the file system is mounted "+
+		"read-only, often after an error of its disk: see `dmesg`, check it with fsck, and mount it again")
+}
+
+// mostInodes is the part of the inodes that may be in use, in percent: kubelet evicts at 95.
+const mostInodes = 94
+
+func inodesFree(e Evidence) Condition {
+	if e.Upkeep == nil {
+		return notAsked()
+	}
+	var full []string
+	for _, dir := range slices.Sorted(maps.Keys(e.Upkeep.InodesUsed)) {
+		if used := e.Upkeep.InodesUsed[dir]; used > mostInodes {
+			full = append(full, fmt.Sprintf("%s (%d %% of the inodes in use)", dir, used))
+		}
+	}
+	return lacking(full, "InodesFull", "there is no room for more files below", "; find what has so "+
+		"many with `du --inodes -xd2 /var | sort -n`, and remove it")
+}
+
+func swapOff(e Evidence) Condition {
+	if e.Upkeep == nil {
+		return notAsked()
+	}
+	return lacking(e.Upkeep.Swaps, "SwapOn", "swap is on, and kubelet refuses to start with it",
+		"; turn it off with `aks-flex-node drift --repair`, and find out what turned it on")
+}
+
+func rebootNotPending(e Evidence) Condition {
+	switch {
+	case e.Upkeep == nil:
+		return notAsked()
+	case e.Upkeep.RebootRequired:
+		return fails(OwnerMachine, "RebootRequired", "an update of the system waits for a reboot "+
+			"(/run/reboot-required); drain the node, and run `reboot`")
+	}
+	return holds()
+}
+
+// hostNameStable: a kubelet that is not told its Node's name takes the machine's at each start, and
+// with another name it is refused.
+func hostNameStable(e Evidence) Condition {
+	if e.Upkeep == nil {
+		return notAsked()
+	}
+	if e.Wanted.Node == "localhost" || strings.HasPrefix(e.Wanted.Node, "localhost.") {
+		return fails(OwnerConfiguration, "NotOwn", "the Node would be called "+e.Wanted.Node+", as many "+
+			"machines are: set agent.nodeName, or run `hostnamectl set-hostname`")
+	}
+	for _, name := range e.Upkeep.HostNames {
+		if strings.ToLower(name) != e.Wanted.Node {
+			return fails(OwnerMachine, "Changed", fmt.Sprintf("this machine is called %q now, and kubelet, "+
+				"which takes its name from it, will not be Node %s any more when it starts again: run "+
+				"`aks-flex-node bootstrap`, which tells kubelet the Node's name, or `hostnamectl "+
+				"set-hostname %s`", name, e.Wanted.Node, e.Wanted.Node))
+		}
+	}
+	return holds()
+}
+
+// settled is how long after a boot a time service may take.
+const settled = 10 * time.Minute
+
+// timeSynchronized: a clock that nobody keeps is right until it is not; certificates and tokens are
+// refused then.
+func timeSynchronized(e Evidence) Condition {
+	if e.Upkeep == nil || e.Upkeep.Clock == nil {
+		return notAsked()
+	}
+	switch c := e.Upkeep.Clock; {
+	case c.Synchronized, c.Container:
+		return holds()
+	case c.Uptime < settled:
+		return unknown("Starting", "the machine has just started, and its clock is not synchronised yet")
+	case len(c.Keepers) == 0:
+		return fails(OwnerMachine, "NobodyKeepsIt", "nobody keeps this machine's clock right: no time "+
+			"service runs; run `timedatectl set-ntp true`, or install chrony")
+	default:
+		return fails(OwnerNetwork, "NotSynchronized", "the clock is not synchronised: "+
+			strings.Join(c.Keepers, ", ")+" runs and has no time server that answers; see "+
+			"`timedatectl timesync-status` or `chronyc sources`, and let UDP port 123 out")
+	}
+}
+
+// clusterCAValid: the CA that the configuration gives must be valid now.
+func clusterCAValid(e Evidence) Condition {
+	switch {
+	case e.Upkeep == nil:
+		return notAsked()
+	case e.Upkeep.CA == "":
+		return unknown(notChecked, "the cluster's CA is not known")
+	}
+	var ended string
+	for rest := []byte(e.Upkeep.CA); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		ca, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			continue // the configuration was checked
+		}
+		if e.Now.Before(ca.NotAfter) && !e.Now.Before(ca.NotBefore) {
+			return holds()
+		}
+		ended = fmt.Sprintf("%s (%s to %s)", ca.Subject, ca.NotBefore.UTC().Format(time.DateOnly),
+			ca.NotAfter.UTC().Format(time.DateOnly))
+	}
+	return fails(OwnerCluster, "NotValidNow", "no certificate of the cluster's CA is valid now: "+
+		ended+"; ask the cluster's operator for a configuration with the present one")
+}
+
+// ofCertificate judges a certificate: ended before, beside what is asked, or not yet begun.
+func ofCertificate(e Evidence, a Answer[Validity]) (v Validity, c Condition, decided bool) {
+	switch {
+	case !a.Asked:
+		return v, holds(), true // there is none
+	case !a.OK():
+		return v, a.missing(), true
+	case e.Now.Before(a.Value.From):
+		return v, fails(OwnerMachine, "NotYetValid", "is valid only from "+
+			a.Value.From.UTC().Format(time.RFC3339)+" on: this machine's clock is wrong; see "+
+			"`timedatectl`"), true
+	}
+	return a.Value, Condition{}, false
+}
+
+// kubeletCertificate: kubelet asks for the next one when 10 to 30 % of the time is left.
+func kubeletCertificate(e Evidence) Condition {
+	if e.Upkeep == nil {
+		return notAsked()
+	}
+	const what = "kubelet's client certificate "
+	v, c, decided := ofCertificate(e, e.Upkeep.Client)
+	switch until := v.To.UTC().Format(time.RFC3339); {
+	case decided:
+		return about(what, c)
+	case !e.Now.Before(v.To):
+		return fails(OwnerCluster, "Expired", what+"has expired at "+until+", and the API server no "+
+			"longer knows this node; ask the cluster's operator for a new bootstrap token or "+
+			"configuration URL, and run `aks-flex-node bootstrap`")
+	case v.To.Sub(e.Now) < v.To.Sub(v.From)/20:
+		return fails(OwnerCluster, "NotRenewed", what+"ends at "+until+", and kubelet has not been given "+
+			"a new one: nobody approves its requests; see `kubectl get csr`")
+	}
+	return holds()
+}
+
+// soon is how long before its end somebody has to see to a certificate that no program renews.
+const soon = 14 * 24 * time.Hour
+
+// principalCertificate: nobody renews the certificate of a service principal but its owner.
+func principalCertificate(e Evidence) Condition {
+	if e.Upkeep == nil {
+		return notAsked()
+	}
+	const what = "the certificate of the service principal (azure.servicePrincipal.certificateFile) "
+	const renew = "; have a new one made, add it to the application in Entra ID, and put it there"
+	v, c, decided := ofCertificate(e, e.Upkeep.Principal)
+	switch until := v.To.UTC().Format(time.RFC3339); {
+	case decided:
+		return about(what, c)
+	case !e.Now.Before(v.To):
+		return fails(OwnerAzure, "Expired", what+"has expired at "+until+", and Entra ID gives no more "+
+			"tokens for it"+renew)
+	case v.To.Sub(e.Now) < min(soon, v.To.Sub(v.From)/3):
+		return fails(OwnerAzure, "Ending", what+"ends at "+until+renew)
+	}
+	return holds()
+}
+
+// about has a condition that is False begin with what it is about.
+func about(what string, c Condition) Condition {
+	if c.Status == False {
+		c.Message = what + c.Message
+	}
+	return c
+}
+
+// unanswered is for how long the provider may not answer: polls that fail are five minutes apart.
+const unanswered = 15 * time.Minute
+
+// providerAnswers: a node whose provider does not answer goes on, and is told of no change.
+func providerAnswers(e Evidence) Condition {
+	if e.Upkeep == nil {
+		return notAsked()
+	}
+	p := e.Upkeep.Polls
+	if p == nil || p.Err == "" || e.Now.Sub(p.Since) < unanswered {
+		return holds()
+	}
+	return fails(OwnerCluster, "NotAnswered", "the resource provider has not answered since "+
+		cmp.Or(p.Since, e.Now).UTC().Format(time.RFC3339)+", so that this node is told of no change: "+
+		p.Err+"; see `aks-flex-node endpoints`, and ask whoever operates it")
+}

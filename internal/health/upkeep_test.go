@@ -1,0 +1,130 @@
+package health
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+)
+
+// authority is a certificate that is valid until a time, in PEM.
+func authority(until time.Time) string {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: until.Add(-48 * time.Hour),
+		NotAfter: until}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+func between(from, to time.Duration) Answer[Validity] {
+	return Answered(Validity{From: now().Add(from), To: now().Add(to)}, nil)
+}
+
+// Each condition, with what makes it False or Unknown, and what only just does not.
+func TestUpkeep(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, tt := range []struct {
+		name, reason string
+		change       func(*Upkeep)
+	}{
+		{FileSystemsWritable, "ReadOnly", func(u *Upkeep) { u.ReadOnly = []string{"/var/lib"} }},
+		{InodesFree, "", func(u *Upkeep) { u.InodesUsed["/opt"] = mostInodes }},
+		{InodesFree, "InodesFull", func(u *Upkeep) { u.InodesUsed["/opt"] = mostInodes + 1 }},
+		{SwapOff, "SwapOn", func(u *Upkeep) { u.Swaps = []string{"/swap.img"} }},
+		{RebootNotPending, "RebootRequired", func(u *Upkeep) { u.RebootRequired = true }},
+		{HostNameStable, "Changed", func(u *Upkeep) { u.HostNames = []string{"edge-1", "other"} }},
+		{HostNameStable, "", func(u *Upkeep) { u.HostNames = nil }},
+		{TimeSynchronized, "NobodyKeepsIt", func(u *Upkeep) { u.Clock = &Clock{Uptime: settled} }},
+		{TimeSynchronized, "Starting", func(u *Upkeep) { u.Clock = &Clock{Uptime: settled - 1} }},
+		{TimeSynchronized, "", func(u *Upkeep) { u.Clock = &Clock{Uptime: day, Container: true} }},
+		{TimeSynchronized, "NotSynchronized", func(u *Upkeep) {
+			u.Clock = &Clock{Uptime: day, Keepers: []string{"chrony.service"}}
+		}},
+		{TimeSynchronized, notChecked, func(u *Upkeep) { u.Clock = nil }},
+		{ClusterCAValid, "NotValidNow", func(u *Upkeep) { u.CA = authority(now()) }},
+		{ClusterCAValid, "", func(u *Upkeep) { u.CA = authority(now()) + authority(now().Add(1e9)) }},
+		{ClusterCAValid, notChecked, func(u *Upkeep) { u.CA = "" }},
+		{KubeletCertificate, "Expired", func(u *Upkeep) { u.Client = between(-day, 0) }},
+		{KubeletCertificate, "NotYetValid", func(u *Upkeep) { u.Client = between(1, day) }},
+		{KubeletCertificate, "NotRenewed", func(u *Upkeep) { u.Client = between(-day, time.Hour) }},
+		{KubeletCertificate, "", func(u *Upkeep) { u.Client = between(-day, 2*time.Hour) }},
+		{KubeletCertificate, "NotAnswered", func(u *Upkeep) {
+			u.Client = Answered(Validity{}, errors.New("no such file"))
+		}},
+		{KubeletCertificate, "", func(u *Upkeep) { u.Client = Answer[Validity]{} }},
+		{PrincipalCertificate, "Expired", func(u *Upkeep) { u.Principal = between(-day, 0) }},
+		{PrincipalCertificate, "NotYetValid", func(u *Upkeep) { u.Principal = between(1, day) }},
+		{PrincipalCertificate, "Ending", func(u *Upkeep) { u.Principal = between(-90*day, 13*day) }},
+		{PrincipalCertificate, "", func(u *Upkeep) { u.Principal = between(-90*day, 15*day) }},
+		{PrincipalCertificate, "", func(u *Upkeep) { u.Principal = between(-day, 2*day) }},
+		{ProviderAnswers, "NotAnswered", func(u *Upkeep) {
+			u.Polls = &Polls{Since: ago(unanswered), Err: "connection refused"}
+		}},
+		{ProviderAnswers, "", func(u *Upkeep) {
+			u.Polls = &Polls{Since: ago(unanswered - 1), Err: "connection refused"}
+		}},
+		{ProviderAnswers, "", func(u *Upkeep) { u.Polls = &Polls{Since: ago(day)} }},
+		{ProviderAnswers, "", func(u *Upkeep) { u.Polls = nil }},
+	} {
+		e := good()
+		tt.change(e.Upkeep)
+		c := condition(t, tt.name, e)
+		switch {
+		case tt.reason == "" && c.Status != True, tt.reason != "" && c.Reason != tt.reason:
+			t.Errorf("%s is %s %s, want %q: %s", tt.name, c.Status, c.Reason, tt.reason, c.Message)
+		case c.Status == False && (c.Owner == "" || c.Message == ""):
+			t.Errorf("%s %s does not say who and what: %+v", tt.name, c.Reason, c)
+		}
+		if e.Upkeep = nil; condition(t, tt.name, e).Reason != notChecked {
+			t.Errorf("%s says something without evidence", tt.name)
+		}
+	}
+	e := good()
+	e.Wanted.Node = "localhost.localdomain"
+	if c := condition(t, HostNameStable, e); c.Reason != "NotOwn" || c.Owner != OwnerConfiguration {
+		t.Errorf("a machine called localhost: %+v", c)
+	}
+}
+
+// What dpkg and the disk tell, the first thing to do first.
+func TestPackagesAndDisk(t *testing.T) {
+	x := &Examined{Unfinished: []string{"a"}, Upgradable: []string{"b", "c"}, Held: []string{"d"},
+		Sync: slowSync + 1}
+	e := Evidence{Examined: x}
+	for _, want := range []struct{ reason, command string }{
+		{"Unfinished", "`dpkg --configure -a`"}, {"RuntimeUpgraded", "`apt-mark hold b c`"},
+		{"Held", "`apt-mark unhold d`"}, {"AsExpected", ""},
+	} {
+		c := packagesInOrder(e)
+		if c.Reason != want.reason || !strings.Contains(c.Message, want.command) {
+			t.Errorf("%+v, want %s with %s", c, want.reason, want.command)
+		}
+		switch want.reason {
+		case "Unfinished":
+			x.Unfinished = nil
+		case "RuntimeUpgraded":
+			x.Upgradable = nil
+		case "Held":
+			x.Held = nil
+		}
+	}
+	if c := diskResponsive(e); c.Reason != "Slow" {
+		t.Errorf("a slow disk: %+v", c)
+	}
+	x.Sync = slowSync
+	if c := diskResponsive(e); c.Status != True {
+		t.Errorf("a disk that is good enough: %+v", c)
+	}
+}

@@ -1,0 +1,103 @@
+package host
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Upkeep is what wears out or changes under a machine that runs, and costs next to nothing to find
+// out. What could not be found out is the zero value.
+type Upkeep struct {
+	// InodesUsed is the part of the inodes in use, in percent, by directory; ReadOnly are the
+	// directories whose file system cannot be written.
+	InodesUsed map[string]int
+	ReadOnly   []string
+	// RebootRequired tells that an update of the system waits for a reboot.
+	RebootRequired bool
+	// Clock is nil when it is not known.
+	Clock *Clock
+}
+
+// Clock is how the machine's clock is kept.
+type Clock struct {
+	// Synchronized is what the kernel has been told (adjtimex(2), STA_UNSYNC).
+	Synchronized bool
+	// Container tells that the clock is that of another machine, whose affair it is.
+	Container bool
+	// Uptime is for how long the machine has been up.
+	Uptime time.Duration
+	// Keepers are the time services that run; asked for when the clock is not synchronised.
+	Keepers []string
+}
+
+// timeServices are the units that keep the clocks of the supported systems.
+func timeServices() []string {
+	return []string{"systemd-timesyncd.service", "chrony.service", "chronyd.service",
+		"ntpsec.service", "ntp.service", "openntpd.service", "ptp4l.service"}
+}
+
+// Upkeep finds out how the machine keeps, and how the file systems of directories do. It changes
+// nothing.
+func (h *Host) Upkeep(ctx context.Context, dirs []string) Upkeep {
+	u := Upkeep{InodesUsed: make(map[string]int), Clock: h.clock(ctx)}
+	for _, dir := range dirs {
+		var st unix.Statfs_t
+		if unix.Statfs(h.path(dir), &st) != nil {
+			continue
+		}
+		if st.Files > 0 { // btrfs and others have no inodes to run out of
+			u.InodesUsed[dir] = int(100 * (st.Files - st.Ffree) / st.Files)
+		}
+		if st.Flags&unix.ST_RDONLY != 0 {
+			u.ReadOnly = append(u.ReadOnly, dir)
+		}
+	}
+	_, err := h.ReadFile("/run/reboot-required")
+	u.RebootRequired = err == nil
+	return u
+}
+
+// clock finds out whether somebody keeps the clock, and who tries to if it is not synchronised.
+func (h *Host) clock(ctx context.Context) *Clock {
+	synchronized, err := h.Kernel.ClockSynchronized()
+	var up unix.Sysinfo_t
+	if err != nil || unix.Sysinfo(&up) != nil {
+		return nil
+	}
+	c := &Clock{Synchronized: synchronized, Uptime: time.Duration(up.Uptime) * time.Second}
+	_, err = h.ReadFile("/run/systemd/container")
+	c.Container = err == nil
+	if c.Synchronized || c.Container {
+		return c
+	}
+	installed, err := h.Systemd.Fragments(ctx, timeServices())
+	if err != nil {
+		return nil
+	}
+	for _, name := range timeServices() {
+		if installed[name] == "" {
+			continue
+		}
+		is, err := h.UnitStatus(ctx, name)
+		if err != nil {
+			return nil
+		}
+		if is.Running() {
+			c.Keepers = append(c.Keepers, name)
+		}
+	}
+	slices.Sort(c.Keepers)
+	return c
+}
+
+// ClockSynchronized reads the kernel's state of the clock.
+func (linux) ClockSynchronized() (bool, error) {
+	var t unix.Timex
+	if _, err := unix.Adjtimex(&t); err != nil {
+		return false, err
+	}
+	return t.Status&unix.STA_UNSYNC == 0, nil
+}

@@ -1,0 +1,81 @@
+package host
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// What a machine tells of its clock: a time service is asked for only where the kernel is not told
+// the time, and a container's clock is its host's.
+func TestClock(t *testing.T) {
+	h, k := testHost(t), &kernel{}
+	h.Kernel = k
+	if c := h.Upkeep(t.Context(), nil).Clock; c == nil || !c.Synchronized || c.Uptime <= 0 {
+		t.Errorf("a clock that is kept: %+v", c)
+	}
+	k.unsynchronized = true
+	if c := h.Upkeep(t.Context(), nil).Clock; c == nil || c.Synchronized || c.Container ||
+		len(c.Keepers) != 0 {
+		t.Errorf("a clock that nobody keeps: %+v", c)
+	}
+	const chrony = "chrony.service"
+	h.Systemd.(*units).known[chrony] = UnitStatus{Path: "/usr/lib/systemd/system/" + chrony,
+		Active: "active"}
+	if c := h.Upkeep(t.Context(), nil).Clock; c == nil || !slices.Equal(c.Keepers, []string{chrony}) {
+		t.Errorf("a clock that chrony keeps: %+v", c)
+	}
+	write(t, h, "/run/systemd/container", "systemd-nspawn")
+	if c := h.Upkeep(t.Context(), nil).Clock; c == nil || !c.Container {
+		t.Errorf("a container's clock: %+v", c)
+	}
+}
+
+// A file system has inodes, and its state is told by directory; what is not there is left out.
+func TestUpkeepOfFileSystems(t *testing.T) {
+	h := testHost(t)
+	write(t, h, "/run/reboot-required", "")
+	u := h.Upkeep(t.Context(), []string{"/", "/none"})
+	if _, known := u.InodesUsed["/none"]; known || len(u.ReadOnly) != 0 || !u.RebootRequired {
+		t.Errorf("%+v", u)
+	}
+}
+
+// The time that the disk takes is measured without leaving a trace, also below a directory that is
+// not there yet.
+func TestSyncTime(t *testing.T) {
+	h := testHost(t)
+	before, err := os.Stat(h.path("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := h.syncTime("/var/none/yet"); took <= 0 || took > time.Minute {
+		t.Errorf("it takes %s", took)
+	}
+	after, err := os.Stat(h.path("/"))
+	if err != nil || !after.ModTime().Equal(before.ModTime()) {
+		t.Errorf("the directory was changed at %s: %v", after.ModTime(), err)
+	}
+}
+
+// dpkg's records tell what is not finished, what is held, and what may be upgraded.
+func TestPackagesOfExamination(t *testing.T) {
+	h := testHost(t)
+	stanza := func(name, status string) string {
+		return "Package: " + name + "\nStatus: " + status + "\nVersion: 1\nDescription: x\n" +
+			" Status: not a field\n\n"
+	}
+	write(t, h, "/var/lib/dpkg/status", stanza("bash", "install ok installed")+
+		stanza("broken", "install ok half-configured")+stanza("sick", "install reinstreq installed")+
+		stanza("waits", "install ok triggers-pending")+stanza("aks-flex-node", "hold ok installed")+
+		stanza("containerd.io", "install ok installed")+stanza("kubelet", "hold ok installed")+
+		stanza("docker.io", "deinstall ok config-files"))
+	var x Examination
+	h.packages(&x)
+	if !slices.Equal(x.Unfinished, []string{"broken", "sick"}) ||
+		!slices.Equal(x.Held, []string{"aks-flex-node"}) ||
+		!slices.Equal(x.Upgradable, []string{"containerd.io"}) {
+		t.Errorf("%+v", x)
+	}
+}

@@ -1,0 +1,75 @@
+package deb
+
+import (
+	"debug/buildinfo"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The notice of a program has the licence of every module that its own build information names,
+// also those in the directories of single packages, and that of Go.
+func TestNotice(t *testing.T) {
+	program, err := os.Executable() // a test is a program, too; go list knows its package
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info.Path = strings.TrimSuffix(info.Path, ".test")
+	modules, err := modulesOf(t.Context(), &buildinfo.BuildInfo{GoVersion: info.GoVersion,
+		Path: info.Path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]map[string]string{}
+	for _, m := range modules {
+		name, _, _ := strings.Cut(m.name, "@")
+		if found[name], err = m.licences(); err != nil {
+			t.Error(err)
+		}
+	}
+	golang := found["Go "+strings.TrimPrefix(info.GoVersion, "go")]
+	if !strings.Contains(golang["LICENSE"], "Redistribution and use") || golang["PATENTS"] == "" {
+		t.Errorf("of Go: %q", golang)
+	}
+	for module, file := range map[string]string{"github.com/spf13/cobra": "LICENSE.txt",
+		"github.com/CycloneDX/cyclonedx-go": "LICENSE", "github.com/google/uuid": "LICENSE"} {
+		if found[module][file] == "" {
+			t.Errorf("%s has %q", module, found[module])
+		}
+	}
+	if found["github.com/Azure/AKSFlexNode"] != nil {
+		t.Error("the project itself is among the others")
+	}
+}
+
+// A licence beside a package counts, and one of a package that is not linked does not. Whatever has
+// none is refused.
+func TestLicencesOfPackages(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"a/third_party/b/LICENSE": "of b", "a/third_party/b/license.go": "package b",
+		"a/other/COPYING": "of another", "a/x.go": "package a",
+	} {
+		if err := put(filepath.Join(root, name), 0o644, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := linked{name: "m@v1", root: root, dirs: []string{filepath.Join(root, "a")}}
+	if texts, err := m.licences(); err == nil || !strings.Contains(err.Error(), "m@v1 has no") {
+		t.Errorf("without a licence: %v, %v", texts, err)
+	}
+	m.dirs = append(m.dirs, filepath.Join(root, "a/third_party/b"))
+	texts, err := m.licences()
+	if err != nil || len(texts) != 1 || texts["a/third_party/b/LICENSE"] != "of b" {
+		t.Errorf("%v, %v", texts, err)
+	}
+	out := string(notice("x", map[string][]string{"text": {"m@v1, L", "n@v2, L"}, "b": {"a@v0, L"}}))
+	if strings.Count(out, "\ntext\n") != 1 || strings.Index(out, "a@v0") > strings.Index(out, "m@v1") {
+		t.Errorf("the notice is\n%s", out)
+	}
+}

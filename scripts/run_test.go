@@ -1,0 +1,254 @@
+package scripts
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// place is a machine as far as the scripts know one: a root, and helpers that note what they are
+// asked for.
+type place struct {
+	t    *testing.T
+	root string
+	// helpers are more than those that succeed: by name, a script.
+	helpers map[string]string
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	p := &place{t: t, root: t.TempDir(), helpers: map[string]string{}}
+	for _, dir := range []string{"run/systemd/system", "etc", "proc", "usr/local/bin", "tmp", "bin"} {
+		if err := os.MkdirAll(filepath.Join(p.root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.put("etc/os-release", "ID=debian\nVERSION_ID=12\n")
+	p.put("proc/meminfo", "MemTotal: 8000000 kB\n")
+	return p
+}
+
+func (p *place) put(name, text string) {
+	p.t.Helper()
+	path := filepath.Join(p.root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// run runs a script, whose paths are below the root.
+func (p *place) run(script string, args ...string) (string, error) {
+	p.t.Helper()
+	for _, top := range []string{"/etc/", "/var/", "/run/", "/usr/", "/proc/"} {
+		script = strings.ReplaceAll(script, " "+top, " "+p.root+top)
+		script = strings.ReplaceAll(script, "="+top, "="+p.root+top)
+	}
+	for _, name := range []string{"apt-get", "systemctl", "dpkg-query"} {
+		body, given := p.helpers[name]
+		if !given && name == "dpkg-query" {
+			body = "exit 1"
+		}
+		p.put("bin/"+name, "#!/bin/sh\necho \"${0##*/} $*\" >>"+p.root+"/asked\n"+body+"\n")
+	}
+	p.put("bin/id", "#!/bin/sh\necho 0\n")
+	p.put("bin/uname", "#!/bin/sh\necho x86_64\n")
+	p.put("bin/df", "#!/bin/sh\necho x\necho x 1 1 99999999 1 x\n")
+	if body, given := p.helpers["curl"]; given {
+		p.put("bin/curl", "#!/bin/sh\n"+body+"\n")
+	}
+	cmd := exec.Command("sh", append([]string{"-s", "--"}, args...)...)
+	cmd.Stdin = strings.NewReader(script)
+	cmd.Env = []string{"PATH=" + p.root + "/bin:/usr/bin:/bin", "TMPDIR=" + p.root + "/tmp"}
+	out, err := cmd.CombinedOutput()
+	p.t.Logf("%q: %v\n%s", args, err, out)
+	return string(out), err
+}
+
+// files are all that is there, but for what stands for the machine.
+func (p *place) files() []string {
+	p.t.Helper()
+	var found []string
+	err := filepath.WalkDir(p.root, func(path string, d fs.DirEntry, err error) error {
+		name := strings.TrimPrefix(path, p.root+"/")
+		top, _, _ := strings.Cut(name, "/")
+		own := slices.Contains([]string{"bin", "proc", "asked", "run"}, top)
+		if err == nil && !d.IsDir() && !own && name != "etc/os-release" {
+			found = append(found, name)
+		}
+		return err
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return found
+}
+
+// release is install.sh of a release that has one program, and what curl fetches of it.
+func (p *place) release() string {
+	p.t.Helper()
+	dir := p.t.TempDir()
+	program := filepath.Join(dir, "agent")
+	if err := os.WriteFile(program, []byte("program"), 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	r := Release{Version: "1.2.3", URL: dir, Key: []byte("key"),
+		Programs: map[string]string{"amd64": program, "arm64": program}}
+	if err := r.Write(dir); err != nil {
+		p.t.Fatal(err)
+	}
+	p.helpers["curl"] = fetching(`cp "$a" "$out"`)
+	text, err := os.ReadFile(filepath.Join(dir, "install.sh"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// fetching is a curl that makes of the URL $a the file $out.
+func fetching(do string) string {
+	return `for a; do [ "$before" = -o ] && out=$a; before=$a; done; ` + do
+}
+
+// brokenOff is one that is cut off while it fetches the unit.
+const brokenOff = `case $a in *service*) exit 18; esac; cp "$a" "$out"`
+
+// An installation that fails leaves a machine as it was: no repository that apt complains about
+// from then on, no half a file.
+func TestFailedInstallLeavesNothing(t *testing.T) {
+	const full = "cat() { command cat; return 1; }\n" // as on a disk without room
+	for name, tt := range map[string]struct {
+		helpers map[string]string
+		before  string
+		args    []string
+	}{
+		"apt cannot read the index": {helpers: map[string]string{"apt-get": "exit 100"}},
+		"apt cannot install":        {helpers: map[string]string{"apt-get": `[ "$1" = update ]`}},
+		"a full disk":               {before: full},
+		"a full disk, without apt":  {before: full, args: []string{"--no-apt"}},
+		"a server that breaks off": {helpers: map[string]string{"curl": fetching(brokenOff)},
+			args: []string{"--no-apt"}},
+		"a file that is another one": {args: []string{"--no-apt"},
+			helpers: map[string]string{"curl": fetching(`echo x >"$out"`)}},
+		"a repository without a key": {args: []string{"--repository", "https://example.org"}},
+		"an armored key":             {args: []string{"--repository", "https://example.org", "--key", "ARMORED"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			script := p.release()
+			if slices.Contains(tt.args, "--repository") {
+				script = install
+			}
+			for helper, body := range tt.helpers {
+				p.helpers[helper] = body
+			}
+			armored := filepath.Join(t.TempDir(), "key.asc")
+			text := []byte("-----BEGIN PGP PUBLIC KEY BLOCK-----\n")
+			if err := os.WriteFile(armored, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args := slices.Clone(tt.args)
+			for i := range args {
+				args[i] = strings.Replace(args[i], "ARMORED", armored, 1)
+			}
+			if out, err := p.run(tt.before+script, args...); err == nil {
+				t.Errorf("it succeeds:\n%s", out)
+			}
+			if left := p.files(); len(left) > 0 {
+				t.Errorf("left are %q", left)
+			}
+		})
+	}
+}
+
+// What was installed before stays when installing again fails.
+func TestFailedUpgradeKeepsWhatIsThere(t *testing.T) {
+	p := newPlace(t)
+	script := p.release()
+	if out, err := p.run(script, "--no-apt"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	before := p.files()
+	p.put("usr/local/bin/aks-flex-node", "an older one")
+	p.helpers["curl"] = fetching(brokenOff)
+	if out, err := p.run(script, "--no-apt"); err == nil {
+		t.Errorf("it succeeds:\n%s", out)
+	}
+	text, err := os.ReadFile(filepath.Join(p.root, "usr/local/bin/aks-flex-node"))
+	if err != nil || string(text) != "an older one" || !slices.Equal(p.files(), before) {
+		t.Errorf("the program is %q, %v; there are %q, and were %q", text, err, p.files(), before)
+	}
+}
+
+// Killed at any command that changes something, and run again, it installs the same; uninstall.sh
+// removes what a run has left that was killed there.
+func TestKilledInstall(t *testing.T) {
+	// Each of these is a moment at which it may be killed, before and after.
+	const moments = `burn() { fuse=$((fuse - 1)); [ $fuse -gt 0 ] || kill -9 $$; }
+chmod() { burn; command chmod "$@"; burn; }
+mv() { burn; command mv "$@"; burn; }
+cat() { burn; command cat "$@"; }
+`
+	for _, way := range []string{"--no-apt", "apt"} {
+		var args []string
+		if way != "apt" {
+			args = []string{way}
+		}
+		whole := newPlace(t)
+		if out, err := whole.run(whole.release(), args...); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		want := whole.files()
+		for kill := 1; ; kill++ {
+			p := newPlace(t)
+			script := p.release()
+			fuse := fmt.Sprintf("fuse=%d\n", kill) + moments
+			_, err := p.run(fuse+script, args...)
+			if err == nil {
+				if kill < 5 {
+					t.Errorf("%s: it was killed only %d times", way, kill-1)
+				}
+				break
+			}
+			if out, err := p.run(uninstall, "--force"); err != nil {
+				t.Errorf("%s, killed at %d: uninstall.sh: %v\n%s", way, kill, err, out)
+			}
+			if left := p.files(); len(left) > 0 {
+				t.Errorf("%s, killed at %d: uninstall.sh leaves %q", way, kill, left)
+			}
+			p = newPlace(t)
+			script = p.release()
+			_, _ = p.run(fuse+script, args...)
+			if out, err := p.run(script, args...); err != nil {
+				t.Errorf("%s, killed at %d, and again: %v\n%s", way, kill, err, out)
+			}
+			if got := p.files(); !slices.Equal(got, want) {
+				t.Errorf("%s, killed at %d, and again: %q, want %q", way, kill, got, want)
+			}
+		}
+	}
+}
+
+// uninstall.sh run twice, or where nothing is, does nothing and succeeds.
+func TestUninstallTwice(t *testing.T) {
+	p := newPlace(t)
+	if out, err := p.run(p.release(), "--no-apt"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	p.put("etc/aks-flex-node/own.txt", "somebody's")
+	for range 3 {
+		if out, err := p.run(uninstall, "--force"); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		if left := p.files(); !slices.Equal(left, []string{"etc/aks-flex-node/own.txt"}) {
+			t.Errorf("left are %q", left)
+		}
+	}
+}
