@@ -244,10 +244,9 @@ func (p *put) write(
 			return err
 		}
 	case d.Changed:
-		if err := c.Revoke(v, old.Value.Credential, false); err != nil {
+		if err := c.Release(v, &p.node); err != nil {
 			return err
 		}
-		p.node.Credential = ""
 	}
 	if d.Revision != nil {
 		next := history.With(*d.Revision, p.node.Assigned)

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// BenchmarkEmbeddedMemory tells what a node costs the etcd of this process, with its four rows, and
+// what is left in memory of 10,000 rows that are written together as readiness is. HEAP_PROFILES is
+// a directory for profiles of both.
+func BenchmarkEmbeddedMemory(b *testing.B) {
+	const nodes, changed, together = 20_000, 10_000, 60
+	for b.Loop() {
+		dir := b.TempDir()
+		s := openBench(b, dir)
+		for from := 0; from < nodes; from += 16 {
+			var writes []Write
+			for i := from; i < from+16; i++ {
+				writes = append(writes, benchRows(b, s, i)...)
+			}
+			commitBench(b, s, writes)
+		}
+		closeBench(b, s)
+		before := heap()
+		s = openBench(b, dir)
+		b.ReportMetric(float64(heap()-before)/nodes, "etcd-B/node")
+		profileHeap(b, "etcd-open")
+		opened := heap()
+		for from := 0; from < changed; from += together {
+			var writes []Write
+			for i := from; i < min(from+together, changed); i++ {
+				writes = append(writes, benchRows(b, s, i)[1])
+			}
+			commitBench(b, s, writes)
+		}
+		b.ReportMetric(float64(heap()-opened)/changed, "written-B/row")
+		profileHeap(b, "etcd-written")
+		closeBench(b, s)
+	}
+}
+
+func openBench(b *testing.B, dir string) *Store {
+	b.Helper()
+	e, err := Open(b.Context(), dir, Options{NoSync: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return New(e)
+}
+
+func closeBench(b *testing.B, s *Store) {
+	b.Helper()
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func commitBench(b *testing.B, s *Store, writes []Write) {
+	b.Helper()
+	if _, err := s.Commit(b.Context(), nil, writes); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// benchRows are the rows of a node: itself, its status, its history and its subnet.
+func benchRows(b *testing.B, s *Store, i int) []Write {
+	b.Helper()
+	v := &View{store: s, writes: map[string]Write{}}
+	key := benchKey(i)
+	n := benchNode(i)
+	slot, _, _ := flexnode.Slot(flexnode.ClusterOf(key), key, "10.0.0.0/8", 24, 0)
+	h := flexnode.History{}.With(flexnode.Revision{Version: n.Revision, Desired: &n.Desired}, n.Revision)
+	for _, err := range []error{
+		s.Nodes.Set(v, key, n), s.Status.Set(v, key, benchStatus(i)), s.History.Set(v, key, h),
+		s.PodCIDRs.Set(v, slot, key),
+	} {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	var writes []Write
+	for _, key := range v.order {
+		writes = append(writes, v.writes[key])
+	}
+	return writes
+}
+
+func profileHeap(b *testing.B, name string) {
+	b.Helper()
+	dir := os.Getenv("HEAP_PROFILES")
+	if dir == "" {
+		return
+	}
+	runtime.GC()
+	f, err := os.Create(filepath.Join(dir, name+".pb.gz"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	if err := pprof.Lookup("heap").WriteTo(f, 0); err != nil {
+		b.Fatal(err)
+	}
+}
