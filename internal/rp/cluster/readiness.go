@@ -68,7 +68,7 @@ const (
 	readinessPause = 500 * time.Millisecond
 	// readinessBatch is how many nodes are written, and noted again together when that fails. An
 	// embedded etcd keeps what it was told in the last hundred requests.
-	readinessBatch = 16
+	readinessBatch = 10
 )
 
 // keepReadiness keeps the Ready condition of the cluster's nodes, until ctx ends.

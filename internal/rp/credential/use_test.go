@@ -384,6 +384,28 @@ func TestRevokePreviousReadsItsOwn(t *testing.T) {
 	}
 }
 
+// With a node goes all that machines still join with.
+func TestJoiningGoesWithItsNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, w.put(t.Context(), withToken, true, true))
+	w.work()
+	joining := w.node().Credential
+	must(0, w.service.Consume(t.Context(), joining, Application{KeyHash: "k", Name: "csr"},
+		store.Condition{}))
+	must(0, w.regenerate(t.Context()))
+	w.change(func(v *store.View) error {
+		return w.service.RemoveNode(v, nodeKey, true, w.clock.now())
+	})
+	w.work()
+	if row := must(w.store().Credentials.Get(t.Context(), joining)); row.Exists() {
+		t.Errorf("it is %s", row.Value.State)
+	}
+	if left := w.cluster.list(); len(left) != 0 {
+		t.Errorf("the cluster has %v", left)
+	}
+}
+
 // A machine that has joined, or was too late, leaves nothing in its node.
 func TestJoiningEnds(t *testing.T) {
 	t.Parallel()
