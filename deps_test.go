@@ -57,12 +57,13 @@ var rules = []struct {
 		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/credential",
 		"internal/rp/flexnode", "internal/rp/store",
 	}, []string{"os/exec"}},
-	{"internal/rp/fair", nil, []string{"os", "os/exec"}},
+	{"internal/rp/fair", []string{"internal/rp/recent"}, []string{"os", "os/exec"}},
+	{"internal/rp/recent", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/seal", nil, []string{"os/exec", "net", "net/http"}},
 	{"internal/rp/front", []string{
 		"api/flexnode/sealed", "api/flexnode/v20260501preview", "internal/arm",
-		"internal/rp/credential", "internal/rp/fair",
-		"internal/rp/flexnode", "internal/rp/seal", "internal/rp/store",
+		"internal/rp/credential", "internal/rp/fair", "internal/rp/flexnode", "internal/rp/recent",
+		"internal/rp/seal", "internal/rp/store",
 	}, []string{"os", "os/exec", "net"}},
 	{"internal/rp/service", []string{
 		"docs/api", "internal/rp/cluster", "internal/rp/credential", "internal/rp/fair",

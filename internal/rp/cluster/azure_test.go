@@ -109,6 +109,39 @@ func TestStaticCredentials(t *testing.T) {
 	}
 }
 
+// Resource Manager not answering for a while says nothing of where the DNS service is: what it has
+// said holds, and where it never has it is asked again soon.
+func TestDNSIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	m, _ := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: "x", Entra: true,
+		DNSServiceIP: "10.96.0.10"}, func() time.Time { return now })
+	made, calls, silent := m.Clusters, 0, false
+	m.Clusters = func(s string) (*armcontainerservice.ManagedClustersClient, error) {
+		if calls++; silent && calls%2 == 0 { // the first one is for the access
+			return nil, errors.New("it does not answer")
+		}
+		return made(s)
+	}
+	access := func(pass time.Duration) Access {
+		t.Helper()
+		now, calls = now.Add(pass), 0
+		return must(m.Access(t.Context(), flexnode.Cluster{ID: factoryID}, false))
+	}
+	silent = true
+	before := access(0)
+	silent = false
+	told := access(2 * refusedAge)
+	if before.DNS != "" || told.DNS != "10.96.0.10" || before.Fingerprint == told.Fingerprint {
+		t.Errorf("%q, then %q; is it the same access: %t", before.DNS, told.DNS,
+			before.Fingerprint == told.Fingerprint)
+	}
+	silent = true
+	if got := access(2 * answerAge); got.DNS != told.DNS || got.Fingerprint != told.Fingerprint {
+		t.Errorf("while it is silent: %q", got.DNS)
+	}
+}
+
 // Resource Manager is asked seldom, and sooner when its last answer is of no use.
 func TestAnswersOfResourceManager(t *testing.T) {
 	t.Parallel()

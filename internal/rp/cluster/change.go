@@ -37,11 +37,12 @@ func (w *worker) clusterChanged() error {
 	}
 	w.mu.Lock()
 	probed := w.asked == row.Value.Version
+	held := len(w.offered) > 0
 	w.mu.Unlock()
 	if !probed {
 		w.probeAgain()
 	}
-	if len(row.Value.Failures) > 0 {
+	if held || len(row.Value.Failures) > 0 {
 		w.tasks.Add(task{kind: taskOffer})
 	}
 	if row.Value.Facts != "" {

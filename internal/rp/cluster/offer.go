@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -11,14 +12,22 @@ import (
 )
 
 // offer decides anew, after nodes of the cluster have failed versions or somebody has allowed them,
-// which revision the other nodes are offered.
+// which revision the other nodes are offered. What is held being the same as the last time, nodes
+// are offered what they would be: whoever changes one since has decided by the same.
 func (w *worker) offer(ctx context.Context) (time.Time, error) {
 	cluster, err := w.Index.Cluster(w.key)
 	if err != nil || !cluster.Exists() || cluster.Value.Deleting() {
 		return noTime, err
 	}
-	var keys []string
 	failures := cluster.Value.Failures
+	held := failures.Held()
+	w.mu.Lock()
+	decided := w.offered != nil && slices.Equal(w.offered, held)
+	w.mu.Unlock()
+	if decided {
+		return noTime, nil
+	}
+	var keys []string
 	w.Index.Outlines(w.key+"/", "", func(key string, o flexnode.Outline) bool {
 		if o.MayBeOfferedAnother(failures) {
 			keys = append(keys, key)
@@ -44,6 +53,11 @@ func (w *worker) offer(ctx context.Context) (time.Time, error) {
 	})
 	if changed > 0 {
 		w.log.Info("other revisions are offered to nodes", slog.Int("nodes", changed))
+	}
+	if err == nil && cluster.Value.Facts != "" {
+		w.mu.Lock()
+		w.offered = held
+		w.mu.Unlock()
 	}
 	return noTime, err
 }

@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +117,47 @@ func TestHoldingBackIsContinued(t *testing.T) {
 		pass(time.Second)
 		if n := w.node(factory + "/n"); n.Assigned != first["n"] {
 			t.Errorf("nobody has gone on: %+v", n)
+		}
+	})
+}
+
+// Held nodes are looked at again when what is held changes, and not with every change of the
+// cluster's row.
+func TestHeldNodesAreLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := factoryWorld(t)
+		first := w.upgradedNodes("held")
+		w.failVersions("held", "")
+		if n := w.node(factory + "/held"); n.Assigned != first["held"] {
+			t.Fatalf("it is not held: %+v", n)
+		}
+		var read atomic.Int32
+		w.memory.Before(func(c store.Call) error {
+			if slices.Contains(c.Keys, w.store.History.Key(factory+"/held")) {
+				read.Add(1)
+			}
+			return nil
+		})
+		for i := range 5 {
+			w.change(func(v *store.View) error {
+				row, err := w.store.Clusters.In(v, factory)
+				if err != nil {
+					return err
+				}
+				c := row.Value
+				c.Tags = map[string]string{"n": fmt.Sprint(i)}
+				// One node's failure holds nothing.
+				c.Failures = c.Failures.With(api.Versions{Runc: fmt.Sprint("1.9.", i)}, "a", time.Now())
+				return w.store.Clusters.Put(v, factory, c)
+			})
+			pass(time.Second)
+		}
+		if n := read.Load(); n != 0 {
+			t.Errorf("read %d times", n)
+		}
+		w.failVersions("held", "ops")
+		if n := w.node(factory + "/held"); n.Assigned != n.Revision || read.Load() == 0 {
+			t.Errorf("allowed, and still held: %+v", n)
 		}
 	})
 }

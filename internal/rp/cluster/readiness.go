@@ -66,8 +66,9 @@ func (r *readiness) take() (nodes []string, all bool) {
 const (
 	// readinessPause gathers changes, so that they are written together.
 	readinessPause = 500 * time.Millisecond
-	// readinessBatch is how many nodes are written, and noted again together when that fails.
-	readinessBatch = 60
+	// readinessBatch is how many nodes are written, and noted again together when that fails. An
+	// embedded etcd keeps what it was told in the last hundred requests.
+	readinessBatch = 10
 )
 
 // keepReadiness keeps the Ready condition of the cluster's nodes, until ctx ends.
@@ -158,8 +159,7 @@ func (s *session) ready(key string, known *api.Condition, now time.Time) *api.Co
 	case err != nil:
 		return known
 	case there && ok:
-		return &api.Condition{Type: flexnode.Ready, Status: string(node.status), Reason: node.reason,
-			LastTransitionTime: node.since}
+		return node.condition()
 	case known == nil || known.Reason == flexnode.NodeNotFound:
 		return known
 	}
@@ -212,7 +212,7 @@ func (w *worker) putReady(v *store.View, s *session, key string) error {
 	next.Ready = ready
 	if seen := s.node(key); seen != nil && !seen.other && isFirst(row.Value.Ready) {
 		c := claim{want: flexnode.Taints(node.Value.Desired), known: row.Value.Taints,
-			has: taintsIn(seen.taints)}
+			has: taintsIn(seen.taints())}
 		next.Taints = inOrder(c.known, filtered(c.want, c.on))
 	}
 	return w.Store.Status.Put(v, key, next)

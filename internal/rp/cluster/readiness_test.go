@@ -8,10 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -200,18 +202,54 @@ func TestADeletedNodeGetsNoStatus(t *testing.T) {
 	})
 }
 
+// Each part that is kept of a Node is as it was, whatever the others are.
+func TestPartsOfANode(t *testing.T) {
+	at := metav1.NewTime(time.Date(2026, 11, 22, 10, 0, 7, 0, time.UTC))
+	for _, configured := range []bool{false, true} {
+		n := kubeNode("edge-1", corev1.ConditionFalse)
+		n.Labels = map[string]string{managedLabel: "false"}
+		n.Spec.PodCIDRs = []string{"10.1.0.0/24", "fd00:1::/64"}
+		want := "10.1.0.0/24,fd00:1::/64"
+		if configured {
+			n.Labels[config.PodCIDRLabel], want = "10.2.0.0-24", "10.2.0.0/24"
+		}
+		n.Spec.Taints = []corev1.Taint{taint("a=1:NoSchedule"), taint("b:NoExecute")}
+		n.Status.Addresses = []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: "192.0.2.7"},
+			{Type: corev1.NodeHostName, Address: "edge-1"},
+			{Type: corev1.NodeExternalIP, Address: "fd00::7"},
+		}
+		n.Status.Conditions[0].LastTransitionTime = at
+		seen := must(seeNode(n)).(*seenNode)
+		got := []string{seen.name(), seen.subnets(), seen.addresses(), seen.taints()}
+		if diff := cmp.Diff([]string{"edge-1", want, "192.0.2.7,fd00::7", "a=1:NoSchedule,b:NoExecute"},
+			got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if seen.configured != configured || seen.other ||
+			!seen.condition().LastTransitionTime.Equal(at.Time) {
+			t.Errorf("%#v", seen)
+		}
+	}
+	bare := must(seeNode(&corev1.Node{})).(*seenNode)
+	if c := bare.condition(); c.Status != "Unknown" || !c.LastTransitionTime.IsZero() || !bare.other ||
+		bare.text != "" || bare.taints() != "" {
+		t.Errorf("%#v", bare)
+	}
+}
+
 // What is kept of a Node is small, and is the same object when it is kept again.
 func TestWhatIsKeptOfANode(t *testing.T) {
 	kept := must(seeNode(kubeNode("edge-1", corev1.ConditionTrue)))
 	seen, ok := kept.(*seenNode)
-	if !ok || seen.name != "edge-1" || seen.status != corev1.ConditionTrue ||
-		seen.reason != "Kubelet" {
+	if !ok || seen.name() != "edge-1" || seen.condition().Status != "True" ||
+		seen.condition().Reason != "Kubelet" {
 		t.Fatalf("%#v", kept)
 	}
 	if again := must(seeNode(kept)); again != kept {
 		t.Errorf("kept again it is %#v", again)
 	}
-	if size := reflect.TypeFor[seenNode]().Size(); size > 144 {
+	if size := reflect.TypeFor[seenNode]().Size(); size > 48 {
 		t.Errorf("it takes %d bytes", size)
 	}
 }

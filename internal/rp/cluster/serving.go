@@ -46,7 +46,8 @@ func judgeServing(
 	if err != nil {
 		return denied, "its request cannot be read or is not signed with its key"
 	}
-	user := "system:node:" + n.name
+	name := n.name()
+	user := "system:node:" + name
 	switch {
 	case csr.Spec.Username != user || !slices.Contains(csr.Spec.Groups, "system:nodes"):
 		return denied, "its sender is not the node"
@@ -59,12 +60,12 @@ func judgeServing(
 		return denied, "it names more than a host"
 	case len(r.DNSNames)+len(r.IPAddresses) == 0:
 		return denied, "it names no host"
-	case slices.ContainsFunc(r.DNSNames, func(name string) bool { return name != n.name }):
+	case slices.ContainsFunc(r.DNSNames, func(other string) bool { return other != name }):
 		return denied, "it names another host"
-	case len(r.DNSNames) > 0 && flexnode.IsAPIServerName(n.name, own.urls...):
+	case len(r.DNSNames) > 0 && flexnode.IsAPIServerName(name, own.urls...):
 		return denied, "its node is called as the API server is"
 	}
-	listed := strings.Split(n.addresses, ",")
+	listed := strings.Split(n.addresses(), ",")
 	for _, ip := range r.IPAddresses {
 		addr, ok := netip.AddrFromSlice(ip)
 		addr = addr.Unmap()
@@ -166,7 +167,7 @@ func (w *worker) reviewServing(
 // the CA of serving certificates too, and a Node may list any address as its own.
 type reserved struct {
 	urls      []string     // of the API server
-	addresses []netip.Addr // of its URLs and of the registration
+	addresses []netip.Addr // of its URLs, and of DNS as the registration and the access say
 	services  []netip.Addr // in the cluster; none while they are not known
 }
 
@@ -178,7 +179,7 @@ func (w *worker) reserved(s *session) (reserved, error) {
 	}
 	p := row.Value.Properties
 	r := reserved{urls: []string{s.connection.ServerURL, p.ServerURL}}
-	texts := []string{p.DNSServiceIP}
+	texts := []string{p.DNSServiceIP, s.connection.dns}
 	for _, text := range r.urls {
 		if u, err := url.Parse(text); err == nil {
 			texts = append(texts, u.Hostname())
@@ -199,7 +200,7 @@ func (w *worker) reserved(s *session) (reserved, error) {
 func isTaken(s *session, name string, a netip.Addr) bool {
 	for _, known := range s.nodes.List() {
 		n, ok := known.(*seenNode)
-		if ok && n.name != name && slices.Contains(strings.Split(n.addresses, ","), a.String()) {
+		if ok && n.name() != name && slices.Contains(strings.Split(n.addresses(), ","), a.String()) {
 			return true
 		}
 	}

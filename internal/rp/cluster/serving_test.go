@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,15 +126,14 @@ func TestJudgeServing(t *testing.T) {
 	} {
 		w := servingWish("x", "edge-1", "192.0.2.7", "fd00::7")
 		tt.spoil(w)
-		n := &seenNode{name: "edge-1", addresses: "192.0.2.7,fd00::7,192.0.2.8,127.0.0.1,::1," +
-			"0.0.0.0,224.0.0.1,169.254.169.254,fe80::1,203.0.113.1,10.96.0.1,fd96::1,10.96.0.53," +
-			"10.96.0.10"}
+		n := seenAt("edge-1", "192.0.2.7,fd00::7,192.0.2.8,127.0.0.1,::1,0.0.0.0,224.0.0.1,"+
+			"169.254.169.254,fe80::1,203.0.113.1,10.96.0.1,fd96::1,10.96.0.53,10.96.0.10")
 		taken := func(a netip.Addr) bool { return a.String() == "192.0.2.8" }
 		if got, why := judgeServing(w.signed(), n, reservedHere(), taken); got != tt.want {
 			t.Errorf("%s: %d (%s), want %d", name, got, why, tt.want)
 		}
 	}
-	n := &seenNode{name: "edge-1"}
+	n := seenAt("edge-1", "")
 	w := servingWish("x", "edge-1")
 	text := string(w.signed().Spec.Request)
 	other := servingWish("y", "edge-1").signed().Spec.Request
@@ -149,6 +149,13 @@ func TestJudgeServing(t *testing.T) {
 	}
 }
 
+// seenAt is a Node with addresses.
+func seenAt(name, addresses string) *seenNode {
+	n := &seenNode{}
+	n.join(name, "", addresses)
+	return n
+}
+
 // reservedHere are what no node of a cluster may have.
 func reservedHere() reserved {
 	address := netip.MustParseAddr
@@ -157,6 +164,19 @@ func reservedHere() reserved {
 		addresses: []netip.Addr{address("203.0.113.1"), address("10.96.0.53")},
 		services:  []netip.Addr{address("10.96.0.1"), address("fd96::1"), address("10.96.0.10")},
 	}
+}
+
+// The DNS service is the cluster's also where Resource Manager alone says its address.
+func TestReserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		s := &session{connection: c.connection()}
+		s.connection.dns = "10.96.0.99"
+		own := must(w.manager.working[factory].reserved(s))
+		if !slices.Contains(own.addresses, netip.MustParseAddr("10.96.0.99")) {
+			t.Errorf("%+v", own)
+		}
+	})
 }
 
 // A node that is called as the API server is gets no certificate for that name; none gets one for
@@ -169,7 +189,7 @@ func TestJudgeServingOfTheAPIServer(t *testing.T) {
 		"localhost": denied, "factory.example": denied, "203.0.113.1": denied,
 		"kubernetes-1": approved, "kubernetes.defaults": approved, "example": approved,
 	} {
-		n := &seenNode{name: name, addresses: "192.0.2.7"}
+		n := seenAt(name, "192.0.2.7")
 		w := servingWish("x", name, "192.0.2.7")
 		if got, why := judgeServing(w.signed(), n, reservedHere(), nobody); got != want {
 			t.Errorf("%s: %d (%s), want %d", name, got, why, want)
@@ -177,7 +197,7 @@ func TestJudgeServingOfTheAPIServer(t *testing.T) {
 	}
 	own := reservedHere()
 	own.services = nil
-	n := &seenNode{name: "edge-1", addresses: "192.0.2.7"}
+	n := seenAt("edge-1", "192.0.2.7")
 	w := servingWish("x", "edge-1", "192.0.2.7")
 	if got, why := judgeServing(w.signed(), n, own, nobody); got != undecided {
 		t.Errorf("while the Service is not known: %d (%s)", got, why)

@@ -119,7 +119,7 @@ func (w *worker) subnetsOfNodes(s *session, c flexnode.Cluster) map[string][]str
 		if !ok {
 			continue
 		}
-		key := w.key + "/" + n.name
+		key := w.key + "/" + n.name()
 		for _, subnet := range w.subnetsOf(n, key) {
 			for _, slot := range flexnode.Overlapped(w.key, c.Properties.PodCIDR,
 				c.Properties.NodeCIDRMask, subnet) {
@@ -137,7 +137,7 @@ func (w *worker) subnetsOfNodes(s *session, c flexnode.Cluster) map[string][]str
 // subnetsOf are the pod subnets that a Node has. What the cluster has allocated to one with a
 // configured subnet is not used.
 func (w *worker) subnetsOf(n *seenNode, key string) []string {
-	if n.subnets == "" {
+	if n.subnets() == "" {
 		return nil
 	}
 	if !n.configured {
@@ -146,7 +146,7 @@ func (w *worker) subnetsOf(n *seenNode, key string) []string {
 			return nil
 		}
 	}
-	return strings.Split(n.subnets, ",")
+	return strings.Split(n.subnets(), ",")
 }
 
 // isChosen tells whether a node has a pod subnet of its cluster, as far as the index knows.

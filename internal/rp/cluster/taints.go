@@ -92,7 +92,7 @@ func (w *worker) taintsDiffer(s *session, key string) (time.Duration, bool) {
 	}
 	c := claim{
 		want: flexnode.Taints(node.Value.Desired), known: status.Value.Taints,
-		has: taintsIn(seen.taints), first: isFirst(status.Value.Ready),
+		has: taintsIn(seen.taints()), first: isFirst(status.Value.Ready),
 	}
 	w.tellLeft(key, c.left())
 	if slices.Equal(c.held(), c.known) && len(c.absent()) == 0 {
@@ -183,7 +183,7 @@ func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 		})
 	}
 	switch err := w.patchTaints(ctx, s, node, c.merged()); {
-	case apierrors.IsConflict(err): // nothing was set
+	case wasRefused(err): // nothing was set
 		return errors.Join(err, note(ours, c.known))
 	case err != nil:
 		return err
@@ -192,6 +192,12 @@ func (w *worker) tryTaints(ctx context.Context, s *session, key string) error {
 	w.taintsDone(key, strings.Join(c.want, ","))
 	c.known, c.has = ours, c.merged()
 	return note(ours, c.held())
+}
+
+// wasRefused tells of a request that has changed nothing. After other errors it may have.
+func wasRefused(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) ||
+		apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err)
 }
 
 // noteTaints writes which taints of a node are ours: what decide makes of those that its owner

@@ -304,6 +304,34 @@ func TestTaintsAreForbidden(t *testing.T) {
 	})
 }
 
+// What was refused was not set: who sets it by hand meanwhile keeps it.
+func TestTaintsThatWereRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		var allowed atomic.Bool
+		c.PrependReactor("patch", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
+			resource := schema.GroupResource{Resource: "nodes"}
+			return !allowed.Load(), nil, apierrors.NewForbidden(resource, "x", nil)
+		})
+		c.joinTainted("edge-1")
+		w.want("edge-1", "edge:NoSchedule", "gpu:NoSchedule")
+		pass(time.Second)
+		c.taintAs("edge-1", func(has []corev1.Taint) []corev1.Taint {
+			return append(has, taint("edge:NoSchedule"))
+		})
+		allowed.Store(true)
+		pass(2 * taintsRefusal)
+		if got := c.taints("edge-1"); got != "edge:NoSchedule gpu:NoSchedule" {
+			t.Errorf("once it is allowed: %s", got)
+		}
+		w.want("edge-1")
+		pass(time.Second)
+		if got := c.taints("edge-1"); got != "edge:NoSchedule" {
+			t.Errorf("not wanted any more: %s", got)
+		}
+	})
+}
+
 // Wherever the provider dies: a Node gets what its owner wants by the time that another replica is
 // there, keeps others' taints, and loses all that were ours.
 func TestTaintsSurviveAKill(t *testing.T) {

@@ -86,7 +86,7 @@ func (w *worker) watchNodes(ctx context.Context, wg *sync.WaitGroup, s *session)
 			o = gone.Obj
 		}
 		if n, ok := o.(*seenNode); ok {
-			w.readiness.note(w.key + "/" + n.name)
+			w.readiness.note(w.key + "/" + n.name())
 		}
 	}
 	known, controller := cache.NewInformerWithOptions(cache.InformerOptions{

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -50,6 +51,9 @@ type worker struct {
 	// taintsSet is when taints of a node were set, by its key.
 	taintsSet map[string]repeat
 
+	// offered are the versions that were held when it was decided last which revisions nodes are
+	// offered; nil before.
+	offered []api.Versions
 	// revoked is the deletion of the registration that has revoked all its credentials; of
 	// taskRemove. Another follows when the registration is made again and deleted again.
 	revoked string

@@ -68,6 +68,7 @@ func must[T any](value T, err error) T {
 // world is a replica of the provider with clusters, all in one bubble of time.
 type world struct {
 	t           testing.TB
+	memory      *store.Memory
 	store       *store.Store
 	index       *store.Index
 	credentials *credential.Service
@@ -211,7 +212,7 @@ func newWorld(t testing.TB) *world {
 // start makes a replica on a store.
 func (w *world) start(memory *store.Memory, keys seal.Ring) {
 	ctx, stop := context.WithCancel(context.Background())
-	w.store = store.New(memory)
+	w.memory, w.store = memory, store.New(memory)
 	w.index = store.NewIndex(w.store)
 	if err := w.index.Load(ctx); err != nil {
 		w.t.Fatal(err)

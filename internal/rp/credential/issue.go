@@ -2,7 +2,9 @@ package credential
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -24,7 +26,7 @@ func (s *Service) Issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	if err != nil || kept {
 		return err
 	}
-	if err := s.Revoke(v, n.Credential, false); err != nil {
+	if err := s.Release(v, n); err != nil {
 		return err
 	}
 	n.Ended = nil
@@ -127,6 +129,31 @@ func (s *Service) Revoke(v *store.View, key string, alsoJoining bool) error {
 		return nil
 	}
 	return s.move(v, key, row.Value, store.Revoking)
+}
+
+// maxJoining bounds with how many credentials machines join as one node: of more the oldest is
+// revoked.
+const maxJoining = 8
+
+// Release takes its credential from a node within a change: it is revoked, or, when a machine joins
+// with it, is one of n.Joining. The caller writes n.
+func (s *Service) Release(v *store.View, n *flexnode.Node) error {
+	key := n.Credential
+	if key == "" {
+		return nil
+	}
+	n.Credential = ""
+	row, err := s.Store.Credentials.In(v, key)
+	if err != nil || row.Value.State != store.Consumed {
+		return errors.Join(err, s.Revoke(v, key, false))
+	}
+	n.Joining = append(slices.Clone(n.Joining), key)
+	if len(n.Joining) <= maxJoining {
+		return nil
+	}
+	oldest := n.Joining[0]
+	n.Joining = n.Joining[1:]
+	return s.Revoke(v, oldest, true)
 }
 
 // move writes another state of a credential, in which it hands out nothing any more.

@@ -1,6 +1,7 @@
 package credential
 
 import (
+	"slices"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -10,15 +11,17 @@ import (
 // RemoveNode deletes a node within a change, with all that is its own: what a machine could have
 // joined with is revoked, also while one joins with it, and a tombstone is written. wipe tells that
 // the node's machine is to be given back. A node that is not there has been removed. It writes nine
-// rows at most.
+// rows at most, and two for each of its credentials that machines still join with.
 func (s *Service) RemoveNode(v *store.View, key string, wipe bool, at time.Time) error {
 	row, err := s.Store.Nodes.In(v, key)
 	if err != nil || !row.Exists() {
 		return err
 	}
 	n := row.Value
-	if err := s.Revoke(v, n.Credential, true); err != nil {
-		return err
+	for _, credential := range append(slices.Clone(n.Joining), n.Credential) {
+		if err := s.Revoke(v, credential, true); err != nil {
+			return err
+		}
 	}
 	if err := s.freeSubnet(v, key, n); err != nil {
 		return err

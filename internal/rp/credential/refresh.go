@@ -44,14 +44,7 @@ func (s *Service) Refresh(
 	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
 	is func(identity string) bool,
 ) (Refreshed, error) {
-	handedOut, revoke := []string(nil), ask.RevokePrevious
-	if revoke {
-		var err error
-		if handedOut, err = s.handedOut(ctx, node.Key); err != nil {
-			return Refreshed{}, err
-		}
-	}
-	key, revoked, err := s.fresh(ctx, node, ask, handedOut)
+	key, revoked, err := s.fresh(ctx, node, ask)
 	if err != nil {
 		return Refreshed{}, err
 	}
@@ -71,26 +64,15 @@ func (s *Service) Refresh(
 		return Refreshed{}, err
 	}
 	s.Audit.Info("credentials refreshed", "node", node.Key, "secret", secret,
-		"token", answer.Expires != nil, "revoked", len(revoked), "revokePrevious", revoke)
+		"token", answer.Expires != nil, "revoked", len(revoked),
+		"revokePrevious", ask.RevokePrevious)
 	return answer, nil
-}
-
-// handedOut are the credentials of a node that somebody may have, also those that a machine joins
-// with, which the node does not refer to any more.
-func (s *Service) handedOut(ctx context.Context, nodeKey string) (keys []string, err error) {
-	rows, _, err := s.Store.Credentials.List(ctx, flexnode.ClusterOf(nodeKey)+"/")
-	for _, row := range rows {
-		if row.Value.Node == nodeKey {
-			keys = append(keys, row.Key)
-		}
-	}
-	return keys, err
 }
 
 // fresh returns a credential of a node that nobody has used, and plans one if there is none; "" for
 // a node that needs none. Before that it revokes, and returns, those that were handed out.
 func (s *Service) fresh(
-	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh, handedOut []string,
+	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
 ) (key string, revoked []string, err error) {
 	revoke := ask.RevokePrevious
 	if !revoke && (ask.Joined || !needsToken(node.Value)) {
@@ -108,7 +90,7 @@ func (s *Service) fresh(
 			return ErrNoNode
 		}
 		if revoke {
-			if revoked, err = s.revokePrevious(v, &n, handedOut); err != nil {
+			if revoked, err = s.revokePrevious(v, &n); err != nil {
 				return err
 			}
 		}
@@ -128,14 +110,15 @@ func (s *Service) fresh(
 }
 
 // revokePrevious takes from a node what others may have of it, and returns the credentials that it
-// has revoked. One that is Pending nobody has.
+// has revoked: its own, and those that machines still join with. One that is Pending nobody has.
 func (s *Service) revokePrevious(
-	v *store.View, n *flexnode.Node, handedOut []string,
+	v *store.View, n *flexnode.Node,
 ) (revoked []string, err error) {
-	n.Former = ""
-	if n.Credential != "" && !slices.Contains(handedOut, n.Credential) {
+	handedOut := n.Joining
+	if n.Credential != "" {
 		handedOut = append(slices.Clone(handedOut), n.Credential)
 	}
+	n.Former, n.Joining = "", nil
 	for _, key := range handedOut {
 		row, err := s.Store.Credentials.In(v, key)
 		if err != nil {

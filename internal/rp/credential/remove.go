@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -91,10 +92,19 @@ func (s *Service) forget(v *store.View, x subject) error {
 	}
 	s.Store.Bundles.Delete(v, x.key)
 	s.Store.Credentials.Delete(v, x.key)
-	if !x.node.Exists() || x.node.Value.Credential != x.key {
+	if !x.node.Exists() {
 		return nil
 	}
 	n := x.node.Value
+	if slices.Contains(n.Joining, x.key) {
+		n.Joining = slices.DeleteFunc(slices.Clone(n.Joining), func(k string) bool {
+			return k == x.key
+		})
+		return s.Store.Nodes.Put(v, x.node.Key, n)
+	}
+	if n.Credential != x.key {
+		return nil
+	}
 	n.Credential, n.Ended = "", Told(c).End()
 	if n.State == api.Creating || n.State == api.Updating {
 		n.State, n.Reason = ended(n), "its credential was revoked before it could be made"

@@ -3,6 +3,7 @@ package credential
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -337,6 +338,91 @@ func TestRevokePrevious(t *testing.T) {
 		if got, want := len(w.cluster.list()), 1; !useAzure && got != want || useAzure && got != 0 {
 			t.Errorf("the cluster has %v", w.cluster.list())
 		}
+	}
+}
+
+// Whoever revokes what was handed out costs the store as much as there is of his node, however much
+// there is of others; and however often machines join as a node, little is kept of it.
+func TestRevokePreviousReadsItsOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	d := withPrincipal
+	d.KubernetesAuth.UseAzureAuth = true
+	must(0, w.put(ctx, d, true, true))
+	var joining []string
+	for range maxJoining + 2 { // each used by a machine, and then replaced
+		w.work()
+		joining = append(joining, w.node().Credential)
+		must(0, w.service.Consume(ctx, w.node().Credential, Application{KeyHash: "k", Name: "csr"},
+			store.Condition{}))
+		must(0, w.regenerate(ctx))
+	}
+	w.work()
+	if n := w.node(); len(n.Joining) != maxJoining || !slices.Equal(n.Joining, joining[2:]) {
+		t.Errorf("%v are kept of %v", n.Joining, joining)
+	}
+	scanned := 0
+	w.memory.Before(func(c store.Call) error {
+		if c.Op == "scan" {
+			scanned++
+		}
+		return nil
+	})
+	if secret, _, err := w.refresh(ctx, true); err != nil || secret != "hush-hush" {
+		t.Errorf("%q, %v", secret, err)
+	}
+	w.memory.Before(nil)
+	if n := w.node(); scanned != 0 || len(n.Joining) != 0 {
+		t.Errorf("%d pages of credentials were read; %v are kept", scanned, n.Joining)
+	}
+	w.work()
+	for _, gone := range joining {
+		if row := must(w.store().Credentials.Get(ctx, gone)); row.Exists() {
+			t.Errorf("a credential of before is %s", row.Value.State)
+		}
+	}
+}
+
+// With a node goes all that machines still join with.
+func TestJoiningGoesWithItsNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, w.put(t.Context(), withToken, true, true))
+	w.work()
+	joining := w.node().Credential
+	must(0, w.service.Consume(t.Context(), joining, Application{KeyHash: "k", Name: "csr"},
+		store.Condition{}))
+	must(0, w.regenerate(t.Context()))
+	w.change(func(v *store.View) error {
+		return w.service.RemoveNode(v, nodeKey, true, w.clock.now())
+	})
+	w.work()
+	if row := must(w.store().Credentials.Get(t.Context(), joining)); row.Exists() {
+		t.Errorf("it is %s", row.Value.State)
+	}
+	if left := w.cluster.list(); len(left) != 0 {
+		t.Errorf("the cluster has %v", left)
+	}
+}
+
+// A machine that has joined, or was too late, leaves nothing in its node.
+func TestJoiningEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(0, w.put(t.Context(), withToken, true, true))
+	w.work()
+	must(0, w.service.Consume(t.Context(), w.node().Credential,
+		Application{KeyHash: "k", Name: "csr"}, store.Condition{}))
+	must(0, w.regenerate(t.Context()))
+	w.work()
+	if n := w.node(); len(n.Joining) != 1 {
+		t.Errorf("before: %v", n.Joining)
+	}
+	w.clock.pass(Joining)
+	w.work()
+	if n := w.node(); len(n.Joining) != 0 || n.Credential == "" {
+		t.Errorf("after: %v, %q", n.Joining, n.Credential)
 	}
 }
 

@@ -4,12 +4,11 @@
 package fair
 
 import (
-	"math"
+	"hash/maphash"
 	"strings"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/time/rate"
+	"github.com/Azure/AKSFlexNode/internal/rp/recent"
 )
 
 // Kind are requests that are counted together.
@@ -76,16 +75,19 @@ type Requests struct {
 	Exceptions map[string]Rates `json:"exceptions,omitempty"`
 }
 
-// remembered is how many buckets there are at most, of principals and subscriptions and of nodes:
+// remembered is how many buckets there are at least, of principals and subscriptions and of nodes:
 // those that were used last. One that is forgotten is full when it is used again.
 const remembered = 20_000
 
 // Throttle counts requests in token buckets.
 type Throttle struct {
-	limits  Requests
-	now     func() time.Time
-	buckets *lru.Cache[bucketKey, *bucket]
-	nodes   *lru.Cache[bucketKey, *bucket]
+	limits Requests
+	now    func() time.Time
+	made   time.Time
+	// seed makes hashes that nobody outside can tell: a node cannot be given another's bucket.
+	seed    maphash.Seed
+	buckets *recent.Cache[uint64, bucket]
+	nodes   *recent.Cache[uint64, bucket]
 }
 
 type bucketKey struct {
@@ -95,25 +97,18 @@ type bucketKey struct {
 	id     string
 }
 
-type bucket struct {
-	*rate.Limiter
-	rate Rate
-	told rate.Sometimes
-}
-
 // NewThrottle makes a throttle whose buckets are full.
-func NewThrottle(limits Requests, now func() time.Time) (*Throttle, error) {
+func NewThrottle(limits Requests, now func() time.Time) *Throttle {
 	exceptions := map[string]Rates{}
 	for id, rates := range limits.Exceptions {
 		exceptions[strings.ToLower(id)] = rates
 	}
 	limits.Exceptions = exceptions
-	buckets, err := lru.New[bucketKey, *bucket](remembered)
-	if err != nil {
-		return nil, err
+	return &Throttle{
+		limits: limits, now: now, made: now(), seed: maphash.MakeSeed(),
+		buckets: recent.New[uint64, bucket](remembered),
+		nodes:   recent.New[uint64, bucket](remembered),
 	}
-	nodes, err := lru.New[bucketKey, *bucket](remembered)
-	return &Throttle{limits: limits, now: now, buckets: buckets, nodes: nodes}, err
 }
 
 // Remaining is how many tokens a bucket still has.
@@ -157,10 +152,10 @@ func (t *Throttle) takeOf(key bucketKey, policy string) Verdict {
 	if key.shared {
 		rates = t.limits.Subscription
 	}
-	b := t.bucket(t.buckets, key, t.limits.of(key.kind, key.id, rates))
-	v := t.take(b)
-	if b != nil {
-		v.Remaining = Remaining{policy + string(key.kind), max(0, int(b.TokensAt(t.now())))}
+	limit := t.limits.of(key.kind, key.id, rates)
+	v, left := t.take(t.buckets, key, limit)
+	if limit.Burst > 0 {
+		v.Remaining = Remaining{policy + string(key.kind), left}
 	}
 	return v
 }
@@ -177,7 +172,8 @@ func (t *Throttle) TakeNode(k Kind, node string) Verdict {
 	case Reports:
 		limit = t.limits.Reports
 	}
-	return t.take(t.bucket(t.nodes, bucketKey{kind: k, id: node}, limit))
+	v, _ := t.take(t.nodes, bucketKey{kind: k, id: node}, limit)
+	return v
 }
 
 func (r Requests) of(k Kind, id string, otherwise Rates) Rate {
@@ -187,31 +183,17 @@ func (r Requests) of(k Kind, id string, otherwise Rates) Rate {
 	return otherwise.of(k)
 }
 
-func (t *Throttle) bucket(in *lru.Cache[bucketKey, *bucket], key bucketKey, r Rate) *bucket {
+// take takes a token from a bucket, or tells when there will be one, and how many are left.
+func (t *Throttle) take(
+	of *recent.Cache[uint64, bucket], key bucketKey, r Rate,
+) (v Verdict, left int) {
 	if r.Burst == 0 {
-		return nil
+		return Verdict{}, 0
 	}
-	if b, ok := in.Get(key); ok {
+	now := t.now().Sub(t.made) // by a clock that never goes back
+	of.Change(maphash.Comparable(t.seed, key), func(b bucket) bucket {
+		v, left = b.take(r, now)
 		return b
-	}
-	b := &bucket{
-		Limiter: rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst), rate: r,
-		told: rate.Sometimes{Interval: time.Minute},
-	}
-	if before, known, _ := in.PeekOrAdd(key, b); known {
-		return before
-	}
-	return b
-}
-
-// take takes a token, or tells when there will be one.
-func (t *Throttle) take(b *bucket) Verdict {
-	if b == nil || b.AllowN(t.now(), 1) {
-		return Verdict{}
-	}
-	missing := max(0, 1-b.TokensAt(t.now()))
-	v := Verdict{Of: b.rate, After: max(time.Millisecond,
-		time.Duration(math.Ceil(missing/b.rate.PerSecond*float64(time.Second))))}
-	b.told.Do(func() { v.Begun = true })
-	return v
+	})
+	return v, left
 }

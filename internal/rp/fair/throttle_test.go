@@ -2,6 +2,8 @@ package fair
 
 import (
 	"fmt"
+	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,11 +18,7 @@ func (c *clock) pass(d time.Duration) { c.nanos.Add(int64(d)) }
 func newThrottle(t *testing.T, limits Requests) (*Throttle, *clock) {
 	t.Helper()
 	c := &clock{}
-	throttle, err := NewThrottle(limits, c.now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return throttle, c
+	return NewThrottle(limits, c.now), c
 }
 
 // let is how many of so many requests are let in.
@@ -139,12 +137,65 @@ func TestBucketsAreBounded(t *testing.T) {
 			flood++
 		}
 	}
-	if n, m := throttle.buckets.Len(), throttle.nodes.Len(); n != remembered || m != remembered {
-		t.Error(n, m)
+	for _, n := range []int{throttle.buckets.Len(), throttle.nodes.Len()} {
+		if n < remembered || n > 2*remembered {
+			t.Errorf("%d are remembered", n)
+		}
 	}
 	if flood != 5 {
 		t.Errorf("who floods was let in %d times", flood)
 	}
+}
+
+// However small a rate is, or large, a bucket gives its burst, and then one at a time.
+func TestRates(t *testing.T) {
+	t.Parallel()
+	for _, r := range []Rate{
+		{1, 1e-12}, {1 << 40, 1e-12}, {3, .3}, {3, 7}, {2, 1e12}, {math.MaxInt, 1e12},
+	} {
+		var b bucket
+		now, burst := time.Duration(math.MaxInt64/4), min(r.Burst, 1000)
+		for n := range burst {
+			if v, left := b.take(r, now); v.After != 0 || left != r.Burst-n-1 {
+				t.Fatalf("%+v: %+v for the number %d; %d are left", r, v, n, left)
+			}
+		}
+		if r.Burst > burst {
+			continue
+		}
+		v, _ := b.take(r, now)
+		if v.After < time.Millisecond || !v.Begun || v.Of != r {
+			t.Errorf("%+v: then %+v", r, v)
+		}
+		if v, _ := b.take(r, now+v.After); v.After != 0 {
+			t.Errorf("%+v: at the time that was told %+v", r, v)
+		}
+	}
+}
+
+// A bucket takes few bytes, all told: there may be one for each of 20,000 nodes.
+func TestBucketsAreSmall(t *testing.T) {
+	const each = 64
+	limits := DefaultLimits().Requests
+	before := heap()
+	throttle := NewThrottle(limits, time.Now)
+	for n := range 3 * remembered {
+		throttle.TakeNode(OfNode, fmt.Sprint("subscription/group/cluster/node-", n))
+	}
+	bytes := (int(heap()) - int(before)) / throttle.nodes.Len()
+	t.Logf("%d bytes", bytes)
+	if bytes > each {
+		t.Errorf("a bucket takes %d bytes, more than %d", bytes, each)
+	}
+	runtime.KeepAlive(throttle)
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 func TestBucketsAtOnce(t *testing.T) {

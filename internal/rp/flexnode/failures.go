@@ -1,7 +1,9 @@
 package flexnode
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -36,6 +38,22 @@ func (f Failure) holds() bool { return len(f.Nodes) >= FailedNodes && f.Allowed 
 func (f Failures) Hold(v api.Versions) bool {
 	at := f.find(v)
 	return at >= 0 && f[at].holds()
+}
+
+// Held are the versions that are held, in order.
+func (f Failures) Held() []api.Versions {
+	held := []api.Versions{}
+	for _, one := range f {
+		if one.holds() {
+			held = append(held, one.Versions)
+		}
+	}
+	slices.SortFunc(held, func(a, b api.Versions) int {
+		return cmp.Or(strings.Compare(a.Kubernetes, b.Kubernetes),
+			strings.Compare(a.Containerd, b.Containerd), strings.Compare(a.Runc, b.Runc),
+			strings.Compare(a.CNI, b.CNI), strings.Compare(a.NPD, b.NPD))
+	})
+	return held
 }
 
 func (f Failures) find(v api.Versions) int {

@@ -44,6 +44,8 @@ type Node struct {
 	Reason string `json:"reason,omitempty"`
 	// Credential is the key of the credential that a machine may join with now.
 	Credential string `json:"credential,omitempty"`
+	// Joining are the keys of those before, oldest first, that machines still join with.
+	Joining []string `json:"joining,omitempty"`
 	// Used tells that a machine has used a credential of the node, be it in vain.
 	Used bool `json:"used,omitempty"`
 	// Ended is how the last credential has ended, if no machine has joined with it.

@@ -2,21 +2,19 @@ package front
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
-	"unique"
 
 	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
-	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/rp/recent"
 )
 
 // Issuer is who signs callers' tokens for one tenant.
@@ -38,8 +36,8 @@ const leeway = 5 * time.Minute
 // from it.
 const unknownKey = 10 * time.Second
 
-// verified is how many tokens' verifications are remembered: a fleet polls with the same token for
-// an hour.
+// verified is how many tokens' verifications are remembered at least: a fleet polls with the same
+// token for an hour.
 const verified = 200_000
 
 // Entra authenticates callers by their Entra ID access tokens.
@@ -48,61 +46,7 @@ type Entra struct {
 	keys      map[string]keyfunc.Keyfunc // by issuer
 	audiences []string
 	now       func() time.Time
-	known     *lru.Cache[tokenHash, session]
-}
-
-// tokenHash is the first half of a token's SHA-256: nobody finds another token with that of one
-// that was verified.
-type tokenHash [sha256.Size / 2]byte
-
-func hashOf(token string) tokenHash {
-	sum := sha256.Sum256([]byte(token))
-	return tokenHash(sum[:])
-}
-
-// session is a token that has been verified. There is one for each agent, so it is small: the
-// caller's parts in one string, what is alike in many kept once, and the end in Unix seconds.
-type session struct {
-	own     string // ObjectID, AppID, Name if that is another, MachineID
-	alike   unique.Handle[alike]
-	expires int64
-}
-
-// alike is what many callers have alike.
-type alike struct{ tenantID, kind string }
-
-const partsOfSession = "\x00"
-
-func newSession(c Caller, expires time.Time) session {
-	name := c.Name
-	if name == c.AppID {
-		name = ""
-	}
-	return session{
-		own:   strings.Join([]string{c.ObjectID, c.AppID, name, c.MachineID}, partsOfSession),
-		alike: unique.Make(alike{c.TenantID, c.Type}), expires: expires.Unix(),
-	}
-}
-
-func (s session) caller() Caller {
-	both := s.alike.Value()
-	c := Caller{TenantID: both.tenantID, Type: both.kind}
-	rest := s.own
-	c.ObjectID, rest, _ = strings.Cut(rest, partsOfSession)
-	c.AppID, rest, _ = strings.Cut(rest, partsOfSession)
-	c.Name, c.MachineID, _ = strings.Cut(rest, partsOfSession)
-	if c.Name == "" {
-		c.Name = c.AppID
-	}
-	return c
-}
-
-func newKnown() *lru.Cache[tokenHash, session] {
-	known, err := lru.New[tokenHash, session](verified)
-	if err != nil {
-		panic("internal error: " + err.Error())
-	}
-	return known
+	known     *recent.Cache[tokenHash, session]
 }
 
 // NewEntra fetches the issuers' keys, and again when a token is signed with one it does not know.
@@ -113,7 +57,7 @@ func NewEntra(
 ) (*Entra, error) {
 	e := &Entra{
 		issuers: issuers, keys: map[string]keyfunc.Keyfunc{}, audiences: audiences, now: now,
-		known: newKnown(),
+		known: recent.New[tokenHash, session](verified),
 	}
 	for _, issuer := range issuers {
 		keys, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{issuer.KeysURL}, keyfunc.Override{
@@ -162,7 +106,7 @@ func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
 		return Caller{}, e.refuse(err)
 	}
 	caller := token.caller()
-	e.known.Add(hash, newSession(caller, token.ExpiresAt.Add(leeway)))
+	e.known.Put(hash, newSession(caller, token.ExpiresAt.Add(leeway)))
 	return caller, nil
 }
 

@@ -1,11 +1,14 @@
 package front
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // upgrading puts a node with a version of Kubernetes, and returns its configVersion.
@@ -127,5 +130,29 @@ func TestVersionsThatFail(t *testing.T) {
 	w.upgrading("e", "1.34.4")
 	if got := w.upgrading("e", "1.35.0"); got != w.desires("e") {
 		t.Error("what was allowed is not offered")
+	}
+}
+
+// A node that is offered what others have failed meanwhile is taken back when it tells what it runs.
+func TestNodeThatReportsLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	first := w.upgrading("n", "1.34.4")
+	second := w.upgrading("n", "1.35.0")
+	w.change(func(v *store.View) error {
+		row, err := w.api.Store.Clusters.In(v, clusterKey)
+		for i := range flexnode.FailedNodes {
+			row.Value.Failures = row.Value.Failures.With(w.storedNode("n").Chosen.Versions,
+				fmt.Sprint(i), w.clock.now())
+		}
+		return errors.Join(err, w.api.Store.Clusters.Put(v, clusterKey, row.Value))
+	})
+	if n := w.storedNode("n"); decimal(n.Assigned) != second {
+		t.Fatalf("%d is offered", n.Assigned)
+	}
+	w.report("n", first, "")
+	if n := w.storedNode("n"); decimal(n.Assigned) != first || decimal(n.Revision) != second {
+		t.Errorf("%d is offered", n.Assigned)
 	}
 }

@@ -131,7 +131,7 @@ func (p *put) decide(v *store.View) error {
 		}
 	}
 	p.created, p.node, p.r.before = !old.Exists(), d.Node, decimal(old.Value.Revision)
-	if err := p.write(v, old, history.Value, d); err != nil {
+	if err := p.write(v, history.Value, d); err != nil {
 		return err
 	}
 	if d.Revision != nil {
@@ -223,9 +223,7 @@ func (p *put) former(v *store.View) (*flexnode.Tombstone, error) {
 }
 
 // write writes what was decided, unless it is nothing.
-func (p *put) write(
-	v *store.View, old store.Row[flexnode.Node], history flexnode.History, d flexnode.Decision,
-) error {
+func (p *put) write(v *store.View, history flexnode.History, d flexnode.Decision) error {
 	s, c, key := p.api.Store, p.api.Credentials, p.r.nodeKey()
 	if d.StoreSecret {
 		if err := c.KeepSecret(v, key, p.secret, d.Node.SecretVersion); err != nil {
@@ -244,10 +242,9 @@ func (p *put) write(
 			return err
 		}
 	case d.Changed:
-		if err := c.Revoke(v, old.Value.Credential, false); err != nil {
+		if err := c.Release(v, &p.node); err != nil {
 			return err
 		}
-		p.node.Credential = ""
 	}
 	if d.Revision != nil {
 		next := history.With(*d.Revision, p.node.Assigned)

@@ -63,6 +63,16 @@ func (a *API) reportStatus(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
+// isBehind tells, by the index, whether a node is offered what others have failed and runs something
+// else: it may have something to go back to.
+func (a *API) isBehind(r *request, n flexnode.Node, applied int64) bool {
+	if applied == 0 || applied == n.Assigned || n.Assigned != n.Revision {
+		return false
+	}
+	cluster, err := a.Index.Cluster(r.clusterKey())
+	return err == nil && cluster.Value.Failures.Hold(n.Chosen.Versions)
+}
+
 // offer decides after a report which revision the node is offered, and has its cluster remember
 // versions that have failed. Mostly nothing is read for it.
 func (a *API) offer(
@@ -70,7 +80,8 @@ func (a *API) offer(
 ) (flexnode.Node, error) {
 	applied, _, failed := flexnode.Status{Report: report}.Versions()
 	news := failed == n.Revision && n.Failed != failed || // it has failed
-		applied == n.Revision && (n.Assigned != applied || n.Failed == applied) // it runs all the same
+		applied == n.Revision && (n.Assigned != applied || n.Failed == applied) || // it runs all the same
+		a.isBehind(r, n, applied)
 	if n.Revision == 0 || !news {
 		return n, nil
 	}

@@ -65,7 +65,7 @@ func (p *put) rollBack(v *store.View, to int64) error {
 	if err := p.show(history.Value, d); err != nil {
 		return err
 	}
-	return p.write(v, old, history.Value, d)
+	return p.write(v, history.Value, d)
 }
 
 // rollbackOf is what a decision on a rollback needs.

@@ -34,7 +34,7 @@ func (asNamed) Authenticate(r *http.Request) (Caller, error) {
 func (w *world) share(limits fair.Limits) {
 	w.t.Helper()
 	w.api.Gate = fair.NewGate(limits.AtOnce)
-	w.api.Throttle = must(fair.NewThrottle(limits.Requests, w.clock.now))
+	w.api.Throttle = fair.NewThrottle(limits.Requests, w.clock.now)
 	w.api.Authorizer = Assignments{
 		{PrincipalID: "operator", Scope: "/", Actions: []string{"*"}},
 		{PrincipalID: "script", Scope: "/", Actions: []string{"*"}},

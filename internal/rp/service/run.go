@@ -173,14 +173,11 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Authorizer: authorizer, Kubeconfigs: sources, Defaults: s.settings.NodeDefaults,
 		PublicURL: s.settings.PublicURL, Renderer: version, Now: time.Now, Log: s.log,
 		Audit: s.audit, Metrics: metrics, Gate: fair.NewGate(s.settings.Limits.AtOnce),
-		Quotas: s.settings.Limits.Quotas,
-		Pace:   front.NewPace(s.settings.Polls.PerSecond),
+		Quotas:   s.settings.Limits.Quotas,
+		Throttle: fair.NewThrottle(s.settings.Limits.Requests, time.Now),
+		Pace:     front.NewPace(s.settings.Polls.PerSecond),
 		Waiters: front.NewWaiters(time.Duration(s.settings.Polls.WaitSeconds)*time.Second,
 			s.settings.Polls.Waiting),
-	}
-	s.api.Throttle, err = fair.NewThrottle(s.settings.Limits.Requests, time.Now)
-	if err != nil {
-		return err
 	}
 	s.index.Subscribe(s.api.Waiters.Wake)
 	if err := credentials.AfterRestore(ctx); err != nil {

@@ -1,0 +1,39 @@
+package fair
+
+import (
+	"math"
+	"time"
+)
+
+// bucket is a token bucket; the zero value is full. There is one for each node and principal that
+// asks, so it is small: times since the throttle was made.
+type bucket struct {
+	full  time.Duration // when it is full again
+	quiet time.Duration // until when it is not told again that too much is asked
+}
+
+// tellAgain is how often it is told that somebody asks too much.
+const tellAgain = time.Minute
+
+// take takes a token at a time, or tells when there will be one, and how many are left.
+func (b *bucket) take(r Rate, now time.Duration) (v Verdict, left int) {
+	each := r.each()
+	missing := max(0, b.full-now) // time, in place of tokens
+	room := time.Duration(r.Burst) * each
+	if missing <= room-each {
+		b.full = now + missing + each
+		return Verdict{}, int((room - missing - each) / each)
+	}
+	v = Verdict{Of: r, After: max(time.Millisecond, missing+each-room)}
+	if now >= b.quiet {
+		b.quiet, v.Begun = now+tellAgain, true
+	}
+	return v, 0
+}
+
+// each is the time between two tokens: so much at most that the time of a whole burst, after now, is
+// a time.
+func (r Rate) each() time.Duration {
+	most := float64(math.MaxInt64/4) / float64(r.Burst)
+	return max(1, time.Duration(min(float64(time.Second)/r.PerSecond, most)))
+}

@@ -1,0 +1,79 @@
+package front
+
+import (
+	"crypto/sha256"
+	"time"
+	"unique"
+
+	"github.com/google/uuid"
+)
+
+// tokenHash is the first half of a token's SHA-256: nobody finds another token with that of one that
+// was verified.
+type tokenHash [sha256.Size / 2]byte
+
+func hashOf(token string) tokenHash {
+	sum := sha256.Sum256([]byte(token))
+	return tokenHash(sum[:])
+}
+
+// session is a token that has been verified. There is one for each agent, so it is small: ids as
+// numbers, what is alike in many kept once, what few have elsewhere, and the end in Unix seconds.
+type session struct {
+	object, app uuid.UUID
+	alike       unique.Handle[alike]
+	expires     int64
+	rest        *rest // nil of most
+}
+
+// alike is what many callers have alike.
+type alike struct{ tenantID, kind string }
+
+// rest is what not every caller has: a name that is not the application's id, the resource of a
+// managed identity, and ids that are not written as the others are.
+type rest struct{ objectID, appID, name, machineID string }
+
+func newSession(c Caller, expires time.Time) session {
+	s := session{alike: unique.Make(alike{c.TenantID, c.Type}), expires: expires.Unix()}
+	r := rest{machineID: c.MachineID}
+	s.object, r.objectID = cutID(c.ObjectID)
+	s.app, r.appID = cutID(c.AppID)
+	if c.Name != c.AppID {
+		r.name = c.Name
+	}
+	if r != (rest{}) {
+		s.rest = &r
+	}
+	return s
+}
+
+// cutID is an id as a number, or, if it is not written as numbers are, as it is.
+func cutID(id string) (uuid.UUID, string) {
+	if n, err := uuid.Parse(id); err == nil && n != uuid.Nil && n.String() == id {
+		return n, ""
+	}
+	return uuid.Nil, id
+}
+
+func joinID(n uuid.UUID, id string) string {
+	if n != uuid.Nil {
+		return n.String()
+	}
+	return id
+}
+
+func (s session) caller() Caller {
+	var r rest
+	if s.rest != nil {
+		r = *s.rest
+	}
+	both := s.alike.Value()
+	c := Caller{
+		TenantID: both.tenantID, Type: both.kind, MachineID: r.machineID, Name: r.name,
+		ObjectID: joinID(s.object, r.objectID), AppID: joinID(s.app, r.appID),
+	}
+	if c.Name == "" {
+		c.Name = c.AppID
+	}
+	return c
+}

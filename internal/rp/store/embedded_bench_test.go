@@ -1,0 +1,97 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// BenchmarkEmbeddedMemory tells what a node costs the etcd of this process, with its four rows, and
+// what is left in memory of each row of 10,000 that were written so many together.
+func BenchmarkEmbeddedMemory(b *testing.B) {
+	for _, together := range []int{60, 10} {
+		b.Run(fmt.Sprint(together), func(b *testing.B) {
+			for b.Loop() {
+				benchEmbedded(b, together)
+			}
+		})
+	}
+}
+
+func benchEmbedded(b *testing.B, together int) {
+	const nodes, changed, logged = 10_000, 10_000, 110
+	dir := b.TempDir()
+	s := openBench(b, dir)
+	for from := 0; from < nodes; from += 20 {
+		var writes []Write
+		for i := from; i < from+20; i++ {
+			writes = append(writes, benchRows(b, s, i)...)
+		}
+		commitBench(b, s, writes)
+	}
+	closeBench(b, s)
+	s = nil
+	before := heap()
+	s = openBench(b, dir)
+	for range logged { // etcd keeps its last requests
+		commitBench(b, s, []Write{{Key: other + "x", Value: []byte("y")}})
+	}
+	opened := heap()
+	b.ReportMetric(float64(int64(opened)-int64(before))/nodes, "etcd-B/node")
+	for from := 0; from < changed; from += together {
+		var writes []Write
+		for i := from; i < min(from+together, changed); i++ {
+			writes = append(writes, benchRows(b, s, i)[1])
+		}
+		commitBench(b, s, writes)
+	}
+	b.ReportMetric(float64(int64(heap())-int64(opened))/changed, "written-B/row")
+	closeBench(b, s)
+}
+
+func openBench(b *testing.B, dir string) *Store {
+	b.Helper()
+	e, err := Open(b.Context(), dir, Options{NoSync: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return New(e)
+}
+
+func closeBench(b *testing.B, s *Store) {
+	b.Helper()
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func commitBench(b *testing.B, s *Store, writes []Write) {
+	b.Helper()
+	if _, err := s.Commit(b.Context(), nil, writes); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// benchRows are the rows of a node: itself, its status, its history and its subnet.
+func benchRows(b *testing.B, s *Store, i int) []Write {
+	b.Helper()
+	v := &View{store: s, writes: map[string]Write{}}
+	key := benchKey(i)
+	n := benchNode(i)
+	slot, _, _ := flexnode.Slot(flexnode.ClusterOf(key), key, "10.0.0.0/8", 24, 0)
+	h := flexnode.History{}.With(flexnode.Revision{Version: n.Revision, Desired: &n.Desired}, n.Revision)
+	for _, err := range []error{
+		s.Nodes.Set(v, key, n), s.Status.Set(v, key, benchStatus(i)), s.History.Set(v, key, h),
+		s.PodCIDRs.Set(v, slot, key),
+	} {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	var writes []Write
+	for _, key := range v.order {
+		writes = append(writes, v.writes[key])
+	}
+	return writes
+}
