@@ -34,10 +34,17 @@ func (l *Lab) PublishProvider(ctx context.Context) error {
 	return images.Push(ctx, ControlURL, ChartImage+":"+ChartTag, made)
 }
 
-// Helm runs helm as the administrator and returns what it printed. It is built when it is first
-// used.
+func isHelm(c component.Component) bool { return c.Name == component.Helm }
+
+// BuildHelm builds helm, unless the cache has it. Helm does so when it is first used.
+func (l *Lab) BuildHelm(ctx context.Context) error {
+	_, err := l.build(ctx, isHelm)
+	return err
+}
+
+// Helm runs helm as the administrator and returns what it printed.
 func (l *Lab) Helm(ctx context.Context, args ...string) (string, error) {
-	dirs, err := l.build(ctx, func(c component.Component) bool { return c.Name == component.Helm })
+	dirs, err := l.build(ctx, isHelm)
 	if err != nil {
 		return "", err
 	}
