@@ -28,6 +28,7 @@ func serveCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sim := &azuresim.Sim{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+			defer sim.Close()
 			if world != "" {
 				var w azuresim.World
 				if err := readJSON(world, &w); err != nil {

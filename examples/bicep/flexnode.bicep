@@ -17,6 +17,9 @@ param labels object = {}
 
 param maxPods int = 110
 
+@description('False for a node whose machine has joined: it has no URL.')
+param outputConfigUrl bool = true
+
 resource cluster 'Microsoft.ContainerService/managedClusters@2024-02-01' existing = {
   name: clusterName
 }
@@ -44,4 +47,4 @@ resource node 'Microsoft.ContainerService/managedClusters/flexNodeConfig@2026-05
 }
 
 // Whoever may read the deployment reads it; it works for one machine, for 24 hours at most.
-output configUrl string = node.listConfigUrl().configUrl
+output configUrl string = outputConfigUrl ? node.listConfigUrl().configUrl : ''

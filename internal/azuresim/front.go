@@ -43,8 +43,9 @@ func (s *Sim) serveARM(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func first(a, b string) string {
-	if a != "" {
+func first[T comparable](a, b T) T {
+	var none T
+	if a != none {
 		return a
 	}
 	return b
@@ -52,6 +53,9 @@ func first(a, b string) string {
 
 var apiVersion = regexp.MustCompile(
 	`(?i)^\d{4}-\d{2}-\d{2}(-preview|-alpha|-beta|-rc|-privatepreview)?$`)
+
+// deploymentPath is how clients ask about the operations of a deployment: without a provider.
+var deploymentPath = regexp.MustCompile(`(?i)^(/subscriptions/[^/]+/resourcegroups/[^/]+)/deployments/`)
 
 // enter checks what every request must have.
 func (s *Sim) enter(w http.ResponseWriter, r *http.Request) (call, *arm.Error) {
@@ -75,7 +79,8 @@ func (s *Sim) enter(w http.ResponseWriter, r *http.Request) (call, *arm.Error) {
 	if c.caller, err = s.authenticate(w, r); err != nil {
 		return c, err.(*arm.Error)
 	}
-	if c.id, err = arm.Parse(r.URL.Path); err != nil {
+	if c.id, err = arm.Parse(deploymentPath.ReplaceAllString(r.URL.Path,
+		"$1/providers/Microsoft.Resources/deployments/")); err != nil {
 		return c, arm.Errorf(404, "InvalidResourceId", "The request path '%s' is not valid.",
 			r.URL.Path)
 	}
@@ -170,13 +175,17 @@ func (s *Sim) may(c call) *arm.Error {
 func (s *Sim) dispatch(w http.ResponseWriter, c call) *arm.Error {
 	type handler func(http.ResponseWriter, call) *arm.Error
 	handlers := map[string]handler{
-		"microsoft.hybridcompute/machines":                s.machines,
-		"microsoft.authorization/roleassignments":         s.roleAssignments,
-		"microsoft.authorization/roledefinitions":         s.roleDefinitions,
-		"microsoft.authorization/denyassignments":         s.denyAssignments,
-		"microsoft.authorization/permissions":             s.permissions,
-		"microsoft.containerservice/managedclusters":      s.clusters,
-		"microsoft.containerservice/locations/operations": s.operation,
+		"microsoft.hybridcompute/machines":                  s.machines,
+		"microsoft.authorization/roleassignments":           s.roleAssignments,
+		"microsoft.authorization/roledefinitions":           s.roleDefinitions,
+		"microsoft.authorization/denyassignments":           s.denyAssignments,
+		"microsoft.authorization/permissions":               s.permissions,
+		"microsoft.containerservice/managedclusters":        s.clusters,
+		"microsoft.containerservice/locations/operations":   s.operation,
+		"microsoft.resources/deployments":                   s.deployments,
+		"microsoft.resources/deployments/operations":        s.deploymentOperations,
+		"microsoft.resources/deployments/operationstatuses": s.deploymentStatus,
+		"microsoft.resources/deployments/operationresults":  s.deploymentResult,
 	}
 	path := strings.ToLower(strings.Trim(c.URL.Path, "/"))
 	if rest, ok := strings.CutSuffix(path, "/providers/microsoft.containerservice/register"); ok &&
@@ -227,7 +236,7 @@ func anyone(c call) bool {
 }
 
 var namespaces = []string{"Microsoft.HybridCompute", "Microsoft.Authorization",
-	"Microsoft.ContainerService"}
+	"Microsoft.ContainerService", "Microsoft.Resources"}
 
 func list(items []any) map[string]any {
 	if items == nil {
@@ -328,6 +337,7 @@ func (s *Sim) provider(w http.ResponseWriter, c call) *arm.Error {
 	types := map[string][]string{
 		"microsoft.containerservice": {"managedClusters"}, "microsoft.hybridcompute": {"machines"},
 		"microsoft.authorization": {"roleAssignments", "roleDefinitions", "denyAssignments"},
+		"microsoft.resources":     {"deployments"},
 	}[strings.ToLower(c.id.Namespace)]
 	if types == nil {
 		return arm.Errorf(404, "InvalidResourceNamespace",

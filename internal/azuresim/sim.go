@@ -8,6 +8,7 @@
 package azuresim
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"log/slog"
@@ -18,7 +19,7 @@ import (
 )
 
 // Sim is one simulated Azure. The zero value is an Azure with the default tenant and nothing in it;
-// Load fills it.
+// Load fills it. Close waits for what is done in the background.
 type Sim struct {
 	// Now is the clock; nil is the real one.
 	Now func() time.Time
@@ -39,8 +40,14 @@ type Sim struct {
 	resources  map[string]map[string]any // by key of their id
 	operations map[string]operation
 	logins     map[string]*login
-	sessions   map[string]string // refresh token -> object id of the user
-	turn       int               // of the provider's replicas
+	sessions   map[string]string      // refresh token -> object id of the user
+	turn       int                    // of the provider's replicas
+	deployed   map[string]*deployment // by key of their id
+	results    map[string]any         // of operations, by their token
+	// background is deployments that are carried out, and life their time
+	background sync.WaitGroup
+	life       context.Context
+	end        context.CancelFunc
 }
 
 func (s *Sim) start() {
@@ -53,6 +60,8 @@ func (s *Sim) start() {
 		s.hits, s.made = map[Service]int{}, map[string]time.Time{}
 		s.resources, s.operations = map[string]map[string]any{}, map[string]operation{}
 		s.logins, s.sessions = map[string]*login{}, map[string]string{}
+		s.deployed, s.results = map[string]*deployment{}, map[string]any{}
+		s.life, s.end = context.WithCancel(context.Background())
 		if s.world.TenantID == "" {
 			s.world.TenantID = DefaultTenant
 		}

@@ -48,5 +48,5 @@ const body = declared.namedChildren.find(c => c.type === 'object')
 const properties = body.namedChildren.find(c => c.namedChildren[0].text === 'properties')
 assert.deepEqual(value(properties.namedChildren.at(-1)), resource.properties)
 
-const action = arm.outputs.configUrl.value.match(/^\[(\w+)\(/)[1]
+const action = arm.outputs.configUrl.value.match(/\b(list\w+)\(/)[1]
 assert(text.includes(`node.${action}().configUrl`), `the output does not call ${action}`)

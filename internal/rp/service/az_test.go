@@ -40,6 +40,9 @@ var (
 	azStranger = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000002",
 		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f2", Name: "stranger",
 		Secrets: []azuresim.Secret{{Value: "battery-staple"}}}
+	azDeployer = azuresim.Application{ClientID: "aaaaaaaa-0000-0000-0000-000000000003",
+		ObjectID: "aaaaaaaa-0000-0000-0000-0000000000f3", Name: "deployer",
+		Secrets: []azuresim.Secret{{Value: "pony-express"}}}
 )
 
 // azWorld is the real az CLI with the extension, a simulated Azure, and the whole provider behind
@@ -54,7 +57,7 @@ type azWorld struct {
 	who     string           // whose login az uses
 }
 
-// newAzWorld starts all of it and logs two callers in; it skips where there is no az.
+// newAzWorld starts all of it and logs three callers in; it skips where there is no az.
 func newAzWorld(t *testing.T) *azWorld {
 	t.Helper()
 	if _, err := exec.LookPath("az"); err != nil {
@@ -64,7 +67,8 @@ func newAzWorld(t *testing.T) *azWorld {
 	w.sim.Load(azuresim.World{
 		Subscriptions:  []azuresim.Subscription{{ID: subscription, Name: "Edge"}},
 		ResourceGroups: []string{"/subscriptions/" + subscription + "/resourceGroups/my-rg"},
-		Applications:   []azuresim.Application{azOperator, azStranger},
+		Applications:   []azuresim.Application{azOperator, azStranger, azDeployer},
+		Roles:          azDeployerRoles,
 		Assignments: []azuresim.Assignment{
 			{Scope: "/subscriptions/" + subscription, RoleID: azOwner,
 				PrincipalID: azOperator.ObjectID},
@@ -72,11 +76,13 @@ func newAzWorld(t *testing.T) *azWorld {
 				PrincipalID: azStranger.ObjectID},
 		},
 	})
+	t.Cleanup(w.sim.Close)
+	w.role("deployer")
 	w.arm = httptest.NewTLSServer(w.sim)
 	t.Cleanup(w.arm.Close)
 	w.provide()
 	w.install()
-	for _, who := range []azuresim.Application{azStranger, azOperator} {
+	for _, who := range []azuresim.Application{azStranger, azDeployer, azOperator} {
 		w.who = who.Name
 		w.must(`az cloud register -n sim --endpoint-resource-manager $ARM \
   --endpoint-management $ARM/ --endpoint-active-directory $ARM/adfs \

@@ -40,6 +40,8 @@ func TestAz(t *testing.T) {
 	t.Run("Secrets", w.secrets)
 	t.Run("Refusals", w.refusals)
 	t.Run("ClusterDown", w.clusterIsDown)
+	t.Run("Deployments", w.deployments)
+	t.Run("DeploymentsRefused", w.deploymentsRefused)
 	t.Run("Linter", w.linter)
 	t.Run("Added", w.added)
 }

@@ -1,0 +1,361 @@
+package azuresim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/Azure/AKSFlexNode/internal/arm"
+	"github.com/Azure/AKSFlexNode/internal/azuresim/template"
+)
+
+// patience is how long Resource Manager waits for a resource.
+const patience = 2 * time.Hour
+
+// rollout is a deployment that is carried out, for the caller who has asked for it: with the
+// caller's permissions, through the front door. It is the template's Runtime.
+type rollout struct {
+	*Sim
+	c     call
+	ctx   context.Context // of the deployment, which outlives the request
+	d     *deployment
+	ended map[string]error // by key of the resource's id; nil for those that are deployed
+	under []string         // keys of those that are being deployed
+}
+
+// errSkipped is a resource that depends on one that has failed.
+var errSkipped = errors.New("a resource that it depends on has failed")
+
+// carryOut deploys the resources and evaluates the outputs.
+func (r *rollout) carryOut() {
+	r.update(func() { r.d.state = running })
+	var failures []arm.Error
+	for _, resource := range r.d.plan.Resources {
+		if err := r.deploy(resource); err != nil && !errors.Is(err, errSkipped) {
+			failures = append(failures, *asError(err))
+		}
+	}
+	var outputs map[string]any
+	var failure *arm.Error
+	if len(failures) > 0 {
+		failure = arm.Errorf(0, "DeploymentFailed", "At least one resource deployment operation "+
+			"failed. Please list deployment operations for details. Please see "+
+			"https://aka.ms/arm-deployment-operations for usage details.")
+		failure.Target, failure.Details = r.d.id, failures
+	} else {
+		outputs, failure = r.outputs()
+	}
+	r.update(func() {
+		if r.d.state == canceled {
+			return
+		}
+		r.d.state, r.d.ended = succeeded, r.now()
+		r.d.outputs, r.d.failure = outputs, failure
+		if failure != nil {
+			r.d.state = failed
+		}
+	})
+}
+
+func (r *rollout) update(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+}
+
+// note notes an operation of the deployment; the function that it returns notes its end.
+func (r *rollout) note(kind string, resource template.Resource) func(status int, err error) {
+	now := r.now()
+	op := &deploymentOperation{id: strings.ToUpper(strings.ReplaceAll(uuid.NewString(), "-", ""))[:16],
+		kind: kind, state: running, began: now, ended: now, resource: resource}
+	r.update(func() { r.d.operations = append(r.d.operations, op) })
+	return func(status int, err error) {
+		r.update(func() {
+			op.state, op.ended, op.code = succeeded, r.now(), status
+			if err != nil {
+				op.state, op.failure = failed, asError(err)
+				op.code = first(op.failure.Status, status)
+			}
+		})
+	}
+}
+
+// deploy deploys a resource after those that it depends on, once.
+func (r *rollout) deploy(resource template.Resource) error {
+	key := arm.Key(resource.ID)
+	if err, ok := r.ended[key]; ok {
+		if err != nil {
+			return errSkipped // it is told once
+		}
+		return nil
+	}
+	if slices.Contains(r.under, key) {
+		return template.Problem("Circular dependency detected on resource: '" + resource.ID + "'.")
+	}
+	r.under = append(r.under, key)
+	defer func() { r.under = r.under[:len(r.under)-1] }()
+	var err error
+	for _, id := range resource.Depends {
+		on, _ := r.d.plan.Named(id)
+		if r.deploy(on) != nil {
+			err = errSkipped
+		}
+	}
+	if err == nil {
+		err = r.put(resource)
+	}
+	r.ended[key] = err
+	return err
+}
+
+// put PUTs a resource to its provider, and waits until it is there.
+func (r *rollout) put(resource template.Resource) error {
+	end := r.note("Create", resource)
+	body, err := r.d.plan.Body(resource, r)
+	if err != nil {
+		end(http.StatusBadRequest, err)
+		return err
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	uri := versioned(resource.ID, resource.Version)
+	a := r.send(r.ctx, r.c, http.MethodPut, uri, text)
+	status := a.status
+	err = r.settle(a, uri)
+	end(status, err)
+	if err == nil {
+		r.update(func() { r.d.deployed = append(r.d.deployed, resource.ID) })
+	}
+	return err
+}
+
+func versioned(id, version string) string {
+	return (&url.URL{Path: id, RawQuery: url.Values{"api-version": {version}}.Encode()}).String()
+}
+
+// settle waits for an operation to end (RPC, "Asynchronous operations").
+func (r *rollout) settle(a *answer, uri string) error {
+	next, operation := uri, false
+	for {
+		if err := a.problem(); err != nil {
+			return err
+		}
+		var seen struct {
+			Status     string     `json:"status"`
+			Error      *arm.Error `json:"error"`
+			Properties struct {
+				ProvisioningState string `json:"provisioningState"`
+			} `json:"properties"`
+		}
+		_ = json.Unmarshal(a.body.Bytes(), &seen) // 202 may be without a body
+		state := seen.Properties.ProvisioningState
+		if operation {
+			state = seen.Status
+		}
+		if url := a.header.Get("Azure-AsyncOperation"); url != "" && !operation {
+			next, operation, state = url, true, running
+		} else if a.status == http.StatusAccepted {
+			next, state = first(a.header.Get("Location"), next), running
+		}
+		switch strings.ToLower(state) {
+		case "", "succeeded":
+			return nil
+		case "failed", "canceled":
+			if seen.Error != nil {
+				return seen.Error
+			}
+			return arm.Errorf(http.StatusConflict, "ResourceDeploymentFailure",
+				"The resource operation completed with terminal provisioning state '%s'.", state)
+		}
+		if err := r.wait(a); err != nil {
+			return err
+		}
+		a = r.send(r.ctx, r.c, http.MethodGet, next, nil)
+	}
+}
+
+// wait waits as long as an answer says, or a second.
+func (r *rollout) wait(a *answer) error {
+	seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
+	if err != nil {
+		seconds = 1
+	}
+	timer := time.NewTimer(time.Duration(seconds) * time.Second)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-r.ctx.Done():
+		return r.ctx.Err()
+	}
+}
+
+// outputs evaluates the outputs of the template.
+func (r *rollout) outputs() (map[string]any, *arm.Error) {
+	end := r.note("EvaluateDeploymentOutput", template.Resource{})
+	outputs, err := r.d.plan.Outputs(r)
+	if err == nil {
+		end(http.StatusOK, nil)
+		return outputs, nil
+	}
+	var which template.OutputError
+	errors.As(err, &which)
+	const code = "DeploymentOutputEvaluationFailed"
+	detail := *asError(err)
+	detail.Target = which.Name
+	if problem := template.Problem(""); errors.As(err, &problem) {
+		detail.Code = code
+		detail.Message = "The template output '" + which.Name + "' is not valid: " + string(problem) + "."
+	}
+	failure := arm.Errorf(0, code, "Unable to evaluate template outputs: '%s'. Please see error "+
+		"details and deployment operations. Please see https://aka.ms/arm-common-errors for usage "+
+		"details.", which.Name)
+	failure.Details = []arm.Error{detail}
+	end(http.StatusBadRequest, &detail)
+	return nil, failure
+}
+
+// Reference is the template's function of that name. A resource of the template is deployed first.
+func (r *rollout) Reference(id, version string, full bool) (any, error) {
+	resource, ours := r.d.plan.Named(id)
+	if ours {
+		if err := r.deploy(resource); err != nil {
+			return nil, err
+		}
+		id, version = resource.ID, first(version, resource.Version)
+	}
+	whole, err := r.read(http.MethodGet, id, version, nil)
+	if err != nil || full {
+		return whole, err
+	}
+	object, _ := whole.(map[string]any)
+	return object["properties"], nil
+}
+
+// List is the template's list* functions.
+func (r *rollout) List(action, id, version string, body any) (any, error) {
+	if resource, ours := r.d.plan.Named(id); ours {
+		if err := r.deploy(resource); err != nil {
+			return nil, err
+		}
+		id = resource.ID
+	}
+	return r.read(http.MethodPost, id+"/"+action, version, body)
+}
+
+// read asks about a resource, with an answer at once.
+func (r *rollout) read(method, id, version string, body any) (any, error) {
+	if !strings.HasPrefix(id, "/") {
+		return nil, template.Problem("The resource '" + id + "' is not defined in the template. " +
+			"Please see https://aka.ms/arm-template for usage details")
+	}
+	if version == "" {
+		return nil, template.Problem("The api-version of '" + id + "' is not given")
+	}
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	a := r.send(r.ctx, r.c, method, versioned(id, version), text)
+	if err := a.problem(); err != nil {
+		return nil, err
+	}
+	if a.status == http.StatusAccepted {
+		return nil, template.Problem("'" + id + "' does not answer at once: it goes on with the " +
+			"operation, and a template does not wait for it")
+	}
+	return template.Decode(a.body.Bytes())
+}
+
+// asError is an error in the form of Resource Manager.
+func asError(err error) *arm.Error {
+	var known *arm.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	return arm.Errorf(http.StatusBadRequest, "InvalidTemplate", "%s.", err)
+}
+
+// answer is what the front door answers to Resource Manager itself.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header { return a.header }
+
+func (a *answer) WriteHeader(status int) { a.status = status }
+
+func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
+
+// problem is the error that was answered, nil for none.
+func (a *answer) problem() error {
+	if a.status < 400 {
+		return nil
+	}
+	var told struct {
+		Error *arm.Error `json:"error"`
+	}
+	if err := json.Unmarshal(a.body.Bytes(), &told); err != nil || told.Error == nil {
+		return arm.Errorf(a.status, strings.ReplaceAll(http.StatusText(a.status), " ", ""),
+			"The resource provider has answered %d.", a.status)
+	}
+	told.Error.Status = a.status
+	return told.Error
+}
+
+// inner is a request that Resource Manager makes for a caller.
+func inner(ctx context.Context, c call, method, uri string, body []byte) (call, error) {
+	at, err := url.Parse(uri)
+	if err != nil {
+		return c, err
+	}
+	r := c.Clone(ctx)
+	r.Method, r.URL, r.RequestURI, r.Body = method, at, at.RequestURI(), http.NoBody
+	r.Header = http.Header{"Accept": {"application/json"}, "Content-Type": {"application/json"}}
+	n := call{Request: r, caller: c.caller, body: body}
+	if n.id, err = arm.Parse(at.Path); err != nil {
+		return c, err
+	}
+	n.permission()
+	return n, nil
+}
+
+// send asks the front door for a caller who has been authenticated.
+func (s *Sim) send(ctx context.Context, c call, method, uri string, body []byte) *answer {
+	a := &answer{header: http.Header{}, status: http.StatusOK}
+	correlation := c.Header.Get("x-ms-correlation-request-id")
+	a.header.Set("x-ms-correlation-request-id", correlation)
+	n, err := inner(ctx, c, method, uri, body)
+	if err != nil {
+		arm.Errorf(400, "InvalidResourceId", "The resource id '%s' is not valid.", uri).Write(a)
+		return a
+	}
+	if s.Log != nil {
+		s.Log.Info("request", "service", ARM, "method", method, "path", n.URL.Path, "deployment",
+			c.id.Name())
+	}
+	problem := s.exists(n.id)
+	if problem == nil {
+		problem = s.dispatch(a, n)
+	}
+	if problem != nil {
+		problem.Write(a)
+	}
+	return a
+}

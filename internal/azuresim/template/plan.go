@@ -1,0 +1,290 @@
+package template
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Plan is a template with its parameters, in a place.
+type Plan struct {
+	// Resources are those whose condition holds, in the template's order.
+	Resources []Resource
+	// Parameters are as they may be shown: {"type": ..., "value": ...}, secrets without a value.
+	Parameters map[string]any
+
+	template *Template
+	scope    scope
+}
+
+// Resource is one that is deployed.
+type Resource struct {
+	ID, Type, Name, Version string
+	// Depends are the ids that the template says it depends on.
+	Depends []string
+
+	body map[string]any
+}
+
+// Bind makes a plan. parameters is JSON, {name: {"value": ...}}; it may be empty.
+func (t *Template) Bind(parameters []byte, place Place) (*Plan, error) {
+	var given map[string]any
+	if len(parameters) > 0 {
+		v, err := Decode(parameters)
+		object, ok := v.(map[string]any)
+		if err != nil || !ok && v != nil {
+			return nil, problemf("The parameters are not an object")
+		}
+		given = object
+	}
+	p := &Plan{template: t, Parameters: map[string]any{},
+		scope: scope{place: place, parameters: map[string]any{}, variables: map[string]any{}}}
+	for name, v := range t.variables {
+		p.scope.variables[strings.ToLower(name)] = v
+	}
+	if err := t.bind(&p.scope, given); err != nil {
+		return nil, err
+	}
+	for name, declared := range t.parameters {
+		shown := map[string]any{"type": declared.kind}
+		if !secure(declared.kind) {
+			shown["value"] = p.scope.parameters[strings.ToLower(name)]
+		}
+		p.Parameters[name] = shown
+	}
+	var skipped []Resource
+	for _, source := range t.resources {
+		r, wanted, err := p.resource(source)
+		if err != nil {
+			return nil, problemf("Unable to process template language expressions for resource '%v': "+
+				"'%v'", source.members["name"], err)
+		}
+		if wanted {
+			p.Resources = append(p.Resources, r)
+		} else {
+			skipped = append(skipped, r)
+		}
+	}
+	return p, p.connect(skipped)
+}
+
+// resource evaluates what has to be known of a resource before anything is deployed.
+func (p *Plan) resource(source source) (Resource, bool, error) {
+	r := Resource{body: map[string]any{}}
+	wanted := true
+	for _, members := range append(slices.Clone(source.parents), source.members) {
+		own, err := p.scope.str(members["type"])
+		if err != nil {
+			return r, false, err
+		}
+		name, err := p.scope.str(members["name"])
+		if err != nil {
+			return r, false, err
+		}
+		if r.Type != "" {
+			own, name = r.Type+"/"+own, r.Name+"/"+name
+		}
+		r.Type, r.Name = own, name
+		holds := any(true)
+		if condition, ok := members["condition"]; ok {
+			if holds, err = p.scope.value(condition); err != nil {
+				return r, false, err
+			}
+		}
+		yes, ok := holds.(bool)
+		if !ok {
+			return r, false, problemf("Its condition is of type '%s'", kind(holds))
+		}
+		wanted = wanted && yes
+	}
+	var err error
+	if r.Version, err = p.scope.str(source.members["apiVersion"]); err != nil {
+		return r, false, err
+	}
+	if err := r.identify(p.scope.place); err != nil {
+		return r, false, err
+	}
+	depends, _ := source.members["dependsOn"].([]any)
+	for _, d := range depends {
+		on, err := p.scope.str(d)
+		if err != nil {
+			return r, false, err
+		}
+		r.Depends = append(r.Depends, on)
+	}
+	for name, v := range source.members {
+		if resourceMembers[name] {
+			r.body[name] = v
+		}
+	}
+	return r, wanted, nil
+}
+
+// identify gives a resource its id.
+func (r *Resource) identify(place Place) error {
+	types, names := strings.Split(r.Type, "/"), strings.Split(r.Name, "/")
+	switch {
+	case len(types) < 2 || len(names) != len(types)-1 || slices.Contains(names, ""):
+		return problemf("The template resource '%s' for type '%s' has incorrect segment lengths. A "+
+			"nested resource type must have identical number of segments as its resource name. A "+
+			"root resource type must have segment length one greater than its resource name. "+
+			"Please see https://aka.ms/arm-syntax-resources for usage details", r.Name, r.Type)
+	case strings.EqualFold(types[0], "Microsoft.Resources"):
+		return problemf("Resources of type '%s' are not simulated in templates", r.Type)
+	case slices.Contains(types, "providers"):
+		return problemf("Extension resources, such as '%s', are not simulated in templates", r.Type)
+	}
+	var err error
+	r.ID, err = below("/subscriptions/"+place.subscription()+"/resourceGroups/"+place.group(),
+		r.Type, names)
+	return err
+}
+
+// connect makes ids of what resources depend on; what is not deployed is left out.
+func (p *Plan) connect(skipped []Resource) error {
+	for i := range p.Resources {
+		var ids []string
+		for _, on := range p.Resources[i].Depends {
+			if r, ok := named(p.Resources, on); ok {
+				ids = append(ids, r.ID)
+			} else if _, ok := named(skipped, on); !ok {
+				return problemf("The resource '%s' is not defined in the template. Please see "+
+					"https://aka.ms/arm-template for usage details", on)
+			}
+		}
+		p.Resources[i].Depends = ids
+	}
+	for _, r := range p.Resources {
+		if err := p.circle(r, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// circle finds a resource that depends on itself.
+func (p *Plan) circle(r Resource, above []string) error {
+	if slices.Contains(above, r.ID) {
+		return problemf("Circular dependency detected on resource: '%s'. Please see "+
+			"https://aka.ms/arm-syntax-resources for usage details", r.ID)
+	}
+	for _, id := range r.Depends {
+		on, _ := p.Named(id)
+		if err := p.circle(on, append(above, r.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Named finds a resource of the plan by its id or name.
+func (p *Plan) Named(name string) (Resource, bool) { return named(p.Resources, name) }
+
+func named(in []Resource, name string) (Resource, bool) {
+	name = "/" + strings.Trim(strings.ToLower(name), "/")
+	for _, r := range in {
+		id := strings.ToLower(r.ID)
+		_, relative, _ := strings.Cut(id, "/providers")
+		if name == id || name == relative || name == "/"+strings.ToLower(r.Name) ||
+			name == "/"+strings.ToLower(r.Type+"/"+r.Name) {
+			return r, true
+		}
+	}
+	return Resource{}, false
+}
+
+// Body is what is PUT to the resource's provider.
+func (p *Plan) Body(r Resource, with Runtime) (map[string]any, error) {
+	s := p.scope
+	s.runtime = with
+	v, err := s.value(r.body)
+	body, _ := v.(map[string]any)
+	return body, err
+}
+
+// Preview is the body as it is known before the deployment, with its secrets masked: expressions
+// that ask Azure stay expressions.
+func (p *Plan) Preview(r Resource) (map[string]any, error) {
+	s := p.scope
+	s.runtime, s.parameters = later{}, maps.Clone(s.parameters)
+	for name, declared := range p.template.parameters {
+		if key := strings.ToLower(name); secure(declared.kind) {
+			s.parameters[key] = mask(s.parameters[key])
+		}
+	}
+	v, err := s.value(r.body)
+	body, _ := v.(map[string]any)
+	return body, err
+}
+
+// Check evaluates everything that is known before the deployment.
+func (p *Plan) Check() error {
+	for _, r := range p.Resources {
+		if _, err := p.Body(r, later{}); err != nil {
+			return problemf("Unable to process template language expressions for resource '%s': '%v'",
+				r.ID, err)
+		}
+	}
+	_, err := p.Outputs(later{})
+	var failed OutputError
+	if errors.As(err, &failed) {
+		return problemf("The template output '%s' is not valid: %v", failed.Name, failed.Err)
+	}
+	return err
+}
+
+// OutputError is an output that cannot be evaluated.
+type OutputError struct {
+	Name string
+	Err  error
+}
+
+func (e OutputError) Error() string { return e.Name + ": " + e.Err.Error() }
+
+// Unwrap is the cause.
+func (e OutputError) Unwrap() error { return e.Err }
+
+// Outputs are {name: {"type": ..., "value": ...}}; secrets are without a value.
+func (p *Plan) Outputs(with Runtime) (map[string]any, error) {
+	s := p.scope
+	s.runtime = with
+	out := map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(p.template.outputs)) {
+		shown, err := s.output(p.template.outputs[name])
+		if err != nil {
+			return nil, OutputError{name, err}
+		}
+		if shown != nil {
+			out[name] = shown
+		}
+	}
+	return out, nil
+}
+
+// output evaluates one; nil is one whose condition does not hold.
+func (s *scope) output(o output) (map[string]any, error) {
+	if o.condition != nil {
+		holds, err := s.value(o.condition)
+		if err != nil || holds == false {
+			return nil, err
+		}
+	}
+	v, err := s.value(o.value)
+	if err != nil {
+		return nil, err
+	}
+	if text, ok := v.(string); ok && s.runtime == (later{}) {
+		if _, waits := bracketed(text); waits {
+			return nil, nil
+		}
+	}
+	if !fits(o.kind, v) {
+		return nil, problemf("Template output JToken type is not valid. Expected '%s'. Actual '%s'. "+
+			"Please see https://aka.ms/arm-syntax-outputs for usage details", o.kind, kind(v))
+	}
+	if secure(o.kind) {
+		return map[string]any{"type": o.kind}, nil
+	}
+	return map[string]any{"type": o.kind, "value": v}, nil
+}

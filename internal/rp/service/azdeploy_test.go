@@ -1,0 +1,137 @@
+package service
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+)
+
+const flexNodeConfig = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
+
+// The roles of a caller who deploys templates: with all that the example needs, without leave to
+// write nodes, and without leave to list their URLs.
+var azDeployerRoles = []azuresim.Role{
+	{ID: "deployer", Actions: []string{"Microsoft.Resources/deployments/*", flexNodeConfig + "/*"}},
+	{ID: "no-write", Actions: []string{"Microsoft.Resources/deployments/*", flexNodeConfig + "/read"}},
+	{ID: "no-list", Actions: []string{"Microsoft.Resources/deployments/*", flexNodeConfig + "/read",
+		flexNodeConfig + "/write"}},
+}
+
+// role gives the deployer one of the roles.
+func (w *azWorld) role(id string) {
+	w.sim.Revoke(azDeployer.ObjectID)
+	w.sim.Assign(azuresim.Assignment{Scope: "/subscriptions/" + subscription +
+		"/resourceGroups/my-rg", RoleID: id, PrincipalID: azDeployer.ObjectID})
+}
+
+// parameterFile is a file with parameters of the example.
+func (w *azWorld) parameterFile(name string, values map[string]any) {
+	w.t.Helper()
+	parameters := map[string]any{}
+	for key, value := range values {
+		parameters[key] = map[string]any{"value": value}
+	}
+	write(w.t, w.dir, name, string(must(json.Marshal(map[string]any{"parameters": parameters}))))
+}
+
+// az deploys the template of the examples: with a role for templates and nodes, and no more.
+func (w *azWorld) deployments(t *testing.T) {
+	w = w.sub(t)
+	w.who = azDeployer.Name
+	w.role("deployer")
+	text := must(os.ReadFile(filepath.FromSlash("../../../examples/arm/flexnode.json")))
+	write(t, w.dir, "flexnode.json", "// az sends comments as they are\n"+string(text))
+	const secret = "canary-of-template"
+	values := map[string]any{"clusterName": "my-cluster", "nodeName": "arm-1",
+		"clientId": "11111111-2222-3333-4444-555555555555", "clientSecret": secret}
+	w.parameterFile("arm-1.json", values)
+	const with = " -g my-rg -f flexnode.json -p arm-1.json "
+	if got := w.must("az deployment group validate" + with +
+		"--query properties.provisioningState -o tsv"); got != "Succeeded" {
+		t.Errorf("validate answers %s", got)
+	}
+	preview := w.must("az deployment group what-if" + with)
+	if !strings.Contains(preview, "+ "+strings.Replace(flexNodeConfig, "/flex", "/my-cluster/flex", 1)+
+		"/arm-1 [2026-05-01-preview]") || !strings.Contains(preview, "Resource changes: 1 to create.") ||
+		strings.Contains(preview, secret) {
+		t.Errorf("what-if prints\n%s", preview)
+	}
+	out, errors, code := w.run("az deployment group create" + with + "-n first --debug " +
+		"--query properties.outputs.configUrl.value -o tsv")
+	if code != 0 || strings.Contains(out, secret) {
+		t.Fatalf("create: exit code %d\n%s\n%s", code, out, errors)
+	}
+	status, bundle := w.fetch(strings.TrimSpace(out))
+	if status != 200 || !strings.Contains(bundle, secret) || !strings.Contains(bundle, `"maxPods": 110`) {
+		t.Errorf("the URL %s: %d %.300s", out, status, bundle)
+	}
+	w.deployedOnce(t, secret)
+}
+
+// deployedOnce looks at the deployment, and deploys again when the machine has its URL.
+func (w *azWorld) deployedOnce(t *testing.T, secret string) {
+	for _, step := range []struct{ script, want string }{
+		{"az aks flex-node show $G -n arm-1 --query properties.provisioningState -o tsv", "Succeeded"},
+		{"az deployment group show -g my-rg -n first --query properties.parameters.clientSecret " +
+			"-o json | tr -d ' \n'", `{"type":"SecureString"}`},
+		{"az deployment group show -g my-rg -n first -o table | tail -1 | awk '{print $1, $2}'", "first Succeeded"},
+		{`az deployment operation group list -g my-rg -n first --query "[].[properties.statusCode,
+  properties.provisioningOperation, properties.targetResource.resourceName]" -o tsv | tr '\t\n' ' '`,
+			"Created Create my-cluster/arm-1 OK EvaluateDeploymentOutput None"},
+		{"az deployment group export -g my-rg -n first | grep -c 'listConfigUrl('", "1"},
+		{`az deployment group what-if -g my-rg -f flexnode.json -p arm-1.json -p maxPods=50 \
+  --no-pretty-print --query "changes[].[changeType, delta[0].path]" -o tsv | tr '\t' ' '`,
+			"Modify properties.nodeConfig.maxPods"},
+		{`az deployment group create -g my-rg -f flexnode.json -p arm-1.json -p maxPods=50 \
+  outputConfigUrl=false -n again --query properties.outputs.configUrl.value -o tsv`, ""},
+		{"az deployment group list -g my-rg --query 'length(@)' -o tsv", "2"},
+		{"az deployment group delete -g my-rg -n again", ""},
+		{"az deployment group list -g my-rg --query '[].name' -o tsv", "first"},
+		{"az aks flex-node show $G -n arm-1 --query properties.nodeConfig.maxPods -o tsv", "50"},
+	} {
+		if got := w.must(step.script); got != step.want || strings.Contains(got, secret) {
+			t.Errorf("%s\ngot  %q\nwant %q", step.script, got, step.want)
+		}
+	}
+}
+
+// What is wrong with a deployment is told in one error, by whom it concerns.
+func (w *azWorld) deploymentsRefused(t *testing.T) {
+	w = w.sub(t)
+	w.parameterFile("good.json", map[string]any{"clusterName": "my-cluster", "nodeName": "arm-2",
+		"clientId": "11111111-2222-3333-4444-555555555555", "clientSecret": "s"})
+	w.parameterFile("typo.json", map[string]any{"nodName": "x"})
+	w.parameterFile("type.json", map[string]any{"maxPods": "many"})
+	for _, tt := range []struct{ role, parameters, want string }{
+		{"deployer", "clusterName=my-cluster", "Missing input parameters: "},
+		{"deployer", "good.json nodName=x", "unrecognized template parameter 'nodName'"},
+		{"deployer", "good.json typo.json", "The template parameters 'nodName' in the parameters file " +
+			"are not valid"},
+		{"deployer", "good.json type.json", "The provided value for the template parameter 'maxPods' " +
+			"is not valid. Expected a value of type 'Int', but received a value of type 'String'"},
+		{"deployer", "good.json kubernetesVersion=9", "The Kubernetes version '9' is not a version"},
+		{"deployer", "good.json clusterName=no-cluster", "Parent resource"},
+		{"none", "good.json", "does not have authorization to perform action " +
+			"'Microsoft.Resources/deployments/validate/action'"},
+		{"no-write", "good.json", "does not have permission to perform action '" + flexNodeConfig +
+			"/write'"},
+		{"no-list", "good.json", "does not have authorization to perform action '" + flexNodeConfig +
+			"/listConfigUrl/action'"},
+	} {
+		s := w.sub(t)
+		s.who = azDeployer.Name
+		s.role(tt.role)
+		out, errors, code := s.run("az deployment group create -g my-rg -f flexnode.json -n refused -p " +
+			tt.parameters + " </dev/null")
+		told := strings.Count("\n"+errors, "\nERROR: ")
+		if code == 0 || out != "" || !strings.Contains(errors, tt.want) || told != 1 ||
+			strings.Contains(errors, "Traceback") {
+			t.Errorf("%s, %s: exit code %d\ngot  %s%s\nwant %s", tt.role, tt.parameters, code, out,
+				errors, tt.want)
+		}
+	}
+}
