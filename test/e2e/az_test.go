@@ -26,6 +26,7 @@ func azExtension(t *testing.T) {
 	before := snapshot(t.Context(), t, m)
 	t.Run("Refusals", a.refusals)
 	t.Run("Life", a.life)
+	t.Run("Template", a.template)
 	same(t, before, snapshot(t.Context(), t, m))
 }
 
@@ -150,6 +151,27 @@ func (a azOf) life(t *testing.T) {
 	}
 	a.az(t, "rollback "+node+" --config-version "+first+" -o none")
 	a.runs(t, "oslo 50 v"+lab.Patched.Kubernetes)
+	a.leaves(t)
+}
+
+// template is a node by the ARM template of the examples: its output is what the machine joins with.
+func (a azOf) template(t *testing.T) {
+	if err := bench.Write(a.m, operatorsHome+"/flexnode.json", 0o600,
+		file(t, "../../examples/arm/flexnode.json")); err != nil {
+		t.Fatal(err)
+	}
+	url, code := a.run(t, "az deployment group create -g flexlab -n first -f flexnode.json "+
+		"-p clusterName=flexlab nodeName=edge-az clientId=$CLIENT_ID clientSecret=$CLIENT_SECRET "+
+		`maxPods=70 labels='{"site": "tromso"}' `+
+		"--query properties.outputs.configUrl.value -o tsv")
+	if code != 0 {
+		t.Fatalf("az deployment group create: exit code %d\n%s", code, url)
+	}
+	if out := a.joins(t, url); !strings.Contains(out, "is Ready") {
+		t.Fatalf("the command on the machine says\n%s", out)
+	}
+	a.az(t, "wait $G -n edge-az --ready --interval 1 --timeout 120")
+	a.runs(t, "tromso 70 v"+lab.Newest.Kubernetes)
 	a.leaves(t)
 }
 
