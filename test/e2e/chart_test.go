@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -13,12 +14,16 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
 
-// The chart is in packaging/helm; the namespace is "restricted".
+// The chart is in packaging/helm; the namespace is "restricted". The release has another name than
+// the provider outside, whose rights in the cluster have its name.
 const (
 	chartDir       = "../../packaging/helm/flexnode-rp"
-	chartRelease   = "flexnode-rp"
+	chartRelease   = "inside"
+	chartName      = "inside-flexnode-rp"
+	chartClaim     = "data-" + chartName + "-0"
 	chartNamespace = "flexnode"
 	chartPort      = "30447"
+	chartLabel     = "app.kubernetes.io/instance=" + chartRelease
 )
 
 // inCluster is the provider in the lab's cluster, on a node of the lab: as its operator has it.
@@ -58,8 +63,7 @@ func newInCluster(t *testing.T, m lab.Machine) *inCluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.forget(t) })
-	claim := "data-" + chartRelease + "-0"
-	if err := bench.LocalVolume(ctx, m, chartNamespace, claim); err != nil {
+	if err := bench.LocalVolume(ctx, m, chartNamespace, chartClaim); err != nil {
 		t.Fatal(err)
 	}
 	p.write(t, m, desired{"type": "NodePort", "nodePort": json.Number(chartPort)})
@@ -98,11 +102,12 @@ func (p *inCluster) forget(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"delete", "namespace", chartNamespace, "--timeout=60s"},
-		{"delete", "persistentvolume", chartNamespace + "-data-" + chartRelease + "-0"},
-		{"delete", "clusterrole,clusterrolebinding", "-l", "app.kubernetes.io/part-of=aks-flex-node"},
-		{"delete", "role,rolebinding", "-A", "-l", "app.kubernetes.io/part-of=aks-flex-node"},
+		{"delete", "persistentvolume", chartNamespace + "-" + chartClaim},
+		{"delete", "clusterrole,clusterrolebinding", "-l", chartLabel},
+		{"delete", "role,rolebinding", "-A", "-l", chartLabel},
 	} {
-		if _, err := bench.Kubectl(t.Context(), "", append(args, "--ignore-not-found")...); err != nil {
+		_, err := bench.Kubectl(context.Background(), "", append(args, "--ignore-not-found")...)
+		if err != nil {
 			t.Log(err)
 		}
 	}
@@ -126,7 +131,7 @@ func (p *inCluster) helm(t *testing.T, command string, more ...string) string {
 func (p *inCluster) pods(t *testing.T) []string {
 	t.Helper()
 	out, err := bench.Kubectl(t.Context(), "", "-n", chartNamespace, "get", "pods", "-l",
-		"app.kubernetes.io/name=flexnode-rp,app.kubernetes.io/instance="+p.release, "-o",
+		"app.kubernetes.io/name=flexnode-rp,"+chartLabel, "-o",
 		"jsonpath={.items[*].metadata.uid}")
 	if err != nil {
 		t.Fatal(err)
@@ -139,9 +144,15 @@ func (p *inCluster) ask(
 	t *testing.T, want int, method, path, version string, body any,
 ) map[string]any {
 	t.Helper()
-	status, text, err := bench.ARM(t.Context(), method, p.url, path, version, body)
-	if err != nil || status/100 != want/100 {
-		t.Fatalf("%s %s: %d, want %d: %v %s", method, path, status, want, err, text)
+	var status int
+	var text string
+	eventually(t, 30*time.Second, "an answer of the provider in the cluster", func() (ok bool) {
+		var err error
+		status, text, err = bench.ARM(t.Context(), method, p.url, path, version, body)
+		return err == nil // Services follow pods after a moment
+	})
+	if status/100 != want/100 {
+		t.Fatalf("%s %s: %d, want %d: %s", method, path, status, want, text)
 	}
 	answer := map[string]any{}
 	if text != "" {
@@ -222,6 +233,18 @@ func (p *inCluster) joined(t *testing.T, m lab.Machine) *guest {
 	made := p.ask(t, 201, http.MethodPut, rpNode(f.name)+"?configUrl=true", lab.ProviderAPI,
 		desired{"properties": f.want})
 	url, _ := properties(made)["configUrl"].(string)
+	if url == "" { // the cluster takes longer than a caller waits
+		eventually(t, time.Minute, "the configuration URL", func() bool {
+			status, text, err := bench.ARM(t.Context(), http.MethodPost, p.url,
+				rpNode(f.name)+"/listConfigUrl", lab.ProviderAPI, desired{})
+			var issued struct{ ConfigURL string }
+			url = ""
+			if err == nil && status == 200 && json.Unmarshal([]byte(text), &issued) == nil {
+				url = issued.ConfigURL
+			}
+			return url != ""
+		})
+	}
 	if !strings.HasPrefix(url, p.url+"/") {
 		t.Fatalf("the configuration URL is %q", url)
 	}
@@ -289,7 +312,7 @@ func (p *inCluster) rollsBack(t *testing.T, f *guest) {
 		t.Errorf("the node was %v and is %v", was, is)
 	}
 	settings, err := bench.Kubectl(t.Context(), "", "-n", chartNamespace, "get", "configmap",
-		p.release, "-o", `jsonpath={.data.settings\.json}`)
+		chartName, "-o", `jsonpath={.data.settings\.json}`)
 	if err != nil || strings.Contains(settings, "logLevel") {
 		t.Errorf("the settings after the rollback: %v %s", err, settings)
 	}
@@ -300,10 +323,7 @@ func (p *inCluster) rollsBack(t *testing.T, f *guest) {
 // uninstalls removes the release: the claim is left, and with it the data, which the next one has.
 func (p *inCluster) uninstalls(t *testing.T) {
 	p.helm(t, "uninstall "+p.release, "--wait", "--timeout=2m")
-	claim := "persistentvolumeclaim/data-" + p.release + "-0"
-	if left := p.objects(t); !slices.Equal(left, []string{claim}) {
-		t.Errorf("helm uninstall has left %v, want %s", left, claim)
-	}
+	p.leaves(t)
 	p.helm(t, "install "+p.release, chartDir, "-f", p.values, "--wait", "--timeout=3m")
 	shown := p.ask(t, 200, http.MethodGet, lab.ClusterID, lab.ProviderAPI, nil)
 	if properties(shown)["provisioningState"] != "Succeeded" {
@@ -312,16 +332,28 @@ func (p *inCluster) uninstalls(t *testing.T) {
 	p.helm(t, "uninstall "+p.release, "--wait", "--timeout=2m")
 }
 
+// leaves fails unless the claim of the embedded store is all that is left of the release.
+func (p *inCluster) leaves(t *testing.T) {
+	t.Helper()
+	var left []string
+	eventually(t, time.Minute, "the objects of the release to go", func() bool {
+		left = p.objects(t)
+		return len(left) <= 1
+	})
+	if want := []string{"persistentvolumeclaim/" + chartClaim}; !slices.Equal(left, want) {
+		t.Errorf("helm uninstall has left %v, want %v", left, want)
+	}
+}
+
 // objects are what the cluster has of the release.
 func (p *inCluster) objects(t *testing.T) []string {
 	t.Helper()
-	label := "app.kubernetes.io/instance=" + p.release
 	var all []string
 	for _, kinds := range []string{
 		"all,configmap,secret,serviceaccount,persistentvolumeclaim,networkpolicy," +
 			"poddisruptionbudget,role,rolebinding", "clusterrole,clusterrolebinding",
 	} {
-		out, err := bench.Kubectl(t.Context(), "", "get", kinds, "-A", "-l", label, "-o", "name")
+		out, err := bench.Kubectl(t.Context(), "", "get", kinds, "-A", "-l", chartLabel, "-o", "name")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +394,5 @@ func replicas(t *testing.T, m lab.Machine, p *inCluster) {
 	}
 	p.ask(t, 200, http.MethodDelete, rpNode("chart-3"), lab.ProviderAPI, nil)
 	p.helm(t, "uninstall "+p.release, "--wait", "--timeout=2m")
-	if left := p.objects(t); len(left) != 1 { // the claim of before
-		t.Errorf("helm uninstall has left %v", left)
-	}
+	p.leaves(t)
 }
