@@ -41,13 +41,15 @@ func chart(t *testing.T) {
 	joins := bareMachine(t, "chart-2")
 	p := newInCluster(t, runs)
 
-	t.Run("Install", func(t *testing.T) { p.installs(t, runs) })
+	if !t.Run("Install", func(t *testing.T) { p.installs(t) }) {
+		return
+	}
 	f := p.joined(t, joins)
 	t.Run("Upgrade", func(t *testing.T) { p.upgrades(t, f) })
 	t.Run("Rollback", func(t *testing.T) { p.rollsBack(t, f) })
 	f.left(t, joins)
 	t.Run("Uninstall", func(t *testing.T) { p.uninstalls(t) })
-	t.Run("Replicas", func(t *testing.T) { replicas(t, runs, p) })
+	t.Run("Replicas", func(t *testing.T) { p.replicas(t) })
 }
 
 // newInCluster prepares what the chart wants to be there: namespace, Secrets, image and values.
@@ -164,7 +166,7 @@ func (p *inCluster) ask(
 }
 
 // installs installs the release as docs/az.md does, and registers the cluster that it is in.
-func (p *inCluster) installs(t *testing.T, m lab.Machine) {
+func (p *inCluster) installs(t *testing.T) {
 	out := p.helm(t, "install "+p.release, chartDir, "-f", p.values, "--wait", "--timeout=3m")
 	if !strings.Contains(out, "helm test "+p.release) {
 		t.Errorf("the notes do not tell of the test:\n%s", out)
@@ -363,7 +365,7 @@ func (p *inCluster) objects(t *testing.T) []string {
 }
 
 // replicas share an etcd outside, which knows them by a certificate: one of them is enough.
-func replicas(t *testing.T, m lab.Machine, p *inCluster) {
+func (p *inCluster) replicas(t *testing.T) {
 	ctx := t.Context()
 	url, client, err := bench.StartChartETCD(ctx)
 	if err != nil {
