@@ -36,7 +36,7 @@ func All() ([]Component, error) {
 		node("1.34.3"),
 		containerd("2.1.6"),
 		node("1.34.4"),
-		helm("3.19.5"),
+		helm("3.19.5", "34"),
 	}
 	for i, c := range list {
 		module := c.String()
@@ -177,13 +177,20 @@ func cniPlugins(version string) Component {
 	}
 }
 
-// helm is the release whose library checks the chart (packaging/helm/tools).
-func helm(version string) Component {
+// helm is the release whose library checks the chart (packaging/helm/tools). Where it asks no cluster
+// it takes the Kubernetes of its own client for that, as its Makefile has it.
+func helm(version, minor string) Component {
+	const module = "helm.sh/helm/v3"
+	flags := []string{"-X " + module + "/internal/version.version=v" + version}
+	for _, pkg := range []string{"chartutil", "lint/rules"} {
+		of := "-X " + module + "/pkg/" + pkg + ".k8sVersion"
+		flags = append(flags, of+"Major=1", of+"Minor="+minor)
+	}
 	return Component{Name: Helm, Version: version, Builds: []Build{{
-		LDFlags: []string{"-X helm.sh/helm/v3/internal/version.version=v" + version},
+		LDFlags: flags,
 		Programs: []Program{
 			{
-				Name: "helm", Package: "helm.sh/helm/v3/cmd/helm",
+				Name: "helm", Package: module + "/cmd/helm",
 				Version: []string{"version", "--short"}, Prints: "v" + version,
 			},
 		},
