@@ -10,8 +10,8 @@ param clientId string
 @secure()
 param clientSecret string
 
-@description('Empty: the provider chooses.')
-param kubernetesVersion string = ''
+@description('Of kubernetes, containerd, ...: the provider chooses the others.')
+param versions object = {}
 
 param labels object = {}
 
@@ -36,9 +36,7 @@ resource node 'Microsoft.ContainerService/managedClusters/flexNodeConfig@2026-05
         clientSecret: clientSecret
       }
     }
-    versions: {
-      kubernetes: kubernetesVersion
-    }
+    versions: versions
     nodeConfig: {
       maxPods: maxPods
       labels: labels

@@ -1,6 +1,9 @@
 package service
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,6 +42,7 @@ func TestAz(t *testing.T) {
 	t.Run("Direct", w.askedDirectly)
 	t.Run("Secrets", w.secrets)
 	t.Run("Refusals", w.refusals)
+	t.Run("NoProvider", w.noProvider)
 	t.Run("ClusterDown", w.clusterIsDown)
 	t.Run("Deployments", w.deployments)
 	t.Run("DeploymentsRefused", w.deploymentsRefused)
@@ -183,12 +187,16 @@ func (w *azWorld) secrets(t *testing.T) {
 func (w *azWorld) refusals(t *testing.T) {
 	w = w.sub(t)
 	w.must("az aks flex-node create $G -n kept-1 -o none")
-	for _, tt := range []struct{ who, command, want string }{
+	w.refused([]refusal{
 		{"", "create $G -n x --labels nonsense", "--labels 'nonsense' is not KEY=VALUE."},
 		{"", "create $G -n x --node-taints a", "--node-taints 'a' is not KEY=VALUE:EFFECT"},
 		{"", "create $G -n x --maintenance-window start=1:00", "--maintenance-window needs start"},
 		{"", "create $G -n x --kubelet-config none.json", "'none.json' cannot be read"},
 		{"", "create $G -n x --client-secret s", "goes with --auth-method servicePrincipal only."},
+		{"", "create $G -n x --client-id 1", "--client-id goes with --auth-method servicePrincipal " +
+			"or managedIdentity only."},
+		{"", "create $G -n x --auth-method arc --principal-id 1", "--principal-id goes with " +
+			"--auth-method managedIdentity only."},
 		{"", "create $G -n x --auth-method arcane", "'arcane' is not a valid value"},
 		{"", "create $G -n x --output-url --no-wait", "needs what --no-wait does not wait for."},
 		{"", "create $G -n x --endpoint http://h", "'http://h' is not an https URL of a host."},
@@ -202,7 +210,43 @@ func (w *azWorld) refusals(t *testing.T) {
 		{"stranger", "create $G -n x", "does not have authorization to perform action " +
 			"'Microsoft.ContainerService/managedClusters/flexNodeConfig/write'"},
 		{"stranger", "get-config-url $G -n kept-1", "listConfigUrl/action'"},
-	} {
+	})
+}
+
+// A server that is no resource provider is told so, whatever it answers.
+func (w *azWorld) noProvider(t *testing.T) {
+	w = w.sub(t)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		switch at := r.URL.Path; {
+		case strings.HasSuffix(at, "/page"):
+			_, _ = io.WriteString(rw, "<html></html>")
+		case strings.Contains(at, "/list/"):
+			_, _ = io.WriteString(rw, "[]")
+		case strings.HasSuffix(at, "/moved"):
+			http.Redirect(rw, r, "https://elsewhere.example/", http.StatusFound)
+		default:
+			rw.WriteHeader(http.StatusTeapot)
+			_, _ = io.WriteString(rw, `{"error": "teapot"}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	const want = "The endpoint does not answer as a resource provider does"
+	at := " --endpoint " + server.URL
+	w.refused([]refusal{
+		{"", "show $G -n page" + at, want},
+		{"", "list -g my-rg -c list" + at, want},
+		{"", "create $G -n moved" + at, want},
+		{"", "delete $G -n teapot --yes" + at, "teapot"},
+	})
+}
+
+// refusal is a command that is refused, and a part of what is told.
+type refusal struct{ who, command, want string }
+
+func (w *azWorld) refused(all []refusal) {
+	t := w.t
+	t.Helper()
+	for _, tt := range all {
 		s := w.sub(t)
 		if tt.who != "" {
 			s.who = tt.who
@@ -224,6 +268,12 @@ func (w *azWorld) clusterIsDown(t *testing.T) {
 	_, errors, code := w.run("az aks flex-node create $G -n down-1 --output-url --timeout 1")
 	if code == 0 || !strings.Contains(errors, "The cluster 'my-cluster' does not answer the "+
 		"resource provider, so 'down-1' is stored") {
+		t.Errorf("exit code %d\n%s", code, errors)
+	}
+	_, errors, code = w.run("az aks flex-node rotate-token $G -n down-1 --timeout 1")
+	if code == 0 || !strings.Contains(errors, "The cluster 'my-cluster' does not answer the "+
+		"resource provider, so the URL of 'down-1' is made when the cluster is back.") ||
+		!strings.Contains(errors, "az aks flex-node get-config-url -g my-rg -c my-cluster -n down-1") {
 		t.Errorf("exit code %d\n%s", code, errors)
 	}
 	w.cluster.down.Store(false)

@@ -76,21 +76,17 @@ func (w *azWorld) deployments(t *testing.T) {
 func (w *azWorld) deployedOnce(t *testing.T, secret string) {
 	for _, step := range []struct{ script, want string }{
 		{"az aks flex-node show $G -n arm-1 --query properties.provisioningState -o tsv", "Succeeded"},
-		{"az deployment group show -g my-rg -n first --query properties.parameters.clientSecret " +
-			"-o json | tr -d ' \n'", `{"type":"SecureString"}`},
-		{"az deployment group show -g my-rg -n first -o table | tail -1 | awk '{print $1, $2}'", "first Succeeded"},
+		{"az deployment group show -g my-rg -n first --query properties.[provisioningState," +
+			"parameters.clientSecret] -o json | tr -d ' \n'",
+			`["Succeeded",{"type":"SecureString"}]`},
 		{`az deployment operation group list -g my-rg -n first --query "[].[properties.statusCode,
   properties.provisioningOperation, properties.targetResource.resourceName]" -o tsv | tr '\t\n' ' '`,
 			"Created Create my-cluster/arm-1 OK EvaluateDeploymentOutput None"},
-		{"az deployment group export -g my-rg -n first | grep -c 'listConfigUrl('", "1"},
 		{`az deployment group what-if -g my-rg -f flexnode.json -p arm-1.json -p maxPods=50 \
   --no-pretty-print --query "changes[].[changeType, delta[0].path]" -o tsv | tr '\t' ' '`,
 			"Modify properties.nodeConfig.maxPods"},
 		{`az deployment group create -g my-rg -f flexnode.json -p arm-1.json -p maxPods=50 \
   outputConfigUrl=false -n again --query properties.outputs.configUrl.value -o tsv`, ""},
-		{"az deployment group list -g my-rg --query 'length(@)' -o tsv", "2"},
-		{"az deployment group delete -g my-rg -n again", ""},
-		{"az deployment group list -g my-rg --query '[].name' -o tsv", "first"},
 		{"az aks flex-node show $G -n arm-1 --query properties.nodeConfig.maxPods -o tsv", "50"},
 	} {
 		if got := w.must(step.script); got != step.want || strings.Contains(got, secret) {
@@ -113,7 +109,7 @@ func (w *azWorld) deploymentsRefused(t *testing.T) {
 			"are not valid"},
 		{"deployer", "good.json type.json", "The provided value for the template parameter 'maxPods' " +
 			"is not valid. Expected a value of type 'Int', but received a value of type 'String'"},
-		{"deployer", "good.json kubernetesVersion=9", "The Kubernetes version '9' is not a version"},
+		{"deployer", `good.json versions='{"kubernetes": "9"}'`, "The Kubernetes version '9' is not a version"},
 		{"deployer", "good.json clusterName=no-cluster", "Parent resource"},
 		{"none", "good.json", "does not have authorization to perform action " +
 			"'Microsoft.Resources/deployments/validate/action'"},

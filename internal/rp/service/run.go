@@ -288,6 +288,9 @@ func newCertificateRequests(r prometheus.Registerer) certificateRequests {
 		Help: "Certificate requests that the provider has decided on, by decision.",
 	}, []string{"decision"})}
 	r.MustRegister(c.requests)
+	for _, answer := range []string{"approved", "denied"} {
+		c.requests.WithLabelValues(answer) // from 0 on: the first one is an increase too
+	}
 	return c
 }
 

@@ -1,5 +1,7 @@
 """Requests about flexNodeConfig, to Azure Resource Manager or to a provider itself."""
 
+import json
+
 from azure.core.configuration import Configuration
 from azure.core.pipeline import policies
 from azure.core.polling import LROPoller
@@ -8,7 +10,7 @@ from azure.mgmt.core import ARMPipelineClient
 from azure.mgmt.core.polling.arm_polling import ARMPolling
 from knack.log import get_logger
 
-from azext_aks_flex_node._errors import Refused
+from azext_aks_flex_node._errors import Refused, Strange
 
 API_VERSION = '2026-05-01-preview'
 POLL_SECONDS = 2  # where an answer does not tell
@@ -59,17 +61,20 @@ class FlexNodeClient:
         request = HttpRequest(method, self._client.format_url(url), params=params, json=body,
                               headers=headers)
         answer = self._client.send_request(request, _return_pipeline_response=True)
-        if answer.http_response.status_code >= 400:
-            raise Refused(answer.http_response.status_code, answer.http_response.text())
+        status = answer.http_response.status_code
+        if status >= 400:
+            raise Refused(status, answer.http_response.text())
+        if status >= 300:
+            raise Strange(f'status {status}')
         return answer
 
     def read(self, *args, **kwargs):
         """What the answer of a request is; None for nothing."""
-        return _content(self.send(*args, **kwargs))
+        return content(self.send(*args, **kwargs))
 
     def finish(self, answer, seconds):
         """What an operation ends with; None if it has not ended after some seconds."""
-        poller = LROPoller(self._client, answer, _content, ARMPolling(
+        poller = LROPoller(self._client, answer, content, ARMPolling(
             timeout=POLL_SECONDS, lro_options={'final-state-via': 'location'}))
         poller.wait(seconds)
         return poller.result(0) if poller.done() else None
@@ -82,9 +87,16 @@ class FlexNodeClient:
             url, params = page.get('nextLink'), None
 
 
-def _content(answer):
-    response = answer.http_response
-    return response.json() if response.text() else None
+def content(answer):
+    """The object that an answer has; None for nothing."""
+    text = answer.http_response.text()
+    try:
+        found = json.loads(text) if text else None
+    except ValueError as ex:
+        raise Strange('no JSON') from ex
+    if found is not None and not isinstance(found, dict):
+        raise Strange('no object')
+    return found
 
 
 def connect(cmd, endpoint=None):

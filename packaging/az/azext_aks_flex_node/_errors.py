@@ -9,8 +9,9 @@ from azure.cli.core import azclierror
 def sentence(text):
     """The message of an error in ARM's envelope, and its code; all problems of a request."""
     try:
-        error = json.loads(text).get('error') or {}
-    except (ValueError, AttributeError):
+        error = json.loads(text)['error']
+        error.keys()
+    except (ValueError, LookupError, TypeError, AttributeError):  # not ARM's
         return text.strip() or 'The answer has no reason.', ''
     problems = [f"{d['target']}: {d.get('message', '')}" if d.get('target')
                 else d.get('message', '') for d in error.get('details') or []]
@@ -51,6 +52,10 @@ class Refused(Exception):
         return kind(self.message, ADVICE.get(self.code))
 
 
+class Strange(Exception):
+    """An answer that no resource provider gives."""
+
+
 @contextmanager
 def told():
     """Tells failures as az tells its own: one sentence, an exit code, and what to do."""
@@ -69,3 +74,7 @@ def told():
             'Check --endpoint, `az cloud show` and the proxy.') from ex
     except AzureError as ex:
         raise azclierror.AzureResponseError(str(ex)) from ex
+    except Strange as ex:
+        raise azclierror.AzureResponseError(
+            'The endpoint does not answer as a resource provider does.',
+            'Check --endpoint and `az cloud show`.') from ex

@@ -88,12 +88,27 @@ def kubelet(namespace):
         raise InvalidArgumentValueError('--kubelet-config is no JSON object.')
 
 
+# What an identity is told by, and the methods that have it.
+IDENTITIES = {
+    'client_id': ('servicePrincipal', 'managedIdentity'),
+    'client_secret': ('servicePrincipal',),
+    'client_tenant': ('servicePrincipal',),
+    'principal_id': ('managedIdentity',),
+    'arc_machine_id': ('arc',),
+}
+
+
+def identity(method, **given):
+    """Refuses what the method would not use: the node would be another than was meant."""
+    for name, methods in IDENTITIES.items():
+        if given[name] and method not in methods:
+            raise MutuallyExclusiveArgumentError(
+                f"--{name.replace('_', '-')} goes with --auth-method {' or '.join(methods)} only.")
+
+
 def secret(method, client_id, client_secret):
     """The secret of a service principal; asked for where there is a terminal."""
     if method != 'servicePrincipal':
-        if client_secret:
-            raise MutuallyExclusiveArgumentError(
-                '--client-secret goes with --auth-method servicePrincipal only.')
         return None
     if not client_id:
         raise RequiredArgumentMissingError(

@@ -5,10 +5,10 @@ import time
 from azure.cli.core import azclierror
 from knack.log import get_logger
 
-from azext_aks_flex_node._client import connect
+from azext_aks_flex_node._client import connect, content
 from azext_aks_flex_node._desired import apply, with_options
 from azext_aks_flex_node._errors import Refused, told
-from azext_aks_flex_node._validators import secret
+from azext_aks_flex_node._validators import identity, secret
 
 CLUSTER_SECONDS = 60  # a cluster that answers needs none of them
 logger = get_logger(__name__)
@@ -26,6 +26,9 @@ def create_flex_node(cmd, resource_group_name, cluster_name, node_name,
             'Ask for it later: az aks flex-node get-config-url')
     if wanted.get('continuous_monitoring') is None:
         wanted['continuous_monitoring'] = auth_method != 'bootstrapToken'
+    identity(auth_method, client_id=client_id, client_secret=client_secret,
+             client_tenant=client_tenant, principal_id=principal_id,
+             arc_machine_id=arc_machine_id)
     node = {'properties': {
         'azureAuth': _identity(auth_method, client_id, client_tenant, principal_id,
                                arc_machine_id,
@@ -62,20 +65,21 @@ def _put(client, url, node, no_wait=False, seconds=CLUSTER_SECONDS, headers=None
     answer = client.send('PUT', url, body=node, headers=headers)
     if no_wait:
         return None
-    node = answer.http_response.json()
+    node = content(answer)
     if node['properties'].get('provisioningState') in ('Creating', 'Updating'):
         node = client.finish(answer, seconds)
         if node is None:
-            raise _down(url)
+            raise _down(url, "'{}' is stored, and", 'wait --created')
     return node
 
 
-def _down(url):
+def _down(url, what, command):
+    """The cluster is down; what comes later, and the command that it can be seen with."""
     parts = url.split('/')
     return azclierror.AzureResponseError(
-        f"The cluster '{parts[8]}' does not answer the resource provider, so '{parts[10]}' is "
-        'stored, and is made when the cluster is back.',
-        f'az aks flex-node wait --created -g {parts[4]} -c {parts[8]} -n {parts[10]}')
+        f"The cluster '{parts[8]}' does not answer the resource provider, so "
+        f'{what.format(parts[10])} is made when the cluster is back.',
+        f'az aks flex-node {command} -g {parts[4]} -c {parts[8]} -n {parts[10]}')
 
 
 def _issue(client, url, seconds):
@@ -91,10 +95,10 @@ def _issue(client, url, seconds):
 def _action(client, url, action, seconds):
     answer = client.send('POST', f'{url}/{action}', body={})
     if answer.http_response.status_code != 202:
-        return answer.http_response.json()
+        return content(answer)
     result = client.finish(answer, seconds)
     if result is None:
-        raise _down(url)
+        raise _down(url, "the URL of '{}'", 'get-config-url')
     return result
 
 
