@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -156,14 +157,28 @@ func (a azOf) life(t *testing.T) {
 
 // template is a node by the ARM template of the examples: its output is what the machine joins with.
 func (a azOf) template(t *testing.T) {
-	if err := bench.Write(a.m, operatorsHome+"/flexnode.json", 0o600,
-		file(t, "../../examples/arm/flexnode.json")); err != nil {
+	who, err := bench.Azure()
+	if err != nil {
 		t.Fatal(err)
 	}
+	value := func(v any) desired { return desired{"value": v} }
+	parameters, err := json.Marshal(desired{"parameters": desired{
+		"clusterName": value("flexlab"), "nodeName": value(a.m.Name),
+		"versions": value(lab.Newest.Desired()), "maxPods": value(70),
+		"clientId": value(who.Node.ClientID), "clientSecret": value(who.Node.Secret),
+		"labels": value(desired{"site": "tromso"}),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"parameters.json": parameters,
+		"flexnode.json": file(t, "../../examples/arm/flexnode.json")} {
+		if err := bench.Write(a.m, operatorsHome+"/"+name, 0o600, data); err != nil {
+			t.Fatal(err)
+		}
+	}
 	url, code := a.run(t, "az deployment group create -g flexlab -n first -f flexnode.json "+
-		"-p clusterName=flexlab nodeName=edge-az clientId=$CLIENT_ID clientSecret=$CLIENT_SECRET "+
-		`maxPods=70 labels='{"site": "tromso"}' `+
-		"--query properties.outputs.configUrl.value -o tsv")
+		"-p parameters.json --query properties.outputs.configUrl.value -o tsv")
 	if code != 0 {
 		t.Fatalf("az deployment group create: exit code %d\n%s", code, url)
 	}
@@ -172,6 +187,10 @@ func (a azOf) template(t *testing.T) {
 	}
 	a.az(t, "wait $G -n edge-az --ready --interval 1 --timeout 120")
 	a.runs(t, "tromso 70 v"+lab.Newest.Kubernetes)
+	if out, _ := a.run(t, "az deployment operation group list -g flexlab -n first "+
+		"--query '[].properties.provisioningState' -o tsv"); out != "Succeeded\nSucceeded" {
+		t.Errorf("the operations of the deployment: %q", out)
+	}
 	a.leaves(t)
 }
 
