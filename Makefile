@@ -22,7 +22,7 @@ image: ## Make the container image of flexnode-rp, for amd64 and arm64, in bin/f
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false \
 			-ldflags '$(LDFLAGS)' -o bin/image/$$arch/ ./cmd/flexnode-rp || exit 1; \
 	done
-	$(GO) run ./packaging/image -name '$(IMAGE)' -version '$(VERSION)' -commit '$(COMMIT)' \
+	$(GO) run ./packaging/image/make -name '$(IMAGE)' -version '$(VERSION)' -commit '$(COMMIT)' \
 		-created $$(git log -1 --format=%ct 2>/dev/null || echo 0)
 
 # A trial key is made where ARCHIVE_HOME, a directory of GnuPG, is not there.

@@ -39,9 +39,9 @@ func TestBuildOnlyWhatIsUsed(t *testing.T) {
 	if diff := cmp.Diff(demo, chosen(ofSystem, Newest.needs)); diff != "" {
 		t.Error(diff)
 	}
-	got := chosen(ofSystem, Newest.needs, Oldest.needs, Patched.needs)
+	got := chosen(ofSystem, Newest.needs, Oldest.needs, Patched.needs, isHelm)
 	if len(got) != len(all) {
-		t.Errorf("with all versions %q are built, want all of %q", got, all)
+		t.Errorf("with all versions and helm %q are built, want all of %q", got, all)
 	}
 }
 
@@ -63,12 +63,15 @@ func TestVersionsInDocuments(t *testing.T) {
 		if c.Name == component.CoreDNS {
 			beside = append(beside, "CoreDNS "+c.Version)
 		}
+		if c.Name == component.Helm {
+			beside = append(beside, "Helm "+c.Version)
+		}
 	}
 	for path, lines := range map[string][]string{
 		"versions.md": {
 			"| control plane, kube-proxy | " + Newest.Kubernetes + " |", node("newest node", Newest),
 			node("patched node", Patched), node("oldest node", Oldest),
-			"Beside them " + strings.Join(beside, " and ") + ".",
+			"Beside them " + strings.Join(beside, ", ") + ".",
 		},
 		"lab.md": {
 			fmt.Sprintf("`--kubernetes %s`, `%s` or `%s`, `--containerd %s` or `%s`; the\n"+

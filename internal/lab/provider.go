@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -260,11 +261,9 @@ func (l *Lab) writeSecrets(ctx context.Context, i int, who Azure) error {
 	return err
 }
 
+// settings are those of a replica.
 func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
-	if err := l.Mirror().Reload(ctx); err != nil { // other versions may have been built since
-		return nil, err
-	}
-	catalog, err := l.artifacts(ctx, Newest)
+	settings, err := l.commonSettings(ctx, who, l.CAFile(), l.replicaPath(i, "secret"))
 	if err != nil {
 		return nil, err
 	}
@@ -277,7 +276,7 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	}
 	behind := listen(armURL(i))
 	behind["clientCAFile"], behind["clientNames"] = l.CAFile(), []string{"resource-manager.azuresim"}
-	settings := object{
+	maps.Copy(settings, object{
 		"listen": listen(ReplicaURL(i)), "armListen": behind,
 		"metricsAddress": host(ProviderMetrics(i)),
 		"debugAddress":   debugAddress(i),
@@ -287,26 +286,8 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 			{"id": ClusterID, "kubeconfig": l.replicaKubeconfig(i, ClusterID)},
 			{"id": SecondClusterID, "kubeconfig": l.replicaKubeconfig(i, SecondClusterID)},
 		},
-		"tenantId": Tenant, "caFile": l.CAFile(), "auditFile": l.replicaPath(i, "audit.log"),
-		"authentication": object{
-			"issuers": []object{{"url": AzureURL + "/" + Tenant + "/", "tenantId": Tenant,
-				"keysURL": AzureURL + "/" + Tenant + "/discovery/v2.0/keys"}},
-			"audiences": []string{AzureURL, "https://management.azure.com"},
-		},
-		"azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL,
-			"tenantId": Tenant, "clientId": who.Provider.ClientID,
-			"clientSecretFile": l.replicaPath(i, "secret")},
-		// What fills the store for a measurement is the operator.
-		"limits": object{
-			"requests": object{"exceptions": object{
-				who.Operator.ObjectID: labRates(), Subscription: labRates()}},
-			"quotas": object{"subscriptions": object{
-				Subscription: object{"nodes": 1_000_000, "tokens": 1_000_000}}},
-		},
-		"nodeDefaults": object{
-			"artifacts": object{"mirror": MirrorURL, "overrides": catalog.AllOverrides()},
-			"azure":     object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL}},
-	}
+		"auditFile": l.replicaPath(i, "audit.log"),
+	})
 	if l.Members == 0 {
 		settings["dataDir"] = l.path("rp", "data")
 		return settings, nil
@@ -317,6 +298,40 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	}
 	settings["etcd"] = object{"endpoints": endpoints}
 	return settings, nil
+}
+
+// commonSettings are those of every provider in the lab, wherever it runs: its Azure, and what its
+// nodes are made of. The files are a CA of Azure's and the provider's secret, where it has them.
+func (l *Lab) commonSettings(
+	ctx context.Context, who Azure, caFile, secretFile string,
+) (object, error) {
+	if err := l.Mirror().Reload(ctx); err != nil { // other versions may have been built since
+		return nil, err
+	}
+	catalog, err := l.artifacts(ctx, Newest)
+	if err != nil {
+		return nil, err
+	}
+	return object{
+		"tenantId": Tenant, "caFile": caFile,
+		"authentication": object{
+			"issuers": []object{{"url": AzureURL + "/" + Tenant + "/", "tenantId": Tenant,
+				"keysURL": AzureURL + "/" + Tenant + "/discovery/v2.0/keys"}},
+			"audiences": []string{AzureURL, "https://management.azure.com"},
+		},
+		"azure": object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL,
+			"tenantId": Tenant, "clientId": who.Provider.ClientID, "clientSecretFile": secretFile},
+		// What fills the store for a measurement is the operator.
+		"limits": object{
+			"requests": object{"exceptions": object{
+				who.Operator.ObjectID: labRates(), Subscription: labRates()}},
+			"quotas": object{"subscriptions": object{
+				Subscription: object{"nodes": 1_000_000, "tokens": 1_000_000}}},
+		},
+		"nodeDefaults": object{
+			"artifacts": object{"mirror": MirrorURL, "overrides": catalog.AllOverrides()},
+			"azure":     object{"resourceManagerEndpoint": AzureURL, "authorityHost": AzureURL}},
+	}, nil
 }
 
 // labRates are as many requests as can be sent.

@@ -55,11 +55,14 @@ func (l *Lab) Serve(ctx context.Context) error {
 		return err
 	}
 	artifacts := mirror.New(catalog)
+	control := http.NewServeMux()
+	control.Handle("/", artifacts.Control(l.catalog))
+	control.Handle("/v2/", registry)
 	servers := []*http.Server{
 		{Addr: strings.TrimPrefix(MirrorURL, "https://"), Handler: l.withPackages(artifacts),
 			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12}},
-		{Addr: strings.TrimPrefix(RegistryURL, "http://"), Handler: registry},
-		{Addr: strings.TrimPrefix(ControlURL, "http://"), Handler: artifacts.Control(l.catalog)},
+		{Addr: strings.TrimPrefix(RegistryURL, "http://"), Handler: images.ReadOnly(registry)},
+		{Addr: strings.TrimPrefix(ControlURL, "http://"), Handler: control},
 	}
 	failed := make(chan error, len(servers))
 	for _, s := range servers {

@@ -39,11 +39,14 @@ func TestAzure(t *testing.T) {
 	t.Run("LeastPrivilege", leastPrivilege)
 	t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)
 	t.Run("CLI", azureCLI)
-	t.Run("Deployment", deployment)
 	t.Run("BadSecret", badSecret)
 	t.Run("Proxy", behindProxy)
 	t.Run("Provider", provider)
-	t.Run("Follows", follows)
+	t.Run("Together", func(t *testing.T) { // none of them turns a knob
+		t.Run("Follows", follows)
+		t.Run("Extension", azExtension)
+		t.Run("Chart", chart)
+	})
 	t.Run("ProviderClusters", providerClusters)
 }
 

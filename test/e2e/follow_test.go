@@ -16,6 +16,7 @@ import (
 // through the same life: joined by one command, followed, changed while its pods run on, with
 // another credential, and given back by the deletion of its resource.
 func follows(t *testing.T) {
+	t.Parallel()
 	list := ways(t) // who there is in Azure is made before; the nodes come beside each other
 	assigned, machines := assignments(t), azure(t, http.MethodGet, "/machines", nil)
 	t.Run("ways", func(t *testing.T) {

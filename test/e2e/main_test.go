@@ -93,6 +93,9 @@ func start(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := bench.BuildHelm(ctx); err != nil {
+		return err
+	}
 	if err := bench.Up(ctx); err != nil {
 		return err
 	}

@@ -18,10 +18,11 @@ const (
 	CNIPlugins             = "cni-plugins"
 	NodeProblemDetector    = "node-problem-detector"
 	CoreDNS                = "coredns"
+	Helm                   = "helm"
 )
 
 // All lists every component of the lab, what the control plane needs first, then what a node of the
-// newest versions needs, then the older versions that upgrades start from.
+// newest versions needs, then the older versions that upgrades start from, then what people use.
 func All() ([]Component, error) {
 	list := []Component{
 		etcd("3.6.16"),
@@ -35,6 +36,7 @@ func All() ([]Component, error) {
 		node("1.34.3"),
 		containerd("2.1.6"),
 		node("1.34.4"),
+		helm("3.19.5", "34"),
 	}
 	for i, c := range list {
 		module := c.String()
@@ -174,6 +176,26 @@ func cniPlugins(version string) Component {
 		Name: CNIPlugins, Version: version, Builds: []Build{b},
 		Extras: []Extra{{Name: "LICENSE", Module: module, Path: "LICENSE"}},
 	}
+}
+
+// helm is the release whose library checks the chart (packaging/helm/tools). Where it asks no cluster
+// it takes the Kubernetes of its own client for that, as its Makefile has it.
+func helm(version, minor string) Component {
+	const module = "helm.sh/helm/v3"
+	flags := []string{"-X " + module + "/internal/version.version=v" + version}
+	for _, pkg := range []string{"chartutil", "lint/rules"} {
+		of := "-X " + module + "/pkg/" + pkg + ".k8sVersion"
+		flags = append(flags, of+"Major=1", of+"Minor="+minor)
+	}
+	return Component{Name: Helm, Version: version, Builds: []Build{{
+		LDFlags: flags,
+		Programs: []Program{
+			{
+				Name: "helm", Package: module + "/cmd/helm",
+				Version: []string{"version", "--short"}, Prints: "v" + version,
+			},
+		},
+	}}}
 }
 
 // nodeProblemDetector leaves out the journald watcher, which needs C, and the exporter to one

@@ -1,6 +1,7 @@
 package component
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,32 @@ func TestRecipesAgreeWithModules(t *testing.T) {
 			t.Errorf("no recipe builds tool %s", tool)
 		}
 	}
+}
+
+// The chart is installed by the helm whose library has checked it.
+func TestHelmIsTheChecked(t *testing.T) {
+	text, err := os.ReadFile("../../../packaging/helm/tools/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := modfile.Parse("go.mod", text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if c.Name != Helm {
+			continue
+		}
+		if checked := releaseOf(t, mod, "helm.sh/helm/v3/cmd/helm"); checked.Version != "v"+c.Version {
+			t.Errorf("the lab has %s, packaging/helm/tools %s", c, checked.Version)
+		}
+		return
+	}
+	t.Error("the lab has no helm")
 }
 
 // releaseOf finds the required module that a package is part of.

@@ -65,6 +65,11 @@ func (d Demo) Run(ctx context.Context) (Numbers, error) {
 		return s.Numbers, err
 	}
 	defer s.api.CloseIdleConnections()
+	defer func() {
+		if s.kubelet != nil {
+			s.kubelet.stop()
+		}
+	}()
 	steps := []step{
 		{"a new machine", s.machine},
 		{"it joins by one command, with a configuration URL", s.join},

@@ -26,9 +26,9 @@ func (s *story) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	joining, give := context.WithCancel(ctx)
-	defer give()
-	cmd, err := s.Lab.Command(joining, s.m, "aks-flex-node", "agent", "--config-url", "-")
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	cmd, err := s.Lab.Command(running, s.m, "aks-flex-node", "agent", "--config-url", "-")
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (s *story) join(ctx context.Context) error {
 	})
 	s.Join = since(began)
 	if err != nil {
-		give()
+		stop() // it is waited for no longer
 	}
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
@@ -174,7 +174,7 @@ const (
 )
 
 // rollback has a revision fail, with nobody to ask for the former one.
-func (s *story) rollback(ctx context.Context) error {
+func (s *story) rollback(ctx context.Context) (err error) {
 	config, ok := s.wants["nodeConfig"].(properties)
 	if !ok {
 		return errors.New("internal error: no nodeConfig")
@@ -190,6 +190,10 @@ func (s *story) rollback(ctx context.Context) error {
 	deadline := time.Now().Add(patience)
 	s.Lab.Say("kubelet does not start with it; provider and mirror are switched off")
 	off := mirror.Knobs{Faults: []mirror.Fault{{Kind: mirror.Cut}}}
+	defer func() { // the lab is used further, however this ends
+		ctx := context.WithoutCancel(ctx)
+		err = errors.Join(err, s.Lab.StartReplica(ctx, 0), s.Lab.Mirror().Set(ctx, mirror.Knobs{}))
+	}()
 	if err := errors.Join(s.Lab.StopReplica(0), s.Lab.Mirror().Set(ctx, off)); err != nil {
 		return err
 	}
@@ -202,7 +206,7 @@ func (s *story) rollback(ctx context.Context) error {
 	if err := s.transition(ctx, "", ""); err != nil {
 		return err
 	}
-	err := until(ctx, time.Minute, "a Ready Node", func(ctx context.Context) (bool, error) {
+	err = until(ctx, time.Minute, "a Ready Node", func(ctx context.Context) (bool, error) {
 		n, err := s.node(ctx)
 		return err == nil && n.Ready(), err
 	})
@@ -213,7 +217,7 @@ func (s *story) rollback(ctx context.Context) error {
 	reason, err := s.rejected(ctx)
 	s.Lab.Say("the revision before is back and healthy %.1f s after the gate's deadline; rejected: %s",
 		s.Rollback, reason)
-	return errors.Join(err, s.Lab.StartReplica(ctx, 0), s.Lab.Mirror().Set(ctx, mirror.Knobs{}))
+	return err
 }
 
 // transition waits until the machine's change is of a kind and in a phase; "" is any, and no kind

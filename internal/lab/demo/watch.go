@@ -17,7 +17,8 @@ type watch struct {
 	client  *http.Client
 	url     string
 	end     context.CancelFunc
-	longest chan time.Duration
+	ended   chan struct{}
+	longest time.Duration // once it has ended
 }
 
 // watchKubelet begins. kubelet's port is asked as the cluster's administrator; its certificate is
@@ -35,7 +36,7 @@ func (s *story) watchKubelet(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	w := &watch{
 		client: client, url: "https://" + s.m.IP + ":10250/healthz", end: end,
-		longest: make(chan time.Duration, 1),
+		ended: make(chan struct{}),
 	}
 	s.kubelet = w
 	go w.run(ctx)
@@ -44,18 +45,19 @@ func (s *story) watchKubelet(ctx context.Context) error {
 
 // run measures the longest time between two answers.
 func (w *watch) run(ctx context.Context) {
+	defer close(w.ended)
 	defer w.client.CloseIdleConnections()
-	longest, last := time.Duration(0), time.Now()
+	last := time.Now()
 	for ctx.Err() == nil {
 		if w.healthy(ctx) {
-			longest, last = max(longest, time.Since(last)), time.Now()
+			w.longest, last = max(w.longest, time.Since(last)), time.Now()
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	w.longest <- max(longest, time.Since(last)) // it may not answer any more, or never have
+	w.longest = max(w.longest, time.Since(last)) // it may not answer any more, or never have
 }
 
 // healthy tells whether kubelet says so.
@@ -73,10 +75,12 @@ func (w *watch) healthy(ctx context.Context) bool {
 	return err == nil && response.StatusCode == http.StatusOK && string(text) == "ok"
 }
 
-// stop ends the watch and returns the longest time without an answer, in seconds.
+// stop ends the watch, if it has not ended, and returns the longest time without an answer, in
+// seconds.
 func (w *watch) stop() float64 {
 	w.end()
-	return (<-w.longest).Seconds()
+	<-w.ended
+	return w.longest.Seconds()
 }
 
 // containers are the node's, with how often each was started again.

@@ -29,7 +29,7 @@ func TestWatchWithoutAnswers(t *testing.T) {
 			defer server.Close()
 			ctx, end := context.WithCancel(t.Context())
 			w := &watch{
-				client: server.Client(), url: server.URL, end: end, longest: make(chan time.Duration, 1),
+				client: server.Client(), url: server.URL, end: end, ended: make(chan struct{}),
 			}
 			last = time.Now()
 			go w.run(ctx)

@@ -89,7 +89,8 @@ func KubeProxy(version, program, tools string) Image {
 	}
 }
 
-// New gives a registry that has the images built from the programs in dir, and others.
+// New gives a registry that has the images built from the programs in dir, and others. It takes more
+// of them from whoever reaches it: others than the lab reach it through ReadOnly.
 func New(ctx context.Context, dir string, others ...Image) (http.Handler, error) {
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	list := others
@@ -110,7 +111,7 @@ func New(ctx context.Context, dir string, others ...Image) (http.Handler, error)
 			}
 		}
 	}
-	return readOnly(handler), nil
+	return handler, nil
 }
 
 // build makes the image. Its layers are not compressed: they only go from memory to a machine on
@@ -131,8 +132,8 @@ func (i Image) build() (v1.Image, error) {
 	return image.Build()
 }
 
-// readOnly lets nobody push.
-func readOnly(h http.Handler) http.Handler {
+// ReadOnly is a registry that lets nobody push.
+func ReadOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			http.Error(w, "this registry is read-only", http.StatusMethodNotAllowed)

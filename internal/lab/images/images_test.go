@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
+	"github.com/Azure/AKSFlexNode/internal/oci"
 )
 
 // stocked is a registry whose programs are their names.
@@ -164,9 +165,36 @@ func TestImagesAreDeterministic(t *testing.T) {
 func TestRegistryIsReadOnly(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodPost, "/v2/flexlab/hello/blobs/uploads/", nil)
-	stocked(t).ServeHTTP(w, r)
+	ReadOnly(stocked(t)).ServeHTTP(w, r)
 	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("a push was answered with %d", w.Code)
+	}
+}
+
+// An image is pushed into the registry of another process, unless that is not there.
+func TestPush(t *testing.T) {
+	h := stocked(t)
+	server := httptest.NewServer(h)
+	image, err := oci.Image{Architecture: "amd64", Layers: []oci.Layer{{
+		Pack: func(p *oci.Packer) error { return p.File("a", []byte("b"), 0o644) }}}}.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Push(t.Context(), server.URL, "flexlab/pushed:1", image); err != nil {
+		t.Fatal(err)
+	}
+	want, err := image.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := get(t, ReadOnly(h), "/v2/flexlab/pushed/manifests/1")
+	if got := w.Header().Get("Docker-Content-Digest"); got != want.String() {
+		t.Errorf("it is %s, want %s", got, want)
+	}
+	server.Close()
+	if err := Push(t.Context(), server.URL, "flexlab/pushed:1", image); err == nil ||
+		!strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("a registry that is not there: %v", err)
 	}
 }
 

@@ -7,11 +7,29 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 )
+
+// Push stores an image under "repository:tag" in a registry that answers at a URL.
+func Push(ctx context.Context, base, ref string, image v1.Image) error {
+	at, err := url.Parse(base)
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	registry := httputil.NewSingleHostReverseProxy(at)
+	registry.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+	}
+	if err := push(ctx, registry, ref, image); err != nil {
+		return fmt.Errorf("cannot store the image %s: %w", ref, err)
+	}
+	return nil
+}
 
 // push stores an image under "repository:tag" by asking the registry's handler directly. The
 // library's own client would bring a container engine's configuration files with it. Source: the

@@ -4,6 +4,7 @@ package tools
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"reflect"
@@ -21,6 +22,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	psa "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
@@ -45,7 +47,9 @@ store: external
 etcd: {endpoints: ['https://etcd-0:2379']}
 secrets: {etcd: etcd-client, kubeconfigs: kubeconfigs}
 networkPolicy: {create: true, metricsFrom: [{namespaceSelector: {}}]}
-serviceMonitor: {create: true}
+serviceMonitor: {create: true, labels: {k: l}}
+prometheusRule: {create: true, agents: true, labels: {m: o}}
+dashboards: {create: true}
 podAnnotations: {a: b}
 podLabels: {c: d}
 extraEnv: [{name: GOGC, value: "100"}]
@@ -53,7 +57,7 @@ nodeSelector: {e: f}
 tolerations: [{operator: Exists}]
 imagePullSecrets: [{name: pull}]
 priorityClassName: high
-service: {annotations: {g: h}}
+service: {type: NodePort, nodePort: 30447, annotations: {g: h}}
 serviceAccount: {annotations: {i: j}}
 image: {digest: 'sha256:` + strings.Repeat("0", 64) + `'}
 `
@@ -68,11 +72,15 @@ func render(t *testing.T, values object) (list []object) {
 	return list
 }
 
-func rendered(values object) (list []object, err error) {
+func rendered(values object) ([]object, error) { return released("dev", values) }
+
+// released renders the chart of a version of the program.
+func released(version string, values object) (list []object, err error) {
 	c, err := loader.Load(chart)
 	if err != nil {
 		return nil, err
 	}
+	c.Metadata.AppVersion = version
 	options := chartutil.ReleaseOptions{Name: "flexnode-rp", Namespace: "kube-system"}
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.35.4", Major: "1", Minor: "35"}
@@ -201,6 +209,106 @@ func TestMembers(t *testing.T) {
 	}
 	if len(seen) != len(known) {
 		t.Errorf("there are only %v", seen)
+	}
+}
+
+// The test's pod is reached by no Service of the provider, and reaches its metrics.
+func TestTestPod(t *testing.T) {
+	list := render(t, minimal(external))
+	pod := find(list, "Pod", "flexnode-rp-test")
+	labels, _ := at(pod, "metadata", "labels").(object)
+	selects := func(selector any) bool {
+		wanted, _ := selector.(object)
+		for key, value := range wanted {
+			if labels[key] != value {
+				return false
+			}
+		}
+		return len(wanted) > 0
+	}
+	for _, name := range []string{"flexnode-rp", "flexnode-rp-metrics"} {
+		if selects(at(find(list, "Service", name), "spec", "selector")) {
+			t.Errorf("the Service %s leads to the test's pod: %v", name, labels)
+		}
+	}
+	if labels["app.kubernetes.io/instance"] != "flexnode-rp" {
+		t.Errorf("the test's pod is of no release: %v", labels)
+	}
+	ingress, _ := at(find(list, "NetworkPolicy", "flexnode-rp"), "spec", "ingress").([]any)
+	from, _ := at(ingress[1], "from").([]any)
+	if len(from) != 2 || !selects(at(from[0], "podSelector", "matchLabels")) {
+		t.Errorf("the test's pod does not get through: %v", ingress)
+	}
+}
+
+// A version with build metadata is no label and no tag as it is.
+func TestVersion(t *testing.T) {
+	list, err := released("1.2.3+abc", minimal(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := find(list, "StatefulSet", "flexnode-rp")
+	containers, _ := at(set, "spec", "template", "spec", "containers").([]any)
+	if image := at(containers[0], "image"); image != "flexnode-rp:1.2.3-abc" {
+		t.Errorf("the image is %v", image)
+	}
+	for _, o := range list {
+		labels, _ := at(o, "metadata", "labels").(object)
+		for key, value := range labels {
+			if problems := validation.IsValidLabelValue(fmt.Sprint(value)); len(problems) > 0 {
+				t.Errorf("%v: %s: %v", o["kind"], key, problems)
+			}
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "copy rules and dashboards into the chart")
+
+// Rules and dashboards are those of packaging/monitoring.
+func TestMonitoring(t *testing.T) {
+	read := func(name string) []byte {
+		text, err := os.ReadFile("../../monitoring/" + name)
+		if err == nil && *update {
+			err = os.WriteFile(chart+"/files/"+name, text, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	for _, kind := range []string{"provider", "agent"} {
+		rules, dashboard := read(kind+".rules.yaml"), read(kind+".dashboard.json")
+		list := render(t, minimal(external))
+		var want object
+		if err := yaml.Unmarshal(rules, &want); err != nil {
+			t.Fatal(err)
+		}
+		rule := find(list, "PrometheusRule", "flexnode-rp-"+kind)
+		if got := at(rule, "spec"); !reflect.DeepEqual(got, want) ||
+			at(rule, "metadata", "labels", "m") != "o" {
+			t.Errorf("the rules of the chart are not %s.rules.yaml: %v; go test -update", kind,
+				at(rule, "metadata"))
+		}
+		config := find(list, "ConfigMap", "flexnode-rp-dashboard-"+kind)
+		got, _ := at(config, "data", "flexnode-"+kind+".json").(string)
+		if strings.TrimSpace(got) != strings.TrimSpace(string(dashboard)) ||
+			at(config, "metadata", "labels", "grafana_dashboard") != "1" {
+			t.Errorf("the chart's dashboard is not %s.dashboard.json; go test -update", kind)
+		}
+	}
+	monitor := find(render(t, minimal(external)), "ServiceMonitor", "flexnode-rp")
+	if at(monitor, "metadata", "labels", "k") != "l" {
+		t.Errorf("ServiceMonitor: %v", monitor)
+	}
+	for _, o := range render(t, minimal("prometheusRule: {create: true}")) {
+		if o["kind"] == "PrometheusRule" && at(o, "metadata", "name") != "flexnode-rp-provider" {
+			t.Errorf("nobody has asked for %v", at(o, "metadata"))
+		}
+	}
+	for _, o := range render(t, minimal("")) {
+		if o["apiVersion"] == "monitoring.coreos.com/v1" {
+			t.Errorf("nobody has asked for %v", o["kind"])
+		}
 	}
 }
 

@@ -18,10 +18,25 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "flexnode-rp.labels" -}}
 {{ include "flexnode-rp.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{ include "flexnode-rp.about" . }}
+{{- end -}}
+
+{{/* The test's pod is no pod of the provider: no Service leads to it. */}}
+{{- define "flexnode-rp.testSelector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-test
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "flexnode-rp.about" -}}
+app.kubernetes.io/version: {{ include "flexnode-rp.version" . | trunc 63 | quote }}
 app.kubernetes.io/part-of: aks-flex-node
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The version as a tag may be, which `make image` makes of it. */}}
+{{- define "flexnode-rp.version" -}}
+{{ .Chart.AppVersion | replace "+" "-" }}
 {{- end -}}
 
 {{- define "flexnode-rp.image" -}}
@@ -29,7 +44,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .digest -}}
 {{ .repository }}@{{ .digest }}
 {{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{ .repository }}:{{ .tag | default (include "flexnode-rp.version" $) }}
 {{- end -}}
 {{- end -}}
 {{- end -}}

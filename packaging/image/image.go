@@ -1,12 +1,11 @@
-// Command image makes the container image of flexnode-rp from its programs: nothing but the program
-// and the certificate authorities that it trusts, for a user that is not root. `make image` calls
-// it.
-package main
+// Package image makes the container image of flexnode-rp from its program: nothing but that and the
+// certificate authorities that it trusts, for a user that is not root. `make image` calls it through
+// packaging/image/make; the laboratory does for its own registry.
+package image
 
 import (
 	"encoding/pem"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,34 +24,17 @@ const user = 65532
 // architectures are those that the image is for.
 var architectures = []string{"amd64", "arm64"}
 
-// about is what an image says of itself.
-type about struct {
-	name, version, commit string
-	created               time.Time
+// About is what an image says of itself.
+type About struct {
+	// Name is where it is to be found, perhaps with a registry.
+	Name, Version, Commit string
+	Created               time.Time
 }
 
-func main() {
-	var a about
-	var created int64
-	flag.StringVar(&a.name, "name", "flexnode-rp", "the image's `name`, perhaps with a registry")
-	flag.StringVar(&a.version, "version", "dev", "version, and tag")
-	flag.StringVar(&a.commit, "commit", "unknown", "what it was built from")
-	flag.Int64Var(&created, "created", 0, "its time, in `seconds` of Unix time")
-	programs := flag.String("programs", "bin/image", "directory with ARCHITECTURE/flexnode-rp")
-	out := flag.String("out", "bin/flexnode-rp-image.tar", "`file` to write")
-	flag.Parse()
-	a.created = time.Unix(created, 0)
-	digest, err := write(a, *programs, *out)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(1)
-	}
-	fmt.Println(*out, digest)
-}
-
-// write makes the image and writes it to a file; it returns the image's digest.
-func write(a about, programs, out string) (digest string, err error) {
-	index, err := build(a, programs)
+// Write makes the image for all architectures and writes it to a file; it returns the image's
+// digest. The programs are ARCHITECTURE/flexnode-rp of a directory.
+func (a About) Write(programs, out string) (digest string, err error) {
+	index, err := a.build(programs)
 	if err != nil {
 		return "", err
 	}
@@ -60,7 +42,7 @@ func write(a about, programs, out string) (digest string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot write the image: %w", err)
 	}
-	if err := errors.Join(oci.WriteArchive(f, index, a.name, tag(a.version)), f.Close()); err != nil {
+	if err := errors.Join(oci.WriteArchive(f, index, a.Name, tag(a.Version)), f.Close()); err != nil {
 		return "", err
 	}
 	hash, err := index.Digest()
@@ -71,28 +53,37 @@ func write(a about, programs, out string) (digest string, err error) {
 func tag(version string) string { return strings.ReplaceAll(version, "+", "-") }
 
 // build makes the image for all architectures.
-func build(a about, programs string) (v1.ImageIndex, error) {
+func (a About) build(programs string) (v1.ImageIndex, error) {
 	var images []v1.Image
 	for _, arch := range architectures {
-		image, err := oci.Image{
-			Architecture: arch, Created: a.created, By: "flexnode-rp " + a.version,
-			Config: config(a),
-			Layers: []oci.Layer{
-				{Compressed: true, Pack: base},
-				{Compressed: true, Pack: func(p *oci.Packer) error {
-					return p.Copy("flexnode-rp", filepath.Join(programs, arch, "flexnode-rp"), 0o755)
-				}},
-			},
-		}.Build()
+		image, err := a.Of(filepath.Join(programs, arch, "flexnode-rp"), arch, true)
 		if err != nil {
-			return nil, fmt.Errorf("cannot make the image for %s: %w", arch, err)
+			return nil, err
 		}
 		images = append(images, image)
 	}
 	return oci.Index(images...)
 }
 
-func config(a about) v1.Config {
+// Of makes the image of one program. Compressed is for who fetches it from afar.
+func (a About) Of(program, architecture string, compressed bool) (v1.Image, error) {
+	image, err := oci.Image{
+		Architecture: architecture, Created: a.Created, By: "flexnode-rp " + a.Version,
+		Config: a.config(),
+		Layers: []oci.Layer{
+			{Compressed: compressed, Pack: base},
+			{Compressed: compressed, Pack: func(p *oci.Packer) error {
+				return p.Copy("flexnode-rp", program, 0o755)
+			}},
+		},
+	}.Build()
+	if err != nil {
+		return nil, fmt.Errorf("cannot make the image for %s: %w", architecture, err)
+	}
+	return image, nil
+}
+
+func (a About) config() v1.Config {
 	return v1.Config{
 		User: fmt.Sprintf("%d:%d", user, user), Entrypoint: []string{"/flexnode-rp"},
 		Cmd: []string{"serve"}, WorkingDir: "/", StopSignal: "SIGTERM",
@@ -102,8 +93,8 @@ func config(a about) v1.Config {
 			"org.opencontainers.image.description": "The resource provider of AKS Flex Node",
 			"org.opencontainers.image.source":      "https://github.com/Azure/AKSFlexNode",
 			"org.opencontainers.image.licenses":    "MIT",
-			"org.opencontainers.image.version":     a.version,
-			"org.opencontainers.image.revision":    a.commit,
+			"org.opencontainers.image.version":     a.Version,
+			"org.opencontainers.image.revision":    a.Commit,
 		},
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package image
 
 import (
 	"archive/tar"
@@ -33,16 +33,16 @@ func programs(t *testing.T) string {
 	return dir
 }
 
-var example = about{
-	name: "registry.example/flexnode-rp", version: "1.2.3+4", commit: "abc",
-	created: time.Unix(1795255960, 0),
+var example = About{
+	Name: "registry.example/flexnode-rp", Version: "1.2.3+4", Commit: "abc",
+	Created: time.Unix(1795255960, 0),
 }
 
 // Two builds from the same programs are the same, to the byte; another program makes another image.
 func TestImageIsReproducible(t *testing.T) {
 	made := func() (string, []byte) {
 		out := filepath.Join(t.TempDir(), "image.tar")
-		digest, err := write(example, programs(t), out)
+		digest, err := example.Write(programs(t), out)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestImageIsReproducible(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(other, "arm64", "flexnode-rp"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	changed, err := write(example, other, filepath.Join(t.TempDir(), "image.tar"))
+	changed, err := example.Write(other, filepath.Join(t.TempDir(), "image.tar"))
 	if err != nil || changed == digest {
 		t.Errorf("another program: %s %v", changed, err)
 	}
@@ -70,7 +70,7 @@ func TestImageIsReproducible(t *testing.T) {
 // The archive is an OCI image layout with one image under its name, for both architectures.
 func TestArchive(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "image.tar")
-	digest, err := write(example, programs(t), out)
+	digest, err := example.Write(programs(t), out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func unpack(t *testing.T, from io.Reader) map[string]entry {
 
 // Each image has the program of its architecture, for a user that is not root, and CAs to trust.
 func TestImage(t *testing.T) {
-	index, err := build(example, programs(t))
+	index, err := example.build(programs(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,10 +160,10 @@ func checkConfig(t *testing.T, image v1.Image, arch string) {
 		t.Fatal(err)
 	}
 	c := file.Config
-	if file.Architecture != arch || !file.Created.Equal(example.created) ||
+	if file.Architecture != arch || !file.Created.Equal(example.Created) ||
 		c.User != "65532:65532" || c.Entrypoint[0] != "/flexnode-rp" || c.Cmd[0] != "serve" ||
-		c.Labels["org.opencontainers.image.version"] != example.version ||
-		c.Labels["org.opencontainers.image.revision"] != example.commit {
+		c.Labels["org.opencontainers.image.version"] != example.Version ||
+		c.Labels["org.opencontainers.image.revision"] != example.Commit {
 		t.Errorf("%s: %+v", arch, file)
 	}
 }
