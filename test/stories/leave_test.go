@@ -2,6 +2,7 @@ package stories
 
 import (
 	"context"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -100,6 +101,9 @@ func TestLeaveArcWithAnotherSecret(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "AADSTS7000222") ||
 				!strings.Contains(err.Error(), "--config") {
 				t.Errorf("the error is %v; want the expired secret and --config", err)
+			}
+			if _, err := os.Stat(w.root + numbers); !os.IsNotExist(err) {
+				t.Errorf("the metrics, which nobody writes any more: %v", err)
 			}
 			_, err = w.leave(nil)
 			if err == nil || !strings.Contains(err.Error(), "cannot leave Azure Arc: there is no valid") ||
