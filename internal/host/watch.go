@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -43,10 +44,12 @@ const watchedFor = unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_CREATE | unix.
 // watches are the directories that are watched.
 type watches struct {
 	host *Host
-	fd   int
-	// dirs are those to be watched, at is where those that are there are, by watch.
+	// conn lends the descriptor of inotify(7) while it is open.
+	conn syscall.RawConn
+	// dirs are those to be watched, at is where those that are there are, by watch: links may lead
+	// from several names to one.
 	dirs []string
-	at   map[int32]string
+	at   map[int32][]string
 }
 
 // watchFiles watches the directories of files, as far as they are there. One that is made later, or
@@ -59,7 +62,11 @@ func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what st
 	events := os.NewFile(uintptr(fd), "inotify")
 	defer events.Close()
 	defer context.AfterFunc(ctx, func() { events.Close() })()
-	w := watches{host: h, fd: fd, at: map[int32]string{}}
+	conn, err := events.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("cannot watch files: %w", err)
+	}
+	w := watches{host: h, conn: conn, at: map[int32][]string{}}
 	for _, file := range files {
 		w.dirs = append(w.dirs, path.Dir(file))
 	}
@@ -67,8 +74,11 @@ func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what st
 	w.dirs = slices.Compact(w.dirs)
 	buffer := make([]byte, 16<<10)
 	for {
-		w.add()
-		n, err := events.Read(buffer)
+		err := conn.Control(w.add)
+		n := 0
+		if err == nil {
+			n, err = events.Read(buffer)
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -83,25 +93,35 @@ func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what st
 
 // add watches the directories that are there and are not watched. One that cannot be watched, as
 // when the kernel's limit is reached, is logged and left out.
-func (w *watches) add() {
+func (w *watches) add(fd uintptr) {
 	watched := map[string]bool{}
-	for _, dir := range w.at {
-		watched[dir] = true
+	for _, dirs := range w.at {
+		for _, dir := range dirs {
+			watched[dir] = true
+		}
 	}
 	w.dirs = slices.DeleteFunc(w.dirs, func(dir string) bool {
 		if watched[dir] || len(w.at) == mostWatched {
 			return false
 		}
-		watch, err := unix.InotifyAddWatch(w.fd, w.host.path(dir), watchedFor)
+		watch, err := unix.InotifyAddWatch(int(fd), w.host.path(dir), watchedFor)
 		switch {
 		case err == nil:
-			w.at[int32(watch)] = dir //nolint:gosec // it is an int32 in the kernel
+			at := int32(watch) //nolint:gosec // it is an int32 in the kernel
+			w.at[at] = append(w.at[at], dir)
 		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR):
 			w.host.Log.Warn("changes of some files are only found by the next check", "below", dir,
 				"error", fmt.Errorf("cannot watch %s: %w", dir, err))
 			return true
 		}
 		return false
+	})
+}
+
+// end ends a watch. The kernel has done so already where the directory is gone.
+func (w *watches) end(watch int32) {
+	_ = w.conn.Control(func(fd uintptr) { // one that is closed watches nothing
+		_, _ = unix.InotifyRmWatch(int(fd), uint32(watch)) //nolint:gosec // as the kernel has it
 	})
 }
 
@@ -113,18 +133,20 @@ func (w *watches) happened(events []byte, files []string) []string {
 		e := (*unix.InotifyEvent)(unsafe.Pointer(&events[0])) //nolint:gosec // the kernel's own form
 		end := unix.SizeofInotifyEvent + int(e.Len)
 		name := strings.TrimRight(string(events[unix.SizeofInotifyEvent:end]), "\x00")
-		full := path.Join(w.at[e.Wd], name)
 		switch {
 		case e.Mask&unix.IN_Q_OVERFLOW != 0:
 			paths = append(paths, "")
 		case e.Mask&unix.IN_IGNORED != 0:
 			delete(w.at, e.Wd)
 		case e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0:
-			paths = append(paths, full)
-			// The kernel has ended the watch of what is deleted; of what was moved it is ended here.
-			_, _ = unix.InotifyRmWatch(w.fd, uint32(e.Wd)) //nolint:gosec // as the kernel has it
-		case slices.Contains(files, full):
-			paths = append(paths, full)
+			paths = append(paths, w.at[e.Wd]...)
+			w.end(e.Wd)
+		default:
+			for _, dir := range w.at[e.Wd] {
+				if full := path.Join(dir, name); slices.Contains(files, full) {
+					paths = append(paths, full)
+				}
+			}
 		}
 		events = events[end:]
 	}

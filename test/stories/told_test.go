@@ -192,6 +192,38 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
+// How often a machine is checked is what the configuration in force says.
+func TestCheckInterval(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		every := func(interval string) func(map[string]any) {
+			return func(c map[string]any) {
+				c["agent"].(map[string]any)["checkInterval"] = interval
+			}
+		}
+		s.edit(every("10m"))
+		s.join()
+		checks := func(during time.Duration) int {
+			first := s.is().CheckedAt
+			n, last := 0, first
+			for end := time.Now().Add(during); time.Now().Before(end); s.sleep(time.Second) {
+				if at := s.is().CheckedAt; !at.Equal(last) {
+					n, last = n+1, at
+				}
+			}
+			return n
+		}
+		s.sleep(12 * time.Minute)
+		if n := checks(time.Hour); n < 4 || n > 8 {
+			t.Errorf("%d checks in an hour, each ten minutes", n)
+		}
+		s.edit(every("10s"))
+		s.sleep(time.Minute)
+		if n := checks(10 * time.Minute); n < 40 || n > 80 {
+			t.Errorf("%d checks in ten minutes, each ten seconds", n)
+		}
+	})
+}
+
 // One kind of things can be repaired and another one not be looked at, whatever is done about the
 // rest.
 func TestDriftPolicies(t *testing.T) {
