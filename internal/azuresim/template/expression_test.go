@@ -34,8 +34,9 @@ func inEdge() *scope {
 	return &scope{place: here, runtime: asked{},
 		parameters: map[string]any{"name": "Edge-1", "count": int64(3), "labels": map[string]any{
 			"Site": "oslo"}, "list": []any{"a", "b"}, "nothing": nil},
-		variables: map[string]any{"full": "[concat(parameters('name'), '!')]", "again": "[variables('again')]",
-			"asks": "[reference('x').y]", "object": map[string]any{"n": "[parameters('count')]"}},
+		variables: map[string]any{"full": "[concat(parameters('name'), '!')]",
+			"again": "[variables('again')]",
+			"asks":  "[reference('x').y]", "object": map[string]any{"n": "[parameters('count')]"}},
 	}
 }
 
