@@ -121,6 +121,7 @@ func TestExpressionsThatAreRefused(t *testing.T) {
 		{"[concat('a']", "expected ',' or ')', and it has ended"},
 		{"[concat('a') x]", "expected its end at character 13, not 'x'"},
 		{"['a]", "expected a quote"},
+		{"[" + strings.Repeat("not(", 10_000) + "]", "Limit: '24576' and actual: '40000'"},
 		{"[]", "expected a value"},
 		{"[parameters]", "expected '(' after 'parameters'"},
 		{"[a().[0]]", "expected a name"},
