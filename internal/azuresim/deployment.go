@@ -94,6 +94,32 @@ func (s *Sim) deployments(w http.ResponseWriter, c call) *arm.Error {
 	return s.oneDeployment(w, c, d)
 }
 
+// putDeployment accepts a deployment, which is then carried out.
+func (s *Sim) putDeployment(w http.ResponseWriter, c call) *arm.Error {
+	d, _, problem := s.planDeployment(c)
+	if problem != nil {
+		return problem
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := http.StatusCreated
+	if before := s.deployed[arm.Key(d.id)]; before != nil {
+		if !s.final(before) {
+			return active(before)
+		}
+		status = http.StatusOK
+	}
+	ctx, cancel := context.WithTimeout(s.life, patience)
+	d.began, d.cancel = s.now(), cancel
+	s.deployed[arm.Key(d.id)] = d
+	r := &rollout{Sim: s, c: c, ctx: ctx, d: d, ended: map[string]error{}}
+	s.background.Go(func() { defer cancel(); r.carryOut() })
+	w.Header().Set("Azure-AsyncOperation", deploymentURL(c, d.id, "operationStatuses", d.status))
+	w.Header().Set("Retry-After", "1")
+	arm.WriteJSON(w, status, s.shownDeployment(d))
+	return nil
+}
+
 // oneDeployment answers for a deployment that is there.
 func (s *Sim) oneDeployment(w http.ResponseWriter, c call, d *deployment) *arm.Error {
 	final := s.final(d)

@@ -100,7 +100,8 @@ func newDeployer(t *testing.T) *deployer {
 	d.Provider = &azuresim.Provider{URLs: []string{server.URL}, Client: server.Client()}
 	credential, options := d.arm(t)
 	var err error
-	if d.client, err = armresources.NewDeploymentsClient(subscription, credential, options); err != nil {
+	if d.client, err = armresources.NewDeploymentsClient(subscription, credential,
+		options); err != nil {
 		t.Fatal(err)
 	}
 	if d.seen, err = armresources.NewDeploymentOperationsClient(subscription, credential,
@@ -398,7 +399,8 @@ func TestDeploymentThatIsRunning(t *testing.T) {
 		nil); code(err) != "DeploymentActive" {
 		t.Errorf("once more: %v", err)
 	}
-	if _, err := d.client.BeginDelete(t.Context(), group, "long", nil); code(err) != "DeploymentActive" {
+	if _, err := d.client.BeginDelete(t.Context(), group, "long",
+		nil); code(err) != "DeploymentActive" {
 		t.Errorf("delete: %v", err)
 	}
 	if _, err := d.client.Cancel(t.Context(), group, "long", nil); err != nil {

@@ -55,7 +55,8 @@ var apiVersion = regexp.MustCompile(
 	`(?i)^\d{4}-\d{2}-\d{2}(-preview|-alpha|-beta|-rc|-privatepreview)?$`)
 
 // deploymentPath is how clients ask about the operations of a deployment: without a provider.
-var deploymentPath = regexp.MustCompile(`(?i)^(/subscriptions/[^/]+/resourcegroups/[^/]+)/deployments/`)
+var deploymentPath = regexp.MustCompile(
+	`(?i)^(/subscriptions/[^/]+/resourcegroups/[^/]+)/deployments/`)
 
 // enter checks what every request must have.
 func (s *Sim) enter(w http.ResponseWriter, r *http.Request) (call, *arm.Error) {

@@ -68,6 +68,13 @@ func (s *Sim) start() {
 	})
 }
 
+// Close stops the deployments that are being carried out, and waits for their end.
+func (s *Sim) Close() {
+	s.start()
+	s.end()
+	s.background.Wait()
+}
+
 func (s *Sim) now() time.Time {
 	if s.Now == nil {
 		return time.Now()

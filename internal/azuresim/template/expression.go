@@ -32,8 +32,15 @@ func bracketed(text string) (string, bool) {
 	return text[1 : len(text)-1], true
 }
 
+// longest is how many characters Resource Manager lets an expression have.
+const longest = 24_576
+
 // parse reads an expression, without its brackets.
 func parse(text string) (expression, error) {
+	if len(text) > longest {
+		return nil, problemf("The language expression length limit exceeded. Limit: '%d' and actual: "+
+			"'%d'. Please see https://aka.ms/arm-syntax for usage details", longest, len(text))
+	}
 	p := &parser{text: text}
 	e, err := p.expression()
 	if err == nil && p.peek() != 0 {

@@ -34,8 +34,9 @@ func inEdge() *scope {
 	return &scope{place: here, runtime: asked{},
 		parameters: map[string]any{"name": "Edge-1", "count": int64(3), "labels": map[string]any{
 			"Site": "oslo"}, "list": []any{"a", "b"}, "nothing": nil},
-		variables: map[string]any{"full": "[concat(parameters('name'), '!')]", "again": "[variables('again')]",
-			"asks": "[reference('x').y]", "object": map[string]any{"n": "[parameters('count')]"}},
+		variables: map[string]any{"full": "[concat(parameters('name'), '!')]",
+			"again": "[variables('again')]",
+			"asks":  "[reference('x').y]", "object": map[string]any{"n": "[parameters('count')]"}},
 	}
 }
 
@@ -120,6 +121,7 @@ func TestExpressionsThatAreRefused(t *testing.T) {
 		{"[concat('a']", "expected ',' or ')', and it has ended"},
 		{"[concat('a') x]", "expected its end at character 13, not 'x'"},
 		{"['a]", "expected a quote"},
+		{"[" + strings.Repeat("not(", 10_000) + "]", "Limit: '24576' and actual: '40000'"},
 		{"[]", "expected a value"},
 		{"[parameters]", "expected '(' after 'parameters'"},
 		{"[a().[0]]", "expected a name"},

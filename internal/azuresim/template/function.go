@@ -24,9 +24,9 @@ const many = 1000
 var table = map[string]function{
 	"parameters":             {1, 1, parameterOf, nil},
 	"variables":              {1, 1, variableOf, nil},
-	"deployment":             {0, 0, func(s *scope, _ []any) (any, error) { return s.place.Deployment, nil }, nil},
-	"subscription":           {0, 0, func(s *scope, _ []any) (any, error) { return s.place.Subscription, nil }, nil},
-	"resourcegroup":          {0, 0, func(s *scope, _ []any) (any, error) { return s.place.ResourceGroup, nil }, nil},
+	"deployment":             {0, 0, placed(func(p Place) any { return p.Deployment }), nil},
+	"subscription":           {0, 0, placed(func(p Place) any { return p.Subscription }), nil},
+	"resourcegroup":          {0, 0, placed(func(p Place) any { return p.ResourceGroup }), nil},
 	"resourceid":             {2, many, resourceID, nil},
 	"subscriptionresourceid": {2, many, subscriptionResourceID, nil},
 	"extensionresourceid":    {3, many, extensionResourceID, nil},
@@ -51,7 +51,7 @@ var table = map[string]function{
 	"and":      {2, many, all, nil},
 	"or":       {2, many, some, nil},
 	"not":      {1, 1, not, nil},
-	"equals":   {2, 2, func(_ *scope, a []any) (any, error) { return reflect.DeepEqual(a[0], a[1]), nil }, nil},
+	"equals":   {2, 2, equal, nil},
 	"coalesce": {1, many, coalesce, nil},
 	"true":     {0, 0, constant(true), nil},
 	"false":    {0, 0, constant(false), nil},
@@ -88,6 +88,12 @@ func find(c call) (function, error) {
 func constant(v any) func(*scope, []any) (any, error) {
 	return func(*scope, []any) (any, error) { return v, nil }
 }
+
+func placed(f func(Place) any) func(*scope, []any) (any, error) {
+	return func(s *scope, _ []any) (any, error) { return f(s.place), nil }
+}
+
+func equal(_ *scope, a []any) (any, error) { return reflect.DeepEqual(a[0], a[1]), nil }
 
 func mapped(f func(string) string) func(*scope, []any) (any, error) {
 	return func(_ *scope, a []any) (any, error) {

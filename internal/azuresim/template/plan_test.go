@@ -47,51 +47,79 @@ func TestParameters(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	const list = `"list": {"value": []}`
-	for given, want := range map[string]string{
-		``:                                     "The value for the template parameter 'list' is not provided",
-		`{"list": {"value": "x"}}`:             "Expected a value of type 'Array', but received a value of type 'String'",
-		`{"list": {"reference": {}}}`:          "given in another way than by its value",
-		`{"typo": {"value": 1}, ` + list + `}`: "'typo' in the parameters file are not valid",
-		`{"name": {"value": "c"}, ` + list + `}`: "'c' for the template parameter 'name' is not valid. " +
-			"The parameter value is not part of the allowed value(s): 'a,b'",
-		`{"count": {"value": 0}, ` + list + `}`:      "its minValue is 1",
-		`{"count": {"value": 111}, ` + list + `}`:    "its maxValue is 110",
-		`{"count": {"value": 1.5}, ` + list + `}`:    "received a value of type 'Float'",
-		`{"secret": {"value": "ab"}, ` + list + `}`:  "its minLength is 3",
-		`{"secret": {"value": 55555}, ` + list + `}`: "received a value of type 'Integer'",
-		`[]`: "The parameters are not an object",
+	for _, tt := range []struct{ given, want string }{
+		{``,
+			"The value for the template parameter 'list' is not provided"},
+		{`{"list": {"value": "x"}}`,
+			"Expected a value of type 'Array', but received"},
+		{`{"list": {"reference": {}}}`,
+			"given in another way than by its value"},
+		{`{"typo": {"value": 1}, ` + list + `}`,
+			"'typo' in the parameters file are not valid"},
+		{`{"name": {"value": "c"}, ` + list + `}`,
+			"'c' for the template parameter 'name' is not valid. " +
+				"The parameter value is not part of the allowed value(s): 'a,b'"},
+		{`{"count": {"value": 0}, ` + list + `}`,
+			"its minValue is 1"},
+		{`{"count": {"value": 111}, ` + list + `}`,
+			"its maxValue is 110"},
+		{`{"count": {"value": 1.5}, ` + list + `}`,
+			"received a value of type 'Float'"},
+		{`{"secret": {"value": "ab"}, ` + list + `}`,
+			"its minLength is 3"},
+		{`{"secret": {"value": 55555}, ` + list + `}`,
+			"received a value of type 'Integer'"},
+		{`[]`,
+			"The parameters are not an object"},
 	} {
-		_, err := bound(declared, given)
-		if err == nil || !strings.Contains(err.Error(), want) ||
+		_, err := bound(declared, tt.given)
+		if err == nil || !strings.Contains(err.Error(), tt.want) ||
 			strings.Contains(err.Error(), "55555") {
-			t.Errorf("%s: %v; want %s", given, err, want)
+			t.Errorf("%s: %v; want %s", tt.given, err, tt.want)
 		}
 	}
 }
 
 func TestTemplatesThatAreRefused(t *testing.T) {
 	const resource = `{"type": "A.B/c", "apiVersion": "v", "name": "n"`
-	for members, want := range map[string]string{
-		`"resources": [` + resource + `, "copy": {}}]`:                                               "'copy' is not simulated, in the template resource 'n'",
-		`"resources": {"n": ` + resource + `}}`:                                                      "symbolic names",
-		`"functions": [{}]`:                                                                          "'functions' of a template is not simulated",
-		`"resources": [{"type": "A.B/c/d", "apiVersion": "v", "name": "n"}]`:                         "incorrect segment lengths",
-		`"resources": [{"type": "A.B/c", "apiVersion": "v", "name": "n/m"}]`:                         "incorrect segment lengths",
-		`"resources": [{"type": "A.B/c", "name": "n"}]`:                                              "Expected a value of type 'String', but received a value of type 'Null'",
-		`"resources": [{"type": "Microsoft.Resources/deployments", "apiVersion": "v", "name": "n"}]`: "'Microsoft.Resources/deployments' are not simulated",
-		`"resources": [` + resource + `, "dependsOn": ["m"]}]`:                                       "The resource 'm' is not defined in the template",
-		`"resources": [` + resource + `, "dependsOn": ["n"]}]`:                                       "Circular dependency detected",
-		`"resources": [` + resource + `, "condition": "yes"}]`:                                       "Its condition is of type 'String'",
-		`"resources": [` + resource + `, "tags": "[none()]"}]`:                                       "The template resource 'n' is not valid: The template function 'none'",
-		`"resources": [` + resource + `, "tags": "[parameters('p')]"}]`:                              "The template parameter 'p' is not found",
-		`"resources": [{"type": "A.B/c", "apiVersion": "v", "name": "[reference('x').y]"}]`:          "'reference' is not expected at this location",
-		`"outputs": {"o": {"type": "text"}}`:                                                         "The template output 'o' is not valid: its type is 'text'",
-		`"outputs": {"o": {"type": "int", "value": "[variables('v')]"}}`:                             "The template variable 'v' is not found",
-		`"parameters": {"p": {"type": "int", "nullable": true}}`:                                     "The template parameter 'p' is not valid: 'nullable' is not simulated",
-		`"parameters": {"p": {}}`:                                                                    "it has no type",
+	for _, tt := range []struct{ members, want string }{
+		{`"resources": [` + resource + `, "copy": {}}]`,
+			"'copy' is not simulated, in the template resource 'n'"},
+		{`"resources": {"n": ` + resource + `}}`,
+			"symbolic names"},
+		{`"functions": [{}]`,
+			"'functions' of a template is not simulated"},
+		{`"resources": [{"type": "A.B/c/d", "apiVersion": "v", "name": "n"}]`,
+			"incorrect segment lengths"},
+		{`"resources": [{"type": "A.B/c", "apiVersion": "v", "name": "n/m"}]`,
+			"incorrect segment lengths"},
+		{`"resources": [{"type": "A.B/c", "name": "n"}]`,
+			"Expected a value of type 'String', but received a value of type 'Null'"},
+		{`"resources": [{"type": "Microsoft.Resources/deployments", "apiVersion": "v", "name": "n"}]`,
+			"'Microsoft.Resources/deployments' are not simulated"},
+		{`"resources": [` + resource + `, "dependsOn": ["m"]}]`,
+			"The resource 'm' is not defined in the template"},
+		{`"resources": [` + resource + `, "dependsOn": ["n"]}]`,
+			"Circular dependency detected"},
+		{`"resources": [` + resource + `, "condition": "yes"}]`,
+			"Its condition is of type 'String'"},
+		{`"resources": [` + resource + `, "tags": "[none()]"}]`,
+			"The template resource 'n' is not valid: The template function 'none'"},
+		{`"resources": [` + resource + `, "tags": "[parameters('p')]"}]`,
+			"The template parameter 'p' is not found"},
+		{`"resources": [{"type": "A.B/c", "apiVersion": "v", "name": "[reference('x').y]"}]`,
+			"'reference' is not expected at this location"},
+		{`"outputs": {"o": {"type": "text"}}`,
+			"The template output 'o' is not valid: its type is 'text'"},
+		{`"outputs": {"o": {"type": "int", "value": "[variables('v')]"}}`,
+			"The template variable 'v' is not found"},
+		{`"parameters": {"p": {"type": "int", "nullable": true}}`,
+			"The template parameter 'p' is not valid: 'nullable' is not simulated"},
+		{`"parameters": {"p": {}}`,
+			"it has no type"},
 	} {
-		if _, err := bound(members, ""); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; want %s", members, err, want)
+		if _, err := bound(tt.members, ""); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v; want %s", tt.members, err, tt.want)
 		}
 	}
 	for text, want := range map[string]string{`{`: "not JSON", `[]`: "not an object",

@@ -276,7 +276,7 @@ func (w *azWorld) clusterIsDown(t *testing.T) {
 	}
 	_, errors, code = w.run("az aks flex-node rotate-token $G -n down-1 --timeout 1")
 	if code == 0 || !strings.Contains(errors, "The cluster 'my-cluster' does not answer the "+
-		"resource provider, so the URL of 'down-1' is made when the cluster is back.") ||
+		"resource provider, so 'down-1' is stored, and its URL is made when the cluster is back.") ||
 		!strings.Contains(errors, "az aks flex-node get-config-url -g my-rg -c my-cluster -n down-1") {
 		t.Errorf("exit code %d\n%s", code, errors)
 	}

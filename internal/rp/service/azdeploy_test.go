@@ -66,7 +66,8 @@ func (w *azWorld) deployments(t *testing.T) {
 		t.Fatalf("create: exit code %d\n%s\n%s", code, out, errors)
 	}
 	status, bundle := w.fetch(strings.TrimSpace(out))
-	if status != 200 || !strings.Contains(bundle, secret) || !strings.Contains(bundle, `"maxPods": 110`) {
+	if status != 200 || !strings.Contains(bundle, secret) ||
+		!strings.Contains(bundle, `"maxPods": 110`) {
 		t.Errorf("the URL %s: %d %.300s", out, status, bundle)
 	}
 	w.deployedOnce(t, secret)
@@ -80,7 +81,8 @@ func (w *azWorld) deployedOnce(t *testing.T, secret string) {
 			"parameters.clientSecret] -o json | tr -d ' \n'",
 			`["Succeeded",{"type":"SecureString"}]`},
 		{`az deployment operation group list -g my-rg -n first --query "[].[properties.statusCode,
-  properties.provisioningOperation, properties.targetResource.resourceName]" -o tsv | tr '\t\n' ' '`,
+  properties.provisioningOperation, properties.targetResource.resourceName]" -o tsv |
+  tr '\t\n' ' '`,
 			"Created Create my-cluster/arm-1 OK EvaluateDeploymentOutput None"},
 		{`az deployment group what-if -g my-rg -f flexnode.json -p arm-1.json -p maxPods=50 \
   --no-pretty-print --query "changes[].[changeType, delta[0].path]" -o tsv | tr '\t' ' '`,
@@ -109,7 +111,8 @@ func (w *azWorld) deploymentsRefused(t *testing.T) {
 			"are not valid"},
 		{"deployer", "good.json type.json", "The provided value for the template parameter 'maxPods' " +
 			"is not valid. Expected a value of type 'Int', but received a value of type 'String'"},
-		{"deployer", `good.json versions='{"kubernetes": "9"}'`, "The Kubernetes version '9' is not a version"},
+		{"deployer", `good.json versions='{"kubernetes": "9"}'`,
+			"The Kubernetes version '9' is not a version"},
 		{"deployer", "good.json clusterName=no-cluster", "Parent resource"},
 		{"none", "good.json", "does not have authorization to perform action " +
 			"'Microsoft.Resources/deployments/validate/action'"},

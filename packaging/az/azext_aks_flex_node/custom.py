@@ -98,7 +98,7 @@ def _action(client, url, action, seconds):
         return content(answer)
     result = client.finish(answer, seconds)
     if result is None:
-        raise _down(url, "the URL of '{}'", 'get-config-url')
+        raise _down(url, "'{}' is stored, and its URL", 'get-config-url')
     return result
 
 
