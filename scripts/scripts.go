@@ -57,7 +57,8 @@ func (r Release) Write(dir string) error {
 	for name, data := range files {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-			os.WriteFile(path, data, 0o644)); err != nil {
+			os.WriteFile(path, data, 0o644),
+			os.Chmod(filepath.Dir(path), 0o755), os.Chmod(path, 0o644)); err != nil { // whatever the umask
 			return fmt.Errorf("cannot publish the agent: %w", err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -45,7 +46,10 @@ func TestWrite(t *testing.T) {
 	}
 	r := Release{Version: "1.2.3", URL: "https://example.org/x", Key: []byte{0, 1, 2},
 		Programs: map[string]string{"amd64": program, "arm64": program}}
-	if err := r.Write(dir); err != nil {
+	umask := syscall.Umask(0o077)
+	err := r.Write(dir)
+	syscall.Umask(umask)
+	if err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "install.sh"))
@@ -70,8 +74,9 @@ func TestWrite(t *testing.T) {
 	}
 	for _, name := range []string{"uninstall.sh", "programs/aks-flex-node_1.2.3_arm64",
 		"programs/aks-flex-node-agent.service"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			t.Error(err)
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.Mode() != 0o644 {
+			t.Errorf("%s, for all to read: %v, %v", name, info, err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,10 +123,28 @@ func zipped(data []byte) []byte {
 	return out.Bytes()
 }
 
-// put writes a file whole, in the place of another one.
+// put writes a file whole, in the place of another one, for all to read whatever the umask.
 func put(path string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := directory(filepath.Dir(path)); err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(path+".new", data, 0o644), os.Rename(path+".new", path))
+	return errors.Join(os.WriteFile(path+".new", data, 0o644), os.Chmod(path+".new", 0o644),
+		os.Rename(path+".new", path))
+}
+
+// directory makes a directory that is not there, and those above it.
+func directory(path string) error {
+	err := os.Mkdir(path, 0o755)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		if err := directory(filepath.Dir(path)); err != nil {
+			return err
+		}
+		return directory(path)
+	case err != nil:
+		return err
+	}
+	return os.Chmod(path, 0o755)
 }

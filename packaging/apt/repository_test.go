@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -213,5 +214,21 @@ func TestFormerIndexRemains(t *testing.T) {
 	after, err := filepath.Glob(filepath.Join(p.dir, pattern))
 	if err != nil || len(before) != 2 || len(after) != 4 {
 		t.Errorf("by their digests there are %d indexes, then %d: %v", len(before), len(after), err)
+	}
+}
+
+// What is published can be read by a web server, whatever the umask of whoever publishes it.
+func TestPublishedForAll(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077))
+	dir := filepath.Join(t.TempDir(), "a")
+	if err := put(filepath.Join(dir, "b/c"), []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]os.FileMode{"": os.ModeDir | 0o755, "b": os.ModeDir | 0o755,
+		"b/c": 0o644} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.Mode() != want {
+			t.Errorf("%q is %v, %v", name, info.Mode(), err)
+		}
 	}
 }

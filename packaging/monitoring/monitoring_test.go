@@ -9,10 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 // promtool runs it; the test is skipped where there is none.
@@ -110,6 +113,36 @@ func panels(t *testing.T, file string) []panel {
 		t.Fatalf("%s: uid %q: %v", file, read.UID, err)
 	}
 	return read.Panels
+}
+
+// What may be False on a node that works is no warning, and all of it is advice.
+func TestAdvice(t *testing.T) {
+	var advice []string
+	for _, name := range health.Names() {
+		c := health.Condition{Type: name, Status: health.False}
+		if !c.Ill() && !health.OfDoctor(name) {
+			advice = append(advice, name)
+		}
+	}
+	found := 0
+	for _, r := range rules(t, "agent.rules.yaml") {
+		how := map[string]string{"FlexNodeAgentCondition": "!~", "FlexNodeAgentAdvice": "=~"}[r.Alert]
+		if how == "" {
+			continue
+		}
+		found++
+		_, list, _ := strings.Cut(r.Expr, "type"+how+`"`)
+		list, _, _ = strings.Cut(list, `"`)
+		got := strings.Split(list, "|")
+		slices.Sort(got)
+		slices.Sort(advice)
+		if !slices.Equal(got, advice) {
+			t.Errorf("%s has %v, and advice is %v", r.Alert, got, advice)
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d alerts are of conditions", found)
+	}
 }
 
 // Every expression of the dashboards is parsed, and every panel says what it shows.
