@@ -10,7 +10,7 @@ import (
 // BenchmarkEmbeddedMemory tells what a node costs the etcd of this process, with its four rows, and
 // what is left in memory of each row of 10,000 that were written so many together.
 func BenchmarkEmbeddedMemory(b *testing.B) {
-	for _, together := range []int{60, 10} {
+	for _, together := range []int{60, 16, 10} {
 		b.Run(fmt.Sprint(together), func(b *testing.B) {
 			for b.Loop() {
 				benchEmbedded(b, together)
