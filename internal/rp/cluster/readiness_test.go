@@ -4,13 +4,18 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -236,6 +241,37 @@ func TestPartsOfANode(t *testing.T) {
 		bare.text != "" || bare.taints() != "" {
 		t.Errorf("%#v", bare)
 	}
+}
+
+// The Nodes of a cluster take little in the memory of its owner, with the cache that they are in.
+func TestNodesAreSmall(t *testing.T) {
+	const nodes, most = 10_000, 192
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	known := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	before := heap()
+	for i := range nodes {
+		n := kubeNode(fmt.Sprintf("edge-%06d", i), corev1.ConditionTrue)
+		n.UID = types.UID(uuid.NewString())
+		n.Labels = map[string]string{managedLabel: "false"}
+		n.Status.Addresses = []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.1.%d.%d", i/250, i%250)}}
+		n.Status.Conditions[0].Reason = strings.Clone("KubeletReady")
+		if err := known.Add(must(seeNode(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bytes := (heap() - before) / nodes
+	t.Logf("%d bytes", bytes)
+	if bytes > most {
+		t.Errorf("a Node takes %d bytes, more than %d", bytes, most)
+	}
+	runtime.KeepAlive(known)
 }
 
 // What is kept of a Node is small, and is the same object when it is kept again.
