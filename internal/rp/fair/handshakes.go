@@ -12,8 +12,8 @@ import (
 // processors: none of them would be ready within the time that a client has, and who has a
 // connection already would wait for all of them.
 type Handshakes struct {
-	// patience is how long a client may take for the rest of its handshake from its turn on. Until
-	// its first message is there it has no turn, and none while it is waited for after that.
+	// patience is how long a client may take for the rest of its handshake from its turn on, 0 is
+	// without limit. It has no turn while it is waited for, neither before nor after.
 	patience time.Duration
 	turns    chan struct{} // full of those who have one
 }
@@ -39,7 +39,11 @@ func (h *Handshakes) begin(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	case <-hello.Context().Done():
 		return nil, hello.Context().Err()
 	}
-	err := one.SetDeadline(time.Now().Add(h.patience))
+	var until time.Time
+	if h.patience > 0 {
+		until = time.Now().Add(h.patience)
+	}
+	err := one.SetDeadline(until)
 	if err != nil { // it was closed meanwhile
 		one.endTurn()
 	}
