@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 )
 
 // Connections bound how many a listener has, and how many of them come from one address. When there
@@ -26,13 +27,16 @@ type connection struct {
 	net.Conn
 	of   *Connections
 	addr netip.Addr
-	at   *list.Element // in quiet, nil if it is not
+	at   *list.Element              // in quiet, nil if it is not
+	turn atomic.Pointer[Handshakes] // in which it has its turn, nil if it has none
 }
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
 	c.of.forget(c)
-	return c.Conn.Close()
+	err := c.Conn.Close()
+	c.endTurn() // after that none begins
+	return err
 }
 
 // Listen has a listener keep the bounds; State is to be told the states of its connections.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
@@ -31,6 +32,34 @@ func BenchmarkPoll(b *testing.B) {
 		w.front.ServeHTTP(recorder, request)
 		if recorder.Code != http.StatusNotModified {
 			b.Fatal(recorder.Code)
+		}
+	}
+}
+
+// BenchmarkRefused is a PUT of a caller who has asked too much, without TLS and connection. What it
+// sends is not read.
+func BenchmarkRefused(b *testing.B) {
+	w := newWorld(b)
+	w.register("")
+	w.api.Throttle = must(fair.NewThrottle(fair.Requests{
+		Principal: fair.Rates{Writes: fair.Rate{Burst: 1, PerSecond: 1e-9}},
+	}, w.api.Now))
+	put := func() int {
+		body := strings.NewReader(withPrincipal)
+		request := httptest.NewRequest(http.MethodPut, publicURL+nodeURL("n"), body)
+		request.Header.Set("Content-Type", "application/json")
+		recorder := httptest.NewRecorder()
+		w.front.ServeHTTP(recorder, request)
+		if recorder.Code == http.StatusTooManyRequests && body.Len() != len(withPrincipal) {
+			b.Fatal("its body was read")
+		}
+		return recorder.Code
+	}
+	put()
+	b.ReportAllocs()
+	for b.Loop() {
+		if code := put(); code != http.StatusTooManyRequests {
+			b.Fatal(code)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func (m *memo[V]) get(key string) (V, bool) {
 func (m *memo[V]) keep(key string, v V) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.kept == nil || len(m.kept) >= memoSize {
+	if _, known := m.kept[key]; m.kept == nil || !known && len(m.kept) >= memoSize {
 		m.kept = map[string]V{}
 	}
 	m.kept[key] = v

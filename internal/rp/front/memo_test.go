@@ -18,6 +18,13 @@ func TestMemo(t *testing.T) {
 			t.Fatalf("%d: %d %v", i, got, ok)
 		}
 	}
+	for i := 0; len(m.kept) < memoSize; i++ {
+		m.keep(fmt.Sprint("full ", i), i)
+	}
+	m.keep("full 0", -1)
+	if got, _ := m.get("full 0"); got != -1 || len(m.kept) != memoSize {
+		t.Errorf("what is kept again: %d, with %d others", got, len(m.kept)-1)
+	}
 	if len(m.kept) > memoSize {
 		t.Errorf("%d are kept", len(m.kept))
 	}

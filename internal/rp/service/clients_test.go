@@ -24,7 +24,7 @@ func bounded(
 	server := newServer(h, slog.New(slog.DiscardHandler), n)
 	of = &fair.Connections{Max: n.Max, PerAddress: n.PerAddress}
 	server.ConnState = of.State
-	l, err := listen("127.0.0.1:0", &tls.Config{Certificates: trusted.TLS.Certificates}, of)
+	l, err := listen("127.0.0.1:0", &tls.Config{Certificates: trusted.TLS.Certificates}, of, n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -97,9 +98,10 @@ func newServer(h http.Handler, log *slog.Logger, n fair.Network) *http.Server {
 	}
 }
 
-// listen opens an address, with TLS if there is a configuration for it.
+// listen opens an address, with TLS if there is a configuration for it. Handshakes, of which this
+// replica's part is nothing but work, take turns: two for each processor.
 func listen(
-	address string, config *tls.Config, connections *fair.Connections,
+	address string, config *tls.Config, connections *fair.Connections, n fair.Network,
 ) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -110,5 +112,7 @@ func listen(
 		return l, nil
 	}
 	config.NextProtos = []string{"h2", "http/1.1"}
+	patience := time.Duration(n.HeaderSeconds) * time.Second
+	fair.NewHandshakes(2*runtime.GOMAXPROCS(0), patience).Configure(config)
 	return tls.NewListener(l, config), nil
 }

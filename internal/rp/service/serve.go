@@ -175,7 +175,7 @@ func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server
 		connections.State(c, state)
 	}
 	if l.CertFile == "" {
-		plain, err := listen(l.Address, nil, connections)
+		plain, err := listen(l.Address, nil, connections, bounds)
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +186,7 @@ func (s *service) start(h http.Handler, l Listen, clientCA string) (*http.Server
 	if err != nil {
 		return nil, err
 	}
-	secured, err := listen(l.Address, config, connections)
+	secured, err := listen(l.Address, config, connections, bounds)
 	if err != nil {
 		return nil, err
 	}

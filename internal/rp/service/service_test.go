@@ -144,7 +144,7 @@ func TestSlowClients(t *testing.T) {
 		t.Fatalf("the server waits without end: %+v", server)
 	}
 	server.ReadHeaderTimeout = 200 * time.Millisecond
-	l, err := listen("127.0.0.1:0", nil, &fair.Connections{})
+	l, err := listen("127.0.0.1:0", nil, &fair.Connections{}, network())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -305,12 +305,12 @@ func (d *draft) keys(after, last string) []string {
 		} else if after > prefix {
 			continue
 		}
-		d.walk(table, from, func(key string) bool {
-			full := prefix + key
-			if last != "" && full > last {
+		to, ends := strings.CutPrefix(last, prefix)
+		d.walk(table, from, func(key string, has bool) bool {
+			if ends && key > to {
 				return false
 			}
-			if full > after {
+			if full := prefix + key; has && full > after {
 				keys = append(keys, full)
 			}
 			return true
@@ -319,11 +319,13 @@ func (d *draft) keys(after, last string) []string {
 	return keys
 }
 
-// walk calls see with the keys of a table from one on, until it returns false.
-func (d *draft) walk(table, from string, see func(key string) bool) {
+// walk calls see with the keys of a table from one on, until it returns false: with those of the
+// nodes, and whether they have a row in the table, since a walk must end where it is to end however
+// few have one.
+func (d *draft) walk(table, from string, see func(key string, has bool) bool) {
 	nodes := func(has func(*entry) bool) {
 		d.next.nodes.AscendGreaterOrEqual(item[*entry]{key: from}, func(i item[*entry]) bool {
-			return !has(i.value) || see(i.key)
+			return see(i.key, has(i.value))
 		})
 	}
 	switch table {
@@ -333,9 +335,9 @@ func (d *draft) walk(table, from string, see func(key string) bool) {
 		nodes(func(e *entry) bool { return e.statusAt != 0 })
 	case clustersTable:
 		d.next.clusters.AscendGreaterOrEqual(item[clusterRow]{key: from},
-			func(i item[clusterRow]) bool { return see(i.key) })
+			func(i item[clusterRow]) bool { return see(i.key, true) })
 	case subscriptionsTable:
 		d.next.subscriptions.AscendGreaterOrEqual(item[stateRow]{key: from},
-			func(i item[stateRow]) bool { return see(i.key) })
+			func(i item[stateRow]) bool { return see(i.key, true) })
 	}
 }

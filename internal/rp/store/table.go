@@ -127,8 +127,9 @@ func (t Table[T]) each(
 	}
 }
 
-// scanPage is how many rows one request reads.
-const scanPage = 1000
+// scanPage is how many rows one request reads. For each request etcd goes through the keys of all
+// rows that are left, to count them, so that small pages of many rows take long.
+const scanPage = 8192
 
 // Sync calls see with every row below a prefix, and then with each change, until ctx ends. A row
 // that was deleted has revision 0. After the first reading, ready is called, once; if that reading
