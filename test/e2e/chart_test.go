@@ -387,9 +387,10 @@ func (p *inCluster) replicas(t *testing.T) {
 	p.ask(t, 201, http.MethodPut, rpNode("chart-3"), lab.ProviderAPI, desired{"properties": desired{}})
 	p.helm(t, "upgrade "+p.release, chartDir, "--reuse-values", "--set", "settings.logLevel=debug",
 		"--wait", "--timeout=3m")
-	if now := p.pods(t); slices.Contains(now, pods[0]) || slices.Contains(now, pods[1]) {
-		t.Errorf("the pods were %v and are %v", pods, now)
-	}
+	eventually(t, 2*time.Minute, "the former pods to end", func() bool { // helm does not wait for it
+		now := p.pods(t)
+		return len(now) == 2 && !slices.Contains(now, pods[0]) && !slices.Contains(now, pods[1])
+	})
 	shown := p.ask(t, 200, http.MethodGet, rpNode("chart-3"), lab.ProviderAPI, nil)
 	if properties(shown)["provisioningState"] != "Succeeded" {
 		t.Errorf("the node is %v", shown)
