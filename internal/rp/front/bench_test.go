@@ -41,9 +41,9 @@ func BenchmarkPoll(b *testing.B) {
 func BenchmarkRefused(b *testing.B) {
 	w := newWorld(b)
 	w.register("")
-	w.api.Throttle = must(fair.NewThrottle(fair.Requests{
+	w.api.Throttle = fair.NewThrottle(fair.Requests{
 		Principal: fair.Rates{Writes: fair.Rate{Burst: 1, PerSecond: 1e-9}},
-	}, w.api.Now))
+	}, w.api.Now)
 	put := func() int {
 		body := strings.NewReader(withPrincipal)
 		request := httptest.NewRequest(http.MethodPut, publicURL+nodeURL("n"), body)
