@@ -37,7 +37,6 @@ func TestAzure(t *testing.T) {
 	t.Run("LeastPrivilege", leastPrivilege)
 	t.Run("TokensExpireAndRolesGo", tokensExpireAndRolesGo)
 	t.Run("CLI", azureCLI)
-	t.Run("Deployment", deployment)
 	t.Run("BadSecret", badSecret)
 	t.Run("Proxy", behindProxy)
 	t.Run("Provider", provider)
