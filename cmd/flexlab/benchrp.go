@@ -26,8 +26,8 @@ and a full report of its own, over TLS, its client on the same machine:
              token
   leader     the same by Node that the owner of the cluster watches, 10,000 of them
   conn       the same by connection of which the poll waits for a change, 10,000 of them
-  wake       the 99th percentile from when a change is sent until the agent that waits has
-             it; one change for each of those
+  wake       the 99th percentile from when a change is answered until the agent that waits
+             has it, and from when it is sent; one change for each of those
   polls      conditional reads of unchanged nodes, as many as are answered
   apiserver  the lab's API server answering reads of a ConfigMap with the same content
   bare       a handler that answers 304 and does nothing else
@@ -63,7 +63,7 @@ type rpBench struct {
 	bare, full int64 // bytes by node
 	leader     int64
 	conn       float64
-	wake       time.Duration
+	wake       lab.Woken
 }
 
 // benchProvider measures a provider of its own lab, which must be up with --rp and hold no nodes.
@@ -192,8 +192,9 @@ func (b *rpBench) wait(ctx context.Context) error {
 	if b.wake, err = waiting.Wake(ctx); err != nil {
 		return err
 	}
-	b.say("%d polls wait: %.1f KiB each; woken within %.1f ms (p99)", fleet.Agents(), b.conn,
-		milliseconds(b.wake))
+	b.say("%d polls wait: %.1f KiB each; woken within %.1f ms of the answer to the change, %.1f ms "+
+		"from when it was sent (p99); %d polled again meanwhile", fleet.Agents(), b.conn,
+		milliseconds(b.wake.Stored), milliseconds(b.wake.Sent), b.wake.Again)
 	return nil
 }
 
@@ -223,9 +224,11 @@ func (b *rpBench) traffic(ctx context.Context, rounds int) error {
 		return err
 	}
 	fmt.Printf("nodes=%d bare_p99_ms=%.1f after_polls_mib=%.0f stampede_s=%.1f "+
-		"stampede_failed=%d script_p99_ms=%.1f script_answered=%d script_429=%d\n", b.nodes,
+		"stampede_failed=%d script_p99_ms=%.1f script_answered=%d script_429=%d "+
+		"longpoll_sent_ms=%.1f longpoll_again=%d\n", b.nodes,
 		milliseconds(p99.Bare), mebibytes(resident), took.Seconds(), failed,
-		milliseconds(script.Polls), script.Answered, script.Refused)
+		milliseconds(script.Polls), script.Answered, script.Refused,
+		milliseconds(b.wake.Sent), b.wake.Again)
 	puts, err := b.Puts(ctx, rounds)
 	if err != nil {
 		return err
@@ -235,7 +238,7 @@ func (b *rpBench) traffic(ctx context.Context, rounds int) error {
 		"leader_bytes_per_node=%d conn_kib=%.1f longpoll_wake_ms=%.1f\n",
 		rates.Provider, rates.APIServer, rates.Bare, rates.Provider/rates.APIServer,
 		rates.Provider/rates.Bare, milliseconds(p99.Provider), b.bare, b.start.Seconds(), puts,
-		b.full, b.leader, b.conn, milliseconds(b.wake))
+		b.full, b.leader, b.conn, milliseconds(b.wake.Stored))
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
@@ -31,6 +32,24 @@ bytes 1.5e+06
 		if got := metric(text, tt.name, tt.labels...); got != tt.want {
 			t.Errorf("%s %v: %v, want %v", tt.name, tt.labels, got, tt.want)
 		}
+	}
+}
+
+// Of a hundred changes the slowest but one counts, and one that came before counts as nothing.
+func TestAfter(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	var from, to []time.Time
+	for n := range 200 {
+		from, to = append(from, at), append(to, at.Add(time.Duration(n-100)*time.Second))
+	}
+	if got := after(from, to); got != 98*time.Second {
+		t.Error(got)
+	}
+	if got := after(to, to); got != 0 {
+		t.Error(got)
+	}
+	if got := after(from[:50], to[:50]); got != 0 {
+		t.Errorf("what came before took %s", got)
 	}
 }
 

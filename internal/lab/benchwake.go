@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/load"
@@ -24,6 +25,17 @@ type Waiting struct {
 	errs  []error
 	woken []time.Time
 	etags []string
+	again atomic.Int64 // polls that ended without a change
+}
+
+// Woken is how long agents that wait take to have a change, 99th percentiles.
+type Woken struct {
+	// Stored is from when the change was answered, so that it was stored by then: 0 for an agent
+	// that had it before. Sent is from when the change was sent.
+	Stored, Sent time.Duration
+	// Again is how many polls ended without a change, so that their agents polled again: they come
+	// at once, as they began, and who is woken then waits for them.
+	Again int
 }
 
 // Wait has all agents of a fleet wait for a change, and returns when they do.
@@ -80,24 +92,24 @@ func (w *Waiting) agent(ctx context.Context, n int) error {
 		case status != http.StatusNotModified:
 			return fmt.Errorf("a poll that waits: %d", status)
 		}
+		w.again.Add(1)
 	}
 }
 
-// Wake changes the node of each agent, and returns the 99th percentile of the time from when the
-// change was sent until the agent had it.
-func (w *Waiting) Wake(ctx context.Context) (time.Duration, error) {
+// Wake changes the node of each agent.
+func (w *Waiting) Wake(ctx context.Context) (Woken, error) {
 	who, err := w.b.lab.Azure()
 	if err != nil {
-		return 0, err
+		return Woken{}, err
 	}
 	token, err := w.b.lab.AccessToken(ctx, who.Operator)
 	if err != nil {
-		return 0, err
+		return Woken{}, err
 	}
 	client := &http.Client{Timeout: time.Minute,
 		Transport: &http.Transport{TLSClientConfig: w.b.tls, MaxIdleConnsPerHost: pollers}}
 	defer client.CloseIdleConnections()
-	sent := make([]time.Time, w.fleet.Agents())
+	sent, stored := make([]time.Time, w.fleet.Agents()), make([]time.Time, w.fleet.Agents())
 	errs := make([]error, pollers)
 	began := time.Now()
 	var changing sync.WaitGroup
@@ -109,6 +121,7 @@ func (w *Waiting) Wake(ctx context.Context) (time.Duration, error) {
 					time.Sleep(time.Until(began.Add(time.Second * time.Duration(n) / changeRate)))
 					sent[n] = time.Now()
 					_, err = put(ctx, client, benchURL(n), token, body)
+					stored[n] = time.Now()
 				}
 				errs[worker] = err
 			}
@@ -116,16 +129,24 @@ func (w *Waiting) Wake(ctx context.Context) (time.Duration, error) {
 	}
 	changing.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return 0, errors.Join(err, w.End())
+		return Woken{}, errors.Join(err, w.End())
 	}
 	w.done.Wait() // an agent that is not woken polls again within a minute
-	took := make([]time.Duration, len(sent))
 	for n := range sent {
 		if w.errs[n] != nil || w.woken[n].IsZero() {
-			return 0, fmt.Errorf("an agent was not woken: %w", w.errs[n])
+			return Woken{}, fmt.Errorf("an agent was not woken: %w", w.errs[n])
 		}
-		took[n], w.b.etags[n] = w.woken[n].Sub(sent[n]), w.etags[n]
+		w.b.etags[n] = w.etags[n]
+	}
+	return Woken{after(stored, w.woken), after(sent, w.woken), int(w.again.Load())}, nil
+}
+
+// after is the 99th percentile of the times from one moment to another; what came before is 0.
+func after(from, to []time.Time) time.Duration {
+	took := make([]time.Duration, len(from))
+	for n := range from {
+		took[n] = max(0, to[n].Sub(from[n]))
 	}
 	slices.Sort(took)
-	return took[len(took)*99/100], nil
+	return took[len(took)*99/100]
 }

@@ -19,9 +19,10 @@ type Network struct {
 	// Max is how many connections there are, PerAddress how many of one address.
 	Max        int `json:"max"`
 	PerAddress int `json:"perAddress"`
-	// HeaderSeconds is how long a client may take for the first message of a handshake, for the rest
-	// of it (Handshakes), and for a header, and HeaderBytes how large that may be; RequestSeconds
-	// for all of a request, AnswerSeconds for taking the answer, IdleSeconds until the next request.
+	// HeaderSeconds is how long a client may take for the first message of a handshake, and for a
+	// header, and HeaderBytes how large that may be; RequestSeconds for the rest of a handshake
+	// (Handshakes) and for all of a request, AnswerSeconds for taking the answer, IdleSeconds until
+	// the next request.
 	HeaderSeconds  int `json:"headerSeconds"`
 	HeaderBytes    int `json:"headerBytes"`
 	RequestSeconds int `json:"requestSeconds"`

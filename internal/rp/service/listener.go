@@ -112,7 +112,7 @@ func listen(
 		return l, nil
 	}
 	config.NextProtos = []string{"h2", "http/1.1"}
-	patience := time.Duration(n.HeaderSeconds) * time.Second
+	patience := time.Duration(n.RequestSeconds) * time.Second
 	fair.NewHandshakes(2*runtime.GOMAXPROCS(0), patience).Configure(config)
 	return tls.NewListener(l, config), nil
 }
