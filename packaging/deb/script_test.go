@@ -43,7 +43,7 @@ func attempt(t *testing.T, name, call string, environment []string, files ...str
 	}
 	for _, helper := range []string{"deb-systemd-helper", "deb-systemd-invoke", "systemctl",
 		"systemd-sysusers", "chown"} {
-		line := "#!/bin/sh\necho \"${0##*/} $*\" >>" + root + "/helpers\n"
+		line := "#!/bin/sh\necho \"${0##*/} $*\" >>" + root + "/helpers\nexit ${HELPERS:-0}\n"
 		if err := put(filepath.Join(root, "bin", helper), 0o755, []byte(line)); err != nil {
 			t.Fatal(err)
 		}
@@ -103,6 +103,17 @@ func TestCallsOfANode(t *testing.T) {
 				strings.Contains(helpers, "kubelet") || strings.Contains(helpers, "containerd") {
 				t.Errorf("%s %s, kept: %v, %s", script, call, err, helpers)
 			}
+		}
+	}
+}
+
+// A systemd that does not answer, as in an image that is being made, keeps no package from being
+// removed.
+func TestRemovedWithoutSystemd(t *testing.T) {
+	for _, name := range []string{"aks-flex-node.prerm", "flexnode-rp.prerm"} {
+		_, helpers, err := attempt(t, name, "remove", []string{"HELPERS=1"})
+		if err != nil || !strings.Contains(helpers, "invoke stop") {
+			t.Errorf("%s: %v, %s", name, err, helpers)
 		}
 	}
 }
