@@ -1,6 +1,7 @@
 package fair
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -99,7 +100,9 @@ func (s *secured) ask() (took time.Duration, err error) {
 	began := time.Now()
 	transport := &http.Transport{DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{RootCAs: s.trusted, ServerName: "example.com"},
-		Dial:            func(string, string) (net.Conn, error) { return s.dial(), nil },
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return s.dial(), nil
+		},
 	}
 	r, err := (&http.Client{Transport: transport}).Get("https://example.com/")
 	if err != nil {
