@@ -49,7 +49,7 @@ func (h *Host) Upkeep(ctx context.Context, dirs []string) Upkeep {
 			continue
 		}
 		if st.Files > 0 { // btrfs and others have no inodes to run out of
-			u.InodesUsed[dir] = int(100 * (st.Files - st.Ffree) / st.Files)
+			u.InodesUsed[dir] = int(100 * (st.Files - min(st.Ffree, st.Files)) / st.Files)
 		}
 		if st.Flags&unix.ST_RDONLY != 0 {
 			u.ReadOnly = append(u.ReadOnly, dir)
