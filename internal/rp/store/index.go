@@ -65,24 +65,40 @@ func (x *Index) load(ctx context.Context) error {
 	}
 	d := x.draft()
 	d.anew = x.anew
-	after, at := "", int64(0)
+	after, coming := "", x.page(ctx, "", 0)
 	for {
-		page, err := x.store.Scan(ctx, indexed, after, scanPage, at)
-		if err != nil {
-			return err
+		read := <-coming
+		if read.err != nil {
+			return read.err
 		}
-		at = page.Revision
 		last := ""
-		if page.More {
-			last = page.KVs[len(page.KVs)-1].Key
+		if read.More { // the next one is read while this one is parsed
+			last = read.KVs[len(read.KVs)-1].Key
+			coming = x.page(ctx, last, read.Revision)
 		}
-		d.merge(page.KVs, after, last)
+		d.merge(read.KVs, after, last)
 		if after = last; last == "" {
-			x.publish(d, at)
+			x.publish(d, read.Revision)
 			x.anew = false
 			return nil
 		}
 	}
+}
+
+// scanned is a page of rows, or why it could not be read.
+type scanned struct {
+	Page
+	err error
+}
+
+// page begins to read the indexed rows after a key at a revision. Whoever calls it waits for it.
+func (x *Index) page(ctx context.Context, after string, at int64) <-chan scanned {
+	read := make(chan scanned, 1)
+	go func() {
+		page, err := x.store.Scan(ctx, indexed, after, scanPage, at)
+		read <- scanned{page, err}
+	}()
+	return read
 }
 
 // Follow keeps the index up to date until ctx ends: it goes on from the last change that it has
