@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,9 +32,9 @@ func TestLife(t *testing.T) {
 	inside(t, m, "sysctl", "-qw", "kernel.panic=5", "vm.overcommit_memory=0", "net.ipv4.ip_forward=0")
 	before := snapshot(ctx, t, m)
 
-	planned, code := flex(t, m, "plan", "--output", "json")
-	if code != 2 {
-		t.Fatalf("plan on a fresh machine: exit code %d, want 2\n%s", code, planned)
+	planned, err := bench.Output(ctx, m, "aks-flex-node", "plan", "--output", "json")
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 2 {
+		t.Fatalf("plan on a fresh machine: %v, want exit code 2\n%s", err, planned)
 	}
 	same(t, before, snapshot(ctx, t, m))
 	if _, err := os.Stat(filepath.Join(m.Root, lab.OwnLog)); err == nil {
