@@ -142,15 +142,20 @@ func (l *Lab) linkKubectl(dirs programs) error {
 // Kubectl runs kubectl as the administrator and returns what it printed.
 func (l *Lab) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
 	var out, stderr strings.Builder
-	cmd := exec.CommandContext(ctx, l.path("kubectl"),
-		append([]string{"--kubeconfig=" + l.Kubeconfig()}, args...)...)
+	cmd := l.kubectl(ctx, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &stderr
-	cmd.Env = append(os.Environ(), "HOME="+l.Dir)
 	if err := cmd.Run(); err != nil {
 		return out.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err,
 			strings.TrimSpace(stderr.String()))
 	}
 	return out.String(), nil
+}
+
+func (l *Lab) kubectl(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, l.path("kubectl"),
+		append([]string{"--kubeconfig=" + l.Kubeconfig()}, args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+l.Dir)
+	return cmd
 }
 
 func (l *Lab) apply(ctx context.Context, manifest string) (string, error) {

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -92,16 +93,9 @@ func (l *Lab) Serve(ctx context.Context) error {
 // watchRoutes keeps routes on this box to the pod subnets of every Node, so that pods on two
 // machines reach each other.
 func (l *Lab) watchRoutes(ctx context.Context) {
-	known := ""
+	known := map[string]string{} // by pod subnet
 	for ctx.Err() == nil {
-		out, err := l.Kubectl(ctx, "", "get", "nodes", "-o",
-			`jsonpath={range .items[*]}{.spec.podCIDRs[*]}{" "}`+
-				`{.status.addresses[?(@.type=="InternalIP")].address}{"\n"}{end}`)
-		if err == nil && out != known {
-			if l.setRoutes(ctx, out) == nil {
-				known = out
-			}
-		}
+		_ = l.followRoutes(ctx, known) // the API server may not be there, or has ended: again
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -109,15 +103,39 @@ func (l *Lab) watchRoutes(ctx context.Context) {
 	}
 }
 
-func (l *Lab) setRoutes(ctx context.Context, nodes string) error {
-	var errs []error
-	for line := range strings.Lines(nodes) {
-		for subnet, via := range routesOf(strings.Fields(line)) {
-			_, err := run(ctx, "ip", "route", "replace", subnet, "via", via, "dev", Bridge)
-			errs = append(errs, err)
-		}
+// followRoutes makes the routes to the Nodes that there are and that come, until the API server
+// ends that.
+func (l *Lab) followRoutes(ctx context.Context, known map[string]string) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	cmd := l.kubectl(ctx, "get", "nodes", "--watch", "-o",
+		`jsonpath={.spec.podCIDRs[*]}{" "}{.status.addresses[?(@.type=="InternalIP")].address}{"\n"}`)
+	nodes, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(nodes)
+	for lines.Scan() && err == nil {
+		err = setRoutes(ctx, routesOf(strings.Fields(lines.Text())), known)
+	}
+	end()
+	return errors.Join(err, lines.Err(), cmd.Wait())
+}
+
+func setRoutes(ctx context.Context, routes, known map[string]string) error {
+	for subnet, via := range routes {
+		if known[subnet] == via {
+			continue
+		}
+		if _, err := run(ctx, "ip", "route", "replace", subnet, "via", via, "dev", Bridge); err != nil {
+			return err
+		}
+		known[subnet] = via
+	}
+	return nil
 }
 
 // routesOf are the routes to one Node, by pod subnet, from its subnets and its addresses.
