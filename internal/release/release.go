@@ -78,12 +78,15 @@ func Digest(name, version, arch string) string {
 
 // Pinned lists the versions of an artifact whose digests are pinned on every architecture, newest
 // first: these are the versions that can be a default.
-func Pinned(name string) []string {
-	var versions []string
+func Pinned(name string) []string { return slices.Clone(everywhere()[name]) }
+
+// everywhere is, by artifact, what Pinned lists.
+var everywhere = sync.OnceValue(func() map[string][]string {
+	versions := map[string][]string{}
 	for _, p := range parsed() {
-		if p.Name == name && p.Arch == "amd64" && Digest(name, p.Version, "arm64") != "" {
-			versions = append(versions, p.Version)
+		if p.Arch == "amd64" && Digest(p.Name, p.Version, "arm64") != "" {
+			versions[p.Name] = append(versions[p.Name], p.Version)
 		}
 	}
 	return versions
-}
+})
