@@ -85,7 +85,8 @@ func portsFree(e Evidence) Condition {
 	for _, port := range e.Examined.Taken {
 		taken = append(taken, strconv.Itoa(port))
 	}
-	return lacking(taken, "PortInUse", "another program uses ports of kubelet", "; find it with `ss -ltnp`, and stop it")
+	return lacking(taken, "PortInUse", "another program uses ports of kubelet",
+		"; find it with `ss -ltnp`, and stop it")
 }
 
 // reached tells whether the API server answers.
@@ -133,8 +134,8 @@ func diskResponsive(e Evidence) Condition {
 	return holds()
 }
 
-// packagesInOrder: what apt does by itself must neither stop with an error nor start a runtime again
-// beneath the pods.
+// packagesInOrder: what apt does by itself must neither stop with an error nor start a runtime
+// again beneath the pods.
 func packagesInOrder(e Evidence) Condition {
 	switch x := e.Examined; {
 	case x == nil:

@@ -67,8 +67,9 @@ func fileSystemsWritable(e Evidence) Condition {
 	if e.Upkeep == nil {
 		return notAsked()
 	}
-	return lacking(e.Upkeep.ReadOnly, "ReadOnly", "cannot write below", "; the file system is mounted "+
-		"read-only, often after an error of its disk: see `dmesg`, check it with fsck, and mount it again")
+	return lacking(e.Upkeep.ReadOnly, "ReadOnly", "cannot write below",
+		"; the file system is mounted read-only, often after an error of its disk: see `dmesg`, "+
+			"check it with fsck, and mount it again")
 }
 
 // mostInodes is the part of the inodes that may be in use, in percent: kubelet evicts at 95.
@@ -210,8 +211,8 @@ func kubeletCertificate(e Evidence) Condition {
 			"longer knows this node; ask the cluster's operator for a new bootstrap token or "+
 			"configuration URL, and run `aks-flex-node bootstrap`")
 	case v.To.Sub(e.Now) < v.To.Sub(v.From)/20:
-		return fails(OwnerCluster, "NotRenewed", what+"ends at "+until+", and kubelet has not been given "+
-			"a new one: nobody approves its requests; see `kubectl get csr`")
+		return fails(OwnerCluster, "NotRenewed", what+"ends at "+until+", and kubelet has not been "+
+			"given a new one: nobody approves its requests; see `kubectl get csr`")
 	}
 	return holds()
 }

@@ -62,8 +62,8 @@ func (l *Lab) Helm(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// ChartSettings are those of a provider in the lab's cluster, which is reached at a URL: the chart's
-// value of this name. It serves the cluster that it is in.
+// ChartSettings are those of a provider in the lab's cluster, which is reached at a URL: the
+// chart's value of this name. It serves the cluster that it is in.
 func (l *Lab) ChartSettings(ctx context.Context, url string) (map[string]any, error) {
 	who, err := l.Azure()
 	if err != nil {
@@ -80,7 +80,8 @@ func (l *Lab) ChartSettings(ctx context.Context, url string) (map[string]any, er
 }
 
 // ChartSecrets makes the namespace of a provider in the lab's cluster, whose pods are restricted,
-// and there what the chart wants to be there before it: the keys and the certificate for an address.
+// and there what the chart wants to be there before it: the keys and the certificate for an
+// address.
 func (l *Lab) ChartSecrets(ctx context.Context, namespace, address string) error {
 	who, err := l.Azure()
 	if err != nil {
@@ -165,14 +166,15 @@ func (l *Lab) LocalVolume(ctx context.Context, m Machine, namespace, claim strin
 // chartETCD is where the etcd of providers in the lab's cluster answers.
 const chartETCD = "https://" + HostIP + ":23890"
 
-// StartChartETCD starts an etcd that providers in the lab's cluster share, and that knows its clients
-// by their certificates. It returns the files of one: CA, certificate and key.
+// StartChartETCD starts an etcd that providers in the lab's cluster share, and that knows its
+// clients by their certificates. It returns the files of one: CA, certificate and key.
 func (l *Lab) StartChartETCD(ctx context.Context) (url string, client [3]string, err error) {
 	ca, err := l.readIdentity("ca")
 	if err != nil {
 		return "", client, err
 	}
-	if err := l.issueTo("etcd-client", ca, clientCertificate(pkix.Name{CommonName: "flexnode-rp"})); err != nil {
+	template := clientCertificate(pkix.Name{CommonName: "flexnode-rp"})
+	if err := l.issueTo("etcd-client", ca, template); err != nil {
 		return "", client, err
 	}
 	dirs, err := l.build(ctx, func(c component.Component) bool { return c.Name == component.Etcd })
