@@ -134,16 +134,16 @@ func (w *azWorld) provide() {
 	manager := httptest.NewServer(behind)
 	t.Cleanup(manager.Close)
 	w.sim.Provider = &azuresim.Provider{URLs: []string{manager.URL}, Client: manager.Client()}
-	for path, body := range map[string]string{
-		"/subscriptions/" + subscription + "?api-version=2.0": `{"state":"Registered",
-			"properties":{"tenantId":"` + azuresim.DefaultTenant + `"}}`,
-		azCluster + versionQuery: `{"location":"westeurope","properties":{}}`,
+	for _, put := range []struct{ path, body string }{ // a cluster needs its subscription
+		{"/subscriptions/" + subscription + "?api-version=2.0", `{"state":"Registered",
+			"properties":{"tenantId":"` + azuresim.DefaultTenant + `"}}`},
+		{azCluster + versionQuery, `{"location":"westeurope","properties":{}}`},
 	} {
 		recorder := httptest.NewRecorder()
-		r := httptest.NewRequest(http.MethodPut, public+path, strings.NewReader(body))
+		r := httptest.NewRequest(http.MethodPut, public+put.path, strings.NewReader(put.body))
 		r.Header.Set("Content-Type", "application/json")
 		if behind.ServeHTTP(recorder, r); recorder.Code >= 300 {
-			t.Fatalf("PUT %s: %d %s", path, recorder.Code, recorder.Body)
+			t.Fatalf("PUT %s: %d %s", put.path, recorder.Code, recorder.Body)
 		}
 	}
 }
