@@ -50,7 +50,7 @@ docs/provider.md describes the settings.`,
 	root.PersistentFlags().StringVar(&settings, "settings", "/etc/flexnode-rp/settings.json",
 		"JSON `file` with the settings")
 	root.AddCommand(serve(&settings), check(&settings), backup(&settings), restore(&settings),
-		keys(&settings), storage(&settings), epoch(&settings), &cobra.Command{
+		keys(&settings), storage(&settings), epoch(&settings), ready(), &cobra.Command{
 			Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 			Run: func(*cobra.Command, []string) {
 				fmt.Printf("flexnode-rp %s (commit %s, %s)\n", version, commit, runtime.Version())

@@ -136,11 +136,13 @@ func (l *Lab) issueServer(name, address string) error {
 	return l.issueTo(name, ca, template)
 }
 
+// VolumeDir is where a machine has its LocalVolume.
+const VolumeDir = "/var/lib/flexlab-volume"
+
 // LocalVolume gives a machine a volume for a claim, at a directory of its own: the lab has no
 // storage class.
 func (l *Lab) LocalVolume(ctx context.Context, m Machine, namespace, claim string) error {
-	const dir = "/var/lib/flexlab-volume"
-	if err := os.MkdirAll(filepath.Join(m.Root, dir), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(m.Root, VolumeDir), 0o700); err != nil {
 		return fmt.Errorf("cannot make a volume in %s: %w", m.Name, err)
 	}
 	volume := object{
@@ -148,7 +150,7 @@ func (l *Lab) LocalVolume(ctx context.Context, m Machine, namespace, claim strin
 		"metadata": object{"name": namespace + "-" + claim},
 		"spec": object{
 			"capacity": object{"storage": "1Gi"}, "accessModes": []string{"ReadWriteOnce"},
-			"persistentVolumeReclaimPolicy": "Retain", "local": object{"path": dir},
+			"persistentVolumeReclaimPolicy": "Retain", "local": object{"path": VolumeDir},
 			"claimRef": object{"namespace": namespace, "name": claim},
 			"nodeAffinity": object{"required": object{"nodeSelectorTerms": []object{{
 				"matchExpressions": []object{{"key": "kubernetes.io/hostname", "operator": "In",

@@ -32,8 +32,8 @@ type inCluster struct {
 }
 
 // The chart is installed into a real cluster by the real helm, and serves the same flow from there:
-// a machine joins by its URL and follows it. An upgrade and a way back keep the data; what is left
-// of a removal is what the chart says.
+// a machine joins by its URL and follows it. An upgrade, a way back, a kill and a full volume keep
+// the data; what is left of a removal is what the chart says.
 func chart(t *testing.T) {
 	t.Parallel()
 	runs := machine(t, "chart-1")
@@ -47,6 +47,8 @@ func chart(t *testing.T) {
 	f := p.joined(t, joins)
 	t.Run("Upgrade", func(t *testing.T) { p.upgrades(t, f) })
 	t.Run("Rollback", func(t *testing.T) { p.rollsBack(t, f) })
+	t.Run("Killed", func(t *testing.T) { p.isKilled(t, runs, f) })
+	t.Run("FullVolume", func(t *testing.T) { p.fills(t, runs, f) })
 	f.left(t, joins)
 	t.Run("Uninstall", func(t *testing.T) { p.uninstalls(t) })
 	t.Run("Replicas", func(t *testing.T) { p.replicas(t) })
@@ -68,6 +70,8 @@ func newInCluster(t *testing.T, m lab.Machine) *inCluster {
 	if err := bench.LocalVolume(ctx, m, chartNamespace, chartClaim); err != nil {
 		t.Fatal(err)
 	}
+	// a file system of its own, as a volume of a cloud is
+	output(t, m, "mount", "-t", "tmpfs", "-o", "size=1g,mode=0700", "flexlab", lab.VolumeDir)
 	p.write(t, m, desired{"type": "NodePort", "nodePort": json.Number(chartPort)})
 	return p
 }
@@ -81,12 +85,10 @@ func (p *inCluster) write(t *testing.T, m lab.Machine, service desired) {
 	}
 	settings["drainSeconds"] = 1
 	text, err := json.Marshal(desired{
-		"image":       desired{"repository": lab.ChartImage, "tag": lab.ChartTag},
-		"settings":    settings,
-		"service":     service,
-		"persistence": desired{"size": "1Gi"},
-		// the lab's registry has no busybox
-		"test":         desired{"image": "flexlab/hello:1", "command": []string{"/hello", "client"}},
+		"image":        desired{"repository": lab.ChartImage, "tag": lab.ChartTag},
+		"settings":     settings,
+		"service":      service,
+		"persistence":  desired{"size": "1Gi"},
 		"nodeSelector": desired{"kubernetes.io/hostname": m.Name},
 	})
 	if err == nil {
@@ -320,6 +322,66 @@ func (p *inCluster) rollsBack(t *testing.T, f *guest) {
 	}
 	f.labelled(t, "4")
 	p.tested(t)
+}
+
+// restarts is how often the only pod was started again.
+func (p *inCluster) restarts(t *testing.T) string {
+	t.Helper()
+	out, err := bench.Kubectl(t.Context(), "", "-n", chartNamespace, "get", "pods", "-l",
+		"app.kubernetes.io/name=flexnode-rp,"+chartLabel, "-o",
+		"jsonpath={.items[*].status.containerStatuses[*].restartCount}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// isKilled kills the provider: the same pod has it again, with all that it has promised.
+func (p *inCluster) isKilled(t *testing.T, m lab.Machine, f *guest) {
+	was, pods, restarts := f.kept(t), p.pods(t), p.restarts(t)
+	output(t, m, "sh", "-c", `for p in /proc/[0-9]*; do
+		[ "$(cat $p/comm 2>/dev/null)" != flexnode-rp ] || kill -KILL "${p#/proc/}"
+	done`)
+	eventually(t, time.Minute, "another start of the provider", func() bool {
+		return p.restarts(t) != restarts
+	})
+	if is := f.kept(t); is != was {
+		t.Errorf("the node was %v and is %v", was, is)
+	}
+	if now := p.pods(t); !slices.Equal(now, pods) {
+		t.Errorf("the pods were %v and are %v", pods, now)
+	}
+	f.labelled(t, "5")
+}
+
+// fills leaves little room on the volume of the store: the provider goes on, refuses what it would
+// have to write, and `helm test` tells why. With room again it writes by itself.
+func (p *inCluster) fills(t *testing.T, m lab.Machine, f *guest) {
+	pods, restarts := p.pods(t), p.restarts(t)
+	const full = "less than 192 MiB left"
+	output(t, m, "sh", "-c", `used=$(df -Pk "$0" | awk 'NR == 2 {print $3}')
+		mount -o remount,size=$((used + 100 * 1024))k "$0"`, lab.VolumeDir)
+	f.want["nodeConfig"].(desired)["labels"] = desired{"line": "6"}
+	refused := p.ask(t, 503, http.MethodPut, rpNode(f.name), lab.ProviderAPI,
+		desired{"properties": f.want})
+	if text, _ := json.Marshal(refused); !strings.Contains(string(text), "StoreFull") {
+		t.Errorf("a write is answered with %s", text)
+	}
+	if _, err := bench.Helm(t.Context(), "test", p.release, "-n", chartNamespace,
+		"--timeout=1m"); err == nil {
+		t.Error("helm test finds nothing wrong")
+	}
+	said, err := bench.Kubectl(t.Context(), "", "-n", chartNamespace, "logs", chartName+"-test")
+	if err != nil || !strings.Contains(said, full) {
+		t.Errorf("the test's pod says %q, %v; want %q", said, err, full)
+	}
+	f.kept(t) // reads go on
+	output(t, m, "mount", "-o", "remount,size=1g", lab.VolumeDir)
+	f.labelled(t, "6")
+	p.tested(t)
+	if p.restarts(t) != restarts || !slices.Equal(p.pods(t), pods) {
+		t.Errorf("the provider has not gone on: %v, %s", p.pods(t), p.restarts(t))
+	}
 }
 
 // uninstalls removes the release: the claim is left, and with it the data, which the next one has.

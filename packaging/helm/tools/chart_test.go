@@ -234,6 +234,23 @@ func TestTestPod(t *testing.T) {
 	if labels["app.kubernetes.io/instance"] != "flexnode-rp" {
 		t.Errorf("the test's pod is of no release: %v", labels)
 	}
+	// It is the provider's own program, wherever that may be fetched and run.
+	deployment := find(list, "Deployment", "flexnode-rp")
+	own, _ := at(deployment, "spec", "template", "spec").(object)
+	tests, _ := at(pod, "spec").(object)
+	for _, key := range []string{"imagePullSecrets", "nodeSelector", "tolerations"} {
+		if tests[key] == nil || !reflect.DeepEqual(tests[key], own[key]) {
+			t.Errorf("%s of the test's pod is %v, want %v", key, tests[key], own[key])
+		}
+	}
+	container := func(spec object) any { return spec["containers"].([]any)[0] }
+	if got, want := at(container(tests), "image"), at(container(own), "image"); got != want {
+		t.Errorf("the test's image is %v, want %v", got, want)
+	}
+	if got := fmt.Sprint(at(container(tests), "args")); got !=
+		"[ready http://flexnode-rp-metrics:9447]" {
+		t.Errorf("the test runs %s", got)
+	}
 	ingress, _ := at(find(list, "NetworkPolicy", "flexnode-rp"), "spec", "ingress").([]any)
 	from, _ := at(ingress[1], "from").([]any)
 	if len(from) != 2 || !selects(at(from[0], "podSelector", "matchLabels")) {
@@ -257,6 +274,32 @@ func TestVersion(t *testing.T) {
 		for key, value := range labels {
 			if problems := validation.IsValidLabelValue(fmt.Sprint(value)); len(problems) > 0 {
 				t.Errorf("%v: %s: %v", o["kind"], key, problems)
+			}
+		}
+	}
+}
+
+// A long name of a release is cut so that what is made of it may be a name or a label.
+func TestLongName(t *testing.T) {
+	long := strings.Repeat("long-", 12) + "name"
+	for _, values := range []object{minimal("fullnameOverride: " + long),
+		minimal(external + "fullnameOverride: " + long)} {
+		list, err := rendered(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list {
+			name, _ := at(o, "metadata", "name").(string)
+			switch o["kind"] {
+			case "StatefulSet", "Deployment":
+				// controller-revision-hash and pod-template-hash of its pods
+				name += "-0123456789"
+			case "Service":
+			default:
+				continue
+			}
+			if problems := validation.IsDNS1035Label(name); len(problems) > 0 {
+				t.Errorf("%v %s: %v", o["kind"], name, problems)
 			}
 		}
 	}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func ready() *cobra.Command {
+	patience := 20 * time.Second
+	cmd := &cobra.Command{
+		Use: "ready URL", Short: "Ask a provider whether it answers and takes writes",
+		Args: cobra.ExactArgs(1),
+		Long: `Ask /readyz and /readyz/write below a URL, such as http://127.0.0.1:9447
+(metricsAddress), until both say yes or the time is over. It needs no settings, so it
+can ask from elsewhere: the chart's test does.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			base, err := url.Parse(args[0])
+			if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+				return fmt.Errorf("cannot ask %q: it is no URL with http or https", args[0])
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), patience)
+			defer cancel()
+			for _, path := range []string{"readyz", "readyz/write"} {
+				at := base.JoinPath(path).String()
+				if err := untilReady(ctx, at); err != nil {
+					return err
+				}
+				fmt.Fprintln(cmd.OutOrStdout(), at, "ok")
+			}
+			return nil
+		},
+	}
+	cmd.Flags().DurationVar(&patience, "timeout", patience, "how long to ask")
+	return cmd
+}
+
+// untilReady asks a URL, every second, until it says yes or ctx ends; then it says what the last
+// answer was.
+func untilReady(ctx context.Context, at string) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last error
+	for {
+		err := askReady(ctx, at)
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil { // what ends the last attempt is no answer
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return last
+		case <-tick.C:
+		}
+	}
+}
+
+func askReady(ctx context.Context, at string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return fmt.Errorf("cannot ask %s: %w", at, err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("cannot ask whether the provider is ready: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 4096))
+	err = errors.Join(err, answer.Body.Close())
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("not ready: %s says %d: %s", at, answer.StatusCode,
+			strings.TrimSpace(string(text)))
+	}
+	return err
+}

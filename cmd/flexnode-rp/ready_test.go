@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// It asks again what does not say yes at once, and in the end says what does not, and why.
+func TestReady(t *testing.T) {
+	var asked atomic.Int32
+	writable := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/readyz" && asked.Add(1) == 1:
+			http.Error(w, "draining", http.StatusServiceUnavailable)
+		case r.URL.Path == "/readyz", r.URL.Path == "/readyz/write" && writable:
+			fmt.Fprintln(w, "ok")
+		case r.URL.Path == "/readyz/write":
+			http.Error(w, "the store's disk has less than 192 MiB left", http.StatusServiceUnavailable)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	out, err := run(t, "ready", server.URL)
+	if want := server.URL + "/readyz ok\n" + server.URL + "/readyz/write ok\n"; err != nil ||
+		out != want || asked.Load() != 2 {
+		t.Errorf("%v, %q, want %q; asked %d times", err, out, want, asked.Load())
+	}
+	writable = false
+	for _, tt := range []struct{ at, want string }{
+		{server.URL, "/readyz/write says 503: the store's disk has less than 192 MiB left"},
+		{server.URL + "/elsewhere", "/elsewhere/readyz says 404"},
+		{"http://127.0.0.1:1", "cannot ask whether the provider is ready"},
+		{"flexnode-rp:9447", "no URL"},
+	} {
+		out, err := run(t, "ready", "--timeout", "50ms", tt.at)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v %s, want %q", tt.at, err, out, tt.want)
+		}
+	}
+}
