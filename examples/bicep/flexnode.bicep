@@ -13,6 +13,9 @@ param clientSecret string
 @description('Of kubernetes, containerd, ...: the provider chooses the others.')
 param versions object = {}
 
+@description('How the node follows: endpoint and interval. Without an endpoint it asks Resource Manager, which wants a role.')
+param monitoring object = {}
+
 param labels object = {}
 
 param maxPods int = 110
@@ -29,6 +32,7 @@ resource node 'Microsoft.ContainerService/managedClusters/flexNodeConfig@2026-05
   name: nodeName
   properties: {
     continuousMonitoring: true
+    monitoring: monitoring
     azureAuth: {
       method: 'servicePrincipal'
       servicePrincipal: {

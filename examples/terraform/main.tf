@@ -27,6 +27,18 @@ variable "client_secret" {
   sensitive = true
 }
 
+variable "versions" {
+  type        = map(string)
+  default     = {}
+  description = "Of kubernetes, containerd, ...: the provider chooses the others."
+}
+
+variable "monitoring" {
+  type        = map(string)
+  default     = {}
+  description = "How the node follows: endpoint and interval. Without an endpoint it asks Resource Manager, which wants a role."
+}
+
 variable "labels" {
   type    = map(string)
   default = {}
@@ -48,12 +60,14 @@ resource "azapi_resource" "node" {
   body = {
     properties = {
       continuousMonitoring = true
+      monitoring           = var.monitoring
       azureAuth = {
         method = "servicePrincipal"
         servicePrincipal = {
           clientId = var.client_id
         }
       }
+      versions = var.versions
       nodeConfig = {
         maxPods = var.max_pods
         labels  = var.labels

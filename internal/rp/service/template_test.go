@@ -29,6 +29,7 @@ func TestTemplateOfTheExamples(t *testing.T) {
 	plan := must(read.Bind([]byte(`{"clusterName": {"value": "Factory"},
 		"nodeName": {"value": "edge-1"}, "clientSecret": {"value": "secret"},
 		"clientId": {"value": "11111111-2222-3333-4444-555555555555"},
+		"monitoring": {"value": {"endpoint": "`+publicURL+`", "interval": "PT1M"}},
 		"labels": {"value": {"site": "oslo"}}}`), template.Place{
 		Subscription:  map[string]any{"subscriptionId": subscription},
 		ResourceGroup: map[string]any{"name": "Edge"}}))
@@ -38,7 +39,8 @@ func TestTemplateOfTheExamples(t *testing.T) {
 		body := must(json.Marshal(must(plan.Body(resource, deployed{w}))))
 		_, shown := w.must(201, "PUT", resource.ID+"?api-version="+resource.Version, string(body))
 		if n := shownNode(t, shown); n.Properties.NodeConfig.Labels["site"] != "oslo" ||
-			!n.Properties.ContinuousMonitoring {
+			!n.Properties.ContinuousMonitoring || n.Properties.Monitoring.Endpoint != publicURL ||
+			n.Properties.Monitoring.Interval != "PT1M" {
 			t.Errorf("the node is %s", shown)
 		}
 		outputs := string(must(json.Marshal(must(plan.Outputs(deployed{w})))))
