@@ -29,7 +29,7 @@ usage() {
 
 		  --dry-run         say what would be done, and do nothing
 		  --no-apt          install the program below /usr/local, also where there is apt
-		  --version VERSION another version than the newest, with apt
+		  --version VERSION another version than the newest, also an older one, with apt
 		  --repository URL  another repository, such as a mirror
 		  --key FILE        the key that must have signed it, not armored, instead of the release's
 	END
@@ -56,7 +56,7 @@ ours() {
 # begin notes what is not there yet. An installation that fails leaves none of it: not half a file,
 # nor a repository of which apt complains from then on.
 begin() {
-	absent='' work='' finished=$dry_run
+	absent='' work='' was_source='' was_key='' finished=$dry_run
 	for file in $(ours); do
 		[ -e "$file" ] || absent="$absent $file"
 	done
@@ -72,6 +72,8 @@ end() {
 	for file in $(ours); do
 		rm -f "$file.new"
 	done
+	[ -z "$was_source" ] || printf %s "$was_source" | base64 -d | place 644 "$source" || true
+	[ -z "$was_key" ] || printf %s "$was_key" | base64 -d | place 644 "$keyring" || true
 	# With a package of ours on the machine, its repository stays.
 	if command -v dpkg-query >/dev/null &&
 		dpkg-query -W -f '${db:Status-Status}\n' aks-flex-node aks-flex-node-archive-keyring \
@@ -91,10 +93,7 @@ place() {
 		cat >/dev/null
 		return
 	fi
-	mkdir -p "${2%/*}"
-	cat >"$2.new"
-	chmod "$1" "$2.new"
-	mv "$2.new" "$2"
+	mkdir -p "${2%/*}" && cat >"$2.new" && chmod "$1" "$2.new" && mv "$2.new" "$2"
 }
 
 check() {
@@ -130,6 +129,9 @@ by_apt() {
 		[ ! -e "$file" ] || fail "$file would be used instead of the package; remove it first:" \
 			'AKS_FLEX_NODE_REMOVE=keep uninstall.sh'
 	done
+	# What works is put back if the index of this one cannot be read.
+	[ ! -e "$source" ] || was_source=$(base64 -w0 <"$source")
+	[ ! -e "$keyring" ] || was_key=$(base64 -w0 <"$keyring")
 	if [ -n "$key_file" ]; then
 		place 644 "$keyring" <"$key_file"
 	else
@@ -144,8 +146,11 @@ by_apt() {
 	END
 	# A new machine often upgrades itself just now.
 	change apt-get update -q -o DPkg::Lock::Timeout=300
+	was_source='' was_key=''
+	# shellcheck disable=SC2086 # one word or none
 	change env DEBIAN_FRONTEND=noninteractive apt-get install -q -y -o DPkg::Lock::Timeout=300 \
-		"aks-flex-node${version:+=$version}" aks-flex-node-archive-keyring
+		${version:+--allow-downgrades} "aks-flex-node${version:+=$version}" \
+		aks-flex-node-archive-keyring
 }
 
 # fetch downloads a file of the release and verifies it: fetch NAME SHA256 FILE.

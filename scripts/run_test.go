@@ -187,6 +187,82 @@ func TestFailedUpgradeKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
+// A repository that works stays when another one, or another key, does not.
+func TestFailedRepositoryKeepsTheFormer(t *testing.T) {
+	p := newPlace(t)
+	script := p.release()
+	if out, err := p.run(script); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	key := filepath.Join(t.TempDir(), "key.gpg")
+	if err := os.WriteFile(key, []byte("another key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const source = "etc/apt/sources.list.d/aks-flex-node.sources"
+	const keyring = "usr/share/keyrings/aks-flex-node-archive-keyring.gpg"
+	read := func() [2]string {
+		var texts [2]string
+		for i, name := range []string{source, keyring} {
+			text, err := os.ReadFile(filepath.Join(p.root, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[i] = string(text)
+		}
+		return texts
+	}
+	before := read()
+	args := []string{"--repository", "https://wrong.example", "--key", key}
+	p.helpers["apt-get"] = "exit 100"
+	p.helpers["dpkg-query"] = "echo installed"
+	if out, err := p.run(script, args...); err == nil {
+		t.Errorf("it succeeds:\n%s", out)
+	}
+	if now := read(); now != before {
+		t.Errorf("repository and key are %q, and were %q", now, before)
+	}
+	p.helpers["apt-get"] = `[ "$1" = update ]` // its index is good
+	if out, err := p.run(script, args...); err == nil {
+		t.Errorf("it succeeds:\n%s", out)
+	}
+	if now := read(); now == before || now[1] != "another key" {
+		t.Errorf("repository and key are %q", now)
+	}
+}
+
+// A version that is asked for is installed, be it an older one.
+func TestVersionThatIsAskedFor(t *testing.T) {
+	p := newPlace(t)
+	for _, tt := range []struct {
+		args []string
+		want bool
+	}{{nil, false}, {[]string{"--version", "1.0.0"}, true}} {
+		out, err := p.run(p.release(), tt.args...)
+		if err != nil || strings.Contains(out, "--allow-downgrades") != tt.want ||
+			strings.Contains(out, " aks-flex-node=1.0.0 ") != tt.want {
+			t.Errorf("%q: %v\n%s", tt.args, err, out)
+		}
+	}
+}
+
+// Without systemd, as in a rescue system, all is removed but what only systemd does.
+func TestUninstallWithoutSystemd(t *testing.T) {
+	p := newPlace(t)
+	if out, err := p.run(p.release(), "--no-apt"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.Remove(filepath.Join(p.root, "run/systemd/system")); err != nil {
+		t.Fatal(err)
+	}
+	p.helpers["systemctl"] = `[ "$1 $2" = "disable aks-flex-node-agent.service" ]`
+	if out, err := p.run(uninstall, "--force"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if left := p.files(); len(left) > 0 {
+		t.Errorf("left are %q", left)
+	}
+}
+
 // Killed at any command that changes something, and run again, it installs the same; uninstall.sh
 // removes what a run has left that was killed there.
 func TestKilledInstall(t *testing.T) {

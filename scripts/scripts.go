@@ -32,12 +32,15 @@ type Release struct {
 	Programs map[string]string
 }
 
+// keyring is the key for who adds the repository by hand.
+const keyring = "aks-flex-node-archive-keyring.gpg"
+
 // Write writes the scripts into a directory, that of the repository, with what install.sh fetches
 // where there is no apt. It takes exactly that, and no other repository's packages.
 func (r Release) Write(dir string) error {
 	values := map[string]string{"VERSION": r.Version, "REPOSITORY": r.URL,
 		"KEY": base64.StdEncoding.EncodeToString(r.Key)}
-	files := map[string][]byte{"uninstall.sh": []byte(uninstall),
+	files := map[string][]byte{"uninstall.sh": []byte(uninstall), keyring: r.Key,
 		"programs/aks-flex-node-agent.service": []byte(packaging.AgentUnit)}
 	for arch, file := range r.Programs {
 		data, err := os.ReadFile(file)

@@ -72,7 +72,7 @@ func TestWrite(t *testing.T) {
 	if _, err := filled(install, map[string]string{"VERSION": "1'; rm -rf /'"}); err == nil {
 		t.Error("a value that ends its quotes is filled in")
 	}
-	for _, name := range []string{"uninstall.sh", "programs/aks-flex-node_1.2.3_arm64",
+	for _, name := range []string{"uninstall.sh", keyring, "programs/aks-flex-node_1.2.3_arm64",
 		"programs/aks-flex-node-agent.service"} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || info.Mode() != 0o644 {

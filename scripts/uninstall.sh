@@ -59,7 +59,7 @@ ask() {
 	with=' with its configuration, logs and records'
 	[ -z "$keep" ] || with=''
 	printf 'Remove aks-flex-node%s? [y/N] ' "$with" >/dev/tty
-	read -r answer </dev/tty
+	read -r answer </dev/tty || answer=''
 	case "$answer" in
 	y | Y | yes) ;;
 	*) fail 'nothing was removed' ;;
@@ -87,11 +87,13 @@ remove_packages() {
 }
 
 remove_program() {
+	running=''
+	[ ! -d /run/systemd/system ] || running=yes
 	if [ -e "$unit" ]; then
-		change systemctl disable --now "$service"
+		change systemctl disable ${running:+--now} "$service"
 	fi
 	remove "$unit" "$program" "$own"
-	change systemctl daemon-reload
+	[ -z "$running" ] || change systemctl daemon-reload
 }
 
 main() {
