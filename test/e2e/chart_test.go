@@ -367,10 +367,11 @@ func (p *inCluster) fills(t *testing.T, m lab.Machine, f *guest) {
 	if text, _ := json.Marshal(refused); !strings.Contains(string(text), "StoreFull") {
 		t.Errorf("a write is answered with %s", text)
 	}
-	if _, err := bench.Helm(t.Context(), "test", p.release, "-n", chartNamespace,
-		"--timeout=1m"); err == nil {
-		t.Error("helm test finds nothing wrong")
-	}
+	// The provider asks its store every five seconds.
+	eventually(t, time.Minute, "a failure of helm test", func() bool {
+		_, err := bench.Helm(t.Context(), "test", p.release, "-n", chartNamespace, "--timeout=1m")
+		return err != nil
+	})
 	said, err := bench.Kubectl(t.Context(), "", "-n", chartNamespace, "logs", chartName+"-test")
 	if err != nil || !strings.Contains(said, full) {
 		t.Errorf("the test's pod says %q, %v; want %q", said, err, full)

@@ -14,6 +14,7 @@ import (
 type gauges struct {
 	api                        *API
 	nodes, age, revision, size *prometheus.Desc
+	free, writable             *prometheus.Desc
 	agents, waiting            *prometheus.Desc
 	atOnce, queued             *prometheus.Desc
 }
@@ -29,7 +30,9 @@ func (a *API) Gauges() prometheus.Collector {
 		age:   desc("index_age_seconds", "How long ago the index has heard of the store."),
 		revision: desc("index_revision",
 			"The store's revision that the index has reached."),
-		size: desc("store_bytes", "The size of the store's file."),
+		size:     desc("store_bytes", "The size of the store's file."),
+		free:     desc("store_free_bytes", "Free bytes of the disk of an embedded store."),
+		writable: desc("store_writable", "1 if the store takes writes, as /readyz/write says; else 0."),
 		agents: desc("agents",
 			"Agents that this replica expects to poll again, with those that wait."),
 		waiting: desc("waiting_polls", "Polls that wait for their nodes to change."),
@@ -71,7 +74,16 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if health, err := g.api.Store.Health(ctx); err == nil {
+	health, err := g.api.Store.Health(ctx)
+	writable := 0.0
+	if err == nil {
 		gauge(g.size, float64(health.Size))
+		if health.Free >= 0 {
+			gauge(g.free, float64(health.Free))
+		}
+		if !health.Full {
+			writable = 1
+		}
 	}
+	gauge(g.writable, writable)
 }

@@ -109,6 +109,8 @@ type Health struct {
 	// Size is that of the largest member's file, Quota the most that it may have (0: not known), in
 	// bytes.
 	Size, Quota int64
+	// Free is how much of the disk of an embedded store is free, in bytes; -1: not known.
+	Free int64
 	// Full tells that writes are refused, NoRoom that they are because of the disk.
 	Full, NoRoom bool
 }

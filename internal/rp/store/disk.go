@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 	"os"
 
 	"go.uber.org/zap"
@@ -26,6 +27,18 @@ func (e *Etcd) room() error {
 		return ErrNoRoom
 	}
 	return nil
+}
+
+// left is how much of the disk of an embedded etcd is free, in bytes; -1 if that is not known.
+func (e *Etcd) left() int64 {
+	if e.free == nil {
+		return -1
+	}
+	free, err := e.free()
+	if err != nil || free > math.MaxInt64 {
+		return -1
+	}
+	return int64(free)
 }
 
 // freeIn is how much of the disk of a directory is free.

@@ -187,7 +187,7 @@ func TestDiskIsFull(t *testing.T) {
 	if got := values(t, e, "a"); got[0] != "1" {
 		t.Errorf("it has written %s", got)
 	}
-	if h, err := e.Health(ctx); err != nil || !h.Full || !h.NoRoom {
+	if h, err := e.Health(ctx); err != nil || !h.Full || !h.NoRoom || h.Free != reserve-1 {
 		t.Errorf("%+v, %v", h, err)
 	}
 	if _, err := e.Commit(ctx, nil, []Write{{Key: "b", Delete: true}}); err != nil {

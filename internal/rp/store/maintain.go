@@ -81,7 +81,7 @@ func raised(status *clientv3.StatusResponse, alarm etcdserverpb.AlarmType) bool 
 
 // Health implements Backend. It is an error when no member answers or none knows a leader.
 func (e *Etcd) Health(ctx context.Context) (Health, error) {
-	h := Health{Full: e.full.Load(), NoRoom: e.room() != nil}
+	h := Health{Full: e.full.Load(), NoRoom: e.room() != nil, Free: e.left()}
 	h.Full = h.Full || h.NoRoom
 	var errs []error
 	led := false
