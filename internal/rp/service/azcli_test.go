@@ -226,6 +226,8 @@ func (w *azWorld) noProvider(t *testing.T) {
 			_, _ = io.WriteString(rw, "<html></html>")
 		case strings.Contains(at, "/list/"):
 			_, _ = io.WriteString(rw, "[]")
+		case strings.Contains(at, "/empty"): // a proxy, say, that answers all there is
+			_, _ = io.WriteString(rw, "{}")
 		case strings.HasSuffix(at, "/moved"):
 			http.Redirect(rw, r, "https://elsewhere.example/", http.StatusFound)
 		default:
@@ -241,6 +243,13 @@ func (w *azWorld) noProvider(t *testing.T) {
 		{"", "list -g my-rg -c list" + at, want},
 		{"", "create $G -n moved" + at, want},
 		{"", "delete $G -n teapot --yes" + at, "teapot"},
+		{"", "create $G -n empty" + at, want},
+		{"", "update $G -n empty --max-pods 50" + at, want},
+		{"", "show $G -n empty" + at, want},
+		{"", "list -g my-rg -c empty" + at, want},
+		{"", "wait $G -n empty --ready" + at, want},
+		{"", "history $G -n empty" + at, want},
+		{"", "get-config-url $G -n empty" + at, want},
 	})
 }
 

@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // What alerts and dashboards ask for is on the real /metrics, names and labels, and promtool has
@@ -24,15 +27,47 @@ func TestMetricsThatAreWatched(t *testing.T) {
 		w.must(201, http.MethodPut, nodeURL("edge-1"), withToken)
 		pass(time.Second)
 		w.must(200, http.MethodGet, nodeURL("edge-1"), "", `If-None-Match: "x"`)
-		recorder := httptest.NewRecorder()
-		promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{}).ServeHTTP(recorder,
-			httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		shown := recorder.Body.String()
+		shown := metrics(w)
 		for _, file := range []string{"provider.rules.yaml", "provider.dashboard.json"} {
 			text := string(must(os.ReadFile("../../../packaging/monitoring/" + file)))
 			watched(t, file, strings.ReplaceAll(text, `\"`, `"`), shown)
 		}
 		checkMetrics(t, shown)
+	})
+}
+
+// metrics are the provider's, as Prometheus reads them.
+func metrics(w *world) string {
+	recorder := httptest.NewRecorder()
+	promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{}).ServeHTTP(recorder,
+		httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return recorder.Body.String()
+}
+
+// Whether the store takes writes is told, also when it cannot be asked.
+func TestMetricOfWrites(t *testing.T) {
+	silent := func(call store.Call) error {
+		if call.Op == "health" {
+			return errors.New("no answer")
+		}
+		return nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for _, tt := range []struct {
+			change func()
+			want   string
+		}{
+			{func() {}, "1"},
+			{func() { w.memory.SetQuota(1) }, "0"},
+			{func() { w.memory.SetQuota(0) }, "1"},
+			{func() { w.memory.Before(silent) }, "0"},
+		} {
+			tt.change()
+			if got := metrics(w); !strings.Contains(got, "\nflexnode_rp_store_writable "+tt.want+"\n") {
+				t.Errorf("want %s:\n%s", tt.want, got)
+			}
+		}
 	})
 }
 

@@ -83,7 +83,7 @@ class FlexNodeClient:
         """All members of a collection, page by page."""
         while url:
             page = self.read('GET', url, params=params)
-            yield from page.get('value') or []
+            yield from member(page, 'value')
             url, params = page.get('nextLink'), None
 
 
@@ -97,6 +97,13 @@ def content(answer):
     if found is not None and not isinstance(found, dict):
         raise Strange('no object')
     return found
+
+
+def member(found, name):
+    """What an answer must have."""
+    if found is None or found.get(name) is None:
+        raise Strange(f'no {name}')
+    return found[name]
 
 
 def connect(cmd, endpoint=None):

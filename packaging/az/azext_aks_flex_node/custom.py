@@ -5,7 +5,7 @@ import time
 from azure.cli.core import azclierror
 from knack.log import get_logger
 
-from azext_aks_flex_node._client import connect, content
+from azext_aks_flex_node._client import connect, content, member
 from azext_aks_flex_node._desired import apply, with_options
 from azext_aks_flex_node._errors import Refused, told
 from azext_aks_flex_node._validators import identity, secret
@@ -66,7 +66,7 @@ def _put(client, url, node, no_wait=False, seconds=CLUSTER_SECONDS, headers=None
     if no_wait:
         return None
     node = content(answer)
-    if node['properties'].get('provisioningState') in ('Creating', 'Updating'):
+    if member(node, 'properties').get('provisioningState') in ('Creating', 'Updating'):
         node = client.finish(answer, seconds)
         if node is None:
             raise _down(url, "'{}' is stored, and", 'wait --created')
@@ -105,7 +105,9 @@ def _action(client, url, action, seconds):
 def get_flex_node(cmd, resource_group_name, cluster_name, node_name, endpoint=None):
     with told():
         client = connect(cmd, endpoint)
-        return client.read('GET', client.node(resource_group_name, cluster_name, node_name))
+        node = client.read('GET', client.node(resource_group_name, cluster_name, node_name))
+        member(node, 'properties')
+        return node
 
 
 show_flex_node = get_flex_node
@@ -168,16 +170,17 @@ def get_config_url(cmd, resource_group_name, cluster_name, node_name, timeout=CL
         client = connect(cmd, endpoint)
         issued = _action(client, client.node(resource_group_name, cluster_name, node_name),
                          'listConfigUrl', timeout)
-    logger.warning('Whoever has this URL can join a machine as %s, until %s.', node_name,
-                   issued['configUrlExpires'])
-    return issued['configUrl']
+        url, until = member(issued, 'configUrl'), member(issued, 'configUrlExpires')
+    logger.warning('Whoever has this URL can join a machine as %s, until %s.', node_name, until)
+    return url
 
 
 def list_history(cmd, resource_group_name, cluster_name, node_name, endpoint=None):
     with told():
         client = connect(cmd, endpoint)
-        return client.read('POST', client.node(resource_group_name, cluster_name, node_name) +
-                           '/listHistory', body={})['revisions']
+        found = client.read('POST', client.node(resource_group_name, cluster_name, node_name) +
+                            '/listHistory', body={})
+        return member(found, 'revisions')
 
 
 def roll_back_flex_node(cmd, resource_group_name, cluster_name, node_name, config_version,
@@ -217,7 +220,7 @@ def _reached(client, url, ready, made, deleted, exists, custom):
         return deleted
     if deleted:
         return False
-    properties = node['properties']
+    properties = member(node, 'properties')
     conditions = {c['type']: c for c in (properties.get('status') or {}).get('conditions') or []}
     state = properties.get('provisioningState')
     if state == 'Failed' and not exists:
