@@ -54,11 +54,7 @@ func (h *home) hostNames(c config.Config, seen host.Facts) []string {
 
 // principalValidity is that of the certificate that a service principal proves itself with.
 func principalValidity(sp config.ServicePrincipal) (health.Validity, error) {
-	data, err := identity.Certificate(sp)
-	if err != nil {
-		return health.Validity{}, err
-	}
-	c, err := certificateIn(data, sp.CertificateFile)
+	c, err := identity.Certificate(sp)
 	if err != nil {
 		return health.Validity{}, err
 	}
