@@ -66,7 +66,8 @@ func pollsOf(w *Work) *health.Polls {
 	if w == nil || w.Polls == nil {
 		return nil
 	}
-	p := &health.Polls{Since: w.Polls.Answered, Err: w.Polls.Error}
+	p := &health.Polls{Since: w.Polls.Answered, Err: w.Polls.Error,
+		Lost: w.Polls.Failures}
 	if p.Since.IsZero() {
 		p.Since = w.Started
 	}
