@@ -141,8 +141,8 @@ func checkShutdown(k Kubelet, r *report) {
 	}
 }
 
-// isLogSize: kubelet rotates no log of a size that is not positive, and does not start with one that
-// Quantity.AsInt64 does not give, such as 1.5Mi.
+// isLogSize: kubelet rotates no log of a size that is not positive, and does not start with one
+// that Quantity.AsInt64 does not give, such as 1.5Mi.
 func isLogSize(s string) bool {
 	if !isQuantity(s) {
 		return false
