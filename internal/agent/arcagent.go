@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/regular"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -196,7 +196,7 @@ func (h *home) repositories(c config.Config, seen host.Facts) ([]arc.Repository,
 			base.Suite = p.Suite
 		}
 		if p.KeyFile != "" {
-			key, err := os.ReadFile(p.KeyFile)
+			key, err := regular.ReadFile(p.KeyFile)
 			if err == nil {
 				err = h.safe(p.KeyFile)
 			}

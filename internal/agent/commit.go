@@ -39,9 +39,7 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	if err := w.eraseSecrets(ctx); err != nil {
 		return err
 	}
-	if err := w.leaveMetrics(ctx, t, previous); err != nil {
-		return err
-	}
+	w.leaveMetrics(ctx, t, previous)
 	if err := w.publishAll(ctx, previous); err != nil {
 		return err
 	}
@@ -147,18 +145,20 @@ func (w *work) eraseOnboarding(ctx context.Context) error {
 }
 
 // leaveMetrics removes the metrics of the generation before, where nobody writes them any more: the
-// service may not run, or may have begun anew.
+// service may not run, or may have begun anew. The node is healthy all the same where they remain.
 func (w *work) leaveMetrics(
 	ctx context.Context, t *transition.Transition, previous *generation.Generation,
-) error {
+) {
 	if t.Kind != transition.Change || previous == nil {
-		return nil
+		return
 	}
 	former := previous.Config.Agent.Metrics.Textfile
 	if former == "" || former == w.config.Agent.Metrics.Textfile {
-		return nil
+		return
 	}
-	return w.removeMetrics(ctx, former)
+	if err := w.removeMetrics(ctx, former); err != nil {
+		w.warn("metrics of before remain in %s: %v", former, err)
+	}
 }
 
 func (w *work) publishAll(ctx context.Context, previous *generation.Generation) error {

@@ -43,11 +43,6 @@ func (h *home) certificate(file string) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the certificate: %w", err)
 	}
-	return certificateIn(data, file)
-}
-
-// certificateIn is the first one in what a file holds.
-func certificateIn(data []byte, file string) (*x509.Certificate, error) {
 	for {
 		var block *pem.Block
 		if block, data = pem.Decode(data); block == nil {

@@ -44,7 +44,8 @@ func (a *Agent) wanted(c config.Config) health.Wanted {
 		FirewallManaged: c.Network.Firewall == config.FirewallManage,
 		ServingIssued:   c.Node.Kubelet.ServerTLSBootstrap,
 		Arc:             c.Azure.AuthMode() == config.AuthArc, ArcRole: arcRole(c),
-		Entra: c.Azure.ShowsToken(), Located: located(c), Settling: settling,
+		Entra: c.Azure.ShowsToken(), Follows: c.ContinuousMonitoring, Located: located(c),
+		Settling: settling,
 	}
 }
 

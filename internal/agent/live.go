@@ -44,6 +44,8 @@ type Polls struct {
 	// Result is unchanged, offered, deleted or failed; Error says why it has failed.
 	Result string `json:"result"`
 	Error  string `json:"error,omitempty"`
+	// Failures is how many polls in a row have failed.
+	Failures int `json:"failures,omitempty"`
 	// Received and Applied are the configVersions that the machine has and that it runs on.
 	Received string `json:"received,omitempty"`
 	Applied  string `json:"applied,omitempty"`
@@ -143,7 +145,7 @@ func (l *Live) progressed(e progress.Event) {
 
 // polled takes in an answer of the provider.
 func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
-	p := Polls{Last: now(), Next: now().Add(next), Answered: now(), Result: "unchanged"}
+	p := Polls{Last: now(), Next: now().Add(next), Result: "unchanged"}
 	switch {
 	case err != nil:
 		p.Result, p.Error = "failed", err.Error()
@@ -153,11 +155,13 @@ func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 		p.Result = "offered"
 	}
 	l.update(func() {
-		if p.Error != "" {
-			p.Answered = time.Time{}
-			if before := l.work.Polls; before != nil {
-				p.Answered = before.Answered
-			}
+		switch before := l.work.Polls; {
+		case err == nil:
+			p.Answered = p.Last
+		case before != nil:
+			p.Answered, p.Failures = before.Answered, before.Failures+1
+		default:
+			p.Failures = 1
 		}
 		l.work.Polls = &p
 		l.tally.polls[p.Result]++

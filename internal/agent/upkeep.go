@@ -54,11 +54,7 @@ func (h *home) hostNames(c config.Config, seen host.Facts) []string {
 
 // principalValidity is that of the certificate that a service principal proves itself with.
 func principalValidity(sp config.ServicePrincipal) (health.Validity, error) {
-	data, err := identity.Certificate(sp)
-	if err != nil {
-		return health.Validity{}, err
-	}
-	c, err := certificateIn(data, sp.CertificateFile)
+	c, err := identity.Certificate(sp)
 	if err != nil {
 		return health.Validity{}, err
 	}
@@ -70,7 +66,8 @@ func pollsOf(w *Work) *health.Polls {
 	if w == nil || w.Polls == nil {
 		return nil
 	}
-	p := &health.Polls{Since: w.Polls.Answered, Err: w.Polls.Error}
+	p := &health.Polls{Since: w.Polls.Answered, Err: w.Polls.Error,
+		Lost: w.Polls.Failures}
 	if p.Since.IsZero() {
 		p.Since = w.Started
 	}

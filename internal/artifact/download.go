@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
 // minProgress is how many new bytes an attempt must bring to count as progress.
@@ -254,15 +256,11 @@ func (d *download) discard(path string) error {
 
 // local gets the artifact from a file of Source.Directory.
 func (d *download) local(c candidate) error {
-	f, err := os.Open(c.url)
+	f, info, err := regular.Open(c.url)
 	if err != nil {
 		return fileError(err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return &Error{Cause: NotFound, what: "it is not a regular file"}
-	}
 	d.from = c.url
 	return d.unpack(&stream{r: f, total: info.Size(), seen: d.progress(c, info.Size())}, c)
 }

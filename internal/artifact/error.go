@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+
+	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
 // Cause says what kind of thing went wrong, for whoever diagnoses a node.
@@ -247,6 +249,9 @@ func isTLS(err error) bool {
 func fileError(err error) *Error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Error{Cause: NotFound, what: "there is no such file in artifacts.directory"}
+	}
+	if errors.Is(err, regular.ErrOther) {
+		return &Error{Cause: NotFound, what: regular.ErrOther.Error()}
 	}
 	return &Error{Cause: Status, Err: err}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/regular"
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
@@ -118,7 +119,7 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 	defer cancel()
 	var body io.ReadCloser
 	if c.file {
-		f, err := os.Open(c.url)
+		f, _, err := regular.Open(c.url)
 		if err != nil {
 			return "", fileError(err)
 		}

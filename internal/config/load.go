@@ -7,7 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
-	"syscall"
+
+	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
 // maxSize bounds a configuration file, in bytes; a whole one has a few kilobytes.
@@ -64,10 +65,9 @@ func Read(data []byte, before *Config) (Loaded, error) {
 	return Loaded{Config: c, Document: document, Resource: resource, Warnings: warnings}, err
 }
 
-// read returns a regular file and what it was like when it was opened. It does not wait for a
-// writer on a pipe.
+// read returns a regular file and what it was like when it was opened.
 func read(path string) ([]byte, fs.FileInfo, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, info, err := regular.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		const message = "cannot read the configuration: %w; write it, or name another file with --config"
 		return nil, nil, fmt.Errorf(message, err)
@@ -76,14 +76,6 @@ func read(path string) ([]byte, fs.FileInfo, error) {
 		return nil, nil, fmt.Errorf("cannot read the configuration: %w", err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read the configuration: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		const message = "cannot read the configuration %s: it is not a regular file"
-		return nil, nil, fmt.Errorf(message, path)
-	}
 	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read the configuration: %w", err)

@@ -55,7 +55,8 @@ func kubeletRules() []rule {
 		{"node.kubelet.serverURL", "an https URL of a host, perhaps with a port", isHTTPSHost},
 		{"node.kubelet.caCertData", aCA, nil},
 		{"node.kubelet.nodeIP", aNodeIP, isNodeIP},
-		{"node.kubelet.containerLogMaxSize", "a quantity of 1Ki or more, such as 10Mi", isLogSize},
+		{"node.kubelet.containerLogMaxSize",
+			"a quantity of 1Ki or more without a fraction, such as 10Mi", isLogSize},
 		{"node.kubelet.containerLogMaxFiles", "a whole number from 2 to 100", between(2, 100)},
 		{"node.kubelet.podPidsLimit", "-1 or a whole number from 64 to 4194304", isPidsLimit},
 		{"node.kubelet.shutdownGracePeriod", aShutdown, isShutdown},
@@ -140,13 +141,15 @@ func checkShutdown(k Kubelet, r *report) {
 	}
 }
 
-// isLogSize: kubelet rotates no log of a size that is not positive.
+// isLogSize: kubelet rotates no log of a size that is not positive, and does not start with one
+// that Quantity.AsInt64 does not give, such as 1.5Mi.
 func isLogSize(s string) bool {
 	if !isQuantity(s) {
 		return false
 	}
 	q := resource.MustParse(s)
-	return q.Value() >= 1<<10
+	bytes, whole := q.AsInt64()
+	return whole && bytes >= 1<<10
 }
 
 // isPidsLimit: fewer than some dozens of processes end every pod.

@@ -68,6 +68,9 @@ func (f *Follower) Run(ctx context.Context) {
 			wait = 0
 		}
 		answer, err := f.Resource.Poll(ctx, f.etag, wait)
+		if err != nil && ctx.Err() != nil {
+			return // it has not failed: somebody has ended it
+		}
 		if err == nil && answer.Deleted != nil {
 			f.tell(answer, nil, 0)
 			if f.stones++; f.stones > 1 {

@@ -53,6 +53,7 @@ type fakeMachine struct {
 	took              []string
 	unusable          string
 	deleted           bool
+	failed            error // what the last poll has ended with
 }
 
 func (m *fakeMachine) Offers() (Offer, Offer) { return m.received, m.applied }
@@ -91,6 +92,7 @@ func following(t *testing.T, tell func(t *testing.T, p *provider, m *fakeMachine
 				Token: func(context.Context) (string, error) { return "token", nil },
 			},
 			Machine: m, Wait: 25 * time.Second, Log: slog.New(slog.DiscardHandler),
+			Told: func(_ Answer, err error, _ time.Duration) { m.failed = err },
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -295,4 +297,23 @@ func TestFollowerIsHeldBackSoon(t *testing.T) {
 			t.Errorf("polls at %s, which prefer %q", p.polls, p.wait)
 		}
 	})
+}
+
+// A poll that is given up since somebody ends the following is not told as one that has failed.
+func TestFollowerEnds(t *testing.T) {
+	var machine *fakeMachine
+	following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
+		time.Sleep(time.Minute)
+		held := make(chan struct{})
+		p.handle = func(_ http.ResponseWriter, r *http.Request) {
+			close(held)
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler)
+		}
+		<-held
+		machine = m
+	})
+	if machine.failed != nil {
+		t.Errorf("it tells %v", machine.failed)
+	}
 }

@@ -113,6 +113,8 @@ type Wanted struct {
 	ArcRole string
 	// Entra tells that the credential is a token of Entra ID.
 	Entra bool
+	// Follows tells that the node asks its provider for changes.
+	Follows bool
 	// Located tells that the configuration says where the API server is, so that nobody else is asked.
 	Located bool
 	// Settling is for how long kubelet must have run as one process; 0 is 10 s.

@@ -39,6 +39,7 @@ func good() Evidence {
 			DNS: "10.96.0.10", NodeIP: "10.0.0.4", Unmasked: []string{"10.244.0.0/16", "fd00::/16"},
 			Reserved: map[string]string{"cpu": "200m", "memory": "512Mi"},
 			Labels:   map[string]string{"site": "oslo"}, Taints: []string{"dedicated=edge:NoSchedule"},
+			Follows: true,
 		},
 		Machine: &Machine{
 			Arch: "amd64", OSID: "ubuntu", OSVersion: "24.04", OSName: "Ubuntu 24.04 LTS",

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -50,9 +49,10 @@ type Clock struct {
 // Polls is how the provider is asked.
 type Polls struct {
 	// Since is when it has answered last, else when it was asked for the first time; Err why it has
-	// not answered the last time, "" when it has.
+	// not answered the last time, "" when it has, and Lost for how many times in a row.
 	Since time.Time
 	Err   string
+	Lost  int
 }
 
 // lacking judges a list of what is missing or wrong.
@@ -248,7 +248,8 @@ func about(what string, c Condition) Condition {
 	return c
 }
 
-// unanswered is for how long the provider may not answer: polls that fail are five minutes apart.
+// unanswered is for how long the provider may not answer, though it was asked more than once: polls
+// that fail are five minutes apart, or as long as an hour where the owner says so.
 const unanswered = 15 * time.Minute
 
 // providerAnswers: a node whose provider does not answer goes on, and is told of no change.
@@ -257,10 +258,10 @@ func providerAnswers(e Evidence) Condition {
 		return notAsked()
 	}
 	p := e.Upkeep.Polls
-	if p == nil || p.Err == "" || e.Now.Sub(p.Since) < unanswered {
+	if !e.Wanted.Follows || p == nil || p.Lost < 2 || e.Now.Sub(p.Since) < unanswered {
 		return holds()
 	}
 	return fails(OwnerCluster, "NotAnswered", "the resource provider has not answered since "+
-		cmp.Or(p.Since, e.Now).UTC().Format(time.RFC3339)+", so that this node is told of no change: "+
+		p.Since.UTC().Format(time.RFC3339)+", so that this node is told of no change: "+
 		p.Err+"; see `aks-flex-node endpoints`, and ask whoever operates it")
 }

@@ -70,10 +70,13 @@ func TestUpkeep(t *testing.T) {
 		{PrincipalCertificate, "", func(u *Upkeep) { u.Principal = between(-90*day, 15*day) }},
 		{PrincipalCertificate, "", func(u *Upkeep) { u.Principal = between(-day, 2*day) }},
 		{ProviderAnswers, "NotAnswered", func(u *Upkeep) {
-			u.Polls = &Polls{Since: ago(unanswered), Err: "connection refused"}
+			u.Polls = &Polls{Since: ago(unanswered), Err: "connection refused", Lost: 2}
 		}},
 		{ProviderAnswers, "", func(u *Upkeep) {
-			u.Polls = &Polls{Since: ago(unanswered - 1), Err: "connection refused"}
+			u.Polls = &Polls{Since: ago(unanswered - 1), Err: "connection refused", Lost: 9}
+		}},
+		{ProviderAnswers, "", func(u *Upkeep) {
+			u.Polls = &Polls{Since: ago(day), Err: "connection refused", Lost: 1}
 		}},
 		{ProviderAnswers, "", func(u *Upkeep) { u.Polls = &Polls{Since: ago(day)} }},
 		{ProviderAnswers, "", func(u *Upkeep) { u.Polls = nil }},
@@ -92,6 +95,10 @@ func TestUpkeep(t *testing.T) {
 		}
 	}
 	e := good()
+	e.Wanted.Follows, e.Upkeep.Polls = false, &Polls{Since: ago(day), Err: "refused", Lost: 9}
+	if c := condition(t, ProviderAnswers, e); c.Status != True {
+		t.Errorf("a node that follows nobody: %+v", c)
+	}
 	e.Wanted.Node = "localhost.localdomain"
 	if c := condition(t, HostNameStable, e); c.Reason != "NotOwn" || c.Owner != OwnerConfiguration {
 		t.Errorf("a machine called localhost: %+v", c)

@@ -9,24 +9,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// syncMost is how long a disk is waited for: one that has failed may never answer.
+const syncMost = 10 * time.Second
+
 // syncTime is how long it takes until 4 KiB are on the disk below a directory, or below the next
-// directory above that there is: the median of a few times. 0 when that is not known. The file has
-// no name at any time.
+// directory above that there is: the median of a few times, or syncMost if it takes longer. 0 when
+// that is not known. The file has no name at any time.
 func (h *Host) syncTime(dir string) time.Duration {
-	const times, atMost = 7, 5 * time.Second
-	at := h.path(dir)
-	for at != "/" && !isDir(at) {
-		at = filepath.Dir(at)
+	return atMost(syncMost, func() time.Duration {
+		at := h.path(dir)
+		for at != "/" && !isDir(at) {
+			at = filepath.Dir(at)
+		}
+		return syncTime(at)
+	})
+}
+
+// atMost is what measure returns, or most when that takes longer. The kernel ends no write that
+// hangs, so that measure may go on for as long as the process.
+func atMost(most time.Duration, measure func() time.Duration) time.Duration {
+	took := make(chan time.Duration, 1)
+	go func() { took <- measure() }()
+	select {
+	case is := <-took:
+		return is
+	case <-time.After(most):
+		return most
 	}
-	fd, err := unix.Open(at, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+}
+
+func syncTime(dir string) time.Duration {
+	const times, enough = 7, syncMost / 2
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return 0
 	}
-	f := os.NewFile(uintptr(fd), at)
+	f := os.NewFile(uintptr(fd), dir)
 	defer f.Close()
 	var took []time.Duration
 	block := make([]byte, 4096)
-	for began := time.Now(); len(took) < times && time.Since(began) < atMost; {
+	for began := time.Now(); len(took) < times && time.Since(began) < enough; {
 		start := time.Now()
 		if _, err := f.Write(block); err != nil || f.Sync() != nil {
 			return 0

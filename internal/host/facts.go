@@ -90,10 +90,10 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	if _, err := os.Stat(h.path("/run/systemd/system")); err == nil {
 		f.Systemd = true
 	}
-	if name, err := os.ReadFile(h.path("/proc/sys/kernel/hostname")); err == nil {
+	if name, err := h.ReadFile("/proc/sys/kernel/hostname"); err == nil {
 		f.HostName = strings.TrimSpace(string(name))
 	}
-	if name, err := os.ReadFile(h.path("/etc/hostname")); err == nil {
+	if name, err := h.ReadFile("/etc/hostname"); err == nil {
 		f.StaticName = strings.TrimSpace(string(name))
 	}
 	f.MachineID, f.SystemUUID = h.machineID(), h.systemUUID()
@@ -210,9 +210,9 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) error {
 
 // osRelease reads os-release(5).
 func (h *Host) osRelease() (map[string]string, error) {
-	f, err := os.Open(h.path("/etc/os-release"))
+	f, err := h.Open("/etc/os-release")
 	if errors.Is(err, fs.ErrNotExist) {
-		f, err = os.Open(h.path("/usr/lib/os-release"))
+		f, err = h.Open("/usr/lib/os-release")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell the operating system: %w", err)

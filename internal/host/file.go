@@ -26,7 +26,7 @@ func (h *Host) observeFile(path string, info fs.FileInfo) (state.Resource, error
 }
 
 func (h *Host) digest(path string) (string, error) {
-	f, err := os.Open(h.path(path))
+	f, err := h.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("cannot read %s: %w", path, err)
 	}

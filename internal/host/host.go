@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/regular"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -162,8 +163,14 @@ func (h *Host) changed(dir string) {
 	h.unsynced[dir] = true
 }
 
-// ReadFile reads a file of the machine.
-func (h *Host) ReadFile(path string) ([]byte, error) { return os.ReadFile(h.path(path)) }
+// ReadFile reads a regular file of the machine.
+func (h *Host) ReadFile(path string) ([]byte, error) { return regular.ReadFile(h.path(path)) }
 
-// Open opens a file of the machine for reading.
-func (h *Host) Open(path string) (io.ReadCloser, error) { return os.Open(h.path(path)) }
+// Open opens a regular file of the machine for reading.
+func (h *Host) Open(path string) (io.ReadCloser, error) {
+	f, _, err := regular.Open(h.path(path))
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}

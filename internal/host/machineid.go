@@ -1,7 +1,6 @@
 package host
 
 import (
-	"os"
 	"strings"
 )
 
@@ -20,7 +19,7 @@ func (h *Host) systemUUID() string {
 // firstLine is what the first file says that is there.
 func (h *Host) firstLine(paths ...string) string {
 	for _, path := range paths {
-		if text, err := os.ReadFile(h.path(path)); err == nil {
+		if text, err := h.ReadFile(path); err == nil {
 			return strings.TrimSpace(strings.TrimRight(string(text), "\x00"))
 		}
 	}

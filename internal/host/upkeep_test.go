@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -78,4 +79,16 @@ func TestPackagesOfExamination(t *testing.T) {
 		!slices.Equal(x.Upgradable, []string{"containerd.io"}) {
 		t.Errorf("%+v", x)
 	}
+}
+
+// A disk that does not answer is not waited for without an end.
+func TestSyncTimeOfADeadDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan struct{})
+		defer close(answers)
+		took := atMost(syncMost, func() time.Duration { <-answers; return 1 })
+		if took != syncMost {
+			t.Errorf("it takes %s", took)
+		}
+	})
 }

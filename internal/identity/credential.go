@@ -1,15 +1,18 @@
 package identity
 
 import (
+	"crypto"
+	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
+	"slices"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
 // Manager is the credential that Resource Manager is asked with: the node's own, or for Arc that of
@@ -83,14 +86,9 @@ func servicePrincipal(c config.Azure, proxy Proxy) (azcore.TokenCredential, erro
 
 func certificate(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 	sp := c.ServicePrincipal
-	data, err := Certificate(*sp)
+	certs, key, err := certificates(*sp)
 	if err != nil {
 		return nil, err
-	}
-	certs, key, err := azidentity.ParseCertificates(data, nil)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use %s: it must hold a certificate and its private key "+
-			"as PEM, unencrypted: %w", sp.CertificateFile, err)
 	}
 	return azidentity.NewClientCertificateCredential(sp.TenantID, sp.ClientID, certs, key,
 		&azidentity.ClientCertificateCredentialOptions{
@@ -98,9 +96,40 @@ func certificate(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
 		})
 }
 
-// Certificate is what the certificate file of a service principal holds.
-func Certificate(sp config.ServicePrincipal) ([]byte, error) {
-	data, err := os.ReadFile(sp.CertificateFile)
+// certificates are those of a service principal's file, and the private key of one of them.
+func certificates(sp config.ServicePrincipal) ([]*x509.Certificate, crypto.PrivateKey, error) {
+	data, err := certificateFile(sp)
+	if err != nil {
+		return nil, nil, err
+	}
+	certs, key, err := azidentity.ParseCertificates(data, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot use %s: it must hold a certificate and its private key "+
+			"as PEM, unencrypted: %w", sp.CertificateFile, err)
+	}
+	return certs, key, nil
+}
+
+// Certificate is the one that a service principal proves itself with: of those in its file the last
+// one that is of the private key, as Azure's SDK takes it.
+func Certificate(sp config.ServicePrincipal) (*x509.Certificate, error) {
+	certs, key, err := certificates(sp)
+	if err != nil {
+		return nil, err
+	}
+	private, ok := key.(crypto.Signer)
+	for _, c := range slices.Backward(certs) {
+		is, has := c.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+		if ok && has && is.Equal(private.Public()) {
+			return c, nil
+		}
+	}
+	return nil, fmt.Errorf("cannot use %s: no certificate in it is of its private key",
+		sp.CertificateFile)
+}
+
+func certificateFile(sp config.ServicePrincipal) ([]byte, error) {
+	data, err := regular.ReadFile(sp.CertificateFile)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read azure.servicePrincipal.certificateFile: %w", err)
 	}

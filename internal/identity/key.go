@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"os"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
@@ -44,9 +43,9 @@ func Key(azure config.Azure) (string, error) {
 		add([]byte(text))
 	}
 	if sp := azure.ServicePrincipal; sp != nil && sp.CertificateFile != "" {
-		data, err := os.ReadFile(sp.CertificateFile)
+		data, err := certificateFile(*sp)
 		if err != nil {
-			return "", fmt.Errorf("cannot read azure.servicePrincipal.certificateFile: %w", err)
+			return "", err
 		}
 		add(data)
 	}

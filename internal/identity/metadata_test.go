@@ -104,10 +104,13 @@ func TestCertificateFile(t *testing.T) {
 	cert := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw}))
 	sim.AddApplication(azuresim.Application{ClientID: clientID, ObjectID: objectID,
 		Certificates: []string{cert}})
+	private := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
+	stranger, _ := azuresimtest.Certificate(t)
+	other := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: stranger.Raw}))
 	dir := t.TempDir()
 	for _, tt := range []struct{ name, text, err string }{
-		{"both", cert + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})),
-			""},
+		{"both", cert + private, ""},
+		{"others too", other + cert + private + other, ""},
 		{"no key", cert, "certificate and its private key as PEM"},
 		{"nonsense", "nonsense", "certificate and its private key as PEM"},
 	} {
@@ -126,6 +129,18 @@ func TestCertificateFile(t *testing.T) {
 		if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
 		}
+		if is, err := Certificate(*c.ServicePrincipal); (err != nil) != (tt.err != "") ||
+			err == nil && !is.Equal(leaf) {
+			t.Errorf("%s: it proves itself with %v, %v", tt.name, is, err)
+		}
+	}
+	file := filepath.Join(dir, "another's")
+	if err := os.WriteFile(file, []byte(other+private), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Certificate(config.ServicePrincipal{CertificateFile: file})
+	if err == nil || !strings.Contains(err.Error(), "no certificate in it is of its private key") {
+		t.Errorf("a key without its certificate: %v", err)
 	}
 }
 

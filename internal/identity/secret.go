@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
 // secret returns the application's secret: from the configuration, from its file, or from a
@@ -24,7 +25,7 @@ func secret(p config.ServicePrincipal) (string, error) {
 		}
 		path = filepath.Join(dir, path)
 	}
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("cannot read the service principal's secret: %w", err)
 	}

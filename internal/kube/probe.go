@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -104,7 +105,7 @@ func (t Target) dial(ctx context.Context, server *url.URL) (net.Conn, error) {
 		conn = tls.Client(conn, &tls.Config{ServerName: via.Hostname()})
 	}
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if err := tunnel(conn, hostPort(server), via); err != nil {
+	if err := tunnel(ctx, conn, hostPort(server), via); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -156,8 +157,8 @@ func plain(err error) error {
 	return err
 }
 
-// tunnel asks a proxy for a connection (RFC 9110, CONNECT).
-func tunnel(conn net.Conn, address string, via *url.URL) error {
+// tunnel asks a proxy for a connection (RFC 9110, CONNECT). The caller closes it when ctx ends.
+func tunnel(ctx context.Context, conn net.Conn, address string, via *url.URL) error {
 	if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
 		return &Fault{Layer: LayerProxy, Message: "the connection broke", Err: err}
 	}
@@ -178,7 +179,7 @@ func tunnel(conn net.Conn, address string, via *url.URL) error {
 			Layer:   LayerProxy,
 			Message: "the proxy at " + via.Host + " does not answer as a proxy",
 			Remedy:  "check proxy.https",
-			Err:     plain(err),
+			Err:     cmp.Or(ctx.Err(), plain(err)),
 		}
 	}
 	switch response.StatusCode {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 )
@@ -38,5 +39,24 @@ func TestReachIsBounded(t *testing.T) {
 				t.Errorf("it took %s", took)
 			}
 		})
+	}
+}
+
+// A proxy that accepts a connection and is silent is told as that.
+func TestSilentProxy(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = Reach(ctx, Target{Server: "https://server.example", Options: Options{
+		Proxy: func(*http.Request) (*url.URL, error) {
+			return &url.URL{Scheme: "http", Host: silent.Addr().String()}, nil
+		},
+	}})
+	if err == nil || strings.Contains(err.Error(), "closed") {
+		t.Errorf("the error is %v", err)
 	}
 }

@@ -318,9 +318,16 @@ func faults() []fault {
 				kubelet(c)["caCertData"] = encoded(ca)
 			})
 		}, health.ClusterCAValid},
-		{"a silent provider", true, func(p *patient) {
+		{"a silent provider", false, func(p *patient) {
+			p.principal(90 * 24 * time.Hour)
+			p.config = p.configuration(
+				p.certificate(p.config.Azure.ServicePrincipal.CertificateFile),
+				func(c map[string]any) { c["continuousMonitoring"] = true })
+			if _, err := p.bootstrap(); err != nil {
+				p.t.Fatal(err)
+			}
 			p.serves(agent.Work{Started: time.Now().Add(-time.Hour), Polls: &agent.Polls{
-				Result: "failed", Error: "cannot connect"}})
+				Result: "failed", Error: "cannot connect", Failures: 9}})
 		}, health.ProviderAnswers},
 		{"a damaged ledger", true, func(p *patient) {
 			p.write("/var/lib/aks-flex-node/ledger.json", "{")

@@ -11,9 +11,13 @@ import (
 	"errors"
 	"io"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/host"
@@ -232,4 +236,49 @@ func TestSupportBundleIsBounded(t *testing.T) {
 		t.Errorf("the manifest does not say that the time was over: %+v", manifest.LeftOut)
 	}
 	w.same(before)
+}
+
+// What lies in a directory of settings and is no file with settings - a pipe that nobody writes to,
+// a socket, a device - holds nobody up: the bundle says that it was left out.
+func TestSupportBundleWaitsForNoPipe(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	const dir = "/etc/kubernetes/kubelet.conf.d"
+	var strange []string
+	for _, in := range []string{dir, "/etc/kubernetes", "/etc/containerd/conf.d", "/etc/sysctl.d",
+		"/etc/cni/net.d", "/run/aks-flex-node", "/var/lib/kubelet/pki"} {
+		if err := os.MkdirAll(w.root+in, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mkfifo(w.root+in+"/pipe.conf", 0o600); err != nil {
+			t.Fatal(err)
+		}
+		strange = append(strange, in+"/pipe.conf")
+	}
+	if err := unix.Mknod(w.root+dir+"/socket.conf", unix.S_IFSOCK|0o600, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/zero", w.root+dir+"/device.conf"); err != nil {
+		t.Fatal(err)
+	}
+	strange = append(strange[:5], dir+"/socket.conf", dir+"/device.conf")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan support.Manifest, 1)
+	go func() {
+		_, m := w.bundleOf(ctx, nil)
+		ended <- m
+	}()
+	select {
+	case m := <-ended:
+		for _, name := range strange {
+			if !slices.ContainsFunc(m.LeftOut, func(l support.LeftOut) bool { return l.Name == name }) {
+				t.Errorf("%s is not said to be left out: %+v", name, m.LeftOut)
+			}
+		}
+	case <-ctx.Done():
+		t.Fatal("the bundle waits for a pipe")
+	}
 }

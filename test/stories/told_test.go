@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/metrics"
@@ -157,6 +159,28 @@ func TestMetricsFileMoves(t *testing.T) {
 	}
 	if _, err := os.Stat(w.root + "/var/lib/former.prom"); !os.IsNotExist(err) {
 		t.Errorf("the former file: %v", err)
+	}
+}
+
+// A change is not held up by a metrics file of before that cannot be removed.
+func TestMetricsFileStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const former = "/var/lib/former.prom"
+	w.config = w.configuration(metered(freeAddress(t), former))
+	w.checked(t).Live.Close()
+	if err := os.Remove(w.root + former); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(w.root+former, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.config = w.configuration(metered(freeAddress(t), "/var/lib/next.prom"))
+	if _, err := w.bootstrap(); err != nil {
+		t.Errorf("the change has failed: %v", err)
+	}
+	if !strings.Contains(w.log.String(), "former.prom") {
+		t.Error("nobody is told of the file")
 	}
 }
 

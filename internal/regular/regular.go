@@ -1,0 +1,49 @@
+// Package regular reads regular files only. Where one is expected and something else lies, such as
+// a pipe that nobody writes to, a socket or a device, opening or reading that could wait for ever,
+// or never end.
+package regular
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// ErrOther tells that something is there which is no regular file.
+var ErrOther = errors.New("it is not a regular file")
+
+// Open opens a regular file for reading, and returns what it was like then. Links are followed. The
+// error is a *fs.PathError.
+func Open(path string) (*os.File, fs.FileInfo, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ENXIO) { // a socket (open(2))
+		err = &fs.PathError{Op: "open", Path: path, Err: ErrOther}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: ErrOther}
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+// ReadFile returns what a regular file holds.
+func ReadFile(path string) ([]byte, error) {
+	f, info, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var text bytes.Buffer
+	text.Grow(int(info.Size()) + bytes.MinRead) // so that the end is found without another buffer
+	_, err = text.ReadFrom(f)
+	return text.Bytes(), err
+}
