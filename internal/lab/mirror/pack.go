@@ -128,8 +128,7 @@ func (p *packer) archive(r release, to string, a *Artifact) (zst string, err err
 	)
 }
 
-// compress uses a level that takes as long as reading: a slower one makes an eighth less, and takes
-// a minute for the lab's versions.
+// compress takes a second for kubelet; the best level makes an eighth less, and takes nine.
 func compress(to string, in io.Reader) error {
 	return create(to, func(out io.Writer) error {
 		z, err := zstd.NewWriter(
