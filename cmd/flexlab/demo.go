@@ -31,10 +31,8 @@ func (c *command) demo() *cobra.Command {
 }
 
 func (c *command) show(ctx context.Context, d demo.Demo) error {
-	for _, v := range d.Versions() {
-		if err := c.lab.Build(ctx, v); err != nil {
-			return err
-		}
+	if err := c.lab.Build(ctx, d.Versions()...); err != nil {
+		return err
 	}
 	c.lab.Replicas = max(c.lab.Replicas, 1)
 	if err := c.start(ctx, 0); err != nil {

@@ -2,7 +2,11 @@ package lab
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/Azure/AKSFlexNode/internal/lab/component"
 	"github.com/Azure/AKSFlexNode/internal/lab/mirror"
@@ -35,23 +39,39 @@ func (v Versions) needs(c component.Component) bool {
 	return false
 }
 
-// Build builds what a node of these versions is made of, unless the cache has it. Up does not: it
-// builds what the lab itself runs. Join and the like build what is missing when it is first used;
-// who calls Build before has the builds behind him.
-func (l *Lab) Build(ctx context.Context, v Versions) error {
+// Build makes what the lab itself runs, what nodes of these versions are made of and the system of
+// their machines, unless the cache has it. Up alone makes the former; Join and the like make what is
+// missing when it is first used. Who calls Build before has all of it behind him.
+func (l *Lab) Build(ctx context.Context, versions ...Versions) error {
 	if err := needRoot(); err != nil {
 		return err
 	}
-	_, err := l.build(ctx, v.needs)
-	return err
+	if err := l.installPackages(ctx); err != nil {
+		return err
+	}
+	made, ctx := errgroup.WithContext(ctx)
+	made.Go(func() error {
+		_, err := l.build(ctx, func(c component.Component) bool {
+			return ofSystem(c) ||
+				slices.ContainsFunc(versions, func(v Versions) bool { return v.needs(c) })
+		})
+		return err
+	})
+	made.Go(func() error {
+		_, machine := l.baseSystem(ctx, nil)
+		_, proxy := l.proxyTools(ctx)
+		return errors.Join(machine, proxy)
+	})
+	return made.Wait()
 }
 
-// build builds the chosen components and the images, or finds them in the cache.
+// build builds the chosen components and the images, or finds them in the cache. While one is
+// compiled, the modules of the next ones are downloaded and those before are packed.
 func (l *Lab) build(ctx context.Context, chosen func(component.Component) bool) (programs, error) {
 	if err := l.installPackages(ctx); err != nil {
 		return nil, err
 	}
-	all, err := component.All()
+	list, err := component.All()
 	if err != nil {
 		return nil, err
 	}
@@ -59,22 +79,24 @@ func (l *Lab) build(ctx context.Context, chosen func(component.Component) bool) 
 	if err != nil {
 		return nil, err
 	}
+	list = append(slices.DeleteFunc(list, func(c component.Component) bool { return !chosen(c) }),
+		images)
 	b := component.Builder{Cache: l.Cache, Log: l.Log, Progress: l.builds()}
+	beside, ctx := errgroup.WithContext(ctx)
+	beside.Go(func() error { return b.Download(ctx, list) })
 	dirs := programs{}
-	for _, c := range append(all, images) {
-		if c.Name != images.Name && !chosen(c) {
-			continue
-		}
+	for _, c := range list {
 		dir, err := b.Build(ctx, c)
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, beside.Wait())
 		}
 		dirs[c.Name], dirs[c.String()] = dir, dir
-		if _, err := mirror.Pack(ctx, l.Cache, c, dir); err != nil {
-			return nil, err
-		}
+		beside.Go(func() error {
+			_, err := mirror.Pack(ctx, l.Cache, c, dir)
+			return err
+		})
 	}
-	return dirs, nil
+	return dirs, beside.Wait()
 }
 
 // catalog is all that the mirror has: what has been built.

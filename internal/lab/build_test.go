@@ -31,7 +31,7 @@ func TestBuildOnlyWhatIsUsed(t *testing.T) {
 		return names
 	}
 	demo := []string{
-		"etcd-3.6.16", "kubernetes-control-plane-" + Newest.Kubernetes,
+		"etcd-3.6.8", "kubernetes-control-plane-" + Newest.Kubernetes,
 		"coredns-1.14.2", "kubernetes-node-" + Newest.Kubernetes,
 		"containerd-" + Newest.Containerd, "runc-" + runcVersion, "cni-plugins-" + cniVersion,
 		"node-problem-detector-" + npdVersion,

@@ -25,7 +25,7 @@ const (
 // newest versions needs, then the older versions that upgrades start from, then what people use.
 func All() ([]Component, error) {
 	list := []Component{
-		etcd("3.6.16"),
+		etcd("3.6.8"),
 		controlPlane("1.36.3"),
 		coredns("1.14.2"),
 		node("1.36.3"),
@@ -43,15 +43,15 @@ func All() ([]Component, error) {
 		if c.Name == KubernetesControlPlane || c.Name == KubernetesNode {
 			module = "kubernetes-" + c.Version
 		}
-		mod, sum, err := components.Module(module)
-		if err != nil {
+		var err error
+		if list[i].Sources, err = components.Module(module, c.Name); err != nil {
 			return nil, err
 		}
-		list[i].Sources = map[string][]byte{"go.mod": mod, "go.sum": sum}
 	}
 	return list, nil
 }
 
+// etcd is the version that kubeadm installs with the newest Kubernetes.
 func etcd(version string) Component {
 	return Component{Name: Etcd, Version: version, Builds: []Build{{Programs: []Program{
 		{
@@ -61,13 +61,14 @@ func etcd(version string) Component {
 	}}}}
 }
 
-// coredns is the version that kubeadm installs with the newest Kubernetes.
+// coredns is the version that kubeadm installs with the newest Kubernetes, with the plugins of the
+// lab's Corefile.
 func coredns(version string) Component {
 	return Component{Name: CoreDNS, Version: version, Builds: []Build{{
 		Tags: []string{"grpcnotrace"}, // as in its Makefile
 		Programs: []Program{
 			{
-				Name: "coredns", Package: "github.com/coredns/coredns",
+				Name: "coredns", Package: components.Path + "coredns-" + version + "/coredns",
 				Version: []string{"-version"}, Prints: "CoreDNS-" + version,
 			},
 		},

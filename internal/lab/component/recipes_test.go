@@ -1,12 +1,15 @@
 package component
 
 import (
+	"go/parser"
+	"go/token"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
 )
 
 // TestRecipesAgreeWithModules holds the recipes and the modules of lab/components together: each
@@ -42,7 +45,7 @@ func TestRecipesAgreeWithModules(t *testing.T) {
 				}
 			}
 		}
-		release := releaseOf(t, mod, mine[0])
+		release := releaseOf(t, mod, firstImport(t, c, mine[0]))
 		if release.Version != "v"+c.Version {
 			t.Errorf("%s is built from %s", c, release)
 		}
@@ -88,13 +91,33 @@ func TestHelmIsTheChecked(t *testing.T) {
 	t.Error("the lab has no helm")
 }
 
-// releaseOf finds the required module that a package is part of.
-func releaseOf(t *testing.T, mod *modfile.File, pkg string) (found struct{ Path, Version string }) {
+// firstImport is the upstream package that a program is: the program itself, or what the main.go that
+// is put together here imports first.
+func firstImport(t *testing.T, c Component, program string) string {
+	t.Helper()
+	text, here := c.Sources[c.Name+"/main.go"]
+	if !here {
+		return program
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), "main.go", text, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Trim(file.Imports[0].Path.Value, `"`)
+}
+
+// releaseOf finds the module that a package is part of: what is required, or what replaces it.
+func releaseOf(t *testing.T, mod *modfile.File, pkg string) (found module.Version) {
 	t.Helper()
 	for _, r := range mod.Require {
 		if (pkg == r.Mod.Path || strings.HasPrefix(pkg, r.Mod.Path+"/")) &&
 			len(r.Mod.Path) > len(found.Path) {
-			found.Path, found.Version = r.Mod.Path, r.Mod.Version
+			found = r.Mod
+		}
+	}
+	for _, r := range mod.Replace {
+		if r.Old.Path == found.Path {
+			found = r.New
 		}
 	}
 	return found

@@ -79,6 +79,22 @@ func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 	return nil
 }
 
+// list has Go find all packages of a build, for which it downloads their modules.
+func (b Builder) list(ctx context.Context, src string, build Build) error {
+	args := []string{
+		"list", "-deps", "-mod=readonly", "-tags", strings.Join(build.Tags, ","), "-f", "{{\"\"}}",
+	}
+	for _, p := range build.Programs {
+		args = append(args, p.Package)
+	}
+	cmd := exec.CommandContext(ctx, b.goCommand(), args...)
+	cmd.Dir, cmd.Env = src, environment(build.CGO)
+	if _, err := cmd.Output(); err != nil {
+		return fmt.Errorf("go list: %w%s", err, stderrOf(err))
+	}
+	return nil
+}
+
 // executable is the name that go build gives to the program of a package: the last element that is
 // not a major version.
 func executable(pkg string) string {
