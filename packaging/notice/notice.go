@@ -1,4 +1,6 @@
-package deb
+// Package notice collects the licences of what is linked into a program, for all that it is
+// published in: packages, the image, and the release that install.sh takes without apt.
+package notice
 
 import (
 	"bytes"
@@ -25,11 +27,11 @@ type linked struct {
 	dirs       []string
 }
 
-// Notice has the licences of all that is linked into a program and is not this project's: those at
+// Of returns the licences of all that is linked into a program and is not this project's: those at
 // the top of each module, and those beside and above each of its packages. It asks Go itself for
 // the packages, as they were built, and compares them with what the program says of itself, so it
 // has to run within this project. It is the same for the same program.
-func Notice(ctx context.Context, program string) ([]byte, error) {
+func Of(ctx context.Context, program string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell what %s is made of: %w", program, err)
@@ -48,10 +50,10 @@ func Notice(ctx context.Context, program string) ([]byte, error) {
 			by[texts[file]] = append(by[texts[file]], m.name+", "+file)
 		}
 	}
-	return notice(filepath.Base(program), by), nil
+	return write(filepath.Base(program), by), nil
 }
 
-func notice(program string, by map[string][]string) []byte {
+func write(program string, by map[string][]string) []byte {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "What is linked into %s and comes from others, with its licences. "+
 		"`go mod download\nMODULE@VERSION` fetches the source of a module.\n", program)
