@@ -16,12 +16,10 @@ import (
 func (w *world) daemonRuns(unreadable error) error {
 	return w.run(func(ctx context.Context, a *agent.Agent) error {
 		a.InService = true
-		watcher := &agent.Watcher{Agent: a, Load: func() (agent.Input, error) {
-			if unreadable != nil {
-				return agent.Input{Origin: "file"}, unreadable
-			}
-			return agent.Input{Config: w.config, Origin: "file"}, nil
-		}}
+		watcher := w.watcher(a)
+		if unreadable != nil {
+			watcher.Load = func() (agent.Input, error) { return agent.Input{Origin: "file"}, unreadable }
+		}
 		return watcher.Reconcile(ctx)
 	})
 }

@@ -1,33 +1,16 @@
 package stories
 
 import (
-	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // upgrade makes the configuration one of the next minor version, which is in the store of artifacts
 // too.
 func (w *world) upgrade() {
 	w.t.Helper()
-	w.config = w.configuration(func(c map[string]any) {
-		c["kubernetes"].(map[string]any)["version"] = "1.35.4"
-		for _, name := range []string{"kubelet", "kubectl", "kubeadm"} {
-			dir := filepath.Join(w.store, "dl.k8s.io/v1.35.4/bin/linux/amd64")
-			text := "# " + name + " 1.35.4\n"
-			err := os.MkdirAll(dir, 0o755)
-			err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			overrides := c["artifacts"].(map[string]any)["overrides"].(map[string]any)
-			overrides[name] = map[string]any{"sha256": state.Digest(text)}
-		}
-	})
+	w.config = w.configuration(w.kubernetes("1.35.4", "1.35.4"))
 }
 
 func (w *world) cordoned() bool {

@@ -1,13 +1,11 @@
 package stories
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -88,25 +86,6 @@ func (w *world) rejects(pods int) config.Config {
 	return failing
 }
 
-// accepted is the reason of the condition ConfigurationAccepted.
-func (w *world) accepted() string {
-	w.t.Helper()
-	reason := ""
-	err := w.run(func(ctx context.Context, a *agent.Agent) error {
-		s, err := a.Status(ctx)
-		for _, c := range s.Conditions {
-			if c.Type == health.ConfigurationAccepted {
-				reason = c.Reason
-			}
-		}
-		return err
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return reason
-}
-
 // A configuration that was rejected is what is wrong with a node only as long as it is the one that
 // is wanted.
 func TestRejectedLongAgo(t *testing.T) {
@@ -137,7 +116,7 @@ func TestRejectedLongAgo(t *testing.T) {
 			before, failing := w.config, w.rejects(43)
 			wants := func(reason string) {
 				t.Helper()
-				if is := w.accepted(); is != reason {
+				if is := w.condition(health.ConfigurationAccepted).Reason; is != reason {
 					t.Errorf("the condition is %s, want %s", is, reason)
 				}
 			}
