@@ -62,8 +62,8 @@ func (p *Packer) Dir(name string, mode fs.FileMode, owner int) error {
 	})
 }
 
-// Tree writes the files and links of a directory tree, in the order of their names. Files are for all
-// to read, and for all to run if their owner may, whatever the umask that they were made under.
+// Tree writes the files and links of a directory tree, in the order of their names. Files are for
+// all to read, and for all to run if their owner may, whatever the umask that made them.
 func (p *Packer) Tree(root string) error {
 	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -64,7 +64,8 @@ func TestImageIsReproducible(t *testing.T) {
 		t.Errorf("the digests are %s and %s, of %d and %d bytes", digest, again, len(text), len(same))
 	}
 	other := programs(t)
-	program, err := os.OpenFile(filepath.Join(other, "arm64", "flexnode-rp"), os.O_APPEND|os.O_WRONLY, 0)
+	file := filepath.Join(other, "arm64", "flexnode-rp")
+	program, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
