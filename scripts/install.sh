@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs aks-flex-node: by apt where there is apt, from a signed repository; else the program
-# alone, which is verified by the digest below. It installs nothing else, starts nothing, and
-# removes nothing. `install.sh --help` says more.
+# Installs aks-flex-node: by apt where there is apt, from a signed repository; else the program with
+# its unit and licences, which are verified by the digests below. It installs nothing else, starts
+# nothing, and removes nothing. `install.sh --help` says more.
 #
 # A cut download does nothing: all is done by main, which the last line calls.
 set -eu
@@ -12,6 +12,8 @@ REPOSITORY=''
 KEY=''
 PROGRAM_AMD64=''
 PROGRAM_ARM64=''
+NOTICE_AMD64=''
+NOTICE_ARM64=''
 UNIT=''
 UNINSTALL=''
 # End of what is filled in.
@@ -22,6 +24,7 @@ source=/etc/apt/sources.list.d/aks-flex-node.sources
 program=/usr/local/bin/aks-flex-node
 unit=/etc/systemd/system/aks-flex-node-agent.service
 own=/usr/local/lib/aks-flex-node
+doc=/usr/local/share/doc/aks-flex-node
 
 usage() {
 	cat <<-END
@@ -50,18 +53,20 @@ change() {
 
 # ours are the files that this script writes.
 ours() {
-	echo "$keyring" "$source" "$program" "$unit" "$own/uninstall.sh" "$config_dir/config.json.sample"
+	echo "$keyring" "$source" "$program" "$unit" "$own/uninstall.sh" "$own/made" "$doc/NOTICE" \
+		"$config_dir/config.json.sample"
 }
 
 # begin notes what is not there yet. An installation that fails leaves none of it: not half a file,
 # nor a repository of which apt complains from then on.
 begin() {
-	absent='' work='' was_source='' was_key='' finished=$dry_run
+	absent='' absent_dirs='' work='' was_source='' was_key='' finished=$dry_run
 	for file in $(ours); do
 		[ -e "$file" ] || absent="$absent $file"
 	done
-	[ -d "$own" ] || absent_own=yes
-	[ -d "$config_dir" ] || absent_config=yes
+	for dir in "$own" "$doc" "${doc%/*}" "$config_dir"; do
+		[ -d "$dir" ] || absent_dirs="$absent_dirs $dir"
+	done
 	trap end EXIT
 	trap 'exit 1' HUP INT TERM
 }
@@ -82,8 +87,9 @@ end() {
 	fi
 	# shellcheck disable=SC2086 # many words
 	rm -f $absent
-	[ -z "${absent_own:-}" ] || rmdir "$own" 2>/dev/null || true
-	[ -z "${absent_config:-}" ] || rmdir "$config_dir" 2>/dev/null || true
+	for dir in $absent_dirs; do
+		rmdir "$dir" 2>/dev/null || true
+	done
 }
 
 # place writes standard input to a file: place MODE FILE.
@@ -99,8 +105,8 @@ place() {
 check() {
 	[ -n "$dry_run" ] || [ "$(id -u)" = 0 ] || fail 'must be run by root: use sudo'
 	case "$(uname -m)" in
-	x86_64) arch=amd64 digest=$PROGRAM_AMD64 ;;
-	aarch64) arch=arm64 digest=$PROGRAM_ARM64 ;;
+	x86_64) arch=amd64 digest=$PROGRAM_AMD64 terms=$NOTICE_AMD64 ;;
+	aarch64) arch=arm64 digest=$PROGRAM_ARM64 terms=$NOTICE_ARM64 ;;
 	*) fail "there is no aks-flex-node for $(uname -m): it is made for x86_64 and aarch64" ;;
 	esac
 	[ -d /run/systemd/system ] || fail 'systemd does not run here, and kubelet needs it'
@@ -182,11 +188,15 @@ by_digest() {
 	fi
 	fetch uninstall.sh "$UNINSTALL" "$work/uninstall"
 	fetch programs/aks-flex-node-agent.service "$UNIT" "$work/unit"
+	fetch "programs/aks-flex-node_${VERSION}_$arch.NOTICE" "$terms" "$work/notice"
 	if ! echo "$digest  $program" | sha256sum --check --status 2>/dev/null; then
 		fetch "programs/aks-flex-node_${VERSION}_$arch" "$digest" "$work/program"
 		place 755 "$program" <"$work/program"
 	fi
 	place 755 "$own/uninstall.sh" <"$work/uninstall"
+	# What uninstall.sh takes back is written down before it is made.
+	[ -d "${doc%/*}" ] || echo "${doc%/*}" | place 644 "$own/made"
+	place 644 "$doc/NOTICE" <"$work/notice"
 	place 644 "$unit" <"$work/unit"
 	change systemctl daemon-reload
 	change systemctl try-restart aks-flex-node-agent.service
@@ -237,6 +247,7 @@ next() {
 }
 
 main() {
+	umask 022 # what is installed is for all to read
 	dry_run='' use_apt=yes version='' key_file=''
 	while [ $# -gt 0 ]; do
 		case "$1" in

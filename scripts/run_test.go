@@ -16,6 +16,8 @@ import (
 type place struct {
 	t    *testing.T
 	root string
+	// bare are the directories of a new machine.
+	bare []string
 	// helpers are more than those that succeed: by name, a script.
 	helpers map[string]string
 }
@@ -23,11 +25,14 @@ type place struct {
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	p := &place{t: t, root: t.TempDir(), helpers: map[string]string{}}
-	for _, dir := range []string{"run/systemd/system", "etc", "proc", "usr/local/bin", "tmp", "bin"} {
+	for _, dir := range []string{"run/systemd/system", "etc/systemd/system", "etc/apt/sources.list.d",
+		"proc", "usr/share/keyrings", "usr/local/bin", "usr/local/lib", "usr/local/share", "tmp", "bin",
+	} {
 		if err := os.MkdirAll(filepath.Join(p.root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
+	p.bare = p.files()
 	p.put("etc/os-release", "ID=debian\nVERSION_ID=12\n")
 	p.put("proc/meminfo", "MemTotal: 8000000 kB\n")
 	return p
@@ -72,7 +77,7 @@ func (p *place) run(script string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// files are all that is there, but for what stands for the machine.
+// files are all files and directories that are there, but for those of a new machine.
 func (p *place) files() []string {
 	p.t.Helper()
 	var found []string
@@ -80,7 +85,7 @@ func (p *place) files() []string {
 		name := strings.TrimPrefix(path, p.root+"/")
 		top, _, _ := strings.Cut(name, "/")
 		own := slices.Contains([]string{"bin", "proc", "asked", "run"}, top)
-		if err == nil && !d.IsDir() && !own && name != "etc/os-release" {
+		if err == nil && !own && name != "etc/os-release" && !slices.Contains(p.bare, name) {
 			found = append(found, name)
 		}
 		return err
@@ -100,7 +105,8 @@ func (p *place) release() string {
 		p.t.Fatal(err)
 	}
 	r := Release{Version: "1.2.3", URL: dir, Key: []byte("key"),
-		Programs: map[string]string{"amd64": program, "arm64": program}}
+		Programs: map[string]string{"amd64": program, "arm64": program},
+		Notices:  map[string][]byte{"amd64": []byte("terms"), "arm64": []byte("others")}}
 	if err := r.Write(dir); err != nil {
 		p.t.Fatal(err)
 	}
@@ -135,6 +141,11 @@ func TestFailedInstallLeavesNothing(t *testing.T) {
 		"a full disk, without apt":  {before: full, args: []string{"--no-apt"}},
 		"a server that breaks off": {helpers: map[string]string{"curl": fetching(brokenOff)},
 			args: []string{"--no-apt"}},
+		"a server that breaks off after the licences": {helpers: map[string]string{
+			"curl": fetching(`case $a in *_amd64) exit 18; esac; cp "$a" "$out"`)},
+			args: []string{"--no-apt"}},
+		"a notice that cannot be put in its place": {args: []string{"--no-apt"},
+			before: `mv() { case $2 in */NOTICE) return 1 ;; esac; command mv "$@"; }` + "\n"},
 		"a file that is another one": {args: []string{"--no-apt"},
 			helpers: map[string]string{"curl": fetching(`echo x >"$out"`)}},
 		"a repository without a key": {args: []string{"--repository", "https://example.org"}},
@@ -323,8 +334,59 @@ func TestUninstallTwice(t *testing.T) {
 		if out, err := p.run(uninstall, "--force"); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
-		if left := p.files(); !slices.Equal(left, []string{"etc/aks-flex-node/own.txt"}) {
+		if left := p.files(); !slices.Equal(left,
+			[]string{"etc/aks-flex-node", "etc/aks-flex-node/own.txt"}) {
 			t.Errorf("left are %q", left)
 		}
+	}
+}
+
+// Without apt, the licences of what is in the program come with it, and go with it. A directory for
+// documents goes too if it came with them and nobody else uses it.
+func TestNotice(t *testing.T) {
+	const docs, own = "usr/local/share/doc", "usr/local/share/doc/aks-flex-node"
+	for name, tt := range map[string]struct {
+		before, then string
+		left         []string
+	}{
+		"no directory":         {},
+		"an empty directory":   {before: docs, left: []string{docs}},
+		"somebody's documents": {then: docs + "/x/y", left: []string{docs, docs + "/x", docs + "/x/y"}},
+		"a file beside":        {then: own + "/x", left: []string{docs, own, own + "/x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			if tt.before != "" {
+				if err := os.Mkdir(filepath.Join(p.root, tt.before), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			script := p.release()
+			for range 2 { // the second is an upgrade
+				if out, err := p.run("umask 077\n"+script, "--no-apt"); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+			}
+			file := filepath.Join(p.root, own, "NOTICE")
+			text, err := os.ReadFile(file)
+			if err != nil || string(text) != "terms" {
+				t.Errorf("the notice is %q, %v", text, err)
+			}
+			for name, mode := range map[string]os.FileMode{file: 0o644,
+				filepath.Dir(file): os.ModeDir | 0o755} {
+				if info, err := os.Stat(name); err != nil || info.Mode() != mode {
+					t.Errorf("%s, for all to read: %v, %v", name, info, err)
+				}
+			}
+			if tt.then != "" {
+				p.put(tt.then, "somebody's")
+			}
+			if out, err := p.run(uninstall, "--force"); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			if left := p.files(); !slices.Equal(left, tt.left) {
+				t.Errorf("left are %q, want %q", left, tt.left)
+			}
+		})
 	}
 }

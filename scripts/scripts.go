@@ -30,6 +30,8 @@ type Release struct {
 	Key []byte
 	// Programs are the files of the agent by architecture.
 	Programs map[string]string
+	// Notices are, by architecture, the licences of all that is linked into them.
+	Notices map[string][]byte
 }
 
 // keyring is the key for who adds the repository by hand.
@@ -47,8 +49,14 @@ func (r Release) Write(dir string) error {
 		if err != nil {
 			return fmt.Errorf("cannot publish the agent: %w", err)
 		}
-		files["programs/aks-flex-node_"+r.Version+"_"+arch] = data
+		terms := r.Notices[arch]
+		if len(terms) == 0 {
+			return fmt.Errorf("cannot publish the agent: no licences of the program for %s", arch)
+		}
+		name := "programs/aks-flex-node_" + r.Version + "_" + arch
+		files[name], files[name+".NOTICE"] = data, terms
 		values["PROGRAM_"+strings.ToUpper(arch)] = digest(data)
+		values["NOTICE_"+strings.ToUpper(arch)] = digest(terms)
 	}
 	values["UNIT"] = digest(files["programs/aks-flex-node-agent.service"])
 	values["UNINSTALL"] = digest(files["uninstall.sh"])

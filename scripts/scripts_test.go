@@ -45,7 +45,8 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := Release{Version: "1.2.3", URL: "https://example.org/x", Key: []byte{0, 1, 2},
-		Programs: map[string]string{"amd64": program, "arm64": program}}
+		Programs: map[string]string{"amd64": program, "arm64": program},
+		Notices:  map[string][]byte{"amd64": []byte("terms"), "arm64": []byte("others")}}
 	umask := syscall.Umask(0o077)
 	err := r.Write(dir)
 	syscall.Umask(umask)
@@ -60,6 +61,8 @@ func TestWrite(t *testing.T) {
 		"KEY='" + base64.StdEncoding.EncodeToString(r.Key) + "'",
 		"PROGRAM_AMD64='" + digest([]byte("program")) + "'",
 		"PROGRAM_ARM64='" + digest([]byte("program")) + "'",
+		"NOTICE_AMD64='" + digest([]byte("terms")) + "'",
+		"NOTICE_ARM64='" + digest([]byte("others")) + "'",
 		"UNINSTALL='" + digest([]byte(uninstall)) + "'"} {
 		if !bytes.Contains(text, []byte("\n"+want+"\n")) {
 			t.Errorf("install.sh does not have %s", want)
@@ -73,11 +76,15 @@ func TestWrite(t *testing.T) {
 		t.Error("a value that ends its quotes is filled in")
 	}
 	for _, name := range []string{"uninstall.sh", keyring, "programs/aks-flex-node_1.2.3_arm64",
-		"programs/aks-flex-node-agent.service"} {
+		"programs/aks-flex-node_1.2.3_arm64.NOTICE", "programs/aks-flex-node-agent.service"} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || info.Mode() != 0o644 {
 			t.Errorf("%s, for all to read: %v, %v", name, info, err)
 		}
+	}
+	delete(r.Notices, "arm64")
+	if err := r.Write(t.TempDir()); err == nil || !strings.Contains(err.Error(), "arm64") {
+		t.Errorf("without the licences of a program: %v", err)
 	}
 }
 

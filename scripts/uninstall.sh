@@ -13,6 +13,7 @@ program=/usr/local/bin/aks-flex-node
 service=aks-flex-node-agent.service
 unit=/etc/systemd/system/$service
 own=/usr/local/lib/aks-flex-node
+doc=/usr/local/share/doc/aks-flex-node
 state=/var/lib/aks-flex-node
 
 usage() {
@@ -92,7 +93,13 @@ remove_program() {
 	if [ -e "$unit" ]; then
 		change systemctl disable ${running:+--now} "$service"
 	fi
-	remove "$unit" "$program" "$own"
+	remove "$unit" "$program" "$doc/NOTICE"
+	docs=${doc%/*}
+	[ -e "$own/made" ] || docs=''
+	for dir in "$doc" $docs; do # install.sh has made them; others may use them by now
+		[ ! -d "$dir" ] || change rmdir "$dir" 2>/dev/null || true
+	done
+	remove "$own"
 	[ -z "$running" ] || change systemctl daemon-reload
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/packaging/apt"
 	"github.com/Azure/AKSFlexNode/packaging/deb"
+	"github.com/Azure/AKSFlexNode/packaging/notice"
 	"github.com/Azure/AKSFlexNode/scripts"
 )
 
@@ -51,10 +52,15 @@ func (l *Lab) PublishAgent(ctx context.Context, agent string, versions ...string
 		if err != nil {
 			return err
 		}
+		terms, err := notice.Of(ctx, agent)
+		if err != nil {
+			return err
+		}
 		newest := versions[len(versions)-1]
 		return errors.Join(publish(ctx, s, dir, "stable", files...),
 			scripts.Release{Version: newest, URL: ArchiveURL, Key: key,
-				Programs: map[string]string{runtime.GOARCH: agent}}.Write(dir))
+				Programs: map[string]string{runtime.GOARCH: agent},
+				Notices:  map[string][]byte{runtime.GOARCH: terms}}.Write(dir))
 	})
 	if err != nil {
 		return fmt.Errorf("cannot publish the agent: %w", err)

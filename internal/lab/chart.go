@@ -27,7 +27,8 @@ const chartCredentials = "/run/credentials/flexnode-rp/"
 // PublishProvider puts the image of the provider into the lab's registry.
 func (l *Lab) PublishProvider(ctx context.Context) error {
 	program := filepath.Join(filepath.Dir(l.Self), "flexnode-rp")
-	made, err := image.About{Version: ChartTag, Commit: "flexlab"}.Of(program, runtime.GOARCH, false)
+	about := image.About{Version: ChartTag, Commit: "flexlab"}
+	made, err := about.Of(ctx, program, runtime.GOARCH, false)
 	if err != nil {
 		return fmt.Errorf("%w; run `make build`", err)
 	}

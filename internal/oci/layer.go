@@ -62,7 +62,8 @@ func (p *Packer) Dir(name string, mode fs.FileMode, owner int) error {
 	})
 }
 
-// Tree writes the files and links of a directory tree, in the order of their names.
+// Tree writes the files and links of a directory tree, in the order of their names. Files are for
+// all to read, and for all to run if their owner may, whatever the umask that made them.
 func (p *Packer) Tree(root string) error {
 	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -83,7 +84,11 @@ func (p *Packer) Tree(root string) error {
 		if err != nil || !info.Mode().IsRegular() {
 			return err
 		}
-		return p.Copy(name, file, info.Mode().Perm())
+		mode := fs.FileMode(0o644)
+		if info.Mode()&0o100 != 0 {
+			mode = 0o755
+		}
+		return p.Copy(name, file, mode)
 	})
 }
 

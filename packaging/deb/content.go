@@ -14,6 +14,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/packaging"
 	"github.com/Azure/AKSFlexNode/packaging/man"
+	"github.com/Azure/AKSFlexNode/packaging/notice"
 )
 
 // The programs' scripts for dpkg (Debian Policy 6).
@@ -142,7 +143,7 @@ func (p Package) complete(
 	if err != nil {
 		return p, err
 	}
-	text, err := Notice(ctx, program)
+	text, err := notice.Of(ctx, program)
 	if err != nil {
 		return p, err
 	}

@@ -1,9 +1,11 @@
-// Package image makes the container image of flexnode-rp from its program: nothing but that and the
-// certificate authorities that it trusts, for a user that is not root. `make image` calls it through
-// packaging/image/make; the laboratory does for its own registry.
+// Package image makes the container image of flexnode-rp from its program: nothing but that, the
+// licences of what is linked into it and the certificate authorities that it trusts, for a user
+// that is not root. `make image` calls it through packaging/image/make; the laboratory does for its
+// own registry.
 package image
 
 import (
+	"context"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 
 	"github.com/Azure/AKSFlexNode/internal/oci"
+	"github.com/Azure/AKSFlexNode/packaging/notice"
 )
 
 // user is who the program runs as. Kubernetes can tell by the number that it is not root.
@@ -33,8 +36,8 @@ type About struct {
 
 // Write makes the image for all architectures and writes it to a file; it returns the image's
 // digest. The programs are ARCHITECTURE/flexnode-rp of a directory.
-func (a About) Write(programs, out string) (digest string, err error) {
-	index, err := a.build(programs)
+func (a About) Write(ctx context.Context, programs, out string) (digest string, err error) {
+	index, err := a.build(ctx, programs)
 	if err != nil {
 		return "", err
 	}
@@ -53,10 +56,10 @@ func (a About) Write(programs, out string) (digest string, err error) {
 func tag(version string) string { return strings.ReplaceAll(version, "+", "-") }
 
 // build makes the image for all architectures.
-func (a About) build(programs string) (v1.ImageIndex, error) {
+func (a About) build(ctx context.Context, programs string) (v1.ImageIndex, error) {
 	var images []v1.Image
 	for _, arch := range architectures {
-		image, err := a.Of(filepath.Join(programs, arch, "flexnode-rp"), arch, true)
+		image, err := a.Of(ctx, filepath.Join(programs, arch, "flexnode-rp"), arch, true)
 		if err != nil {
 			return nil, err
 		}
@@ -66,14 +69,21 @@ func (a About) build(programs string) (v1.ImageIndex, error) {
 }
 
 // Of makes the image of one program. Compressed is for who fetches it from afar.
-func (a About) Of(program, architecture string, compressed bool) (v1.Image, error) {
+func (a About) Of(
+	ctx context.Context, program, architecture string, compressed bool,
+) (v1.Image, error) {
+	terms, err := notice.Of(ctx, program)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make the image for %s: %w", architecture, err)
+	}
 	image, err := oci.Image{
 		Architecture: architecture, Created: a.Created, By: "flexnode-rp " + a.Version,
 		Config: a.config(),
 		Layers: []oci.Layer{
 			{Compressed: compressed, Pack: base},
 			{Compressed: compressed, Pack: func(p *oci.Packer) error {
-				return p.Copy("flexnode-rp", program, 0o755)
+				return errors.Join(p.Copy("flexnode-rp", program, 0o755),
+					p.File("usr/share/doc/flexnode-rp/NOTICE", terms, 0o644))
 			}},
 		},
 	}.Build()

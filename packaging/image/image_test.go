@@ -8,26 +8,30 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/Azure/AKSFlexNode/packaging/notice"
 )
 
-// programs is a directory with a program for each architecture, which is its name.
+// programs builds a small program that stands for the provider, for each architecture.
 func programs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, arch := range architectures {
-		if err := os.MkdirAll(filepath.Join(dir, arch), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		text := []byte("for " + arch)
-		if err := os.WriteFile(filepath.Join(dir, arch, "flexnode-rp"), text, 0o700); err != nil {
-			t.Fatal(err)
+		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o",
+			filepath.Join(dir, arch, "flexnode-rp"), "../deb/testdata/provider")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("cannot build for %s: %v\n%s", arch, err, out)
 		}
 	}
 	return dir
@@ -38,11 +42,13 @@ var example = About{
 	Created: time.Unix(1795255960, 0),
 }
 
-// Two builds from the same programs are the same, to the byte; another program makes another image.
+// Two builds from the same programs are the same, to the byte, whatever the umask; another program
+// makes another image.
 func TestImageIsReproducible(t *testing.T) {
-	made := func() (string, []byte) {
+	made := func(umask int) (string, []byte) {
+		defer syscall.Umask(syscall.Umask(umask))
 		out := filepath.Join(t.TempDir(), "image.tar")
-		digest, err := example.Write(programs(t), out)
+		digest, err := example.Write(t.Context(), programs(t), out)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,16 +58,24 @@ func TestImageIsReproducible(t *testing.T) {
 		}
 		return digest, text
 	}
-	digest, text := made()
-	again, same := made()
+	digest, text := made(0o022)
+	again, same := made(0o077)
 	if digest != again || !bytes.Equal(text, same) {
 		t.Errorf("the digests are %s and %s, of %d and %d bytes", digest, again, len(text), len(same))
 	}
 	other := programs(t)
-	if err := os.WriteFile(filepath.Join(other, "arm64", "flexnode-rp"), nil, 0o755); err != nil {
+	file := filepath.Join(other, "arm64", "flexnode-rp")
+	program, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	changed, err := example.Write(other, filepath.Join(t.TempDir(), "image.tar"))
+	if _, err := program.WriteString("x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Close(); err != nil {
+		t.Fatal(err)
+	}
+	changed, err := example.Write(t.Context(), other, filepath.Join(t.TempDir(), "image.tar"))
 	if err != nil || changed == digest {
 		t.Errorf("another program: %s %v", changed, err)
 	}
@@ -70,7 +84,7 @@ func TestImageIsReproducible(t *testing.T) {
 // The archive is an OCI image layout with one image under its name, for both architectures.
 func TestArchive(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "image.tar")
-	digest, err := example.Write(programs(t), out)
+	digest, err := example.Write(t.Context(), programs(t), out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,9 +140,11 @@ func unpack(t *testing.T, from io.Reader) map[string]entry {
 	}
 }
 
-// Each image has the program of its architecture, for a user that is not root, and CAs to trust.
+// Each image has the program of its architecture with the licences of what is linked into it, for a
+// user that is not root, and CAs to trust.
 func TestImage(t *testing.T) {
-	index, err := example.build(programs(t))
+	dir := programs(t)
+	index, err := example.build(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +165,7 @@ func TestImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkConfig(t, image, arch)
-		checkContent(t, image, arch)
+		checkContent(t, image, filepath.Join(dir, arch, "flexnode-rp"))
 	}
 }
 
@@ -168,8 +184,16 @@ func checkConfig(t *testing.T, image v1.Image, arch string) {
 	}
 }
 
-func checkContent(t *testing.T, image v1.Image, arch string) {
+func checkContent(t *testing.T, image v1.Image, program string) {
 	t.Helper()
+	want, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terms, err := notice.Of(t.Context(), program)
+	if err != nil {
+		t.Fatal(err)
+	}
 	layers, err := image.Layers()
 	if err != nil {
 		t.Fatal(err)
@@ -184,21 +208,26 @@ func checkContent(t *testing.T, image v1.Image, arch string) {
 			got[name] = fmt.Sprintf("%o %d", e.header.Mode, e.header.Uid)
 			switch name {
 			case "flexnode-rp":
-				if e.text != "for "+arch {
-					t.Errorf("%s has the program %q", arch, e.text)
+				if e.text != string(want) {
+					t.Errorf("it does not have %s, but %d other bytes", program, len(e.text))
+				}
+			case "usr/share/doc/flexnode-rp/NOTICE":
+				if e.text != string(terms) || !strings.Contains(e.text, "\nGo 1.") {
+					t.Errorf("beside %s the notice is\n%.2000s", program, e.text)
 				}
 			case "etc/ssl/certs/ca-certificates.crt":
 				pool := x509.NewCertPool()
-				if !pool.AppendCertsFromPEM([]byte(e.text)) || bytes.Count([]byte(e.text),
-					[]byte("BEGIN CERTIFICATE")) < 50 {
-					t.Errorf("%s trusts too few", arch)
+				if !pool.AppendCertsFromPEM([]byte(e.text)) || strings.Count(e.text,
+					"BEGIN CERTIFICATE") < 50 {
+					t.Errorf("beside %s there are too few CAs", program)
 				}
 			}
 		}
 	}
 	if diff := cmp.Diff(map[string]string{
 		"flexnode-rp": "755 0", "etc/ssl/certs/ca-certificates.crt": "644 0",
-		"etc/flexnode-rp/": "750 65532", "var/lib/flexnode-rp/": "700 65532",
+		"usr/share/doc/flexnode-rp/NOTICE": "644 0",
+		"etc/flexnode-rp/":                 "750 65532", "var/lib/flexnode-rp/": "700 65532",
 	}, got); diff != "" {
 		t.Error(diff)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/packaging/apt"
 	"github.com/Azure/AKSFlexNode/packaging/deb"
+	"github.com/Azure/AKSFlexNode/packaging/notice"
 	"github.com/Azure/AKSFlexNode/scripts"
 )
 
@@ -123,10 +124,13 @@ func (o options) makeRepository(ctx context.Context, signer apt.Signer) error {
 	if err != nil {
 		return err
 	}
-	programs := map[string]string{}
+	programs, notices := map[string]string{}, map[string][]byte{}
 	for _, arch := range r.Architectures {
 		programs[arch] = filepath.Join(o.programs, arch, "aks-flex-node")
+		if notices[arch], err = notice.Of(ctx, programs[arch]); err != nil {
+			return err
+		}
 	}
 	return scripts.Release{Version: deb.Version(o.version, time.Unix(o.time, 0)), URL: o.url, Key: key,
-		Programs: programs}.Write(o.repository)
+		Programs: programs, Notices: notices}.Write(o.repository)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"runtime/pprof"
 	"testing"
-
-	"github.com/Azure/AKSFlexNode/internal/agent"
 )
 
 // BenchmarkCheck is one check of the daemon. The API server that answers it is in this process too,
@@ -15,10 +13,7 @@ func BenchmarkCheck(b *testing.B) {
 	if _, err := w.bootstrap(); err != nil {
 		b.Fatal(err)
 	}
-	a := w.agent()
-	watcher := &agent.Watcher{Agent: a, Load: func() (agent.Input, error) {
-		return agent.Input{Config: w.config, Origin: "file"}, nil
-	}}
+	watcher := w.watcher(w.agent())
 	pprof.Do(context.Background(), pprof.Labels("who", "daemon"), func(ctx context.Context) {
 		for b.Loop() {
 			found, err := watcher.Check(ctx, nil)

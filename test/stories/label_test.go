@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -70,4 +71,23 @@ func TestTaintsOfAJoinedNode(t *testing.T) {
 		t.Error("kubelet was restarted")
 	}
 	w.steady("with other taints")
+}
+
+// What a plan tells is what bootstrap does, on the Node object too.
+func TestPlanOfLabels(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.config = w.configuration(func(c map[string]any) {
+		c["node"].(map[string]any)["labels"] = map[string]any{"example.com/floor": "2"}
+	})
+	plan, err := w.agent().Plan(t.Context(), agent.Input{Config: w.config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := w.bootstrap()
+	if err != nil || result.Changes != len(plan.Changes) || result.Changes < 3 {
+		t.Errorf("%v, planned %+v, and made %d changes", err, plan.Changes, result.Changes)
+	}
 }

@@ -2,6 +2,7 @@ package stories
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // leave is unbootstrap with a configuration that was given to it.
@@ -122,5 +125,60 @@ func TestLeaveArcWithAnotherSecret(t *testing.T) {
 			t.Errorf("still in Arc: %v", sim.Machines())
 		}
 		w.left(before)
+	}
+}
+
+// What could not be taken back in Azure does not make the machine a node: it can become one again,
+// and can leave again.
+func TestArcNotLeft(t *testing.T) {
+	w := newWorld(t)
+	before := w.tree()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	enrolled := `{"machineId": "/subscriptions/x", "connected": true}`
+	w.write(agent.StateDir+"/arc.json", enrolled)
+	for range 2 {
+		if err := w.unbootstrap(); err == nil || !strings.Contains(err.Error(), "Arc") {
+			t.Fatalf("the error is %v", err)
+		}
+		err := w.daemonRuns(nil)
+		if err == nil || errors.Is(err, daemon.ErrLeft) || w.cluster.has("edge-1") {
+			t.Errorf("the daemon ends with %v", err)
+		}
+	}
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.wholly(t, "a node again")
+	_, err := w.agent().Unbootstrap(t.Context(), nil, agent.Leave{
+		Options: transition.Options{KeepArc: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
+}
+
+// Records that cannot be read keep nobody from leaving: the ledger is all that it takes.
+func TestLeavesWithoutRecords(t *testing.T) {
+	for _, name := range []string{
+		"bindings.json", "credentials.json", "rejected.json", "transition.json", "generations",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			before := w.tree()
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(w.root + agent.StateDir + "/" + name); err != nil {
+				t.Fatal(err)
+			}
+			w.write(agent.StateDir+"/"+name, "{ this is not JSON")
+			if err := w.unbootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			w.same(before)
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -297,4 +299,48 @@ func TestMachineKeepsItsRouter(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.same(before)
+}
+
+// The pod subnet of the configuration comes and goes with it, forward and back.
+func TestPodSubnetChanges(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	subnet := func(cidr string, pods int) {
+		w.config = w.configuration(func(c map[string]any) {
+			c["node"].(map[string]any)["maxPods"] = pods
+			if cidr != "" {
+				c["cni"] = map[string]any{"podCIDR": cidr}
+			}
+		})
+	}
+	configured := func(cidr string) {
+		t.Helper()
+		text := w.read("/etc/cni/net.d/99-aks-flex-node.conflist")
+		if !strings.Contains(text, `"subnet": "`+cidr+`"`) {
+			t.Errorf("the pod network is not on %s:\n%s", cidr, text)
+		}
+		w.wholly(t, cidr)
+	}
+	subnet("10.9.0.0/24", 110)
+	plan, err := w.agent().Plan(t.Context(), agent.Input{Config: w.config})
+	result, bootErr := w.bootstrap()
+	if err = errors.Join(err, bootErr); err != nil || len(plan.Changes) != result.Changes {
+		t.Errorf("%v, planned %+v, and made %d changes", err, plan.Changes, result.Changes)
+	}
+	configured("10.9.0.0/24")
+	before, start := w.config, w.systemd.OnStart
+	w.refuseChangedKubelet()
+	subnet("10.8.0.0/24", 42)
+	if _, err := w.bootstrap(); err == nil {
+		t.Error("a kubelet that does not start is committed")
+	}
+	configured("10.9.0.0/24")
+	w.config, w.systemd.OnStart = before, start
+	subnet("", 110)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	configured("10.244.7.0/24")
 }

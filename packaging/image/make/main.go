@@ -2,6 +2,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -21,7 +22,7 @@ func main() {
 	out := flag.String("out", "bin/flexnode-rp-image.tar", "`file` to write")
 	flag.Parse()
 	a.Created = time.Unix(created, 0)
-	digest, err := a.Write(*programs, *out)
+	digest, err := a.Write(context.Background(), *programs, *out)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)

@@ -1,4 +1,6 @@
-package deb
+// Package notice collects the licences of what is linked into a program, for all that it is
+// published in: packages, the image, and the release that install.sh takes without apt.
+package notice
 
 import (
 	"bytes"
@@ -25,11 +27,11 @@ type linked struct {
 	dirs       []string
 }
 
-// Notice has the licences of all that is linked into a program and is not this project's: those at
-// the top of each module, and those beside and above each of its packages. It asks Go itself for
-// the packages, as they were built, and compares them with what the program says of itself, so it
-// has to run within this project. It is the same for the same program.
-func Notice(ctx context.Context, program string) ([]byte, error) {
+// Of returns the licences of all that is linked into a program, this project's too: those at the
+// top of each module, and those beside and above each of its packages. It asks Go itself for the
+// packages, as they were built, and compares them with what the program says of itself, so it has
+// to run within this project. It is the same for the same program.
+func Of(ctx context.Context, program string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell what %s is made of: %w", program, err)
@@ -48,13 +50,13 @@ func Notice(ctx context.Context, program string) ([]byte, error) {
 			by[texts[file]] = append(by[texts[file]], m.name+", "+file)
 		}
 	}
-	return notice(filepath.Base(program), by), nil
+	return write(filepath.Base(program), by), nil
 }
 
-func notice(program string, by map[string][]string) []byte {
+func write(program string, by map[string][]string) []byte {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "What is linked into %s and comes from others, with its licences. "+
-		"`go mod download\nMODULE@VERSION` fetches the source of a module.\n", program)
+	fmt.Fprintf(&out, "What is linked into %s, with its licences. "+
+		"`go mod download MODULE@VERSION` fetches\nthe source of a module.\n", program)
 	texts := slices.SortedFunc(maps.Keys(by), func(a, b string) int {
 		return cmp.Or(cmp.Compare(by[a][0], by[b][0]), cmp.Compare(a, b))
 	})
@@ -106,7 +108,7 @@ func modulesOf(ctx context.Context, info *buildinfo.BuildInfo) ([]linked, error)
 			name, root = p.Module.Path+"@"+p.Module.Version, p.Module.Dir
 		}
 		if p.Module != nil && p.Module.Main {
-			continue
+			name = p.Module.Path
 		}
 		if by[name] == nil {
 			by[name] = &linked{name: name, root: root}

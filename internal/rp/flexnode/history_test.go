@@ -1,0 +1,100 @@
+package flexnode
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+)
+
+// The last ten revisions are kept, and the one that is assigned.
+func TestHistory(t *testing.T) {
+	w := newWorld(t)
+	w.put(api.Desired{})
+	assigned := w.node.Assigned
+	for i := range 15 {
+		held := *w.node
+		held.Assigned = assigned
+		w.node = &held
+		w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10 + i}})
+	}
+	if n := len(w.history.revisions); n != Kept+1 {
+		t.Errorf("%d revisions are kept", n)
+	}
+	if must(w.history.Find(assigned)) == nil {
+		t.Error("the assigned revision is gone")
+	}
+	versions := map[int64]bool{}
+	for _, r := range w.history.revisions {
+		versions[r.version] = true
+	}
+	if len(versions) != Kept+1 {
+		t.Error("versions come twice")
+	}
+}
+
+// A row of the history is read as far as it is needed, and refused when it is none.
+func TestHistoryRow(t *testing.T) {
+	w := newWorld(t)
+	w.put(api.Desired{})
+	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 11}})
+	row := must(w.history.Row())
+	var whole struct{ Revisions []Revision }
+	if err := json.Unmarshal(row, &whole); err != nil || len(whole.Revisions) != 2 {
+		t.Fatalf("%v: %s", err, row)
+	}
+	var read History
+	if err := read.ReadRow(row); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range whole.Revisions {
+		if diff := cmp.Diff(&want, must(read.Find(want.Version))); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if again := must(read.Row()); !bytes.Equal(row, again) {
+		t.Errorf("%s\nbecomes\n%s", row, again)
+	}
+	const other = `{"revisions":[{"version":7,"own":{},"why":8}]}` // of a newer program
+	if err := read.ReadRow([]byte(other)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := read.Find(7); err == nil {
+		t.Errorf("%+v is read", got)
+	}
+	for _, empty := range []string{`{}`, `{"revisions":null}`, `{"revisions":[]}`} {
+		if err := read.ReadRow([]byte(empty)); err != nil || len(read.revisions) != 0 {
+			t.Errorf("%s: %v", empty, err)
+		}
+	}
+	for _, bad := range []string{"", "[]", "{", `{"revisions":[{}]}`, `{"revisions":[1]}`,
+		`{"revisions":[{"version":"x"}]}`, string(row[:len(row)-1]), string(row) + "}"} {
+		if err := read.ReadRow([]byte(bad)); err == nil {
+			t.Errorf("%s is read", bad)
+		}
+	}
+}
+
+// Few revisions are kept of a node with large configurations, but the one that is assigned.
+func TestHistoryIsBounded(t *testing.T) {
+	own := json.RawMessage(`"` + strings.Repeat("x", 60<<10) + `"`)
+	h := History{}
+	for version := range int64(30) {
+		h = h.With(Revision{Version: version, Own: own}, 3)
+	}
+	if text := must(h.Row()); len(text) > KeptBytes+64<<10 {
+		t.Errorf("it has %d bytes", len(text))
+	}
+	for _, version := range []int64{29, 28, 27, 3} {
+		if must(h.Find(version)) == nil {
+			t.Errorf("revision %d is gone", version)
+		}
+	}
+	if must(h.Find(20)) != nil {
+		t.Error("older ones are kept")
+	}
+}

@@ -1,0 +1,148 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/credential"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
+)
+
+// fakeCluster does what the reconcilers of clusters do, with a cluster of which it knows the
+// Secrets. While it is down nothing is done.
+type fakeCluster struct {
+	store       *store.Store
+	credentials *credential.Service
+	clock       *clock
+	isDown      atomic.Bool
+	mu          sync.Mutex
+	secrets     map[string]string // token by key of its credential
+}
+
+func (c *fakeCluster) run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() {
+		_ = c.store.Clusters.Sync(ctx, "", func(row store.Row[flexnode.Cluster]) {
+			if row.Exists() && row.Value.Facts == "" {
+				running.Go(func() { c.again(ctx, func() error { return c.probe(ctx, row.Key) }) })
+			}
+		}, nil)
+	})
+	running.Go(func() {
+		_ = c.store.Credentials.Sync(ctx, "", func(row store.Row[store.Credential]) {
+			if row.Exists() {
+				running.Go(func() { c.again(ctx, func() error { return c.step(ctx, row.Key) }) })
+			}
+		}, nil)
+	})
+	running.Wait()
+}
+
+// again does something until it succeeds.
+func (c *fakeCluster) again(ctx context.Context, do func() error) {
+	for ctx.Err() == nil {
+		if !c.isDown.Load() && do() == nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (c *fakeCluster) step(ctx context.Context, key string) error {
+	_, err := c.credentials.Step(ctx, key, c, store.Condition{})
+	return err
+}
+
+// probe writes what was learned of a cluster, and renders what waits for it.
+func (c *fakeCluster) probe(ctx context.Context, key string) error {
+	_, err := c.store.Update(ctx, "probed", nil, func(v *store.View) error {
+		row, err := c.store.Clusters.In(v, key)
+		if err != nil || !row.Exists() {
+			return err
+		}
+		layer := flexnode.FactsLayer(flexnode.Facts{
+			ServerURL: "https://factory.example:6443", CACertData: testCA, TenantID: tenant,
+			DNSServiceIP: "10.96.0.10", Location: row.Value.Location,
+		}, row.Value.ID)
+		if row.Value.SubnetsEpoch, err = c.store.Epoch(v); err != nil {
+			return err
+		}
+		row.Value.Facts = layer.ID
+		row.Value.Properties.KubernetesVersion, row.Value.Properties.Reachable = "1.35.4", true
+		if err := c.store.Layers.Set(v, layer.ID, layer.Text); err != nil {
+			return err
+		}
+		return c.store.Clusters.Put(v, key, row.Value)
+	})
+	if err != nil {
+		return err
+	}
+	rows, _, err := c.store.Nodes.List(ctx, key+"/")
+	for _, row := range rows {
+		err = errors.Join(err, c.render(ctx, row.Key))
+	}
+	return err
+}
+
+// render renders a node with its cluster's facts.
+func (c *fakeCluster) render(ctx context.Context, key string) error {
+	_, err := c.store.Update(ctx, "rendered", nil, func(v *store.View) error {
+		node, err := c.store.Nodes.In(v, key)
+		if err != nil || !node.Exists() {
+			return err
+		}
+		parent, err := c.store.Clusters.In(v, flexnode.ClusterOf(key))
+		if err != nil {
+			return err
+		}
+		layer, err := c.store.Layers.In(v, parent.Value.Facts)
+		if err != nil {
+			return err
+		}
+		facts, err := flexnode.ReadLayer(layer.Value)
+		if err != nil {
+			return err
+		}
+		next, revision := flexnode.Refresh(node.Value, nil,
+			flexnode.Parent{Cluster: parent.Value, FactsLayer: facts}, c.clock.now(), "test")
+		if revision != nil {
+			history := flexnode.History{}.With(*revision, next.Assigned)
+			if err := c.store.History.Set(v, key, history); err != nil {
+				return err
+			}
+		}
+		return c.store.Nodes.Put(v, key, next)
+	})
+	return err
+}
+
+// Ensure implements credential.Tokens.
+func (c *fakeCluster) Ensure(
+	_ context.Context, _ store.Credential, key, token string,
+) (bool, error) {
+	if c.isDown.Load() {
+		return false, errors.New("connection refused")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.secrets == nil {
+		c.secrets = map[string]string{}
+	}
+	c.secrets[key] = token
+	return false, nil
+}
+
+// Remove implements credential.Tokens.
+func (c *fakeCluster) Remove(_ context.Context, _ store.Credential, key string) error {
+	if c.isDown.Load() {
+		return errors.New("connection refused")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.secrets, key)
+	return nil
+}

@@ -1,0 +1,123 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func reads(t *testing.T, b Backend) {
+	first := put(t, b, "reads/a", "1", "reads/b", "1")
+	second := put(t, b, "reads/b", "2")
+	got, at, err := b.Read(t.Context(), "reads/a", "reads/none", "reads/b")
+	if err != nil || at != second {
+		t.Errorf("read at %d, %v; want %d", at, err, second)
+	}
+	want := map[string]KV{
+		"reads/a": {"reads/a", []byte("1"), first, first},
+		"reads/b": {"reads/b", []byte("2"), second, first},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	write(t, b, Write{Key: "reads/b", Delete: true})
+	again := put(t, b, "reads/b", "3")
+	got, _, err = b.Read(t.Context(), "reads/b")
+	if kv := got["reads/b"]; err != nil || kv.Created != again || kv.Revision != again {
+		t.Errorf("one that was made again: %+v, %v; want it created at %d", kv, err, again)
+	}
+	if _, at, err := b.Read(t.Context()); err != nil || at != again {
+		t.Errorf("a read of nothing: revision %d, %v; want %d", at, err, again)
+	}
+}
+
+// Two keys that are always written together are never read apart, however many keys are read.
+func manyKeys(t *testing.T, b Backend) {
+	var keys []string
+	for i := range 3 * MaxWrites {
+		keys = append(keys, fmt.Sprintf("many/%04d", i))
+	}
+	first, last := keys[0], keys[len(keys)-1]
+	put(t, b, first, "0", last, "0")
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 1; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			v := []byte(fmt.Sprint(i))
+			_, err := b.Commit(context.Background(), nil, []Write{
+				{Key: first, Value: v}, {Key: last, Value: v},
+			})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	for range 50 {
+		got, at, err := b.Read(t.Context(), keys...)
+		if err != nil || !bytes.Equal(got[first].Value, got[last].Value) ||
+			got[last].Revision > at {
+			t.Errorf("at %d: %+v, %+v, %v", at, got[first], got[last], err)
+		}
+	}
+	close(stop)
+	<-done
+}
+
+// A scan in pages at one revision sees nothing of what is written meanwhile.
+func scans(t *testing.T, b Backend) {
+	ctx := t.Context()
+	const n = 500
+	var last int64
+	for i := 0; i < n; i += 100 {
+		var writes []Write
+		for j := range 100 {
+			writes = append(writes,
+				Write{Key: fmt.Sprintf("scans/%04d", i+j), Value: []byte("old")})
+		}
+		last = write(t, b, writes...)
+	}
+	put(t, b, "scans0", "beyond the prefix", "scan", "before it")
+	now, err := b.Scan(ctx, "scans/", "", 1, 0)
+	if err != nil || now.Revision <= last || !now.More {
+		t.Fatalf("%+v, %v", now, err)
+	}
+	after, pages := "", 0
+	var keys []string
+	for {
+		page, err := b.Scan(ctx, "scans/", after, 120, now.Revision)
+		if err != nil || page.Revision != now.Revision {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		for _, kv := range page.KVs {
+			if keys, after = append(keys, kv.Key), kv.Key; string(kv.Value) != "old" {
+				t.Errorf("%s is %s", kv.Key, kv.Value)
+			}
+		}
+		if pages++; !page.More {
+			break
+		}
+		last := fmt.Sprintf("scans/%04d", n-pages)
+		put(t, b, last, "new", last+"x", "new")
+		write(t, b, Write{Key: fmt.Sprintf("scans/%04d", n-100-pages), Delete: true})
+	}
+	if len(keys) != n || pages != 5 || keys[0] != "scans/0000" || keys[n-1] != "scans/0499" {
+		t.Errorf("%d keys on %d pages, from %s", len(keys), pages, keys[0])
+	}
+	if fresh, err := b.Scan(ctx, "scans/", "scans/0498", 10, 0); err != nil ||
+		len(fresh.KVs) != 3 || fresh.More || fresh.Revision <= now.Revision {
+		t.Errorf("what is there now: %+v, %v", fresh, err)
+	}
+	none, err := b.Scan(ctx, "scans/none/", "", 10, 0)
+	if err != nil || none.More || len(none.KVs) > 0 {
+		t.Errorf("nothing: %+v, %v", none, err)
+	}
+}

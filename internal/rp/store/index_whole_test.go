@@ -1,0 +1,209 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// Whatever happens, by changes or by loading again, the index is what the store is, and counts what
+// there is.
+func TestIndexIsWhatTheStoreIs(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	x := NewIndex(s)
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	defer func() {
+		if t.Failed() {
+			t.Logf("the seed was %d", seed)
+		}
+	}()
+	states, ready := []string{"", "Failed", "Creating"}, []string{"True", "False", "Unknown"}
+	for range 60 {
+		after := x.Revision()
+		for range random.IntN(40) {
+			key := fmt.Sprintf("s/g/c%d/n%02d", random.IntN(3), random.IntN(30))
+			n := node("n", random.Int64N(100))
+			n.State, n.Facts = states[random.IntN(3)], fmt.Sprint("f", random.IntN(3))
+			switch random.IntN(6) {
+			case 0:
+				dropNode(t, s, key)
+			case 1, 2:
+				putStatus(t, s, key, ready[random.IntN(3)])
+			case 3:
+				update(t, s, func(v *View) error {
+					if random.IntN(2) == 0 {
+						s.Clusters.Delete(v, flexnode.ClusterOf(key))
+						s.Subscriptions.Delete(v, "s")
+						return nil
+					}
+					if err := s.Subscriptions.Set(v, "s", flexnode.Subscription{}); err != nil {
+						return err
+					}
+					return s.Clusters.Set(v, flexnode.ClusterOf(key), flexnode.Cluster{ID: key})
+				})
+			default:
+				putNode(t, s, key, n)
+			}
+		}
+		if random.IntN(2) == 0 {
+			if err := x.Load(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			batch, _, err := m.db.since(indexed, after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.apply(batch)
+		}
+		compare(t, s, x)
+	}
+}
+
+// compare holds an index against the tables that it is a copy of.
+func compare(t *testing.T, s *Store, x *Index) {
+	t.Helper()
+	nodes, _, err := s.Nodes.List(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, _, err := x.Nodes("", "", len(nodes)+1)
+	if err != nil || len(have) != len(nodes) {
+		t.Fatalf("%d nodes of %d, %v", len(have), len(nodes), err)
+	}
+	for i := range nodes {
+		if diff := cmp.Diff(nodes[i], have[i]); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+	counts := map[[2]string]int{}
+	for _, n := range nodes {
+		status, err := s.Status.Get(t.Context(), n.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is, err := x.Status(n.Key)
+		if diff := cmp.Diff(status, is); err != nil || diff != "" {
+			t.Fatal(diff, err)
+		}
+		ready := ""
+		if status.Value.Ready != nil {
+			ready = status.Value.Ready.Status
+		}
+		counts[[2]string{n.Value.State, ready}]++
+	}
+	if !maps.Equal(counts, x.Counts()) {
+		t.Fatalf("counts are %v, want %v", x.Counts(), counts)
+	}
+	compareClusters(t, s, x, nodes)
+}
+
+func compareClusters(t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node]) {
+	t.Helper()
+	clusters, _, err := s.Clusters.List(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, _, err := x.Clusters("", "", 1000)
+	if diff := cmp.Diff(fmt.Sprint(clusters), fmt.Sprint(have)); err != nil || diff != "" {
+		t.Fatal(diff, err)
+	}
+	for _, cluster := range []string{"s/g/c0", "s/g/c1", "s/g/c2"} {
+		var stale []string
+		for _, n := range nodes {
+			if flexnode.ClusterOf(n.Key) != cluster {
+				continue
+			}
+			is := n.Value.Facts != "f1"
+			if is {
+				stale = append(stale, n.Key)
+			}
+			if x.IsStale(n.Key, "f1") != is || x.IsStale(n.Key+"-none", "f1") {
+				t.Fatalf("of %s it is said: %v", n.Key, !is)
+			}
+		}
+		if got := x.Stale(cluster, "f1", 1000); !slices.Equal(got, stale) {
+			t.Fatalf("stale are %v, want %v", got, stale)
+		}
+		if got := x.Stale(cluster, "f1", 2); !slices.Equal(got, stale[:min(2, len(stale))]) {
+			t.Fatalf("two stale ones are %v of %v", got, stale)
+		}
+	}
+}
+
+// A load of several pages, while the store changes and forgets, is of one revision.
+func TestIndexLoadsInPages(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	for i := range 2*scanPage + 1 {
+		putNode(t, s, fmt.Sprintf("s/g/c/%05d", i), node("n", 1))
+	}
+	pages := 0
+	m.Before(func(c Call) error {
+		if c.Op == "scan" && c.Keys[0] == indexed {
+			if pages++; pages == 2 {
+				other := m.Another()
+				at := putNode(t, New(other), "s/g/c/00000", node("n", 7))
+				return other.Compact(t.Context(), at)
+			}
+		}
+		return nil
+	})
+	x := NewIndex(s)
+	if err := x.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p, _ := x.Poll("s/g/c/00000"); p.ETag != `"1234abcd-7"` || pages != 5 {
+		t.Errorf("%+v after %d pages", p, pages)
+	}
+	m.Before(nil)
+	compare(t, s, x)
+}
+
+// Polls go on while changes are applied: neither waits for the other (go test -race).
+func TestIndexIsReadWhileItChanges(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	putNode(t, s, "s/g/c/n", node("n", 0))
+	x := NewIndex(s)
+	if err := x.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		x.Follow(ctx, func(err error) { t.Error(err) })
+	}()
+	last := int64(0)
+	for i := int64(1); i <= 200; i++ {
+		last = putNode(t, s, "s/g/c/n", node("n", i))
+		putNode(t, s, fmt.Sprintf("s/g/c/%d", i), node("n", i))
+		if _, ok := x.Poll("s/g/c/n"); !ok {
+			t.Fatal("the node is gone")
+		}
+		if _, _, err := x.Nodes("", "", 10); err != nil {
+			t.Fatal(err)
+		}
+		x.Stale("s/g/c", "f2", 3)
+		x.Counts()
+	}
+	for x.Revision() < last {
+		time.Sleep(time.Millisecond)
+	}
+	if p, _ := x.Poll("s/g/c/n"); p.ETag != `"1234abcd-200"` {
+		t.Errorf("%+v", p)
+	}
+	cancel()
+	<-done
+}

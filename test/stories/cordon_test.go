@@ -1,0 +1,78 @@
+package stories
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// upgrade makes the configuration one of the next minor version, which is in the store of artifacts
+// too.
+func (w *world) upgrade() {
+	w.t.Helper()
+	w.config = w.configuration(w.kubernetes("1.35.4", "1.35.4"))
+}
+
+func (w *world) cordoned() bool {
+	w.cluster.mu.Lock()
+	defer w.cluster.mu.Unlock()
+	n := w.cluster.nodes["edge-1"]
+	return n != nil && n.Spec.Unschedulable
+}
+
+// keepsCordon fails when the Node of a machine whose Kubernetes version changes takes new pods
+// before that change is committed.
+func (w *world) keepsCordon() {
+	healthy, ready := w.cluster.nodes["edge-1"].Status.NodeInfo.KubeletVersion, w.cluster.ready
+	start := w.systemd.OnStart
+	w.systemd.OnStart = func(unit, text string) error {
+		if unit == "kubelet.service" && !w.cordoned() {
+			w.t.Error("kubelet is replaced while the Node takes pods")
+		}
+		return start(unit, text)
+	}
+	w.cluster.ready = func(name string) bool {
+		n := w.cluster.nodes[name]
+		record, _ := os.ReadFile(w.root + "/var/lib/aks-flex-node/transition.json")
+		proving := strings.Contains(string(record), `"phase": "gate"`)
+		if proving && n.Status.NodeInfo.KubeletVersion != healthy && !n.Spec.Unschedulable {
+			w.t.Error("the Node takes pods before it has proved to be healthy")
+		}
+		return ready(name)
+	}
+}
+
+// The Node of a machine whose Kubernetes version changes takes no pods until the change is
+// committed; one that its operator has cordoned takes none afterwards.
+func TestCordon(t *testing.T) {
+	for _, operators := range []bool{false, true} {
+		w := newWorld(t)
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		w.cluster.set(func() { w.cluster.nodes["edge-1"].Spec.Unschedulable = operators })
+		w.upgrade()
+		w.keepsCordon()
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		if w.cordoned() != operators {
+			t.Errorf("cordoned by the operator: %v, and afterwards: %v", operators, w.cordoned())
+		}
+	}
+}
+
+// A Node that cannot be observed is not drained.
+func TestNoCordonNoDrain(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.upgrade()
+	w.config.Agent.ReadyTimeout = "1s"
+	w.cluster.set(func() { w.cluster.down = true })
+	_, err := w.bootstrap()
+	if err == nil || !strings.Contains(err.Error(), "cannot cordon Node edge-1") {
+		t.Errorf("the error is %v", err)
+	}
+}

@@ -1,0 +1,53 @@
+package stories
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+)
+
+// A node whose certificate has expired, or is lost, joins again with a new bootstrap token.
+func TestLostCertificate(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	dir := w.root + "/var/lib/kubelet/"
+	if err := errors.Join(os.RemoveAll(dir+"pki"), os.Remove(dir+"kubeconfig")); err != nil {
+		t.Fatal(err)
+	}
+	w.cluster.set(func() { w.cluster.token = "abcdef.fedcba9876543210" })
+	if _, err := w.bootstrap(); err == nil || !strings.Contains(err.Error(), "bootstrap token") {
+		t.Errorf("with the token of before: %v", err)
+	}
+	w.config = w.configuration()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatalf("with a new token: %v", err)
+	}
+	w.wholly(t, "joined again")
+	if _, err := os.Stat(dir + "bootstrap-kubeconfig"); err == nil {
+		t.Error("the new token is still on disk")
+	}
+}
+
+// A join that was begun with a CA, and is begun again with another one, trusts only that.
+func TestJoinForgetsCA(t *testing.T) {
+	w := newWorld(t)
+	w.cluster.newCA("api.example")
+	former := w.cluster.pki()
+	w.config = w.configuration()
+	w.blow(60)
+	if _, err := w.bootstrap(); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	w.blow(-1)
+	w.cluster.newCA("api.example")
+	w.config = w.configuration()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(w.read("/etc/kubernetes/certs/ca.crt"), former) {
+		t.Error("kubelet trusts the CA of a join that never was")
+	}
+}

@@ -1,0 +1,198 @@
+package stories
+
+import (
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/Azure/AKSFlexNode/internal/azuresim"
+)
+
+// register is what a kubelet does when it starts: with the token it gets a certificate, with the
+// certificate it registers.
+func (c *cluster) register(root, unit string, info corev1.NodeSystemInfo) error {
+	dir := filepath.Join(root, "/var/lib/kubelet")
+	name := nodeName(root, unit)
+	if err := delayShutdown(root); err != nil {
+		return err
+	}
+	if kubeconfig, err := os.ReadFile(filepath.Join(dir, "kubeconfig")); err == nil &&
+		strings.Contains(string(kubeconfig), "exec:") {
+		go c.admit(root, kubeconfig, name, info)
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kubeconfig")); err != nil {
+		token, err := os.ReadFile(filepath.Join(dir, "bootstrap-kubeconfig"))
+		if err != nil {
+			return fmt.Errorf("kubelet has no credential: %w", err)
+		}
+		if !strings.Contains(string(token), c.token) && !strings.Contains(string(token), "exec:") {
+			return nil // kubelet runs on and is refused
+		}
+		if err := c.certify(dir, name); err != nil {
+			return err
+		}
+	}
+	c.add(root, name, info)
+	return nil
+}
+
+// admit is a kubelet that shows tokens: it tries until it is let in.
+func (c *cluster) admit(root string, kubeconfig []byte, name string, info corev1.NodeSystemInfo) {
+	_, rest, _ := strings.Cut(string(kubeconfig), "command: ")
+	command, _, _ := strings.Cut(rest, "\n")
+	if at := c.programs[command]; at != "" {
+		command = at
+	}
+	c.mu.Lock()
+	deleted := c.deletions
+	c.mu.Unlock()
+	for c.kubelets.Err() == nil {
+		out, err := exec.CommandContext(c.kubelets, command, "token").Output()
+		var credential struct{ Status struct{ Token string } }
+		if err == nil && json.Unmarshal(out, &credential) == nil {
+			oid, err := c.azure.Verify(c.issuer, credential.Status.Token, azuresim.AKSServer)
+			if err == nil && c.may(oid, "nodes/write") {
+				select {
+				case <-deleted: // that kubelet had registered before
+				default:
+					c.add(root, name, info)
+				}
+				return
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// add registers a node, or finds it registered, and reports what runs.
+func (c *cluster) add(root, name string, info corev1.NodeSystemInfo) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.nodes[name] == nil {
+		labels := map[string]string{}
+		text, _ := os.ReadFile(
+			filepath.Join(root, "/etc/kubernetes/aks-flex-node-registration.env"),
+		)
+		for _, pair := range strings.Split(flag(string(text), "--node-labels="), ",") {
+			key, value, _ := strings.Cut(strings.Trim(pair, `"`), "=")
+			if key != "" {
+				labels[key] = value
+			}
+		}
+		c.nodes[name] = &corev1.Node{
+			TypeMeta:   metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		}
+	}
+	n := c.nodes[name]
+	if !c.noCIDR && n.Spec.PodCIDR == "" {
+		n.Spec.PodCIDR = "10.244.7.0/24"
+		if len(c.podCIDRs) > 0 {
+			n.Spec.PodCIDR, n.Spec.PodCIDRs = c.podCIDRs[0], c.podCIDRs
+		}
+	}
+	n.Status.NodeInfo = info
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
+	n.Status.Capacity = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(maxPods(root))}
+	if c.reports != nil {
+		c.reports(n)
+	}
+}
+
+// nodeName is the one that kubelet is told, or else the machine's.
+func nodeName(root, unit string) string {
+	if told := flag(unit, "--hostname-override="); told != "" {
+		return told
+	}
+	name, _ := os.ReadFile(filepath.Join(root, "/proc/sys/kernel/hostname"))
+	return strings.ToLower(strings.TrimSpace(string(name)))
+}
+
+// delayShutdown is what kubelet does where it ends pods before a shutdown: it tells logind to wait.
+func delayShutdown(root string) error {
+	if !strings.Contains(kubeletConfig(root), `"shutdownGracePeriod": "45s"`) {
+		return nil
+	}
+	dir := filepath.Join(root, "/etc/systemd/logind.conf.d")
+	return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "99-kubelet.conf"),
+		[]byte("# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=45\n"), 0o644))
+}
+
+// kubeletConfig is the configuration that kubelet is told to read.
+func kubeletConfig(root string) string {
+	unit, _ := os.ReadFile(filepath.Join(root, "/etc/systemd/system/kubelet.service"))
+	text, _ := os.ReadFile(filepath.Join(root, flag(string(unit), "--config=")))
+	return string(text)
+}
+
+// maxPods is what kubelet's configuration says.
+func maxPods(root string) string {
+	_, rest, _ := strings.Cut(kubeletConfig(root), `"maxPods": `)
+	value, _, ok := strings.Cut(rest, ",")
+	if !ok {
+		return "0"
+	}
+	return value
+}
+
+// flag finds a kubelet flag in its unit.
+func flag(unit, name string) string {
+	_, rest, _ := strings.Cut(unit, name)
+	value, _, _ := strings.Cut(rest, " ")
+	return strings.TrimSpace(value)
+}
+
+// certify writes what a kubelet writes once its certificate is issued.
+func (c *cluster) certify(dir, name string) error {
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(
+			1,
+		), Subject: pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, c.caKey.Public(), c.caKey)
+	if err != nil {
+		return err
+	}
+	key, err := x509.MarshalECPrivateKey(c.caKey)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o755); err != nil {
+		return err
+	}
+	current := filepath.Join(dir, "pki", "kubelet-client-current.pem")
+	body := append(
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key})...)
+	if err := os.WriteFile(current, body, 0o600); err != nil {
+		return err
+	}
+	kubeconfig := fmt.Sprintf(
+		"apiVersion: v1\nkind: Config\n"+
+			"clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
+			"users: [{name: u, user: {client-certificate: %q, client-key: %q}}]\n"+
+			"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n",
+		c.URL,
+		base64.StdEncoding.EncodeToString(c.caPEM),
+		current,
+		current,
+	)
+	return os.WriteFile(filepath.Join(dir, "kubeconfig"), []byte(kubeconfig), 0o600)
+}

@@ -1,0 +1,70 @@
+package stories
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+)
+
+// leavingKilledAt is a node whose unbootstrap was killed at its n-th touch, and how the machine was
+// before it joined. It tells whether the unbootstrap had ended before.
+func leavingKilledAt(t *testing.T, n int) (w *world, before string, ended bool) {
+	t.Helper()
+	w = newWorld(t)
+	before = w.tree()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.blow(n)
+	err := w.unbootstrap()
+	w.blow(-1)
+	return w, before, err == nil
+}
+
+// An unbootstrap that was killed anywhere is finished by the next one, and a bootstrap instead
+// makes the machine a node again.
+func TestBackFromLeaving(t *testing.T) {
+	t.Parallel()
+	for n := 3; ; n += 12 {
+		w, before, ended := leavingKilledAt(t, n)
+		if ended {
+			return
+		}
+		when := fmt.Sprintf("leaving was killed at touch %d", n)
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatalf("%s, and bootstrap ends with %v", when, err)
+		}
+		w.wholly(t, when)
+		if !w.cluster.has("edge-1") {
+			t.Errorf("%s, and bootstrap does not register the Node", when)
+		}
+		if err := w.unbootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		w.sameAs(t, when, before)
+	}
+}
+
+// An unbootstrap that was killed is finished by the daemon, which never makes the machine a node
+// again.
+func TestLeavingIsFinished(t *testing.T) {
+	t.Parallel()
+	for n := 2; ; n += 7 {
+		w, before, ended := leavingKilledAt(t, n)
+		if ended {
+			return
+		}
+		if _, err := os.Stat(w.root + agent.StateDir + "/transition.json"); err != nil {
+			continue // it had not begun, or had ended
+		}
+		when := fmt.Sprintf("killed at touch %d", n)
+		if err := w.daemonRuns(nil); !errors.Is(err, daemon.ErrLeft) {
+			t.Errorf("%s: the daemon ends with %v", when, err)
+		}
+		w.sameAs(t, when, before)
+	}
+}

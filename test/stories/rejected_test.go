@@ -1,0 +1,144 @@
+package stories
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// other is a configuration that differs from the usual one in what kubelet does.
+func (w *world) other(pods int) config.Config {
+	return w.configuration(func(c map[string]any) {
+		c["node"].(map[string]any)["maxPods"] = pods
+	})
+}
+
+// A change that was killed half-way is never left half-way by the daemon, whatever the
+// configuration file says by then: what was applied before, something else, something that has
+// failed before, or nothing that can be read.
+func TestHalfChanged(t *testing.T) {
+	t.Parallel()
+	invalid := config.Problems{{Path: "node", Message: "cannot be read"}}
+	tests := []struct {
+		name   string
+		file   func(w *world, before, rejected config.Config)
+		failed bool // the configuration in the file was rejected before
+		err    error
+		pods   []string
+	}{
+		{"as it was", func(w *world, before, _ config.Config) { w.config = before },
+			false, nil, []string{"110"}},
+		{"another", func(w *world, _, _ config.Config) { w.config = w.other(44) },
+			false, nil, []string{"44"}},
+		{"rejected", func(w *world, _, rejected config.Config) { w.config = rejected },
+			true, nil, []string{"110", "42"}},
+		{"unreadable", func(*world, config.Config, config.Config) {},
+			false, invalid, []string{"110", "42"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for n := 6; ; n += 9 {
+				w := newWorld(t)
+				if _, err := w.bootstrap(); err != nil {
+					t.Fatal(err)
+				}
+				before, rejected := w.config, w.rejects(43)
+				w.config = w.other(42)
+				w.blow(n)
+				_, err := w.bootstrap()
+				w.blow(-1)
+				if err == nil {
+					return
+				}
+				tt.file(w, before, rejected)
+				err = w.daemonRuns(tt.err)
+				_, final := errors.AsType[*daemon.FinalError](err)
+				if final != (tt.failed || tt.err != nil) || !final && err != nil {
+					t.Fatalf("killed at touch %d: the daemon ends with %v", n, err)
+				}
+				when := fmt.Sprintf("killed at touch %d", n)
+				w.wholly(t, when)
+				if is := maxPods(w.root); !slices.Contains(tt.pods, is) {
+					t.Errorf("%s: kubelet takes %s pods, want %v", when, is, tt.pods)
+				}
+			}
+		})
+	}
+}
+
+// rejects has a change fail and be rolled back, and returns its configuration.
+func (w *world) rejects(pods int) config.Config {
+	w.t.Helper()
+	before, start := w.config, w.systemd.OnStart
+	w.refuseChangedKubelet()
+	failing := w.other(pods)
+	w.config = failing
+	if _, err := w.bootstrap(); err == nil {
+		w.t.Fatal("a kubelet that does not start is committed")
+	}
+	w.config, w.systemd.OnStart = before, start
+	return failing
+}
+
+// A configuration that was rejected is what is wrong with a node only as long as it is the one that
+// is wanted.
+func TestRejectedLongAgo(t *testing.T) {
+	const rejected, well = "Rejected", "AsExpected"
+	tests := map[string]struct {
+		cure func(w *world, before config.Config) error
+	}{
+		"another configuration": {func(w *world, _ config.Config) error {
+			w.config = w.other(44)
+			return w.daemonRuns(nil)
+		}},
+		"the former one to the daemon": {func(w *world, before config.Config) error {
+			w.config = before
+			return w.daemonRuns(nil)
+		}},
+		"the former one to bootstrap": {func(w *world, before config.Config) error {
+			w.config = before
+			_, err := w.bootstrap()
+			return err
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			before, failing := w.config, w.rejects(43)
+			wants := func(reason string) {
+				t.Helper()
+				if is := w.condition(health.ConfigurationAccepted).Reason; is != reason {
+					t.Errorf("the condition is %s, want %s", is, reason)
+				}
+			}
+			fails := func() {
+				t.Helper()
+				w.config = failing
+				if _, final := errors.AsType[*daemon.FinalError](w.daemonRuns(nil)); !final {
+					t.Error("the daemon tries a rejected configuration again")
+				}
+				wants(rejected)
+			}
+			fails()
+			w.harm()
+			if _, err := w.drift(true); err != nil {
+				t.Fatal(err)
+			}
+			wants(rejected) // a repair accepts nothing
+			if err := tt.cure(w, before); err != nil {
+				t.Fatal(err)
+			}
+			wants(well)
+			fails() // it is wanted again
+		})
+	}
+}
