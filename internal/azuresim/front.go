@@ -136,7 +136,7 @@ func (c *call) permission() {
 		c.scope = c.id.Parent
 	} else if strings.EqualFold(c.id.Namespace, "Microsoft.Authorization") &&
 		c.id.Subscription != "" { // of a subscription or resource group
-		at := strings.LastIndex(strings.ToLower(c.scope), "/providers/")
+		at := arm.LastIndex(c.scope, "/providers/")
 		c.scope = c.scope[:at]
 	}
 	c.action = kind + "/" + verb
