@@ -72,3 +72,35 @@ func TestLimits(t *testing.T) {
 		}
 	}
 }
+
+// Whatever comes, a template is refused or has a plan.
+func FuzzTemplate(f *testing.F) {
+	for _, members := range limited() {
+		if len(members) < 5000 {
+			f.Add(members)
+		}
+	}
+	f.Add(`"parameters": {"p": {"type": "int", "defaultValue": 1, "minValue": 1}}, "outputs": {"o": ` +
+		`{"type": "array", "value": "[split(format('{0}', parameters('p')), ',')]", "condition": true}}`)
+	f.Add(`"resources": [{"type": "A.B/c", "apiVersion": "v", "name": "n", "properties": ` +
+		`{"a": "[reference('n').b[0]]", "c": "[union(createObject('a', 1), json('{}'))]"}}]`)
+	f.Fuzz(func(t *testing.T, members string) {
+		text, err := JSON(whole(members))
+		if err != nil {
+			return
+		}
+		read, err := Read(text)
+		if err != nil {
+			return
+		}
+		p, err := read.Bind(nil, here)
+		if err != nil || p.Check() != nil {
+			return
+		}
+		for _, r := range p.Resources {
+			if _, err := p.Preview(r); err != nil {
+				t.Errorf("%s: %v", members, err)
+			}
+		}
+	})
+}
