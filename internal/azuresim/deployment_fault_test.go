@@ -146,6 +146,32 @@ func TestDeploymentWithoutProvider(t *testing.T) {
 	}
 }
 
+// What a template refers to is asked for again, an action is not: it may have happened.
+func TestReferencesWithoutProvider(t *testing.T) {
+	d := newDeployer(t)
+	d.nodes.kept["there"] = map[string]any{"properties": map[string]any{}}
+	var reads, actions atomic.Int32
+	d.behind(func(w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("Retry-After", "0")
+		if r.Method == http.MethodGet && reads.Add(1) > 2 {
+			return false
+		}
+		if r.Method == http.MethodPost {
+			actions.Add(1)
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	id := clusterID + "/flexNodeConfig/there'"
+	_, err := d.create("refers", properties(templateOf(t, "", `"a": {"type": "object", "value": `+
+		`"[reference('`+id+`, '2026-05-01-preview')]"}, "b": {"type": "object", "value": `+
+		`"[listConfigUrl('`+id+`, '2026-05-01-preview')]"}`), nil))
+	if err == nil || !strings.Contains(err.Error(), "template outputs: 'b'") || actions.Load() != 1 ||
+		reads.Load() != 3 {
+		t.Errorf("%d reads, %d actions: %v", reads.Load(), actions.Load(), err)
+	}
+}
+
 // An answer that ends before its end is not too large.
 func TestForwardOfAnAnswerThatIsCut(t *testing.T) {
 	d := newDeployer(t)

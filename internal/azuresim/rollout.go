@@ -216,6 +216,15 @@ func (r *rollout) settle(a *answer, uri string) error {
 	}
 }
 
+// once asks a provider: for an action once, since it may have happened without an answer.
+func (r *rollout) once(method, uri string, body []byte) (*answer, error) {
+	if method != http.MethodPost {
+		return r.ask(method, uri, body)
+	}
+	a := r.send(r.ctx, r.c, method, uri, body)
+	return a, a.problem()
+}
+
 // ask asks a provider, and again if it does not answer for now.
 func (r *rollout) ask(method, uri string, body []byte) (*answer, error) {
 	for asked := 0; ; asked++ {
@@ -318,8 +327,8 @@ func (r *rollout) read(method, id, version string, body any) (any, error) {
 			return nil, err
 		}
 	}
-	a := r.send(r.ctx, r.c, method, versioned(id, version), text)
-	if err := a.problem(); err != nil {
+	a, err := r.once(method, versioned(id, version), text)
+	if err != nil {
 		return nil, err
 	}
 	if a.status == http.StatusAccepted {
