@@ -16,8 +16,8 @@ const machineID = groupID + "/providers/Microsoft.HybridCompute/machines/"
 
 // machine is a resource of a template that is simulated, and there at once.
 func machine(name string) string {
-	return `{"type": "Microsoft.HybridCompute/machines", "apiVersion": "2024-07-10", "name": "` + name +
-		`", "location": "lab"}`
+	return `{"type": "Microsoft.HybridCompute/machines", "apiVersion": "2024-07-10", "name": "` +
+		name + `", "location": "lab"}`
 }
 
 // behind has another handler come first at the provider.
@@ -67,7 +67,8 @@ func TestDeploymentThatIsCanceled(t *testing.T) {
 		}
 		return false
 	})
-	of := properties(templateOf(t, node("slow", "")+","+machine("late")+","+node("later", ""), ""), nil)
+	of := properties(templateOf(t, node("slow", "")+","+machine("late")+","+node("later", ""), ""),
+		nil)
 	if _, err := d.client.BeginCreateOrUpdate(t.Context(), group, "long", of, nil); err != nil {
 		t.Fatal(err)
 	}

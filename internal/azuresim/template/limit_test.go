@@ -67,7 +67,8 @@ func TestLimits(t *testing.T) {
 		if err == nil {
 			err = p.Check()
 		}
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if want == "" && err != nil ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %.200v; want %s", name, err, want)
 		}
 	}

@@ -91,7 +91,8 @@ func lockDir(ctx context.Context, dir string) (*os.File, error) {
 // errInUse is a lock that another process keeps.
 var errInUse = errors.New("another flexnode-rp is running on it")
 
-// take locks, as soon as the lock is free; an error that is none of another process is told at once.
+// take locks, as soon as the lock is free; an error that is none of another process is told at
+// once.
 func take(ctx context.Context, lock func() error) error {
 	for deadline := time.Now().Add(ending); ; {
 		switch err := lock(); {
