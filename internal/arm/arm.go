@@ -35,7 +35,7 @@ func Parse(path string) (ID, error) {
 	path = "/" + strings.Trim(path, "/")
 	id := ID{text: path}
 	bad := fmt.Errorf("cannot parse %q as a resource id", path)
-	last := strings.LastIndex(strings.ToLower(path), "/providers/")
+	last := LastIndex(path, "/providers/")
 	scope := path
 	if last >= 0 {
 		scope = path[:last]
@@ -74,6 +74,17 @@ func Parse(path string) (ID, error) {
 		return ID{}, bad
 	}
 	return id, nil
+}
+
+// LastIndex is strings.LastIndex, of a part in any casing. An index in a text in lower case is none
+// in the text: some letters have another length there.
+func LastIndex(text, part string) int {
+	for at := len(text) - len(part); at >= 0; at-- {
+		if strings.EqualFold(text[at:at+len(part)], part) {
+			return at
+		}
+	}
+	return -1
 }
 
 // String is the id as it was written.

@@ -26,6 +26,16 @@ func (a *answer) WriteHeader(status int) { a.status = status }
 
 func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
 
+// isBusy tells of an answer that may be another one soon.
+func (a *answer) isBusy() bool {
+	switch a.status {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway,
+		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
 // problem is the error that was answered, nil for none.
 func (a *answer) problem() error {
 	if a.status < 400 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -52,9 +53,12 @@ type deploymentOperation struct {
 
 // deployments is Microsoft.Resources/deployments, in resource groups.
 func (s *Sim) deployments(w http.ResponseWriter, c call) *arm.Error {
-	if c.id.ResourceGroup == "" {
+	if c.id.ResourceGroup == "" || c.id.Parent != "" {
 		return arm.Errorf(400, "InvalidTemplate",
 			"The simulated Azure deploys templates to resource groups only.")
+	}
+	if c.id.Name() == "" && c.Method != http.MethodGet {
+		return notAllowed(w, c, "GET")
 	}
 	switch c.Method {
 	case http.MethodPut:
@@ -94,14 +98,23 @@ func (s *Sim) deployments(w http.ResponseWriter, c call) *arm.Error {
 	return s.oneDeployment(w, c, d)
 }
 
+var deploymentName = regexp.MustCompile(`^[-\w().]{1,64}$`)
+
 // putDeployment accepts a deployment, which is then carried out.
 func (s *Sim) putDeployment(w http.ResponseWriter, c call) *arm.Error {
+	if !deploymentName.MatchString(c.id.Name()) {
+		return arm.Errorf(400, "InvalidDeploymentName", "The deployment name '%s' is not valid: it is "+
+			"to be 1 to 64 letters, digits, '-', '_', '(', ')' and '.'.", c.id.Name())
+	}
 	d, _, problem := s.planDeployment(c)
 	if problem != nil {
 		return problem
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return arm.Errorf(503, "ServiceUnavailable", "The simulated Azure is ending.")
+	}
 	status := http.StatusCreated
 	if before := s.deployed[arm.Key(d.id)]; before != nil {
 		if !s.final(before) {
@@ -222,7 +235,7 @@ func (s *Sim) deploymentStatus(w http.ResponseWriter, c call) *arm.Error {
 func (s *Sim) deploymentOperations(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := s.deployed[arm.Key(c.scope[:strings.LastIndex(strings.ToLower(c.scope), "/operations")])]
+	d := s.deployed[arm.Key(c.scope[:arm.LastIndex(c.scope, "/operations")])]
 	if d == nil {
 		return arm.Errorf(404, "DeploymentNotFound", "Deployment '%s' could not be found.",
 			c.id.Names[0])

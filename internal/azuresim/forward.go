@@ -34,6 +34,7 @@ type Provider struct {
 const (
 	forwardTimeout = 60 * time.Second
 	forwardLimit   = 8 << 20
+	requestLimit   = 4 << 20
 )
 
 // forwards tells whether a request is for the provider: about its own resources, its operations, or
@@ -78,7 +79,11 @@ func (s *Sim) forward(w http.ResponseWriter, c call) *arm.Error {
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, forwardLimit+1))
-	if err != nil || len(body) > forwardLimit {
+	if err != nil {
+		return arm.Errorf(502, "BadGateway",
+			"The answer of the resource provider 'Microsoft.ContainerService' has no end.")
+	}
+	if len(body) > forwardLimit {
 		return arm.Errorf(500, "ResponseTooLarge",
 			"The response of the resource provider is too large.")
 	}

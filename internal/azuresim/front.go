@@ -85,8 +85,12 @@ func (s *Sim) enter(w http.ResponseWriter, r *http.Request) (call, *arm.Error) {
 		return c, arm.Errorf(404, "InvalidResourceId", "The request path '%s' is not valid.",
 			r.URL.Path)
 	}
-	if c.body, err = io.ReadAll(io.LimitReader(r.Body, 4<<20)); err != nil {
+	if c.body, err = io.ReadAll(io.LimitReader(r.Body, requestLimit+1)); err != nil {
 		return c, arm.Errorf(400, "InvalidRequestContent", "The request content could not be read.")
+	}
+	if len(c.body) > requestLimit {
+		return c, arm.Errorf(413, "RequestContentTooLarge",
+			"Request content size exceeds the maximum size of %d bytes.", requestLimit)
 	}
 	c.permission()
 	return c, s.exists(c.id)
@@ -136,7 +140,7 @@ func (c *call) permission() {
 		c.scope = c.id.Parent
 	} else if strings.EqualFold(c.id.Namespace, "Microsoft.Authorization") &&
 		c.id.Subscription != "" { // of a subscription or resource group
-		at := strings.LastIndex(strings.ToLower(c.scope), "/providers/")
+		at := arm.LastIndex(c.scope, "/providers/")
 		c.scope = c.scope[:at]
 	}
 	c.action = kind + "/" + verb

@@ -1,6 +1,7 @@
 package azuresim
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,8 +18,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/azuresim/template"
 )
 
-// patience is how long Resource Manager waits for a resource.
-const patience = 2 * time.Hour
+const (
+	// patience is how long Resource Manager waits for the resources of a deployment.
+	patience = 2 * time.Hour
+	// again is how often a provider is asked again that does not answer for now.
+	again = 5
+)
 
 // rollout is a deployment that is carried out, for the caller who has asked for it: with the
 // caller's permissions, through the front door. It is the template's Runtime.
@@ -43,6 +48,9 @@ func (r *rollout) carryOut() {
 			failures = append(failures, *asError(err))
 		}
 	}
+	if err := r.over(); err != nil && len(failures) == 0 {
+		failures = append(failures, *err)
+	}
 	var outputs map[string]any
 	var failure *arm.Error
 	if len(failures) > 0 {
@@ -65,6 +73,19 @@ func (r *rollout) carryOut() {
 	})
 }
 
+// over is why nothing is begun any more; nil if something may be.
+func (r *rollout) over() *arm.Error {
+	switch err := r.ctx.Err(); {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return arm.Errorf(http.StatusConflict, "DeploymentTimedOut",
+			"The deployment '%s' has not ended in %s.", r.d.name, patience)
+	}
+	return arm.Errorf(http.StatusConflict, "DeploymentCanceled", "The deployment '%s' was canceled.",
+		r.d.name)
+}
+
 func (r *rollout) update(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,6 +104,9 @@ func (r *rollout) note(kind string, resource template.Resource) func(status int,
 			if err != nil {
 				op.state, op.failure = failed, asError(err)
 				op.code = first(op.failure.Status, status)
+				if r.ctx.Err() != nil {
+					op.state = canceled
+				}
 			}
 		})
 	}
@@ -96,6 +120,9 @@ func (r *rollout) deploy(resource template.Resource) error {
 			return errSkipped // it is told once
 		}
 		return nil
+	}
+	if r.over() != nil {
+		return errSkipped
 	}
 	if slices.Contains(r.under, key) {
 		return template.Problem("Circular dependency detected on resource: '" + resource.ID + "'.")
@@ -129,10 +156,11 @@ func (r *rollout) put(resource template.Resource) error {
 		return err
 	}
 	uri := versioned(resource.ID, resource.Version)
-	a := r.send(r.ctx, r.c, http.MethodPut, uri, text)
-	status := a.status
-	err = r.settle(a, uri)
-	end(status, err)
+	a, err := r.ask(http.MethodPut, uri, text)
+	if err == nil {
+		err = r.settle(a, uri)
+	}
+	end(a.status, err)
 	if err == nil {
 		r.update(func() { r.d.deployed = append(r.d.deployed, resource.ID) })
 	}
@@ -147,9 +175,6 @@ func versioned(id, version string) string {
 func (r *rollout) settle(a *answer, uri string) error {
 	next, operation := uri, false
 	for {
-		if err := a.problem(); err != nil {
-			return err
-		}
 		var seen struct {
 			Status     string     `json:"status"`
 			Error      *arm.Error `json:"error"`
@@ -157,7 +182,11 @@ func (r *rollout) settle(a *answer, uri string) error {
 				ProvisioningState string `json:"provisioningState"`
 			} `json:"properties"`
 		}
-		_ = json.Unmarshal(a.body.Bytes(), &seen) // 202 may be without a body
+		text := bytes.TrimSpace(a.body.Bytes()) // 202 may be without a body
+		if err := json.Unmarshal(text, &seen); err != nil && len(text) > 0 {
+			return arm.Errorf(http.StatusBadGateway, "InvalidResponse",
+				"The resource provider has answered %d with what is no JSON.", a.status)
+		}
 		state := seen.Properties.ProvisioningState
 		if operation {
 			state = seen.Status
@@ -180,23 +209,52 @@ func (r *rollout) settle(a *answer, uri string) error {
 		if err := r.wait(a); err != nil {
 			return err
 		}
-		a = r.send(r.ctx, r.c, http.MethodGet, next, nil)
+		var err error
+		if a, err = r.ask(http.MethodGet, next, nil); err != nil {
+			return err
+		}
 	}
 }
 
-// wait waits as long as an answer says, or a second.
+// once asks a provider: for an action once, since it may have happened without an answer.
+func (r *rollout) once(method, uri string, body []byte) (*answer, error) {
+	if method != http.MethodPost {
+		return r.ask(method, uri, body)
+	}
+	a := r.send(r.ctx, r.c, method, uri, body)
+	return a, a.problem()
+}
+
+// ask asks a provider, and again if it does not answer for now.
+func (r *rollout) ask(method, uri string, body []byte) (*answer, error) {
+	for asked := 0; ; asked++ {
+		a := r.send(r.ctx, r.c, method, uri, body)
+		if err := r.over(); err != nil {
+			return a, err
+		}
+		if !a.isBusy() || asked == again {
+			return a, a.problem()
+		}
+		if err := r.wait(a); err != nil {
+			return a, err
+		}
+	}
+}
+
+// wait waits as long as an answer says, a minute at most, or a second if it does not.
 func (r *rollout) wait(a *answer) error {
 	seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
 	if err != nil {
 		seconds = 1
 	}
-	timer := time.NewTimer(time.Duration(seconds) * time.Second)
+	pause := max(50*time.Millisecond, time.Duration(min(seconds, 60))*time.Second)
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
 	case <-r.ctx.Done():
-		return r.ctx.Err()
+		return r.over()
 	}
 }
 
@@ -269,8 +327,8 @@ func (r *rollout) read(method, id, version string, body any) (any, error) {
 			return nil, err
 		}
 	}
-	a := r.send(r.ctx, r.c, method, versioned(id, version), text)
-	if err := a.problem(); err != nil {
+	a, err := r.once(method, versioned(id, version), text)
+	if err != nil {
 		return nil, err
 	}
 	if a.status == http.StatusAccepted {

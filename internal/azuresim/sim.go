@@ -71,7 +71,9 @@ func (s *Sim) start() {
 // Close stops the deployments that are being carried out, and waits for their end.
 func (s *Sim) Close() {
 	s.start()
+	s.mu.Lock()
 	s.end()
+	s.mu.Unlock()
 	s.background.Wait()
 }
 

@@ -117,25 +117,34 @@ func (l *Lab) followRoutes(ctx context.Context, known map[string]string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	var failed error
 	lines := bufio.NewScanner(nodes)
-	for lines.Scan() && err == nil {
-		err = setRoutes(ctx, routesOf(strings.Fields(lines.Text())), known)
+	for lines.Scan() {
+		err := setRoutes(ctx, routesOf(strings.Fields(lines.Text())), known)
+		if failed == nil && err != nil { // what is not set is not told again: soon all is
+			failed = err
+			soon := time.AfterFunc(time.Second, end)
+			defer soon.Stop()
+		}
 	}
 	end()
-	return errors.Join(err, lines.Err(), cmd.Wait())
+	return errors.Join(failed, lines.Err(), cmd.Wait())
 }
 
+// setRoutes sets the routes, by pod subnet, that are not known to be set.
 func setRoutes(ctx context.Context, routes, known map[string]string) error {
+	var errs []error
 	for subnet, via := range routes {
 		if known[subnet] == via {
 			continue
 		}
 		if _, err := run(ctx, "ip", "route", "replace", subnet, "via", via, "dev", Bridge); err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		known[subnet] = via
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // routesOf are the routes to one Node, by pod subnet, from its subnets and its addresses.

@@ -43,8 +43,8 @@ func parse(text string) (expression, error) {
 	}
 	p := &parser{text: text}
 	e, err := p.expression()
-	if err == nil && p.peek() != 0 {
-		err = p.unexpected("its end")
+	if p.peek(); err == nil && p.at < len(text) {
+		err = fmt.Errorf("expected its end at character %d, not '%c'", p.at+1, text[p.at])
 	}
 	if err != nil {
 		return nil, problemf("Unable to parse language expression '%s': %v", text, err)

@@ -162,7 +162,7 @@ func concat(_ *scope, a []any) (any, error) {
 }
 
 // format puts values in the place of {0}, {1}, ...; {{ and }} are braces.
-func format(_ *scope, a []any) (any, error) {
+func format(s *scope, a []any) (any, error) {
 	pattern, err := arg[string](a, 0)
 	if err != nil {
 		return nil, err
@@ -181,19 +181,26 @@ func format(_ *scope, a []any) (any, error) {
 		}
 		inner, _, closed := strings.Cut(pattern[at+1:], "}")
 		n, err := strconv.Atoi(inner)
-		if c == '}' || !closed || err != nil || n < 0 || n+1 >= len(a) {
+		if c == '}' || !closed || err != nil || n < 0 || n >= len(a)-1 {
 			return nil, problemf("Unable to evaluate template language function 'format': '%s' is not "+
 				"a pattern for %d values", pattern, len(a)-1)
 		}
-		out.WriteString(text(a[n+1]))
+		value := text(a[n+1])
+		if err := s.grow(len(value)); err != nil {
+			return nil, err
+		}
+		out.WriteString(value)
 		at += len(inner) + 1
 	}
 	return out.String(), nil
 }
 
-func replace(_ *scope, a []any) (any, error) {
+func replace(s *scope, a []any) (any, error) {
 	t, err := args[string](a, 0)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.grow(strings.Count(t[0], t[1]) * len(t[2])); err != nil {
 		return nil, err
 	}
 	return strings.ReplaceAll(t[0], t[1], t[2]), nil
@@ -211,17 +218,23 @@ func split(_ *scope, a []any) (any, error) {
 	return parts, nil
 }
 
-func join(_ *scope, a []any) (any, error) {
+func join(s *scope, a []any) (any, error) {
 	list, err := arg[[]any](a, 0)
 	if err != nil {
 		return nil, err
 	}
 	by, err := arg[string](a, 1)
+	if err == nil {
+		err = s.grow(len(list) * len(by))
+	}
+	if err != nil {
+		return nil, err
+	}
 	var parts []string
 	for _, v := range list {
 		parts = append(parts, text(v))
 	}
-	return strings.Join(parts, by), err
+	return strings.Join(parts, by), nil
 }
 
 func integer(_ *scope, a []any) (any, error) {

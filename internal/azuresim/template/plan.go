@@ -16,6 +16,7 @@ type Plan struct {
 
 	template *Template
 	scope    scope
+	named    map[string]int // which of the resources it is, by what it may be called
 }
 
 // Resource is one that is deployed.
@@ -143,61 +144,92 @@ func (r *Resource) identify(place Place) error {
 
 // connect makes ids of what resources depend on; what is not deployed is left out.
 func (p *Plan) connect(skipped []Resource) error {
+	p.named = names(p.Resources)
+	left := names(skipped)
 	for i := range p.Resources {
+		r := &p.Resources[i]
+		if p.named[called(r.ID)] != i {
+			return problemf("The resource '%s' is defined multiple times in a template. Please see "+
+				"https://aka.ms/arm-syntax-resources for usage details", r.ID)
+		}
 		var ids []string
-		for _, on := range p.Resources[i].Depends {
-			if r, ok := named(p.Resources, on); ok {
-				ids = append(ids, r.ID)
-			} else if _, ok := named(skipped, on); !ok {
+		for _, on := range r.Depends {
+			if other, ok := p.Named(on); ok {
+				ids = append(ids, other.ID)
+			} else if _, ok := left[called(on)]; !ok {
 				return problemf("The resource '%s' is not defined in the template. Please see "+
 					"https://aka.ms/arm-template for usage details", on)
 			}
 		}
-		p.Resources[i].Depends = ids
+		r.Depends = ids
 	}
-	for _, r := range p.Resources {
-		if err := p.circle(r, nil); err != nil {
+	seen := make([]visit, len(p.Resources))
+	for i := range p.Resources {
+		if err := p.circle(i, seen); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// visit is how far the search for circles is with a resource.
+type visit int
+
+const (
+	isUnder visit = iota + 1 // what it depends on is being looked at
+	isSound
+)
+
 // circle finds a resource that depends on itself.
-func (p *Plan) circle(r Resource, above []string) error {
-	if slices.Contains(above, r.ID) {
+func (p *Plan) circle(i int, seen []visit) error {
+	switch seen[i] {
+	case isSound:
+		return nil
+	case isUnder:
 		return problemf("Circular dependency detected on resource: '%s'. Please see "+
-			"https://aka.ms/arm-syntax-resources for usage details", r.ID)
+			"https://aka.ms/arm-syntax-resources for usage details", p.Resources[i].ID)
 	}
-	for _, id := range r.Depends {
-		on, _ := p.Named(id)
-		if err := p.circle(on, append(above, r.ID)); err != nil {
+	seen[i] = isUnder
+	for _, id := range p.Resources[i].Depends {
+		if err := p.circle(p.named[called(id)], seen); err != nil {
 			return err
 		}
 	}
+	seen[i] = isSound
 	return nil
 }
 
 // Named finds a resource of the plan by its id or name.
-func (p *Plan) Named(name string) (Resource, bool) { return named(p.Resources, name) }
+func (p *Plan) Named(name string) (Resource, bool) {
+	i, ok := p.named[called(name)]
+	if !ok {
+		return Resource{}, false
+	}
+	return p.Resources[i], true
+}
 
-func named(in []Resource, name string) (Resource, bool) {
-	name = "/" + strings.Trim(strings.ToLower(name), "/")
-	for _, r := range in {
-		id := strings.ToLower(r.ID)
+// called is a name in the form that names are compared in.
+func called(name string) string { return "/" + strings.Trim(strings.ToLower(name), "/") }
+
+// names are all that resources may be called; the first one that is called so has the name.
+func names(of []Resource) map[string]int {
+	all := map[string]int{}
+	for i, r := range of {
+		id := called(r.ID)
 		_, relative, _ := strings.Cut(id, "/providers")
-		if name == id || name == relative || name == "/"+strings.ToLower(r.Name) ||
-			name == "/"+strings.ToLower(r.Type+"/"+r.Name) {
-			return r, true
+		for _, name := range []string{id, relative, called(r.Name), called(r.Type + "/" + r.Name)} {
+			if _, taken := all[name]; !taken {
+				all[name] = i
+			}
 		}
 	}
-	return Resource{}, false
+	return all
 }
 
 // Body is what is PUT to the resource's provider.
 func (p *Plan) Body(r Resource, with Runtime) (map[string]any, error) {
 	s := p.scope
-	s.runtime = with
+	s.runtime, s.grown = with, 0
 	v, err := s.value(r.body)
 	body, _ := v.(map[string]any)
 	return body, err
@@ -207,7 +239,7 @@ func (p *Plan) Body(r Resource, with Runtime) (map[string]any, error) {
 // that ask Azure stay expressions.
 func (p *Plan) Preview(r Resource) (map[string]any, error) {
 	s := p.scope
-	s.runtime, s.parameters = later{}, maps.Clone(s.parameters)
+	s.runtime, s.parameters, s.grown = later{}, maps.Clone(s.parameters), 0
 	for name, declared := range p.template.parameters {
 		if key := strings.ToLower(name); secure(declared.kind) {
 			s.parameters[key] = mask(s.parameters[key])
@@ -248,7 +280,7 @@ func (e OutputError) Unwrap() error { return e.Err }
 // Outputs are {name: {"type": ..., "value": ...}}; secrets are without a value.
 func (p *Plan) Outputs(with Runtime) (map[string]any, error) {
 	s := p.scope
-	s.runtime = with
+	s.runtime, s.grown = with, 0
 	out := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(p.template.outputs)) {
 		shown, err := s.output(p.template.outputs[name])

@@ -22,6 +22,7 @@ type scope struct {
 	variables  map[string]any
 	under      []string // variables that are being evaluated
 	runtime    Runtime  // nil where a template may not ask
+	grown      int      // how large all is together that functions have given
 }
 
 // errLater is for what is known when resources are deployed, and not before.
@@ -147,6 +148,9 @@ func (c call) eval(s *scope) (any, error) {
 		}
 	}
 	v, err := f.call(s, values)
+	if err == nil {
+		err = s.grow(weight(v, largest))
+	}
 	var wrong typeError
 	if errors.As(err, &wrong) {
 		return nil, problemf("The template language function '%s' expects its parameter '%d' to be "+
@@ -154,6 +158,39 @@ func (c call) eval(s *scope) (any, error) {
 			"https://aka.ms/arm-functions for usage details", c.name, wrong.at+1, wrong.want, wrong.got)
 	}
 	return v, err
+}
+
+// largest is how large what functions give may be, all together, in characters and members: as much
+// as Resource Manager takes of a template when it is evaluated.
+const largest = 4 << 20
+
+// grow refuses values that are too large.
+func (s *scope) grow(by int) error {
+	if s.grown += by; s.grown > largest {
+		return problemf("What the template has when it is evaluated is larger than %d characters",
+			largest)
+	}
+	return nil
+}
+
+// weight is how large a value is, or more than most: a value may have another many times.
+func weight(v any, most int) int {
+	n := 1
+	switch v := v.(type) {
+	case string:
+		return n + len(v)
+	case []any:
+		for i := 0; i < len(v) && n <= most; i++ {
+			n += weight(v[i], most-n)
+		}
+	case map[string]any:
+		for key, member := range v {
+			if n += len(key) + weight(member, most-n); n > most {
+				break
+			}
+		}
+	}
+	return n
 }
 
 func (m member) eval(s *scope) (any, error) {

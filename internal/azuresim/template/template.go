@@ -159,6 +159,9 @@ var resourceMembers = map[string]bool{
 	"zones": true, "properties": true, "managedBy": true, "extendedLocation": true,
 }
 
+// mostResources is how many resources Resource Manager lets a template have.
+const mostResources = 800
+
 // flatten takes resources, and those that are nested in them.
 func (t *Template) flatten(list []any, parents []map[string]any) error {
 	for _, v := range list {
@@ -167,12 +170,20 @@ func (t *Template) flatten(list []any, parents []map[string]any) error {
 			return problemf("A resource of the template is not an object")
 		}
 		for _, name := range slices.Sorted(maps.Keys(members)) {
-			if _, known := resourceMembers[name]; !known {
+			_, known := resourceMembers[name]
+			_, isList := members[name].([]any)
+			switch {
+			case !known:
 				return problemf("'%s' is not simulated, in the template resource '%v'", name,
+					members["name"])
+			case (name == "dependsOn" || name == "resources") && !isList && members[name] != nil:
+				return problemf("'%s' is not a list, in the template resource '%v'", name,
 					members["name"])
 			}
 		}
-		t.resources = append(t.resources, source{members, parents})
+		if t.resources = append(t.resources, source{members, parents}); len(t.resources) > mostResources {
+			return problemf("The template has more than %d resources", mostResources)
+		}
 		nested, _ := members["resources"].([]any)
 		below := append(slices.Clone(parents), members)
 		if err := t.flatten(nested, below); err != nil {
@@ -191,10 +202,15 @@ func (t *Template) check() error {
 	for name, v := range t.variables {
 		places["variable '"+name+"'"] = v
 	}
+	resources := map[string][]any{}
 	for _, r := range t.resources {
 		members := maps.Clone(r.members)
 		delete(members, "resources")
-		places[fmt.Sprintf("resource '%v'", r.members["name"])] = members
+		name := fmt.Sprintf("resource '%v'", r.members["name"])
+		resources[name] = append(resources[name], members)
+	}
+	for name, all := range resources {
+		places[name] = all
 	}
 	for name, o := range t.outputs {
 		places["output '"+name+"'"] = []any{o.value, o.condition}

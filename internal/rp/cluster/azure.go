@@ -87,7 +87,7 @@ func (m *ResourceManager) Access(
 		access.DNS = known.access.DNS
 	}
 	access.Fingerprint += " " + access.DNS
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil { // it says nothing of the cluster
 		return Access{}, err
 	}
 	m.mu.Lock()

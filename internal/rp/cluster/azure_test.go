@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"net/http/httptest"
 	"strings"
@@ -139,6 +140,25 @@ func TestDNSIsNotForgotten(t *testing.T) {
 	silent = true
 	if got := access(2 * answerAge); got.DNS != told.DNS || got.Fingerprint != told.Fingerprint {
 		t.Errorf("while it is silent: %q", got.DNS)
+	}
+}
+
+// Resource Manager being slow about the DNS service leaves the access that it has given.
+func TestAccessWithoutDNSInTime(t *testing.T) {
+	t.Parallel()
+	m, _ := newManager(t, azuresim.Cluster{Server: "https://one.example", CA: "x", Entra: true,
+		DNSServiceIP: "10.96.0.10"}, time.Now)
+	ctx, cancel := context.WithCancel(t.Context())
+	made, calls := m.Clusters, 0
+	m.Clusters = func(s string) (*armcontainerservice.ManagedClustersClient, error) {
+		if calls++; calls == 2 { // the first one is for the access
+			cancel()
+		}
+		return made(s)
+	}
+	got, err := m.Access(ctx, flexnode.Cluster{ID: factoryID}, false)
+	if err != nil || got.Config == nil || got.Config.Host != "https://one.example" {
+		t.Errorf("%+v %v", got, err)
 	}
 }
 

@@ -4,6 +4,7 @@ package cluster
 func (w *worker) changed(table, key string) {
 	switch table {
 	case "clusters":
+		w.noteHeld() // also what is held for a moment
 		w.tasks.Add(task{kind: taskCluster})
 	case "nodes":
 		w.tasks.Add(task{taskNode, key})
@@ -37,7 +38,7 @@ func (w *worker) clusterChanged() error {
 	}
 	w.mu.Lock()
 	probed := w.asked == row.Value.Version
-	held := len(w.offered) > 0
+	held := w.offered > 0 && w.offered != w.holding
 	w.mu.Unlock()
 	if !probed {
 		w.probeAgain()

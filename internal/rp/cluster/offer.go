@@ -15,18 +15,18 @@ import (
 // which revision the other nodes are offered. What is held being the same as the last time, nodes
 // are offered what they would be: whoever changes one since has decided by the same.
 func (w *worker) offer(ctx context.Context) (time.Time, error) {
+	w.noteHeld()
+	w.mu.Lock()
+	holding, decided := w.holding, w.offered > 0 && w.offered == w.holding
+	w.mu.Unlock()
+	if decided {
+		return noTime, nil
+	}
 	cluster, err := w.Index.Cluster(w.key)
 	if err != nil || !cluster.Exists() || cluster.Value.Deleting() {
 		return noTime, err
 	}
 	failures := cluster.Value.Failures
-	held := failures.Held()
-	w.mu.Lock()
-	decided := w.offered != nil && slices.Equal(w.offered, held)
-	w.mu.Unlock()
-	if decided {
-		return noTime, nil
-	}
 	var keys []string
 	w.Index.Outlines(w.key+"/", "", func(key string, o flexnode.Outline) bool {
 		if o.MayBeOfferedAnother(failures) {
@@ -56,10 +56,25 @@ func (w *worker) offer(ctx context.Context) (time.Time, error) {
 	}
 	if err == nil && cluster.Value.Facts != "" {
 		w.mu.Lock()
-		w.offered = held
+		w.offered = holding
 		w.mu.Unlock()
 	}
 	return noTime, err
+}
+
+// noteHeld notes which versions are held now.
+func (w *worker) noteHeld() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	cluster, err := w.Index.Cluster(w.key)
+	if err != nil {
+		return
+	}
+	held := cluster.Value.Failures.Held()
+	if w.holding == 0 || !slices.Equal(w.held, held) {
+		w.held = held
+		w.holding++
+	}
 }
 
 // offerNode decides it for one node.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -158,6 +159,51 @@ func TestHeldNodesAreLeftAlone(t *testing.T) {
 		w.failVersions("held", "ops")
 		if n := w.node(factory + "/held"); n.Assigned != n.Revision || read.Load() == 0 {
 			t.Errorf("allowed, and still held: %+v", n)
+		}
+	})
+}
+
+// A node that was held between two decisions, by what was held for a moment, is offered its revision
+// again: what is held is the same as at the first one, and is not what the node was held by.
+func TestHeldForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := factoryWorld(t)
+		first := w.upgradedNodes("held", "other")
+		w.failVersions("held", "ops") // nothing is held, which is decided
+		w.change(func(v *store.View) error {
+			row, err := w.store.Nodes.In(v, factory+"/other")
+			if err != nil {
+				return err
+			}
+			row.Value.Assigned = first["other"]
+			return w.store.Nodes.Put(v, factory+"/other", row.Value)
+		})
+		hold := func(allowedBy string) {
+			w.change(func(v *store.View) error {
+				row, err := w.store.Clusters.In(v, factory)
+				if err != nil {
+					return err
+				}
+				row.Value.Failures = slices.Clone(row.Value.Failures)
+				row.Value.Failures[0].Allowed = allowedBy
+				return w.store.Clusters.Put(v, factory, row.Value)
+			})
+			synctest.Wait()
+		}
+		w.memory.Before(func(c store.Call) error { // no decision is written meanwhile
+			if slices.Contains(c.Keys, w.store.History.Key(factory+"/held")) {
+				return errors.New("it does not answer")
+			}
+			return nil
+		})
+		hold("")
+		hold("ops")
+		w.memory.Before(nil)
+		pass(time.Minute)
+		for _, name := range []string{"held", "other"} {
+			if n := w.node(factory + "/" + name); n.Assigned != n.Revision {
+				t.Errorf("%s is held: %d of %d", name, n.Assigned, n.Revision)
+			}
 		}
 	})
 }

@@ -51,9 +51,10 @@ type worker struct {
 	// taintsSet is when taints of a node were set, by its key.
 	taintsSet map[string]repeat
 
-	// offered are the versions that were held when it was decided last which revisions nodes are
-	// offered; nil before.
-	offered []api.Versions
+	// held are the versions that are held, the holding-th since the work has begun; offered is with
+	// which of them it was decided last which revisions nodes are offered, 0 with none.
+	held             []api.Versions
+	holding, offered int
 	// revoked is the deletion of the registration that has revoked all its credentials; of
 	// taskRemove. Another follows when the registration is made again and deleted again.
 	revoked string

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
 // IdentityOf is who a node is when it polls: "app:<tenant>/<client id>", "oid:<tenant>/<object id>"
@@ -40,7 +41,7 @@ func MachineOf(id string, d api.Desired) string {
 	if arc := d.AzureAuth.Arc; arc != nil && arc.MachineResourceID != "" {
 		return arc.MachineResourceID
 	}
-	at := strings.Index(strings.ToLower(id), "/providers/")
+	at := arm.LastIndex(id, "/providers/")
 	if at < 0 {
 		return ""
 	}

@@ -168,3 +168,16 @@ func TestIdentities(t *testing.T) {
 		t.Errorf("a machine of nothing: %s", got)
 	}
 }
+
+// A resource group may be called in any language.
+func TestMachineOfAnyGroup(t *testing.T) {
+	t.Parallel()
+	for _, group := range []string{"edge", "İstanbul", "ȺȺȺȺ"} {
+		scope := "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/" + group
+		got := MachineOf(scope+"/providers/Microsoft.ContainerService/managedClusters/factory/"+
+			"flexNodeConfig/edge-1", api.Desired{})
+		if want := scope + "/providers/Microsoft.HybridCompute/machines/edge-1"; got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}

@@ -80,17 +80,35 @@ func lockDir(ctx context.Context, dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the data directory: %w", err)
 	}
+	if err := take(ctx, func() error {
+		return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot open the store in %s: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+// errInUse is a lock that another process keeps.
+var errInUse = errors.New("another flexnode-rp is running on it")
+
+// take locks, as soon as the lock is free; an error that is none of another process is told at
+// once.
+func take(ctx context.Context, lock func() error) error {
 	for deadline := time.Now().Add(ending); ; {
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
-			return f, nil
+		switch err := lock(); {
+		case err == nil:
+			return nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return fmt.Errorf("cannot lock it: %w", err)
+		case time.Now().After(deadline):
+			return errInUse
 		}
 		select {
 		case <-ctx.Done():
+			return errors.Join(errInUse, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
-		}
-		if ctx.Err() != nil || time.Now().After(deadline) {
-			return nil, errors.Join(fmt.Errorf(
-				"cannot open the store in %s: another flexnode-rp is running on it", dir), f.Close())
 		}
 	}
 }
