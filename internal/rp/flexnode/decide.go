@@ -35,6 +35,15 @@ func (p Parent) Tenant() string {
 	return tenant
 }
 
+// serverURL is the URL of the API server that the cluster's nodes are told; "" while it is not
+// known.
+func (p Parent) serverURL() string {
+	node, _ := p.FactsLayer.settings()["node"].(object)
+	kubelet, _ := node["kubelet"].(object)
+	url, _ := kubelet["serverURL"].(string)
+	return url
+}
+
 // directNetworks is the agent's setting, of cni, with the networks that pods reach with their own
 // addresses.
 const directNetworks = "nonMasqueradeCIDRs"
