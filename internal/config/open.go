@@ -6,12 +6,32 @@ import "reflect"
 // document; the versions are left out. The document was decoded into maps, lists, strings,
 // json.Number, booleans and nil.
 func Defaults(document map[string]any) map[string]any {
+	_, open := spelled(document, &report{})
+	return open
+}
+
+// FillAndCheck is Defaults of a document, and CheckObject of it with these filled in: it is read
+// once for both.
+func FillAndCheck(document map[string]any, host Host) (open map[string]any, problems Problems) {
 	r := &report{}
+	c, open := spelled(document, r)
+	c.complete(host)
+	return open, c.check(host, r)
+}
+
+// spelled is a document's configuration with every default that depends on no machine, and those
+// that the document leaves open.
+func spelled(document map[string]any, r *report) (Config, map[string]any) {
 	c := defaults()
 	doc := settingsOf(valueOf(document), r)
 	decoder{r}.decode(doc, reflect.ValueOf(&c).Elem(), "")
 	c.complete(Host{})
 	c.spell()
+	return c, c.open(doc)
+}
+
+// open is what a configuration has and a document leaves open, without the versions.
+func (c Config) open(doc *value) map[string]any {
 	for _, version := range c.versions() {
 		*version = ""
 	}

@@ -53,6 +53,12 @@ func parseValue(doc *value, host Host, r *report) (Config, []Warning, Problems) 
 	c.keepVersions(host.Before)
 	decoder{r}.decode(doc, reflect.ValueOf(&c).Elem(), "")
 	c.complete(host)
+	problems := c.check(host, r)
+	return c, r.warnings, problems
+}
+
+// check applies every rule to a complete configuration, and returns all problems.
+func (c Config) check(host Host, r *report) Problems {
 	applyRules(&c, r)
 	for _, check := range []func(Config, *report){
 		checkAuth, checkCA, checkNode, checkWindow, checkNetwork, checkDirs, checkArtifacts, warnIdle,
@@ -63,7 +69,7 @@ func parseValue(doc *value, host Host, r *report) (Config, []Warning, Problems) 
 	r.need("azure.targetCluster.resourceId", c.Azure.TargetCluster.ResourceID != "",
 		"must be set: the ARM id of the cluster")
 	r.need("agent.nodeName", c.Agent.NodeName != "", "must be set: this machine has no host name")
-	return c, r.warnings, r.sorted(c)
+	return r.sorted(c)
 }
 
 // readSettings reads a document down to the object that holds the settings, by their own names.

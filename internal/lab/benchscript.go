@@ -65,7 +65,7 @@ func (b *ProviderBench) script(token string, first int) load.Target {
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
 			method, url, body := http.MethodGet, ReplicaURL(0)+ClusterID+
 				"/flexNodeConfig?api-version="+ProviderAPI, []byte(nil)
-			if n/scriptConnections%2 == 1 {
+			if (n+n/scriptConnections)%2 == 1 { // in turn, on each connection, too
 				var err error
 				at := first + n*7919%(b.stored-first)
 				if body, err = benchBody(at, fmt.Sprintf("script-%d", n)); err != nil {

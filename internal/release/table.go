@@ -3,6 +3,7 @@ package release
 import (
 	"fmt"
 	"strings"
+	"sync"
 )
 
 // row is what goes with one minor version of Kubernetes.
@@ -24,7 +25,7 @@ type row struct {
 // thoroughly tested": a recommendation and no wall. The default is the newest branch of the row,
 // but where that is not one of 2.x, or has reached its end of life (2.0 in 2025, 2.1 in May 2026),
 // it is 2.2, the oldest of 2.x that still gets fixes.
-func rows() []row {
+var rows = sync.OnceValue(func() []row {
 	v := releaseOf
 	return []row{
 		{36, v(2, 3, 0), []Version{v(2, 3, 0), v(2, 2, 0)}},
@@ -36,7 +37,7 @@ func rows() []row {
 		{30, v(2, 2, 0), []Version{v(2, 1, 0), v(2, 0, 0), v(1, 7, 13)}},
 		{29, v(2, 2, 0), []Version{v(1, 7, 11)}},
 	}
-}
+})
 
 // LastMinorContainerd1 is the last minor version of Kubernetes whose kubelet works with containerd
 // 1.x (SIG Node's plan, announced with the release of Kubernetes 1.34).
@@ -84,17 +85,35 @@ func (s Set) Filled() Set {
 	if c, ok := Parse(s.Containerd); ok {
 		or(&s.Runc, newestPatch("runc", runcLine(c)))
 	}
-	or(&s.CNI, Pinned("cni-plugins")[0])
-	or(&s.NPD, Pinned("node-problem-detector")[0])
+	or(&s.CNI, everywhere()["cni-plugins"][0])
+	or(&s.NPD, everywhere()["node-problem-detector"][0])
 	return s
 }
 
+// branch is a release branch of an artifact.
+type branch struct {
+	name string
+	line Version
+}
+
+// newest are the newest pinned versions by release branch.
+var newest = sync.OnceValue(func() map[branch]string {
+	versions := map[branch]string{}
+	for name, pinned := range everywhere() {
+		for _, version := range pinned { // newest first
+			v, _ := Parse(version)
+			if of := (branch{name, v.line()}); versions[of] == "" {
+				versions[of] = version
+			}
+		}
+	}
+	return versions
+})
+
 // newestPatch is the newest pinned version of a release branch.
 func newestPatch(name string, line Version) string {
-	for _, version := range Pinned(name) {
-		if v, _ := Parse(version); v.line() == line {
-			return version
-		}
+	if version := newest()[branch{name, line}]; version != "" {
+		return version
 	}
 	panic("internal error: no " + name + " of the branch " + line.String() + " is pinned")
 }

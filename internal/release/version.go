@@ -11,19 +11,11 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-const aVersion = `v?(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})` +
-	`(?:-([0-9A-Za-z]+(?:[.-][0-9A-Za-z]+)*))?`
-
-var (
-	aSemver = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`\A` + aVersion + `\z`)
-	})
-	aServerVersion = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(
-			`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?` +
-				`(?:-((?:alpha|beta|rc)[0-9A-Za-z.-]*)(?:\+.*)?|[^0-9.].*)?\z`)
-	})
-)
+var aServerVersion = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(
+		`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?` +
+			`(?:-((?:alpha|beta|rc)[0-9A-Za-z.-]*)(?:\+.*)?|[^0-9.].*)?\z`)
+})
 
 // Version is a semantic version.
 type Version struct {
@@ -36,15 +28,55 @@ type Version struct {
 func releaseOf(major, minor, patch int) Version { return Version{major, minor, patch, ""} }
 
 // Parse reads a semantic version, with or without a leading "v".
-func Parse(s string) (Version, bool) { return read(aSemver(), s) }
+// Each PUT of a node reads dozens, so it uses no regular expression.
+func Parse(s string) (Version, bool) {
+	numbers, pre, isPre := strings.Cut(strings.TrimPrefix(s, "v"), "-")
+	var n [3]int
+	for i := range n {
+		number, rest, more := strings.Cut(numbers, ".")
+		if !isNumber(number) || more != (i < len(n)-1) {
+			return Version{}, false
+		}
+		n[i], _ = strconv.Atoi(number)
+		numbers = rest
+	}
+	if isPre && !isPreRelease(pre) {
+		return Version{}, false
+	}
+	return Version{n[0], n[1], n[2], pre}, true
+}
+
+// isNumber tells whether a text is a number of at most six digits, without zeros in front.
+func isNumber(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return len(s) > 0 && len(s) <= 6 && (s == "0" || s[0] != '0')
+}
+
+// isPreRelease tells whether a text is words of letters and digits with "." or "-" in between.
+func isPreRelease(s string) bool {
+	inWord := false
+	for i := range len(s) {
+		switch c := s[i]; {
+		case '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z':
+			inWord = true
+		case c != '.' && c != '-' || !inWord:
+			return false
+		default:
+			inWord = false
+		}
+	}
+	return inWord
+}
 
 // ParseServer reads what an API server says of itself, which vendors spell differently: v1.34.4,
 // 1.34.4+build, 1.34. What a vendor adds (1.34.4-eks-1) makes no pre-release of it; alpha, beta and
 // rc, which Kubernetes itself has, do.
-func ParseServer(s string) (Version, bool) { return read(aServerVersion(), s) }
-
-func read(form *regexp.Regexp, s string) (Version, bool) {
-	m := form.FindStringSubmatch(s)
+func ParseServer(s string) (Version, bool) {
+	m := aServerVersion().FindStringSubmatch(s)
 	if m == nil {
 		return Version{}, false
 	}

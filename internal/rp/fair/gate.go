@@ -165,6 +165,21 @@ func (p *Place) Rest(wait func()) {
 	wait()
 }
 
+// standing is how long StandBack waits.
+const standing = time.Millisecond
+
+// StandBack waits a moment if requests of nodes are being worked on. What keeps a processor busy for
+// long does so between pieces of its work: a goroutine gives up its processor by itself only after
+// ten milliseconds, and polls that come meanwhile wait for that.
+func (p *Place) StandBack() {
+	if p == nil || p.class == ForNodes {
+		return
+	}
+	if inFlight, _ := p.gate.Load(ForNodes); inFlight > 0 {
+		time.Sleep(standing)
+	}
+}
+
 // Load is how many requests of a class are worked on, and how many wait.
 func (g *Gate) Load(c Class) (inFlight, waiting int) {
 	if g == nil {

@@ -166,3 +166,41 @@ func TestGateWhenCallersGo(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Long work of people stands back while nodes are being answered, and only then.
+func TestStandBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		enter := func(g *Gate, c Class) *Place {
+			p, err := g.Enter(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		took := func(p *Place) time.Duration {
+			began := time.Now()
+			p.StandBack()
+			return time.Since(began)
+		}
+		g := NewGate(DefaultLimits().AtOnce)
+		list := enter(g, ForLists)
+		if d := took(list); d != 0 {
+			t.Errorf("it has stood back for nobody, for %s", d)
+		}
+		node := enter(g, ForNodes)
+		if d := took(list); d != standing {
+			t.Errorf("it has stood back for %s", d)
+		}
+		if d := took(node); d != 0 {
+			t.Errorf("a node has stood back for %s", d)
+		}
+		node.Rest(func() {
+			if d := took(list); d != 0 {
+				t.Errorf("it has stood back for one who waits, for %s", d)
+			}
+		})
+		node.Leave()
+		list.Leave()
+		took(nil)
+	})
+}

@@ -29,15 +29,24 @@ func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 		n.Chosen.Versions.Kubernetes = anyVersion
 		own = ownLayer(n, parent.podNetwork())
 	}
-	whole, err := checkedConfig(n, own, parent, anyGrants(n))
+	settings, err := readObject(own)
 	if err != nil {
 		return Problems{{"properties", "internal error: " + err.Error()}}
 	}
+	whole := checkedConfig(n, settings, parent, anyGrants(n))
+	return n.told(whole, config.CheckObject(whole, anyHost()))
+}
+
+// anyHost is a machine that configurations are checked for.
+func anyHost() config.Host { return config.Host{HostName: "host", Arch: "amd64"} }
+
+// told are the problems of a node's configuration in terms of the resource.
+func (n Node) told(whole object, found config.Problems) Problems {
 	var problems Problems
 	if dnsOf(whole) == "" {
 		problems.add("properties", "%s", NoDNS)
 	}
-	for _, p := range config.CheckObject(whole, config.Host{HostName: "host", Arch: "amd64"}) {
+	for _, p := range found {
 		message := p.Message
 		if p.Value != "" {
 			message = p.Value + " is not allowed: " + message
@@ -66,21 +75,18 @@ func anyGrants(n Node) Grants {
 
 // checkedConfig is the configuration of a node that is to be checked. What is not known of its
 // cluster yet is made up.
-func checkedConfig(n Node, own json.RawMessage, parent Parent, g Grants) (object, error) {
+func checkedConfig(n Node, own object, parent Parent, g Grants) object {
 	facts := parent.FactsLayer
 	made := placeholderFacts()
 	if facts == nil {
 		made.Location = parent.Cluster.Location
 		facts = FactsLayer(made, clusterID(n.ID))
 	}
-	whole, err := Config(Revision{Own: own}, parent.Defaults, facts, g)
-	if err != nil {
-		return nil, err
-	}
+	whole := layered(own, parent.Defaults, facts, g)
 	if azure, ok := whole["azure"].(object); ok && azure["tenantId"] == nil {
 		azure["tenantId"] = made.TenantID
 	}
-	return whole, nil
+	return whole
 }
 
 // clusterID is the id of the cluster that a node's id lies below, in the same casing.

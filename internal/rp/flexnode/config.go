@@ -26,9 +26,14 @@ func Config(r Revision, defaults, facts *Layer, g Grants) (map[string]any, error
 	if err != nil {
 		return nil, fmt.Errorf("cannot read configuration %d: %w", r.Version, err)
 	}
+	return layered(own, defaults, facts, g), nil
+}
+
+// layered is the configuration that the layers make together, with the secrets that are given.
+func layered(own object, defaults, facts *Layer, g Grants) object {
 	config := overlay("", overlay("", defaults.settings(), facts.settings()), own)
 	grant(config, g)
-	return config, nil
+	return config
 }
 
 // Bundle is what a machine is handed out.

@@ -35,6 +35,15 @@ func (p Parent) Tenant() string {
 	return tenant
 }
 
+// serverURL is the URL of the API server that the cluster's nodes are told; "" while it is not
+// known.
+func (p Parent) serverURL() string {
+	node, _ := p.FactsLayer.settings()["node"].(object)
+	kubelet, _ := node["kubelet"].(object)
+	url, _ := kubelet["serverURL"].(string)
+	return url
+}
+
 // directNetworks is the agent's setting, of cni, with the networks that pods reach with their own
 // addresses.
 const directNetworks = "nonMasqueradeCIDRs"
@@ -178,11 +187,8 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 	if last != nil && !last.hasDirectNetworks() {
 		network = "" // its pods hide behind the machine, as they did
 	}
-	var err error
-	if d.own, err = n.wholeOwnLayer(network, parent); err != nil {
-		return Problems{{"properties", "internal error: " + err.Error()}}
-	}
-	return checkNode(*n, d.own, parent)
+	d.own, problems = n.wholeOwnLayer(network, parent)
+	return problems
 }
 
 // maxDesired bounds what an owner may want of a node, as JSON: it is in several rows, which go into

@@ -18,14 +18,15 @@ func saidByFacts() [][]string {
 
 // wholeOwnLayer is a node's own layer with the agent's defaults for all that the layers together
 // leave open. Those of a node that an older program has rendered leave open what its agent has kept
-// from its join.
-func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, error) {
+// from its join. The problems are those of checkNode: it is checked as it is made.
+func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Problems) {
 	own := ownLayer(n, network)
-	whole, err := checkedConfig(n, own, parent, anyGrants(n))
+	base, err := readObject(own)
 	if err != nil {
-		return nil, err
+		return nil, Problems{{"properties", "internal error: " + err.Error()}}
 	}
-	open := config.Defaults(whole)
+	whole := checkedConfig(n, base, parent, anyGrants(n))
+	open, found := config.FillAndCheck(whole, anyHost())
 	for _, path := range saidByFacts() {
 		drop(open, path)
 	}
@@ -34,14 +35,13 @@ func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, err
 			drop(open, path)
 		}
 	}
-	if len(open) == 0 {
-		return own, nil
+	if len(open) > 0 {
+		own = canonical(fill(base, open))
 	}
-	base, err := readObject(own)
-	if err != nil {
-		return nil, err
+	if n.Chosen.Versions.Kubernetes == "" {
+		return own, checkNode(n, own, parent)
 	}
-	return canonical(fill(base, open)), nil
+	return own, n.told(whole, found)
 }
 
 // fill is an object with what another has and it leaves open.

@@ -65,6 +65,55 @@ func TestARevisionLeavesNothingOpen(t *testing.T) {
 	}
 }
 
+// A new revision is checked while it is made. What is found is what checkNode finds in what was
+// made, be it good or bad.
+func TestWhatIsMadeIsWhatIsChecked(t *testing.T) {
+	g := generator(t)
+	spoil := []func(*Node){
+		func(*Node) {},
+		func(n *Node) { n.Desired.NodeConfig.MaxPods = 100_000 },
+		func(n *Node) { n.Desired.NodeConfig.Labels = map[string]string{"kubernetes.io/x": "-"} },
+		func(n *Node) { n.Desired.NodeConfig.Taints = []string{"a=b:Never", "a=b:Never"} },
+		func(n *Node) { n.Desired.NodeConfig.Kubelet.Verbosity = -1 },
+		func(n *Node) { n.Desired.NodeConfig.Kubelet.NodeIP = "300.1.1.1" },
+		func(n *Node) { n.Desired.NodeConfig.Kubelet.ImageGCHighThreshold = 5 },
+		func(n *Node) {
+			n.Desired.NodeConfig.Kubelet.EvictionHard = map[string]string{"memory": "100%"}
+		},
+		func(n *Node) { n.Desired.DriftPolicies = map[string]string{"moon": "repair"} },
+		func(n *Node) { n.Desired.UpgradePolicy.Drain = "perhaps" },
+		func(n *Node) { n.Desired.Monitoring.Endpoint = "http://plain.example" },
+		func(n *Node) { n.Chosen.Versions.Containerd = "1.6.0" },
+		func(n *Node) { n.Chosen.Versions.Kubernetes, n.Chosen.Versions.Runc = "1.36.3", "x" },
+		func(n *Node) { n.Chosen.Versions = api.Versions{} },
+		func(n *Node) { n.Chosen.PodCIDR = "fe80::/1" },
+	}
+	bad := 0
+	for i := range 600 {
+		operator := pick(g, nil, object{"artifacts": object{"mirror": "https://mirror.example"}},
+			object{"azure": object{"cloud": "AzureChinaCloud"}, "network": object{"firewall": "x"}},
+			object{"agent": object{"readyTimeout": "soon"}, "node": object{"maxPods": "many"}})
+		parent := Parent{Defaults: DefaultsLayer(operator)}
+		if i%5 != 0 {
+			parent.FactsLayer = FactsLayer(someFacts(), cluster)
+		}
+		desired, _ := WithoutSecret(complete(randomDesired(g)))
+		n := Node{ID: nodeID, Desired: desired}
+		n.Chosen.Versions, _ = chooser{want: desired.Versions, server: "1.35.4"}.choose()
+		n.Chosen.Complete = i%7 != 0
+		spoil[i%len(spoil)](&n)
+		network := pick(g, "", "10.244.0.0/16")
+		own, got := n.wholeOwnLayer(network, parent)
+		if diff := cmp.Diff(checkNode(n, own, parent), got); diff != "" {
+			t.Fatalf("%+v: in what was made (-), while it was (+):\n%s", n, diff)
+		}
+		bad += min(len(got), 1)
+	}
+	if bad < 100 || bad > 590 {
+		t.Errorf("%d of 600 were bad", bad)
+	}
+}
+
 // settings counts what is in an object and those within.
 func settings(o object) int {
 	n := 0

@@ -50,12 +50,9 @@ func (n Node) resolve(parent Parent, at time.Time, renderer string) (Node, *Revi
 	versions, problems := c.choose()
 	next := n
 	next.Chosen.Versions, next.Chosen.Complete = versions, true
-	own, err := next.wholeOwnLayer(parent.podNetwork(), parent)
-	if err != nil {
-		problems.add("properties", "internal error: %s", err)
-	}
+	own, wrong := next.wholeOwnLayer(parent.podNetwork(), parent)
 	if len(problems) == 0 {
-		problems = checkNode(next, own, parent)
+		problems = wrong
 	}
 	if len(problems) > 0 {
 		n.State, n.Reason = api.Failed, problems[0].Message

@@ -102,7 +102,10 @@ func TestBundles(t *testing.T) {
 			}
 			n.Chosen = Chosen{Versions: versions, PodCIDR: tt.pod, Complete: true}
 			parent := Parent{FactsLayer: facts, Defaults: defaults}
-			own := must(n.wholeOwnLayer("", parent))
+			own, problems := n.wholeOwnLayer("", parent)
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
 			whole := must(Config(Revision{Own: own}, defaults, facts, tt.grants))
 			got := append(must(json.MarshalIndent(object{
 				"schemaVersion": config.SchemaVersion, "config": whole,

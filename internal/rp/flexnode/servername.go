@@ -22,14 +22,7 @@ func IsAPIServerName(name string, urls ...string) bool {
 // checkName refuses the name of a node whose serving certificate would be taken for the API
 // server's.
 func checkName(id string, parent Parent) Problems {
-	urls := []string{parent.Cluster.Properties.ServerURL}
-	if parent.FactsLayer != nil {
-		facts, err := FactsOf(parent.FactsLayer.Text)
-		if err != nil {
-			return Problems{{"name", "internal error: " + err.Error()}}
-		}
-		urls = append(urls, facts.ServerURL)
-	}
+	urls := []string{parent.Cluster.Properties.ServerURL, parent.serverURL()}
 	if name := baseName(id); IsAPIServerName(name, urls...) {
 		return Problems{{"name", "A node cannot be called '" + shorten(name) + "': clients of the " +
 			"cluster reach the API server or themselves by that name. Use another name."}}

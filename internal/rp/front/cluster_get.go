@@ -31,7 +31,7 @@ func writeCluster(w http.ResponseWriter, status int, c flexnode.Cluster) {
 // listClusters answers the clusters of a subscription or resource group.
 func (a *API) listClusters(w http.ResponseWriter, r *request) error {
 	prefix := r.subscriptionKey() + "/"
-	if group := r.names["group"]; group != "" {
+	if group := r.names.of("group"); group != "" {
 		prefix += strings.ToLower(group) + "/"
 	}
 	after, size, err := a.page(r, prefix)

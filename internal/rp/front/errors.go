@@ -86,28 +86,28 @@ func (a *API) told(r *request, err error) *arm.Error {
 func noParent(r *request) error {
 	return arm.Errorf(404, "ParentResourceNotFound",
 		"Can not perform requested operation on nested resource. Parent resource '%s' not found.",
-		r.names["cluster"])
+		r.names.of("cluster"))
 }
 
 // noNode is the answer to a request about a node that is not there.
 func noNode(r *request) *arm.Error {
 	return arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s/%s' under resource group '%s' was not found.",
-		api.ResourceType, r.names["cluster"], r.names["node"], r.names["group"])
+		api.ResourceType, r.names.of("cluster"), r.names.of("node"), r.names.of("group"))
 }
 
 // noCluster is the answer to a request about a cluster that is not registered.
 func noCluster(r *request) error {
 	return arm.Errorf(404, "ResourceNotFound",
 		"The Resource '%s/%s' under resource group '%s' was not found.",
-		flexnode.ClusterType, r.names["cluster"], r.names["group"])
+		flexnode.ClusterType, r.names.of("cluster"), r.names.of("group"))
 }
 
 // leaving is the answer to a change of what belongs to a cluster that is being deleted.
 func leaving(r *request) error {
 	return arm.Errorf(409, "ClusterIsBeingDeleted",
 		"The registration of the cluster '%s' is being deleted. Wait until it is gone, and "+
-			"register the cluster again.", r.names["cluster"])
+			"register the cluster again.", r.names.of("cluster"))
 }
 
 // invalid is the answer to a parameter that cannot be used.

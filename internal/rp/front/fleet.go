@@ -21,7 +21,11 @@ func (a *API) summarizeNodes(w http.ResponseWriter, r *request) error {
 	counts := map[*flexnode.Class]int{}
 	classes := flexnode.NewClasses(a.reachable(key))
 	now := a.Now()
+	seen := 0
 	a.Index.Outlines(key+"/", "", func(node string, o flexnode.Outline) bool {
+		if seen++; seen%lookedAtOnce == 0 {
+			r.place.StandBack()
+		}
 		o.Heard = flexnode.HeardAt(a.Seen.Last(node), now)
 		counts[classes.Of(o)]++
 		return r.Context().Err() == nil
@@ -90,20 +94,40 @@ func (a *API) hasCluster(r *request, missing func(*request) error) error {
 const (
 	maxLooked   = 20_000
 	maxUnpacked = 2_000
+	// How many are looked at, and how many unpacked, before polls go first: a millisecond each.
+	lookedAtOnce   = 1_000
+	unpackedAtOnce = 20
 )
 
-// chosen are up to size nodes of a cluster after a key that a filter chooses, and the key to go on
-// after, "" at the end.
+// all are up to size nodes of a cluster after a key, and the key to go on after, "" at the end.
+func (a *API) all(
+	r *request, after string, size int,
+) (rows []store.Row[flexnode.Node], next string, err error) {
+	for more := true; more && len(rows) < size; {
+		var some []store.Row[flexnode.Node]
+		some, more, err = a.Index.Nodes(r.clusterKey()+"/", after,
+			min(size-len(rows), unpackedAtOnce))
+		if err != nil {
+			return nil, "", err
+		}
+		rows, next = append(rows, some...), ""
+		if more {
+			after = rows[len(rows)-1].Key
+			next = after
+		}
+		r.place.StandBack()
+	}
+	return rows, next, nil
+}
+
+// chosen is all of those nodes that a filter chooses.
 func (a *API) chosen(
-	key, after string, size int, f flexnode.Filter,
+	r *request, after string, size int, f flexnode.Filter,
 ) (rows []store.Row[flexnode.Node], next string, err error) {
 	if f.All() {
-		rows, more, err := a.Index.Nodes(key+"/", after, size)
-		if more && err == nil {
-			next = rows[len(rows)-1].Key
-		}
-		return rows, next, err
+		return a.all(r, after, size)
 	}
+	key := r.clusterKey()
 	classes, now := flexnode.NewClasses(a.reachable(key)), a.Now()
 	looked, unpacked, last := 0, 0, after
 	a.Index.Outlines(key+"/", after, func(node string, o flexnode.Outline) bool {
@@ -111,12 +135,16 @@ func (a *API) chosen(
 			next = last
 			return false
 		}
-		looked, last = looked+1, node
+		if looked, last = looked+1, node; looked%lookedAtOnce == 0 {
+			r.place.StandBack()
+		}
 		o.Heard = flexnode.HeardAt(a.Seen.Last(node), now)
 		if !f.Chooses(classes.Of(o)) {
 			return true
 		}
-		unpacked++
+		if unpacked++; unpacked%unpackedAtOnce == 0 {
+			r.place.StandBack()
+		}
 		var row store.Row[flexnode.Node]
 		row, err = a.Index.Node(node)
 		if err == nil && row.Exists() && f.ChoosesLabels(row.Value.Desired.NodeConfig.Labels) {
@@ -142,12 +170,15 @@ func (a *API) listNodes(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	rows, next, err := a.chosen(key, after, size, filter)
+	rows, next, err := a.chosen(r, after, size, filter)
 	if err != nil {
 		return err
 	}
 	page, reachable := api.List[api.FlexNodeConfig]{Value: []api.FlexNodeConfig{}}, a.reachable(key)
-	for _, row := range rows {
+	for i, row := range rows {
+		if i%unpackedAtOnce == unpackedAtOnce-1 {
+			r.place.StandBack()
+		}
 		status, err := a.status(row.Key, row.Value, nil, reachable)
 		if err != nil {
 			return err

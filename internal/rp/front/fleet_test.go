@@ -2,6 +2,8 @@ package front
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -210,6 +212,23 @@ func TestPagesOfAFilterAreBounded(t *testing.T) {
 	got := strings.Fields(w.names(filtered("labels['line'] eq '7' and state eq 'outdated'")))
 	if want := (nodes - 7 + 49) / 50; len(got) != want {
 		t.Errorf("%d nodes of %d", len(got), want)
+	}
+}
+
+// BenchmarkList is a page of all nodes of a cluster.
+func BenchmarkList(b *testing.B) {
+	w := newWorld(b)
+	w.fill(1000)
+	w.caughtUp()
+	b.ReportAllocs()
+	request := httptest.NewRequest(http.MethodGet, publicURL+filtered(""), nil)
+	for b.Loop() {
+		recorder := httptest.NewRecorder()
+		w.front.ServeHTTP(recorder, request)
+		if recorder.Code != http.StatusOK {
+			b.Fatalf("status %d: %s", recorder.Code, recorder.Body)
+		}
+		b.SetBytes(int64(recorder.Body.Len()))
 	}
 }
 

@@ -30,7 +30,7 @@ func (l *listener) match(r *request) error {
 			continue
 		}
 		if l.routes[i].method == r.Method {
-			r.route, r.names = &l.routes[i], names(l.routes[i].segments, segments)
+			r.route, r.names = &l.routes[i], namesIn(l.routes[i].segments, segments)
 			return nil
 		}
 		allowed = append(allowed, l.routes[i].method)
@@ -54,15 +54,28 @@ func fits(pattern, segments []string) bool {
 	return true
 }
 
-// names are the variable segments of a path.
-func names(pattern, segments []string) map[string]string {
-	names := make(map[string]string, 4)
-	for i, p := range pattern {
-		if p[0] == '{' {
-			names[p[1:len(p)-1]] = segments[i]
+// names are the variable segments of a path. There are few, so they are looked for one by one.
+type names []struct{ name, value string }
+
+// of is the segment with a name in the route, "" if there is none: a segment is never empty.
+func (n names) of(name string) string {
+	for i := range n {
+		if n[i].name == name {
+			return n[i].value
 		}
 	}
-	return names
+	return ""
+}
+
+// namesIn are the variable segments of a path.
+func namesIn(pattern, segments []string) names {
+	found := make(names, 0, 4)
+	for i, p := range pattern {
+		if p[0] == '{' {
+			found = append(found, struct{ name, value string }{p[1 : len(p)-1], segments[i]})
+		}
+	}
+	return found
 }
 
 // unknownPath tells what of a path is not known.

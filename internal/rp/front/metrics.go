@@ -6,13 +6,13 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 )
 
 // Metrics are those of requests, in Prometheus' form.
@@ -21,11 +21,49 @@ type Metrics struct {
 	latency  *prometheus.HistogramVec
 	polls    *prometheus.CounterVec
 	reads    prometheus.Counter
+
+	mu sync.RWMutex
+	of map[counting]counted // those that were asked for before
+}
+
+// counting is what requests are counted by, counted what is told of them.
+type (
+	counting struct {
+		operation string
+		status    int
+		poll      bool
+	}
+	counted struct {
+		requests, polls prometheus.Counter // polls is nil of what is none
+		latency         prometheus.Observer
+	}
+)
+
+// counted finds the metrics of an operation and status. Each request asks for them.
+func (m *Metrics) counted(c counting) counted {
+	m.mu.RLock()
+	found, known := m.of[c]
+	m.mu.RUnlock()
+	if known {
+		return found
+	}
+	found = counted{
+		requests: m.requests.WithLabelValues(c.operation, strconv.Itoa(c.status)),
+		latency:  m.latency.WithLabelValues(c.operation),
+	}
+	if c.poll {
+		found.polls = m.polls.WithLabelValues(strconv.FormatBool(c.status != http.StatusNotModified))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of[c] = found
+	return found
 }
 
 // NewMetrics makes and registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
+		of: map[counting]counted{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "flexnode_rp_requests_total", Help: "Requests by operation and status.",
 		}, []string{"operation", "code"}),
@@ -61,7 +99,7 @@ func (r *request) operationName() string {
 	case r.route == nil:
 		return "unknown"
 	case r.isPoll():
-		return strings.TrimSuffix(r.route.permission, "read") + "poll"
+		return r.route.polling
 	case r.route.permission == "":
 		return r.route.method + " " + r.route.pattern
 	case r.Method == http.MethodGet && !strings.HasSuffix(r.route.pattern, "}"):
@@ -73,11 +111,11 @@ func (r *request) operationName() string {
 // observe counts a request, and writes down who has changed what, and who was refused.
 func (a *API) observe(r *request, w *response, took time.Duration) {
 	operation := r.operationName()
-	a.Metrics.requests.WithLabelValues(operation, strconv.Itoa(w.status)).Inc()
-	a.Metrics.latency.WithLabelValues(operation).Observe(took.Seconds())
-	if r.isPoll() {
-		changed := strconv.FormatBool(w.status != http.StatusNotModified)
-		a.Metrics.polls.WithLabelValues(changed).Inc()
+	m := a.Metrics.counted(counting{operation, w.status, r.isPoll()})
+	m.requests.Inc()
+	m.latency.Observe(took.Seconds())
+	if m.polls != nil {
+		m.polls.Inc()
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if w.status == http.StatusTooManyRequests || w.status == http.StatusUnauthorized {
@@ -116,12 +154,11 @@ func (a *API) audit(r *request, w *response, operation string, took time.Duratio
 		"took", took.Round(time.Microsecond).String())
 }
 
-// trace begins a span for a request, below the caller's if it tells one (W3C Trace Context). Polls
-// make none: they would be nearly all spans.
+// isTraced tells whether a request makes a span. Polls make none: they would be nearly all spans.
+func (a *API) isTraced(r *request) bool { return a.Tracer != nil && !r.isPoll() }
+
+// trace begins a span for a request, below the caller's if it tells one (W3C Trace Context).
 func (a *API) trace(r *request) (context.Context, trace.Span) {
-	if a.Tracer == nil || r.isPoll() {
-		return r.Context(), noop.Span{}
-	}
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	return a.Tracer.Start(ctx, r.route.method+" "+r.route.pattern,
 		trace.WithSpanKind(trace.SpanKindServer),

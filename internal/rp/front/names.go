@@ -33,7 +33,7 @@ var nameRules = []nameRule{
 // no regular expressions.
 func (r *request) checkNames() error {
 	for _, rule := range nameRules {
-		if value, there := r.names[rule.name]; there && !rule.good(value) {
+		if value := r.names.of(rule.name); value != "" && !rule.good(value) {
 			return arm.Errorf(400, rule.code, rule.message, shorten(value))
 		}
 	}

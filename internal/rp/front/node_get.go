@@ -23,6 +23,9 @@ func (a *API) getNode(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	wait := a.Waiters.begin(r)
+	if wait.entry != nil {
+		r.known = nil // what has changed before it began does not wake it
+	}
 	found, err := a.awaitNode(w, r, uid, &wait)
 	applied := wait.applied()
 	r.waited = wait.end()
@@ -60,6 +63,7 @@ func (a *API) awaitNode(
 		}
 		more := false
 		r.place.Rest(func() { more, err = wait.next(r.Context(), w) })
+		r.known = nil
 		if err != nil || !more {
 			return f, err
 		}
@@ -87,8 +91,12 @@ func (a *API) authorizeAgain(r *request) error {
 // findNode finds a node in the index if the caller knows that, else in the store.
 func (a *API) findNode(r *request, uid string) (found, error) {
 	condition := r.Header.Get("If-None-Match")
-	if poll, ok := a.Index.Poll(r.nodeKey()); condition != "" && ok && named(uid, poll.UID) {
-		a.heard(r, uid, poll)
+	poll, ok := r.known, r.known != nil
+	if !ok {
+		poll, ok = a.lookUp(r)
+	}
+	if condition != "" && ok && named(uid, poll.UID) {
+		a.heard(r, uid, *poll)
 		if listed(condition, poll.ETag) {
 			return found{same: poll.ETag}, nil
 		}
@@ -112,8 +120,17 @@ func (a *API) findNode(r *request, uid string) (found, error) {
 	return found{node: n, revision: revision}, nil
 }
 
+// lookUp asks the index what it knows of the node now.
+func (a *API) lookUp(r *request) (*store.Poll, bool) {
+	r.known = nil
+	if poll, ok := a.Index.Poll(r.nodeKey()); ok {
+		r.known = &poll
+	}
+	return r.known, r.known != nil
+}
+
 func unchanged(w http.ResponseWriter, etag string) error {
-	w.Header().Set("ETag", etag)
+	w.Header()["Etag"] = []string{etag} // in its canonical form: each poll sets it
 	w.WriteHeader(http.StatusNotModified)
 	return nil
 }
@@ -221,7 +238,7 @@ func (a *API) ownNode(r *request) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	poll, ok := a.Index.Poll(r.nodeKey())
+	poll, ok := a.lookUp(r)
 	r.node = ok && named(uid, poll.UID) && r.caller.isNode(poll.Identity, poll.Former)
 	r.own = r.node
 	return r.own, nil

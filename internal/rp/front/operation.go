@@ -57,7 +57,7 @@ func (a *API) pointTo(w http.ResponseWriter, r *request, key string, location bo
 	_, id, _ := strings.Cut(key, "/")
 	at := func(what string) string {
 		u := r.publicURL()
-		u.Path = "/subscriptions/" + r.names["subscription"] + "/providers/" + namespace +
+		u.Path = "/subscriptions/" + r.names.of("subscription") + "/providers/" + namespace +
 			"/locations/" + a.location(r) + "/" + what + "/" + id
 		u.RawPath, u.Fragment = "", ""
 		u.RawQuery = url.Values{"api-version": {api.APIVersion}}.Encode()
@@ -89,7 +89,7 @@ func (a *API) location(r *request) string {
 // and who may read what it is about.
 func (a *API) operation(r *request) (flexnode.Operation, error) {
 	unknown := arm.Errorf(404, "OperationNotFound", "The operation '%s' was not found.",
-		shorten(r.names["operation"]))
+		shorten(r.names.of("operation")))
 	o, there, err := a.findOperation(r)
 	if err != nil {
 		return o, err
@@ -114,7 +114,7 @@ func (a *API) operation(r *request) (flexnode.Operation, error) {
 
 // findOperation is the operation that an id names: what is in the id, or the row of a deletion.
 func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
-	id := strings.ToLower(r.names["operation"])
+	id := strings.ToLower(r.names.of("operation"))
 	if isGUID(id) {
 		row, err := a.Store.Operations.Get(r.Context(), r.subscriptionKey()+"/"+id)
 		return row.Value, row.Exists(), err
@@ -197,7 +197,7 @@ func (a *API) getOperationStatus(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	shown := operationStatus{
-		ID: r.resourceID(), Name: strings.ToLower(r.names["operation"]), ResourceID: o.Target,
+		ID: r.resourceID(), Name: strings.ToLower(r.names.of("operation")), ResourceID: o.Target,
 		Status: o.State, StartTime: o.Started,
 	}
 	if o.State == inProgress {

@@ -103,5 +103,5 @@ func (a *API) tellPace(w http.ResponseWriter, r *request, applied bool, waited t
 	if r.isPoll() {
 		pause = a.Pace.tell(a.Now(), applied, waited, a.Waiters.Count())
 	}
-	w.Header().Set("x-ms-flexnode-poll-interval", strconv.Itoa(int(pause/time.Second)))
+	w.Header()["X-Ms-Flexnode-Poll-Interval"] = []string{strconv.Itoa(int(pause / time.Second))}
 }

@@ -70,7 +70,7 @@ func (a *API) getProvider(w http.ResponseWriter, r *request) error {
 		})
 	}
 	arm.WriteJSON(w, http.StatusOK, object{
-		"id":        "/subscriptions/" + r.names["subscription"] + "/providers/" + namespace,
+		"id":        "/subscriptions/" + r.names.of("subscription") + "/providers/" + namespace,
 		"namespace": namespace, "registrationState": state,
 		"registrationPolicy": "RegistrationRequired", "resourceTypes": kinds,
 	})

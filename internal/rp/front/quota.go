@@ -34,7 +34,7 @@ func (q *quota) need(of fair.Resource) error {
 			"Additional details - Subscription: %s, Current Limit: %d, Current Usage: %d, "+
 			"Additional Required: 1, (Minimum) New Limit Required: %d. Ask %s for a larger quota, "+
 			"or delete what is not needed.",
-		of, q.r.names["subscription"], limit, used, used+1, contact)
+		of, q.r.names.of("subscription"), limit, used, used+1, contact)
 }
 
 // done ends the claims: revision is that of the change, if it was made.

@@ -11,6 +11,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
+	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // uidHeader is sent by agents: the uid of the node that they are.
@@ -21,8 +22,8 @@ type request struct {
 	*http.Request
 	listener *listener
 	route    *route
-	// names are the variable segments of the path, by name in the route, in the caller's casing.
-	names map[string]string
+	// names are the variable segments of the path, in the caller's casing.
+	names names
 	query url.Values // keys in lower case
 	body  []byte
 	// caller is who asks, once it is known.
@@ -32,6 +33,8 @@ type request struct {
 	node, own bool
 	id        string // x-ms-request-id
 	key       string // nodeKey, once it was asked for
+	// known is what the index tells of the node; nil if it is to be asked.
+	known *store.Poll
 	// waited is how long a poll has waited for its node to change.
 	waited time.Duration
 	// byNode tells that it counts as the node's own, place is its place among the requests that
@@ -44,18 +47,19 @@ type request struct {
 }
 
 // subscriptionKey is how the request's subscription is stored.
-func (r *request) subscriptionKey() string { return strings.ToLower(r.names["subscription"]) }
+func (r *request) subscriptionKey() string { return strings.ToLower(r.names.of("subscription")) }
 
 // clusterKey is how the request's cluster is stored.
 func (r *request) clusterKey() string {
-	return strings.ToLower(r.names["subscription"] + "/" + r.names["group"] + "/" +
-		r.names["cluster"])
+	return strings.ToLower(r.names.of("subscription") + "/" + r.names.of("group") + "/" +
+		r.names.of("cluster"))
 }
 
 // nodeKey is how the request's node is stored.
 func (r *request) nodeKey() string {
 	if r.key == "" {
-		r.key = r.clusterKey() + "/" + strings.ToLower(r.names["node"])
+		r.key = strings.ToLower(r.names.of("subscription") + "/" + r.names.of("group") + "/" +
+			r.names.of("cluster") + "/" + r.names.of("node"))
 	}
 	return r.key
 }

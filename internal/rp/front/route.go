@@ -2,6 +2,7 @@ package front
 
 import (
 	"net/http"
+	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
@@ -46,6 +47,8 @@ type route struct {
 	// managerOnly is there for Resource Manager alone.
 	managerOnly bool
 	segments    []string
+	// polling is what metrics and audit call a poll.
+	polling string
 }
 
 // The patterns of paths.
@@ -65,6 +68,7 @@ func (a *API) routes() []route {
 	table = append(table, a.providerRoutes()...)
 	for i := range table {
 		table[i].segments = split(table[i].pattern)
+		table[i].polling = strings.TrimSuffix(table[i].permission, "read") + "poll"
 	}
 	return table
 }

@@ -112,15 +112,20 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer r.place.Leave()
-	ctx, span := l.api.trace(r)
-	defer span.End()
-	r.Request = r.WithContext(ctx)
+	if l.api.isTraced(r) {
+		ctx, span := l.api.trace(r)
+		defer span.End()
+		r.Request = r.WithContext(ctx)
+	}
 	return r.route.handle(w, r)
 }
 
 // lowerKeys parses a query; the names of parameters are compared without regard to case.
 func lowerKeys(raw string) url.Values {
 	parsed, _ := url.ParseQuery(raw) // what does not parse is not there
+	if !hasUpperKey(parsed) {
+		return parsed
+	}
 	lower := make(url.Values, len(parsed))
 	for key, values := range parsed {
 		key = strings.ToLower(key)
@@ -129,15 +134,24 @@ func lowerKeys(raw string) url.Values {
 	return lower
 }
 
+func hasUpperKey(v url.Values) bool {
+	for key := range v {
+		if key != strings.ToLower(key) {
+			return true
+		}
+	}
+	return false
+}
+
 // correlate sets the headers by which one request is found in several logs.
 func correlate(w http.ResponseWriter, r *request) {
 	correlation := r.Header.Get("X-Ms-Correlation-Request-Id")
 	if correlation == "" || len(correlation) > 64 {
 		correlation = r.id
 	}
-	h := w.Header()
-	h["X-Ms-Request-Id"], h["X-Ms-Correlation-Request-Id"] = []string{r.id}, []string{correlation}
-	h["X-Content-Type-Options"], h["Cache-Control"] = []string{"nosniff"}, []string{"no-store"}
+	h, values := w.Header(), &[...]string{r.id, correlation, "nosniff", "no-store"}
+	h["X-Ms-Request-Id"], h["X-Ms-Correlation-Request-Id"] = values[0:1:1], values[1:2:2]
+	h["X-Content-Type-Options"], h["Cache-Control"] = values[2:3:3], values[3:4:4]
 	client := r.Header.Get("X-Ms-Client-Request-Id")
 	wanted := strings.EqualFold(r.Header.Get("X-Ms-Return-Client-Request-Id"), "true")
 	if wanted && client != "" && len(client) <= 64 {

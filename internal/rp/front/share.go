@@ -23,7 +23,7 @@ func (a *API) recognize(r *request) (err error) {
 	}
 	// Anybody may name the uid, and many nodes may share an identity: it takes both.
 	uid, err := r.uid()
-	poll, known := a.Index.Poll(r.nodeKey())
+	poll, known := a.lookUp(r)
 	r.node = err == nil && known && named(uid, poll.UID) &&
 		r.caller.isNode(poll.Identity, poll.Former)
 	r.byNode = r.node && uid != ""
@@ -132,7 +132,7 @@ func (a *API) tooMany(r *request, kind fair.Kind, v fair.Verdict) error {
 		"Number of '%s' requests for subscription '%s' actor '%s' exceeded. Please try again "+
 			"after '%d' seconds, when additional tokens are available. The limit is %d requests "+
 			"at once, and %g in a second after that.",
-		kind, r.names["subscription"], r.caller.ObjectID, seconds(v.After), v.Of.Burst,
+		kind, r.names.of("subscription"), r.caller.ObjectID, seconds(v.After), v.Of.Burst,
 		v.Of.PerSecond)}
 }
 

@@ -43,7 +43,7 @@ func (a *API) register(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	arm.WriteJSON(w, http.StatusOK, object{
-		"id":        "/subscriptions/" + r.names["subscription"] + "/providers/" + namespace,
+		"id":        "/subscriptions/" + r.names.of("subscription") + "/providers/" + namespace,
 		"namespace": namespace, "registrationState": registered,
 	})
 	return nil
@@ -111,7 +111,7 @@ func (a *API) deleteClusters(r *request, subscription string) error {
 // checkSubscription keeps subscriptions that are not in order from changing anything (RPC,
 // subscription states).
 func (a *API) checkSubscription(r *request) error {
-	if r.names["subscription"] == "" || r.route.kind == "" {
+	if r.names.of("subscription") == "" || r.route.kind == "" {
 		return nil
 	}
 	if r.allowedIn(a.Index.Subscription(r.subscriptionKey())) == nil {
@@ -126,16 +126,13 @@ func (a *API) checkSubscription(r *request) error {
 
 // allowedIn is an error if the request may not be made in a subscription in a state.
 func (r *request) allowedIn(state string) error {
-	id := r.names["subscription"]
-	missing := arm.Errorf(409, "MissingSubscriptionRegistration",
-		"The subscription is not registered to use namespace '%s'. See "+
-			"https://aka.ms/rps-not-found "+
-			"for how to register subscriptions.", namespace)
+	id := r.names.of("subscription")
 	switch {
-	case state == "" && r.route.change:
-		return missing
-	case state == unregistered && r.Method != http.MethodGet:
-		return missing
+	case state == "" && r.route.change, state == unregistered && r.Method != http.MethodGet:
+		return arm.Errorf(409, "MissingSubscriptionRegistration",
+			"The subscription is not registered to use namespace '%s'. See "+
+				"https://aka.ms/rps-not-found "+
+				"for how to register subscriptions.", namespace)
 	case state == deleted:
 		return arm.Errorf(404, "SubscriptionNotFound",
 			"The subscription '%s' could not be found.", id)

@@ -32,6 +32,15 @@ func (x *Index) Poll(nodeKey string) (Poll, bool) {
 	}, true
 }
 
+// uid is that of a node, by its key.
+func (x *Index) uid(nodeKey string) (string, bool) {
+	e, ok := x.snapshot.Load().node(nodeKey)
+	if !ok || e.nodeAt == 0 {
+		return "", false
+	}
+	return e.uid(), true
+}
+
 // Node is a node, by its key.
 func (x *Index) Node(key string) (Row[flexnode.Node], error) {
 	e, ok := x.snapshot.Load().node(key)

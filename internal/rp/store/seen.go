@@ -79,11 +79,11 @@ func minutes(t time.Time) uint32 { return uint32(max(t.Unix()/60, 0)) }
 // Note takes down that the agent of a node was heard of. A node that the index does not know yet is
 // left out.
 func (s *Seen) Note(nodeKey string, now time.Time) {
-	p, ok := s.index.Poll(nodeKey)
+	uid, ok := s.index.uid(nodeKey)
 	if !ok {
 		return
 	}
-	hash, at := seenHash(p.UID), minutes(now)
+	hash, at := seenHash(uid), minutes(now)
 	shard := s.shard(hash)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
@@ -94,11 +94,11 @@ func (s *Seen) Note(nodeKey string, now time.Time) {
 
 // Last is when the agent of a node was last heard of, to a minute; zero if never.
 func (s *Seen) Last(nodeKey string) time.Time {
-	p, ok := s.index.Poll(nodeKey)
+	uid, ok := s.index.uid(nodeKey)
 	if !ok {
 		return time.Time{}
 	}
-	hash := seenHash(p.UID)
+	hash := seenHash(uid)
 	shard := s.shard(hash)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
