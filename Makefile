@@ -95,7 +95,7 @@ azurite: ## Check the delivery through blob storage against Azure's own emulator
 test: ## Everything: unit tests, stories, and, as root on Linux, end to end in the lab
 	./test/run
 
-test-long: build ## The long campaigns: every kill point, 40 kills on real machines, fuzzing, chaos
+test-long: build ## The long campaigns: kill points, kills on real machines, identities, fuzzing, chaos
 	./test/long
 
 demo: build ## A node's life in a lab: URL, changes, upgrade, rollback, deletion; leaves it up

@@ -70,11 +70,8 @@ func (l *Lab) addMachine(
 	if err != nil {
 		return m, err
 	}
-	if err := os.MkdirAll(filepath.Dir(m.Root), 0o700); err != nil {
+	if err := copySystem(ctx, base, m.Root); err != nil {
 		return m, fmt.Errorf("cannot make machine %s: %w", name, err)
-	}
-	if _, err := run(ctx, "cp", "-a", "--reflink=auto", base, m.Root); err != nil {
-		return m, err
 	}
 	if err := l.furnish(m); err != nil {
 		return m, err
@@ -136,6 +133,50 @@ func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error)
 		return "", err
 	}
 	return dir, os.Rename(temp, dir)
+}
+
+// copySystem makes the root directory of a machine. What a distribution has in /usr, 1.6 GB with
+// az, is replaced but not written to, by dpkg, Python and the agent: machines share those files
+// with the base system where one file system has both. /usr/local is the owner's.
+func copySystem(ctx context.Context, base, root string) error {
+	if err := os.MkdirAll(filepath.Dir(root), 0o700); err != nil {
+		return err
+	}
+	if err := os.Mkdir(root, 0o755); err != nil {
+		return err
+	}
+	copying := func(names []string, options ...string) error {
+		args := append([]string{"--chdir=" + base, "cp", "-a", "--parents"}, options...)
+		_, err := run(ctx, "env", slices.Concat(args, names, []string{root})...)
+		return err
+	}
+	own, err := namesIn(base, "", "usr")
+	if err != nil {
+		return err
+	}
+	shared, err := namesIn(base, "usr", "local")
+	if err != nil {
+		return err
+	}
+	if err := copying(append(own, "usr/local"), "--reflink=auto"); err != nil {
+		return err
+	}
+	if err := os.Link(filepath.Join(base, "usr/lib/os-release"), root+".link"); err != nil {
+		return copying(shared, "--reflink=auto")
+	}
+	return errors.Join(os.Remove(root+".link"), copying(shared, "--link"))
+}
+
+// namesIn are the paths of what is in a directory of a root directory, but one.
+func namesIn(root, dir, but string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(root, dir))
+	var names []string
+	for _, e := range entries {
+		if e.Name() != but {
+			names = append(names, filepath.Join(dir, e.Name()))
+		}
+	}
+	return names, err
 }
 
 // furnish gives a machine its name, its network, the lab's CA, kernel parameters of its own, and

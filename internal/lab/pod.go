@@ -29,8 +29,13 @@ func (l *Lab) StartPod(ctx context.Context, name, manifest string) (string, erro
 	if _, err := l.apply(ctx, manifest); err != nil {
 		return "", err
 	}
+	// one kubectl that waits, not ten in a second that ask
+	if _, err := l.Kubectl(ctx, "", "wait", "--for=jsonpath={.status.phase}=Running",
+		"--timeout=60s", "pod/"+name); err != nil {
+		return "", err
+	}
 	ip := ""
-	err := until(ctx, time.Minute, "pod "+name, func() error {
+	err := until(ctx, 10*time.Second, "the address of pod "+name, func() error {
 		out, err := l.Kubectl(ctx, "", "get", "pod", name, "-o",
 			"jsonpath={.status.phase} {.status.podIP}")
 		fields := strings.Fields(out)

@@ -19,10 +19,10 @@ func kills() int {
 	if n, err := strconv.Atoi(os.Getenv("KILLS")); err == nil {
 		return n
 	}
-	if os.Getenv("LONG") != "" {
+	if long() {
 		return 40
 	}
-	return 6
+	return 4
 }
 
 // Killed at random moments, the next run of the same command finishes; and at the end the machine

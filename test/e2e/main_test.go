@@ -72,6 +72,9 @@ func run(m *testing.M) int {
 	return code
 }
 
+// long tells that the long forms of the tests are asked for (test/long).
+func long() bool { return os.Getenv("LONG") != "" }
+
 // start starts the laboratory. One that runs already belongs to somebody: it is used and kept with
 // KEEP_LAB, replaced with FLEXLAB_REPLACE=1, and else left alone.
 func start(ctx context.Context) error {

@@ -324,14 +324,18 @@ func genericOperation(t *testing.T, client *armresources.Client) {
 
 // killedProvider kills the provider with SIGKILL while it creates, regenerates and deletes.
 // Afterwards no Secret is without a credential, no URL works that should not, and what was
-// acknowledged is there.
+// acknowledged is there. The short form kills six times, the long one as often as kills says.
 func killedProvider(t *testing.T) {
 	ctx := t.Context()
+	requests := 6
+	if long() {
+		requests = kills()
+	}
 	random := mathrand.New(mathrand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	acknowledged := map[string]bool{} // whether a node is there, where that is known
 	var urls []string
-	var kills atomic.Int32
-	for i := range 12 {
+	var killed atomic.Int32
+	for i := range requests {
 		name := fmt.Sprintf("kill-%d", i%3)
 		method, path, body := http.MethodPut, rpNode(name)+"?configUrl=true",
 			desired{"properties": desired{"nodeConfig": desired{"maxPods": 20 + i}}}
@@ -345,7 +349,7 @@ func killedProvider(t *testing.T) {
 		after := time.Duration(random.IntN(40)) * time.Millisecond
 		timer := time.AfterFunc(after, func() {
 			if syscall.Kill(pid, syscall.SIGKILL) == nil {
-				kills.Add(1)
+				killed.Add(1)
 			}
 		})
 		status, text, err := bench.ARM(ctx, method, lab.ProviderURL, path, lab.ProviderAPI, body)
@@ -368,7 +372,7 @@ func killedProvider(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d of 12 requests were cut short or followed by a kill", kills.Load())
+	t.Logf("%d of %d requests were cut short or followed by a kill", killed.Load(), requests)
 	for name, there := range acknowledged {
 		status, text, err := bench.ARM(ctx, http.MethodGet, lab.ProviderURL, rpNode(name),
 			lab.ProviderAPI, nil)

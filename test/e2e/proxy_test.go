@@ -25,6 +25,7 @@ import (
 // images all come through the proxy, for the agent, kubelet, its credential plugin, containerd and
 // node-problem-detector; nothing of the cluster's own does.
 func behindProxy(t *testing.T) {
+	t.Parallel()
 	const user, password = "edge", "canary$HOME-of-a-proxy"
 	p := startProxy(t, user, password)
 	m := bareMachine(t, "proxy-1")

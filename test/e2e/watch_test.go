@@ -91,9 +91,13 @@ func serve(t *testing.T, m lab.Machine) {
 // ready is what the API server says of the Node.
 func ready(t *testing.T, m lab.Machine) bool {
 	t.Helper()
-	out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o",
-		`jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
-	return err == nil && out == "True"
+	client, err := bench.AdminClient() // many ask this every half second: no kubectl for each
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	node, err := lab.ReadNode(t.Context(), client, m.Name)
+	return err == nil && node.Ready()
 }
 
 // edit changes the configuration of a machine, as an editor does: a new file in the place of the

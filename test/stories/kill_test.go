@@ -32,10 +32,10 @@ type campaign struct {
 
 // A run that is killed leaves a machine that the next run finishes or takes back, wherever it was
 // killed: at each change of the machine, of the store and of the Node object. The long form kills
-// at every point, the short one at every fifth, from another first one for each campaign.
+// at every point, the short one at every tenth, from another first one for each campaign.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
-	step := 5
+	step := 10
 	if os.Getenv("LONG") != "" {
 		step = 1
 	}

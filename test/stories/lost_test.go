@@ -17,10 +17,10 @@ import (
 
 // A power cut takes with it what a killed run had not synced yet: names that were made, replaced or
 // removed. What is left is finished or given back, as after any kill. The long form cuts at every
-// point, the short one at every seventh.
+// point, the short one at every fourteenth.
 func TestLostWritesAnywhere(t *testing.T) {
 	t.Parallel()
-	step := 7
+	step := 14
 	if os.Getenv("LONG") != "" {
 		step = 1
 	}

@@ -210,9 +210,9 @@ func (w *azWorld) refusals(t *testing.T) {
 		{"", "wait $G -n x", "Say what to wait for"},
 		{"", "delete $G -n x", "--yes"},
 		{"", "rollback $G -n kept-1 --config-version 1", "configVersion 1 is none of the node's"},
-		{"", "show $G -n x --endpoint https://127.0.0.1:1", "The endpoint cannot be reached"},
 		{"stranger", "create $G -n x", "does not have authorization to perform action " +
 			"'Microsoft.ContainerService/managedClusters/flexNodeConfig/write'"},
+		{"", "show $G -n x --endpoint https://127.0.0.1:1", "The endpoint cannot be reached"},
 		{"stranger", "get-config-url $G -n kept-1", "listConfigUrl/action'"},
 	})
 }
@@ -256,10 +256,17 @@ func (w *azWorld) noProvider(t *testing.T) {
 // refusal is a command that is refused, and a part of what is told.
 type refusal struct{ who, command, want string }
 
+// inShort tells whether the short form has the i-th row of a table of refusals: every third. Each
+// is a second of az; what the rows share is that az tells one error, of the extension or a server.
+func inShort(i int) bool { return os.Getenv("LONG") != "" || i%3 == 0 }
+
 func (w *azWorld) refused(all []refusal) {
 	t := w.t
 	t.Helper()
-	for _, tt := range all {
+	for i, tt := range all {
+		if !inShort(i) {
+			continue
+		}
 		s := w.sub(t)
 		if tt.who != "" {
 			s.who = tt.who

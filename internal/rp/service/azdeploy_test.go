@@ -104,7 +104,7 @@ func (w *azWorld) deploymentsRefused(t *testing.T) {
 		"clientId": "11111111-2222-3333-4444-555555555555", "clientSecret": "s"})
 	w.parameterFile("typo.json", map[string]any{"nodName": "x"})
 	w.parameterFile("type.json", map[string]any{"maxPods": "many"})
-	for _, tt := range []struct{ role, parameters, want string }{
+	for i, tt := range []struct{ role, parameters, want string }{
 		{"deployer", "clusterName=my-cluster", "Missing input parameters: "},
 		{"deployer", "good.json nodName=x", "unrecognized template parameter 'nodName'"},
 		{"deployer", "good.json typo.json", "The template parameters 'nodName' in the parameters file " +
@@ -121,6 +121,9 @@ func (w *azWorld) deploymentsRefused(t *testing.T) {
 		{"no-list", "good.json", "does not have authorization to perform action '" + flexNodeConfig +
 			"/listConfigUrl/action'"},
 	} {
+		if !inShort(i) {
+			continue
+		}
 		s := w.sub(t)
 		s.who = azDeployer.Name
 		s.role(tt.role)
