@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +18,20 @@ const (
 	nodeUID = "6b1f7a52-32ab-4a6c-9f5f-0d9f10a6f001"
 )
 
+// shared is the lock of both fakes, which a test and its Follower look at and change.
+type shared struct{ mutex sync.Mutex }
+
+// locked does something under the lock. It must not sleep: simulated time stands still while
+// somebody waits for a mutex.
+func (s *shared) locked(do func()) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	do()
+}
+
 // provider answers polls of one node; version "" is a node that was deleted.
 type provider struct {
+	*shared
 	version string
 	uid     string // of the tombstone
 	handle  http.HandlerFunc
@@ -27,25 +40,46 @@ type provider struct {
 }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.polls = append(p.polls, time.Now())
-	p.wait = append(p.wait, r.Header.Get("Prefer"))
+	var version, uid string
+	var handle http.HandlerFunc
+	p.locked(func() {
+		p.polls = append(p.polls, time.Now())
+		p.wait = append(p.wait, r.Header.Get("Prefer"))
+		version, uid, handle = p.version, p.uid, p.handle
+	})
 	switch {
-	case p.handle != nil:
-		p.handle(w, r)
-	case p.version == "":
-		answer(404, "application/json", fmt.Sprintf(`{"error":{"code":"ResourceNotFound",
-			"additionalInfo":[{"type":"FlexNodeConfigTombstone","info":{"uid":%q}}]}}`, p.uid))(w, r)
-	case r.Header.Get("If-None-Match") == p.version:
+	case handle != nil:
+		handle(w, r)
+	case version == "":
+		tombstone(uid)(w, r)
+	case r.Header.Get("If-None-Match") == version:
 		w.WriteHeader(http.StatusNotModified)
 	default:
-		w.Header().Set("ETag", p.version)
+		w.Header().Set("ETag", version)
 		answer(200, "application/json", fmt.Sprintf(`{"id":%q,"properties":{"configVersion":%q,
-			"resourceUid":%q}}`, nodeID, p.version, nodeUID))(w, r)
+			"resourceUid":%q}}`, nodeID, version, nodeUID))(w, r)
 	}
+}
+
+func tombstone(uid string) http.HandlerFunc {
+	return answer(404, "application/json", fmt.Sprintf(`{"error":{"code":"ResourceNotFound",
+		"additionalInfo":[{"type":"FlexNodeConfigTombstone","info":{"uid":%q}}]}}`, uid))
+}
+
+// asked is how often the provider was polled.
+func (p *provider) asked() (n int) {
+	p.locked(func() { n = len(p.polls) })
+	return n
+}
+
+// answers has polls answered by a handler, which runs without the lock and may sleep.
+func (p *provider) answers(handle http.HandlerFunc) {
+	p.locked(func() { p.handle = handle })
 }
 
 // fakeMachine takes down what happens to it.
 type fakeMachine struct {
+	*shared
 	received, applied Offer
 	offer             Offer
 	refuse            error
@@ -56,34 +90,48 @@ type fakeMachine struct {
 	failed            error // what the last poll has ended with
 }
 
-func (m *fakeMachine) Offers() (Offer, Offer) { return m.received, m.applied }
-
-func (m *fakeMachine) Fetch(context.Context) ([]byte, Offer, error) {
-	m.fetches++
-	return []byte(m.offer.Version), m.offer, nil
+func (m *fakeMachine) Offers() (received, applied Offer) {
+	m.locked(func() { received, applied = m.received, m.applied })
+	return received, applied
 }
 
-func (m *fakeMachine) Receive(_ context.Context, bundle []byte) error {
-	if m.refuse != nil {
-		return m.refuse
-	}
-	m.took = append(m.took, string(bundle))
-	m.received = m.offer
-	return nil
+func (m *fakeMachine) Fetch(context.Context) (bundle []byte, of Offer, err error) {
+	m.locked(func() {
+		m.fetches++
+		bundle, of = []byte(m.offer.Version), m.offer
+	})
+	return bundle, of, nil
 }
 
-func (m *fakeMachine) Unusable(version string, _ error) { m.unusable = version }
+func (m *fakeMachine) Receive(_ context.Context, bundle []byte) (err error) {
+	m.locked(func() {
+		if err = m.refuse; err == nil {
+			m.took = append(m.took, string(bundle))
+			m.received = m.offer
+		}
+	})
+	return err
+}
 
-func (m *fakeMachine) Deleted(context.Context, Tombstone) { m.deleted = true }
+func (m *fakeMachine) Unusable(version string, _ error) {
+	m.locked(func() { m.unusable = version })
+}
+
+func (m *fakeMachine) Deleted(context.Context, Tombstone) {
+	m.locked(func() { m.deleted = true })
+}
 
 func offer(version string) Offer { return Offer{UID: nodeUID, Version: version, Epoch: 1} }
 
 // following runs a Follower of a machine that runs on version 5, in simulated time.
-func following(t *testing.T, tell func(t *testing.T, p *provider, m *fakeMachine, f *Follower)) {
+func following(t *testing.T, tell func(t *testing.T, p *provider, m *fakeMachine)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		p := &provider{version: "5", uid: nodeUID}
-		m := &fakeMachine{received: offer("5"), applied: offer("5"), offer: offer("5")}
+		both := &shared{}
+		p := &provider{shared: both, version: "5", uid: nodeUID}
+		m := &fakeMachine{
+			shared: both, received: offer("5"), applied: offer("5"), offer: offer("5"),
+		}
 		client := NewClient(nil)
 		client.Transport = breaking{roundTrip{p}}
 		f := &Follower{
@@ -92,40 +140,48 @@ func following(t *testing.T, tell func(t *testing.T, p *provider, m *fakeMachine
 				Token: func(context.Context) (string, error) { return "token", nil },
 			},
 			Machine: m, Wait: 25 * time.Second, Log: slog.New(slog.DiscardHandler),
-			Told: func(_ Answer, err error, _ time.Duration) { m.failed = err },
+			Told: func(_ Answer, err error, _ time.Duration) {
+				m.locked(func() { m.failed = err })
+			},
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { f.Run(ctx); close(ended) }()
-		tell(t, p, m, f)
+		tell(t, p, m)
 		stop()
 		<-ended
 	})
 }
 
 func TestFollowerTakesWhatIsNew(t *testing.T) {
-	following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
+	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
 		time.Sleep(10 * time.Minute)
-		if m.fetches != 0 || len(p.polls) < 14 || len(p.polls) > 32 {
-			t.Errorf("nothing was new: %d fetches, %d polls", m.fetches, len(p.polls))
-		}
-		p.version, m.offer = "7", offer("7")
+		p.locked(func() {
+			if m.fetches != 0 || len(p.polls) < 14 || len(p.polls) > 32 {
+				t.Errorf("nothing was new: %d fetches, %d polls", m.fetches, len(p.polls))
+			}
+			p.version, m.offer = "7", offer("7")
+		})
 		time.Sleep(41 * time.Second)
-		if len(m.took) != 1 || m.took[0] != "7" || m.fetches != 1 {
-			t.Errorf("took %q with %d fetches", m.took, m.fetches)
-		}
+		m.locked(func() {
+			if len(m.took) != 1 || m.took[0] != "7" || m.fetches != 1 {
+				t.Errorf("took %q with %d fetches", m.took, m.fetches)
+			}
+		})
 	})
 }
 
 // A provider that offers what the node runs on, since what it had offered does not work, is
 // followed without another fetch.
 func TestFollowerGoesBackToWhatIsApplied(t *testing.T) {
-	following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
-		m.received = offer("9")
+	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
+		m.locked(func() { m.received = offer("9") })
 		time.Sleep(time.Minute)
-		if m.fetches != 0 {
-			t.Errorf("fetched %d times", m.fetches)
-		}
+		m.locked(func() {
+			if m.fetches != 0 {
+				t.Errorf("fetched %d times", m.fetches)
+			}
+		})
 	})
 }
 
@@ -137,98 +193,111 @@ func TestFollowerRefuses(t *testing.T) {
 		"unusable text": offer("8"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
-				if name == "unusable text" {
-					m.refuse = &UnusableError{errors.New("it is no configuration")}
-				}
-				p.version, m.offer = "8", o
+			following(t, func(t *testing.T, p *provider, m *fakeMachine) {
+				p.locked(func() {
+					if name == "unusable text" {
+						m.refuse = &UnusableError{errors.New("it is no configuration")}
+					}
+					p.version, m.offer = "8", o
+				})
 				time.Sleep(10 * time.Minute)
-				if len(m.took) != 0 || m.fetches != 1 || m.unusable != "8" {
-					t.Errorf("took %q with %d fetches", m.took, m.fetches)
-				}
-				p.version, m.offer, m.refuse = "11", offer("11"), nil
+				p.locked(func() {
+					if len(m.took) != 0 || m.fetches != 1 || m.unusable != "8" {
+						t.Errorf("took %q with %d fetches", m.took, m.fetches)
+					}
+					p.version, m.offer, m.refuse = "11", offer("11"), nil
+				})
 				time.Sleep(time.Minute)
-				if len(m.took) != 1 {
-					t.Errorf("the next one was not taken")
-				}
+				m.locked(func() {
+					if len(m.took) != 1 {
+						t.Errorf("the next one was not taken")
+					}
+				})
 			})
 		})
 	}
 }
 
 func TestFollowerTakesALaterEpoch(t *testing.T) {
-	following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
-		p.version, m.offer = "3", Offer{UID: nodeUID, Version: "3", Epoch: 2}
+	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
+		p.locked(func() {
+			p.version, m.offer = "3", Offer{UID: nodeUID, Version: "3", Epoch: 2}
+		})
 		time.Sleep(time.Minute)
-		if len(m.took) != 1 {
-			t.Errorf("what a restored provider offers is not taken")
-		}
+		m.locked(func() {
+			if len(m.took) != 1 {
+				t.Errorf("what a restored provider offers is not taken")
+			}
+		})
 	})
 }
 
 // Only two tombstones of this very node, one after the other, give a machine back.
 func TestFollowerDeleted(t *testing.T) {
 	notFound := answer(404, "application/json", `{"error":{"code":"ResourceNotFound"}}`)
-	following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
+	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
 		time.Sleep(time.Minute)
-		p.version, p.uid = "", "0d7e0f2c-1111-2222-3333-444455556666" // of another node
+		p.locked(func() {
+			p.version, p.uid = "", "0d7e0f2c-1111-2222-3333-444455556666" // of another node
+		})
 		time.Sleep(24 * time.Hour)
-		p.uid = ""
+		p.locked(func() { p.uid = "" })
 		time.Sleep(24 * time.Hour)
 		for _, status := range []int{404, 401, 403, 500, 410} {
-			p.handle = answer(status, "application/json", `{"error":{"code":"X"}}`)
+			p.answers(answer(status, "application/json", `{"error":{"code":"X"}}`))
 			time.Sleep(7 * 24 * time.Hour)
 		}
-		p.handle = answer(404, "text/html", "<html>")
+		p.answers(answer(404, "text/html", "<html>"))
 		time.Sleep(time.Hour)
-		asked := len(p.polls)
-		p.handle, p.uid = func(w http.ResponseWriter, r *http.Request) {
-			if len(p.polls)%2 == 0 { // one tombstone, and something else, by turns
+		asked := p.asked()
+		p.locked(func() { p.uid = nodeUID })
+		p.answers(func(w http.ResponseWriter, r *http.Request) {
+			if p.asked()%2 == 0 { // one tombstone, and something else, by turns
 				notFound(w, r)
 				return
 			}
-			p.handleStone(w, r)
-		}, nodeUID
+			tombstone(nodeUID)(w, r)
+		})
 		time.Sleep(time.Hour)
-		if m.deleted || len(p.polls) < asked+10 {
-			t.Fatalf("deleted=%t after %d polls", m.deleted, len(p.polls)-asked)
-		}
-		p.handle = nil
+		p.locked(func() {
+			if m.deleted || len(p.polls) < asked+10 {
+				t.Fatalf("deleted=%t after %d polls", m.deleted, len(p.polls)-asked)
+			}
+			p.handle = nil
+		})
 		time.Sleep(6 * time.Minute)
-		if !m.deleted {
-			t.Error("two tombstones of this node do not count")
-		}
+		m.locked(func() {
+			if !m.deleted {
+				t.Error("two tombstones of this node do not count")
+			}
+		})
 	})
-}
-
-func (p *provider) handleStone(w http.ResponseWriter, r *http.Request) {
-	gone := provider{uid: nodeUID}
-	gone.ServeHTTP(w, r)
 }
 
 // An outage of weeks is asked through at a slow pace, and its end is noticed within minutes.
 func TestFollowerOutage(t *testing.T) {
-	following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
-		p.handle = func(http.ResponseWriter, *http.Request) { panic("no network") }
+	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
+		p.answers(func(http.ResponseWriter, *http.Request) { panic("no network") })
 		time.Sleep(21 * 24 * time.Hour)
-		if n := len(p.polls); n < 21*24*60/7 || n > 21*24*60/3 {
+		if n := p.asked(); n < 21*24*60/7 || n > 21*24*60/3 {
 			t.Errorf("asked %d times in three weeks", n)
 		}
-		p.handle, p.version, m.offer = nil, "6", offer("6")
+		p.locked(func() { p.handle, p.version, m.offer = nil, "6", offer("6") })
 		time.Sleep(maxPause)
-		if len(m.took) != 1 {
-			t.Error("the end of the outage was not noticed")
-		}
+		m.locked(func() {
+			if len(m.took) != 1 {
+				t.Error("the end of the outage was not noticed")
+			}
+		})
 	})
 }
 
 // A provider that holds polls back is asked again at once; one that does not, at its interval.
 func TestFollowerLongPoll(t *testing.T) {
-	following(t, func(t *testing.T, p *provider, _ *fakeMachine, _ *Follower) {
-		p.handle = func(w http.ResponseWriter, r *http.Request) {
+	following(t, func(t *testing.T, p *provider, _ *fakeMachine) {
+		p.answers(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("ETag", "5")
 			if r.Header.Get("If-None-Match") == "" {
-				p.version = "5"
 				answer(200, "application/json", fmt.Sprintf(`{"id":%q,"properties":{"configVersion":"5",
 					"resourceUid":%q}}`, strings.ToUpper(nodeID), nodeUID))(w, r)
 				return
@@ -236,22 +305,24 @@ func TestFollowerLongPoll(t *testing.T) {
 			time.Sleep(25 * time.Second)
 			w.Header().Set("Preference-Applied", "wait=25")
 			w.WriteHeader(http.StatusNotModified)
-		}
+		})
 		time.Sleep(20 * time.Minute)
-		if n := len(p.polls); n < 42 || n > 50 {
-			t.Errorf("asked %d times in 20 minutes", n)
-		}
-		if p.wait[0] != "" || p.wait[1] != "wait=25" {
-			t.Errorf("preferred %q", p.wait[:2])
-		}
-		p.handle = func(w http.ResponseWriter, _ *http.Request) {
+		p.locked(func() {
+			if n := len(p.polls); n < 42 || n > 50 {
+				t.Errorf("asked %d times in 20 minutes", n)
+			}
+			if p.wait[0] != "" || p.wait[1] != "wait=25" {
+				t.Errorf("preferred %q", p.wait[:2])
+			}
+		})
+		p.answers(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Ms-Flexnode-Poll-Interval", "300")
 			w.WriteHeader(http.StatusNotModified)
-		}
+		})
 		time.Sleep(time.Minute)
-		before := len(p.polls)
+		before := p.asked()
 		time.Sleep(time.Hour)
-		if n := len(p.polls) - before; n < 9 || n > 19 {
+		if n := p.asked() - before; n < 9 || n > 19 {
 			t.Errorf("asked %d times in an hour at an interval of 300 s", n)
 		}
 	})
@@ -290,26 +361,28 @@ func TestPaceKeepsToRetryAfter(t *testing.T) {
 
 // The first poll, which knows no ETag, is never held back: the next one, which is, follows at once.
 func TestFollowerIsHeldBackSoon(t *testing.T) {
-	following(t, func(t *testing.T, p *provider, _ *fakeMachine, _ *Follower) {
+	following(t, func(t *testing.T, p *provider, _ *fakeMachine) {
 		time.Sleep(41 * time.Second)
-		if len(p.polls) < 2 || p.wait[0] != "" || p.wait[1] != "wait=25" ||
-			p.polls[1].Sub(p.polls[0]) > time.Second {
-			t.Errorf("polls at %s, which prefer %q", p.polls, p.wait)
-		}
+		p.locked(func() {
+			if len(p.polls) < 2 || p.wait[0] != "" || p.wait[1] != "wait=25" ||
+				p.polls[1].Sub(p.polls[0]) > time.Second {
+				t.Errorf("polls at %s, which prefer %q", p.polls, p.wait)
+			}
+		})
 	})
 }
 
 // A poll that is given up since somebody ends the following is not told as one that has failed.
 func TestFollowerEnds(t *testing.T) {
 	var machine *fakeMachine
-	following(t, func(t *testing.T, p *provider, m *fakeMachine, _ *Follower) {
+	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
 		time.Sleep(time.Minute)
 		held := make(chan struct{})
-		p.handle = func(_ http.ResponseWriter, r *http.Request) {
+		p.answers(func(_ http.ResponseWriter, r *http.Request) {
 			close(held)
 			<-r.Context().Done()
 			panic(http.ErrAbortHandler)
-		}
+		})
 		<-held
 		machine = m
 	})
