@@ -135,9 +135,12 @@ func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error)
 	return dir, os.Rename(temp, dir)
 }
 
-// copySystem makes the root directory of a machine. What a distribution has in /usr, 1.6 GB with
-// az, is replaced but not written to, by dpkg, Python and the agent: machines share those files
-// with the base system where one file system has both. /usr/local is the owner's.
+// sharedTrees are what is large in a distribution and edited by nobody: dpkg and Python replace files
+// there, and write into none.
+var sharedTrees = []string{"usr/share", "usr/lib/python3", "usr/lib/*-linux-gnu"}
+
+// copySystem makes the root directory of a machine. It shares the files of some trees with the base
+// system, by hard links, where one file system has both: with az they are 1.6 GB.
 func copySystem(ctx context.Context, base, root string) error {
 	if err := os.MkdirAll(filepath.Dir(root), 0o700); err != nil {
 		return err
@@ -145,38 +148,39 @@ func copySystem(ctx context.Context, base, root string) error {
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
 	}
-	copying := func(names []string, options ...string) error {
-		args := append([]string{"--chdir=" + base, "cp", "-a", "--parents"}, options...)
+	var own, shared []string
+	for _, dir := range []string{".", "usr", "usr/lib"} {
+		entries, err := os.ReadDir(filepath.Join(base, dir))
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			switch name := filepath.Join(dir, e.Name()); {
+			case isShared(name):
+				shared = append(shared, name)
+			case name != "usr" && name != "usr/lib":
+				own = append(own, name)
+			}
+		}
+	}
+	how := "--link"
+	if os.Link(filepath.Join(base, "etc/debian_version"), root+".link") != nil {
+		how = "--reflink=auto"
+	}
+	_ = os.Remove(root + ".link")
+	copying := func(how string, names []string) error {
+		args := []string{"--chdir=" + base, "cp", "-a", "--parents", how}
 		_, err := run(ctx, "env", slices.Concat(args, names, []string{root})...)
 		return err
 	}
-	own, err := namesIn(base, "", "usr")
-	if err != nil {
-		return err
-	}
-	shared, err := namesIn(base, "usr", "local")
-	if err != nil {
-		return err
-	}
-	if err := copying(append(own, "usr/local"), "--reflink=auto"); err != nil {
-		return err
-	}
-	if err := os.Link(filepath.Join(base, "usr/lib/os-release"), root+".link"); err != nil {
-		return copying(shared, "--reflink=auto")
-	}
-	return errors.Join(os.Remove(root+".link"), copying(shared, "--link"))
+	return errors.Join(copying("--reflink=auto", own), copying(how, shared))
 }
 
-// namesIn are the paths of what is in a directory of a root directory, but one.
-func namesIn(root, dir, but string) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(root, dir))
-	var names []string
-	for _, e := range entries {
-		if e.Name() != but {
-			names = append(names, filepath.Join(dir, e.Name()))
-		}
-	}
-	return names, err
+func isShared(name string) bool {
+	return slices.ContainsFunc(sharedTrees, func(pattern string) bool {
+		match, _ := filepath.Match(pattern, name)
+		return match
+	})
 }
 
 // furnish gives a machine its name, its network, the lab's CA, kernel parameters of its own, and

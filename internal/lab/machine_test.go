@@ -1,0 +1,61 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A machine has what its base system has, and what it writes to is its own.
+func TestCopySystem(t *testing.T) {
+	base, root := t.TempDir(), filepath.Join(t.TempDir(), "machines", "m")
+	shared := map[string]bool{
+		"etc/debian_version": false, "usr/lib/os-release": false, "usr/lib/systemd/system/x.service": false,
+		"usr/bin/tool": false, "usr/local/bin/mine": false, "usr/share/doc/x": true,
+		"usr/lib/python3/x.py": true, "usr/lib/x86_64-linux-gnu/libc.so": true,
+	}
+	for path := range shared {
+		file := filepath.Join(base, path)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(path), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("usr/lib", filepath.Join(base, "lib")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(base, "usr/lib"), 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if err := copySystem(t.Context(), base, root); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range shared {
+		theirs, err := os.Stat(filepath.Join(base, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, err := os.Stat(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if os.SameFile(theirs, ours) != want || ours.Mode() != theirs.Mode() {
+			t.Errorf("%s: %v, shared=%t, want %t", path, ours.Mode(), !want, want)
+		}
+		if text, err := os.ReadFile(filepath.Join(root, path)); string(text) != path {
+			t.Errorf("%s: %q, %v", path, text, err)
+		}
+	}
+	if to, err := os.Readlink(filepath.Join(root, "lib")); to != "usr/lib" {
+		t.Errorf("the link: %q, %v", to, err)
+	}
+	if info, err := os.Stat(filepath.Join(root, "usr/lib")); err != nil || info.Mode().Perm() != 0o711 {
+		t.Errorf("usr/lib: %v, %v", info, err)
+	}
+	if left, _ := filepath.Glob(filepath.Dir(root) + "/*.link"); len(left) != 0 {
+		t.Errorf("left: %s", strings.Join(left, " "))
+	}
+}
