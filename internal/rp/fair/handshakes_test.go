@@ -88,6 +88,9 @@ func newSecured(t *testing.T, atOnce int, of *Connections) *secured {
 		_ = server.Serve(tls.NewListener(of.Listen(s.pipes), config)) // ends with Close
 	}()
 	t.Cleanup(func() {
+		// Close writes to connections under the lock that they take when they end, and simulated
+		// time stands still for who waits for a lock: let those that are ending end first.
+		time.Sleep(headers)
 		_ = server.Close()
 		<-ended
 		time.Sleep(headers) // until nobody waits for the other side to take its end any more

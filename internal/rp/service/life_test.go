@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -286,16 +287,16 @@ func newDownWorld(t *testing.T) *world {
 func TestCredentialsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		reads := 0
+		var reads atomic.Int64
 		w.memory.Before(func(c store.Call) error {
 			if c.Op == "read" || c.Op == "scan" {
-				reads++
+				reads.Add(1)
 			}
 			return nil
 		})
 		check := func(when string, want map[string]float64) {
 			t.Helper()
-			before, got := reads, map[string]float64{}
+			before, got := reads.Load(), map[string]float64{}
 			for _, family := range must(w.registry.Gather()) {
 				for _, m := range family.Metric {
 					if family.GetName() == "flexnode_rp_credentials" {
@@ -303,8 +304,8 @@ func TestCredentialsAreCounted(t *testing.T) {
 					}
 				}
 			}
-			if !maps.Equal(got, want) || reads != before {
-				t.Errorf("%s: %v with %d reads", when, got, reads-before)
+			if n := reads.Load() - before; !maps.Equal(got, want) || n != 0 {
+				t.Errorf("%s: %v with %d reads", when, got, n)
 			}
 		}
 		check("before", map[string]float64{"Pending": 0, "Live": 0, "Consumed": 0, "Revoking": 0})

@@ -56,7 +56,10 @@ func startLoad(f *fleet) *load {
 	for i := range joiners {
 		name := fmt.Sprint("joiner-", i)
 		text := f.must(ops, 201, "PUT", nodeURL(name)+"&configUrl=true", withToken)
-		l.urls[name] = path(shownNode(f.t, text).Properties.ConfigURL)
+		url := path(shownNode(f.t, text).Properties.ConfigURL)
+		l.mu.Lock()
+		l.urls[name] = url
+		l.mu.Unlock()
 		l.run(func() { l.read(f.caller("nobody", i%2 == 0), name) })
 	}
 	for i := range agents {
