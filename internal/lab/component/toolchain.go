@@ -58,6 +58,8 @@ func (r *run) compile(ctx context.Context, src, out string, b Build) error {
 	}
 	args := []string{
 		"build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false",
+		// What is stripped is not made: a twentieth of the time. std stays as others compile it.
+		"-gcflags=all=-dwarf=false", "-gcflags=std=",
 		"-tags", strings.Join(b.Tags, ","),
 		"-ldflags", strings.Join(append([]string{"-s -w"}, b.LDFlags...), " "),
 		"-o", bin + string(filepath.Separator),
