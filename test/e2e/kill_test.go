@@ -25,12 +25,25 @@ func kills() int {
 	return 4
 }
 
+// killed has machines share the kills, ten or so each: they wait most of the time.
+func killed(t *testing.T, name string, test func(t *testing.T, name string, kills int)) {
+	t.Parallel()
+	machines := max(1, kills()/10)
+	for n := range machines {
+		t.Run(strconv.Itoa(n+1), func(t *testing.T) {
+			t.Parallel()
+			test(t, fmt.Sprintf("%s-%d", name, n+1), (kills()+n)/machines)
+		})
+	}
+}
+
 // Killed at random moments, the next run of the same command finishes; and at the end the machine
 // is given back as it was.
-func TestKill(t *testing.T) {
-	t.Parallel()
+func TestKill(t *testing.T) { killed(t, "kill", killCommands) }
+
+func killCommands(t *testing.T, name string, kills int) {
 	ctx := t.Context()
-	m := machine(t, "kill-1")
+	m := machine(t, name)
 	before := snapshot(ctx, t, m)
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("SEED"); s != "" {
@@ -44,7 +57,7 @@ func TestKill(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	joined, pods := false, 110
 	hits := map[string]int{}
-	for hits["all"] < kills() {
+	for hits["all"] < kills {
 		verb, what, most := "bootstrap", "bootstrap", 2500
 		switch {
 		case joined && random.IntN(2) == 0:
@@ -82,17 +95,18 @@ func TestKill(t *testing.T) {
 // The daemon, killed at random moments of a join, of changes, of upgrades and of the way back from
 // a revision that does not work, is started again by systemd and finishes: the node is the old or
 // the new one, and says which.
-func TestKillDaemon(t *testing.T) {
-	t.Parallel()
-	m := bareMachine(t, "kill-2")
+func TestKillDaemon(t *testing.T) { killed(t, "killd", killDaemon) }
+
+func killDaemon(t *testing.T, name string, kills int) {
+	m := bareMachine(t, name)
 	configure(t, m, lab.Oldest)
 	fragile(t, m)
 	before := snapshot(t.Context(), t, m)
 	if out, code := inside(t, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); code != 0 {
 		t.Fatal(out)
 	}
-	for n := range kills() {
-		pods, v, bad := 80+n, killVersions(n), n%3 == 2
+	for n := range kills {
+		pods, v, bad := 80+n, killVersions(n, kills), n%3 == 2
 		was := rejections(m)
 		edit(t, m, func(c map[string]any) { killChange(t, m, c, v, pods, bad) })
 		after := time.Duration(rand.IntN(12000)) * time.Millisecond
@@ -119,12 +133,12 @@ func TestKillDaemon(t *testing.T) {
 	same(t, without(before, lab.ConfigPath), without(snapshot(t.Context(), t, m), lab.ConfigPath))
 }
 
-// killVersions are those of the n-th change: kubelet's patch goes to and fro, and the last change
-// but one is to another minor version, with a drain.
-func killVersions(n int) lab.Versions {
+// killVersions are those of the n-th change of so many: kubelet's patch goes to and fro, and the
+// last change but one is to another minor version, with a drain.
+func killVersions(n, kills int) lab.Versions {
 	v := lab.Patched
 	switch {
-	case n >= kills()-2:
+	case n >= kills-2:
 		v = lab.Newest
 	case n%4 < 2:
 		v.Kubernetes = lab.Oldest.Kubernetes
