@@ -11,8 +11,9 @@ import (
 func TestCopySystem(t *testing.T) {
 	base, root := t.TempDir(), filepath.Join(t.TempDir(), "machines", "m")
 	shared := map[string]bool{
-		"etc/debian_version": false, "usr/lib/os-release": false, "usr/lib/systemd/system/x.service": false,
-		"usr/bin/tool": false, "usr/local/bin/mine": false, "usr/share/doc/x": true,
+		"etc/debian_version": false, "usr/lib/os-release": false,
+		"usr/lib/systemd/system/x.service": false,
+		"usr/bin/tool":                     false, "usr/local/bin/mine": false, "usr/share/doc/x": true,
 		"usr/lib/python3/x.py": true, "usr/lib/x86_64-linux-gnu/libc.so": true,
 	}
 	for path := range shared {
@@ -52,8 +53,9 @@ func TestCopySystem(t *testing.T) {
 	if to, err := os.Readlink(filepath.Join(root, "lib")); to != "usr/lib" {
 		t.Errorf("the link: %q, %v", to, err)
 	}
-	if info, err := os.Stat(filepath.Join(root, "usr/lib")); err != nil || info.Mode().Perm() != 0o711 {
-		t.Errorf("usr/lib: %v, %v", info, err)
+	lib, err := os.Stat(filepath.Join(root, "usr/lib"))
+	if err != nil || lib.Mode().Perm() != 0o711 {
+		t.Errorf("usr/lib: %v, %v", lib, err)
 	}
 	if left, _ := filepath.Glob(filepath.Dir(root) + "/*.link"); len(left) != 0 {
 		t.Errorf("left: %s", strings.Join(left, " "))
