@@ -36,8 +36,8 @@ func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error)
 	return dir, os.Rename(temp, dir)
 }
 
-// sharedTrees are what is large in a distribution and edited by nobody: dpkg and Python replace files
-// there, and write into none.
+// sharedTrees are what is large in a distribution and edited by nobody: dpkg and Python replace
+// files there, and write into none.
 var sharedTrees = []string{"usr/share", "usr/lib/python3", "usr/lib/*-linux-gnu"}
 
 // copySystem makes the root directory of a machine. It shares the files of some trees with the base
