@@ -162,7 +162,8 @@ func (a azOf) life(t *testing.T) {
 	a.leaves(t)
 }
 
-// template is a node by the ARM template of the examples: its output is what the machine joins with.
+// template is a node by the ARM template of the examples: its output is what the machine joins
+// with.
 func (a azOf) template(t *testing.T) {
 	who, err := bench.Azure()
 	if err != nil {
