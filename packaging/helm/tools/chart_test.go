@@ -72,16 +72,16 @@ func render(t *testing.T, values object) (list []object) {
 	return list
 }
 
-func rendered(values object) ([]object, error) { return released("dev", values) }
+func rendered(values object) ([]object, error) { return released("dev", "kube-system", values) }
 
-// released renders the chart of a version of the program.
-func released(version string, values object) (list []object, err error) {
+// released renders the chart of a version of the program, for a release in a namespace.
+func released(version, namespace string, values object) (list []object, err error) {
 	c, err := loader.Load(chart)
 	if err != nil {
 		return nil, err
 	}
 	c.Metadata.AppVersion = version
-	options := chartutil.ReleaseOptions{Name: "flexnode-rp", Namespace: "kube-system"}
+	options := chartutil.ReleaseOptions{Name: "flexnode-rp", Namespace: namespace}
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.35.4", Major: "1", Minor: "35"}
 	all, err := chartutil.ToRenderValues(c, values, options, capabilities)
@@ -260,7 +260,7 @@ func TestTestPod(t *testing.T) {
 
 // A version with build metadata is no label and no tag as it is.
 func TestVersion(t *testing.T) {
-	list, err := released("1.2.3+abc", minimal(""))
+	list, err := released("1.2.3+abc", "kube-system", minimal(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,6 +398,25 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
+// Releases of one name in two namespaces share nothing: helm would refuse the second.
+func TestNamespaces(t *testing.T) {
+	seen := map[string]string{}
+	for _, namespace := range []string{"one", "two"} {
+		list, err := released("dev", namespace, minimal(external))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list {
+			key := fmt.Sprint(o["kind"], " ", at(o, "metadata", "namespace"), " ",
+				at(o, "metadata", "name"))
+			if other := seen[key]; other != "" {
+				t.Errorf("%s is of the releases in %s and %s", key, other, namespace)
+			}
+			seen[key] = namespace
+		}
+	}
+}
+
 // The chart gives the provider the rights of packaging/kubernetes, and no other.
 func TestRBAC(t *testing.T) {
 	text, err := os.ReadFile("../../kubernetes/rbac-provider.yaml")
@@ -410,6 +429,11 @@ func TestRBAC(t *testing.T) {
 			return
 		}
 		delete(o["metadata"].(object), "labels")
+		for _, named := range []any{o["metadata"], o["roleRef"]} { // the release is in kube-system
+			if named, ok := named.(object); ok {
+				named["name"] = strings.Replace(fmt.Sprint(named["name"]), ":kube-system", "", 1)
+			}
+		}
 		subjects, _ := o["subjects"].([]any)
 		if subjects != nil { // the user with a client certificate is another way to come
 			o["subjects"] = slices.DeleteFunc(subjects,

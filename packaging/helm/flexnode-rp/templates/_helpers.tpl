@@ -12,6 +12,11 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Of what is not in the release's namespace: a release in another one may have the same name. */}}
+{{- define "flexnode-rp.rights" -}}
+{{ include "flexnode-rp.name" . }}:{{ .Release.Namespace }}
+{{- end -}}
+
 {{- define "flexnode-rp.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
