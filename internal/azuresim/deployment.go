@@ -183,10 +183,20 @@ func (s *Sim) stateOf(d *deployment) string {
 	return running
 }
 
-// later keeps the result of an operation, and returns the URL to ask for it; nil is no content.
-func (s *Sim) later(c call, id string, result any) string {
+// result is what an operation has ended with; a nil value is no content.
+type result struct {
+	token string
+	value any
+}
+
+// mostResults is how many results are kept: who asks for them does so at once.
+const mostResults = 100
+
+// later keeps the result of an operation, and returns the URL to ask for it.
+func (s *Sim) later(c call, id string, value any) string {
 	token := uuid.NewString()
-	s.results[token] = result
+	s.results = append(s.results, result{token, value})
+	s.results = slices.Delete(s.results, 0, max(0, len(s.results)-mostResults))
 	return deploymentURL(c, id, "operationresults", token)
 }
 
@@ -199,14 +209,14 @@ func deploymentURL(c call, id, kind, token string) string {
 func (s *Sim) deploymentResult(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	result, ok := s.results[c.id.Name()]
+	at := slices.IndexFunc(s.results, func(r result) bool { return r.token == c.id.Name() })
 	switch {
-	case !ok:
+	case at < 0:
 		return notFound(c)
-	case result == nil:
+	case s.results[at].value == nil:
 		w.WriteHeader(http.StatusNoContent)
 	default:
-		arm.WriteJSON(w, 200, result)
+		arm.WriteJSON(w, 200, s.results[at].value)
 	}
 	return nil
 }

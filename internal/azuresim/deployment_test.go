@@ -242,6 +242,34 @@ func TestDeploymentOfTheExample(t *testing.T) {
 	}
 }
 
+// Results wait for who has asked for them, but not all of them for ever.
+func TestResultsAreForgotten(t *testing.T) {
+	d := newDeployer(t)
+	begin := func() *runtime.Poller[armresources.DeploymentsClientWhatIfResponse] {
+		t.Helper()
+		poller, err := d.client.BeginWhatIf(t.Context(), group, "asked", armresources.DeploymentWhatIf{
+			Properties: &armresources.DeploymentWhatIfProperties{
+				Mode:     to.Ptr(armresources.DeploymentModeIncremental),
+				Template: templateOf(t, machine("m"), "")}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return poller
+	}
+	first := begin()
+	for range 150 {
+		begin()
+	}
+	last := begin()
+	if answer, err := last.PollUntilDone(t.Context(), quickly); err != nil ||
+		len(answer.Properties.Changes) != 1 {
+		t.Errorf("the last one: %v %s", err, encoded(t, answer))
+	}
+	if _, err := first.PollUntilDone(t.Context(), quickly); code(err) != "ResourceNotFound" {
+		t.Errorf("the first one is still kept: %v", err)
+	}
+}
+
 func (d *deployer) whatIf(name string, template, parameters any) []*armresources.WhatIfChange {
 	d.t.Helper()
 	poller, err := d.client.BeginWhatIf(d.t.Context(), group, name, armresources.DeploymentWhatIf{

@@ -43,7 +43,7 @@ type Sim struct {
 	sessions   map[string]string      // refresh token -> object id of the user
 	turn       int                    // of the provider's replicas
 	deployed   map[string]*deployment // by key of their id
-	results    map[string]any         // of operations, by their token
+	results    []result               // of operations, the newest last
 	// background is deployments that are carried out, and life their time
 	background sync.WaitGroup
 	life       context.Context
@@ -60,7 +60,7 @@ func (s *Sim) start() {
 		s.hits, s.made = map[Service]int{}, map[string]time.Time{}
 		s.resources, s.operations = map[string]map[string]any{}, map[string]operation{}
 		s.logins, s.sessions = map[string]*login{}, map[string]string{}
-		s.deployed, s.results = map[string]*deployment{}, map[string]any{}
+		s.deployed = map[string]*deployment{}
 		s.life, s.end = context.WithCancel(context.Background())
 		if s.world.TenantID == "" {
 			s.world.TenantID = DefaultTenant
