@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -27,65 +28,82 @@ type ID struct {
 	// Action is the last segment of a POST; Parse never sets it.
 	Action string
 	text   string
+	scope  string // see Scope
 }
 
 // Parse takes a path of ARM apart:
 // /subscriptions/{s}[/resourceGroups/{g}][/providers/{namespace}/{type}/{name}...]..., any casing.
+// What a segment is, its place tells: also a resource may be called providers.
 func Parse(path string) (ID, error) {
 	path = "/" + strings.Trim(path, "/")
 	id := ID{text: path}
 	bad := fmt.Errorf("cannot parse %q as a resource id", path)
-	last := LastIndex(path, "/providers/")
-	scope := path
-	if last >= 0 {
-		scope = path[:last]
-		segments := strings.Split(path[last+len("/providers/"):], "/")
-		id.Namespace = segments[0]
-		for i, segment := range segments[1:] {
-			if segment == "" {
-				return ID{}, bad
-			}
-			if i%2 == 0 {
-				id.Types = append(id.Types, segment)
-			} else {
-				id.Names = append(id.Names, segment)
-			}
-		}
-		if strings.Contains(strings.ToLower(scope), "/providers/") {
-			id.Parent = scope
-		}
-	}
-	segments := strings.Split(strings.Trim(scope, "/"), "/")
-	switch {
-	case scope == "" || scope == "/":
-	case id.Parent != "" && segments[0] == "providers": // such as a management group
-	case len(segments) >= 4 && strings.EqualFold(segments[0], "subscriptions") &&
-		strings.EqualFold(segments[2], "resourceGroups"):
-		id.Subscription, id.ResourceGroup = segments[1], segments[3]
-	case len(segments) >= 2 && len(segments) <= 3 &&
-		strings.EqualFold(segments[0], "subscriptions"): // and its resourceGroups
-		if len(segments) == 3 && !strings.EqualFold(segments[2], "resourceGroups") {
-			return ID{}, bad
-		}
-		id.Subscription = segments[1]
-	case len(segments) == 1 &&
-		(strings.EqualFold(scope, "/subscriptions") || strings.EqualFold(scope, "/tenants")):
-	default:
+	segments := strings.Split(path[1:], "/")
+	at := id.base(segments)
+	if at < 0 {
 		return ID{}, bad
+	}
+	for ; at < len(segments) && !isProviders(segments, at); at++ { // what is below no provider
+	}
+	id.scope = joined(segments[:at])
+	if slices.Contains(segments[at:], "") {
+		return ID{}, bad
+	}
+	for at < len(segments) {
+		if id.Namespace != "" {
+			id.Parent = joined(segments[:at])
+			id.scope = id.Parent
+		}
+		id.Namespace, id.Types, id.Names = segments[at+1], nil, nil
+		for at += 2; at < len(segments) && !isProviders(segments, at); at += 2 {
+			id.Types = append(id.Types, segments[at])
+			if at+1 < len(segments) {
+				id.Names = append(id.Names, segments[at+1])
+			}
+		}
 	}
 	return id, nil
 }
 
-// LastIndex is strings.LastIndex, of a part in any casing. An index in a text in lower case is none
-// in the text: some letters have another length there.
-func LastIndex(text, part string) int {
-	for at := len(text) - len(part); at >= 0; at-- {
-		if strings.EqualFold(text[at:at+len(part)], part) {
-			return at
-		}
+// base takes subscription and resource group, and returns how many segments they are; -1 if the
+// path begins with neither these nor a provider.
+func (i *ID) base(segments []string) int {
+	is := func(at int, name string) bool { return strings.EqualFold(segments[at], name) }
+	switch n := len(segments); {
+	case segments[0] == "" && n == 1, isProviders(segments, 0):
+		return 0
+	case n == 1 && (is(0, "subscriptions") || is(0, "tenants")):
+		return 1
+	case n == 1 || !is(0, "subscriptions") ||
+		n > 2 && !is(2, "resourceGroups") && !isProviders(segments, 2):
+		return -1
+	case n == 2 || !is(2, "resourceGroups"):
+		i.Subscription = segments[1]
+		return 2
+	case n == 3: // its resource groups
+		i.Subscription = segments[1]
+		return 3
 	}
-	return -1
+	i.Subscription, i.ResourceGroup = segments[1], segments[3]
+	return 4
 }
+
+// isProviders tells whether a provider begins where a segment may be one.
+func isProviders(segments []string, at int) bool {
+	return at+1 < len(segments) && strings.EqualFold(segments[at], "providers")
+}
+
+// joined is the path of segments; "" of none.
+func joined(segments []string) string {
+	if len(segments) == 0 {
+		return ""
+	}
+	return "/" + strings.Join(segments, "/")
+}
+
+// Scope is what the innermost provider is below: a resource, a resource group, a subscription, or ""
+// for none.
+func (i ID) Scope() string { return i.scope }
 
 // String is the id as it was written.
 func (i ID) String() string { return i.text }

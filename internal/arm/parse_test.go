@@ -19,6 +19,35 @@ func TestParseOtherLetters(t *testing.T) {
 	}
 }
 
+// A group, cluster or node may be called providers: what a segment is, its place tells.
+func TestParseOfWhatIsCalledProviders(t *testing.T) {
+	t.Parallel()
+	const group = "/subscriptions/S/resourceGroups/Providers"
+	const cluster = group + "/providers/A.B/clusters/providers"
+	for _, tt := range []struct {
+		path, scope  string
+		parent       string
+		namespace    string
+		types, names []string
+	}{
+		{group, group, "", "", nil, nil},
+		{cluster, group, "", "A.B", []string{"clusters"}, []string{"providers"}},
+		{cluster + "/nodes/providers", group, "", "A.B", []string{"clusters", "nodes"},
+			[]string{"providers", "providers"}},
+		{cluster + "/nodes/providers/list", group, "", "A.B", []string{"clusters", "nodes", "list"},
+			[]string{"providers", "providers"}},
+		{cluster + "/PROVIDERS/C.D/roles/providers", cluster, cluster, "C.D", []string{"roles"},
+			[]string{"providers"}},
+	} {
+		id, err := Parse(tt.path)
+		if err != nil || id.ResourceGroup != "Providers" || id.Scope() != tt.scope ||
+			id.Parent != tt.parent || id.Namespace != tt.namespace ||
+			!slices.Equal(id.Types, tt.types) || !slices.Equal(id.Names, tt.names) {
+			t.Errorf("%s: %+v below %s, %v", tt.path, id, id.Scope(), err)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, path := range []string{"", "/", "/subscriptions/s/resourceGroups/g/providers/A.B/c/d",
 		"/ȺȺȺȺȺȺȺȺȺȺȺȺ/providers/", "/subscriptions/s/providers/A.B/c/d/providers/E.F/g"} {

@@ -245,7 +245,7 @@ func (s *Sim) deploymentStatus(w http.ResponseWriter, c call) *arm.Error {
 func (s *Sim) deploymentOperations(w http.ResponseWriter, c call) *arm.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := s.deployed[arm.Key(c.scope[:arm.LastIndex(c.scope, "/operations")])]
+	d := s.deployed[arm.Key(c.id.Scope()+"/providers/Microsoft.Resources/deployments/"+c.id.Names[0])]
 	if d == nil {
 		return arm.Errorf(404, "DeploymentNotFound", "Deployment '%s' could not be found.",
 			c.id.Names[0])

@@ -207,6 +207,10 @@ func TestDeploymentsElsewhere(t *testing.T) {
 			t.Errorf("%s: %d %.300s", tt.path, status, text)
 		}
 	}
+	if status, text := d.ask(http.MethodGet, clusterID+of+"/n/operations", ""); status !=
+		http.StatusNotFound {
+		t.Errorf("of a cluster: %d %.300s", status, text)
+	}
 	huge := `{"properties": {"mode": "Incremental", "template": {"x": "` + strings.Repeat("x", 4<<20)
 	if status, text := d.ask(http.MethodPut, groupID+of+"/huge", huge); status !=
 		http.StatusRequestEntityTooLarge {

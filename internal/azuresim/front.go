@@ -140,8 +140,7 @@ func (c *call) permission() {
 		c.scope = c.id.Parent
 	} else if strings.EqualFold(c.id.Namespace, "Microsoft.Authorization") &&
 		c.id.Subscription != "" { // of a subscription or resource group
-		at := arm.LastIndex(c.scope, "/providers/")
-		c.scope = c.scope[:at]
+		c.scope = c.id.Scope()
 	}
 	c.action = kind + "/" + verb
 }

@@ -41,11 +41,11 @@ func MachineOf(id string, d api.Desired) string {
 	if arc := d.AzureAuth.Arc; arc != nil && arc.MachineResourceID != "" {
 		return arc.MachineResourceID
 	}
-	at := arm.LastIndex(id, "/providers/")
-	if at < 0 {
+	node, err := arm.Parse(id)
+	if err != nil {
 		return ""
 	}
-	return id[:at] + "/providers/Microsoft.HybridCompute/machines/" + baseName(id)
+	return node.Scope() + "/providers/Microsoft.HybridCompute/machines/" + baseName(id)
 }
 
 // Former is who a node was before, oldest first, with blanks between: as few bytes as there are, in

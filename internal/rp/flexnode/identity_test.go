@@ -169,12 +169,12 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
-// A resource group may be called in any language.
+// A resource group may be called in any language, and be called providers, as a cluster may.
 func TestMachineOfAnyGroup(t *testing.T) {
 	t.Parallel()
-	for _, group := range []string{"edge", "İstanbul", "ȺȺȺȺ"} {
+	for _, group := range []string{"edge", "İstanbul", "ȺȺȺȺ", "Providers"} {
 		scope := "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/" + group
-		got := MachineOf(scope+"/providers/Microsoft.ContainerService/managedClusters/factory/"+
+		got := MachineOf(scope+"/providers/Microsoft.ContainerService/managedClusters/providers/"+
 			"flexNodeConfig/edge-1", api.Desired{})
 		if want := scope + "/providers/Microsoft.HybridCompute/machines/edge-1"; got != want {
 			t.Errorf("%s\nwant %s", got, want)

@@ -37,6 +37,22 @@ func TestResultOfAnOperationIsASecret(t *testing.T) {
 	w.must(409, "GET", result, "")
 }
 
+// A cluster may be called providers: an operation on its node is not on something else that is gone.
+func TestOperationInAClusterCalledProviders(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	at := strings.TrimSuffix(cluster, "Factory") + "providers"
+	w.must(201, "PUT", at+versionQuery, `{"location":"westeurope","properties":{}}`)
+	w.caughtUp()
+	w.cluster.isDown.Store(true)
+	w.api.Patience = time.Millisecond
+	r, _ := w.must(201, "PUT", at+"/flexNodeConfig/n"+versionQuery+"&configUrl=true", withToken)
+	_, text := w.must(200, "GET", path(r.Header.Get("Azure-AsyncOperation")), "")
+	if o := operationOf(t, text); o.Status != inProgress || o.Error != nil {
+		t.Errorf("operation: %s", text)
+	}
+}
+
 // What was done while the cluster was down is not the business of a node made since, of another
 // subscription, or of who bends an id.
 func TestOperationIDs(t *testing.T) {
