@@ -62,7 +62,8 @@ func (w *worker) offer(ctx context.Context) (time.Time, error) {
 	return noTime, err
 }
 
-// noteHeld notes which versions are held now.
+// noteHeld notes which versions are held now, or have been since it was called last: the index may
+// tell of several changes at once.
 func (w *worker) noteHeld() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,9 +71,9 @@ func (w *worker) noteHeld() {
 	if err != nil {
 		return
 	}
-	held := cluster.Value.Failures.Held()
-	if w.holding == 0 || !slices.Equal(w.held, held) {
-		w.held = held
+	verdicts := cluster.Value.Failures.Verdicts()
+	if w.holding == 0 || !slices.Equal(w.verdicts, verdicts) {
+		w.verdicts = verdicts
 		w.holding++
 	}
 }

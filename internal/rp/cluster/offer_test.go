@@ -207,3 +207,42 @@ func TestHeldForAMoment(t *testing.T) {
 		}
 	})
 }
+
+// What was held and then allowed while the index was behind the store, which tells of both at once
+// later, holds nobody either.
+func TestHeldWhileTheIndexIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := factoryWorld(t)
+		first := w.upgradedNodes("held")
+		w.change(func(v *store.View) error { // something is decided: nothing is held
+			row, err := w.store.Clusters.In(v, factory)
+			if err != nil {
+				return err
+			}
+			row.Value.Failures = row.Value.Failures.With(api.Versions{Runc: "1.9.9"}, "a", time.Now())
+			return w.store.Clusters.Put(v, factory, row.Value)
+		})
+		pass(time.Second)
+		w.memory.Before(func(c store.Call) error {
+			if c.Op == "changes" || c.Op == "follow" {
+				return errors.New("it does not answer")
+			}
+			return nil
+		})
+		w.failVersions("held", "")
+		w.change(func(v *store.View) error { // as who writes the node meanwhile does
+			row, err := w.store.Nodes.In(v, factory+"/held")
+			if err != nil {
+				return err
+			}
+			row.Value.Assigned = first["held"]
+			return w.store.Nodes.Put(v, factory+"/held", row.Value)
+		})
+		w.failVersions("held", "ops")
+		w.memory.Before(nil)
+		pass(time.Minute)
+		if n := w.node(factory + "/held"); n.Assigned != n.Revision {
+			t.Errorf("it is held: %d of %d", n.Assigned, n.Revision)
+		}
+	})
+}

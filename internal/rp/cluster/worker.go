@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
-	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -51,9 +51,9 @@ type worker struct {
 	// taintsSet is when taints of a node were set, by its key.
 	taintsSet map[string]repeat
 
-	// held are the versions that are held, the holding-th since the work has begun; offered is with
+	// verdicts are those on failed versions, the holding-th since the work has begun; offered is with
 	// which of them it was decided last which revisions nodes are offered, 0 with none.
-	held             []api.Versions
+	verdicts         []flexnode.Verdict
 	holding, offered int
 	// revoked is the deletion of the registration that has revoked all its credentials; of
 	// taskRemove. Another follows when the registration is made again and deleted again.

@@ -40,20 +40,28 @@ func (f Failures) Hold(v api.Versions) bool {
 	return at >= 0 && f[at].holds()
 }
 
-// Held are the versions that are held, in order.
-func (f Failures) Held() []api.Versions {
-	held := []api.Versions{}
+// Verdict is whether versions are held that enough nodes have failed. Those that are not have been,
+// be it for a moment, until they were allowed.
+type Verdict struct {
+	Versions api.Versions
+	Held     bool
+}
+
+// Verdicts are those on all versions that enough nodes have failed, in order.
+func (f Failures) Verdicts() []Verdict {
+	all := []Verdict{}
 	for _, one := range f {
-		if one.holds() {
-			held = append(held, one.Versions)
+		if len(one.Nodes) >= FailedNodes {
+			all = append(all, Verdict{one.Versions, one.holds()})
 		}
 	}
-	slices.SortFunc(held, func(a, b api.Versions) int {
+	slices.SortFunc(all, func(x, y Verdict) int {
+		a, b := x.Versions, y.Versions
 		return cmp.Or(strings.Compare(a.Kubernetes, b.Kubernetes),
 			strings.Compare(a.Containerd, b.Containerd), strings.Compare(a.Runc, b.Runc),
 			strings.Compare(a.CNI, b.CNI), strings.Compare(a.NPD, b.NPD))
 	})
-	return held
+	return all
 }
 
 func (f Failures) find(v api.Versions) int {
