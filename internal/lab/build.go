@@ -65,8 +65,7 @@ func (l *Lab) Build(ctx context.Context, versions ...Versions) error {
 	return made.Wait()
 }
 
-// build builds the chosen components and the images, or finds them in the cache. While one is
-// compiled, the modules of the next ones are downloaded and those before are packed.
+// build builds the chosen components and the images, or finds them in the cache.
 func (l *Lab) build(ctx context.Context, chosen func(component.Component) bool) (programs, error) {
 	if err := l.installPackages(ctx); err != nil {
 		return nil, err
@@ -81,22 +80,32 @@ func (l *Lab) build(ctx context.Context, chosen func(component.Component) bool) 
 	}
 	list = append(slices.DeleteFunc(list, func(c component.Component) bool { return !chosen(c) }),
 		images)
-	b := component.Builder{Cache: l.Cache, Log: l.Log, Progress: l.builds()}
-	beside, ctx := errgroup.WithContext(ctx)
-	beside.Go(func() error { return b.Download(ctx, list) })
+	return buildAll(ctx, component.Builder{Cache: l.Cache, Log: l.Log, Progress: l.builds()}, list)
+}
+
+// buildAll builds components. While one is compiled, the modules of the next ones are downloaded and
+// those before are packed. What fails first ends all of it.
+func buildAll(
+	ctx context.Context, b component.Builder, list []component.Component,
+) (programs, error) {
+	all, ctx := errgroup.WithContext(ctx)
 	dirs := programs{}
-	for _, c := range list {
-		dir, err := b.Build(ctx, c)
-		if err != nil {
-			return nil, errors.Join(err, beside.Wait())
+	all.Go(func() error { return b.Download(ctx, list) })
+	all.Go(func() error {
+		for _, c := range list {
+			dir, err := b.Build(ctx, c)
+			if err != nil {
+				return err
+			}
+			dirs[c.Name], dirs[c.String()] = dir, dir
+			all.Go(func() error {
+				_, err := mirror.Pack(ctx, b.Cache, c, dir)
+				return err
+			})
 		}
-		dirs[c.Name], dirs[c.String()] = dir, dir
-		beside.Go(func() error {
-			_, err := mirror.Pack(ctx, l.Cache, c, dir)
-			return err
-		})
-	}
-	return dirs, beside.Wait()
+		return nil
+	})
+	return dirs, all.Wait()
 }
 
 // catalog is all that the mirror has: what has been built.

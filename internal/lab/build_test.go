@@ -2,9 +2,12 @@ package lab
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -88,5 +91,26 @@ func TestVersionsInDocuments(t *testing.T) {
 				t.Errorf("docs/%s lacks %q", path, line)
 			}
 		}
+	}
+}
+
+// A build that fails is told at once, whatever is still downloaded beside it.
+func TestFailedBuildIsToldAtOnce(t *testing.T) {
+	command := filepath.Join(t.TempDir(), "go")
+	const script = "#!/bin/sh\ncase $1 in\nenv) echo go1 ;;\nlist) exec sleep 60 ;;\n*) exit 7 ;;\nesac\n"
+	if err := os.WriteFile(command, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := component.Builder{Cache: t.TempDir(), Go: command, Log: slog.New(slog.DiscardHandler)}
+	began := time.Now()
+	_, err := buildAll(t.Context(), b, []component.Component{{Name: "x", Version: "1.2.3",
+		Sources: map[string][]byte{"go.mod": []byte("module x\n")},
+		Builds:  []component.Build{{Programs: []component.Program{{Name: "x", Package: "./x"}}}}}})
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("after %s", took)
+	}
+	if err == nil || !strings.Contains(err.Error(), "exit status 7") ||
+		strings.Contains(err.Error(), "download") {
+		t.Errorf("%v", err)
 	}
 }

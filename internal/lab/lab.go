@@ -60,8 +60,6 @@ type Lab struct {
 	// Plain gives machines a configuration that the release before knows, too.
 	Plain bool
 
-	// base is held while the base system of machines is made or looked for.
-	base sync.Mutex
 	// arc is held while the Arc agent's package is built.
 	arc sync.Mutex
 }

@@ -3,11 +3,12 @@ package lab
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/lab/component"
 )
 
 // systemPackages are in every machine: what an Ubuntu server has, as far as it matters here.
@@ -16,24 +17,16 @@ const systemPackages = "systemd,systemd-sysv,dbus,iproute2,iptables,ca-certifica
 
 // baseSystem makes the root directory that machines are copied from, once for each set of packages.
 func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error) {
-	l.base.Lock()
-	defer l.base.Unlock()
 	include := strings.Join(append([]string{systemPackages}, packages...), ",")
 	name := strings.Join(append([]string{"system-bookworm-2"}, packages...), "-")
 	dir := filepath.Join(l.Cache, name)
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
+	install := func(work string) error {
+		l.Say("installing a base system for machines %s", strings.Join(packages, " "))
+		_, err := run(ctx, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+include,
+			"bookworm", work)
+		return err
 	}
-	l.Say("installing a base system for machines %s", strings.Join(packages, " "))
-	temp := dir + ".new"
-	if err := os.RemoveAll(temp); err != nil {
-		return "", fmt.Errorf("cannot clear %s: %w", temp, err)
-	}
-	if _, err := run(ctx, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+include,
-		"bookworm", temp); err != nil {
-		return "", err
-	}
-	return dir, os.Rename(temp, dir)
+	return dir, component.Once(ctx, dir, func() {}, install)
 }
 
 // sharedTrees are what is large in a distribution and edited by nobody: dpkg and Python replace

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -59,5 +60,33 @@ func TestCopySystem(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Dir(root) + "/*.link"); len(left) != 0 {
 		t.Errorf("left: %s", strings.Join(left, " "))
+	}
+}
+
+// Two programs that share a cache install a base system once.
+func TestBaseSystemOnce(t *testing.T) {
+	dir, cache := t.TempDir(), t.TempDir()
+	script := "#!/bin/sh\necho >>" + dir + "/runs\nfor to; do :; done\n[ ! -e $to/done ] || exit 1\n" +
+		"mkdir -p $to && touch $to/begun && sleep 1 && touch $to/done\n"
+	if err := os.WriteFile(filepath.Join(dir, "mmdebstrap"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	var both sync.WaitGroup
+	for range 2 {
+		l := &Lab{Cache: cache, Say: func(string, ...any) {}}
+		both.Go(func() {
+			base, err := l.baseSystem(t.Context(), []string{"x"})
+			if err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(filepath.Join(base, "done")); err != nil {
+				t.Errorf("it is not whole: %v", err)
+			}
+		})
+	}
+	both.Wait()
+	if runs, err := os.ReadFile(filepath.Join(dir, "runs")); string(runs) != "\n" {
+		t.Errorf("it was installed %d times, %v", len(runs), err)
 	}
 }
