@@ -74,11 +74,11 @@ begin() {
 end() {
 	[ -z "$work" ] || rm -rf "$work"
 	[ -z "$finished" ] || return 0
+	[ -z "$was_source" ] || printf %s "$was_source" | base64 -d | place 644 "$source" || true
+	[ -z "$was_key" ] || printf %s "$was_key" | base64 -d | place 644 "$keyring" || true
 	for file in $(ours); do
 		rm -f "$file.new"
 	done
-	[ -z "$was_source" ] || printf %s "$was_source" | base64 -d | place 644 "$source" || true
-	[ -z "$was_key" ] || printf %s "$was_key" | base64 -d | place 644 "$keyring" || true
 	# With a package of ours on the machine, its repository stays.
 	if command -v dpkg-query >/dev/null &&
 		dpkg-query -W -f '${db:Status-Status}\n' aks-flex-node aks-flex-node-archive-keyring \
@@ -122,6 +122,9 @@ check() {
 	[ "$room" -ge 25 ] || say "warning: a node should have 25 GB free below /var; here are $room GB"
 }
 
+# read_index has apt read the indexes of repositories. A new machine often upgrades itself just now.
+read_index() { change apt-get update -q -o DPkg::Lock::Timeout=300 "$@"; }
+
 by_apt() {
 	if [ -z "$REPOSITORY" ] || [ -z "$KEY$key_file" ]; then
 		fail 'this copy belongs to no release: use that of a release, or --repository URL --key FILE'
@@ -150,9 +153,11 @@ by_apt() {
 		Components: main
 		Signed-By: $keyring
 	END
-	# A new machine often upgrades itself just now.
-	change apt-get update -q -o DPkg::Lock::Timeout=300
+	# Of an index that it cannot fetch apt only warns: of another's that will do.
+	read_index -o "Dir::Etc::sourcelist=$source" -o Dir::Etc::sourceparts=- \
+		-o APT::Get::List-Cleanup=0 -o APT::Update::Error-Mode=any
 	was_source='' was_key=''
+	read_index
 	# shellcheck disable=SC2086 # one word or none
 	change env DEBIAN_FRONTEND=noninteractive apt-get install -q -y -o DPkg::Lock::Timeout=300 \
 		${version:+--allow-downgrades} "aks-flex-node${version:+=$version}" \

@@ -222,15 +222,28 @@ func TestFailedRepositoryKeepsTheFormer(t *testing.T) {
 		}
 		return texts
 	}
-	before := read()
+	before, was := read(), p.files()
 	args := []string{"--repository", "https://wrong.example", "--key", key}
-	p.helpers["apt-get"] = "exit 100"
 	p.helpers["dpkg-query"] = "echo installed"
-	if out, err := p.run(script, args...); err == nil {
-		t.Errorf("it succeeds:\n%s", out)
+	for what, apt := range map[string]string{
+		"nobody has signed it": "exit 100",
+		"its server is not there, of which apt only warns, if it is not told else": `case "$*" in ` +
+			`*sourcelist=*aks-flex-node.sources*Error-Mode=any*) exit 100; esac`,
+	} {
+		p.helpers["apt-get"] = apt
+		if out, err := p.run(script, args...); err == nil {
+			t.Errorf("%s: it succeeds:\n%s", what, out)
+		}
+		if now := read(); now != before {
+			t.Errorf("%s: repository and key are %q, and were %q", what, now, before)
+		}
 	}
-	if now := read(); now != before {
-		t.Errorf("repository and key are %q, and were %q", now, before)
+	const full = "cat() { command cat; return 1; }\n"
+	if out, err := p.run(full+script, args...); err == nil {
+		t.Errorf("with a full disk it succeeds:\n%s", out)
+	}
+	if now, left := read(), p.files(); now != before || !slices.Equal(left, was) {
+		t.Errorf("after a full disk: %q, and were %q; there are %q", now, before, left)
 	}
 	p.helpers["apt-get"] = `[ "$1" = update ]` // its index is good
 	if out, err := p.run(script, args...); err == nil {
