@@ -228,6 +228,9 @@ func (w *azWorld) noProvider(t *testing.T) {
 			_, _ = io.WriteString(rw, "[]")
 		case strings.Contains(at, "/empty"): // a proxy, say, that answers all there is
 			_, _ = io.WriteString(rw, "{}")
+		case strings.HasSuffix(at, "/half"):
+			_, _ = io.WriteString(rw, `{"properties": {"provisioningState": "Failed"}}`)
+		case strings.HasSuffix(at, "/half/listConfigUrl"): // nothing
 		case strings.HasSuffix(at, "/moved"):
 			http.Redirect(rw, r, "https://elsewhere.example/", http.StatusFound)
 		default:
@@ -250,6 +253,9 @@ func (w *azWorld) noProvider(t *testing.T) {
 		{"", "wait $G -n empty --ready" + at, want},
 		{"", "history $G -n empty" + at, want},
 		{"", "get-config-url $G -n empty" + at, want},
+		{"", "create $G -n half --output-config-url" + at, want},
+		{"", "rotate-token $G -n empty" + at, want},
+		{"", "wait $G -n half --ready" + at, want},
 	})
 }
 

@@ -11,6 +11,7 @@ from azext_aks_flex_node._errors import Refused, told
 from azext_aks_flex_node._validators import identity, secret
 
 CLUSTER_SECONDS = 60  # a cluster that answers needs none of them
+ISSUED = ('configUrl', 'configUrlExpires')  # what a machine joins with, and until when
 logger = get_logger(__name__)
 
 
@@ -41,8 +42,7 @@ def create_flex_node(cmd, resource_group_name, cluster_name, node_name,
         node = _put(client, url, node, no_wait=no_wait, seconds=timeout)
         if output_config_url:
             issued = _issue(client, url, timeout)
-            node['properties'].update((key, issued[key]) for key in
-                                      ('configUrl', 'configUrlExpires') if key in issued)
+            member(node, 'properties').update((key, issued[key]) for key in ISSUED)
     return node
 
 
@@ -93,12 +93,16 @@ def _issue(client, url, seconds):
 
 
 def _action(client, url, action, seconds):
+    """What an action that ends with a URL has issued."""
     answer = client.send('POST', f'{url}/{action}', body={})
     if answer.http_response.status_code != 202:
-        return content(answer)
-    result = client.finish(answer, seconds)
-    if result is None:
-        raise _down(url, "'{}' is stored, and its URL", 'get-config-url')
+        result = content(answer)
+    else:
+        result = client.finish(answer, seconds)
+        if result is None:
+            raise _down(url, "'{}' is stored, and its URL", 'get-config-url')
+    for name in ISSUED:
+        member(result, name)
     return result
 
 
@@ -170,9 +174,9 @@ def get_config_url(cmd, resource_group_name, cluster_name, node_name, timeout=CL
         client = connect(cmd, endpoint)
         issued = _action(client, client.node(resource_group_name, cluster_name, node_name),
                          'listConfigUrl', timeout)
-        url, until = member(issued, 'configUrl'), member(issued, 'configUrlExpires')
-    logger.warning('Whoever has this URL can join a machine as %s, until %s.', node_name, until)
-    return url
+    logger.warning('Whoever has this URL can join a machine as %s, until %s.', node_name,
+                   issued['configUrlExpires'])
+    return issued['configUrl']
 
 
 def list_history(cmd, resource_group_name, cluster_name, node_name, endpoint=None):
@@ -225,7 +229,7 @@ def _reached(client, url, ready, made, deleted, exists, custom):
     state = properties.get('provisioningState')
     if state == 'Failed' and not exists:
         resolved = conditions.get('Resolved', {}).get('message', 'its condition Resolved tells why')
-        raise azclierror.AzureResponseError(f"'{node['name']}' has failed: {resolved}")
+        raise azclierror.AzureResponseError(f"'{member(node, 'name')}' has failed: {resolved}")
     if made and state != 'Succeeded':
         return False
     if ready and conditions.get('Ready', {}).get('status') != 'True':
