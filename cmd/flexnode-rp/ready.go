@@ -28,9 +28,11 @@ can ask from elsewhere: the chart's test does.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), patience)
 			defer cancel()
+			// Who does not answer may have gone, and another one be there.
+			client := &http.Client{Timeout: max(patience/4, time.Second)}
 			for _, path := range []string{"readyz", "readyz/write"} {
 				at := base.JoinPath(path).String()
-				if err := untilReady(ctx, at); err != nil {
+				if err := untilReady(ctx, client, at); err != nil {
 					return err
 				}
 				fmt.Fprintln(cmd.OutOrStdout(), at, "ok")
@@ -44,12 +46,12 @@ can ask from elsewhere: the chart's test does.`,
 
 // untilReady asks a URL, every second, until it says yes or ctx ends; then it says what the last
 // answer was.
-func untilReady(ctx context.Context, at string) error {
+func untilReady(ctx context.Context, client *http.Client, at string) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var last error
 	for {
-		err := askReady(ctx, at)
+		err := askReady(ctx, client, at)
 		if err == nil {
 			return nil
 		}
@@ -64,12 +66,12 @@ func untilReady(ctx context.Context, at string) error {
 	}
 }
 
-func askReady(ctx context.Context, at string) error {
+func askReady(ctx context.Context, client *http.Client, at string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return fmt.Errorf("cannot ask %s: %w", at, err)
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := client.Do(request)
 	if err != nil {
 		return fmt.Errorf("cannot ask whether the provider is ready: %w", err)
 	}

@@ -44,3 +44,17 @@ func TestReady(t *testing.T) {
 		}
 	}
 }
+
+// An attempt that gets no answer is given up for another one: its replica may have gone.
+func TestReadyAsksAnother(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 {
+			<-r.Context().Done()
+		}
+	}))
+	t.Cleanup(server.Close)
+	if out, err := run(t, "ready", "--timeout", "4s", server.URL); err != nil || asked.Load() != 3 {
+		t.Errorf("%v %s; asked %d times", err, out, asked.Load())
+	}
+}
