@@ -19,6 +19,7 @@ UNINSTALL=''
 # End of what is filled in.
 
 config_dir=/etc/aks-flex-node
+lists=/var/lib/apt/lists/lock
 keyring=/usr/share/keyrings/aks-flex-node-archive-keyring.gpg
 source=/etc/apt/sources.list.d/aks-flex-node.sources
 program=/usr/local/bin/aks-flex-node
@@ -122,8 +123,20 @@ check() {
 	[ "$room" -ge 25 ] || say "warning: a node should have 25 GB free below /var; here are $room GB"
 }
 
-# read_index has apt read the indexes of repositories. A new machine often upgrades itself just now.
-read_index() { change apt-get update -q -o DPkg::Lock::Timeout=300 "$@"; }
+# busy tells whether another apt reads indexes: a new machine often upgrades itself just now.
+busy() {
+	inode=$(stat -c %i "$lists" 2>/dev/null) && grep -q ":$inode " /proc/locks
+}
+
+# read_index has apt read the indexes of repositories. It does not wait for another one by itself.
+read_index() {
+	tries=0
+	until change apt-get update -q "$@"; do
+		[ "$tries" -lt 60 ] && busy || return 1
+		tries=$((tries + 1))
+		sleep 5
+	done
+}
 
 by_apt() {
 	if [ -z "$REPOSITORY" ] || [ -z "$KEY$key_file" ]; then

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -251,6 +252,38 @@ func TestFailedRepositoryKeepsTheFormer(t *testing.T) {
 	}
 	if now := read(); now == before || now[1] != "another key" {
 		t.Errorf("repository and key are %q", now)
+	}
+}
+
+// While another apt reads the indexes, as a new machine does by itself, it is waited for.
+func TestInstallWhileAptIsBusy(t *testing.T) {
+	p := newPlace(t)
+	script := p.release()
+	p.put("var/lib/apt/lists/lock", "")
+	info, err := os.Stat(filepath.Join(p.root, "var/lib/apt/lists/lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inode := info.Sys().(*syscall.Stat_t).Ino
+	tried := filepath.Join(p.root, "run/tried")
+	p.helpers["apt-get"] = "[ $1 = install ] || [ -e " + tried + " ] || { touch " + tried + "; exit 100; }"
+	const quick = "sleep() { echo \"slept $*\"; }\n"
+	for held, want := range map[uint64]bool{inode: true, inode + 1: false} {
+		p.put("proc/locks", fmt.Sprintf("1: POSIX  ADVISORY  WRITE 7 fe:00:%d 0 EOF\n", held))
+		_ = os.Remove(tried)
+		out, err := p.run(quick+script, "--dry-run")
+		if err != nil || strings.Contains(out, "slept") {
+			t.Errorf("what would be done waits: %v\n%s", err, out)
+		}
+		if out, err := p.run(quick + script); (err == nil) != want ||
+			strings.Contains(out, "slept") != want {
+			t.Errorf("held by another apt: %t; %v\n%s", want, err, out)
+		}
+	}
+	p.helpers["apt-get"] = "exit 100"
+	p.put("proc/locks", fmt.Sprintf("1: POSIX  ADVISORY  WRITE 7 fe:00:%d 0 EOF\n", inode))
+	if out, err := p.run(quick + script); err == nil || strings.Count(out, "slept") != 60 {
+		t.Errorf("it waits for ever: %v\n%s", err, out)
 	}
 }
 
