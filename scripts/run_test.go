@@ -266,7 +266,8 @@ func TestInstallWhileAptIsBusy(t *testing.T) {
 	}
 	inode := info.Sys().(*syscall.Stat_t).Ino
 	tried := filepath.Join(p.root, "run/tried")
-	p.helpers["apt-get"] = "[ $1 = install ] || [ -e " + tried + " ] || { touch " + tried + "; exit 100; }"
+	p.helpers["apt-get"] = "[ $1 = install ] || [ -e " + tried + " ] || { touch " + tried +
+		"; exit 100; }"
 	const quick = "sleep() { echo \"slept $*\"; }\n"
 	for held, want := range map[uint64]bool{inode: true, inode + 1: false} {
 		p.put("proc/locks", fmt.Sprintf("1: POSIX  ADVISORY  WRITE 7 fe:00:%d 0 EOF\n", held))

@@ -101,8 +101,8 @@ func joined(segments []string) string {
 	return "/" + strings.Join(segments, "/")
 }
 
-// Scope is what the innermost provider is below: a resource, a resource group, a subscription, or ""
-// for none.
+// Scope is what the innermost provider is below: a resource, a resource group, a subscription; ""
+// is all.
 func (i ID) Scope() string { return i.scope }
 
 // String is the id as it was written.

@@ -83,8 +83,8 @@ func (l *Lab) build(ctx context.Context, chosen func(component.Component) bool) 
 	return buildAll(ctx, component.Builder{Cache: l.Cache, Log: l.Log, Progress: l.builds()}, list)
 }
 
-// buildAll builds components. While one is compiled, the modules of the next ones are downloaded and
-// those before are packed. What fails first ends all of it.
+// buildAll builds components. While one is compiled, the modules of the next ones are downloaded
+// and those before are packed. What fails first ends all of it.
 func buildAll(
 	ctx context.Context, b component.Builder, list []component.Component,
 ) (programs, error) {

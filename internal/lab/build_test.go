@@ -97,7 +97,8 @@ func TestVersionsInDocuments(t *testing.T) {
 // A build that fails is told at once, whatever is still downloaded beside it.
 func TestFailedBuildIsToldAtOnce(t *testing.T) {
 	command := filepath.Join(t.TempDir(), "go")
-	const script = "#!/bin/sh\ncase $1 in\nenv) echo go1 ;;\nlist) exec sleep 60 ;;\n*) exit 7 ;;\nesac\n"
+	const script = "#!/bin/sh\ncase $1 in\nenv) echo go1 ;;\nlist) exec sleep 60 ;;\n" +
+		"*) exit 7 ;;\nesac\n"
 	if err := os.WriteFile(command, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -66,8 +66,8 @@ func TestCopySystem(t *testing.T) {
 // Two programs that share a cache install a base system once.
 func TestBaseSystemOnce(t *testing.T) {
 	dir, cache := t.TempDir(), t.TempDir()
-	script := "#!/bin/sh\necho >>" + dir + "/runs\nfor to; do :; done\n[ ! -e $to/done ] || exit 1\n" +
-		"mkdir -p $to && touch $to/begun && sleep 1 && touch $to/done\n"
+	script := "#!/bin/sh\necho >>" + dir + "/runs\nfor to; do :; done\n" +
+		"[ ! -e $to/done ] || exit 1\nmkdir -p $to && touch $to/begun && sleep 1 && touch $to/done\n"
 	if err := os.WriteFile(filepath.Join(dir, "mmdebstrap"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestResultOfAnOperationIsASecret(t *testing.T) {
 	w.must(409, "GET", result, "")
 }
 
-// A cluster may be called providers: an operation on its node is not on something else that is gone.
+// A cluster may be called providers: an operation on its node is not on something that is gone.
 func TestOperationInAClusterCalledProviders(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
