@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,6 +71,35 @@ func manyKeys(t *testing.T, b Backend) {
 	}
 	close(stop)
 	<-done
+}
+
+// What has been written is in every read that begins after that, by whomever, however much others
+// write meanwhile.
+func readsWritten(t *testing.T, b Backend) {
+	var writers sync.WaitGroup
+	for w := range 8 {
+		writers.Go(func() {
+			key := fmt.Sprintf("written/%d", w)
+			for i := range 50 {
+				want := fmt.Sprint(i)
+				revision, err := b.Commit(t.Context(), nil, []Write{{Key: key, Value: []byte(want)}})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got, at, err := b.Read(t.Context(), key)
+				if err != nil || string(got[key].Value) != want || at < revision {
+					t.Errorf("%s was written at %d; read at %d: %s, %v",
+						want, revision, at, got[key].Value, err)
+				}
+				page, err := b.Scan(t.Context(), key, "", 1, 0)
+				if err != nil || len(page.KVs) != 1 || string(page.KVs[0].Value) != want {
+					t.Errorf("%s was written; scanned: %v, %v", want, page.KVs, err)
+				}
+			}
+		})
+	}
+	writers.Wait()
 }
 
 // A scan in pages at one revision sees nothing of what is written meanwhile.

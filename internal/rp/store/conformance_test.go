@@ -129,7 +129,8 @@ func defragmented(t *testing.T, b Backend) {
 func (s subject) conforms(t *testing.T) {
 	b := s.open(t, 0)
 	for name, part := range map[string]func(*testing.T, Backend){
-		"reads": reads, "many keys at one revision": manyKeys, "commits": commits,
+		"reads": reads, "many keys at one revision": manyKeys,
+		"what is written is read": readsWritten, "commits": commits,
 		"one winner": oneWinner, "scans": scans, "follows": follows, "resumes": resumes,
 		"nothing changes": nothingChanges, "large transactions": largeTransactions,
 	} {

@@ -130,6 +130,9 @@ func (o Options) config(dir string) *embed.Config {
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 2000, 1
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "0"
 	c.MaxTxnOps = MaxWrites
+	// Every write is in the log on the disk when it is answered. What is in the log is put into the
+	// database so often; nobody can read meanwhile, which takes as long as the disk does.
+	c.BackendBatchInterval = 500 * time.Millisecond
 	c.UnsafeNoFsync = o.NoSync
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(lastWords())
 	c.LogLevel = "error"

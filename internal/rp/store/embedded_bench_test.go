@@ -2,7 +2,10 @@ package store
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
@@ -17,6 +20,52 @@ func BenchmarkEmbeddedMemory(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkReadBesideWrites tells how long a read of two rows takes while 300 nodes a second are
+// written to the disk: its median and its 99th percentile.
+func BenchmarkReadBesideWrites(b *testing.B) {
+	const nodes = 10_000
+	s := openBench(b, b.TempDir(), Options{})
+	defer closeBench(b, s)
+	rows := make([][]Write, nodes)
+	for i := range rows {
+		rows[i] = benchRows(b, s, i)
+	}
+	var writers sync.WaitGroup
+	stop := make(chan struct{})
+	began := time.Now()
+	for w := range 16 {
+		writers.Go(func() {
+			for i := w; ; i += 16 {
+				time.Sleep(time.Until(began.Add(time.Second * time.Duration(i) / 300)))
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := s.Commit(b.Context(), nil, rows[i%nodes]); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	var took []time.Duration
+	for b.Loop() {
+		n := len(took) * 7919 % nodes
+		began := time.Now()
+		if _, _, err := s.Read(b.Context(), rows[n][0].Key, rows[n][2].Key); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+		time.Sleep(3 * time.Millisecond)
+	}
+	close(stop)
+	writers.Wait()
+	slices.Sort(took)
+	b.ReportMetric(took[len(took)/2].Seconds()*1000, "p50-ms")
+	b.ReportMetric(took[len(took)*99/100].Seconds()*1000, "p99-ms")
 }
 
 func benchEmbedded(b *testing.B, together int) {

@@ -30,6 +30,17 @@ type Etcd struct {
 	patience time.Duration
 }
 
+// reading is the options of a read of one or more keys. A cluster is asked whether it has anything
+// newer. The etcd of this process is not: it is the only member and has applied what it says is
+// written, so what it has is the newest, and who reads need not wait for what others write to the
+// disk.
+func (e *Etcd) reading(more ...clientv3.OpOption) []clientv3.OpOption {
+	if e.server != nil {
+		more = append(more, clientv3.WithSerializable())
+	}
+	return more
+}
+
 // requestPatience is more than etcd itself gives a request (7 s and its members' elections): a
 // store that does not answer must not keep who asks it, and his place, for ever.
 const requestPatience = 15 * time.Second
@@ -67,10 +78,10 @@ func (e *Etcd) readAt(
 ) (int64, error) {
 	ops := make([]clientv3.Op, 0, len(keys))
 	for _, key := range keys {
-		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(at)))
+		ops = append(ops, clientv3.OpGet(key, e.reading(clientv3.WithRev(at))...))
 	}
 	if len(ops) == 0 { // the revision is still asked for
-		ops = append(ops, clientv3.OpGet(root, clientv3.WithCountOnly()))
+		ops = append(ops, clientv3.OpGet(root, e.reading(clientv3.WithCountOnly())...))
 	}
 	ctx, cancel := e.within(ctx)
 	defer cancel()
@@ -175,8 +186,9 @@ func (e *Etcd) Scan(
 	}
 	ctx, cancel := e.within(ctx)
 	defer cancel()
-	got, err := e.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)),
-		clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))
+	got, err := e.client.Get(ctx, from, e.reading(
+		clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)),
+		clientv3.WithLimit(int64(limit)), clientv3.WithRev(at))...)
 	if err != nil {
 		return Page{}, failure(ctx, err)
 	}
