@@ -2,6 +2,10 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+# Debug information that is stripped is not compiled, and the compiler collects its garbage seldom:
+# a quarter of the time. The lab compiles its components in the same way and shares what is made.
+BUILD = CGO_ENABLED=0 GOGC=400 $(GO) build -trimpath -gcflags=all=-dwarf=false \
+	-ldflags '$(LDFLAGS)'
 PROGRAMS := aks-flex-node flexnode-rp azuresim flexlab
 GO ?= go
 
@@ -13,14 +17,13 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build every program into bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
+	$(BUILD) -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
 
 # The programs of all architectures first; then the image, without a container engine.
 IMAGE ?= flexnode-rp
 image: ## Make the container image of flexnode-rp, for amd64 and arm64, in bin/flexnode-rp-image.tar
 	for arch in amd64 arm64; do \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false \
-			-ldflags '$(LDFLAGS)' -o bin/image/$$arch/ ./cmd/flexnode-rp || exit 1; \
+		GOOS=linux GOARCH=$$arch $(BUILD) -buildvcs=false -o bin/image/$$arch/ ./cmd/flexnode-rp || exit 1; \
 	done
 	$(GO) run ./packaging/image/make -name '$(IMAGE)' -version '$(VERSION)' -commit '$(COMMIT)' \
 		-created $$(git log -1 --format=%ct 2>/dev/null || echo 0)
@@ -33,8 +36,7 @@ RELEASE = $(GO) run ./packaging/release -home '$(ARCHIVE_HOME)' -key '$(ARCHIVE_
 	-time $$(git log -1 --format=%ct 2>/dev/null || echo 0)
 packages: ## Make the Debian packages, for amd64 and arm64, in bin/packages
 	for arch in amd64 arm64; do \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false \
-			-ldflags '$(LDFLAGS)' -o bin/packages/programs/$$arch/ \
+		GOOS=linux GOARCH=$$arch $(BUILD) -buildvcs=false -o bin/packages/programs/$$arch/ \
 			./cmd/aks-flex-node ./cmd/flexnode-rp || exit 1; \
 	done
 	rm -f bin/packages/*.deb
@@ -45,7 +47,7 @@ apt-repository: ## Make a signed repository of bin/packages in bin/apt; for inst
 	$(RELEASE) -repository bin/apt -url '$(ARCHIVE_URL)'
 
 build-arm64: ## Build the agent for arm64 into bin/arm64/
-	CGO_ENABLED=0 GOARCH=arm64 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/aks-flex-node
+	GOARCH=arm64 $(BUILD) -o bin/arm64/ ./cmd/aks-flex-node
 
 check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz briefly, generated docs
 
