@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// runtimeEvidence asks a container runtime that runs whether it serves kubelet: for systemd it does.
+// runtimeEvidence asks a container runtime that runs, as systemd says, whether it serves kubelet.
 func (h *home) runtimeEvidence(ctx context.Context, e *health.Evidence) {
 	if !e.Containerd.OK() || !e.Containerd.Value.Active {
 		return
