@@ -32,7 +32,7 @@ type Following struct {
 
 	agent    *Agent
 	reporter *follow.Reporter
-	// before is what the machine joins with.
+	// before is what the machine is to run on, as it was when the service began.
 	before            config.Config
 	received, deleted chan struct{}
 	// credential is of the identity with the key. tokens guards both, also while a token is asked for,
@@ -73,9 +73,6 @@ func mannerOf(c config.Config) manner {
 // settle has the provider be asked as the configuration says that the node runs on now, whoever has
 // applied it.
 func (f *Following) settle(c config.Config) {
-	if f == nil {
-		return
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next := mannerOf(c)
@@ -221,7 +218,7 @@ func tell(to chan<- struct{}) {
 }
 
 // token is one of the node's identity in Azure. It is that of the configuration which the node runs
-// on: one that was received and not proved yet may have a wrong secret.
+// on, if it can be: one that was received and not proved yet may have a wrong secret.
 func (f *Following) token(ctx context.Context) (string, error) {
 	f.tokens.Lock()
 	defer f.tokens.Unlock()
@@ -250,16 +247,22 @@ func (f *Following) token(ctx context.Context) (string, error) {
 	return t.Token, nil
 }
 
-// config is what the node runs on, with its credentials; before it has joined, what it joins with.
+// config is the configuration that says how the provider is asked.
 func (f *Following) config(ctx context.Context) (config.Config, error) {
 	h, err := f.agent.openReadOnly(ctx)
 	if err != nil {
 		return config.Config{}, err
 	}
-	if h.applied == nil {
-		return f.before, nil
+	return f.configOf(h), nil
+}
+
+// configOf is what the node runs on, with its credentials. While that is from no provider, or there
+// is nothing yet, it is what a provider has delivered.
+func (f *Following) configOf(h *home) config.Config {
+	if h.applied == nil || h.appliedResource() == (config.Resource{}) {
+		return f.before
 	}
-	return h.configOf(h.applied), nil
+	return h.configOf(h.applied)
 }
 
 // Offers implements follow.Machine.

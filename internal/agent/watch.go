@@ -246,8 +246,8 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	if h.live == nil {
 		return daemon.Finding{Left: left, Summary: "not joined yet"}, nil
 	}
-	if h.applied != nil {
-		w.Follows.settle(h.configOf(h.applied))
+	if w.Follows != nil {
+		w.Follows.settle(w.Follows.configOf(h))
 	}
 	if err := h.sweep(ctx); err != nil {
 		return daemon.Finding{}, err

@@ -137,6 +137,34 @@ func TestFollowsAsApplied(t *testing.T) {
 	})
 }
 
+// A node that has joined by a file is followed as soon as a provider has delivered its
+// configuration, also when that does not work: the next version may.
+func TestFollowsAfterAFile(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.join()
+		s.end()
+		first := s.delivery("7", monitored, readyTimeout("1m"), pods(42))
+		if err := s.agent().Receive(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		s.onKubelet(func() error {
+			if s.takes("42")() {
+				return errors.New("kubelet does not like this")
+			}
+			return nil
+		})
+		s.provider = &provider{offer: first, changed: make(chan struct{})}
+		s.start()
+		s.until(5*time.Minute, "the failure is reported", func() bool {
+			c := s.provider.said().Config
+			return c != nil && c.Failed != nil && c.Failed.Version == "7"
+		})
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(43)))
+		s.until(2*time.Minute, "the next version is applied", s.takes("43"))
+		s.healthy("43")
+	})
+}
+
 // What another command has applied is how the provider is asked from then on.
 func TestFollowsAsAnotherCommandSays(t *testing.T) {
 	followed(t, func(t *testing.T, s *service, _ string) {
