@@ -129,7 +129,8 @@ func TestFollowsAsApplied(t *testing.T) {
 	t.Run("it cannot be used", func(t *testing.T) {
 		followed(t, func(t *testing.T, s *service, _ string) {
 			s.end()
-			s.write(agent.BundleFile, strings.Replace(s.bundle(), `"node":{`, `"node":{"maxPods":"x",`, 1))
+			bad := strings.Replace(s.bundle(), `"node":{`, `"node":{"maxPods":"x",`, 1)
+			s.write(agent.BundleFile, bad)
 			s.start()
 			s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), pods(43)))
 			s.until(2*time.Minute, "the next version is applied", s.takes("43"))

@@ -74,8 +74,8 @@ func TestRuntimeStaysWithoutCRI(t *testing.T) {
 	})
 }
 
-// Whoever asks for it by hand has it restarted, by a repair and by bootstrap, but not by a repair of
-// something else.
+// Whoever asks for it by hand has it restarted, by a repair and by bootstrap, but not by a repair
+// of something else.
 func TestRuntimeByHand(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {
