@@ -46,12 +46,16 @@ func (h *home) runtimeLost(ctx context.Context) []Entry {
 	return runtimeDrift(e)
 }
 
-// oweRuntime has a container runtime restart that runs and does not serve kubelet: no change of a
-// file would have it do so.
-func (w *work) oweRuntime(ctx context.Context, t *transition.Transition) error {
+// reviveRuntime restarts a container runtime that runs and does not serve kubelet: no change of a
+// file would have it do so. The restart is owed before anything is done.
+func (w *work) reviveRuntime(ctx context.Context, t *transition.Transition) error {
 	key := string(state.UnitKey(node.ContainerdUnit))
 	if len(t.Things) > 0 && !slices.Contains(t.Things, key) || len(w.runtimeLost(ctx)) == 0 {
 		return nil
 	}
-	return w.engine.Owe(ctx, node.ContainerdUnit)
+	w.warn("containerd runs without its CRI plugin; restarting it")
+	if err := w.engine.Owe(ctx, node.ContainerdUnit); err != nil {
+		return err
+	}
+	return w.restartOwed(ctx)
 }

@@ -130,7 +130,7 @@ func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
 	if err := w.findArtifacts(ctx, t); err != nil {
 		return err
 	}
-	if err := errors.Join(w.oweHealed(ctx), w.oweRuntime(ctx, t)); err != nil {
+	if err := w.oweHealed(ctx); err != nil {
 		return err
 	}
 	first := w.artifacts

@@ -20,8 +20,8 @@ func containerdRunning(e Evidence) Condition {
 		return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log)+"; "+cure)
 	case errors.Is(e.Runtime.Err, kube.ErrNoRuntimeService):
 		return fails(OwnerMachine, "RuntimeServiceMissing", "containerd runs without its CRI plugin, "+
-			"so that kubelet starts no pod"+failedPlugin(s.Log)+"; restart it with `aks-flex-node drift "+
-			"--repair`, and if that does not help, "+cure)
+			"so that kubelet starts no pod"+failedPlugin(s.Log)+"; run `systemctl restart containerd`, and "+
+			"if that does not help, "+cure)
 	}
 	return holds()
 }

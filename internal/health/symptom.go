@@ -32,7 +32,7 @@ func symptoms() []symptom {
 			"remove the drop-in that changes SystemdCgroup or cgroupDriver", false},
 		{kube.ErrNoRuntimeService.Error(), "RuntimeServiceMissing", own,
 			"containerd runs without its CRI plugin",
-			"restart it with `aks-flex-node drift --repair`, and read `journalctl -u containerd`", false},
+			"run `systemctl restart containerd`, and read `journalctl -u containerd`", false},
 		{"address already in use", "PortInUse", own, "another program uses one of kubelet's ports",
 			"find it with `ss -ltnp sport = :10250`, and stop it", false},
 		{"failed to load kubelet config file", "ConfigurationUnreadable", own,

@@ -2,11 +2,13 @@ package stories
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
@@ -72,6 +74,22 @@ func TestRuntimeStaysWithoutCRI(t *testing.T) {
 			t.Errorf("the condition is %+v", c)
 		}
 	})
+}
+
+// A join restarts it once, says why it has failed if that does not help, and is finished by the next
+// try.
+func TestRuntimeOfAJoin(t *testing.T) {
+	w := newWorld(t)
+	w.config.Agent.ReadyTimeout = "1s"
+	w.deaf.Store(3)
+	_, err := w.bootstrap()
+	unhealthy, ok := errors.AsType[*agent.UnhealthyError](err)
+	if !ok || unhealthy.Condition.Reason != "RuntimeServiceMissing" {
+		t.Fatalf("the error is %v", err)
+	}
+	if _, err := w.bootstrap(); err != nil || w.deaf.Load() != 0 {
+		t.Errorf("it is not restarted: %v", err)
+	}
 }
 
 // Whoever asks for it by hand has it restarted, by a repair and by bootstrap, but not by a repair
