@@ -78,7 +78,9 @@ func runAgent(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("cannot read the watchdog's interval: %w", err)
 	}
-	follows := a.Follow(o.inputOf(read))
+	in := o.inputOf(read)
+	in.Config = c
+	follows := a.Follow(ctx, in)
 	d := &daemon.Daemon{
 		Node: &frugal{runtime.GOMAXPROCS(1), agent.Watcher{
 			Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) }, Follows: follows,

@@ -106,6 +106,9 @@ type Agent struct {
 	Settling time.Duration
 	// Healthz asks kubelet's health endpoint; nil asks the one on this machine.
 	Healthz func(context.Context) error
+	// Runtime asks the container runtime whether it serves kubelet (kube.Runtime); nil asks the one
+	// on this machine.
+	Runtime func(context.Context) error
 
 	// Live is told what the service does; nil for any other verb.
 	Live *Live

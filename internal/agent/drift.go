@@ -28,8 +28,13 @@ func (a *Agent) Drift(ctx context.Context, repair bool) (Report, error) {
 		return Report{}, err
 	}
 	plan = append(plan, h.nodeDrift(ctx, h.applied.Config, h.seeNode(ctx))...)
-	changes := slices.Concat(entries(plan), h.storeDrift(), h.arcLost(ctx))
-	return Report{Changes: changes}, nil
+	return Report{Changes: append(entries(plan), h.unplanned(ctx)...)}, nil
+}
+
+// unplanned lists what differs and is in no plan: the store, the enrolment with Azure Arc, and how
+// the container runtime runs.
+func (h *home) unplanned(ctx context.Context) []Entry {
+	return slices.Concat(h.storeDrift(), h.arcLost(ctx), h.runtimeLost(ctx))
 }
 
 // Repair puts right what differs from what was applied. With things it does so only for them; nil
@@ -51,7 +56,7 @@ func (a *Agent) Repair(ctx context.Context, things []string) (Report, error) {
 		return Report{}, err
 	}
 	plan = append(plan, h.nodeDrift(ctx, h.applied.Config, h.seeNode(ctx))...)
-	report := Report{Changes: slices.Concat(entries(plan), h.storeDrift(), h.arcLost(ctx))}
+	report := Report{Changes: append(entries(plan), h.unplanned(ctx)...)}
 	if len(report.Changes) == 0 && h.transition == nil {
 		return Report{}, nil
 	}

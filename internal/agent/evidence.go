@@ -106,6 +106,7 @@ func (h *home) serviceEvidence(ctx context.Context, e *health.Evidence) {
 		healthz = localHealthz
 	}
 	e.Healthz = health.Tried(healthz(ctx))
+	h.runtimeEvidence(ctx, e)
 }
 
 // localHealthz asks kubelet's health endpoint on this machine.

@@ -25,13 +25,14 @@ import (
 const pollWait = 25 * time.Second
 
 // Following follows the flexNodeConfig that the configuration of this machine is from: it polls,
-// puts on disk what is on offer, and reports. A nil one follows nothing.
+// puts on disk what is on offer, and reports, as long as what the node runs on asks for it. A nil
+// one follows nothing.
 type Following struct {
 	Resource *follow.Resource
 
 	agent    *Agent
 	reporter *follow.Reporter
-	// before is what the machine joins with.
+	// before is what the machine is to run on, as it was when the service began.
 	before            config.Config
 	received, deleted chan struct{}
 	// credential is of the identity with the key. tokens guards both, also while a token is asked for,
@@ -42,52 +43,64 @@ type Following struct {
 	// unusable is the offer that cannot be used, nil if the last one can; under mu.
 	mu       sync.Mutex
 	unusable *api.FailedConfig
-	// manner is how the provider is to be asked, client the one for it if it is another one, and
-	// again has that begin; under mu.
+	// manner is how the provider is to be asked, client the one for it if it is another one than that
+	// for proxy, and again has that begin; under mu.
 	manner manner
 	client *http.Client
+	proxy  config.Proxy
 	again  context.CancelFunc
 }
 
-// manner is how a provider is asked.
+// manner is how a provider is asked; the zero value does not ask it.
 type manner struct {
+	asks     bool
 	endpoint string
 	interval time.Duration
 	proxy    config.Proxy
 }
 
 func mannerOf(c config.Config) manner {
+	if !c.ContinuousMonitoring {
+		return manner{}
+	}
 	return manner{
+		asks:     true,
 		endpoint: cmp.Or(c.Agent.Monitoring.Endpoint, c.Azure.ResourceManagerEndpoint),
 		interval: c.PollInterval(), proxy: c.Proxy,
 	}
 }
 
-// settle has the provider be asked as the configuration says that the node runs on now.
+// settle has the provider be asked as the configuration says that the node runs on now, whoever has
+// applied it.
 func (f *Following) settle(c config.Config) {
-	if f == nil {
-		return
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next := mannerOf(c)
 	if reflect.DeepEqual(next, f.manner) {
 		return
 	}
-	if !reflect.DeepEqual(next.proxy, f.manner.proxy) {
-		f.client = follow.NewClient(c.ProxyFunc())
+	if next.asks && !reflect.DeepEqual(next.proxy, f.proxy) {
+		f.client, f.proxy = follow.NewClient(c.ProxyFunc()), next.proxy
 	}
-	f.agent.Log.Info("the provider is asked in another way", "endpoint", next.endpoint,
-		"interval", next.interval)
+	if next.asks {
+		f.agent.Log.Info("the provider is asked in another way", "endpoint", next.endpoint,
+			"interval", next.interval)
+	} else {
+		f.agent.Log.Info("the provider is not asked any more")
+	}
 	f.manner = next
 	f.again()
 }
 
-// begin is how the provider is asked from now on, until within ends.
+// begin is how the provider is asked from now on, until within ends; nil when it is not.
 func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	within, f.again = context.WithCancel(ctx)
+	if !f.manner.asks {
+		f.agent.Live.notPolled()
+		return nil, within
+	}
 	f.Resource.Endpoint = f.manner.endpoint
 	if f.client != nil {
 		f.Resource.Client, f.client = f.client, nil
@@ -98,23 +111,39 @@ func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within c
 	}, within
 }
 
-// Follow returns how this machine follows the resource that its configuration is from; nil when it
-// is from none, or does not ask for it.
-func (a *Agent) Follow(in Input) *Following {
-	c := in.Config
-	if in.Resource == nil || in.Resource.UID == "" || !c.ContinuousMonitoring {
+// Follow returns how this machine follows the resource that its configuration is from, as what it
+// runs on says; nil when it is from none.
+func (a *Agent) Follow(ctx context.Context, in Input) *Following {
+	is := a.resourceOf(in)
+	if is.UID == "" {
 		return nil
 	}
 	f := &Following{
-		agent: a, before: c, received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
-		manner: mannerOf(c), again: func() {},
+		agent: a, before: in.Config, again: func() {},
+		received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
 	}
+	c, err := f.config(ctx)
+	if err != nil {
+		c = in.Config
+	}
+	f.manner, f.proxy = mannerOf(c), c.Proxy
 	f.Resource = &follow.Resource{
-		Client: follow.NewClient(c.ProxyFunc()), Token: f.token,
-		ID: in.Resource.ID, UID: in.Resource.UID,
+		Client: follow.NewClient(c.ProxyFunc()), Token: f.token, ID: is.ID, UID: is.UID,
 	}
 	f.reporter = follow.NewReporter(f.Resource, a.Log)
 	return f
+}
+
+// resourceOf is where a configuration is from; zero for none. What a provider has delivered is from
+// it also when it cannot be used.
+func (a *Agent) resourceOf(in Input) config.Resource {
+	switch {
+	case in.Resource != nil:
+		return *in.Resource
+	case in.Origin == "url":
+		return cmp.Or(a.receivedResource(), a.appliedResource())
+	}
+	return config.Resource{}
 }
 
 // Received tells that another configuration is on disk.
@@ -138,12 +167,16 @@ func (f *Following) told(s Status) {
 	if f == nil {
 		return
 	}
-	report := f.agent.Report(s)
 	f.mu.Lock()
-	if f.unusable != nil {
-		report.Config.Observed, report.Config.Failed = f.unusable.Version, f.unusable
-	}
+	asks, unusable := f.manner.asks, f.unusable
 	f.mu.Unlock()
+	if !asks {
+		return
+	}
+	report := f.agent.Report(s)
+	if unusable != nil {
+		report.Config.Observed, report.Config.Failed = unusable.Version, unusable
+	}
 	f.reporter.Say(fit(report))
 }
 
@@ -165,6 +198,10 @@ func (f *Following) Run(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		polls, within := f.begin(ctx)
+		if polls == nil {
+			<-within.Done()
+			continue
+		}
 		var both sync.WaitGroup
 		both.Go(func() { polls.Run(within) })
 		both.Go(func() { f.reporter.Run(within) })
@@ -181,7 +218,7 @@ func tell(to chan<- struct{}) {
 }
 
 // token is one of the node's identity in Azure. It is that of the configuration which the node runs
-// on: one that was received and not proved yet may have a wrong secret.
+// on, if it can be: one that was received and not proved yet may have a wrong secret.
 func (f *Following) token(ctx context.Context) (string, error) {
 	f.tokens.Lock()
 	defer f.tokens.Unlock()
@@ -210,16 +247,22 @@ func (f *Following) token(ctx context.Context) (string, error) {
 	return t.Token, nil
 }
 
-// config is what the node runs on, with its credentials; before it has joined, what it joins with.
+// config is the configuration that says how the provider is asked.
 func (f *Following) config(ctx context.Context) (config.Config, error) {
 	h, err := f.agent.openReadOnly(ctx)
 	if err != nil {
 		return config.Config{}, err
 	}
-	if h.applied == nil {
-		return f.before, nil
+	return f.configOf(h), nil
+}
+
+// configOf is what the node runs on, with its credentials. While that is from no provider, or there
+// is nothing yet, it is what a provider has delivered.
+func (f *Following) configOf(h *home) config.Config {
+	if h.applied == nil || h.appliedResource() == (config.Resource{}) {
+		return f.before
 	}
-	return h.configOf(h.applied), nil
+	return h.configOf(h.applied)
 }
 
 // Offers implements follow.Machine.

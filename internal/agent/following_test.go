@@ -33,7 +33,7 @@ func TestNobodyWaitsForAToken(t *testing.T) {
 	c.Azure.ServicePrincipal = &config.ServicePrincipal{ClientID: "x", ClientSecret: "y"}
 	a := &Agent{Machine: host.New(t.TempDir(), log), Log: log}
 	in := Input{Config: c, Resource: &config.Resource{ID: "/x", UID: "u"}}
-	f, issuer := a.Follow(in), hanging{make(chan struct{})}
+	f, issuer := a.Follow(t.Context(), in), hanging{make(chan struct{})}
 	key, err := identity.Key(c.Azure)
 	if err != nil {
 		t.Fatal(err)

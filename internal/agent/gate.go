@@ -15,10 +15,13 @@ import (
 // gatePause is the pause between two evaluations of the gate.
 const gatePause = 500 * time.Millisecond
 
-// gate waits until the node has proved that it is healthy: every condition of the gate holds. A
-// rollback returns to a node that was proved before: it passes also while the API server does not
-// answer.
+// gate waits until the node has proved that it is healthy: every condition of the gate holds. What
+// only a restart cures is restarted before that, once. A rollback returns to a node that was proved
+// before: it passes also while the API server does not answer.
 func (w *work) gate(ctx context.Context, t *transition.Transition) error {
+	if err := w.reviveRuntime(ctx, t); err != nil {
+		return err
+	}
 	if t.Ungated {
 		return w.nodeObject(ctx)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"os"
 	"slices"
 	"sync"
@@ -37,9 +38,10 @@ type Work struct {
 
 // Polls is how the provider is asked.
 type Polls struct {
-	Last time.Time `json:"last"`
-	Next time.Time `json:"next"`
-	// Answered is when it has answered last.
+	// First is when it was asked for the first time, Answered when it has answered last.
+	First    time.Time `json:"first"`
+	Last     time.Time `json:"last"`
+	Next     time.Time `json:"next"`
 	Answered time.Time `json:"answered,omitzero"`
 	// Result is unchanged, offered, deleted or failed; Error says why it has failed.
 	Result string `json:"result"`
@@ -145,7 +147,8 @@ func (l *Live) progressed(e progress.Event) {
 
 // polled takes in an answer of the provider.
 func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
-	p := Polls{Last: now(), Next: now().Add(next), Result: "unchanged"}
+	asked := now()
+	p := Polls{First: asked, Last: asked, Next: asked.Add(next), Result: "unchanged"}
 	switch {
 	case err != nil:
 		p.Result, p.Error = "failed", err.Error()
@@ -155,18 +158,19 @@ func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 		p.Result = "offered"
 	}
 	l.update(func() {
-		switch before := l.work.Polls; {
-		case err == nil:
-			p.Answered = p.Last
-		case before != nil:
+		before := cmp.Or(l.work.Polls, &Polls{First: asked})
+		if p.First = before.First; err == nil {
+			p.Answered = asked
+		} else {
 			p.Answered, p.Failures = before.Answered, before.Failures+1
-		default:
-			p.Failures = 1
 		}
 		l.work.Polls = &p
 		l.tally.polls[p.Result]++
 	})
 }
+
+// notPolled takes in that the provider is not asked any more.
+func (l *Live) notPolled() { l.update(func() { l.work.Polls = nil }) }
 
 // polling is how the provider is asked; nil when it is not.
 func (l *Live) polling() (p *health.Polls) {

@@ -123,7 +123,7 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 	h.withDrift(&e, plan, known)
 	drift := entries(plan)
 	if h.comparable() {
-		drift = slices.Concat(drift, h.storeDrift(), arcDrift(e))
+		drift = slices.Concat(drift, h.storeDrift(), arcDrift(e), runtimeDrift(e))
 		drift = slices.DeleteFunc(drift, func(d Entry) bool {
 			return h.driftPolicy(d.Key) == config.DriftOff
 		})

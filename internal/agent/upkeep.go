@@ -69,7 +69,7 @@ func pollsOf(w *Work) *health.Polls {
 	p := &health.Polls{Since: w.Polls.Answered, Err: w.Polls.Error,
 		Lost: w.Polls.Failures}
 	if p.Since.IsZero() {
-		p.Since = w.Started
+		p.Since = w.Polls.First
 	}
 	return p
 }

@@ -22,7 +22,7 @@ type Watcher struct {
 	Agent *Agent
 	// Load reads the configuration as it is now.
 	Load func() (Input, error)
-	// Follows is how this machine follows its resource; nil when it does not.
+	// Follows is how this machine follows its resource; nil when it is from none.
 	Follows *Following
 
 	// checked is what the last check has decoded.
@@ -104,7 +104,6 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	}
 	if err == nil {
 		err = w.Agent.noteApplied(ctx, in.Resource)
-		w.Follows.settle(in.Config)
 	}
 	return w.verdict(err)
 }
@@ -246,6 +245,9 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	left := w.left(h)
 	if h.live == nil {
 		return daemon.Finding{Left: left, Summary: "not joined yet"}, nil
+	}
+	if w.Follows != nil {
+		w.Follows.settle(w.Follows.configOf(h))
 	}
 	if err := h.sweep(ctx); err != nil {
 		return daemon.Finding{}, err

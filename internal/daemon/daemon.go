@@ -433,8 +433,8 @@ func (l *loop) mendLater(pause time.Duration) {
 	l.nextCheck(pause)
 }
 
-// nextCheck has the next check come after a pause, unless a hint brings it, or a repair waits for it,
-// before.
+// nextCheck has the next check come after a pause, unless a hint brings it, or a repair waits for
+// it, before.
 func (l *loop) nextCheck(pause time.Duration) {
 	if l.hinted {
 		return

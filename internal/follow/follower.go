@@ -68,9 +68,6 @@ func (f *Follower) Run(ctx context.Context) {
 			wait = 0
 		}
 		answer, err := f.Resource.Poll(ctx, f.etag, wait)
-		if err != nil && ctx.Err() != nil {
-			return // it has not failed: somebody has ended it
-		}
 		if err == nil && answer.Deleted != nil {
 			f.tell(answer, nil, 0)
 			if f.stones++; f.stones > 1 {
@@ -88,9 +85,12 @@ func (f *Follower) Run(ctx context.Context) {
 		if err == nil {
 			err = f.take(ctx, answer)
 		}
+		if err != nil && ctx.Err() != nil {
+			return // it has not failed: somebody has ended it
+		}
 		// The first poll is never held back. The next one is to be soon, or a change would wait.
 		answer.Waited = answer.Waited || first && f.etag != "" && f.Wait > 0
-		pause = f.next(ctx, answer, err)
+		pause = f.next(answer, err)
 		f.tell(answer, err, pause)
 	}
 }
@@ -102,7 +102,7 @@ func (f *Follower) tell(answer Answer, err error, pause time.Duration) {
 }
 
 // next is the pause after a poll. A failure is logged when it begins, and when it is over.
-func (f *Follower) next(ctx context.Context, answer Answer, err error) time.Duration {
+func (f *Follower) next(answer Answer, err error) time.Duration {
 	if err == nil {
 		if !f.failing.IsZero() {
 			f.Log.Info("the provider answers again", "after", time.Since(f.failing).Round(time.Second))
@@ -110,7 +110,7 @@ func (f *Follower) next(ctx context.Context, answer Answer, err error) time.Dura
 		f.failing = time.Time{}
 		return f.pace.after(answer)
 	}
-	if ctx.Err() == nil && f.failing.IsZero() {
+	if f.failing.IsZero() {
 		f.failing = time.Now()
 		f.Log.Warn("cannot follow the resource; the node goes on as it is", "error", err)
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
 const (
@@ -88,6 +90,7 @@ type fakeMachine struct {
 	unusable          string
 	deleted           bool
 	failed            error // what the last poll has ended with
+	fetch             func(context.Context) error
 }
 
 func (m *fakeMachine) Offers() (received, applied Offer) {
@@ -95,12 +98,16 @@ func (m *fakeMachine) Offers() (received, applied Offer) {
 	return received, applied
 }
 
-func (m *fakeMachine) Fetch(context.Context) (bundle []byte, of Offer, err error) {
+func (m *fakeMachine) Fetch(ctx context.Context) (bundle []byte, of Offer, err error) {
+	var fetch func(context.Context) error
 	m.locked(func() {
 		m.fetches++
-		bundle, of = []byte(m.offer.Version), m.offer
+		bundle, of, fetch = []byte(m.offer.Version), m.offer, m.fetch
 	})
-	return bundle, of, nil
+	if fetch != nil {
+		err = fetch(ctx)
+	}
+	return bundle, of, err
 }
 
 func (m *fakeMachine) Receive(_ context.Context, bundle []byte) (err error) {
@@ -372,7 +379,8 @@ func TestFollowerIsHeldBackSoon(t *testing.T) {
 	})
 }
 
-// A poll that is given up since somebody ends the following is not told as one that has failed.
+// A poll or a fetch that is given up since somebody ends the following is not told as a poll that
+// has failed.
 func TestFollowerEnds(t *testing.T) {
 	var machine *fakeMachine
 	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
@@ -389,4 +397,57 @@ func TestFollowerEnds(t *testing.T) {
 	if machine.failed != nil {
 		t.Errorf("it tells %v", machine.failed)
 	}
+	following(t, func(t *testing.T, p *provider, m *fakeMachine) {
+		time.Sleep(time.Minute)
+		held := make(chan struct{})
+		m.locked(func() {
+			p.version, machine = "7", m
+			m.fetch = func(ctx context.Context) error {
+				close(held)
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		})
+		<-held
+	})
+	if machine.failed != nil {
+		t.Errorf("it tells %v", machine.failed)
+	}
+}
+
+// A report that is given up since somebody ends the reporting has not failed: the next one need not
+// wait.
+func TestReporterEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked int
+		hold := true
+		client := NewClient(nil)
+		client.Transport = breaking{roundTrip{http.HandlerFunc(
+			func(w http.ResponseWriter, r *http.Request) {
+				if asked++; hold {
+					<-r.Context().Done()
+					panic(http.ErrAbortHandler)
+				}
+				answer(200, "application/json", "{}")(w, r)
+			})}}
+		var log strings.Builder
+		r := NewReporter(&Resource{Client: client, Endpoint: "https://provider.example", ID: nodeID,
+			Token: func(context.Context) (string, error) { return "token", nil },
+		}, slog.New(slog.NewTextHandler(&log, nil)))
+		run := func(tell func()) {
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { r.Run(ctx); close(ended) }()
+			tell()
+			synctest.Wait()
+			stop()
+			<-ended
+		}
+		run(func() { r.Say(api.Report{}) })
+		hold = false
+		run(func() { r.Say(api.Report{}) })
+		if asked != 2 || log.Len() > 0 {
+			t.Errorf("asked %d times; the log is %q", asked, log.String())
+		}
+	})
 }

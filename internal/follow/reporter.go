@@ -77,6 +77,9 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 		return 0
 	}
 	if err := r.Resource.Report(ctx, *report); err != nil {
+		if ctx.Err() != nil {
+			return 0 // it has not failed: somebody has ended it
+		}
 		p := pace{failures: r.failed}
 		if r.failed++; r.failed == 1 {
 			r.Log.Warn("cannot report how the node is; trying again", "error", err)

@@ -46,6 +46,8 @@ type Evidence struct {
 	Trust Answer[struct{}]
 
 	Containerd, Kubelet Answer[Service]
+	// Runtime is what kube.Runtime says, asked of a containerd that runs.
+	Runtime Answer[struct{}]
 	// Healthz is what kubelet's healthz endpoint says.
 	Healthz Answer[struct{}]
 

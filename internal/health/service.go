@@ -1,19 +1,40 @@
 package health
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
 func containerdRunning(e Evidence) Condition {
 	if !e.Containerd.OK() {
 		return e.Containerd.missing()
 	}
-	if s := e.Containerd.Value; !s.Active {
-		return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log)+
-			"; read `journalctl -u containerd`; drop-ins in /etc/containerd/conf.d may be wrong")
+	const cure = "read `journalctl -u containerd`; drop-ins in /etc/containerd/conf.d may be wrong"
+	switch s := e.Containerd.Value; {
+	case !s.Active:
+		return fails(OwnerMachine, "NotRunning", "containerd does not run"+lastWords(s.Log)+"; "+cure)
+	case errors.Is(e.Runtime.Err, kube.ErrNoRuntimeService):
+		return fails(OwnerMachine, "RuntimeServiceMissing", "containerd runs without its CRI plugin, "+
+			"so that kubelet starts no pod"+failedPlugin(s.Log)+"; run `systemctl restart containerd`, and "+
+			"if that does not help, "+cure)
 	}
 	return holds()
+}
+
+// failedPlugin quotes why containerd has no CRI plugin, where its log still tells: the last of its
+// plugins that could not be loaded.
+func failedPlugin(log []string) string {
+	for _, line := range slices.Backward(log) {
+		if strings.Contains(line, "failed to load plugin") && strings.Contains(line, "cri") {
+			return lastWords([]string{line})
+		}
+	}
+	return ""
 }
 
 func kubeletRunning(e Evidence) Condition {

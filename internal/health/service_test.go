@@ -2,8 +2,11 @@ package health
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
 // kubelet is good evidence with another kubelet service.
@@ -17,6 +20,20 @@ func TestContainerdRunning(t *testing.T) {
 		blank("NotChecked"),
 		{"down", with(func(e *Evidence) { e.Containerd = Answered(down, nil) }), False,
 			"NotRunning", OwnerMachine, "conf.d/x.toml"},
+		{"without CRI", with(func(e *Evidence) {
+			e.Runtime = Tried(fmt.Errorf("asked: %w", kube.ErrNoRuntimeService))
+			e.Containerd.Value.Log = []string{
+				`msg="failed to load plugin" error="too many open files" id=io.containerd.cri.v1.runtime`,
+				`msg="failed to load plugin" error="no btrfs" id=io.containerd.snapshotter.v1.btrfs`,
+				`msg="containerd successfully booted in 0.05s"`,
+			}
+		}), False, "RuntimeServiceMissing", OwnerMachine, "too many open files"},
+		{"down, and so not asked", with(func(e *Evidence) {
+			e.Containerd, e.Runtime = Answered(down, nil), Answer[struct{}]{}
+		}), False, "NotRunning", OwnerMachine, "conf.d/x.toml"},
+		{"its socket is not there yet", with(func(e *Evidence) {
+			e.Runtime = Tried(errors.New("connection refused"))
+		}), True, "", "", ""},
 		{"systemd is silent", with(func(e *Evidence) { e.Containerd = failed[Service]() }), Unknown,
 			"NotAnswered", "", "etcd is down"},
 	})
@@ -31,6 +48,11 @@ func TestKubeletRunning(t *testing.T) {
 		{"a flag", kubelet(Service{Log: []string{
 			`"command failed" err="failed to parse kubelet flag: unknown flag: --pod-infra"`,
 		}}), False, "UnknownFlag", OwnerMachine, "KUBELET_EXTRA_ARGS"},
+		{"a containerd without CRI", kubelet(Service{Log: []string{
+			`"command failed" err="failed to run Kubelet: validate service connection: validate CRI v1 ` +
+				`runtime API for endpoint: rpc error: code = Unimplemented desc = unknown service ` +
+				`runtime.v1.RuntimeService"`,
+		}}), False, "RuntimeServiceMissing", OwnerMachine, "without its CRI plugin"},
 	})
 }
 

@@ -3,6 +3,8 @@ package health
 import (
 	"strconv"
 	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
 // symptom is a line of kubelet's log that tells why it does not work.
@@ -28,6 +30,9 @@ func symptoms() []symptom {
 		{"misconfiguration: kubelet cgroup driver", "CgroupDriver", own,
 			"kubelet and containerd disagree on the cgroup driver",
 			"remove the drop-in that changes SystemdCgroup or cgroupDriver", false},
+		{kube.ErrNoRuntimeService.Error(), "RuntimeServiceMissing", own,
+			"containerd runs without its CRI plugin",
+			"run `systemctl restart containerd`, and read `journalctl -u containerd`", false},
 		{"address already in use", "PortInUse", own, "another program uses one of kubelet's ports",
 			"find it with `ss -ltnp sport = :10250`, and stop it", false},
 		{"failed to load kubelet config file", "ConfigurationUnreadable", own,

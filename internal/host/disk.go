@@ -26,7 +26,7 @@ func (h *Host) syncTime(dir string) time.Duration {
 }
 
 // atMost is what measure returns, or most when that takes longer. The kernel ends no write that
-// hangs, so that measure may go on for as long as the process.
+// hangs, so that measure may go on, and even keep the process from ending once all is told.
 func atMost(most time.Duration, measure func() time.Duration) time.Duration {
 	took := make(chan time.Duration, 1)
 	go func() { took <- measure() }()

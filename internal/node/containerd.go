@@ -11,10 +11,10 @@ import (
 // ContainerdUnit is the unit of the container runtime.
 const ContainerdUnit = "containerd.service"
 
-const (
-	containerdConfig = "/etc/containerd/config.toml"
-	containerdSocket = "/run/containerd/containerd.sock"
-)
+// ContainerdSocket is where it serves kubelet.
+const ContainerdSocket = "/run/containerd/containerd.sock"
+
+const containerdConfig = "/etc/containerd/config.toml"
 
 //go:embed containerd.service
 var containerdService string

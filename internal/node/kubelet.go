@@ -107,7 +107,7 @@ func (p *part) kubeletConfiguration() string {
 		"cgroupDriver":                   "systemd",
 		"clusterDNS":                     []string{tuning.DNSServiceIP},
 		"clusterDomain":                  "cluster.local",
-		"containerRuntimeEndpoint":       "unix://" + containerdSocket,
+		"containerRuntimeEndpoint":       "unix://" + ContainerdSocket,
 		"enforceNodeAllocatable":         []string{"pods"},
 		"eventRecordQPS":                 0,
 		"failSwapOn":                     true,

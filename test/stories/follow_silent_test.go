@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,10 +66,130 @@ func TestFollowsNoMore(t *testing.T) {
 		s.until(time.Minute, "the version is applied", func() bool {
 			return s.read(agent.StateDir+"/config-version.txt") == "8\n"
 		})
-		s.provider.set(func() { s.provider.down = true })
+		s.sleep(time.Minute)
+		asked := 0
+		s.provider.set(func() {
+			s.provider.down = true
+			s.provider.hears = func() { asked++ }
+		})
 		s.sleep(time.Hour)
 		if s.silent() {
 			t.Error(s.condition(health.ProviderAnswers).Message)
 		}
+		s.provider.set(func() {
+			if asked > 0 {
+				t.Errorf("the provider is asked %d times", asked)
+			}
+			s.provider.down = false
+		})
+		next := s.delivery("9", monitored, readyTimeout("1m"), pods(42))
+		if err := s.agent().Receive(t.Context(), next); err != nil {
+			t.Fatal(err)
+		}
+		s.until(time.Minute, "the next configuration is applied", s.takes("42"))
+		s.provider.offers(s.delivery("10", monitored, readyTimeout("1m"), pods(43)))
+		s.until(3*time.Minute, "the provider is followed again", s.takes("43"))
+	})
+}
+
+// How a provider is asked is said by what the node runs on, whatever the service reads when it
+// starts: a version that was rolled back, or that this release does not take any more.
+func TestFollowsAsApplied(t *testing.T) {
+	elsewhere := func(c map[string]any) {
+		c["agent"].(map[string]any)["monitoring"] = map[string]any{"endpoint": "https://wrong.example"}
+	}
+	for name, bad := range map[string]func(map[string]any){
+		"it follows nobody": func(map[string]any) {},
+		"it asks elsewhere": func(c map[string]any) { monitored(c); elsewhere(c) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			followed(t, func(t *testing.T, s *service, _ string) {
+				s.onKubelet(func() error {
+					if s.takes("42")() {
+						return errors.New("kubelet does not like this")
+					}
+					return nil
+				})
+				s.provider.offers(s.delivery("8", bad, readyTimeout("1m"), pods(42)))
+				s.until(5*time.Minute, "the version is rolled back", func() bool {
+					return len(s.is().Rejected) > 0 && s.is().Transition == nil
+				})
+				s.restart()
+				s.sleep(2 * time.Minute)
+				s.provider.set(func() {
+					if s.provider.host == "wrong.example" {
+						t.Error("the provider is asked elsewhere")
+					}
+				})
+				s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), pods(43)))
+				s.until(2*time.Minute, "the next version is applied", s.takes("43"))
+			})
+		})
+	}
+	t.Run("it cannot be used", func(t *testing.T) {
+		followed(t, func(t *testing.T, s *service, _ string) {
+			s.end()
+			bad := strings.Replace(s.bundle(), `"node":{`, `"node":{"maxPods":"x",`, 1)
+			s.write(agent.BundleFile, bad)
+			s.start()
+			s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), pods(43)))
+			s.until(2*time.Minute, "the next version is applied", s.takes("43"))
+		})
+	})
+}
+
+// A node that has joined by a file is followed as soon as a provider has delivered its
+// configuration, also when that does not work: the next version may.
+func TestFollowsAfterAFile(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.join()
+		s.end()
+		first := s.delivery("7", monitored, readyTimeout("1m"), pods(42))
+		if err := s.agent().Receive(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		s.onKubelet(func() error {
+			if s.takes("42")() {
+				return errors.New("kubelet does not like this")
+			}
+			return nil
+		})
+		s.provider = &provider{offer: first, changed: make(chan struct{})}
+		s.start()
+		s.until(5*time.Minute, "the failure is reported", func() bool {
+			c := s.provider.said().Config
+			return c != nil && c.Failed != nil && c.Failed.Version == "7"
+		})
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(43)))
+		s.until(2*time.Minute, "the next version is applied", s.takes("43"))
+		s.healthy("43")
+	})
+}
+
+// What another command has applied is how the provider is asked from then on.
+func TestFollowsAsAnotherCommandSays(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		s.sleep(time.Minute)
+		elsewhere := func(c map[string]any) {
+			c["agent"].(map[string]any)["monitoring"] = map[string]any{
+				"endpoint": "https://elsewhere.example",
+			}
+		}
+		if err := s.agent().Receive(t.Context(),
+			s.delivery("8", monitored, readyTimeout("1m"), elsewhere)); err != nil {
+			t.Fatal(err)
+		}
+		in, err := s.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.agent().Bootstrap(t.Context(), in); err != nil {
+			t.Fatal(err)
+		}
+		s.until(3*time.Minute, "the provider is asked elsewhere", func() bool {
+			s.provider.mu.Lock()
+			defer s.provider.mu.Unlock()
+			return s.provider.host == "elsewhere.example"
+		})
 	})
 }

@@ -34,8 +34,9 @@ type provider struct {
 	polls, refreshes func(*http.Request) (*http.Response, error)
 	// ahead is by how much its clock is.
 	ahead time.Duration
-	// host is the one that was asked last.
-	host string
+	// host is the one that was asked last, and hears is told of each request; nil tells nobody.
+	host  string
+	hears func()
 }
 
 // offers has the provider offer a configuration.
@@ -69,6 +70,9 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.mu.Lock()
 	down, instead, ahead := p.down, p.refreshes, p.ahead
 	p.host = r.URL.Host
+	if p.hears != nil {
+		p.hears()
+	}
 	p.mu.Unlock()
 	if down {
 		return nil, errors.New("no route to host")
@@ -169,10 +173,14 @@ func (s *service) following(a *agent.Agent) *agent.Following {
 		return nil
 	}
 	in, err := s.load()
-	if err != nil {
-		s.t.Fatal(err)
+	if err != nil { // it goes on as it is
+		c, err := a.Applied(s.t.Context())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		in.Config = *c
 	}
-	f := a.Follow(in)
+	f := a.Follow(s.t.Context(), in)
 	if f == nil {
 		return nil
 	}

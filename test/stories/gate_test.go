@@ -51,6 +51,12 @@ func illnesses() map[string]illness {
 	return map[string]illness{
 		"containerd ends": {condition: health.ContainerdRunning, says: "does not run",
 			begin: stops("containerd.service")},
+		"containerd runs without its CRI plugin": {condition: health.ContainerdRunning,
+			says: "CRI plugin",
+			begin: func(w *world) func() {
+				w.deaf.Store(1 << 20)
+				return func() { w.deaf.Store(0) }
+			}},
 		"kubelet ends": {condition: health.KubeletRunning, says: "does not run",
 			begin: stops("kubelet.service")},
 		"the credential is refused": {condition: health.CredentialValid, says: "401",

@@ -113,7 +113,7 @@ func (w *world) takesOffer() error {
 		if err != nil {
 			return err
 		}
-		if err := a.Follow(in).Receive(ctx, w.offer.Bundle); err != nil {
+		if err := a.Follow(ctx, in).Receive(ctx, w.offer.Bundle); err != nil {
 			return err
 		}
 		err = w.watches(ctx, a).Reconcile(ctx)
@@ -134,7 +134,7 @@ func (w *world) seesDeletion() error {
 			return err
 		}
 		d := w.watches(ctx, a)
-		d.Follows = a.Follow(in)
+		d.Follows = a.Follow(ctx, in)
 		return d.Leave(ctx)
 	})
 }

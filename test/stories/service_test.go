@@ -143,9 +143,9 @@ func readyTimeout(d string) func(map[string]any) {
 // load reads the configuration file as the daemon does.
 func (s *service) load() (agent.Input, error) {
 	s.mu.Lock()
-	text, name := s.file, s.host
+	text, name, origin := s.file, s.host, "file"
 	if bundle := s.bundle(); bundle != "" {
-		text = []byte(bundle)
+		text, origin = []byte(bundle), "url"
 	}
 	s.loads = append(s.loads, time.Now())
 	s.mu.Unlock()
@@ -155,14 +155,14 @@ func (s *service) load() (agent.Input, error) {
 	}
 	c, _, err := config.Parse(text, config.Host{HostName: name, Arch: "amd64", Before: before})
 	if err != nil {
-		return agent.Input{Origin: "file"}, err
+		return agent.Input{Origin: origin}, err
 	}
 	document, err := config.Canonical(text)
 	if err != nil {
 		return agent.Input{}, err
 	}
 	resource, err := config.ResourceOf(text)
-	return agent.Input{Config: c, Document: document, Origin: "file", Resource: resource}, err
+	return agent.Input{Config: c, Document: document, Origin: origin, Resource: resource}, err
 }
 
 // process is the agent of the service, with the pauses that it has in the field.

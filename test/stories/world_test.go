@@ -67,6 +67,8 @@ type world struct {
 	settling time.Duration
 	// sick makes kubelet's health endpoint fail.
 	sick atomic.Bool
+	// deaf is how often containerd must be started until it serves kubelet.
+	deaf atomic.Int64
 	fuse
 }
 
@@ -174,6 +176,7 @@ func (w *world) write(path, text string) {
 func (w *world) start(unit, text string) error {
 	switch unit {
 	case "containerd.service":
+		w.deaf.Store(max(w.deaf.Load()-1, 0))
 		w.kernel.leave("interface:cni0", "process:/opt/aks-flex-node", "chain:CNI-")
 		for _, path := range []string{"/var/lib/containerd/io.containerd/meta.db",
 			"/run/containerd/containerd.sock", "/var/lib/cni/networks/x"} {
@@ -228,7 +231,7 @@ func (w *world) agent() *agent.Agent {
 		Machine: machine, Root: w.root, Log: log, Show: (&progress.Log{Log: log}).Show,
 		Given: func() *config.Config { return &w.config },
 		Poll:  time.Millisecond, Program: w.program,
-		Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth,
+		Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth, Runtime: w.served,
 		Version: "story", Trusted: w.judge,
 		Dial: func(ctx context.Context, network, where string) (net.Conn, error) {
 			return w.cluster.dial(context.WithValue(ctx, callerKey{}, p), network, where)
@@ -307,6 +310,14 @@ func (w *world) drift(repair bool) (report agent.Report, err error) {
 		return err
 	})
 	return report, err
+}
+
+// repair puts one thing right, as the daemon does.
+func (w *world) repair(thing string) error {
+	return w.run(func(ctx context.Context, a *agent.Agent) error {
+		_, err := a.Repair(ctx, []string{thing})
+		return err
+	})
 }
 
 // configuration is what the user writes.

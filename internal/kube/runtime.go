@@ -1,0 +1,73 @@
+package kube
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// ErrNoRuntimeService tells that a container runtime answers and does not serve kubelet: containerd
+// runs without its CRI plugin. The text is gRPC's, and that of kubelet's log.
+var ErrNoRuntimeService = errors.New("unknown service runtime.v1.RuntimeService")
+
+// runtimeTimeout bounds the question; the runtime is on this machine.
+const runtimeTimeout = 5 * time.Second
+
+// The statuses of gRPC that tell something here (gRPC's doc/statuscodes.md).
+const (
+	grpcOK            = "0"
+	grpcUnimplemented = "12"
+)
+
+// Runtime asks the container runtime at a unix socket for its version, which is what kubelet asks
+// first (k8s.io/cri-api, runtime.v1.RuntimeService), and only whether there is an answer. gRPC is
+// one request over HTTP/2 with five bytes before its message, which is empty
+// (gRPC's doc/PROTOCOL-HTTP2.md): its library would be many times as large as this.
+func Runtime(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return fmt.Errorf("cannot ask the container runtime: %w", err)
+	}
+	defer conn.Close()
+	once := &http.Transport{
+		Protocols:   &http.Protocols{},
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+	}
+	once.Protocols.SetUnencryptedHTTP2(true)
+	const version = "http://containerd/runtime.v1.RuntimeService/Version"
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, version,
+		bytes.NewReader(make([]byte, 5)))
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	request.Header.Set("Content-Type", "application/grpc")
+	request.Header.Set("TE", "trailers")
+	response, err := once.RoundTrip(request)
+	if err != nil {
+		return fmt.Errorf("cannot ask the container runtime: %w", err)
+	}
+	defer response.Body.Close()
+	if _, err := io.CopyN(io.Discard, response.Body, 64<<10); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("cannot read the answer of the container runtime: %w", err)
+	}
+	of := func(name string) string { // an answer without a message has no trailer
+		return cmp.Or(response.Trailer.Get(name), response.Header.Get(name))
+	}
+	switch status := of("Grpc-Status"); status {
+	case grpcOK:
+		return nil
+	case grpcUnimplemented:
+		return ErrNoRuntimeService
+	default:
+		return fmt.Errorf("the container runtime answers %s, status %q: %.240s", response.Status,
+			status, of("Grpc-Message"))
+	}
+}

@@ -1,0 +1,68 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	empty "google.golang.org/grpc/health/grpc_health_v1"
+	grpcstatus "google.golang.org/grpc/status"
+)
+
+// A container runtime that serves kubelet, one that does not, one that is not ready yet, and none,
+// are told apart.
+func TestRuntime(t *testing.T) {
+	answers := func(err error) func(*grpc.Server) {
+		version := func(_ any, _ context.Context, decode func(any) error,
+			_ grpc.UnaryServerInterceptor) (any, error) {
+			if err := decode(&empty.HealthCheckRequest{}); err != nil {
+				return nil, err
+			}
+			return &empty.HealthCheckRequest{}, err
+		}
+		return func(s *grpc.Server) {
+			s.RegisterService(&grpc.ServiceDesc{
+				ServiceName: "runtime.v1.RuntimeService", HandlerType: (*any)(nil),
+				Methods: []grpc.MethodDesc{{MethodName: "Version", Handler: version}},
+			}, struct{}{})
+		}
+	}
+	serve := func(register func(*grpc.Server)) string {
+		socket := filepath.Join(t.TempDir(), "s")
+		listener, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := grpc.NewServer()
+		register(server)
+		ended := make(chan error, 1)
+		go func() { ended <- server.Serve(listener) }()
+		t.Cleanup(func() {
+			server.Stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		return socket
+	}
+	if err := Runtime(t.Context(), serve(answers(nil))); err != nil {
+		t.Errorf("one that serves kubelet: %v", err)
+	}
+	if err := Runtime(t.Context(), serve(func(*grpc.Server) {})); !errors.Is(err,
+		ErrNoRuntimeService) {
+		t.Errorf("one without CRI: %v", err)
+	}
+	early := grpcstatus.Error(codes.Unknown, "server is not initialized yet")
+	const want = `the container runtime answers 200 OK, status "2": server is not initialized yet`
+	if err := Runtime(t.Context(), serve(answers(early))); err == nil || err.Error() != want {
+		t.Errorf("one that is not ready: %v, want %s", err, want)
+	}
+	err := Runtime(t.Context(), filepath.Join(t.TempDir(), "none"))
+	if err == nil || errors.Is(err, ErrNoRuntimeService) {
+		t.Errorf("none: %v", err)
+	}
+}

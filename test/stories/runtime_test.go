@@ -1,0 +1,128 @@
+package stories
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+)
+
+const containerd = "unit:containerd.service"
+
+// served is what the container runtime answers: it does not serve kubelet before it was started as
+// often as w.deaf says.
+func (w *world) served(context.Context) error {
+	if w.deaf.Load() > 0 {
+		return kube.ErrNoRuntimeService
+	}
+	return nil
+}
+
+// restarts counts how often containerd is started from now on.
+func (w *world) restarts() func() int64 {
+	const many = 1 << 20
+	w.deaf.Add(many)
+	before := w.deaf.Load()
+	return func() int64 { return before - w.deaf.Load() }
+}
+
+// A containerd that runs without its CRI plugin is found, with the cause, and restarted where drift
+// is repaired.
+func TestRuntimeWithoutCRI(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.join()
+		kubelet := s.started()
+		s.deaf.Store(1)
+		missing := func() bool {
+			c := s.condition(health.ContainerdRunning)
+			return c.Reason == "RuntimeServiceMissing" && c.Status == health.False
+		}
+		s.until(2*time.Minute, "it is found", missing)
+		if drift := s.drifts(); !slices.Equal(drift, []string{containerd}) {
+			t.Errorf("the drift is %v", drift)
+		}
+		s.sleep(10 * time.Minute)
+		if !missing() {
+			t.Error("with the policy report it is restarted")
+		}
+		s.edit(policy("repair"))
+		s.until(2*time.Minute, "it serves kubelet", func() bool { return !missing() })
+		s.healthy("110")
+		if n := kubelet(); n > 0 {
+			t.Errorf("kubelet is started %d times", n)
+		}
+	})
+}
+
+// One that comes back so again and again is not restarted for ever.
+func TestRuntimeStaysWithoutCRI(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.edit(policy("repair"))
+		s.join()
+		restarts := s.restarts()
+		s.sleep(50 * time.Minute)
+		if n := restarts(); n != 3 {
+			t.Errorf("it is restarted %d times", n)
+		}
+		if c := s.condition(health.ContainerdRunning); c.Reason != "RuntimeServiceMissing" {
+			t.Errorf("the condition is %+v", c)
+		}
+	})
+}
+
+// A join restarts it once, says why it has failed if that does not help, and is finished by the next
+// try.
+func TestRuntimeOfAJoin(t *testing.T) {
+	w := newWorld(t)
+	w.config.Agent.ReadyTimeout = "1s"
+	w.deaf.Store(3)
+	_, err := w.bootstrap()
+	unhealthy, ok := errors.AsType[*agent.UnhealthyError](err)
+	if !ok || unhealthy.Condition.Reason != "RuntimeServiceMissing" {
+		t.Fatalf("the error is %v", err)
+	}
+	if _, err := w.bootstrap(); err != nil || w.deaf.Load() != 0 {
+		t.Errorf("it is not restarted: %v", err)
+	}
+}
+
+// Whoever asks for it by hand has it restarted, by a repair and by bootstrap, but not by a repair
+// of something else.
+func TestRuntimeByHand(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.deaf.Store(1)
+	if report, err := w.drift(false); err != nil || len(report.Changes) != 1 ||
+		string(report.Changes[0].Key) != containerd ||
+		!strings.Contains(report.Changes[0].Action, "restart") {
+		t.Errorf("the drift is %+v, %v", report, err)
+	}
+	if w.deaf.Load() != 1 {
+		t.Error("to look at it restarts it")
+	}
+	w.write("/etc/sysctl.d/999-aks-flex-node.conf", "# changed\n")
+	if err := w.repair("path:/etc/sysctl.d/999-aks-flex-node.conf"); err != nil {
+		t.Fatal(err)
+	}
+	if w.deaf.Load() != 1 {
+		t.Error("the repair of something else restarts it")
+	}
+	if _, err := w.drift(true); err != nil || w.deaf.Load() != 0 {
+		t.Errorf("the repair does not restart it: %v", err)
+	}
+	w.deaf.Store(1)
+	if _, err := w.bootstrap(); err != nil || w.deaf.Load() != 0 {
+		t.Errorf("bootstrap does not restart it: %v", err)
+	}
+	if report, err := w.drift(false); err != nil || len(report.Changes) != 0 {
+		t.Errorf("drift remains: %+v, %v", report, err)
+	}
+}
