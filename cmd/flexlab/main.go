@@ -128,7 +128,7 @@ second computer. It needs root. ` + "`flexlab down`" + ` leaves nothing behind.
 func (c *command) versionFlags(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(
 		&c.versions.Kubernetes, "kubernetes", lab.Newest.Kubernetes,
-		"kubelet's `version`: "+lab.Newest.Kubernetes+", "+lab.Patched.Kubernetes+" or "+
+		"kubelet's `version`: "+lab.Newest.Kubernetes+", "+lab.Former.Kubernetes+" or "+
 			lab.Oldest.Kubernetes,
 	)
 	cmd.Flags().StringVar(

@@ -42,7 +42,7 @@ func TestBuildOnlyWhatIsUsed(t *testing.T) {
 	if diff := cmp.Diff(demo, chosen(ofSystem, Newest.needs)); diff != "" {
 		t.Error(diff)
 	}
-	got := chosen(ofSystem, Newest.needs, Oldest.needs, Patched.needs, isHelm)
+	got := chosen(ofSystem, Newest.needs, Oldest.needs, Former.needs, isHelm)
 	if len(got) != len(all) {
 		t.Errorf("with all versions and helm %q are built, want all of %q", got, all)
 	}
@@ -73,12 +73,12 @@ func TestVersionsInDocuments(t *testing.T) {
 	for path, lines := range map[string][]string{
 		"versions.md": {
 			"| control plane, kube-proxy | " + Newest.Kubernetes + " |", node("newest node", Newest),
-			node("patched node", Patched), node("oldest node", Oldest),
+			node("former node", Former), node("oldest node", Oldest),
 			"Beside them " + strings.Join(beside, ", ") + ".",
 		},
 		"lab.md": {
 			fmt.Sprintf("`--kubernetes %s`, `%s` or `%s`, `--containerd %s` or `%s`; the\n"+
-				"control plane is %s.", Oldest.Kubernetes, Patched.Kubernetes, Newest.Kubernetes,
+				"control plane is %s.", Oldest.Kubernetes, Former.Kubernetes, Newest.Kubernetes,
 				Oldest.Containerd, Newest.Containerd, Newest.Kubernetes),
 		},
 	} {

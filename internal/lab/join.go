@@ -23,12 +23,11 @@ type Versions struct {
 }
 
 // The versions that the lab has besides each other: Newest is the control plane's. From Oldest to
-// Patched Kubernetes changes by a patch, and containerd; from Patched to Newest Kubernetes changes
-// by minor versions.
+// Former Kubernetes changes by minor versions; from Former to Newest by a patch, and containerd.
 var (
-	Newest  = Versions{Kubernetes: "1.36.3", Containerd: "2.3.4"}
-	Patched = Versions{Kubernetes: "1.34.4", Containerd: "2.3.4"}
-	Oldest  = Versions{Kubernetes: "1.34.3", Containerd: "2.1.6"}
+	Newest = Versions{Kubernetes: "1.36.3", Containerd: "2.3.4"}
+	Former = Versions{Kubernetes: "1.36.2", Containerd: "2.1.6"}
+	Oldest = Versions{Kubernetes: "1.34.4", Containerd: "2.1.6"}
 )
 
 // The components that the lab has in one version only.

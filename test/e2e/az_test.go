@@ -121,7 +121,7 @@ func (a azOf) refused(t *testing.T, before, command, want string) {
 // life is a node from its creation to its end, each command once.
 func (a azOf) life(t *testing.T) {
 	const node = "$G -n edge-az"
-	v := lab.Patched.Desired()
+	v := lab.Former.Desired()
 	url := a.az(t, "create "+node+" --auth-method servicePrincipal --client-id $CLIENT_ID "+
 		"--client-secret @secret --client-tenant $TENANT --poll-endpoint $PROVIDER "+
 		"--poll-interval PT10S --labels site=oslo line=7 --max-pods 50 -k "+version(v, "kubernetes")+
@@ -132,16 +132,16 @@ func (a azOf) life(t *testing.T) {
 		t.Fatalf("the command on the machine says\n%s", out)
 	}
 	a.az(t, "wait "+node+" --ready --interval 1 --timeout 120")
-	a.runs(t, "oslo 50 v"+lab.Patched.Kubernetes)
+	a.runs(t, "oslo 50 v"+lab.Former.Kubernetes)
 	first := a.az(t, "show "+node+" --query properties.configVersion -o tsv")
 
 	a.az(t, "update "+node+" --set properties.nodeConfig.labels.site=bergen -m 60 -o none")
-	a.runs(t, "bergen 60 v"+lab.Patched.Kubernetes)
+	a.runs(t, "bergen 60 v"+lab.Former.Kubernetes)
 	a.az(t, "wait "+node+" --interval 1 --timeout 180 --custom "+
 		"'properties.status.appliedConfigVersion == properties.configVersion'")
 	row := strings.Fields(lastLine(a.az(t, "show "+node+" -o table")))
-	want := []string{"edge-az", "Succeeded", "True", "True", lab.Patched.Kubernetes,
-		lab.Patched.Kubernetes}
+	want := []string{"edge-az", "Succeeded", "True", "True", lab.Former.Kubernetes,
+		lab.Former.Kubernetes}
 	if len(row) < len(want) || strings.Join(row[:len(want)], " ") != strings.Join(want, " ") {
 		t.Errorf("the row of the table is %q, want %q", row, want)
 	}
@@ -158,7 +158,7 @@ func (a azOf) life(t *testing.T) {
 		t.Errorf("the history is %q", got)
 	}
 	a.az(t, "rollback "+node+" --config-version "+first+" -o none")
-	a.runs(t, "oslo 50 v"+lab.Patched.Kubernetes)
+	a.runs(t, "oslo 50 v"+lab.Former.Kubernetes)
 	a.leaves(t)
 }
 

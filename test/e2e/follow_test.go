@@ -45,7 +45,7 @@ func followsAs(t *testing.T, w way) {
 	f := &followed{name: name, want: desired{
 		"continuousMonitoring": true,
 		"monitoring":           desired{"endpoint": lab.ProviderURL, "interval": "PT10S"},
-		"versions":             lab.Oldest.Desired(),
+		"versions":             lab.Former.Desired(),
 		"nodeConfig":           desired{"labels": desired{"line": "1"}, "maxPods": 50},
 	}}
 	for section, is := range w.auth {
@@ -64,7 +64,7 @@ func followsAs(t *testing.T, w way) {
 	began := f.labels(t, "2")
 	t.Logf("the label was in Kubernetes after %.1f s", time.Since(began).Seconds())
 
-	f.want["versions"] = lab.Patched.Desired()
+	f.want["versions"] = lab.Newest.Desired()
 	f.want["nodeConfig"].(desired)["maxPods"] = 60
 	f.put(t)
 	f.applied(t)
@@ -72,7 +72,7 @@ func followsAs(t *testing.T, w way) {
 	eventually(t, time.Minute, "the pods that the Node may have", func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
 			"jsonpath={.status.capacity.pods} {.status.nodeInfo.kubeletVersion}")
-		return err == nil && out == "60 v"+lab.Patched.Kubernetes
+		return err == nil && out == "60 v"+lab.Newest.Kubernetes
 	})
 	if now := pod(t, "pod-"+name); now != was {
 		t.Errorf("the pod was %s and is %s", was, now)

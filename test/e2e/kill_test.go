@@ -106,7 +106,7 @@ func killDaemon(t *testing.T, name string, kills int) {
 		t.Fatal(out)
 	}
 	for n := range kills {
-		pods, v, bad := 80+n, killVersions(n, kills), n%3 == 2
+		pods, v, bad := 80+n, killVersions(n), n%3 == 2
 		was := rejections(m)
 		edit(t, m, func(c map[string]any) { killChange(t, m, c, v, pods, bad) })
 		after := time.Duration(rand.IntN(12000)) * time.Millisecond
@@ -133,15 +133,15 @@ func killDaemon(t *testing.T, name string, kills int) {
 	same(t, without(before, lab.ConfigPath), without(snapshot(t.Context(), t, m), lab.ConfigPath))
 }
 
-// killVersions are those of the n-th change of so many: kubelet's patch goes to and fro, and the
-// last change but one is to another minor version, with a drain.
-func killVersions(n, kills int) lab.Versions {
-	v := lab.Patched
+// killVersions are those of the n-th change: the first ones are of containerd, then there is another
+// minor version, with a drain, and then kubelet's patch goes to and fro.
+func killVersions(n int) lab.Versions {
+	v := lab.Newest
 	switch {
-	case n >= kills-2:
-		v = lab.Newest
-	case n%4 < 2:
+	case n < 2:
 		v.Kubernetes = lab.Oldest.Kubernetes
+	case n%4 < 2:
+		v.Kubernetes = lab.Former.Kubernetes
 	}
 	return v
 }

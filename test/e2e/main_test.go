@@ -91,7 +91,7 @@ func start(ctx context.Context) error {
 	case os.Getenv("KEEP_LAB") == "":
 		return errUsed
 	}
-	for _, v := range []lab.Versions{lab.Newest, lab.Oldest, lab.Patched} {
+	for _, v := range []lab.Versions{lab.Newest, lab.Oldest, lab.Former} {
 		if err := bench.Build(ctx, v); err != nil {
 			return err
 		}

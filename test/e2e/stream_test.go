@@ -33,7 +33,7 @@ func TestStream(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	m := bareMachine(t, "stream-1")
-	configure(t, m, lab.Oldest)
+	configure(t, m, lab.Former)
 	serve(t, m)
 	if _, err := bench.RunPod(ctx, "streams", m.Name); err != nil {
 		t.Fatal(err)
@@ -72,10 +72,10 @@ func TestStream(t *testing.T) {
 	progress("before")
 	were := pod(t, "streams") + pod(t, "device")
 
-	change(t, m, lab.Versions{Kubernetes: lab.Patched.Kubernetes, Containerd: lab.Oldest.Containerd})
+	change(t, m, lab.Versions{Kubernetes: lab.Newest.Kubernetes, Containerd: lab.Former.Containerd})
 	progress("with another kubelet")
 	plugin.again(t, m)
-	change(t, m, lab.Patched)
+	change(t, m, lab.Newest)
 	progress("with another containerd")
 	plugin.kept(t, func() { replaceAgent(t, m) })
 	progress("with another agent")

@@ -33,9 +33,9 @@ func All() ([]Component, error) {
 		runc("1.4.3"),
 		cniPlugins("1.9.1"),
 		nodeProblemDetector("1.34.0"),
-		node("1.34.3"),
-		containerd("2.1.6"),
 		node("1.34.4"),
+		containerd("2.1.6"),
+		node("1.36.2"),
 		helm("3.19.5", "34"),
 	}
 	for i, c := range list {

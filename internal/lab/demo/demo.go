@@ -29,7 +29,7 @@ func (d Demo) Versions() []lab.Versions {
 	if d.Quick {
 		return []lab.Versions{lab.Newest}
 	}
-	return []lab.Versions{lab.Oldest, lab.Patched, lab.Newest}
+	return []lab.Versions{lab.Oldest, lab.Former, lab.Newest}
 }
 
 // Numbers are what was measured: seconds, and how many containers were started again.
@@ -78,8 +78,9 @@ func (d Demo) Run(ctx context.Context) (Numbers, error) {
 	if !d.Quick {
 		steps = append(steps, []step{
 			{"a label, by long poll", s.label},
-			{"another containerd, a patch of kubelet and a setting of it, while pods run", s.patch},
+			{"another containerd and a setting of kubelet, while pods run", s.containerd},
 			{"a minor version of Kubernetes, with a drain", s.upgrade},
+			{"a patch of Kubernetes, while pods run", s.patch},
 			{"a revision that does not work, without provider and mirror", s.rollback},
 			{"the flexNodeConfig is deleted", s.leave},
 		}...)
@@ -108,7 +109,7 @@ type story struct {
 	wants properties
 	// before is the machine as it was at first.
 	before []string
-	// kubelet watches kubelet from the first label on.
+	// kubelet watches kubelet while pods are left alone.
 	kubelet *watch
 }
 

@@ -103,57 +103,75 @@ func (s *story) label(ctx context.Context) error {
 	})
 	s.Label = since(at)
 	s.Lab.Say("the label is in Kubernetes %.1f s after the PUT", s.Label)
-	return errors.Join(err, s.applied(ctx))
+	err = errors.Join(err, s.applied(ctx))
+	s.KubeletDown = s.kubelet.stop()
+	return err
 }
 
-// patch changes what leaves pods alone.
-func (s *story) patch(ctx context.Context) error {
+// containerd changes containerd and a setting of kubelet.
+func (s *story) containerd(ctx context.Context) error {
+	s.wants["nodeConfig"].(properties)["maxPods"] = 60
+	return s.quietly(ctx, lab.Versions{
+		Kubernetes: lab.Oldest.Kubernetes, Containerd: lab.Newest.Containerd,
+	})
+}
+
+// patch changes kubelet by a patch.
+func (s *story) patch(ctx context.Context) error { return s.quietly(ctx, lab.Newest) }
+
+// quietly has the node run other versions, which leaves pods alone.
+func (s *story) quietly(ctx context.Context, v lab.Versions) error {
 	before, err := s.containers(ctx)
 	if err != nil {
 		return err
 	}
-	s.wants["versions"] = lab.Patched.Desired()
-	s.wants["nodeConfig"].(properties)["maxPods"] = 60
+	if err := s.watchKubelet(ctx); err != nil {
+		return err
+	}
+	s.wants["versions"] = v.Desired()
 	if _, _, err := s.put(ctx, ""); err != nil {
 		return err
 	}
-	if err := s.runs(ctx, lab.Patched); err != nil {
+	if err := s.runs(ctx, v); err != nil {
 		return err
 	}
 	if err := s.applied(ctx); err != nil {
 		return err
 	}
-	s.KubeletDown = s.kubelet.stop()
+	down := s.kubelet.stop()
+	s.KubeletDown = max(s.KubeletDown, down)
 	after, err := s.containers(ctx)
 	if err != nil {
 		return err
 	}
+	others := 0
 	for _, c := range before {
 		if !slices.Contains(after, c) {
-			s.Restarted++
+			others++
 		}
 	}
-	s.Lab.Say("kubelet did not answer for %.1f s; of %d containers %d are others", s.KubeletDown,
-		len(before), s.Restarted)
+	s.Restarted += others
+	s.Lab.Say("kubelet %s and containerd %s; kubelet did not answer for %.1f s; of %d containers %d "+
+		"are others", v.Kubernetes, v.Containerd, down, len(before), others)
 	return nil
 }
 
 // upgrade changes the minor version, for which the pods move away and come back.
 func (s *story) upgrade(ctx context.Context) error {
-	s.wants["versions"] = lab.Newest.Desired()
+	v := lab.Versions{Kubernetes: lab.Former.Kubernetes, Containerd: lab.Newest.Containerd}
+	s.wants["versions"] = v.Desired()
 	_, at, err := s.put(ctx, "")
 	if err != nil {
 		return err
 	}
-	if err := s.runs(ctx, lab.Newest); err != nil {
+	if err := s.runs(ctx, v); err != nil {
 		return err
 	}
 	if err := s.deployed(ctx); err != nil {
 		return err
 	}
 	s.Drain = since(at)
-	s.Lab.Say("kubelet %s, and the Deployment's pods are back, after %.1f s", lab.Newest.Kubernetes,
-		s.Drain)
+	s.Lab.Say("kubelet %s, and the Deployment's pods are back, after %.1f s", v.Kubernetes, s.Drain)
 	return s.applied(ctx)
 }
 
