@@ -187,8 +187,8 @@ imageGCLowThresholdPercent: 80
 
 // patience is how long the bad revision may try, and the same as ISO 8601 has it.
 const (
-	patience    = 20 * time.Second
-	patienceISO = "PT20S"
+	patience    = 10 * time.Second
+	patienceISO = "PT10S"
 )
 
 // rollback has a revision fail, with nobody to ask for the former one.
