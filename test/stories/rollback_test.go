@@ -185,7 +185,7 @@ func TestGoesBackFromPowerlessIdentity(t *testing.T) {
 func TestRollbackThatIsNotHealthy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.config.Agent.ReadyTimeout = "1s"
+	w.config.Agent.ReadyTimeout = "5s" // of the first bootstrap, too, also on a busy machine
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
