@@ -133,7 +133,7 @@ func killDaemon(t *testing.T, name string, kills int) {
 	same(t, without(before, lab.ConfigPath), without(snapshot(t.Context(), t, m), lab.ConfigPath))
 }
 
-// killVersions are those of the n-th change: the first ones are of containerd, then there is another
+// killVersions are those of the n-th change: the first ones are of containerd, then comes another
 // minor version, with a drain, and then kubelet's patch goes to and fro.
 func killVersions(n int) lab.Versions {
 	v := lab.Newest

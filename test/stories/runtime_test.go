@@ -76,11 +76,11 @@ func TestRuntimeStaysWithoutCRI(t *testing.T) {
 	})
 }
 
-// A join restarts it once, says why it has failed if that does not help, and is finished by the next
-// try.
+// A join restarts it once, says why it has failed if that does not help, and is finished by the
+// next try.
 func TestRuntimeOfAJoin(t *testing.T) {
 	w := newWorld(t)
-	w.config.Agent.ReadyTimeout = "1s"
+	w.config.Agent.ReadyTimeout = "5s" // of the next try, too, also on a busy machine
 	w.deaf.Store(3)
 	_, err := w.bootstrap()
 	unhealthy, ok := errors.AsType[*agent.UnhealthyError](err)
