@@ -322,9 +322,14 @@ func (b *ProviderBench) Puts(ctx context.Context, rounds int) (float64, error) {
 			}
 			return r, err
 		}}
+	fleet, err := target.Open(ctx, pollers)
+	if err != nil {
+		return 0, err
+	}
+	defer fleet.Close()
 	var got []float64
 	for site = range rounds {
-		rate, err := target.Flood(ctx, pollers, 5*time.Second)
+		rate, err := fleet.Flood(ctx, 5*time.Second)
 		if err != nil {
 			return 0, err
 		}

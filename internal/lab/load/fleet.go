@@ -3,7 +3,6 @@ package load
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -13,7 +12,7 @@ import (
 // Fleet is agents with a connection each, which are kept open.
 type Fleet struct {
 	target Target
-	agents []*http.Client
+	agents []*connection
 
 	answered, throttled atomic.Int64
 }
@@ -25,7 +24,7 @@ const opening = 64
 func (t Target) Open(ctx context.Context, agents int) (*Fleet, error) {
 	f := &Fleet{target: t}
 	for range agents {
-		f.agents = append(f.agents, t.client())
+		f.agents = append(f.agents, &connection{config: t.TLS})
 	}
 	var next atomic.Int64
 	err := each(min(opening, agents), func(int) error {
@@ -46,7 +45,7 @@ func (t Target) Open(ctx context.Context, agents int) (*Fleet, error) {
 // Close ends the connections.
 func (f *Fleet) Close() {
 	for _, c := range f.agents {
-		c.CloseIdleConnections()
+		c.close()
 	}
 }
 
@@ -60,7 +59,15 @@ func (f *Fleet) Answered() (wanted, throttled int) {
 
 // ask has an agent send the n-th request.
 func (f *Fleet) ask(ctx context.Context, agent, n int) error {
-	switch err := f.target.ask(ctx, f.agents[agent], n); {
+	r, err := f.target.Request(ctx, n)
+	if err != nil {
+		return err
+	}
+	status, header, err := f.Do(agent, r)
+	if err != nil {
+		return err
+	}
+	switch err := f.target.judge(r, status, header); {
 	case err == nil:
 		f.answered.Add(1)
 	case errors.Is(err, errThrottled):
@@ -73,13 +80,15 @@ func (f *Fleet) ask(ctx context.Context, agent, n int) error {
 
 // Do sends a request of an agent and returns the answer's status and header.
 func (f *Fleet) Do(agent int, r *http.Request) (int, http.Header, error) {
-	response, err := f.agents[agent].Do(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer response.Body.Close()
-	_, err = io.Copy(io.Discard, response.Body)
-	return response.StatusCode, response.Header, err
+	return f.agents[agent].do(r)
+}
+
+// Flood has the agents send as many requests as are answered, one at a time each, and returns how
+// many were answered in a second. The first quarter of the time is not counted.
+func (f *Fleet) Flood(ctx context.Context, during time.Duration) (float64, error) {
+	return flood(len(f.agents), during, func(agent, n int) error {
+		return f.ask(ctx, agent, n)
+	})
 }
 
 // Pace has the agents send so many requests in a second, whether the server keeps up or not, and

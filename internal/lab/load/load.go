@@ -1,5 +1,6 @@
 // Package load sends many equal requests to a server and measures how it answers. Each worker has a
-// connection of its own, as agents have.
+// connection of its own, as agents have. A Target is flooded with the client that agents have, Go's;
+// a Fleet has one that costs little, so that what is measured is the server.
 package load
 
 import (
@@ -50,12 +51,16 @@ func (t Target) ask(ctx context.Context, c *http.Client, n int) error {
 	if _, err := io.Copy(io.Discard, response.Body); err != nil {
 		return err
 	}
-	if t.Throttled && response.StatusCode == http.StatusTooManyRequests &&
-		response.Header.Get("Retry-After") != "" {
+	return t.judge(r, response.StatusCode, response.Header)
+}
+
+// judge tells whether an answer is as it must be.
+func (t Target) judge(r *http.Request, status int, header http.Header) error {
+	if t.Throttled && status == http.StatusTooManyRequests && header.Get("Retry-After") != "" {
 		return errThrottled
 	}
-	if response.StatusCode != t.Status {
-		return fmt.Errorf("%s: %s, want %d", r.URL.Path, response.Status, t.Status)
+	if status != t.Status {
+		return fmt.Errorf("%s: %d, want %d", r.URL.Path, status, t.Status)
 	}
 	return nil
 }
@@ -63,14 +68,27 @@ func (t Target) ask(ctx context.Context, c *http.Client, n int) error {
 // Flood sends as many requests as the server answers over so many connections, and returns how many
 // it answered in a second. The first quarter of the time is not counted.
 func (t Target) Flood(ctx context.Context, connections int, during time.Duration) (float64, error) {
+	clients := make([]*http.Client, connections)
+	for i := range clients {
+		clients[i] = t.client()
+		defer clients[i].CloseIdleConnections()
+	}
+	return flood(connections, during, func(worker, n int) error {
+		return t.ask(ctx, clients[worker], n)
+	})
+}
+
+// flood has workers ask again and again, each when it has been answered, and returns how many were
+// answered in a second. The first quarter of the time is not counted.
+func flood(
+	workers int, during time.Duration, ask func(worker, n int) error,
+) (float64, error) {
 	warm := time.Now().Add(during / 4)
 	end := warm.Add(during)
-	counts := make([]int, connections)
-	err := each(connections, func(worker int) error {
-		c := t.client()
-		defer c.CloseIdleConnections()
-		for n := worker; ; n += connections {
-			if err := t.ask(ctx, c, n); err != nil {
+	counts := make([]int, workers)
+	err := each(workers, func(worker int) error {
+		for n := worker; ; n += workers {
+			if err := ask(worker, n); err != nil {
 				return err
 			}
 			now := time.Now()

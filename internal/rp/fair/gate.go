@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -52,6 +53,8 @@ var ErrBusy = errors.New("too many requests are being answered")
 type Gate struct {
 	mu    sync.Mutex
 	lines [classes]line
+	// turns has an entry for each request of people that keeps a processor busy.
+	turns chan struct{}
 }
 
 type line struct {
@@ -62,7 +65,7 @@ type line struct {
 
 // NewGate makes a gate that nobody has gone through.
 func NewGate(a AtOnce) *Gate {
-	g := &Gate{}
+	g := &Gate{turns: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	for i, p := range []Places{a.Nodes, a.Reads, a.Lists, a.Writes} {
 		g.lines[i].places = p
 	}
@@ -178,6 +181,19 @@ func (p *Place) StandBack() {
 	if inFlight, _ := p.gate.Load(ForNodes); inFlight > 0 {
 		time.Sleep(standing)
 	}
+}
+
+// Turn has a request do work that keeps a processor busy: as many requests of people at once as there
+// are processors, each after it has stood back. So however many of them come at once, a poll finds
+// few before it. The work waits for nothing but the store.
+func (p *Place) Turn(work func() error) error {
+	if p == nil || p.class == ForNodes {
+		return work()
+	}
+	p.gate.turns <- struct{}{}
+	defer func() { <-p.gate.turns }()
+	p.StandBack()
+	return work()
 }
 
 // Load is how many requests of a class are worked on, and how many wait.

@@ -3,6 +3,8 @@ package fair
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -202,5 +204,59 @@ func TestStandBack(t *testing.T) {
 		node.Leave()
 		list.Leave()
 		took(nil)
+	})
+}
+
+// As many requests of people as there are processors keep one busy at once, and nodes wait for none.
+func TestTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(DefaultLimits().AtOnce)
+		const each = time.Second
+		var mu sync.Mutex
+		busy, most := 0, 0
+		count := func(more int) {
+			mu.Lock()
+			defer mu.Unlock()
+			busy += more
+			most = max(most, busy)
+		}
+		work := func() error {
+			count(1)
+			defer count(-1)
+			time.Sleep(each)
+			return nil
+		}
+		began, processors := time.Now(), runtime.GOMAXPROCS(0)
+		var done sync.WaitGroup
+		for range 3 * processors {
+			p, err := g.Enter(t.Context(), ForWrites)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done.Go(func() {
+				defer p.Leave()
+				if err := p.Turn(work); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		node, err := g.Enter(t.Context(), ForNodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := node.Turn(func() error { return nil }); err != nil || time.Since(began) != 0 {
+			t.Errorf("a node has waited for %s: %v", time.Since(began), err)
+		}
+		node.Leave()
+		done.Wait()
+		if most != processors || time.Since(began) != 3*each {
+			t.Errorf("%d at once, %s in all", most, time.Since(began))
+		}
+		failed := errors.New("work that fails")
+		if err := (*Place)(nil).Turn(func() error { return failed }); err != failed {
+			t.Error(err)
+		}
 	})
 }

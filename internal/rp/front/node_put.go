@@ -56,7 +56,10 @@ func (a *API) putNode(w http.ResponseWriter, r *request) error {
 func (p *put) commit() error {
 	try := func() error {
 		p.quota = quota{api: p.api, r: p.r, key: p.r.nodeKey()}
-		revision, err := p.api.Store.Update(p.r.Context(), "node written", p.ahead(), p.decide)
+		revision, err := p.api.Store.Update(p.r.Context(), "node written", p.ahead(),
+			func(v *store.View) error {
+				return p.r.place.Turn(func() error { return p.decide(v) })
+			})
 		p.quota.done(revision, err)
 		return err
 	}
@@ -287,7 +290,11 @@ func (p *put) answerURL(w http.ResponseWriter) error {
 
 // answer answers with the node. A caller that has to wait for its cluster is told where to ask.
 func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
-	shown, err := p.api.show(p.r.Context(), p.r.nodeKey(), p.node, p.revision)
+	var shown api.FlexNodeConfig
+	err := p.r.place.Turn(func() (err error) {
+		shown, err = p.api.show(p.r.Context(), p.r.nodeKey(), p.node, p.revision)
+		return err
+	})
 	if err != nil {
 		return err
 	}
