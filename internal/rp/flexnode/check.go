@@ -27,7 +27,7 @@ const NoDNS = "The address of the cluster's DNS service is not known: there is n
 func checkNode(n Node, own json.RawMessage, parent Parent) Problems {
 	if n.Chosen.Versions.Kubernetes == "" {
 		n.Chosen.Versions.Kubernetes = anyVersion
-		own = ownLayer(n, parent.podNetwork())
+		own = canonical(ownLayer(n, parent.podNetwork()))
 	}
 	settings, err := readObject(own)
 	if err != nil {

@@ -76,11 +76,13 @@ func overlay(path string, under, over object) object {
 		result = object{}
 	}
 	for name, value := range over {
-		at := path + "." + name
 		below, ok := result[name].(object)
 		above, both := value.(object)
-		if ok && both && !slices.Contains(replacedWhole, at) {
-			value = overlay(at, below, above)
+		if ok && both {
+			at := path + "." + name
+			if !slices.Contains(replacedWhole, at) {
+				value = overlay(at, below, above)
+			}
 		}
 		result[name] = value
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/rp/rawjson"
 )
 
 // Parent is the cluster of a node and what a revision is rendered with now.
@@ -65,9 +66,21 @@ func (p Parent) podNetwork() string {
 
 // hasDirectNetworks tells whether the own layer of a revision has such networks.
 func (r Revision) hasDirectNetworks() bool {
-	own, _ := readObject(r.Own) // one that cannot be read has none
-	cni, _ := own["cni"].(object)
-	return cni[directNetworks] != nil
+	found := false
+	s := rawjson.NewScanner(r.Own)
+	s.Members(func(section []byte) bool {
+		if string(section) != "cni" || s.Peek() != '{' {
+			s.Value()
+			return true
+		}
+		s.Members(func(name []byte) bool {
+			found = string(name) == directNetworks && s.Peek() != 'n'
+			s.Value()
+			return !found
+		})
+		return false
+	})
+	return found
 }
 
 // Secret is what is known of the client secret of a node.
@@ -111,8 +124,9 @@ type Decision struct {
 	// the decision holds then.
 	NeedsSubnet bool
 
-	// own is the node's own layer, as it was checked.
-	own json.RawMessage
+	// wanted is what the owner wants, own the node's own layer, as it was checked.
+	wanted []byte
+	own    json.RawMessage
 }
 
 // Decide is a PUT: what the node is then. old is nil for one that is made, last is the revision
@@ -131,7 +145,9 @@ func Decide(
 	if len(problems) > 0 {
 		return Decision{}, problems
 	}
-	d.Changed = old == nil || d.StoreSecret || d.DropSecret || !equal(old.Desired, p.Desired)
+	d.wanted = encode(p.Desired)
+	d.Changed = old == nil || d.StoreSecret || d.DropSecret ||
+		!bytes.Equal(encode(old.Desired), d.wanted)
 	retry := old != nil && last == nil && (parent.FactsLayer != nil || old.State == api.Failed)
 	if !d.Changed && !retry {
 		d.Node = *old
@@ -152,7 +168,7 @@ func Decide(
 
 // next is the node that a PUT makes, without version and revision.
 func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problems {
-	problems := append(Validate(p.Desired), checkSize(p.Desired)...)
+	problems := append(Validate(p.Desired), checkSize(d.wanted)...)
 	problems = append(problems, checkName(p.ID, parent)...)
 	n := &d.Node
 	c := chooser{
@@ -195,8 +211,8 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 // transactions with others.
 const maxDesired = 64 << 10
 
-func checkSize(d api.Desired) Problems {
-	if text, err := json.Marshal(d); err != nil || len(text) <= maxDesired {
+func checkSize(wanted []byte) Problems {
+	if len(wanted) <= maxDesired {
 		return nil
 	}
 	return Problems{{"properties", fmt.Sprintf(
@@ -333,8 +349,13 @@ func (n Node) WantsSame(o Node) bool {
 }
 
 // equal tells whether two owners want the same, byte for byte.
-func equal(a, b api.Desired) bool {
-	x, errX := json.Marshal(complete(a))
-	y, errY := json.Marshal(complete(b))
-	return errX == nil && errY == nil && bytes.Equal(x, y)
+func equal(a, b api.Desired) bool { return bytes.Equal(encode(a), encode(b)) }
+
+// encode is what an owner wants, as JSON.
+func encode(d api.Desired) []byte {
+	text, err := json.Marshal(complete(d))
+	if err != nil { // strings, numbers, lists and maps of them encode
+		panic("internal error: " + err.Error())
+	}
+	return text
 }

@@ -18,6 +18,9 @@ var aDuration = sync.OnceValue(func() *regexp.Regexp {
 // parseDuration reads a duration of ISO 8601, as far as it says the same everywhere: days of 24
 // hours, hours, minutes, seconds.
 func parseDuration(s string) (time.Duration, bool) {
+	if s == "" {
+		return 0, false
+	}
 	m := aDuration().FindStringSubmatch(s)
 	if m == nil || strings.HasSuffix(s, "P") || strings.HasSuffix(s, "T") {
 		return 0, false

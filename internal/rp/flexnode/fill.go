@@ -21,11 +21,7 @@ func saidByFacts() [][]string {
 // from its join. The problems are those of checkNode: it is checked as it is made.
 func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Problems) {
 	own := ownLayer(n, network)
-	base, err := readObject(own)
-	if err != nil {
-		return nil, Problems{{"properties", "internal error: " + err.Error()}}
-	}
-	whole := checkedConfig(n, base, parent, anyGrants(n))
+	whole := checkedConfig(n, own, parent, anyGrants(n))
 	open, found := config.FillAndCheck(whole, anyHost())
 	for _, path := range saidByFacts() {
 		drop(open, path)
@@ -35,13 +31,11 @@ func (n Node) wholeOwnLayer(network string, parent Parent) (json.RawMessage, Pro
 			drop(open, path)
 		}
 	}
-	if len(open) > 0 {
-		own = canonical(fill(base, open))
-	}
+	text := canonical(fill(own, open))
 	if n.Chosen.Versions.Kubernetes == "" {
-		return own, checkNode(n, own, parent)
+		return text, checkNode(n, text, parent)
 	}
-	return own, n.told(whole, found)
+	return text, n.told(whole, found)
 }
 
 // fill is an object with what another has and it leaves open.

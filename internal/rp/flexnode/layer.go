@@ -120,16 +120,16 @@ func FactsOf(layer []byte) (Facts, error) {
 
 // OwnLayer is what a node has for itself, as canonical JSON, without secrets; without the defaults
 // that depend on it (wholeOwnLayer).
-func OwnLayer(n Node) json.RawMessage { return ownLayer(n, "") }
+func OwnLayer(n Node) json.RawMessage { return canonical(ownLayer(n, "")) }
 
-// ownLayer is the own layer of a node whose pods reach a network with their own addresses; "" is
-// none. The network is no part of the cluster's facts: those of the nodes that are there would be
-// others, and all of them rendered again.
-func ownLayer(n Node, network string) json.RawMessage {
+// ownLayer is the own layer of a node whose pods reach a network with their own addresses, as
+// readObject would read it; "" is none. The network is no part of the cluster's facts: those of the
+// nodes that are there would be others, and all of them rendered again.
+func ownLayer(n Node, network string) object {
 	v := n.Chosen.Versions
 	cni := without(object{"version": v.CNI, "podCIDR": n.Chosen.PodCIDR})
 	if network != "" {
-		cni[directNetworks] = []string{network}
+		cni[directNetworks] = []any{network}
 	}
 	own := object{
 		"agent":      ownAgent(n),
@@ -144,7 +144,7 @@ func ownLayer(n Node, network string) json.RawMessage {
 	if n.Desired.ContinuousMonitoring {
 		own["continuousMonitoring"] = true
 	}
-	return canonical(own)
+	return own
 }
 
 // nodeName is the name of the Node in Kubernetes.
@@ -201,25 +201,25 @@ func ownArc(n Node, section object) {
 func ownNode(c api.NodeConfig) object {
 	kubelet := without(object{
 		"nodeIP":               c.Kubelet.NodeIP,
-		"imageGCHighThreshold": c.Kubelet.ImageGCHighThreshold,
-		"imageGCLowThreshold":  c.Kubelet.ImageGCLowThreshold,
-		"verbosity":            c.Kubelet.Verbosity,
+		"imageGCHighThreshold": number(c.Kubelet.ImageGCHighThreshold),
+		"imageGCLowThreshold":  number(c.Kubelet.ImageGCLowThreshold),
+		"verbosity":            number(c.Kubelet.Verbosity),
 	})
 	if len(c.Kubelet.KubeReserved) > 0 {
-		kubelet["kubeReserved"] = c.Kubelet.KubeReserved
+		kubelet["kubeReserved"] = objectOf(c.Kubelet.KubeReserved)
 	}
 	if len(c.Kubelet.EvictionHard) > 0 {
-		kubelet["evictionHard"] = c.Kubelet.EvictionHard
+		kubelet["evictionHard"] = objectOf(c.Kubelet.EvictionHard)
 	}
-	section := without(object{"maxPods": c.MaxPods})
+	section := without(object{"maxPods": number(c.MaxPods)})
 	if len(kubelet) > 0 {
 		section["kubelet"] = kubelet
 	}
 	if len(c.Labels) > 0 {
-		section["labels"] = c.Labels
+		section["labels"] = objectOf(c.Labels)
 	}
 	if len(c.Taints) > 0 {
-		section["taints"] = c.Taints
+		section["taints"] = listOf(c.Taints)
 	}
 	return section
 }
@@ -235,7 +235,7 @@ func ownAgent(n Node) object {
 			"start": w.Start, "duration": goDuration(w.Duration), "utcOffset": w.UTCOffset,
 		})
 		if len(w.Days) > 0 {
-			window["days"] = w.Days
+			window["days"] = listOf(w.Days)
 		}
 		upgrade["maintenanceWindow"] = window
 	}
@@ -244,7 +244,7 @@ func ownAgent(n Node) object {
 		"readyTimeout": goDuration(policy.ReadyTimeout),
 	})
 	if len(n.Desired.DriftPolicies) > 0 {
-		section["driftPolicies"] = n.Desired.DriftPolicies
+		section["driftPolicies"] = objectOf(n.Desired.DriftPolicies)
 	}
 	if len(upgrade) > 0 {
 		section["upgradePolicy"] = upgrade
@@ -262,13 +262,4 @@ func ownAgent(n Node) object {
 func without(o object) object {
 	maps.DeleteFunc(o, func(_ string, v any) bool { return v == "" || v == 0 })
 	return o
-}
-
-// canonical is compact JSON with sorted names.
-func canonical(o object) []byte {
-	text, err := json.Marshal(o)
-	if err != nil { // strings, numbers, lists and maps of them encode
-		panic("internal error: " + err.Error())
-	}
-	return text
 }
