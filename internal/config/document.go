@@ -54,30 +54,39 @@ func (v *value) get(name string) *value {
 
 // valueOf makes a value of what encoding/json has decoded, with numbers as written.
 func valueOf(decoded any) *value {
+	v := new(value)
+	v.set(decoded)
+	return v
+}
+
+func (v *value) set(decoded any) {
 	switch d := decoded.(type) {
 	case map[string]any:
-		v := &value{kind: anObject, members: make([]entry, 0, len(d))}
+		*v = value{kind: anObject, members: make([]entry, 0, len(d))}
+		within := make([]value, len(d))
 		for name, next := range d { // problems are sorted by their paths
-			v.members = append(v.members, entry{name, valueOf(next)})
+			one := &within[len(v.members)]
+			one.set(next)
+			v.members = append(v.members, entry{name, one})
 		}
-		return v
 	case []any:
-		v := &value{kind: aList, items: make([]*value, 0, len(d))}
-		for _, next := range d {
-			v.items = append(v.items, valueOf(next))
+		*v = value{kind: aList, items: make([]*value, len(d))}
+		within := make([]value, len(d))
+		for i, next := range d {
+			within[i].set(next)
+			v.items[i] = &within[i]
 		}
-		return v
 	case string:
-		return &value{kind: aString, text: d}
+		*v = value{kind: aString, text: d}
 	case json.Number:
-		return &value{kind: aNumber, text: d.String()}
+		*v = value{kind: aNumber, text: d.String()}
 	case bool:
-		return &value{kind: aBoolean, text: strconv.FormatBool(d)}
-	}
-	if decoded != nil {
+		*v = value{kind: aBoolean, text: strconv.FormatBool(d)}
+	case nil:
+		*v = value{kind: aNull}
+	default:
 		panic(fmt.Sprintf("internal error: %T is no part of a decoded document", decoded))
 	}
-	return &value{kind: aNull}
 }
 
 // remove deletes a member of an object.

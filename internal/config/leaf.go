@@ -1,6 +1,7 @@
 package config
 
 import (
+	"iter"
 	"reflect"
 	"slices"
 	"strconv"
@@ -12,9 +13,9 @@ import (
 type spot struct {
 	// pattern is the path with "*" for every name in a map and every index of a list.
 	pattern string
-	// fields are those of a struct, in their order; each is what all of a map or list have.
+	// fields are those of a struct, in their order; item is what all of a map or list have.
 	fields []*spot
-	each   *spot
+	item   *spot
 	rule   rule
 	// usual is the default, as text; "" for none. It needs no check.
 	usual string
@@ -27,9 +28,7 @@ var spots = sync.OnceValue(func() *spot {
 		byPattern[rule.pattern] = rule
 	}
 	whole := newSpot(reflect.TypeFor[Config](), "", byPattern)
-	for _, l := range whole.leaves(nil, reflect.ValueOf(defaults()), nil) {
-		l.usual = l.text()
-	}
+	whole.each(reflect.ValueOf(defaults()), nil, func(l leaf) { l.usual = l.text() })
 	return whole
 })
 
@@ -44,7 +43,7 @@ func newSpot(t reflect.Type, pattern string, rules map[string]rule) *spot {
 			p.fields = append(p.fields, newSpot(t.Field(f.index).Type, join(pattern, f.name), rules))
 		}
 	case reflect.Map, reflect.Slice:
-		p.each = newSpot(t.Elem(), join(pattern, "*"), rules)
+		p.item = newSpot(t.Elem(), join(pattern, "*"), rules)
 	}
 	return p
 }
@@ -54,40 +53,47 @@ type leaf struct {
 	*spot
 	value reflect.Value
 	// turns are in place of the "*" of the pattern.
-	turns []turn
+	turns trail
 }
 
 // leaves lists the settings of a configuration in the order of its fields; sections that are absent
 // have none.
 func leaves(c *Config) []leaf {
-	return spots().leaves(make([]leaf, 0, 128), reflect.ValueOf(c), nil)
+	var list []leaf
+	eachLeaf(c, func(l leaf) {
+		l.turns = slices.Clone(l.turns)
+		list = append(list, l)
+	})
+	return list
 }
 
-func (p *spot) leaves(list []leaf, v reflect.Value, turns []turn) []leaf {
+// eachLeaf calls see with each of the leaves. Their turns are gone when it returns.
+func eachLeaf(c *Config, see func(leaf)) {
+	spots().each(reflect.ValueOf(c), make(trail, 0, 4), see)
+}
+
+func (p *spot) each(v reflect.Value, turns trail, see func(leaf)) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			return p.leaves(list, v.Elem(), turns)
+			p.each(v.Elem(), turns, see)
 		}
 	case reflect.Struct:
 		for i, f := range fields(v.Type()) {
-			list = p.fields[i].leaves(list, v.Field(f.index), turns)
+			p.fields[i].each(v.Field(f.index), turns, see)
 		}
 	case reflect.Map:
-		list = append(list, leaf{p, v, turns})
-		for _, name := range names(v) {
-			next := v.MapIndex(reflect.ValueOf(name))
-			list = p.each.leaves(list, next, append(slices.Clip(turns), turn{name: name}))
+		see(leaf{p, v, turns})
+		for name, next := range entries(v) {
+			p.item.each(next, append(turns, turn{name: name}), see)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			next := append(slices.Clip(turns), turn{index: i, inList: true})
-			list = p.each.leaves(list, v.Index(i), next)
+			p.item.each(v.Index(i), append(turns, turn{index: i, inList: true}), see)
 		}
 	default:
-		list = append(list, leaf{p, v, turns})
+		see(leaf{p, v, turns})
 	}
-	return list
 }
 
 func join(pattern, name string) string {
@@ -99,12 +105,30 @@ func join(pattern, name string) string {
 
 // names lists the names in a map, in order.
 func names(v reflect.Value) []string {
-	var list []string
-	for _, key := range v.MapKeys() {
-		list = append(list, key.String())
+	list := make([]string, 0, v.Len())
+	name := reflect.New(v.Type().Key()).Elem()
+	for at := v.MapRange(); at.Next(); {
+		name.SetIterKey(at)
+		list = append(list, name.String())
 	}
 	slices.Sort(list)
 	return list
+}
+
+// entries goes over a map in the order of its names.
+func entries(v reflect.Value) iter.Seq2[string, reflect.Value] {
+	return func(yield func(string, reflect.Value) bool) {
+		if v.Len() == 0 {
+			return
+		}
+		key := reflect.New(v.Type().Key()).Elem()
+		for _, name := range names(v) {
+			key.SetString(name)
+			if !yield(name, v.MapIndex(key)) {
+				return
+			}
+		}
+	}
 }
 
 // path is that of the setting in its configuration.

@@ -24,7 +24,7 @@ func FillAndCheck(document map[string]any, host Host) (open map[string]any, prob
 func spelled(document map[string]any, r *report) (Config, map[string]any) {
 	c := defaults()
 	doc := settingsOf(valueOf(document), r)
-	decoder{r}.decode(doc, reflect.ValueOf(&c).Elem(), "")
+	decode(doc, &c, r)
 	c.complete(Host{})
 	c.spell()
 	return c, c.open(doc)
@@ -35,7 +35,7 @@ func (c Config) open(doc *value) map[string]any {
 	for _, version := range c.versions() {
 		*version = ""
 	}
-	open, _ := missing(doc, reflect.ValueOf(c)).(map[string]any)
+	open, _ := missing(doc, reflect.ValueOf(&c).Elem()).(map[string]any)
 	return open
 }
 
@@ -65,24 +65,19 @@ func missing(doc *value, v reflect.Value) any {
 			return v.Elem().Interface() // what is set to false is set
 		}
 	case reflect.Struct:
-		found := map[string]any{}
+		var found map[string]any
 		for _, f := range fields(v.Type()) {
-			if next := missing(doc.get(f.name), v.Field(f.index)); next != nil {
-				found[f.name] = next
-			}
+			found = with(found, f.name, missing(doc.get(f.name), v.Field(f.index)))
 		}
-		if len(found) > 0 {
+		if found != nil {
 			return found
 		}
 	case reflect.Map:
-		found := map[string]any{}
-		for _, name := range names(v) {
-			next := missing(doc.get(name), v.MapIndex(reflect.ValueOf(name)))
-			if next != nil {
-				found[name] = next
-			}
+		var found map[string]any
+		for name, next := range entries(v) {
+			found = with(found, name, missing(doc.get(name), next))
 		}
-		if len(found) > 0 {
+		if found != nil {
 			return found
 		}
 	case reflect.String:
@@ -95,6 +90,18 @@ func missing(doc *value, v reflect.Value) any {
 		}
 	}
 	return nil
+}
+
+// with is an object with one more member, unless that is nil; nil is an object without any.
+func with(o map[string]any, name string, value any) map[string]any {
+	if value == nil {
+		return o
+	}
+	if o == nil {
+		o = map[string]any{}
+	}
+	o[name] = value
+	return o
 }
 
 // KeptFromJoin are the settings whose defaults depend on what was applied on a machine before

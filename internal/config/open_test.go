@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +39,7 @@ func TestBundlesLeaveNothingOpen(t *testing.T) {
 		}
 		want.spell()
 		got, r := Config{}, &report{}
-		decoder{r}.decode(settingsOf(readDocument(text, r), r), reflect.ValueOf(&got).Elem(), "")
+		decode(settingsOf(readDocument(text, r), r), &got, r)
 		follows := cmp.Options{
 			cmpopts.IgnoreFields(ServicePrincipal{}, "TenantID"), cmpopts.IgnoreFields(Arc{}, "Location"),
 		}

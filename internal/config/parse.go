@@ -1,7 +1,5 @@
 package config
 
-import "reflect"
-
 // Host is what a configuration takes from the machine it is for.
 type Host struct {
 	// HostName is the default of the Node's and the Arc machine's name.
@@ -51,7 +49,7 @@ func parseValue(doc *value, host Host, r *report) (Config, []Warning, Problems) 
 	c := defaults()
 	doc = settingsOf(doc, r)
 	c.keepVersions(host.Before)
-	decoder{r}.decode(doc, reflect.ValueOf(&c).Elem(), "")
+	decode(doc, &c, r)
 	c.complete(host)
 	problems := c.check(host, r)
 	return c, r.warnings, problems

@@ -11,7 +11,7 @@ type reader struct {
 	at     int
 	report *report
 	// trail leads to where in the document it is.
-	trail []turn
+	trail trail
 }
 
 // turn is a step from a value into one within it.
@@ -29,11 +29,13 @@ func (t turn) in(path string) string {
 	return member(path, t.name)
 }
 
-// path is where the reader is.
-func (d *reader) path() string {
+// trail is the steps from a whole document to where somebody is in it.
+type trail []turn
+
+func (t trail) path() string {
 	path := ""
-	for _, t := range d.trail {
-		path = t.in(path)
+	for _, next := range t {
+		path = next.in(path)
 	}
 	return path
 }
@@ -123,7 +125,7 @@ func (d *reader) object() *value {
 		next := d.enter(turn{name: name})
 		d.take(',')
 		if seen[name] {
-			d.report.add(member(d.path(), name), "", "is given twice: keep one")
+			d.report.add(member(d.trail.path(), name), "", "is given twice: keep one")
 			continue
 		}
 		seen[name] = true

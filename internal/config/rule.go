@@ -26,23 +26,23 @@ var rules = sync.OnceValue(func() []rule {
 
 // applyRules checks every setting by itself. What is not set is left to the checks of what is
 // required; what is as by default is allowed.
-func applyRules(c *Config, r *report) {
-	for _, l := range leaves(c) {
-		switch {
-		case l.rule.ok == nil:
-		case l.value.Kind() == reflect.Map:
-			for _, name := range names(l.value) {
-				if !l.rule.ok(name) && !r.spoiled(l.path()) {
-					r.add(member(l.path(), name), "", "every name here must be "+l.rule.allowed)
-				}
+func applyRules(c *Config, r *report) { eachLeaf(c, r.applyRule) }
+
+func (r *report) applyRule(l leaf) {
+	switch {
+	case l.rule.ok == nil:
+	case l.value.Kind() == reflect.Map:
+		for _, name := range names(l.value) {
+			if !l.rule.ok(name) && !r.spoiled(l.path()) {
+				r.add(member(l.path(), name), "", "every name here must be "+l.rule.allowed)
 			}
-		default:
-			text := l.text()
-			unset := text == "" && !strings.HasSuffix(l.pattern, "*")
-			usual := text != "" && text == l.usual
-			if !unset && !usual && !l.rule.ok(text) && !r.spoiled(l.path()) {
-				r.add(l.path(), l.shown(), "must be "+l.rule.allowed)
-			}
+		}
+	default:
+		text := l.text()
+		unset := text == "" && !strings.HasSuffix(l.pattern, "*")
+		usual := text != "" && text == l.usual
+		if !unset && !usual && !l.rule.ok(text) && !r.spoiled(l.path()) {
+			r.add(l.path(), l.shown(), "must be "+l.rule.allowed)
 		}
 	}
 }
