@@ -59,7 +59,6 @@ func driftPolicy(remedy string) string {
 // rename replaces every alias in the document by the setting it means. Both with different values
 // are a problem.
 func rename(doc *value, r *report) {
-	r.written = map[string]string{}
 	for _, a := range aliases() {
 		parentPath, name := split(a.name)
 		parent := lookup(doc, parentPath)
@@ -80,13 +79,25 @@ func rename(doc *value, r *report) {
 	closeGroups(doc, r)
 }
 
+// write remembers that a setting was given by an alias.
+func (r *report) write(a alias) {
+	if r.written == nil {
+		r.written = map[string]string{}
+	}
+	r.written[a.setting] = a.name
+}
+
+// groups are the objects that exist only for aliases. They are found once.
+var groups = sync.OnceValue(func() []string {
+	known := fields(reflect.TypeFor[Config]())
+	return slices.DeleteFunc(aliasNames(""), func(group string) bool {
+		return slices.ContainsFunc(known, func(f field) bool { return f.name == group })
+	})
+})
+
 // closeGroups removes the objects that exist only for aliases; what is left in them is unknown.
 func closeGroups(doc *value, r *report) {
-	known := fields(reflect.TypeFor[Config]())
-	for _, group := range aliasNames("") {
-		if slices.ContainsFunc(known, func(f field) bool { return f.name == group }) {
-			continue
-		}
+	for _, group := range groups() {
 		if v := doc.get(group); v != nil {
 			if v.kind != anObject && v.kind != aNull {
 				r.add(group, "", "must be an object, not "+string(v.kind))
@@ -136,7 +147,7 @@ func (a alias) set(doc, v *value, r *report) {
 	case there == nil || there.kind == aNull || (there.kind == aString && there.text == ""):
 		parent.remove(name)
 		parent.members = append(parent.members, entry{name: name, value: v})
-		r.written[a.setting] = a.name
+		r.write(a)
 	case there.kind != aString || there.text != v.text:
 		r.add(a.name, "",
 			"means the same as "+a.setting+", which is set to another value: keep one")

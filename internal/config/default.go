@@ -101,8 +101,9 @@ func (c *Config) complete(host Host) {
 	c.fillVersions()
 	or(&c.Agent.NodeName, before.Agent.NodeName)
 	or(&c.Agent.NodeName, strings.ToLower(host.HostName))
-	subscription, group, _ := c.Azure.TargetCluster.ID()
-	or(&c.Azure.SubscriptionID, subscription)
+	if c.Azure.SubscriptionID == "" {
+		c.Azure.SubscriptionID, _, _ = c.Azure.TargetCluster.ID()
+	}
 	manager, authority := endpoints(c.Azure.Cloud)
 	or(&c.Azure.ResourceManagerEndpoint, manager)
 	or(&c.Azure.AuthorityHost, authority)
@@ -116,7 +117,7 @@ func (c *Config) complete(host Host) {
 	}
 	c.Azure.completeCredential(before.Azure)
 	if c.Azure.ArcEnabled() {
-		c.Azure.completeArc(before.Azure, host.HostName, group)
+		c.Azure.completeArc(before.Azure, host.HostName)
 	}
 	if _, ok := c.Node.Labels[managedLabel]; !ok {
 		labels := map[string]string{managedLabel: managedValue}
@@ -174,7 +175,7 @@ func (a *Azure) completeCredential(before Azure) {
 	or(&a.KubeletCredential, CredentialToken)
 }
 
-func (a *Azure) completeArc(before Azure, hostName, resourceGroup string) {
+func (a *Azure) completeArc(before Azure, hostName string) {
 	arc := a.Arc
 	if before.ArcEnabled() {
 		or(&arc.MachineName, before.Arc.MachineName)
@@ -186,7 +187,9 @@ func (a *Azure) completeArc(before Azure, hostName, resourceGroup string) {
 		}
 	}
 	or(&arc.MachineName, hostName)
-	or(&arc.ResourceGroup, resourceGroup)
+	if arc.ResourceGroup == "" {
+		_, arc.ResourceGroup, _ = a.TargetCluster.ID()
+	}
 	or(&arc.Location, a.TargetCluster.Location)
 	arc.Enabled = yes(arc.Enabled)
 	if arc.AutoRoleAssignment == nil {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"iter"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -105,6 +106,9 @@ func join(pattern, name string) string {
 
 // names lists the names in a map, in order.
 func names(v reflect.Value) []string {
+	if m, ok := v.Interface().(map[string]string); ok { // as most are
+		return slices.Sorted(maps.Keys(m))
+	}
 	list := make([]string, 0, v.Len())
 	name := reflect.New(v.Type().Key()).Elem()
 	for at := v.MapRange(); at.Next(); {

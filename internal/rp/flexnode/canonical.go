@@ -43,17 +43,27 @@ func appendCanonical(text []byte, value any) []byte {
 	case []any:
 		return appendList(text, v)
 	case string:
-		if isPlain(v) {
-			return append(append(append(text, '"'), v...), '"')
-		}
+		return appendString(text, v)
 	case bool:
 		return strconv.AppendBool(text, v)
 	}
-	other, err := json.Marshal(value)
+	return append(text, encode(value)...)
+}
+
+// encode is a value as encoding/json writes it.
+func encode(value any) []byte {
+	text, err := json.Marshal(value)
 	if err != nil { // strings, numbers, lists and maps of them encode
 		panic("internal error: " + err.Error())
 	}
-	return append(text, other...)
+	return text
+}
+
+func appendString(text []byte, s string) []byte {
+	if !isPlain(s) {
+		return append(text, encode(s)...)
+	}
+	return append(append(append(text, '"'), s...), '"')
 }
 
 func appendObject(text []byte, o object) []byte {
@@ -70,7 +80,7 @@ func appendObject(text []byte, o object) []byte {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = append(appendCanonical(text, name), ':')
+		text = append(appendString(text, name), ':')
 		text = appendCanonical(text, o[name])
 	}
 	return append(text, '}')

@@ -147,7 +147,7 @@ func Decide(
 	}
 	d.wanted = encode(p.Desired)
 	d.Changed = old == nil || d.StoreSecret || d.DropSecret ||
-		!bytes.Equal(encode(old.Desired), d.wanted)
+		!bytes.Equal(encode(complete(old.Desired)), d.wanted)
 	retry := old != nil && last == nil && (parent.FactsLayer != nil || old.State == api.Failed)
 	if !d.Changed && !retry {
 		d.Node = *old
@@ -349,13 +349,6 @@ func (n Node) WantsSame(o Node) bool {
 }
 
 // equal tells whether two owners want the same, byte for byte.
-func equal(a, b api.Desired) bool { return bytes.Equal(encode(a), encode(b)) }
-
-// encode is what an owner wants, as JSON.
-func encode(d api.Desired) []byte {
-	text, err := json.Marshal(complete(d))
-	if err != nil { // strings, numbers, lists and maps of them encode
-		panic("internal error: " + err.Error())
-	}
-	return text
+func equal(a, b api.Desired) bool {
+	return bytes.Equal(encode(complete(a)), encode(complete(b)))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync/atomic"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -20,6 +21,28 @@ type Layer struct {
 	Text []byte // canonical JSON
 	// object is what Text says.
 	object object
+	// last is what it has last been put over.
+	last atomic.Pointer[overlaid]
+}
+
+// overlaid is a layer over another one.
+type overlaid struct {
+	under  *Layer
+	object object
+}
+
+// over are the settings of a layer over those of another one. The defaults and the facts of a
+// cluster are the same for many of its nodes, and put over each other once.
+func (l *Layer) over(under *Layer) object {
+	if l == nil {
+		return under.settings()
+	}
+	if last := l.last.Load(); last != nil && last.under == under {
+		return last.object
+	}
+	made := &overlaid{under, overlay("", under.settings(), l.object)}
+	l.last.Store(made)
+	return made.object
 }
 
 // ReadLayer reads a layer that was stored; nil if there is none.
@@ -31,7 +54,7 @@ func ReadLayer(text []byte) (*Layer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read a layer of configurations: %w", err)
 	}
-	return &Layer{ContentID(text), text, object}, nil
+	return &Layer{ID: ContentID(text), Text: text, object: object}, nil
 }
 
 // newLayer makes a layer of what encodes.
