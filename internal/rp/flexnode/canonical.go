@@ -101,7 +101,7 @@ func appendList(text []byte, list []any) []byte {
 }
 
 // isPlain tells whether a string needs no escapes in JSON, not even for HTML.
-func isPlain(s string) bool {
+func isPlain[T string | []byte](s T) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c < ' ' || c >= 0x7f, c == '"', c == '\\', c == '<', c == '>', c == '&':

@@ -46,8 +46,8 @@ func (h *History) ReadRow(row []byte) error {
 		}
 		next.before = s.Before()
 		s.Items(func() {
-			r := recorded{text: s.Value()}
-			errs = errors.Join(errs, r.readVersion())
+			r, err := readRecorded(s)
+			errs = errors.Join(errs, err)
 			next.revisions = append(next.revisions, r)
 		})
 		next.after = s.After()
@@ -60,21 +60,22 @@ func (h *History) ReadRow(row []byte) error {
 	return errs
 }
 
-// readVersion reads the version alone.
-func (r *recorded) readVersion() (err error) {
-	s := rawjson.NewScanner(r.text)
-	found := false
+// readRecorded reads a revision, and of it the version alone.
+func readRecorded(s *rawjson.Scanner) (r recorded, err error) {
+	found, from := false, len(s.Before())
 	s.Members(func(name []byte) bool {
 		value := s.Value()
-		if found = string(name) == "version"; found {
+		if !found && string(name) == "version" {
+			found = true
 			r.version, err = strconv.ParseInt(string(value), 10, 64)
 		}
-		return !found
+		return true
 	})
-	if err != nil || !found {
-		return errors.New("a revision has no version")
+	if s.Lost() || err != nil || !found {
+		return r, errors.New("a revision has no version")
 	}
-	return nil
+	r.text = s.Since(from)
+	return r, nil
 }
 
 // Row is what is stored.

@@ -48,6 +48,12 @@ func (s *Scanner) Before() []byte {
 	return s.text[:at:at]
 }
 
+// Since is the text from an offset to the end of what was read last.
+func (s *Scanner) Since(from int) []byte {
+	end := int(s.d.InputOffset())
+	return s.text[from:end:end]
+}
+
 // After is the text that follows what was read last.
 func (s *Scanner) After() []byte { return s.text[s.d.InputOffset():] }
 
