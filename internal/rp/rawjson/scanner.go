@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -110,39 +111,62 @@ func (s *Scanner) token() jsontext.Token {
 	return t
 }
 
-// Decode is an object as encoding/json decodes it, with numbers as written (json.Number).
+// Decode is an object as encoding/json decodes it, with numbers as written (json.Number). Its
+// strings are parts of one copy of the text, where they are written as they are.
 func Decode(text []byte) (map[string]any, error) {
-	s := NewScanner(text)
-	object, ok := s.decode().(map[string]any)
-	if !ok || !s.Done() {
+	d := decoder{NewScanner(text), string(text)}
+	object, ok := d.decode().(map[string]any)
+	if !ok || !d.Done() {
 		return nil, errors.New("it is no JSON object")
 	}
 	return object, nil
 }
 
-func (s *Scanner) decode() any {
-	switch t := s.token(); t.Kind() {
+type decoder struct {
+	*Scanner
+	whole string
+}
+
+func (d *decoder) decode() any {
+	switch d.Peek() {
 	case '{':
 		object := map[string]any{}
-		for s.err == nil && s.d.PeekKind() != '}' {
-			name := s.token().String()
-			object[name] = s.decode()
-		}
-		s.token()
+		d.each('{', '}', func() bool {
+			name := d.string()
+			object[name] = d.decode()
+			return true
+		})
 		return object
 	case '[':
 		list := []any{}
-		for s.err == nil && s.d.PeekKind() != ']' {
-			list = append(list, s.decode())
-		}
-		s.token()
+		d.Items(func() { list = append(list, d.decode()) })
 		return list
 	case '"':
-		return t.String()
+		return d.string()
 	case '0':
-		return json.Number(t.String())
-	case 't', 'f':
+		return json.Number(d.part(d.Value()))
+	}
+	if t := d.token(); t.Kind() == 't' || t.Kind() == 'f' {
 		return t.Bool()
 	}
 	return nil
+}
+
+// part is what was read last, as a part of the whole.
+func (d *decoder) part(read []byte) string {
+	end := int(d.d.InputOffset())
+	return d.whole[end-len(read) : end]
+}
+
+// string reads a string.
+func (d *decoder) string() string {
+	quoted := d.Value()
+	if d.Lost() {
+		return ""
+	}
+	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
+		return d.part(quoted)[1 : len(quoted)-1]
+	}
+	text, _ := jsontext.AppendUnquote(nil, quoted) // what is no UTF-8 is replaced
+	return string(text)
 }
