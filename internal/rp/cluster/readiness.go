@@ -102,10 +102,14 @@ func (w *worker) compareReadiness(ctx context.Context, s *session) {
 	}
 	var changed []string
 	for _, key := range nodes {
-		if pause, differ := w.taintsDiffer(s, key); differ {
+		status, err := w.Index.Status(key)
+		if err != nil {
+			continue
+		}
+		if pause, differ := w.taintsDiffer(s, key, status.Value); differ {
 			w.tasks.AddAfter(task{taskTaints, key}, pause)
 		}
-		if w.differs(s, key) {
+		if w.differs(s, key, status.Value) {
 			changed = append(changed, key)
 		}
 	}
@@ -141,9 +145,8 @@ func (w *worker) nodesOf() ([]string, error) {
 }
 
 // differs tells, by the index, whether the Ready condition of a node is other than stored.
-func (w *worker) differs(s *session, key string) bool {
-	status, err := w.Index.Status(key)
-	if err != nil || same(status.Value.Ready, s.ready(key, status.Value.Ready, noTime)) {
+func (w *worker) differs(s *session, key string, stored flexnode.Status) bool {
+	if same(stored.Ready, s.ready(key, stored.Ready, noTime)) {
 		return false
 	}
 	node, err := w.Index.Node(key)

@@ -68,7 +68,9 @@ func (w *worker) taintsDone(key, want string) {
 
 // taintsDiffer tells, by the index, whether the taints of a node are to be set, and after which
 // pause.
-func (w *worker) taintsDiffer(s *session, key string) (time.Duration, bool) {
+func (w *worker) taintsDiffer(
+	s *session, key string, stored flexnode.Status,
+) (time.Duration, bool) {
 	seen := s.node(key)
 	w.mu.Lock()
 	refused := w.Now().Before(w.taintsRefused)
@@ -86,13 +88,9 @@ func (w *worker) taintsDiffer(s *session, key string) (time.Duration, bool) {
 	if err != nil || !node.Exists() {
 		return 0, false
 	}
-	status, err := w.Index.Status(key)
-	if err != nil {
-		return 0, false
-	}
 	c := claim{
-		want: flexnode.Taints(node.Value.Desired), known: status.Value.Taints,
-		has: taintsIn(seen.taints()), first: isFirst(status.Value.Ready),
+		want: flexnode.Taints(node.Value.Desired), known: stored.Taints,
+		has: taintsIn(seen.taints()), first: isFirst(stored.Ready),
 	}
 	w.tellLeft(key, c.left())
 	if slices.Equal(c.held(), c.known) && len(c.absent()) == 0 {

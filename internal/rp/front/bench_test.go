@@ -36,6 +36,43 @@ func BenchmarkPoll(b *testing.B) {
 	}
 }
 
+// BenchmarkGet is a GET that answers with a node and all that its agent has said, as one that was
+// woken by a change asks it, without TLS, connection and database.
+func BenchmarkGet(b *testing.B) {
+	w := newWorld(b)
+	w.api.Defaults = benchDefaults()
+	w.register("")
+	w.must(201, "PUT", nodeURL("n"), withManaged)
+	w.must(204, "POST", nodeURL("n", "/reportStatus"), benchReport)
+	w.caughtUp()
+	request := httptest.NewRequest(http.MethodGet, publicURL+nodeURL("n"), nil)
+	request.Header.Set("If-None-Match", `"another"`)
+	b.ReportAllocs()
+	for b.Loop() {
+		recorder := httptest.NewRecorder()
+		w.front.ServeHTTP(recorder, request)
+		if recorder.Code != http.StatusOK {
+			b.Fatal(recorder.Code)
+		}
+	}
+}
+
+// benchReport is what most agents say.
+const benchReport = `{"appliedConfigVersion":"1795255000","agentVersion":"v1.4.0",
+  "lastConfigApplied":"2026-11-21T08:00:00Z",
+  "components":{"kubelet":"1.36.3","containerd":"2.3.4","runc":"1.4.3","cni":"1.9.1",
+    "npd":"1.34.0","kernel":"6.8.0-60-generic","os":"Ubuntu 24.04.2 LTS"},
+  "config":{"observed":"1795255000"},
+  "drift":{"policy":"report","count":1,"lastSeen":"2026-11-21T08:00:00Z","items":[
+    {"name":"file /etc/containerd/config.toml",
+      "message":"expected file 0644 sha256:4711, found file 0644 sha256:4712"}]},
+  "conditions":[
+    {"type":"NodeReady","status":"True","reason":"KubeletReady",
+      "lastTransitionTime":"2026-11-21T08:00:00Z"},
+    {"type":"HostAsConfigured","status":"False","reason":"Drifted",
+      "message":"1 thing is not as configured: file /etc/containerd/config.toml",
+      "lastTransitionTime":"2026-11-21T08:00:00Z"}]}`
+
 // BenchmarkRefused is a PUT of a caller who has asked too much, without TLS and connection. What it
 // sends is not read.
 func BenchmarkRefused(b *testing.B) {

@@ -144,14 +144,17 @@ func (a *API) audit(r *request, w *response, operation string, took time.Duratio
 	if client := r.Header.Get("X-Ms-Client-Ip-Address"); r.caller.Trusted && client != "" {
 		from = shorten(client)
 	}
-	a.Audit.Info("request",
-		"request", r.id, "correlation", w.Header().Get("x-ms-correlation-request-id"),
-		"operation", operation, "method", cut(r.Method, auditedMethod),
-		"path", cut(r.URL.Path, auditedPath),
-		"status", w.status, "code", w.Header().Get("x-ms-error-code"),
-		"caller", r.caller.Name, "object", r.caller.ObjectID, "tenant", r.caller.TenantID,
-		"from", from, "before", r.before, "after", r.after,
-		"took", took.Round(time.Microsecond).String())
+	a.Audit.LogAttrs(r.Context(), slog.LevelInfo, "request",
+		slog.String("request", r.id),
+		slog.String("correlation", w.Header().Get("X-Ms-Correlation-Request-Id")),
+		slog.String("operation", operation),
+		slog.String("method", cut(r.Method, auditedMethod)),
+		slog.String("path", cut(r.URL.Path, auditedPath)),
+		slog.Int("status", w.status), slog.String("code", w.Header().Get("X-Ms-Error-Code")),
+		slog.String("caller", r.caller.Name), slog.String("object", r.caller.ObjectID),
+		slog.String("tenant", r.caller.TenantID), slog.String("from", from),
+		slog.String("before", r.before), slog.String("after", r.after),
+		slog.String("took", took.Round(time.Microsecond).String()))
 }
 
 // isTraced tells whether a request makes a span. Polls make none: they would be nearly all spans.

@@ -176,8 +176,7 @@ func (a *API) answerNode(
 	if err != nil {
 		return err
 	}
-	w.Header().Set("ETag", shown.ETag)
-	arm.WriteJSON(w, status, shown)
+	writeNode(w, status, shown)
 	return nil
 }
 

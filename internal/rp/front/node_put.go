@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -313,8 +312,7 @@ func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
 	if p.created {
 		status = http.StatusCreated
 	}
-	w.Header().Set("ETag", shown.ETag)
-	arm.WriteJSON(w, status, shown)
+	writeNode(w, status, shown)
 	return nil
 }
 

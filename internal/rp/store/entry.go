@@ -1,7 +1,6 @@
 package store
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"unique"
@@ -124,7 +123,7 @@ func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], err
 	}
 	data, err := x.packer.unpack(packed)
 	if err == nil {
-		err = json.Unmarshal(data, &r.Value)
+		err = decode(data, &r.Value)
 	}
 	if err != nil {
 		return r, fmt.Errorf("cannot read the row of %s in the index: %w", key, err)

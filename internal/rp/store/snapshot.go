@@ -166,8 +166,8 @@ func (x *Index) parse(e Event) parsed {
 	return p
 }
 
-// decode reads a row as it was written here: encoding/json takes twice as long, and a start decodes
-// all rows that there are.
+// decode reads a row as it was written here: encoding/json takes twice as long, a start decodes
+// all rows that there are, and an answer those of its node.
 func decode(row []byte, into any) error {
 	return jsonv2.Unmarshal(row, into, jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))

@@ -1,0 +1,33 @@
+package front
+
+import (
+	"encoding/json"
+	"net/http"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/arm"
+)
+
+// asV1 has the newer encoder write what encoding/json does, also numbers that it has read, and
+// refuse the rest: text that is not UTF-8.
+var asV1 = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.AllowInvalidUTF8(false),
+	jsonv2.WithMarshalers(jsonv2.MarshalToFunc(
+		func(e *jsontext.Encoder, n json.Number) error { return e.WriteValue([]byte(n)) })))
+
+// writeNode sends a node and its ETag, the body as arm.WriteJSON does. A configuration is objects
+// within objects, for which encoding/json makes much that is thrown away.
+func writeNode(w http.ResponseWriter, status int, node api.FlexNodeConfig) {
+	w.Header().Set("ETag", node.ETag)
+	text, err := jsonv2.Marshal(node, asV1)
+	if err != nil {
+		arm.WriteJSON(w, status, node)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n')) // the client has gone: nobody is left to be told
+}
