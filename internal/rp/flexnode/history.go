@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 
+	jsonv1 "github.com/go-json-experiment/json/v1"
+
 	"github.com/Azure/AKSFlexNode/internal/rp/rawjson"
 )
 
@@ -80,10 +82,15 @@ func readRecorded(s *rawjson.Scanner) (r recorded, err error) {
 
 // Row is what is stored.
 func (h History) Row() ([]byte, error) {
-	row := append([]byte(nil), h.before...)
-	if row == nil {
-		row = []byte(`{"revisions":`)
+	before, after := h.before, h.after
+	if before == nil {
+		before, after = []byte(`{"revisions":`), []byte{'}'}
 	}
+	size := len(before) + len("[]") + len(after)
+	for _, r := range h.revisions {
+		size += len(r.text) + len(",")
+	}
+	row := append(make([]byte, 0, size), before...)
 	open := byte('[')
 	for _, r := range h.revisions {
 		row = append(append(row, open), r.text...)
@@ -92,11 +99,7 @@ func (h History) Row() ([]byte, error) {
 	if open == '[' {
 		row = append(row, open)
 	}
-	row = append(row, ']')
-	if h.before == nil {
-		return append(row, '}'), nil
-	}
-	return append(row, h.after...), nil
+	return append(append(row, ']'), after...), nil
 }
 
 // Find returns the revision with a configVersion, nil if there is none. One that cannot be read is
@@ -132,7 +135,7 @@ func (r recorded) read() (*Revision, error) {
 		return r.made, nil
 	}
 	found := new(Revision)
-	if err := json.Unmarshal(r.text, found); err != nil {
+	if err := jsonv1.Unmarshal(r.text, found); err != nil { // in half of encoding/json's time
 		return nil, fmt.Errorf("cannot read revision %d of a node: %w", r.version, err)
 	}
 	return found, nil

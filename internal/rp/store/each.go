@@ -65,7 +65,8 @@ type round struct {
 
 // some makes the changes of as many of the first keys as fit into one transaction.
 func (s *Store) some(ctx context.Context, keys []string, e Each) (round, error) {
-	v := &View{ctx: ctx, store: s, read: map[string]KV{}, writes: map[string]Write{}}
+	v := &View{ctx: ctx, store: s, read: map[string]KV{}, known: map[string]bool{},
+		writes: map[string]Write{}}
 	if err := v.prefetch(keys, e.Ahead); err != nil {
 		return round{}, err
 	}

@@ -30,10 +30,8 @@ type Etcd struct {
 	patience time.Duration
 }
 
-// reading is the options of a read of one or more keys. A cluster is asked whether it has anything
-// newer. The etcd of this process is not: it is the only member and has applied what it says is
-// written, so what it has is the newest, and who reads need not wait for what others write to the
-// disk.
+// reading is the options of a scan. A cluster is asked whether it has anything newer. The etcd of
+// this process is not: see readOwn.
 func (e *Etcd) reading(more ...clientv3.OpOption) []clientv3.OpOption {
 	if e.server != nil {
 		more = append(more, clientv3.WithSerializable())
@@ -61,6 +59,9 @@ const maxBytes = 1400 << 10
 // Read implements Backend. More keys than a transaction takes are read with several, at the
 // revision of the first.
 func (e *Etcd) Read(ctx context.Context, keys ...string) (map[string]KV, int64, error) {
+	if e.server != nil {
+		return e.readOwn(ctx, keys)
+	}
 	got := make(map[string]KV, len(keys))
 	revision, err := e.readAt(ctx, keys[:min(len(keys), MaxWrites)], 0, got)
 	for next := MaxWrites; err == nil && next < len(keys); next += MaxWrites {
@@ -72,16 +73,16 @@ func (e *Etcd) Read(ctx context.Context, keys ...string) (map[string]KV, int64, 
 	return got, revision, nil
 }
 
-// readAt reads keys at a revision, 0 is now, and returns the present revision.
+// readAt reads keys of a cluster at a revision, 0 is now, and returns the present revision.
 func (e *Etcd) readAt(
 	ctx context.Context, keys []string, at int64, into map[string]KV,
 ) (int64, error) {
 	ops := make([]clientv3.Op, 0, len(keys))
 	for _, key := range keys {
-		ops = append(ops, clientv3.OpGet(key, e.reading(clientv3.WithRev(at))...))
+		ops = append(ops, clientv3.OpGet(key, clientv3.WithRev(at)))
 	}
 	if len(ops) == 0 { // the revision is still asked for
-		ops = append(ops, clientv3.OpGet(root, e.reading(clientv3.WithCountOnly())...))
+		ops = append(ops, clientv3.OpGet(root, clientv3.WithCountOnly()))
 	}
 	ctx, cancel := e.within(ctx)
 	defer cancel()

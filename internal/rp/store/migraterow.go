@@ -82,7 +82,8 @@ func (s step) read(ctx context.Context, page []KV) (related, error) {
 
 // row is what becomes of a former row.
 func (s step) row(ctx context.Context, rows related, kv KV) ([]Write, error) {
-	v := &View{ctx: ctx, store: s.w.store, read: map[string]KV{}, writes: map[string]Write{}}
+	v := &View{ctx: ctx, store: s.w.store, read: map[string]KV{}, known: map[string]bool{},
+		writes: map[string]Write{}}
 	err := s.make(ctx, v, rows, strings.TrimPrefix(kv.Key, s.prefix()), kv.Value)
 	var writes []Write
 	for _, key := range v.order {

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // Row is a value with the revision of its last change; revision 0 is that it is absent.
@@ -44,7 +47,11 @@ func (t Table[T]) In(v *View, key string) (Row[T], error) {
 	if err != nil {
 		return Row[T]{}, err
 	}
-	return t.decode(key, kv)
+	row, known, err := t.read(key, kv)
+	if known && kv.Revision != uncommitted {
+		v.known[kv.Key] = true
+	}
+	return row, err
 }
 
 // Put writes a row within a view. What a newer program has added to the row remains.
@@ -53,7 +60,7 @@ func (t Table[T]) Put(v *View, key string, value T) error {
 	if err != nil {
 		return err
 	}
-	if _, own := any(value).(writer); own {
+	if _, own := any(new(T)).(writer); own || v.known[kv.Key] {
 		return t.write(v, key, nil, value, 0)
 	}
 	before, err := t.open(kv.Value)
@@ -230,18 +237,24 @@ func (t Table[T]) follow(
 }
 
 func (t Table[T]) decode(key string, kv KV) (Row[T], error) {
-	r := Row[T]{Key: key, Revision: kv.Revision}
+	row, _, err := t.read(key, kv)
+	return row, err
+}
+
+// read decodes a row, and tells whether its type is known to know all that is in it.
+func (t Table[T]) read(key string, kv KV) (r Row[T], known bool, err error) {
+	r = Row[T]{Key: key, Revision: kv.Revision}
 	if kv.Revision == 0 {
-		return r, nil
+		return r, false, nil
 	}
 	data, err := t.open(kv.Value)
 	if err == nil {
-		err = decodeInto(data, &r.Value)
+		known, err = decodeInto(data, &r.Value)
 	}
 	if err != nil {
-		return r, fmt.Errorf("cannot read the stored row %s: %w", t.prefix+key, err)
+		return r, false, fmt.Errorf("cannot read the stored row %s: %w", t.prefix+key, err)
 	}
-	return r, nil
+	return r, known, nil
 }
 
 // reader and writer are rows that read and write themselves, with what a newer program has added.
@@ -250,12 +263,23 @@ type (
 	writer interface{ Row() ([]byte, error) }
 )
 
-func decodeInto(data []byte, value any) error {
-	if own, ok := value.(reader); ok {
-		return own.ReadRow(data)
+// decodeInto decodes a row into a zero value as encoding/json does, and tells whether the value's
+// type is known to know all that is in it.
+func decodeInto[T any](data []byte, value *T) (known bool, err error) {
+	if own, ok := any(value).(reader); ok {
+		return false, own.ReadRow(data)
 	}
-	return json.Unmarshal(data, value)
+	if jsonv2.Unmarshal(data, value, knownOnly) == nil {
+		return true, nil
+	}
+	*value = *new(T)
+	return false, json.Unmarshal(data, value)
 }
+
+// knownOnly takes the rows that have nothing but what their type knows, by its exact name, which is
+// almost all, and decodes them as encoding/json does, in half of the time.
+var knownOnly = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsonv2.RejectUnknownMembers(true),
+	jsonv2.MatchCaseInsensitiveNames(false))
 
 func encoded(before []byte, value any) ([]byte, error) {
 	if own, ok := value.(writer); ok {

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+)
+
+// Rows are decoded as encoding/json decodes them, and none has something of which it is said that
+// its type knows it although it does not.
+func FuzzDecodeInto(f *testing.F) {
+	at := time.Date(2026, 11, 21, 10, 12, 40, 0, time.UTC)
+	rows := append(sampleNodes(at), sampleStatus(at), benchNode(1), benchStatus(1),
+		flexnode.Cluster{}, Credential{Node: "n", Issued: &at}, Member{})
+	for _, row := range rows {
+		data, err := json.Marshal(row)
+		if err != nil {
+			f.Fatal(err)
+		}
+		text := string(data)
+		for _, with := range []string{
+			text, text + " ", text + "}", text[:len(text)/2], strings.ToUpper(text),
+			strings.Replace(text, "{", `{"new":{"x":[1]},`, 1),
+			strings.ReplaceAll(text, `"True"`, `null`), strings.ReplaceAll(text, "true", `"true"`),
+			strings.ReplaceAll(text, `"a`, `"\u0061`), strings.ReplaceAll(text, "e", "\xff"),
+			strings.ReplaceAll(text, "1", "1e1"), strings.ReplaceAll(text, "{", `{"maxPods":1,`),
+			strings.Replace(text, "{", "{"+strings.Trim(text, "{}")+",", 1),
+		} {
+			f.Add([]byte(with))
+		}
+	}
+	for _, text := range []string{"", "null", "[]", "{}", `"x"`, "1", "{\"\x00\":1}"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, row []byte) {
+		decodesAlike[flexnode.Node](t, row)
+		decodesAlike[flexnode.Status](t, row)
+		decodesAlike[flexnode.Cluster](t, row)
+		decodesAlike[flexnode.Subscription](t, row)
+		decodesAlike[flexnode.Tombstones](t, row)
+		decodesAlike[flexnode.Operation](t, row)
+		decodesAlike[Credential](t, row)
+		decodesAlike[Sealed](t, row)
+		decodesAlike[Member](t, row)
+		decodesAlike[json.RawMessage](t, row)
+		decodesAlike[string](t, row)
+		decodesAlike[Outer](t, row)
+	})
+}
+
+func decodesAlike[T any](t *testing.T, row []byte) {
+	t.Helper()
+	var want, got T
+	if _, own := any(&want).(reader); own {
+		return
+	}
+	refused := json.Unmarshal(row, &want)
+	known, err := decodeInto(row, &got)
+	if (err == nil) != (refused == nil) || !reflect.DeepEqual(got, want) {
+		t.Errorf("%q becomes\n%+v, %v; encoding/json makes\n%+v of it, %v", row, got, err, want,
+			refused)
+	}
+	if !known || err != nil {
+		return
+	}
+	if again, err := json.Marshal(got); err != nil ||
+		string(keepUnknown(row, again, reflect.TypeFor[T]())) != string(again) {
+		t.Errorf("%q has something that %T does not know, %v", row, got, err)
+	}
+}
