@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,6 +51,9 @@ Rounds are interleaved; the last line has the targets' keys.`,
 	return cmd
 }
 
+// clientGC has the client, which shares the processors with the provider, collect its garbage seldom.
+const clientGC = 400
+
 // firstNodes is how many nodes there are when the base of memory is measured.
 const firstNodes = 1000
 
@@ -73,6 +77,7 @@ func (c *command) benchProvider(
 	if nodes <= firstNodes {
 		return fmt.Errorf("cannot measure with %d nodes: more than %d are needed", nodes, firstNodes)
 	}
+	debug.SetGCPercent(clientGC)
 	c.lab.Replicas = 1
 	if err := c.start(ctx, 0); err != nil {
 		return err
