@@ -2,6 +2,7 @@ package front
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -33,7 +34,7 @@ func awkward(t testing.TB) []api.FlexNodeConfig {
 				"w": map[string]any(nil), "v": []any{true, false, nil, []any{"a", 1.5}},
 				"u": map[string]any{"b": 1, "a": map[string]any{"é": "", "e": 0}},
 				"t": json.Number("1.50e+3"), "s": json.Number("12345678901234567890"),
-				"r": 1e21, "q": 1e-7, "p": -0.0, "o": 100.0, "n": int64(1) << 60,
+				"r": 1e21, "q": 1e-7, "p": math.Copysign(0, -1), "o": 100.0, "n": int64(1) << 60,
 				"m": []string(nil), "l": []string{"a"}, "k": map[string]string{"b": "", "a": "<"},
 				"j": []byte("bytes"), "i": []byte(nil), "h": at, "g": &at,
 			},
