@@ -39,7 +39,8 @@ and a full report of its own, over TLS, its client on the same machine:
              does not heed 429
   put        changes of stored nodes without a URL, as many as are answered
 
-Rounds are interleaved; the last line has the targets' keys.`,
+Rounds are interleaved. polls, apiserver and bare are of Go's HTTP client, all else of one
+that costs less. The last line has the targets' keys.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.benchProvider(cmd.Context(), nodes, rounds, profiles)
 		},
