@@ -52,7 +52,8 @@ that costs less. The last line has the targets' keys.`,
 	return cmd
 }
 
-// clientGC has the client, which shares the processors with the provider, collect its garbage seldom.
+// clientGC has the client, which shares the processors with the provider, collect its garbage seldom
+// while latency is measured. The rates before that compare with former ones.
 const clientGC = 400
 
 // firstNodes is how many nodes there are when the base of memory is measured.
@@ -78,7 +79,6 @@ func (c *command) benchProvider(
 	if nodes <= firstNodes {
 		return fmt.Errorf("cannot measure with %d nodes: more than %d are needed", nodes, firstNodes)
 	}
-	debug.SetGCPercent(clientGC)
 	c.lab.Replicas = 1
 	if err := c.start(ctx, 0); err != nil {
 		return err
@@ -213,6 +213,7 @@ func (b *rpBench) traffic(ctx context.Context, rounds int) error {
 	if err != nil {
 		return err
 	}
+	debug.SetGCPercent(clientGC)
 	p99, err := b.Latency(ctx)
 	if err != nil {
 		return err
