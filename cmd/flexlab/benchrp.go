@@ -52,8 +52,8 @@ that costs less. The last line has the targets' keys.`,
 	return cmd
 }
 
-// clientGC has the client, which shares the processors with the provider, collect its garbage seldom
-// while latency is measured. The rates before that compare with former ones.
+// clientGC has the client, which shares the processors with the provider, collect its garbage
+// seldom while latency is measured. The rates before that compare with former ones.
 const clientGC = 400
 
 // firstNodes is how many nodes there are when the base of memory is measured.

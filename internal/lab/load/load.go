@@ -1,6 +1,6 @@
 // Package load sends many equal requests to a server and measures how it answers. Each worker has a
-// connection of its own, as agents have. A Target is flooded with the client that agents have, Go's;
-// a Fleet has one that costs little, so that what is measured is the server.
+// connection of its own, as agents have. A Target is flooded with the client that agents have,
+// Go's; a Fleet has one that costs little, so that what is measured is the server.
 package load
 
 import (

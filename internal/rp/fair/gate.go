@@ -171,8 +171,8 @@ func (p *Place) Rest(wait func()) {
 // standing is how long StandBack waits.
 const standing = time.Millisecond
 
-// StandBack waits a moment if requests of nodes are being worked on. What keeps a processor busy for
-// long does so between pieces of its work: a goroutine gives up its processor by itself only after
+// StandBack waits a moment if requests of nodes are being worked on. What keeps a processor busy
+// for long does so between pieces of its work: a goroutine gives up its processor by itself only after
 // ten milliseconds, and polls that come meanwhile wait for that.
 func (p *Place) StandBack() {
 	if p == nil || p.class == ForNodes {
@@ -183,9 +183,9 @@ func (p *Place) StandBack() {
 	}
 }
 
-// Turn has a request do work that keeps a processor busy: as many requests of people at once as there
-// are processors, each after it has stood back. So however many of them come at once, a poll finds
-// few before it. The work waits for nothing but the store.
+// Turn has a request do work that keeps a processor busy: as many requests of people at once as
+// there are processors, each after it has stood back. So however many of them come at once, a poll
+// finds few before it. The work waits for nothing but the store.
 func (p *Place) Turn(work func() error) error {
 	if p == nil || p.class == ForNodes {
 		return work()

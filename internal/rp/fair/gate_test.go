@@ -207,7 +207,8 @@ func TestStandBack(t *testing.T) {
 	})
 }
 
-// As many requests of people as there are processors keep one busy at once, and nodes wait for none.
+// As many requests of people as there are processors keep one busy at once, and nodes wait for
+// none.
 func TestTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
