@@ -172,8 +172,8 @@ func (p *Place) Rest(wait func()) {
 const standing = time.Millisecond
 
 // StandBack waits a moment if requests of nodes are being worked on. What keeps a processor busy
-// for long does so between pieces of its work: a goroutine gives up its processor by itself only after
-// ten milliseconds, and polls that come meanwhile wait for that.
+// for long does so between pieces of its work: a goroutine gives up its processor by itself only
+// after ten milliseconds, and polls that come meanwhile wait for that.
 func (p *Place) StandBack() {
 	if p == nil || p.class == ForNodes {
 		return
@@ -185,12 +185,17 @@ func (p *Place) StandBack() {
 
 // Turn has a request do work that keeps a processor busy: as many requests of people at once as
 // there are processors, each after it has stood back. So however many of them come at once, a poll
-// finds few before it. The work waits for nothing but the store.
-func (p *Place) Turn(work func() error) error {
+// finds few before it. The work waits for nothing but the store. It is not begun for a caller who
+// has gone while others had their turns: the error is that of ctx.
+func (p *Place) Turn(ctx context.Context, work func() error) error {
 	if p == nil || p.class == ForNodes {
 		return work()
 	}
-	p.gate.turns <- struct{}{}
+	select {
+	case p.gate.turns <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	defer func() { <-p.gate.turns }()
 	p.StandBack()
 	return work()

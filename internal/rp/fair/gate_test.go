@@ -237,7 +237,7 @@ func TestTurn(t *testing.T) {
 			}
 			done.Go(func() {
 				defer p.Leave()
-				if err := p.Turn(work); err != nil {
+				if err := p.Turn(t.Context(), work); err != nil {
 					t.Error(err)
 				}
 			})
@@ -247,7 +247,8 @@ func TestTurn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := node.Turn(func() error { return nil }); err != nil || time.Since(began) != 0 {
+		err = node.Turn(t.Context(), func() error { return nil })
+		if err != nil || time.Since(began) != 0 {
 			t.Errorf("a node has waited for %s: %v", time.Since(began), err)
 		}
 		node.Leave()
@@ -256,8 +257,37 @@ func TestTurn(t *testing.T) {
 			t.Errorf("%d at once, %s in all", most, time.Since(began))
 		}
 		failed := errors.New("work that fails")
-		if err := (*Place)(nil).Turn(func() error { return failed }); err != failed {
+		if err := (*Place)(nil).Turn(t.Context(), func() error { return failed }); err != failed {
 			t.Error(err)
 		}
 	})
+}
+
+// Nothing is done for a caller who has gone while he waited for his turn, and work that panics
+// gives its turn back.
+func TestTurnWhenCallersGo(t *testing.T) {
+	t.Parallel()
+	g := NewGate(AtOnce{})
+	p, err := g.Enter(t.Context(), ForWrites)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 * cap(g.turns) {
+		func() {
+			defer func() { _ = recover() }()
+			_ = p.Turn(t.Context(), func() error { panic("a bug") })
+		}()
+	}
+	for range cap(g.turns) {
+		g.turns <- struct{}{}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = p.Turn(gone, func() error {
+		t.Error("work is done for somebody who has gone")
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }

@@ -57,7 +57,7 @@ func (p *put) commit() error {
 		p.quota = quota{api: p.api, r: p.r, key: p.r.nodeKey()}
 		revision, err := p.api.Store.Update(p.r.Context(), "node written", p.ahead(),
 			func(v *store.View) error {
-				return p.r.place.Turn(func() error { return p.decide(v) })
+				return p.r.place.Turn(v.Context(), func() error { return p.decide(v) })
 			})
 		p.quota.done(revision, err)
 		return err
@@ -290,7 +290,8 @@ func (p *put) answerURL(w http.ResponseWriter) error {
 // answer answers with the node. A caller that has to wait for its cluster is told where to ask.
 func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
 	var shown api.FlexNodeConfig
-	err := p.r.place.Turn(func() (err error) {
+	// It is written: what is told of it does not depend on whether the caller is still there.
+	err := p.r.place.Turn(context.WithoutCancel(p.r.Context()), func() (err error) {
 		shown, err = p.api.show(p.r.Context(), p.r.nodeKey(), p.node, p.revision)
 		return err
 	})
