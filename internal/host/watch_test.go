@@ -87,14 +87,18 @@ func TestWatchFilesAgain(t *testing.T) {
 	must(os.Symlink("dir", file("etc/link")))
 	ctx, stop := context.WithCancel(t.Context())
 	hints, ended := make(chan string, 1024), make(chan error)
-	paths := []string{"/etc/dir", "/etc/dir/b", "/etc/link/b", "/etc/loop/c"}
+	paths := []string{"/etc/dir", "/etc/loop/c"}
+	for _, name := range []string{"first", "again", "moved"} {
+		paths = append(paths, "/etc/dir/"+name, "/etc/link/"+name)
+	}
 	go func() { ended <- h.watchFiles(ctx, paths, func(what string) { hints <- what }) }()
-	// Whatever has happened before is told before /etc/dir/b is, by both of its names.
-	watched := func() {
+	// Whatever has happened before is told before the file is, by both of its names. Each time it is
+	// another file, of which nothing has been told yet.
+	watched := func(name string) {
 		t.Helper()
-		missing := []string{"/etc/dir/b", "/etc/link/b"}
+		missing := []string{"/etc/dir/" + name, "/etc/link/" + name}
 		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-			must(os.WriteFile(file("etc/dir/b"), nil, 0o600))
+			must(os.WriteFile(file("etc/dir/"+name), nil, 0o600))
 			for wait := time.After(100 * time.Millisecond); wait != nil; {
 				select {
 				case got := <-hints:
@@ -109,13 +113,13 @@ func TestWatchFilesAgain(t *testing.T) {
 		}
 		t.Fatalf("%q is not watched", missing)
 	}
-	watched()
+	watched("first")
 	must(os.RemoveAll(file("etc/dir")))
 	must(os.Mkdir(file("etc/dir"), 0o755))
-	watched()
+	watched("again")
 	must(os.Rename(file("etc/dir"), file("etc/former")))
 	must(os.Mkdir(file("etc/dir"), 0o755))
-	watched()
+	watched("moved")
 	// told are the hints until now: of a directory's mode after all that was before.
 	told := func(mode os.FileMode) (before []string) {
 		must(os.Chmod(file("etc/dir"), mode))
@@ -131,8 +135,8 @@ func TestWatchFilesAgain(t *testing.T) {
 	for len(hints) > 0 {
 		<-hints
 	}
-	must(os.WriteFile(file("etc/former/b"), nil, 0o600))
-	if wrong := told(0o755); slices.Contains(wrong, "/etc/dir/b") {
+	must(os.WriteFile(file("etc/former/moved"), nil, 0o600))
+	if wrong := told(0o755); slices.Contains(wrong, "/etc/dir/moved") {
 		t.Errorf("what was moved away is still watched: %q", wrong)
 	}
 	stop()
