@@ -168,8 +168,9 @@ func (p *Place) Rest(wait func()) {
 	wait()
 }
 
-// standing is how long StandBack waits.
-const standing = time.Millisecond
+// standing is how long StandBack waits: three times what is worked between. So one request that
+// keeps a processor busy takes a quarter of it, while there are nodes that want it.
+const standing = 3 * time.Millisecond
 
 // StandBack waits a moment if requests of nodes are being worked on. What keeps a processor busy
 // for long does so between pieces of its work: a goroutine gives up its processor by itself only

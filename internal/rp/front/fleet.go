@@ -1,6 +1,7 @@
 package front
 
 import (
+	"fmt"
 	"net/http"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
@@ -94,9 +95,10 @@ func (a *API) hasCluster(r *request, missing func(*request) error) error {
 const (
 	maxLooked   = 20_000
 	maxUnpacked = 2_000
-	// How many are looked at, and how many unpacked, before polls go first: a millisecond each.
+	// How many are looked at, unpacked and encoded before polls go first: a millisecond each.
 	lookedAtOnce   = 1_000
 	unpackedAtOnce = 20
+	encodedAtOnce  = 10
 )
 
 // all are up to size nodes of a cluster after a key, and the key to go on after, "" at the end.
@@ -174,23 +176,35 @@ func (a *API) listNodes(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	page, reachable := api.List[api.FlexNodeConfig]{Value: []api.FlexNodeConfig{}}, a.reachable(key)
+	nodes, err := a.encodeAll(r, rows)
+	if err != nil {
+		return err
+	}
+	link := ""
+	if next != "" {
+		if link, err = a.nextLink(r, key, next); err != nil {
+			return err
+		}
+	}
+	return writeNodes(w, nodes, link)
+}
+
+// encodeAll are nodes of a cluster as a list shows them, as JSON.
+func (a *API) encodeAll(r *request, rows []store.Row[flexnode.Node]) ([][]byte, error) {
+	nodes, reachable := make([][]byte, 0, len(rows)), a.reachable(r.clusterKey())
 	for i, row := range rows {
-		if i%unpackedAtOnce == unpackedAtOnce-1 {
+		if i%encodedAtOnce == encodedAtOnce-1 {
 			r.place.StandBack()
 		}
 		status, err := a.status(row.Key, row.Value, nil, reachable)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		page.Value = append(page.Value,
-			flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status)))
-	}
-	if next != "" {
-		if page.NextLink, err = a.nextLink(r, key, next); err != nil {
-			return err
+		text, err := encodeNode(flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status)))
+		if err != nil {
+			return nil, fmt.Errorf("cannot encode %s: %w", row.Key, err)
 		}
+		nodes = append(nodes, text)
 	}
-	arm.WriteJSON(w, http.StatusOK, page)
-	return nil
+	return nodes, nil
 }

@@ -69,3 +69,33 @@ func TestWriteNode(t *testing.T) {
 		}
 	}
 }
+
+// A page of nodes is sent as arm.WriteJSON sends it, byte for byte.
+func TestWriteNodes(t *testing.T) {
+	t.Parallel()
+	nodes := awkward(t)[:3] // those that can be encoded
+	for _, page := range []api.List[api.FlexNodeConfig]{
+		{Value: []api.FlexNodeConfig{}}, {Value: nodes[:1]}, {Value: nodes},
+		{Value: nodes, NextLink: "https://rp.example/x?api-version=1&$skipToken=<a>\u2028"},
+	} {
+		want, got := httptest.NewRecorder(), httptest.NewRecorder()
+		arm.WriteJSON(want, http.StatusOK, page)
+		texts := make([][]byte, 0, len(page.Value))
+		for _, node := range page.Value {
+			text, err := encodeNode(node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, text)
+		}
+		if err := writeNodes(got, texts, page.NextLink); err != nil {
+			t.Fatal(err)
+		}
+		if got.Code != want.Code || got.Body.String() != want.Body.String() {
+			t.Errorf("status %d:\n%s\nwant %d:\n%s", got.Code, got.Body, want.Code, want.Body)
+		}
+		if a, b := got.Header().Get("Content-Type"), want.Header().Get("Content-Type"); a != b {
+			t.Errorf("content type %q, want %q", a, b)
+		}
+	}
+}
