@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // spot is where settings are in every configuration.
@@ -20,6 +21,9 @@ type spot struct {
 	rule   rule
 	// usual is the default, as text; "" for none. It needs no check.
 	usual string
+	// allowed is what a rule has allowed last, never a secret: most settings of a fleet's nodes are
+	// equal.
+	allowed atomic.Pointer[string]
 }
 
 // spots is the spot of the whole configuration. It is made once.
@@ -146,6 +150,19 @@ func (l leaf) path() string {
 		path, turns = turns[0].in(path), turns[1:]
 	}
 	return path
+}
+
+// isAllowed tells whether the setting's rule allows it as it is.
+func (l leaf) isAllowed(text string) bool {
+	if last := l.allowed.Load(); last != nil && *last == text {
+		return true
+	}
+	ok := l.rule.ok(text)
+	if ok && l.value.Type() != reflect.TypeFor[Secret]() {
+		kept := text // so that only what is kept is moved to the heap
+		l.allowed.Store(&kept)
+	}
+	return ok
 }
 
 // text is a setting as its rule reads it.

@@ -41,7 +41,7 @@ func (r *report) applyRule(l leaf) {
 		text := l.text()
 		unset := text == "" && !strings.HasSuffix(l.pattern, "*")
 		usual := text != "" && text == l.usual
-		if !unset && !usual && !l.rule.ok(text) && !r.spoiled(l.path()) {
+		if !unset && !usual && !l.isAllowed(text) && !r.spoiled(l.path()) {
 			r.add(l.path(), l.shown(), "must be "+l.rule.allowed)
 		}
 	}

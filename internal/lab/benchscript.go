@@ -66,12 +66,9 @@ func (b *ProviderBench) script(token string, first int) load.Target {
 			method, url, body := http.MethodGet, ReplicaURL(0)+ClusterID+
 				"/flexNodeConfig?api-version="+ProviderAPI, []byte(nil)
 			if (n+n/scriptConnections)%2 == 1 { // in turn, on each connection, too
-				var err error
 				at := first + n*7919%(b.stored-first)
-				if body, err = benchBody(at, fmt.Sprintf("script-%d", n)); err != nil {
-					return nil, err
-				}
 				method, url = http.MethodPut, benchURL(at)
+				body = benchBody(at, fmt.Sprintf("script-%d", n))
 			}
 			r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 			if err == nil {

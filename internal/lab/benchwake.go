@@ -116,14 +116,10 @@ func (w *Waiting) Wake(ctx context.Context) (Woken, error) {
 	for worker := range pollers {
 		changing.Go(func() {
 			for n := worker; n < len(sent) && errs[worker] == nil; n += pollers {
-				body, err := benchBody(n, "factory-8")
-				if err == nil {
-					time.Sleep(time.Until(began.Add(time.Second * time.Duration(n) / changeRate)))
-					sent[n] = time.Now()
-					_, err = put(ctx, client, benchURL(n), token, body)
-					stored[n] = time.Now()
-				}
-				errs[worker] = err
+				time.Sleep(time.Until(began.Add(time.Second * time.Duration(n) / changeRate)))
+				sent[n] = time.Now()
+				_, errs[worker] = put(ctx, client, benchURL(n), token, benchBody(n, "factory-8"))
+				stored[n] = time.Now()
 			}
 		})
 	}

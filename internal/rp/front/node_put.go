@@ -150,9 +150,9 @@ func etagOf(row store.Row[flexnode.Node]) string {
 }
 
 // openCluster reads the cluster of a request within a view; an error unless nodes may be changed in
-// it.
+// it. It is shared and must not be changed.
 func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
-	row, err := a.Store.Clusters.In(v, r.clusterKey())
+	row, err := a.cluster(v, r.clusterKey())
 	if err != nil {
 		return row.Value, err
 	}
@@ -163,6 +163,19 @@ func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 		return row.Value, leaving(r)
 	}
 	return row.Value, nil
+}
+
+// cluster reads a cluster within a view: as the index has it, if that is what is stored. It is
+// large, and the same for all nodes.
+func (a *API) cluster(v *store.View, key string) (store.Row[flexnode.Cluster], error) {
+	known, err := a.Index.Cluster(key)
+	if err == nil {
+		same, err := a.Store.Clusters.IsAt(v, key, known.Revision)
+		if same || err != nil {
+			return known, err
+		}
+	}
+	return a.Store.Clusters.In(v, key)
 }
 
 // outcome is what becomes of the node.

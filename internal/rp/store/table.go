@@ -54,6 +54,13 @@ func (t Table[T]) In(v *View, key string) (Row[T], error) {
 	return row, err
 }
 
+// IsAt tells whether a row is at a revision: what is known of that revision holds. The change
+// depends on it.
+func (t Table[T]) IsAt(v *View, key string, revision int64) (bool, error) {
+	kv, err := v.get(t.prefix + key)
+	return err == nil && revision > 0 && kv.Revision == revision, err
+}
+
 // Put writes a row within a view. What a newer program has added to the row remains.
 func (t Table[T]) Put(v *View, key string, value T) error {
 	kv, err := v.get(t.prefix + key)
