@@ -21,8 +21,8 @@ type spot struct {
 	rule   rule
 	// usual is the default, as text; "" for none. It needs no check.
 	usual string
-	// allowed is what a rule has allowed last, never a secret: most settings of a fleet's nodes are
-	// equal.
+	// allowed is what a rule has allowed last, never a secret or what there are several of: most
+	// settings of a fleet's nodes are equal.
 	allowed atomic.Pointer[string]
 }
 
@@ -158,7 +158,7 @@ func (l leaf) isAllowed(text string) bool {
 		return true
 	}
 	ok := l.rule.ok(text)
-	if ok && l.value.Type() != reflect.TypeFor[Secret]() {
+	if ok && len(l.turns) == 0 && l.value.Type() != reflect.TypeFor[Secret]() {
 		kept := text // so that only what is kept is moved to the heap
 		l.allowed.Store(&kept)
 	}

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 
@@ -186,25 +187,27 @@ func (a *API) listNodes(w http.ResponseWriter, r *request) error {
 			return err
 		}
 	}
-	return writeNodes(w, nodes, link)
+	return writePage(w, nodes, link)
 }
 
-// encodeAll are nodes of a cluster as a list shows them, as JSON.
-func (a *API) encodeAll(r *request, rows []store.Row[flexnode.Node]) ([][]byte, error) {
-	nodes, reachable := make([][]byte, 0, len(rows)), a.reachable(r.clusterKey())
+// encodeAll are nodes of a cluster as a list shows them, as JSON with commas between them.
+func (a *API) encodeAll(r *request, rows []store.Row[flexnode.Node]) (*bytes.Buffer, error) {
+	nodes, reachable := new(bytes.Buffer), a.reachable(r.clusterKey())
 	for i, row := range rows {
 		if i%encodedAtOnce == encodedAtOnce-1 {
 			r.place.StandBack()
+		}
+		if i > 0 {
+			nodes.WriteByte(',')
 		}
 		status, err := a.status(row.Key, row.Value, nil, reachable)
 		if err != nil {
 			return nil, err
 		}
-		text, err := encodeNode(flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status)))
-		if err != nil {
+		shown := flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status))
+		if err := encodeNode(nodes, shown); err != nil {
 			return nil, fmt.Errorf("cannot encode %s: %w", row.Key, err)
 		}
-		nodes = append(nodes, text)
 	}
 	return nodes, nil
 }

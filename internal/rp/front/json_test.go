@@ -1,6 +1,7 @@
 package front
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -71,7 +72,7 @@ func TestWriteNode(t *testing.T) {
 }
 
 // A page of nodes is sent as arm.WriteJSON sends it, byte for byte.
-func TestWriteNodes(t *testing.T) {
+func TestWritePage(t *testing.T) {
 	t.Parallel()
 	nodes := awkward(t)[:3] // those that can be encoded
 	for _, page := range []api.List[api.FlexNodeConfig]{
@@ -80,15 +81,16 @@ func TestWriteNodes(t *testing.T) {
 	} {
 		want, got := httptest.NewRecorder(), httptest.NewRecorder()
 		arm.WriteJSON(want, http.StatusOK, page)
-		texts := make([][]byte, 0, len(page.Value))
-		for _, node := range page.Value {
-			text, err := encodeNode(node)
-			if err != nil {
+		var items bytes.Buffer
+		for i, node := range page.Value {
+			if i > 0 {
+				items.WriteByte(',')
+			}
+			if err := encodeNode(&items, node); err != nil {
 				t.Fatal(err)
 			}
-			texts = append(texts, text)
 		}
-		if err := writeNodes(got, texts, page.NextLink); err != nil {
+		if err := writePage(got, &items, page.NextLink); err != nil {
 			t.Fatal(err)
 		}
 		if got.Code != want.Code || got.Body.String() != want.Body.String() {

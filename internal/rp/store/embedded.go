@@ -160,10 +160,11 @@ func startEmbedded(ctx context.Context, c *embed.Config) (*embed.Etcd, error) {
 // readOwn is Read of the etcd in this process, without its client and its log of slow steps, which
 // take longer than the reading. It asks nobody whether there is anything newer: this is the only
 // member and has applied what it says is written, so what it has is the newest, and who reads need
-// not wait for what others write to the disk.
+// not wait for what others write to the disk. It reads where writers write, which takes them a lock
+// for so long, and not a copy of that.
 func (e *Etcd) readOwn(ctx context.Context, keys []string) (map[string]KV, int64, error) {
 	trace := traceutil.TODO()
-	view := e.server.Server.KV().Read(mvcc.ConcurrentReadTxMode, trace)
+	view := e.server.Server.KV().Read(mvcc.SharedBufReadTxMode, trace)
 	defer view.End()
 	got := make(map[string]KV, len(keys))
 	var err error

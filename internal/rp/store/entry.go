@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"unique"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -115,15 +116,21 @@ func (e *entry) join(key, own, uid, node, status string) {
 	}
 }
 
+// unpacked has buffers for rows on their way from packed to decoded.
+var unpacked = sync.Pool{New: func() any { return new([]byte) }}
+
 // unpackRow is a row of an index.
 func unpackRow[T any](x *Index, key, packed string, revision int64) (Row[T], error) {
 	r := Row[T]{Key: key, Revision: revision}
 	if revision == 0 {
 		return r, nil
 	}
-	data, err := x.packer.unpack(packed)
+	buffer := unpacked.Get().(*[]byte)
+	defer unpacked.Put(buffer)
+	data, err := x.packer.unpack(*buffer, packed)
 	if err == nil {
-		err = decode(data, &r.Value)
+		*buffer = data[:cap(data)]
+		err = decode(data, &r.Value) // nothing in the value is of the buffer
 	}
 	if err != nil {
 		return r, fmt.Errorf("cannot read the row of %s in the index: %w", key, err)

@@ -23,8 +23,9 @@ func newPacker(learned []byte) packer {
 
 func (p packer) pack(row []byte) []byte { return p.dictionary.Encode(nil, row) }
 
-func (p packer) unpack(packed string) ([]byte, error) {
-	row, err := p.dictionary.Decode(nil, []byte(packed))
+// unpack may put the row into a buffer, if that is large enough.
+func (p packer) unpack(buffer []byte, packed string) ([]byte, error) {
+	row, err := p.dictionary.Decode(buffer, []byte(packed))
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
