@@ -45,9 +45,12 @@ func TestDaemon(t *testing.T) {
 		out, _ := inside(t, m, "sysctl", "-n", "kernel.panic")
 		return strings.TrimSpace(out) == "10"
 	})
-	journal, _ := inside(t, m, "journalctl", "--no-pager", "-o", "cat", "-u", "aks-flex-node-agent")
-	for _, want := range []string{"msg=drift what=sysctl:kernel.panic", "expected=10 found=7",
-		"drift repaired"} {
+	journal := ""
+	eventually(t, 10*time.Second, "what the journal says of the repair", func() bool {
+		journal, _ = inside(t, m, "journalctl", "--no-pager", "-o", "cat", "-u", "aks-flex-node-agent")
+		return strings.Contains(journal, "drift repaired")
+	})
+	for _, want := range []string{"msg=drift what=sysctl:kernel.panic", "expected=10 found=7"} {
 		if !strings.Contains(journal, want) {
 			t.Errorf("the journal does not say %q:\n%s", want, journal)
 		}
