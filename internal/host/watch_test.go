@@ -141,7 +141,8 @@ func TestWatchFilesAgain(t *testing.T) {
 	}
 	stop()
 	must(<-ended)
-	if n := strings.Count(log.String(), "/etc/loop"); n == 0 || strings.Count(log.String(), "\n") != 1 {
+	n := strings.Count(log.String(), "/etc/loop")
+	if n == 0 || strings.Count(log.String(), "\n") != 1 {
 		t.Errorf("the log is %s", log.String())
 	}
 }
