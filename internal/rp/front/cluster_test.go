@@ -327,3 +327,34 @@ func TestRegistrationInOtherCasing(t *testing.T) {
 		t.Errorf("%+v", after)
 	}
 }
+
+// A cluster is taken from the index only as long as it is there as it is stored.
+func TestClusterWithinAChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.caughtUp()
+	stored := w.storedCluster()
+	_, err := w.api.Store.Update(t.Context(), "test", nil, func(v *store.View) error {
+		row, err := w.api.cluster(v, clusterKey)
+		if err != nil {
+			return err
+		}
+		if diff := cmp.Diff(stored, row.Value); diff != "" {
+			t.Errorf("as it is stored, and as it is read:\n%s", diff)
+		}
+		newer := stored
+		newer.Facts = "newer"
+		if err := w.api.Store.Clusters.Put(v, clusterKey, newer); err != nil {
+			return err
+		}
+		row, err = w.api.cluster(v, clusterKey) // the index has the former one
+		if row.Value.Facts != "newer" {
+			t.Errorf("after a write it has the facts %q", row.Value.Facts)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

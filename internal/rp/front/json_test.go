@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,7 +75,10 @@ func TestWriteNode(t *testing.T) {
 // A page of nodes is sent as arm.WriteJSON sends it, byte for byte.
 func TestWritePage(t *testing.T) {
 	t.Parallel()
-	nodes := awkward(t)[:3] // those that can be encoded
+	nodes := slices.DeleteFunc(awkward(t), func(n api.FlexNodeConfig) bool {
+		_, err := json.Marshal(n)
+		return err != nil
+	})
 	for _, page := range []api.List[api.FlexNodeConfig]{
 		{Value: []api.FlexNodeConfig{}}, {Value: nodes[:1]}, {Value: nodes},
 		{Value: nodes, NextLink: "https://rp.example/x?api-version=1&$skipToken=<a>\u2028"},

@@ -41,7 +41,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// What is unpacked from the index is what encoding/json decodes, of all that a row can have, and has
+// What is unpacked from the index is what encoding/json decodes, of all that a row can have. It has
 // nothing of the buffer that it was decoded from: that is used again.
 func TestDecodeIsComplete(t *testing.T) {
 	t.Parallel()
