@@ -93,7 +93,7 @@ func TestAFullStoreIsCompacted(t *testing.T) {
 	before := put(t, e, "a", "1")
 	put(t, e, "a", "2")
 	seen, err := Compactor{}.observe(ctx, s)
-	for i := 0; err == nil && i < 1000; i++ {
+	for i := 0; err == nil && i < writesUntilFull; i++ {
 		_, err = e.Commit(ctx, nil, []Write{{Key: "a", Value: make([]byte, 64<<10)}})
 	}
 	if !errors.Is(err, ErrFull) {

@@ -57,6 +57,11 @@ func compacts(t *testing.T, b Backend) {
 	}
 }
 
+// writesUntilFull is how many writes there may be until a store says that it is full: etcd knows how
+// large it is when it has put what is in its log into its database, each half a second here and
+// after 10,000 writes.
+const writesUntilFull = 10_100
+
 // A store that is full refuses writes, says so, and does everything else.
 func (s subject) isFull(t *testing.T) {
 	ctx := t.Context()
@@ -72,8 +77,8 @@ func (s subject) isFull(t *testing.T) {
 	health(false)
 	var err error
 	var keys []string
-	for i := 0; err == nil && i < 1000; i++ {
-		keys = append(keys, fmt.Sprintf("full/%03d", i))
+	for i := 0; err == nil && i < writesUntilFull; i++ {
+		keys = append(keys, fmt.Sprintf("full/%05d", i))
 		_, err = b.Commit(ctx, nil, []Write{{Key: keys[i], Value: make([]byte, 64<<10)}})
 	}
 	if !errors.Is(err, ErrFull) {
