@@ -43,10 +43,10 @@ func (s *service) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.log.Info("serving", "publicURL", s.settings.PublicURL, "role", s.role)
+	s.tell(ready) // before work, whose first check of the health is told, too
 	calm := context.WithoutCancel(ctx)
 	stopWork := s.work(calm)
-	s.log.Info("serving", "publicURL", s.settings.PublicURL, "role", s.role)
-	s.tell(ready)
 	select {
 	case <-ctx.Done():
 	case err = <-s.fatal:
