@@ -88,7 +88,7 @@ type accessToken struct {
 
 // Authenticate implements Authenticator.
 func (e *Entra) Authenticate(r *http.Request) (Caller, error) {
-	header := r.Header.Get("Authorization")
+	header := first(r.Header["Authorization"])
 	scheme, text, _ := strings.Cut(header, " ")
 	if header == "" || !strings.EqualFold(scheme, "Bearer") || text == "" {
 		return Caller{}, e.challenge("AuthenticationFailed",

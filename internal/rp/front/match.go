@@ -14,15 +14,10 @@ func split(path string) []string { return strings.Split(strings.Trim(path, "/"),
 // match finds the operation of a request. Segments are compared without regard to case, which ARM
 // ignores.
 func (l *listener) match(r *request) error {
-	segments := split(r.URL.EscapedPath())
-	for i, s := range segments {
-		plain, err := url.PathUnescape(s)
-		if err != nil || plain == "" || plain == "." || plain == ".." ||
-			strings.ContainsAny(plain, "/\\") {
-			return arm.Errorf(400, "InvalidResourceId", "The request path '%s' is not valid.",
-				shorten(r.URL.Path))
-		}
-		segments[i] = plain
+	segments := segmentsOf(r.URL)
+	if slices.ContainsFunc(segments, isNoName) {
+		return arm.Errorf(400, "InvalidResourceId", "The request path '%s' is not valid.",
+			shorten(r.URL.Path))
 	}
 	var allowed []string
 	for i := range l.routes {
@@ -39,6 +34,24 @@ func (l *listener) match(r *request) error {
 		return methodNotAllowed{allowed}
 	}
 	return unknownPath(segments, r.query.Get("api-version"))
+}
+
+// segmentsOf are the segments of a path, "" for one that is not escaped as it must be. A path that
+// is written as it is by default has no escaped slash.
+func segmentsOf(u *url.URL) []string {
+	if u.RawPath == "" {
+		return split(u.Path)
+	}
+	segments := split(u.EscapedPath())
+	for i, s := range segments {
+		segments[i], _ = url.PathUnescape(s)
+	}
+	return segments
+}
+
+// isNoName tells whether a segment can be no name.
+func isNoName(s string) bool {
+	return s == "" || s == "." || s == ".." || strings.ContainsAny(s, "/\\")
 }
 
 // fits compares the segments of a path with those of a route.

@@ -89,7 +89,7 @@ func (m *Metrics) BundleRead() { m.reads.Inc() }
 // isPoll tells whether a request is a conditional GET of a node.
 func (r *request) isPoll() bool {
 	return r.route != nil && r.route.pattern == inNode && r.Method == http.MethodGet &&
-		r.Header.Get("If-None-Match") != ""
+		first(r.Header["If-None-Match"]) != ""
 }
 
 // operationName is what metrics and audit call what was asked for: the permission that it needs,

@@ -58,7 +58,7 @@ func (a *API) awaitNode(
 ) (found, error) {
 	for {
 		f, err := a.findNode(r, uid)
-		if err != nil || f.same == "" {
+		if err != nil || f.same == "" || wait.entry == nil {
 			return f, err
 		}
 		more := false
@@ -90,7 +90,7 @@ func (a *API) authorizeAgain(r *request) error {
 
 // findNode finds a node in the index if the caller knows that, else in the store.
 func (a *API) findNode(r *request, uid string) (found, error) {
-	condition := r.Header.Get("If-None-Match")
+	condition := first(r.Header["If-None-Match"])
 	poll, ok := r.known, r.known != nil
 	if !ok {
 		poll, ok = a.lookUp(r)
@@ -130,14 +130,16 @@ func (a *API) lookUp(r *request) (*store.Poll, bool) {
 }
 
 func unchanged(w http.ResponseWriter, etag string) error {
-	w.Header()["Etag"] = []string{etag} // in its canonical form: each poll sets it
+	h := w.Header()
+	h["Etag"] = []string{etag}          // in its canonical form: each poll sets it
+	delete(h, "X-Content-Type-Options") // of a body, and there is none
 	w.WriteHeader(http.StatusNotModified)
 	return nil
 }
 
 // uid is the one that the caller says it is of, in lower case; "" if it says none.
 func (r *request) uid() (string, error) {
-	uid := r.Header.Get(uidHeader)
+	uid := first(r.Header[uidHeader])
 	if uid != "" && !isGUID(uid) {
 		return "", arm.Errorf(400, "InvalidHeaderValue",
 			"The value '%s' of the header %s is not a uid.",

@@ -132,6 +132,15 @@ func (r *request) preconditions(etag string) error {
 	return nil
 }
 
+// first is the first value of a header, "" if there is none. Headers that each poll may have are
+// taken by their canonical names: Header.Get makes sure of that each time.
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}
+
 // listed tells whether a list of ETags has one; * has them all (RFC 9110, section 13.1).
 func listed(list, etag string) bool {
 	for one := range strings.SplitSeq(list, ",") {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
 
@@ -120,10 +121,16 @@ func (l *listener) serve(w http.ResponseWriter, r *request) error {
 	return r.route.handle(w, r)
 }
 
+// agentsQuery is what each agent's requests have as a query. Nobody changes it.
+var agentsQuery = url.Values{"api-version": {api.APIVersion}}
+
 // lowerKeys parses a query; the names of parameters are compared without regard to case.
 func lowerKeys(raw string) url.Values {
+	if raw == "api-version="+api.APIVersion {
+		return agentsQuery
+	}
 	parsed, _ := url.ParseQuery(raw) // what does not parse is not there
-	if !hasUpperKey(parsed) {
+	if strings.IndexByte(raw, '%') < 0 && strings.ToLower(raw) == raw {
 		return parsed
 	}
 	lower := make(url.Values, len(parsed))
@@ -134,26 +141,17 @@ func lowerKeys(raw string) url.Values {
 	return lower
 }
 
-func hasUpperKey(v url.Values) bool {
-	for key := range v {
-		if key != strings.ToLower(key) {
-			return true
-		}
-	}
-	return false
-}
-
 // correlate sets the headers by which one request is found in several logs.
 func correlate(w http.ResponseWriter, r *request) {
-	correlation := r.Header.Get("X-Ms-Correlation-Request-Id")
+	correlation := first(r.Header["X-Ms-Correlation-Request-Id"])
 	if correlation == "" || len(correlation) > 64 {
 		correlation = r.id
 	}
 	h, values := w.Header(), &[...]string{r.id, correlation, "nosniff", "no-store"}
 	h["X-Ms-Request-Id"], h["X-Ms-Correlation-Request-Id"] = values[0:1:1], values[1:2:2]
 	h["X-Content-Type-Options"], h["Cache-Control"] = values[2:3:3], values[3:4:4]
-	client := r.Header.Get("X-Ms-Client-Request-Id")
-	wanted := strings.EqualFold(r.Header.Get("X-Ms-Return-Client-Request-Id"), "true")
+	client := first(r.Header["X-Ms-Client-Request-Id"])
+	wanted := strings.EqualFold(first(r.Header["X-Ms-Return-Client-Request-Id"]), "true")
 	if wanted && client != "" && len(client) <= 64 {
 		h.Set("x-ms-client-request-id", client)
 	}

@@ -161,10 +161,10 @@ func (w *wait) end() time.Duration {
 // applied tells whether the poll may have waited as long as was granted.
 func (w *wait) applied() bool { return w.entry != nil && !w.of.hasEnded() }
 
-// next waits for the next change of the node. It is false when there is none within the time that
-// was granted, and at once when the replica is to be stopped.
+// next waits for the next change of the node; it is for a poll that may wait. It is false when
+// there is none within the time that was granted, and at once when the replica is to be stopped.
 func (w *wait) next(ctx context.Context, answer http.ResponseWriter) (bool, error) {
-	if w.entry == nil || w.of.hasEnded() {
+	if w.of.hasEnded() {
 		return false, nil
 	}
 	if w.timer == nil {

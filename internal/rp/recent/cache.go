@@ -62,7 +62,7 @@ func (c *Cache[K, V]) use(key K) (V, bool) {
 
 func (c *Cache[K, V]) put(key K, value V) {
 	if _, there := c.newer[key]; !there && len(c.newer) >= c.least {
-		c.newer, c.old = map[K]V{}, c.newer
+		c.newer, c.old = make(map[K]V, c.least), c.newer // it will be full, too: it need not grow
 	}
 	c.newer[key] = value
 }

@@ -19,6 +19,8 @@ type Index struct {
 	store    *Store
 	packer   packer
 	snapshot atomic.Pointer[snapshot]
+	// points has the nodes of the snapshot, or of the next one.
+	points *points
 	// heard is when the store was last heard of, in Unix nanoseconds.
 	heard atomic.Int64
 	// seen is told each row of Seen.
@@ -34,7 +36,7 @@ type Index struct {
 
 // NewIndex returns an empty index; Load fills it.
 func NewIndex(s *Store) *Index {
-	x := &Index{store: s, packer: newPacker(nil), tally: newTally()}
+	x := &Index{store: s, packer: newPacker(nil), points: newPoints(), tally: newTally()}
 	x.snapshot.Store(newSnapshot())
 	return x
 }
@@ -163,6 +165,7 @@ func (x *Index) publish(d *draft, revision int64) {
 	x.tally.add(d.change) // before the snapshot: Used counts at least what it has
 	sees := x.sees
 	x.mu.Unlock()
+	x.points.follow(d.changed) // before it, too: who has seen the revision finds its nodes
 	x.snapshot.Store(d.next)
 	x.heard.Store(time.Now().UnixNano())
 	for _, see := range sees {

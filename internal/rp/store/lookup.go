@@ -19,9 +19,17 @@ type Poll struct {
 	Joining bool
 }
 
+// entry is what there is of a node, by its key.
+func (x *Index) entry(nodeKey string) (*entry, bool) {
+	if e := x.points.find(nodeKey); e != nil {
+		return e, true
+	}
+	return x.snapshot.Load().node(nodeKey)
+}
+
 // Poll tells of a node, by its key.
 func (x *Index) Poll(nodeKey string) (Poll, bool) {
-	e, ok := x.snapshot.Load().node(nodeKey)
+	e, ok := x.entry(nodeKey)
 	if !ok || e.nodeAt == 0 {
 		return Poll{}, false
 	}
@@ -34,7 +42,7 @@ func (x *Index) Poll(nodeKey string) (Poll, bool) {
 
 // uid is that of a node, by its key.
 func (x *Index) uid(nodeKey string) (string, bool) {
-	e, ok := x.snapshot.Load().node(nodeKey)
+	e, ok := x.entry(nodeKey)
 	if !ok || e.nodeAt == 0 {
 		return "", false
 	}
@@ -43,7 +51,7 @@ func (x *Index) uid(nodeKey string) (string, bool) {
 
 // Node is a node, by its key.
 func (x *Index) Node(key string) (Row[flexnode.Node], error) {
-	e, ok := x.snapshot.Load().node(key)
+	e, ok := x.entry(key)
 	if !ok {
 		return Row[flexnode.Node]{Key: key}, nil
 	}
@@ -52,7 +60,7 @@ func (x *Index) Node(key string) (Row[flexnode.Node], error) {
 
 // Status is what is said of a node, by its key.
 func (x *Index) Status(key string) (Row[flexnode.Status], error) {
-	e, ok := x.snapshot.Load().node(key)
+	e, ok := x.entry(key)
 	if !ok {
 		return Row[flexnode.Status]{Key: key}, nil
 	}
@@ -187,7 +195,7 @@ func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 
 // IsStale tells whether a node is one of those that Stale returns.
 func (x *Index) IsStale(nodeKey, facts string) bool {
-	e, ok := x.snapshot.Load().node(nodeKey)
+	e, ok := x.entry(nodeKey)
 	cluster, err := x.Cluster(flexnode.ClusterOf(nodeKey))
 	return ok && err == nil &&
 		e.isStale(facts, triedWith(facts, cluster.Value.Properties.KubernetesVersion))

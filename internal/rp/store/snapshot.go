@@ -76,7 +76,11 @@ type draft struct {
 	anew    bool // merge takes over nothing
 }
 
-type changed struct{ table, key string }
+// changed is a row that has changed; entry is what there is of its node now, if it is of one.
+type changed struct {
+	table, key string
+	entry      *entry
+}
 
 func (x *Index) draft() *draft {
 	now := x.snapshot.Load()
@@ -202,9 +206,10 @@ func (x *Index) parseSome(events []Event, into []parsed) {
 
 // put makes one change.
 func (d *draft) put(p parsed) {
+	c := changed{table: p.table, key: p.key}
 	switch p.table {
 	case nodesTable, statusTable:
-		d.putNode(p)
+		c.entry = d.putNode(p)
 	case clustersTable:
 		d.putCluster(p)
 	case subscriptionsTable:
@@ -217,10 +222,12 @@ func (d *draft) put(p parsed) {
 	default: // of a newer program
 		return
 	}
-	d.changed = append(d.changed, changed{p.table, p.key})
+	d.changed = append(d.changed, c)
 }
 
-func (d *draft) putNode(p parsed) {
+// putNode makes a change of a node or its status, and returns what there is of it then, nil if
+// nothing.
+func (d *draft) putNode(p parsed) *entry {
 	before, there := d.next.node(p.key)
 	if there {
 		d.change.count(before, -1)
@@ -228,10 +235,11 @@ func (d *draft) putNode(p parsed) {
 	after := before.with(p)
 	if after == nil {
 		d.next.nodes.Delete(item[*entry]{key: p.key})
-		return
+		return nil
 	}
 	d.change.count(after, 1)
 	d.next.nodes.ReplaceOrInsert(item[*entry]{after.key(), after})
+	return after
 }
 
 func (d *draft) putCluster(p parsed) {
