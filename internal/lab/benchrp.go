@@ -101,7 +101,11 @@ func benchNode(n int) string {
 	return ClusterID + "/flexNodeConfig/bench-" + fmt.Sprintf("%06d", n)
 }
 
-func benchURL(n int) string { return ReplicaURL(0) + benchNode(n) + "?api-version=" + ProviderAPI }
+func benchURL(n int) string { return nodeURLAt(ReplicaURL(0), n) }
+
+func nodeURLAt(server string, n int) string {
+	return server + benchNode(n) + "?api-version=" + ProviderAPI
+}
 
 // benchBody is what is asked for of a node at a site. Its agent has an identity of its own. It is
 // written as text: what encoding it takes is taken from the server that is measured.
@@ -176,13 +180,20 @@ func put(ctx context.Context, client *http.Client, url, token string, body []byt
 func (b *ProviderBench) polls() load.Target {
 	return load.Target{TLS: b.tls, Status: http.StatusNotModified,
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
-			return b.poll(ctx, n*7919%b.stored) // not in the order they are stored in
+			return b.poll(ctx, b.shuffled(n))
 		}}
 }
 
+// shuffled has nodes not be asked for in the order they are stored in.
+func (b *ProviderBench) shuffled(n int) int { return n * 7919 % b.stored }
+
 // poll is a poll of an agent.
 func (b *ProviderBench) poll(ctx context.Context, n int) (*http.Request, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, benchURL(n), nil)
+	return b.pollAt(ctx, ReplicaURL(0), n)
+}
+
+func (b *ProviderBench) pollAt(ctx context.Context, server string, n int) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, nodeURLAt(server, n), nil)
 	if err == nil {
 		r.Header.Set("If-None-Match", b.etags[n])
 		r.Header.Set("Authorization", "Bearer "+b.tokens[n])
@@ -229,17 +240,11 @@ func (b *ProviderBench) configMaps(ctx context.Context) (load.Target, error) {
 		}}, nil
 }
 
-// bare asks a handler that does nothing but answer.
+// bare asks a handler that does nothing but answer what the provider is asked.
 func (b *ProviderBench) bare() load.Target {
 	return load.Target{TLS: b.tls, Status: http.StatusNotModified,
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet,
-				bareURL+benchNode(n%b.stored)+"?api-version="+ProviderAPI, nil)
-			if err == nil {
-				r.Header.Set("If-None-Match", `"1"`)
-				r.Header.Set("Authorization", "Bearer "+b.tokens[n%b.stored])
-			}
-			return r, err
+			return b.pollAt(ctx, bareURL, b.shuffled(n))
 		}}
 }
 
@@ -301,7 +306,7 @@ func (b *ProviderBench) Puts(ctx context.Context, rounds int) (float64, error) {
 	site := 0
 	target := load.Target{TLS: b.tls, Status: http.StatusOK,
 		Request: func(ctx context.Context, n int) (*http.Request, error) {
-			at := n * 7919 % b.stored
+			at := b.shuffled(n)
 			r, err := http.NewRequestWithContext(ctx, http.MethodPut, benchURL(at),
 				bytes.NewReader(benchBody(at, fmt.Sprintf("site-%d-%d", site, n))))
 			if err == nil {
