@@ -79,7 +79,7 @@ func (c *command) benchProvider(
 	if nodes <= firstNodes {
 		return fmt.Errorf("cannot measure with %d nodes: more than %d are needed", nodes, firstNodes)
 	}
-	c.lab.Replicas, c.lab.OneSession = 1, true
+	c.lab.Replicas = 1
 	if err := c.start(ctx, 0); err != nil {
 		return err
 	}

@@ -57,11 +57,6 @@ type Lab struct {
 	// WithIPv6 makes Up start a lab with both families: its nodes have a pod subnet of each.
 	WithIPv6 bool
 
-	// OneSession has background processes belong to the session of the program that starts them: the
-	// kernel shares processors between sessions (autogroup), and switches between them more often.
-	// They end with Down all the same, not with the terminal.
-	OneSession bool
-
 	// Plain gives machines a configuration that the release before knows, too.
 	Plain bool
 

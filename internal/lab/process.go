@@ -99,7 +99,7 @@ func (l *Lab) background(name string, program string, args ...string) error {
 	defer log.Close()
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, l.Dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: !l.OneSession, Setpgid: l.OneSession}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("cannot start %s: %w", name, err)
 	}
