@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -27,6 +30,9 @@ func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(),
 		Node:   h.live.Config.Agent.NodeName,
 		Client: func(context.Context) (*kube.Client, error) { return client, clientErr },
 		Taints: h.live.Config.Node.Taints,
+		Capacity: func(ctx context.Context) (corev1.ResourceList, error) {
+			return h.capacity(ctx, h.live.Config)
+		},
 	}
 	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: h.nodeJournal, Log: h.Log}
 	return engine, func() {
@@ -34,6 +40,26 @@ func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(),
 			client.Close()
 		}
 	}, nil
+}
+
+// capacity is what a machine has for pods. What kubelet keeps back of it, as it reports soon, is in
+// it: the pods that run had room before.
+func (h *home) capacity(ctx context.Context, c config.Config) (corev1.ResourceList, error) {
+	seen, err := h.Machine.Facts(ctx, h.query(c))
+	if err != nil {
+		return nil, err
+	}
+	list := corev1.ResourceList{
+		corev1.ResourcePods:             *resource.NewQuantity(int64(c.Node.MaxPods), resource.DecimalSI),
+		corev1.ResourceCPU:              *resource.NewMilliQuantity(int64(seen.CPUs), resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(seen.MemoryBytes, resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(seen.DiskBytes, resource.BinarySI),
+	}
+	for size, bytes := range seen.HugePages {
+		name := corev1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String()
+		list[corev1.ResourceName(name)] = *resource.NewQuantity(bytes, resource.BinarySI)
+	}
+	return list, nil
 }
 
 // readNodeJournal reads the ledger of the Node object.

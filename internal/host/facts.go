@@ -76,6 +76,8 @@ type Facts struct {
 	// and DiskBytes the size of the file system of /var/lib.
 	CPUs                   int
 	MemoryBytes, DiskBytes int64
+	// HugePages are the bytes in huge pages, by the bytes of one.
+	HugePages map[int64]int64
 }
 
 // InstalledUnit is a unit with its file.
@@ -157,6 +159,31 @@ func (h *Host) sizes(q Query, f *Facts) error {
 		return fmt.Errorf("cannot tell the size of the file system of /var/lib: %w", err)
 	}
 	f.DiskBytes = int64(st.Blocks) * st.Bsize
+	return h.hugePages(f)
+}
+
+// hugePages finds out how much memory is in huge pages (the kernel's admin-guide/mm/hugetlbpage).
+func (h *Host) hugePages(f *Facts) error {
+	const dir = "/sys/kernel/mm/hugepages"
+	sizes, err := os.ReadDir(h.path(dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot list the sizes of huge pages: %w", err)
+	}
+	f.HugePages = make(map[int64]int64)
+	for _, entry := range sizes {
+		var size, pages int64
+		if _, err := fmt.Sscanf(entry.Name(), "hugepages-%dkB", &size); err != nil {
+			continue
+		}
+		text, err := h.ReadFile(filepath.Join(dir, entry.Name(), "nr_hugepages"))
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Sscan(string(text), &pages); err != nil {
+			return fmt.Errorf("cannot tell how many huge pages of %d kB there are: %w", size, err)
+		}
+		f.HugePages[size<<10] = pages * size << 10
+	}
 	return nil
 }
 

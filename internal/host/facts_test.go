@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 )
@@ -25,6 +26,8 @@ func TestFacts(t *testing.T) {
 	write(t, h, "/etc/cni/net.d/10-x.conflist", "{}")
 	write(t, h, "/etc/cni/net.d/README", "")
 	write(t, h, "/proc/swaps", "Filename\n/swap.img file 1 0 -2\n")
+	write(t, h, "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "3\n")
+	write(t, h, "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0\n")
 	mkdir(t, h, "/var/lib")
 	mkdir(t, h, "/run/systemd/system")
 	systemd := h.Systemd.(*units)
@@ -55,6 +58,9 @@ func TestFacts(t *testing.T) {
 	}
 	if f.CPUs < 1000 || f.CPUs%1000 != 0 || f.MemoryBytes < 1<<20 {
 		t.Errorf("there are %d CPUs and %d bytes of memory", f.CPUs, f.MemoryBytes)
+	}
+	if !maps.Equal(f.HugePages, map[int64]int64{2 << 20: 6 << 20, 1 << 30: 0}) {
+		t.Errorf("huge pages are %v", f.HugePages)
 	}
 	if f.DiskBytes < f.Free["/var/lib"] || f.DiskBytes == 0 {
 		t.Errorf("the disk has %d bytes, %d free", f.DiskBytes, f.Free["/var/lib"])

@@ -99,15 +99,10 @@ func waitError(ctx context.Context, name string, last Node, err error) error {
 
 // CreateNode registers a Node as kubelet would; one that exists already is left as it is. A node
 // may give itself taints now and never again (NodeRestriction).
-func (c *Client) CreateNode(ctx context.Context, name string, labels map[string]string,
-	podCIDRs []string, taints []corev1.Taint) error {
-	n := Node{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
-		Spec:       corev1.NodeSpec{PodCIDRs: podCIDRs, Taints: taints},
-	}
-	if len(podCIDRs) > 0 {
-		n.Spec.PodCIDR = podCIDRs[0] // the API server wants both to agree
+func (c *Client) CreateNode(ctx context.Context, n Node) error {
+	n.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+	if len(n.Spec.PodCIDRs) > 0 {
+		n.Spec.PodCIDR = n.Spec.PodCIDRs[0] // the API server wants both to agree
 	}
 	request, err := withBody(c.core.Post().Resource("nodes"), n)
 	if err != nil {
@@ -115,7 +110,7 @@ func (c *Client) CreateNode(ctx context.Context, name string, labels map[string]
 	}
 	err = request.Do(ctx).Error()
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("cannot register Node %s: %w", name, err)
+		return fmt.Errorf("cannot register Node %s: %w", n.Name, err)
 	}
 	return nil
 }

@@ -241,7 +241,8 @@ func TestChangeNode(t *testing.T) {
 		{
 			"create", create, `"spec":{"podCIDR":"10.1.0.0/24","podCIDRs":["10.1.0.0/24"]}`,
 			func(c *Client) error {
-				return c.CreateNode(ctx, "edge-1", nil, []string{"10.1.0.0/24"}, nil)
+				n := Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"10.1.0.0/24"}}}
+				return c.CreateNode(ctx, n)
 			},
 		},
 	}
@@ -261,7 +262,7 @@ func TestChangeNode(t *testing.T) {
 			refuse(w, 409, metav1.StatusReasonAlreadyExists, "exists")
 		},
 	})
-	if err := exists.CreateNode(ctx, "edge-1", nil, nil, nil); err != nil {
+	if err := exists.CreateNode(ctx, Node{}); err != nil {
 		t.Errorf("a Node that exists already: %v", err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -20,8 +22,10 @@ type Host struct {
 	// Client returns the client to ask with; the Host does not close it.
 	Client func(ctx context.Context) (*kube.Client, error)
 	Node   string
-	// Taints, written key=value:Effect, are given to a Node that is registered by Set.
-	Taints []string
+	// Taints, written key=value:Effect, are given to a Node that is registered by Set, and what
+	// Capacity returns is what such a Node has until kubelet reports.
+	Taints   []string
+	Capacity func(ctx context.Context) (corev1.ResourceList, error)
 
 	mu   sync.Mutex
 	seen *view

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/kube"
@@ -101,7 +102,12 @@ func (c *cluster) host(t *testing.T) *Host {
 	t.Cleanup(client.Close)
 	return &Host{
 		Client: func(context.Context) (*kube.Client, error) { return client, nil }, Node: name,
+		Capacity: func(context.Context) (corev1.ResourceList, error) { return capacity, nil },
 	}
+}
+
+var capacity = corev1.ResourceList{
+	corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceCPU: resource.MustParse("2"),
 }
 
 func registered() *corev1.Node {
@@ -256,8 +262,8 @@ func TestSet(t *testing.T) {
 	set(t, h, state.Cordon{})
 }
 
-// R1: a Node that was deleted is registered again, with its pod subnet, its taints, and the labels
-// that a node may give itself.
+// R1: a Node that was deleted is registered again, with its pod subnet, its taints, the labels that
+// a node may give itself, and room for the pods that run.
 func TestRegisterAgain(t *testing.T) {
 	c := &cluster{}
 	h := c.host(t)
@@ -289,6 +295,10 @@ func TestRegisterAgain(t *testing.T) {
 	if diff := cmp.Diff(labels, c.node.Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
+	status := corev1.NodeStatus{Capacity: capacity, Allocatable: capacity}
+	if diff := cmp.Diff(status, c.node.Status); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
 }
 
 func TestSetErrors(t *testing.T) {
@@ -316,6 +326,12 @@ func TestSetErrors(t *testing.T) {
 	to := state.Registration{Node: name, Exists: true}
 	if err := h.Set(t.Context(), state.Change{To: to}, nil); err == nil {
 		t.Error("a taint that cannot be read is no error")
+	}
+	h.Taints, h.Capacity = nil, func(context.Context) (corev1.ResourceList, error) {
+		return nil, errors.New("no disk")
+	}
+	if err := h.Set(t.Context(), state.Change{To: to}, nil); err == nil {
+		t.Error("a capacity that is not known is no error")
 	}
 	h.Client = func(context.Context) (*kube.Client, error) { return nil, errors.New("no pem") }
 	if err := h.Set(t.Context(), state.Change{To: state.Cordon{}}, nil); err == nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -21,7 +22,9 @@ func (h *Host) registration(v view) state.Registration {
 }
 
 // setRegistration registers the Node as it was, so that its pods keep their subnet and its labels
-// their values, or deletes it.
+// their values, or deletes it. It has its capacity from the beginning: kubelet compares the pods
+// that run with what the Node has when it starts, and a Node without resources has room for none,
+// so that each would fail for good (OutOfpods).
 func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
 	to state.Registration) error {
 	if !to.Exists {
@@ -33,6 +36,10 @@ func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
 			labels[key] = value
 		}
 	}
+	capacity, err := h.Capacity(ctx)
+	if err != nil {
+		return err
+	}
 	var taints []corev1.Taint
 	for _, text := range h.Taints {
 		taint, err := kube.ParseTaint(text)
@@ -41,7 +48,11 @@ func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
 		}
 		taints = append(taints, taint)
 	}
-	return client.CreateNode(ctx, h.Node, labels, to.PodCIDRs, taints)
+	return client.CreateNode(ctx, kube.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: h.Node, Labels: labels},
+		Spec:       corev1.NodeSpec{PodCIDRs: to.PodCIDRs, Taints: taints},
+		Status:     corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+	})
 }
 
 // allowed tells whether a node may give itself a label. One that an operator or controller has set
