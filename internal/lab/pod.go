@@ -31,11 +31,11 @@ func (l *Lab) StartPod(ctx context.Context, name, manifest string) (string, erro
 	}
 	// one kubectl that waits, not ten in a second that ask
 	if _, err := l.Kubectl(ctx, "", "wait", "--for=jsonpath={.status.phase}=Running",
-		"--timeout=60s", "pod/"+name); err != nil {
+		"--timeout=3m", "pod/"+name); err != nil {
 		return "", err
 	}
 	ip := ""
-	err := until(ctx, 10*time.Second, "the address of pod "+name, func() error {
+	err := until(ctx, time.Minute, "the address of pod "+name, func() error {
 		out, err := l.Kubectl(ctx, "", "get", "pod", name, "-o",
 			"jsonpath={.status.phase} {.status.podIP}")
 		fields := strings.Fields(out)
@@ -62,7 +62,7 @@ func (l *Lab) CheckPod(ctx context.Context, name, node string) (string, error) {
 		return "", err
 	}
 	// it may run before it has said anything
-	err = until(ctx, 15*time.Second, "the logs of pod "+name, func() error {
+	err = until(ctx, time.Minute, "the logs of pod "+name, func() error {
 		logs, err := l.Kubectl(ctx, "", "logs", name)
 		if err == nil && strings.TrimSpace(logs) == "" {
 			err = errors.New("they are empty")
@@ -83,7 +83,7 @@ func (l *Lab) CheckPod(ctx context.Context, name, node string) (string, error) {
 // reached when watchRoutes has seen it.
 func (l *Lab) Fetch(ctx context.Context, pod, url string) (string, error) {
 	got := ""
-	err := until(ctx, 20*time.Second, "an answer to pod "+pod+" from "+url, func() (err error) {
+	err := until(ctx, time.Minute, "an answer to pod "+pod+" from "+url, func() (err error) {
 		got, err = l.Kubectl(ctx, "", "exec", pod, "--", "/hello", "client", url)
 		return err
 	})

@@ -213,7 +213,7 @@ func (l *Lab) CheckServices(ctx context.Context, pod string) error {
 // Services when its kube-proxy runs.
 func (l *Lab) Resolve(ctx context.Context, pod, name string) (string, error) {
 	got := ""
-	err := until(ctx, 30*time.Second, "pod "+pod+" to resolve "+name, func() (err error) {
+	err := until(ctx, time.Minute, "pod "+pod+" to resolve "+name, func() (err error) {
 		got, err = l.Kubectl(ctx, "", "exec", pod, "--", "/hello", "resolve", name)
 		return err
 	})
@@ -227,7 +227,7 @@ func (l *Lab) NodePort(ctx context.Context, m Machine, port string) (string, err
 	client := &http.Client{Timeout: 3 * time.Second,
 		Transport: &http.Transport{DisableKeepAlives: true}}
 	got := ""
-	err := until(ctx, 30*time.Second, "port "+port+" of "+m.Name, func() error {
+	err := until(ctx, time.Minute, "port "+port+" of "+m.Name, func() error {
 		response, err := client.Get("http://" + net.JoinHostPort(m.IP, port) + "/")
 		if err != nil {
 			return err

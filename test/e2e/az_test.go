@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
@@ -230,7 +229,7 @@ func (a azOf) joins(t *testing.T, url string) string {
 // runs waits until the real Node has a site, room for pods, and a version of kubelet.
 func (a azOf) runs(t *testing.T, want string) {
 	t.Helper()
-	eventually(t, 2*time.Minute, "the Node to be "+want, func() bool {
+	eventually(t, "the Node to be "+want, func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", a.m.Name, "-o",
 			"jsonpath={.metadata.labels.site} {.status.capacity.pods} "+
 				"{.status.nodeInfo.kubeletVersion}")
@@ -243,7 +242,7 @@ func (a azOf) leaves(t *testing.T) {
 	t.Helper()
 	a.az(t, "delete $G -n "+a.m.Name+" --yes")
 	a.az(t, "wait $G -n "+a.m.Name+" --deleted --interval 1 --timeout 60")
-	eventually(t, 3*time.Minute, "the machine to wait for another configuration", func() bool {
+	eventually(t, "the machine to wait for another configuration", func() bool {
 		out := output(t, a.m, "systemctl", "show", "-p", "StatusText", service)
 		return strings.Contains(out, "waiting for a configuration")
 	})

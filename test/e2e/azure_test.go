@@ -325,7 +325,7 @@ cat /tmp/token-* | sort -u | wc -l`
 	}
 	azure(t, http.MethodDelete, "/assignments?principal="+assignments[len(assignments)-1].PrincipalID,
 		nil)
-	eventually(t, 30*time.Second, "the API server to refuse the node", func() bool {
+	eventually(t, "the API server to refuse the node", func() bool {
 		out, code := get()
 		return code != 0 && strings.Contains(out, "Forbidden")
 	})
@@ -418,7 +418,7 @@ az logout`); code != 0 || strings.TrimSpace(out) != "Succeeded\n21\n22\naz-1\n2\
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Run() }()
 	code := regexp.MustCompile(`enter the code (\S+) to`)
-	eventually(t, time.Minute, "the prompt with the device code", func() bool {
+	eventually(t, "the prompt with the device code", func() bool {
 		screen, _ := os.ReadFile(filepath.Join(m.Root, "root/typescript"))
 		found := code.FindSubmatch(screen)
 		if found == nil {

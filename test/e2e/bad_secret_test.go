@@ -76,7 +76,7 @@ func badSecret(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, time.Minute, "kubelet with the new configuration", func() bool {
+		eventually(t, "kubelet with the new configuration", func() bool {
 			_, code := inside(t, m, "test", "-e", "/run/fragile")
 			return code == 0
 		})

@@ -57,7 +57,7 @@ func TestBadUpdate(t *testing.T) {
 			section(c, "node", "kubelet")["kubeReserved"] = reserved
 		})
 		// The daemon has seen the file too, and may be at work when bootstrap comes.
-		eventually(t, 20*time.Second, "the refusal", func() bool {
+		eventually(t, "the refusal", func() bool {
 			out, code := flex(t, m, "bootstrap")
 			return code != 0 && strings.Contains(out, "cpu")
 		})
@@ -87,7 +87,7 @@ func TestBadUpdate(t *testing.T) {
 			were := len(status(t, m).Rejected)
 			edit(t, m, tt.change)
 			var now report
-			eventually(t, 2*time.Minute, "the rejection", func() bool {
+			eventually(t, "the rejection", func() bool {
 				now = status(t, m)
 				return len(now.Rejected) > were && ready(t, m)
 			})

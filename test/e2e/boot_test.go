@@ -21,7 +21,7 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	serve(t, m)
 	before := kubelet(t, m)
 	rp(t, 201, http.MethodPut, rpNode(m.Name), desired{"properties": desired{}})
-	eventually(t, 30*time.Second, "the Node in its resource", func() bool {
+	eventually(t, "the Node in its resource", func() bool {
 		return strings.HasPrefix(shownReady(t, m.Name), "True/")
 	})
 	stopAPIServer(t)
@@ -46,7 +46,7 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	if out, code := inside(t, m, up...); code != 0 {
 		t.Errorf("the machine is not up: %s", out)
 	}
-	eventually(t, 30*time.Second, "the drift in the status file", func() bool {
+	eventually(t, "the drift in the status file", func() bool {
 		return slices.ContainsFunc(statusFile(t, m).Drift, func(f finding) bool {
 			return f.Key == "path:/var/lib/kubelet/config.yaml"
 		})
@@ -56,17 +56,17 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	if out, code := flex(t, m, "drift"); code != 2 {
 		t.Errorf("drift: exit code %d\n%s", code, out)
 	}
-	eventually(t, time.Minute, "Ready Unknown of a cluster that does not answer", func() bool {
+	eventually(t, "Ready Unknown of a cluster that does not answer", func() bool {
 		return shownReady(t, m.Name) == "Unknown/ClusterUnreachable"
 	})
 	startAPIServer(t)
-	eventually(t, time.Minute, "the Node in its resource again", func() bool {
+	eventually(t, "the Node in its resource again", func() bool {
 		return strings.HasPrefix(shownReady(t, m.Name), "True/")
 	})
 	rp(t, 200, http.MethodDelete, rpNode(m.Name), nil)
-	eventually(t, time.Minute, "both Nodes", func() bool { return ready(t, m) && ready(t, fresh) })
+	eventually(t, "both Nodes", func() bool { return ready(t, m) && ready(t, fresh) })
 	for _, node := range []lab.Machine{m, fresh} {
-		eventually(t, 30*time.Second, "the status of "+node.Name, func() bool {
+		eventually(t, "the status of "+node.Name, func() bool {
 			return status(t, node).Ready == "True"
 		})
 	}

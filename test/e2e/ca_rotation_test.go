@@ -22,14 +22,14 @@ func TestCARotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	rotated := time.Now()
-	eventually(t, 90*time.Second, "a renewed lease", func() bool {
+	eventually(t, "a renewed lease", func() bool {
 		out, err := bench.Kubectl(ctx, "", "get", "lease", "-n", "kube-node-lease", m.Name, "-o",
 			"jsonpath={.spec.renewTime}")
 		renewed, parsed := time.Parse(time.RFC3339Nano, out)
 		return err == nil && parsed == nil && renewed.After(rotated) && ready(t, m)
 	})
 	alive(t, "rotated", was) // kubelet knows the API server's new client certificate
-	eventually(t, 30*time.Second, "a machine without drift", func() bool {
+	eventually(t, "a machine without drift", func() bool {
 		_, code := flex(t, m, "drift")
 		return code == 0
 	})

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
@@ -150,7 +149,7 @@ func (p *inCluster) ask(
 	t.Helper()
 	var status int
 	var text string
-	eventually(t, 30*time.Second, "an answer of the provider in the cluster", func() (ok bool) {
+	eventually(t, "an answer of the provider in the cluster", func() (ok bool) {
 		var err error
 		status, text, err = bench.ARM(t.Context(), method, p.url, path, version, body)
 		return err == nil // Services follow pods after a moment
@@ -199,7 +198,7 @@ func (p *inCluster) registers(t *testing.T) {
 	p.ask(t, 201, http.MethodPut, lab.ClusterID, lab.ProviderAPI, desired{"location": "lab",
 		"properties": desired{"kubeconfig": "in-cluster", "serverUrl": lab.APIServer,
 			"dnsServiceIP": lab.DNSService}})
-	eventually(t, time.Minute, "the registration of the cluster", func() bool {
+	eventually(t, "the registration of the cluster", func() bool {
 		shown := p.ask(t, 200, http.MethodGet, lab.ClusterID, lab.ProviderAPI, nil)
 		return properties(shown)["provisioningState"] == "Succeeded" &&
 			properties(shown)["kubernetesVersion"] == lab.Newest.Kubernetes
@@ -238,7 +237,7 @@ func (p *inCluster) joined(t *testing.T, m lab.Machine) *guest {
 		desired{"properties": f.want})
 	url, _ := properties(made)["configUrl"].(string)
 	if url == "" { // the cluster takes longer than a caller waits
-		eventually(t, time.Minute, "the configuration URL", func() bool {
+		eventually(t, "the configuration URL", func() bool {
 			status, text, err := bench.ARM(t.Context(), http.MethodPost, p.url,
 				rpNode(f.name)+"/listConfigUrl", lab.ProviderAPI, desired{})
 			var issued struct{ ConfigURL string }
@@ -265,7 +264,7 @@ func (f *guest) labelled(t *testing.T, value string) {
 	t.Helper()
 	f.want["nodeConfig"].(desired)["labels"] = desired{"line": value}
 	f.p.ask(t, 200, http.MethodPut, rpNode(f.name), lab.ProviderAPI, desired{"properties": f.want})
-	eventually(t, 2*time.Minute, "the label in Kubernetes", func() bool {
+	eventually(t, "the label in Kubernetes", func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", f.name, "-o",
 			"jsonpath={.metadata.labels.line}")
 		return err == nil && out == value
@@ -283,7 +282,7 @@ func (f *guest) kept(t *testing.T) [2]any {
 func (f *guest) left(t *testing.T, m lab.Machine) {
 	t.Helper()
 	f.p.ask(t, 200, http.MethodDelete, rpNode(f.name), lab.ProviderAPI, nil)
-	eventually(t, 3*time.Minute, "the machine to wait for another configuration", func() bool {
+	eventually(t, "the machine to wait for another configuration", func() bool {
 		out := output(t, m, "systemctl", "show", "-p", "StatusText", service)
 		return strings.Contains(out, "waiting for a configuration")
 	})
@@ -342,7 +341,7 @@ func (p *inCluster) isKilled(t *testing.T, m lab.Machine, f *guest) {
 	output(t, m, "sh", "-c", `for p in /proc/[0-9]*; do
 		[ "$(cat $p/comm 2>/dev/null)" != flexnode-rp ] || kill -KILL "${p#/proc/}"
 	done`)
-	eventually(t, time.Minute, "another start of the provider", func() bool {
+	eventually(t, "another start of the provider", func() bool {
 		return p.restarts(t) != restarts
 	})
 	if is := f.kept(t); is != was {
@@ -368,7 +367,7 @@ func (p *inCluster) fills(t *testing.T, m lab.Machine, f *guest) {
 		t.Errorf("a write is answered with %s", text)
 	}
 	// The provider asks its store every five seconds.
-	eventually(t, time.Minute, "a failure of helm test", func() bool {
+	eventually(t, "a failure of helm test", func() bool {
 		_, err := bench.Helm(t.Context(), "test", p.release, "-n", chartNamespace, "--timeout=1m")
 		return err != nil
 	})
@@ -401,7 +400,7 @@ func (p *inCluster) uninstalls(t *testing.T) {
 func (p *inCluster) leaves(t *testing.T) {
 	t.Helper()
 	var left []string
-	eventually(t, time.Minute, "the objects of the release to go", func() bool {
+	eventually(t, "the objects of the release to go", func() bool {
 		left = p.objects(t)
 		return len(left) <= 1
 	})
@@ -450,7 +449,7 @@ func (p *inCluster) replicas(t *testing.T) {
 	p.ask(t, 201, http.MethodPut, rpNode("chart-3"), lab.ProviderAPI, desired{"properties": desired{}})
 	p.helm(t, "upgrade "+p.release, chartDir, "--reuse-values", "--set", "settings.logLevel=debug",
 		"--wait", "--timeout=3m")
-	eventually(t, 2*time.Minute, "the former pods to end", func() bool { // helm does not wait for it
+	eventually(t, "the former pods to end", func() bool { // helm does not wait for it
 		now := p.pods(t)
 		return len(now) == 2 && !slices.Contains(now, pods[0]) && !slices.Contains(now, pods[1])
 	})

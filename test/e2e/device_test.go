@@ -152,7 +152,7 @@ func runWithDevice(t *testing.T, m lab.Machine, name string) {
 func hasDevice(t *testing.T, m lab.Machine) {
 	t.Helper()
 	path := `jsonpath={.status.allocatable.` + strings.ReplaceAll(device, ".", `\.`) + "}"
-	eventually(t, 30*time.Second, "the device of "+m.Name, func() bool {
+	eventually(t, "the device of "+m.Name, func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o", path)
 		return err == nil && out == "1"
 	})
@@ -161,7 +161,7 @@ func hasDevice(t *testing.T, m lab.Machine) {
 // again waits until the plugin has registered with a second kubelet, which then has its device.
 func (p *devicePlugin) again(t *testing.T, m lab.Machine) {
 	t.Helper()
-	eventually(t, 30*time.Second, "the plugin with the other kubelet", func() bool {
+	eventually(t, "the plugin with the other kubelet", func() bool {
 		return p.registrations.Load() == 2
 	})
 	hasDevice(t, m)

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
@@ -94,13 +93,13 @@ func driftUnderTheService(t *testing.T, m lab.Machine) {
 	forwards := func() string { return strings.TrimSpace(sure(t, m, "sysctl", "-n", forwarding)) }
 	policies("10m", map[string]any{"path": "repair", "unit": "repair", "sysctl": "off"})
 	enable(t, m)
-	eventually(t, time.Minute, "a check with the policies", func() bool { // none precedes them
+	eventually(t, "a check with the policies", func() bool { // none precedes them
 		r := statusFile(t, m)
 		return applied(m, `"checkInterval": "10m"`) && r.CheckedAt != "" && len(r.Drift) == 0
 	})
 	sure(t, m, "sysctl", "-qw", forwarding+"=0")
 	spoil()
-	eventually(t, time.Minute, "the repair of a file", func() bool {
+	eventually(t, "the repair of a file", func() bool {
 		return read(t, m, sysctls) == own
 	})
 	if forwards() != "0" {
@@ -112,20 +111,20 @@ func driftUnderTheService(t *testing.T, m lab.Machine) {
 		return strings.TrimSpace(out) == "active" && strings.TrimSpace(enabled) == "enabled"
 	}
 	sure(t, m, "systemctl", "stop", "kubelet")
-	eventually(t, time.Minute, "the start of kubelet", runs)
+	eventually(t, "the start of kubelet", runs)
 	sure(t, m, "bash", "-c", "rm /etc/systemd/system/kubelet.service && "+
 		"systemctl mask kubelet && systemctl stop kubelet")
-	eventually(t, time.Minute, "a kubelet that is not masked", runs)
+	eventually(t, "a kubelet that is not masked", runs)
 
 	policies("10s", map[string]any{"path": "report", "sysctl": "repair"})
-	eventually(t, time.Minute, "the repair of a sysctl", func() bool { return forwards() == "1" })
+	eventually(t, "the repair of a sysctl", func() bool { return forwards() == "1" })
 	spoil()
-	eventually(t, time.Minute, "the report of a file", func() bool {
+	eventually(t, "the report of a file", func() bool {
 		drift := statusFile(t, m).Drift
 		return len(drift) == 1 && drift[0].Key == "path:"+sysctls
 	})
 	sure(t, m, "sysctl", "-qw", forwarding+"=0")
-	eventually(t, time.Minute, "the repair of a sysctl", func() bool { return forwards() == "1" })
+	eventually(t, "the repair of a sysctl", func() bool { return forwards() == "1" })
 	if read(t, m, sysctls) != foreign {
 		t.Error("what is to be reported is repaired")
 	}

@@ -69,7 +69,7 @@ func followsAs(t *testing.T, w way) {
 	f.put(t)
 	f.applied(t)
 	f.finds(t, "RebootNotPending", false)
-	eventually(t, time.Minute, "the pods that the Node may have", func() bool {
+	eventually(t, "the pods that the Node may have", func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
 			"jsonpath={.status.capacity.pods} {.status.nodeInfo.kubeletVersion}")
 		return err == nil && out == "60 v"+lab.Newest.Kubernetes
@@ -97,7 +97,7 @@ func followsAs(t *testing.T, w way) {
 		t.Error(err)
 	}
 	rp(t, 200, http.MethodDelete, rpNode(name), nil)
-	eventually(t, 3*time.Minute, "the machine to wait for another configuration", func() bool {
+	eventually(t, "the machine to wait for another configuration", func() bool {
 		out := output(t, m, "systemctl", "show", "-p", "StatusText", service)
 		return strings.Contains(out, "waiting for a configuration")
 	})
@@ -155,7 +155,7 @@ func (f *followed) polls(t *testing.T) {
 	t.Helper()
 	began := time.Now()
 	f.applied(t)
-	eventually(t, 2*time.Minute, "the node's long poll", func() bool {
+	eventually(t, "the node's long poll", func() bool {
 		status, _ := f.status(t)
 		waiting, err := bench.WaitingPolls(t.Context())
 		return err == nil && waiting > 0 && status["lastSeen"] != nil
@@ -166,7 +166,7 @@ func (f *followed) polls(t *testing.T) {
 // finds waits until the resource shows that a condition is False, or no longer.
 func (f *followed) finds(t *testing.T, name string, found bool) {
 	t.Helper()
-	eventually(t, 3*time.Minute, fmt.Sprintf("%s to be found (%v)", name, found), func() bool {
+	eventually(t, fmt.Sprintf("%s to be found (%v)", name, found), func() bool {
 		status, _ := f.status(t)
 		list, _ := status["conditions"].([]any)
 		return found == slices.ContainsFunc(list, func(c any) bool {
@@ -182,7 +182,7 @@ func (f *followed) labels(t *testing.T, value string) time.Time {
 	f.want["nodeConfig"].(desired)["labels"] = desired{"line": value}
 	f.put(t)
 	began := time.Now()
-	eventually(t, 2*time.Minute, "the label in Kubernetes", func() bool {
+	eventually(t, "the label in Kubernetes", func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", f.name, "-o",
 			"jsonpath={.metadata.labels.line}")
 		return err == nil && out == value
@@ -193,7 +193,7 @@ func (f *followed) labels(t *testing.T, value string) time.Time {
 // applied waits until the agent has reported that it runs what is on offer.
 func (f *followed) applied(t *testing.T) {
 	t.Helper()
-	eventually(t, 3*time.Minute, "the version to be reported", func() bool {
+	eventually(t, "the version to be reported", func() bool {
 		status, version := f.status(t)
 		if config, _ := status["config"].(map[string]any); config["failed"] != nil {
 			failed, _ := json.Marshal(config["failed"])

@@ -113,7 +113,7 @@ func killDaemon(t *testing.T, name string, kills int) {
 		time.Sleep(after)
 		out, _ := inside(t, m, "systemctl", "kill", "--signal=KILL", "aks-flex-node-agent")
 		t.Logf("change to %+v with %d pods, bad: %t; killed after %s %s", v, pods, bad, after, out)
-		eventually(t, 3*time.Minute, "the end of the change", func() bool {
+		eventually(t, "the end of the change", func() bool {
 			_, err := os.Lstat(filepath.Join(m.Root, "var/lib/aks-flex-node/transition.json"))
 			done := applied(m, fmt.Sprintf(`"maxPods": %d`, pods))
 			if bad {
@@ -124,7 +124,7 @@ func killDaemon(t *testing.T, name string, kills int) {
 		if bad && applied(m, fmt.Sprintf(`"maxPods": %d`, pods)) {
 			t.Errorf("kill %d: what does not work is said to be applied", n+1)
 		}
-		eventually(t, time.Minute, "the Node", func() bool { return ready(t, m) })
+		eventually(t, "the Node", func() bool { return ready(t, m) })
 		if out, code := flex(t, m, "drift"); code != 0 {
 			t.Errorf("drift after kill %d: exit code %d\n%s", n+1, code, out)
 		}

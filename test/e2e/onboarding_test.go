@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
@@ -62,13 +61,13 @@ func arcOnboarded(t *testing.T) {
 	erased(t, m, who.Operator.Secret)
 
 	rp(t, 200, http.MethodPut, rpNode(name), node("2"))
-	eventually(t, time.Minute, "the label in Kubernetes", func() bool {
+	eventually(t, "the label in Kubernetes", func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", name, "-o",
 			"jsonpath={.metadata.labels.line}")
 		return err == nil && out == "2"
 	})
 	shown := properties(rp(t, 200, http.MethodGet, rpNode(name), nil))
-	eventually(t, time.Minute, "the version to be applied", func() bool {
+	eventually(t, "the version to be applied", func() bool {
 		const file = "/var/lib/aks-flex-node/config-version.txt"
 		return strings.TrimSpace(output(t, m, "cat", file)) == shown["configVersion"]
 	})

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
@@ -182,12 +181,12 @@ func joinsThroughUpgrade(t *testing.T, m lab.Machine) {
 		t.Fatal(err)
 	}
 	output(t, m, "systemctl", "enable", "--now", service)
-	eventually(t, 30*time.Second, "the transition", func() bool {
+	eventually(t, "the transition", func() bool {
 		_, err := os.Stat(filepath.Join(m.Root, "var/lib/aks-flex-node/transition.json"))
 		return err == nil
 	})
 	apt(t, m, second)
-	eventually(t, 90*time.Second, "the Node", func() bool {
+	eventually(t, "the Node", func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o",
 			`jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 		_, busy := os.Stat(filepath.Join(m.Root, "var/lib/aks-flex-node/transition.json"))

@@ -124,11 +124,11 @@ func nodeDeleted(t *testing.T, m lab.Machine) {
 	if err := bench.DeleteNode(t.Context(), m.Name); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "Ready Unknown of a Node that is gone", func() bool {
+	eventually(t, "Ready Unknown of a Node that is gone", func() bool {
 		return shownReady(t, m.Name) == "Unknown/NodeNotFound"
 	})
 	must(t, m, "bootstrap")
-	eventually(t, time.Minute, "Ready of a Node that is back", func() bool {
+	eventually(t, "Ready of a Node that is back", func() bool {
 		return strings.HasPrefix(shownReady(t, m.Name), "True/")
 	})
 }
@@ -173,7 +173,7 @@ func secondRegistration(t *testing.T) {
 	if err := bench.BindKubeconfig(lab.SecondClusterID, same); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "the refusal of a second registration", func() bool {
+	eventually(t, "the refusal of a second registration", func() bool {
 		shown := rp(t, 200, http.MethodGet, lab.SecondClusterID, nil)
 		return properties(shown)["provisioningState"] == "Failed" &&
 			properties(shown)["reachable"] != true
@@ -211,7 +211,7 @@ func deleteSecond(t *testing.T) {
 		!strings.HasPrefix(status, lab.AzureURL+"/") || !strings.HasPrefix(result, lab.AzureURL+"/") {
 		t.Fatalf("the deletion: %d %v %s", a.status, a.header, a.text)
 	}
-	eventually(t, 30*time.Second, "the end of the deletion", func() bool {
+	eventually(t, "the end of the deletion", func() bool {
 		return call(t, who, "", http.MethodGet, status, nil).body["status"] == "Succeeded"
 	})
 	if a := call(t, who, "", http.MethodGet, result, nil); a.status != 204 || a.text != "" {
@@ -346,7 +346,7 @@ func rotatedKubeconfig(t *testing.T) {
 	allow(others, next)
 	rotated := time.Now()
 	status := a.header.Get("Azure-AsyncOperation")
-	eventually(t, 30*time.Second, "the end of the operation", func() bool {
+	eventually(t, "the end of the operation", func() bool {
 		return call(t, who, "", http.MethodGet, status, nil).body["status"] == "Succeeded"
 	})
 	listed := rp(t, 200, http.MethodPost, rpNode("rotate-1")+"/listConfigUrl", desired{})
@@ -371,7 +371,7 @@ func rotatedKubeconfig(t *testing.T) {
 // reached: then it is an operation.
 func waiting(t *testing.T, who lab.Principal, id string) (a answer) {
 	t.Helper()
-	eventually(t, 30*time.Second, "a PUT that the cluster keeps waiting", func() bool {
+	eventually(t, "a PUT that the cluster keeps waiting", func() bool {
 		a = call(t, who, lab.AzureURL, http.MethodPut, id+"?configUrl=true",
 			desired{"properties": desired{}})
 		return a.header.Get("Azure-AsyncOperation") != ""

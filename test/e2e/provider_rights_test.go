@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	rbac "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -22,7 +21,7 @@ import (
 // not ask for: rbac-provider.yaml has neither too little nor too much.
 func rights(t *testing.T) {
 	var used, denied map[string]bool
-	eventually(t, 20*time.Second, "the deletion of a Secret in the audit log", func() bool {
+	eventually(t, "the deletion of a Secret in the audit log", func() bool {
 		used, denied = asked(t)
 		return used["delete secrets"]
 	})

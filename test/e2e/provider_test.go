@@ -122,7 +122,7 @@ func provider(t *testing.T) {
 	if _, err := bench.CheckPod(t.Context(), "pod-rp", "rp-1"); err != nil {
 		t.Error(err)
 	}
-	eventually(t, 20*time.Second, "the Node's condition in the resource", func() bool {
+	eventually(t, "the Node's condition in the resource", func() bool {
 		shown := rp(t, 200, http.MethodGet, rpNode("rp-1"), nil)
 		text, _ := json.Marshal(properties(shown)["status"])
 		return strings.Contains(string(text), `"type":"Ready"`) &&
@@ -132,7 +132,7 @@ func provider(t *testing.T) {
 	body["properties"].(desired)["nodeConfig"].(desired)["taints"] =
 		[]string{"line=7:PreferNoSchedule"}
 	rp(t, 200, http.MethodPut, rpNode("rp-1"), body)
-	eventually(t, 20*time.Second, "the taint of the Node", func() bool {
+	eventually(t, "the taint of the Node", func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", "rp-1", "-o",
 			`jsonpath={.spec.taints[?(@.key=="line")].effect}`)
 		return err == nil && out == "PreferNoSchedule"
@@ -142,7 +142,7 @@ func provider(t *testing.T) {
 	t.Run("generic client", genericClient)
 	t.Run("killed", killedProvider)
 
-	eventually(t, 100*time.Second, "the Secret of the token that was used to go", func() bool {
+	eventually(t, "the Secret of the token that was used to go", func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "secret", "-n", "kube-system",
 			"bootstrap-token-"+token[:6], "--ignore-not-found", "-o", "name")
 		return err == nil && out == ""
@@ -226,7 +226,7 @@ func ask(t *testing.T, token, node string) string {
 		return response.Status
 	}
 	answer := ""
-	eventually(t, 20*time.Second, "an answer to the certificate request", func() bool {
+	eventually(t, "an answer to the certificate request", func() bool {
 		answer, err = bench.Kubectl(t.Context(), "", "get", "csr", name, "-o",
 			"jsonpath={.status.conditions[0].type}")
 		return err == nil && answer != ""
@@ -366,7 +366,7 @@ func killedProvider(t *testing.T) {
 		if bench.ProcessID("flexnode-rp-0") != 0 {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		eventually(t, 5*time.Second, "the provider to die",
+		eventually(t, "the provider to die",
 			func() bool { return bench.ProcessID("flexnode-rp-0") == 0 })
 		if err := bench.StartReplica(ctx, 0); err != nil {
 			t.Fatal(err)
@@ -385,7 +385,7 @@ func killedProvider(t *testing.T) {
 			201)
 		rp(t, 200, http.MethodDelete, rpNode(fmt.Sprintf("kill-%d", i)), nil)
 	}
-	eventually(t, 30*time.Second, "the Secrets of all revoked tokens to go", func() bool {
+	eventually(t, "the Secrets of all revoked tokens to go", func() bool {
 		out, err := bench.Kubectl(context.WithoutCancel(ctx), "", "get", "secret", "-n", "kube-system",
 			"-l", "flexnode.azure.com/provider", "-o", "jsonpath={.items[*].data.description}")
 		return err == nil && !slices.ContainsFunc(strings.Fields(out), func(s string) bool {

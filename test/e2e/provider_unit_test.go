@@ -159,7 +159,7 @@ func TestProviderUnit(t *testing.T) {
 // restarted waits until systemd has started the provider again, and it answers.
 func restarted(t *testing.T, m lab.Machine, show func(string) string) {
 	t.Helper()
-	eventually(t, time.Minute, "the provider is started again", func() bool {
+	eventually(t, "the provider is started again", func() bool {
 		got, err := readiness(t, m)
 		return show("NRestarts") == "1" && err == nil && got == "200 ok"
 	})

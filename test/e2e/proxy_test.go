@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -47,7 +46,7 @@ func behindProxy(t *testing.T) {
 		t.Errorf("asked for through the proxy (-want +got):\n%s", diff)
 	}
 	// node-problem-detector tells of the kernel in the Node's conditions.
-	eventually(t, 30*time.Second, "the condition KernelDeadlock", func() bool {
+	eventually(t, "the condition KernelDeadlock", func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o",
 			`jsonpath={.status.conditions[?(@.type=="KernelDeadlock")].status}`)
 		return err == nil && out == "False"
@@ -56,7 +55,7 @@ func behindProxy(t *testing.T) {
 	if out, code := inside(t, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); code != 0 {
 		t.Errorf("the daemon does not start: %s", out)
 	}
-	eventually(t, 30*time.Second, "the daemon's status", func() bool {
+	eventually(t, "the daemon's status", func() bool {
 		text, code := inside(t, m, "cat", "/run/aks-flex-node/status.json")
 		var status struct{ Ready string }
 		return code == 0 && json.Unmarshal([]byte(text), &status) == nil && status.Ready == "True"

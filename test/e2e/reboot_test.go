@@ -37,7 +37,7 @@ func TestReboot(t *testing.T) {
 	must(t, m, "bootstrap")
 	openFiles(t, m)
 	dropIn := filepath.Join(m.Root, "etc/systemd/logind.conf.d/99-kubelet.conf")
-	eventually(t, 20*time.Second, "kubelet's drop-in and its delay", func() bool {
+	eventually(t, "kubelet's drop-in and its delay", func() bool {
 		_, err := os.Stat(dropIn)
 		return err == nil && logindDelay(t, m) == "t 45000000"
 	})
@@ -57,7 +57,7 @@ func TestReboot(t *testing.T) {
 		!strings.Contains(string(times), "\nend ") {
 		t.Errorf("the preStop hook did not end: %v", err)
 	}
-	eventually(t, time.Minute, "the Node", func() bool { return ready(t, m) })
+	eventually(t, "the Node", func() bool { return ready(t, m) })
 	if _, err := bench.CheckPod(ctx, "rebooted", m.Name); err != nil {
 		t.Error(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
 )
@@ -35,7 +34,7 @@ func tables(t *testing.T, m lab.Machine) []lab.Table {
 // proxied waits until kube-proxy, which comes as a pod, has made its tables in a machine.
 func proxied(t *testing.T, m lab.Machine) {
 	t.Helper()
-	eventually(t, 30*time.Second, "kube-proxy", func() bool {
+	eventually(t, "kube-proxy", func() bool {
 		return slices.ContainsFunc(tables(t, m), func(table lab.Table) bool {
 			return table.Name == "kube-proxy"
 		})

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/lab"
 	"github.com/Azure/AKSFlexNode/internal/lab/images"
@@ -102,12 +101,12 @@ func change(t *testing.T, m lab.Machine, v lab.Versions) {
 		}
 	})
 	want := "v" + v.Kubernetes + " containerd://" + v.Containerd
-	eventually(t, 2*time.Minute, want, func() bool {
+	eventually(t, want, func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "get", "node", m.Name, "-o",
 			"jsonpath={.status.nodeInfo.kubeletVersion} {.status.nodeInfo.containerRuntimeVersion}")
 		return err == nil && out == want && ready(t, m)
 	})
-	eventually(t, time.Minute, "the end of the change", func() bool {
+	eventually(t, "the end of the change", func() bool {
 		return applied(m, `"version": "`+v.Kubernetes) && applied(m, `"version": "`+v.Containerd)
 	})
 	t.Logf("%s: kubelet is %s, was %s", want, kubelet(t, m), before)
@@ -128,7 +127,7 @@ func replaceAgent(t *testing.T, m lab.Machine) {
 	if out, code := inside(t, m, "systemctl", "restart", "aks-flex-node-agent"); code != 0 {
 		t.Fatalf("the daemon does not start again: %s", out)
 	}
-	eventually(t, 30*time.Second, "the daemon's status", func() bool {
+	eventually(t, "the daemon's status", func() bool {
 		return statusFile(t, m).Ready == "True"
 	})
 }
@@ -140,7 +139,7 @@ var loadCounts = regexp.MustCompile(`lines=(\d+) breaks=(\d+) requests=(\d+) fai
 func loaded(t *testing.T, name, when string) {
 	t.Helper()
 	first, last := int64(-1), ""
-	eventually(t, 30*time.Second, "progress of "+name, func() bool {
+	eventually(t, "progress of "+name, func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "logs", name)
 		found := loadCounts.FindStringSubmatch(out)
 		if err != nil || found == nil {

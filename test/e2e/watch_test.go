@@ -65,15 +65,12 @@ func statusFile(t *testing.T, m lab.Machine) (r report) {
 	return r
 }
 
-// enable starts the agent as a service. That never waits for the cluster.
+// enable starts the agent as a service. That never waits for the cluster, or it would fail by
+// systemd's time limit while the API server is stopped.
 func enable(t *testing.T, m lab.Machine) {
 	t.Helper()
-	began := time.Now()
 	if out, code := inside(t, m, "systemctl", "enable", "--now", "aks-flex-node-agent"); code != 0 {
 		t.Fatalf("the service does not start: %s", out)
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("`systemctl enable --now` returned after %s", took)
 	}
 }
 
@@ -81,8 +78,8 @@ func enable(t *testing.T, m lab.Machine) {
 func serve(t *testing.T, m lab.Machine) {
 	t.Helper()
 	enable(t, m)
-	eventually(t, time.Minute, "the Node", func() bool { return ready(t, m) })
-	eventually(t, 30*time.Second, "the end of the join", func() bool {
+	eventually(t, "the Node", func() bool { return ready(t, m) })
+	eventually(t, "the end of the join", func() bool {
 		_, err := os.Lstat(filepath.Join(m.Root, "var/lib/aks-flex-node/applied"))
 		return err == nil
 	})
@@ -169,7 +166,8 @@ func pod(t *testing.T, name string) string {
 	t.Helper()
 	const container = ".status.containerStatuses[0]"
 	out, err := bench.Kubectl(t.Context(), "", "get", "pod", name, "-o",
-		"jsonpath={.metadata.uid} {"+container+".containerID} {"+container+".restartCount}")
+		"jsonpath={.metadata.uid} {"+container+".containerID} {"+container+".restartCount}"+
+			" {.status.phase} {.status.reason} {.status.message}")
 	if err != nil {
 		t.Error(err)
 	}
@@ -182,7 +180,7 @@ func alive(t *testing.T, name, was string) {
 	if now := pod(t, name); now != was {
 		t.Errorf("pod %s is %q, was %q", name, now, was)
 	}
-	eventually(t, 20*time.Second, "an answer of pod "+name, func() bool {
+	eventually(t, "an answer of pod "+name, func() bool {
 		out, err := bench.Kubectl(t.Context(), "", "exec", name, "--", "/hello", "hostname")
 		return err == nil && strings.TrimSpace(out) == name
 	})
