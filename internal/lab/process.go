@@ -22,7 +22,9 @@ type process struct {
 	Start string `json:"start"`
 }
 
-// startTime is field 22 of /proc/PID/stat (proc_pid_stat(5)); "" when there is no such process.
+// startTime is field 22 of /proc/PID/stat (proc_pid_stat(5)); "" when there is no such process. One
+// whose first thread has ended is there, with its ports, until the last of its threads, which field
+// 20 counts, has.
 func startTime(pid int) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -30,7 +32,7 @@ func startTime(pid int) string {
 	}
 	_, tail, ok := strings.Cut(string(data), ") ")
 	fields := strings.Fields(tail)
-	if !ok || len(fields) < 20 || fields[0] == "Z" {
+	if !ok || len(fields) < 20 || fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
 		return ""
 	}
 	return fields[19]

@@ -1,0 +1,50 @@
+package lab
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// As a child of TestAliveWithoutFirstThread this program ends its first thread, on which init runs,
+// and goes on.
+func init() {
+	if os.Getenv("FLEXLAB_END_FIRST_THREAD") != "" {
+		go func() { time.Sleep(time.Minute); os.Exit(1) }()
+		time.Sleep(100 * time.Millisecond) // until that has a thread of its own
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+	}
+}
+
+// A process of which only the first thread has ended, which looks like one that has ended, still
+// has its files and ports.
+func TestAliveWithoutFirstThread(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = append(os.Environ(), "FLEXLAB_END_FIRST_THREAD=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := process{PID: cmd.Process.Pid, Start: startTime(cmd.Process.Pid)}
+	time.Sleep(time.Second)
+	if !p.alive() {
+		t.Error("it is taken for ended while threads of it run")
+	}
+	_ = cmd.Process.Kill()
+	for range 250 {
+		if !p.alive() {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if p.alive() { // nobody has waited for it yet
+		t.Error("it is taken for alive after its last thread has ended")
+	}
+	_ = cmd.Wait()
+}
