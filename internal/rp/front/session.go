@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// tokenHash is the first half of a token's SHA-256: nobody finds another token with that of one that
-// was verified.
+// tokenHash is the first half of a token's SHA-256: nobody finds another token with that of one
+// that was verified.
 type tokenHash [sha256.Size / 2]byte
 
 func hashOf(token string) tokenHash {
