@@ -11,6 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/nodeobject"
@@ -31,7 +32,9 @@ func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(),
 		Client: func(context.Context) (*kube.Client, error) { return client, clientErr },
 		Taints: h.live.Config.Node.Taints,
 		Capacity: func(ctx context.Context) (corev1.ResourceList, error) {
-			return h.capacity(ctx, h.live.Config)
+			c := h.live.Config
+			seen, err := h.Machine.Facts(ctx, h.query(c))
+			return capacity(c, seen), err
 		},
 	}
 	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: h.nodeJournal, Log: h.Log}
@@ -44,11 +47,7 @@ func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(),
 
 // capacity is what a machine has for pods. What kubelet keeps back of it, as it reports soon, is in
 // it: the pods that run had room before.
-func (h *home) capacity(ctx context.Context, c config.Config) (corev1.ResourceList, error) {
-	seen, err := h.Machine.Facts(ctx, h.query(c))
-	if err != nil {
-		return nil, err
-	}
+func capacity(c config.Config, seen host.Facts) corev1.ResourceList {
 	list := corev1.ResourceList{
 		corev1.ResourcePods:             *resource.NewQuantity(int64(c.Node.MaxPods), resource.DecimalSI),
 		corev1.ResourceCPU:              *resource.NewMilliQuantity(int64(seen.CPUs), resource.DecimalSI),
@@ -59,7 +58,7 @@ func (h *home) capacity(ctx context.Context, c config.Config) (corev1.ResourceLi
 		name := corev1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String()
 		list[corev1.ResourceName(name)] = *resource.NewQuantity(bytes, resource.BinarySI)
 	}
-	return list, nil
+	return list
 }
 
 // readNodeJournal reads the ledger of the Node object.
