@@ -13,7 +13,7 @@ GO ?= go
 
 .DEFAULT_GOAL := help
 .PHONY: help build image packages apt-repository build-arm64 check lint race fuzz coverage golden \
-	pins openapi contract azurite az-extension chart examples test test-long demo demo-down clean
+	pins openapi contract azurite az-extension chart examples size test test-long demo demo-down clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ fuzz: ## Run each fuzz target for a few seconds
 
 coverage: ## Statement coverage of the agent by unit tests and stories; at least 85 % of each package
 	./test/coverage
+
+size: ## Lines of code, tests and test data by directory, words of documents, and sums
+	@scripts/size
 
 golden: ## Rewrite golden files and generated documents; review the diff
 	$(GO) test ./internal/rp/flexnode -run TestBundles -update

@@ -17,7 +17,7 @@ func TestShellcheck(t *testing.T) {
 	if _, err := exec.LookPath("shellcheck"); err != nil {
 		t.Skip("shellcheck is not on this machine")
 	}
-	out, err := exec.Command("shellcheck", "install.sh", "uninstall.sh").CombinedOutput()
+	out, err := exec.Command("shellcheck", "install.sh", "uninstall.sh", "size").CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
