@@ -53,8 +53,9 @@ build-arm64: ## Build the agent for arm64 into bin/arm64/
 
 check: lint race fuzz build-arm64 ## Format, vet, staticcheck, race tests, fuzz briefly, generated docs
 
+lint: export GOGC = 400
 lint: ## gofmt, vet, staticcheck
-	@test -z "$$(gofmt -l api cmd docs internal lab packaging scripts test | tee /dev/stderr)" || \
+	@test -z "$$(gofmt -l *.go api cmd docs internal lab packaging scripts test testdata | tee /dev/stderr)" || \
 		{ echo "run gofmt -w on the files above"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags azurite ./internal/rp/credential
