@@ -114,7 +114,7 @@ func writeDiagnoses(w io.Writer, list []health.Diagnosis) {
 			indent = "    "
 		}
 		fmt.Fprintf(w, "%s%-7s %s (%s)\n", indent, d.Verdict, d.Type, d.Reason)
-		fmt.Fprintf(w, "%s        layer %s, to be mended by: %s\n", indent, d.Layer, d.Owner)
+		fmt.Fprintf(w, "%s        layer %s, owner: %s\n", indent, d.Layer, d.Owner)
 		fmt.Fprintf(w, "%s        %s\n", indent, d.Message)
 		for _, command := range d.Remedies {
 			fmt.Fprintf(w, "%s        $ %s\n", indent, command)

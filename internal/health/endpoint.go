@@ -114,7 +114,7 @@ func clockAccurate(e Evidence) Condition {
 	}
 	switch {
 	case dated == 0:
-		return unknown("NotTold", "no server has told the time")
+		return unknown("NoServerTime", "no server has sent its time")
 	case len(differ) == 0:
 		return c
 	case len(differ) < dated:

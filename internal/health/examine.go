@@ -126,9 +126,9 @@ func diskResponsive(e Evidence) Condition {
 		return notAsked()
 	}
 	if took := e.Examined.Sync; took > slowSync {
-		return fails(OwnerMachine, "Slow", fmt.Sprintf("a small file takes %s to be on the disk below "+
-			"/var/lib: containerd and kubelet wait that long many times for each pod; see `iostat -x 1` "+
-			"and `cat /proc/pressure/io` for who keeps the disk busy, or take a faster one",
+		return fails(OwnerMachine, "SlowDisk", fmt.Sprintf("it takes %s to write a small file to the "+
+			"disk below /var/lib: containerd and kubelet wait that long many times for each pod; see "+
+			"`iostat -x 1` and `cat /proc/pressure/io` for the cause, or use a faster disk",
 			took.Round(time.Millisecond)))
 	}
 	return holds()
@@ -150,8 +150,8 @@ func packagesInOrder(e Evidence) Condition {
 			", which starts services of that name again beneath the node: run `apt-mark hold "+names+
 			"`, or remove what nobody needs")
 	case len(x.Held) > 0:
-		return fails(OwnerMachine, "Held", "there is a hold on "+strings.Join(x.Held, " ")+
-			", so that it gets no corrections: run `apt-mark unhold "+strings.Join(x.Held, " ")+"`")
+		return fails(OwnerMachine, "PackageHeld", "there is a hold on "+strings.Join(x.Held, " ")+
+			", so that it gets no updates: run `apt-mark unhold "+strings.Join(x.Held, " ")+"`")
 	}
 	return holds()
 }

@@ -2,8 +2,8 @@ package health
 
 import "strings"
 
-// firewallOpen: behind a firewall that stops what no rule accepts a node is Ready, and its pods
-// reach nothing, and nobody its kubelet.
+// firewallOpen: behind a firewall that drops what no rule accepts, a node is Ready, but its pods
+// reach nothing and nothing reaches its kubelet.
 func firewallOpen(e Evidence) Condition {
 	if e.Machine == nil {
 		return notAsked()
@@ -24,9 +24,10 @@ func firewallOpen(e Evidence) Condition {
 		commands = append(commands, f.Commands...)
 	}
 	message := "a firewall of this machine stops what a node needs: " + strings.Join(names, ", ")
+	cure := "; set network.firewall to manage, or to ignore where other rules let it pass, or run: " +
+		strings.Join(commands, "; ")
 	if e.Wanted.FirewallManaged {
-		return fails(OwnerMachine, "Closed", message+"; open it again with `aks-flex-node bootstrap`")
+		cure = "; open it again with `aks-flex-node bootstrap`"
 	}
-	return fails(OwnerMachine, "Closed", message+"; set network.firewall to manage, or to ignore "+
-		"where other rules let it pass, or run: "+strings.Join(commands, "; "))
+	return fails(OwnerMachine, "FirewallBlocks", message+cure)
 }

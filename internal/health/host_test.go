@@ -139,7 +139,7 @@ func TestReservationsFit(t *testing.T) {
 	evict := func(what, text string) Evidence {
 		return with(func(e *Evidence) { e.Wanted.Eviction = map[string]string{what: text} })
 	}
-	const reason, bad, owner = "NothingLeft", "InvalidQuantity", OwnerConfiguration
+	const reason, bad, owner = "NothingAllocatable", "InvalidQuantity", OwnerConfiguration
 	check(t, ReservationsFit, []expect{
 		blank("NotChecked"),
 		{"nothing reserved", with(func(e *Evidence) { e.Wanted.Reserved = nil }), True, "", "", ""},

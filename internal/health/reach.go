@@ -64,7 +64,7 @@ func credentialValid(e Evidence) Condition {
 		return fails(issuer(e.Wanted.Entra), "Unauthorized", oneLine(fault))
 	case e.Probe.Err != nil && !isFault:
 		return fails(issuer(e.Wanted.Entra), "CredentialUnavailable", oneLine(e.Probe.Err)+
-			"; run the same command again when that is mended")
+			"; run the same command again when that is repaired")
 	}
 	return e.Credential.missing()
 }

@@ -56,8 +56,9 @@ func reservationsFit(e Evidence) Condition {
 		short = append(short, fmt.Sprintf("disk: %s of %d MB", disk.String(), m.DiskBytes>>20))
 	}
 	if len(short) > 0 {
-		return fails(OwnerConfiguration, "NothingLeft", fmt.Sprintf("nothing of this machine would "+
-			"be left for pods, since the system, node.kubelet.kubeReserved and evictionHard need %s; "+
+		return fails(OwnerConfiguration, "NothingAllocatable", fmt.Sprintf("nothing of this "+
+			"machine would be left for pods, since the system, node.kubelet.kubeReserved and "+
+			"evictionHard need %s; "+
 			"kubelet does not start like that: lower them", strings.Join(short, ", ")))
 	}
 	return holds()

@@ -48,8 +48,8 @@ func sizeAdvised(e Evidence) Condition {
 			free/1_000_000_000, imagesDir))
 	}
 	if len(less) > 0 {
-		return fails(OwnerMachine, "Small", "this machine has only "+strings.Join(less, " and ")+
-			": it can be a node with few pods and small images")
+		return fails(OwnerMachine, "BelowRecommendedSize", "this machine has only "+
+			strings.Join(less, " and ")+": it can be a node with few pods and small images")
 	}
 	return holds()
 }

@@ -27,7 +27,7 @@ func TestMemorySize(t *testing.T) {
 }
 
 func TestSizeAdvised(t *testing.T) {
-	const small, owner = "Small", OwnerMachine
+	const small, owner = "BelowRecommendedSize", OwnerMachine
 	installed := sized(8<<30, 5<<30)
 	installed.Machine.Installed = true
 	check(t, SizeAdvised, []expect{

@@ -115,8 +115,8 @@ func hostNameStable(e Evidence) Condition {
 		return notAsked()
 	}
 	if e.Wanted.Node == "localhost" || strings.HasPrefix(e.Wanted.Node, "localhost.") {
-		return fails(OwnerConfiguration, "NotOwn", "the Node would be called "+e.Wanted.Node+", as many "+
-			"machines are: set agent.nodeName, or run `hostnamectl set-hostname`")
+		return fails(OwnerConfiguration, "HostNameNotUnique", "the Node's name would be "+e.Wanted.Node+
+			", which many machines have: set agent.nodeName, or run `hostnamectl set-hostname`")
 	}
 	for _, name := range e.Upkeep.HostNames {
 		if strings.ToLower(name) != e.Wanted.Node {
@@ -132,8 +132,8 @@ func hostNameStable(e Evidence) Condition {
 // settled is how long after a boot a time service may take.
 const settled = 10 * time.Minute
 
-// timeSynchronized: a clock that nobody keeps is right until it is not; certificates and tokens are
-// refused then.
+// timeSynchronized: a clock that no time service corrects drifts until certificates and tokens are
+// refused.
 func timeSynchronized(e Evidence) Condition {
 	if e.Upkeep == nil || e.Upkeep.Clock == nil {
 		return notAsked()
@@ -144,8 +144,8 @@ func timeSynchronized(e Evidence) Condition {
 	case c.Uptime < settled:
 		return unknown("Starting", "the machine has just started, and its clock is not synchronised yet")
 	case len(c.Keepers) == 0:
-		return fails(OwnerMachine, "NobodyKeepsIt", "nobody keeps this machine's clock right: no time "+
-			"service runs; run `timedatectl set-ntp true`, or install chrony")
+		return fails(OwnerMachine, "NoTimeService", "no time service runs on this machine; "+
+			"run `timedatectl set-ntp true`, or install chrony")
 	default:
 		return fails(OwnerNetwork, "NotSynchronized", "the clock is not synchronised: "+
 			strings.Join(c.Keepers, ", ")+" runs and has no time server that answers; see "+
@@ -235,7 +235,7 @@ func principalCertificate(e Evidence) Condition {
 		return fails(OwnerAzure, "Expired", what+"has expired at "+until+", and Entra ID gives no more "+
 			"tokens for it"+renew)
 	case v.To.Sub(e.Now) < min(soon, v.To.Sub(v.From)/3):
-		return fails(OwnerAzure, "Ending", what+"ends at "+until+renew)
+		return fails(OwnerAzure, "ExpiringSoon", what+"ends at "+until+renew)
 	}
 	return holds()
 }

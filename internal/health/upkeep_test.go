@@ -46,7 +46,7 @@ func TestUpkeep(t *testing.T) {
 		{RebootNotPending, "RebootRequired", func(u *Upkeep) { u.RebootRequired = true }},
 		{HostNameStable, "Changed", func(u *Upkeep) { u.HostNames = []string{"edge-1", "other"} }},
 		{HostNameStable, "", func(u *Upkeep) { u.HostNames = nil }},
-		{TimeSynchronized, "NobodyKeepsIt", func(u *Upkeep) { u.Clock = &Clock{Uptime: settled} }},
+		{TimeSynchronized, "NoTimeService", func(u *Upkeep) { u.Clock = &Clock{Uptime: settled} }},
 		{TimeSynchronized, "Starting", func(u *Upkeep) { u.Clock = &Clock{Uptime: settled - 1} }},
 		{TimeSynchronized, "", func(u *Upkeep) { u.Clock = &Clock{Uptime: day, Container: true} }},
 		{TimeSynchronized, "NotSynchronized", func(u *Upkeep) {
@@ -66,7 +66,9 @@ func TestUpkeep(t *testing.T) {
 		{KubeletCertificate, "", func(u *Upkeep) { u.Client = Answer[Validity]{} }},
 		{PrincipalCertificate, "Expired", func(u *Upkeep) { u.Principal = between(-day, 0) }},
 		{PrincipalCertificate, "NotYetValid", func(u *Upkeep) { u.Principal = between(1, day) }},
-		{PrincipalCertificate, "Ending", func(u *Upkeep) { u.Principal = between(-90*day, 13*day) }},
+		{PrincipalCertificate, "ExpiringSoon", func(u *Upkeep) {
+			u.Principal = between(-90*day, 13*day)
+		}},
 		{PrincipalCertificate, "", func(u *Upkeep) { u.Principal = between(-90*day, 15*day) }},
 		{PrincipalCertificate, "", func(u *Upkeep) { u.Principal = between(-day, 2*day) }},
 		{ProviderAnswers, "NotAnswered", func(u *Upkeep) {
@@ -100,7 +102,8 @@ func TestUpkeep(t *testing.T) {
 		t.Errorf("a node that follows nobody: %+v", c)
 	}
 	e.Wanted.Node = "localhost.localdomain"
-	if c := condition(t, HostNameStable, e); c.Reason != "NotOwn" || c.Owner != OwnerConfiguration {
+	c := condition(t, HostNameStable, e)
+	if c.Reason != "HostNameNotUnique" || c.Owner != OwnerConfiguration {
 		t.Errorf("a machine called localhost: %+v", c)
 	}
 }
@@ -112,7 +115,7 @@ func TestPackagesAndDisk(t *testing.T) {
 	e := Evidence{Examined: x}
 	for _, want := range []struct{ reason, command string }{
 		{"Unfinished", "`dpkg --configure -a`"}, {"RuntimeUpgraded", "`apt-mark hold b c`"},
-		{"Held", "`apt-mark unhold d`"}, {"AsExpected", ""},
+		{"PackageHeld", "`apt-mark unhold d`"}, {"AsExpected", ""},
 	} {
 		c := packagesInOrder(e)
 		if c.Reason != want.reason || !strings.Contains(c.Message, want.command) {
@@ -123,11 +126,11 @@ func TestPackagesAndDisk(t *testing.T) {
 			x.Unfinished = nil
 		case "RuntimeUpgraded":
 			x.Upgradable = nil
-		case "Held":
+		case "PackageHeld":
 			x.Held = nil
 		}
 	}
-	if c := diskResponsive(e); c.Reason != "Slow" {
+	if c := diskResponsive(e); c.Reason != "SlowDisk" {
 		t.Errorf("a slow disk: %+v", c)
 	}
 	x.Sync = slowSync

@@ -178,7 +178,7 @@ func TestFirewallChecked(t *testing.T) {
 			t.Errorf("%d warnings say %q in\n%s", n, text, w.log.String())
 		}
 	}
-	if c := w.condition(health.FirewallOpen); c.Status != health.False || c.Reason != "Closed" {
+	if c := w.condition(health.FirewallOpen); c.Status != health.False || c.Reason != "FirewallBlocks" {
 		t.Errorf("the condition is %+v", c)
 	}
 	if !w.status().Healthy() {
