@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,134 +20,224 @@ type DrainOptions struct {
 	DeleteEmptyDir bool
 	// Force moves pods too that no controller will make again elsewhere.
 	Force bool
-	// Retry is about the pause after an eviction that a disruption budget refuses; 0 is 2 s.
+	// Retry is the average pause between two rounds; 0 is 2 s.
 	Retry time.Duration
-	// Progress is told of each round; nil tells nobody.
+	// Progress is called at the start of each round, unless it is nil.
 	Progress func()
+	// dryRun asks the API server whether it would evict a pod.
+	dryRun bool
 }
 
-// blocked is a pod that is still there, and why.
-type blocked struct{ pod, reason string }
+// The reasons why a pod blocks a drain.
+const (
+	BlockedByBudget    = "DisruptionBudget" // the eviction would violate a PodDisruptionBudget
+	BlockedUnmanaged   = "Unmanaged"        // it has no controller, and Force is not set
+	BlockedEmptyDir    = "EmptyDir"         // it has an emptyDir, and DeleteEmptyDir is not set
+	BlockedTerminating = "Terminating"      // it was evicted or deleted, and has not ended
+	BlockedRefused     = "Refused"          // the API server refuses the eviction, or does not answer
+)
+
+// Blocked is a pod that blocks a drain.
+type Blocked struct {
+	Pod    string // namespace/name
+	Reason string
+	// Budget is the name of the PodDisruptionBudget, which is in the pod's namespace. A node may not
+	// list budgets: the API server names the one that refuses.
+	Budget  string
+	Message string
+	// err is the answer to the eviction.
+	err error
+}
+
+// DrainError lists the pods that block a drain.
+type DrainError struct{ Pods []Blocked }
+
+// Error names each pod with its message.
+func (e *DrainError) Error() string {
+	lines := make([]string, len(e.Pods))
+	for i, b := range e.Pods {
+		lines[i] = b.Pod + " " + b.Message
+	}
+	return "cannot move these pods away: " + strings.Join(lines, "; ")
+}
+
+// ErrCannotAsk reports that an admission webhook of the cluster refuses dry runs of evictions.
+var ErrCannotAsk = errors.New("cannot ask whether the pods could move away")
 
 // Drain evicts the Node's pods and waits until they are gone. Pods of DaemonSets and static pods
-// remain. Disruption budgets are respected: an eviction that they refuse is tried again until ctx
-// ends. The error names the pods that are left.
+// remain. It retries evictions that are refused, and requests that get no answer, until ctx ends.
+// The error is a *DrainError where pods block it.
 func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	if o.Retry == 0 {
 		o.Retry = 2 * time.Second
 	}
-	var left []blocked
+	var left []Blocked
 	for {
 		if o.Progress != nil {
 			o.Progress()
 		}
-		pods, err := c.PodsOn(ctx, name)
-		if err != nil && ctx.Err() != nil && len(left) > 0 {
-			return drainError(left) // what is in the way, not the question that was cut short
-		}
-		if err != nil {
-			return err
-		}
-		left, err = c.evictAll(ctx, pods, o, left)
-		if err != nil || len(left) == 0 {
-			return err
-		}
-		if !pause(ctx, o.Retry) {
-			return drainError(left)
-		}
-	}
-}
-
-// evictAll asks for the eviction of every pod that is to go, and returns those that are still
-// there. A pod that may not be moved is an error at once. before has the reasons of the last round,
-// which stand where ctx ends in the middle of this one.
-func (c *Client) evictAll(ctx context.Context, pods []corev1.Pod, o DrainOptions,
-	before []blocked) ([]blocked, error) {
-	var left, kept []blocked
-	for _, pod := range pods {
-		full := pod.Namespace + "/" + pod.Name
-		move, reason := movable(pod, o)
+		pods, err := c.podsOn(ctx, name, "")
 		switch {
-		case !move && reason != "":
-			kept = append(kept, blocked{full, reason})
-		case !move:
-		case pod.DeletionTimestamp != nil:
-			left = append(left, blocked{full, "is ending"})
-		default:
-			reason := c.evict(ctx, pod)
-			if ctx.Err() != nil && len(before) > 0 {
-				return before, nil
+		case err == nil:
+			if err := o.unmovable(pods); err != nil {
+				return err
 			}
-			if reason != "" {
-				left = append(left, blocked{full, reason})
+			if left = c.evictAll(ctx, pods, o, left); len(left) == 0 {
+				return nil
 			}
+		case !Unavailable(err):
+			return err
 		}
+		if pause(ctx, o.Retry) {
+			continue
+		}
+		if len(left) > 0 {
+			return &DrainError{left}
+		}
+		return err
 	}
-	if len(kept) > 0 {
-		return nil, drainError(kept)
-	}
-	return left, nil
 }
 
-// movable tells whether a pod is to be evicted; if not, and it is in the way, why not.
-func movable(pod corev1.Pod, o DrainOptions) (bool, string) {
+// CanDrain reports whether a drain could move away every pod of the Node now. It evicts none, but
+// asks for dry runs. The error is a *DrainError where pods block the drain, and ErrCannotAsk where
+// nothing is known to block it but a webhook refuses dry runs.
+func (c *Client) CanDrain(ctx context.Context, name string, o DrainOptions) error {
+	pods, err := c.podsOn(ctx, name, "")
+	if err == nil {
+		err = o.unmovable(pods)
+	}
+	if err != nil {
+		return err
+	}
+	o.dryRun = true
+	var unasked error
+	left := slices.DeleteFunc(c.evictAll(ctx, pods, o, nil), func(b Blocked) bool {
+		switch {
+		case apierrors.IsBadRequest(b.err): // k8s.io/apiserver, NewDryRunUnsupportedErr
+			unasked = fmt.Errorf("%w: %w", ErrCannotAsk, b.err)
+		case b.Reason == BlockedRefused && Unavailable(b.err):
+			unasked = b.err
+		default:
+			return false
+		}
+		return true
+	})
+	if len(left) > 0 {
+		return &DrainError{left}
+	}
+	return unasked
+}
+
+// unmovable returns a *DrainError of the pods that the options do not let move.
+func (o DrainOptions) unmovable(pods []corev1.Pod) error {
+	var kept []Blocked
+	for _, pod := range pods {
+		switch {
+		case stays(pod), ended(pod):
+		case metav1.GetControllerOf(&pod) == nil && !o.Force:
+			kept = append(kept, Blocked{Pod: full(pod), Reason: BlockedUnmanaged,
+				Message: "has no controller that would make it again elsewhere"})
+		case !o.DeleteEmptyDir && slices.ContainsFunc(pod.Spec.Volumes, isEmptyDir):
+			kept = append(kept, Blocked{Pod: full(pod), Reason: BlockedEmptyDir,
+				Message: "keeps data in an emptyDir"})
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return &DrainError{kept}
+}
+
+func full(pod corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+// stays reports whether a drain leaves a pod where it is: a static one, or one of a DaemonSet.
+func stays(pod corev1.Pod) bool {
 	owner := metav1.GetControllerOf(&pod)
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
-	hasEmptyDir := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return v.EmptyDir != nil
-	})
-	switch {
-	case mirror, owner != nil && owner.Kind == "DaemonSet":
-		return false, ""
-	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
-		return true, ""
-	case owner == nil && !o.Force:
-		return false, "has no controller that would make it again elsewhere"
-	case !o.DeleteEmptyDir && hasEmptyDir:
-		return false, "keeps data in an emptyDir"
-	}
-	return true, ""
+	return mirror || owner != nil && owner.Kind == "DaemonSet"
 }
 
-// evict asks for one eviction and returns why the pod is still there; "" when it is gone.
-func (c *Client) evict(ctx context.Context, pod corev1.Pod) string {
+func ended(pod corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func isEmptyDir(v corev1.Volume) bool { return v.EmptyDir != nil }
+
+// evictAll requests the eviction of every pod that is to go, and returns those that are still
+// there. previous is the result of the last round, which it returns where ctx ends in this one.
+func (c *Client) evictAll(
+	ctx context.Context, pods []corev1.Pod, o DrainOptions, previous []Blocked,
+) []Blocked {
+	var left []Blocked
+	for _, pod := range pods {
+		if stays(pod) {
+			continue
+		}
+		b := Blocked{Pod: full(pod), Reason: BlockedTerminating, Message: "is terminating"}
+		if pod.DeletionTimestamp == nil {
+			err := c.evict(ctx, pod, o.dryRun)
+			switch {
+			case ctx.Err() != nil && len(previous) > 0:
+				return previous
+			case apierrors.IsNotFound(err), err == nil && o.dryRun:
+				continue
+			case err != nil:
+				b.refused(err)
+			}
+		}
+		left = append(left, b)
+	}
+	return left
+}
+
+// evict requests one eviction.
+func (c *Client) evict(ctx context.Context, pod corev1.Pod, dryRun bool) error {
 	eviction := &policyv1.Eviction{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "Eviction"},
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
 	}
 	request, err := withBody(c.core.Post().Namespace(pod.Namespace).Resource("pods").
 		Name(pod.Name).SubResource("eviction"), eviction)
-	if err == nil {
-		err = request.MaxRetries(0).Do(ctx).Error() // Drain tries again, and says why meanwhile
-	}
-	switch {
-	case err == nil:
-		return "is ending"
-	case apierrors.IsNotFound(err):
-		return ""
-	case apierrors.IsTooManyRequests(err):
-		return "a PodDisruptionBudget does not let it go now: " + err.Error()
-	default:
-		return err.Error()
-	}
-}
-
-func drainError(left []blocked) error {
-	var lines []string
-	for _, b := range left {
-		lines = append(lines, b.pod+" "+b.reason)
-	}
-	return fmt.Errorf("cannot move these pods away: %s", strings.Join(lines, "; "))
-}
-
-// PodsOn lists the pods that are bound to a Node.
-func (c *Client) PodsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
-	var list corev1.PodList
-	err := c.core.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).
-		Do(ctx).Into(&list)
 	if err != nil {
+		return err
+	}
+	if dryRun {
+		request = request.Param("dryRun", metav1.DryRunAll)
+	}
+	return request.MaxRetries(0).Do(ctx).Error() // the next round tries again
+}
+
+// refused sets the reason for which an eviction was refused. The API server names the budget in the
+// message of the cause ("The disruption budget NAME needs ...") and nowhere else.
+func (b *Blocked) refused(err error) {
+	b.Reason, b.Message, b.err = BlockedRefused, err.Error(), err
+	cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
+	if !ok {
+		return
+	}
+	b.Reason = BlockedByBudget
+	b.Message = "may not go now by a PodDisruptionBudget: " + cause.Message
+	if rest, named := strings.CutPrefix(cause.Message, "The disruption budget "); named {
+		b.Budget, _, _ = strings.Cut(rest, " ")
+	}
+}
+
+// PodsOn lists the pods that are bound to a Node, as the API server's cache has them: a consistent
+// read of older API servers reads all pods of the cluster from etcd.
+func (c *Client) PodsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
+	return c.podsOn(ctx, node, "0")
+}
+
+// podsOn lists the pods of a Node that are at least as new as a resource version; "" is the newest.
+func (c *Client) podsOn(ctx context.Context, node, version string) ([]corev1.Pod, error) {
+	request := c.core.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node)
+	if version != "" {
+		request = request.Param("resourceVersion", version)
+	}
+	var list corev1.PodList
+	if err := request.Do(ctx).Into(&list); err != nil {
 		return nil, fmt.Errorf("cannot list the pods of Node %s: %w", node, err)
 	}
 	return list.Items, nil

@@ -2,14 +2,17 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -19,30 +22,70 @@ type cluster struct {
 	pods []corev1.Pod
 	// refusals are evictions that a disruption budget still refuses; below 0 it refuses all.
 	refusals int
-	// onList is called before the n-th list of the pods is answered, counted from 1.
+	// refuse answers an eviction in the place of the budget, unless it is nil.
+	refuse func(pod string, w http.ResponseWriter) (answered bool)
+	// onList is called before the n-th list of the pods is answered, counted from 1; lost are the
+	// lists that fail with a status.
 	onList func(n int)
+	lost   map[int]int
 	lists  int
+	// versions are the resource versions of the lists, dryRuns the pods of evictions without effect.
+	versions, dryRuns []string
 }
 
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	path := strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/default/pods/")
-	switch name, eviction := strings.CutSuffix(path, "/eviction"); {
-	case eviction && c.refusals != 0:
-		c.refusals--
-		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
-			"needs 2 healthy pods")
-	case eviction:
-		c.pods = slices.DeleteFunc(c.pods, func(p corev1.Pod) bool { return p.Name == name })
-		answer(w, metav1.Status{Status: metav1.StatusSuccess})
-	default:
-		c.lists++
-		if c.onList != nil {
-			c.onList(c.lists)
-		}
-		answer(w, corev1.PodList{Items: c.pods})
+	name, eviction := strings.CutSuffix(path, "/eviction")
+	if !eviction {
+		c.list(w, r)
+		return
 	}
+	dry := r.URL.Query().Get("dryRun") == metav1.DryRunAll
+	if dry {
+		c.dryRuns = append(c.dryRuns, name)
+	}
+	switch {
+	case c.refuse != nil && c.refuse(name, w):
+	case c.refusals != 0:
+		c.refusals--
+		overBudget(w)
+	case !dry:
+		c.pods = slices.DeleteFunc(c.pods, func(p corev1.Pod) bool { return p.Name == name })
+		fallthrough
+	default:
+		answer(w, metav1.Status{Status: metav1.StatusSuccess})
+	}
+}
+
+func (c *cluster) list(w http.ResponseWriter, r *http.Request) {
+	c.lists++
+	c.versions = append(c.versions, r.URL.Query().Get("resourceVersion"))
+	if c.onList != nil {
+		c.onList(c.lists)
+	}
+	if code := c.lost[c.lists]; code != 0 {
+		refuse(w, code, metav1.StatusReasonUnknown, "not now")
+		return
+	}
+	answer(w, corev1.PodList{Items: c.pods})
+}
+
+// overBudget answers as the API server does to an eviction that a budget does not allow
+// (kubernetes/pkg/registry/core/pod/storage/eviction.go).
+func overBudget(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusTooManyRequests)
+	answer(w, metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusTooManyRequests,
+		Reason:  metav1.StatusReasonTooManyRequests,
+		Message: "Cannot evict pod as it would violate the pod's disruption budget.",
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{
+			Type:    policyv1.DisruptionBudgetCause,
+			Message: "The disruption budget web-pdb needs 2 healthy pods and has 2 currently",
+		}}},
+	})
 }
 
 func (c *cluster) client(t *testing.T) *Client {
@@ -99,14 +142,15 @@ func TestDrain(t *testing.T) {
 			remain: []string{"proxy", "etcd"},
 		},
 		{
-			name: "a pod of nobody is in the way", pods: []corev1.Pod{pod("lone", "")},
-			remain: []string{"lone"}, err: "default/lone has no controller",
+			name:   "an unmanaged pod blocks, and nothing is evicted",
+			pods:   []corev1.Pod{web, pod("lone", "")},
+			remain: []string{"web", "lone"}, err: "default/lone has no controller",
 		},
 		{
-			name: "a pod of nobody, by force", pods: []corev1.Pod{pod("lone", "")},
+			name: "an unmanaged pod, by force", pods: []corev1.Pod{pod("lone", "")},
 			o: DrainOptions{Force: true},
 		},
-		{name: "a pod of nobody that has ended", pods: []corev1.Pod{pod("job", "", done)}},
+		{name: "an unmanaged pod that has ended", pods: []corev1.Pod{pod("job", "", done)}},
 		{
 			name: "data in an emptyDir is in the way", pods: []corev1.Pod{cache},
 			remain: []string{"cache"}, err: "default/cache keeps data in an emptyDir",
@@ -119,7 +163,8 @@ func TestDrain(t *testing.T) {
 		{
 			name: "a budget that does not", pods: []corev1.Pod{web}, refusals: -1,
 			remain: []string{"web"},
-			err:    "default/web a PodDisruptionBudget does not let it go now: needs 2 healthy pods",
+			err: "default/web may not go now by a PodDisruptionBudget: The disruption budget web-pdb " +
+				"needs 2",
 		},
 	}
 	for _, tt := range tests {
@@ -149,5 +194,158 @@ func TestDrain(t *testing.T) {
 				t.Errorf("pods left: %v, want %v", remain, tt.remain)
 			}
 		})
+	}
+}
+
+// A list that fails is one more round; a refusal ends the drain.
+func TestDrainListFails(t *testing.T) {
+	for code, want := range map[int]bool{500: true, 503: true, 429: true, 403: false, 401: false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &cluster{
+				pods: []corev1.Pod{pod("web", "ReplicaSet")}, refusals: 2, lost: map[int]int{1: code, 3: code},
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			err := inMemory(t, c.ServeHTTP).Drain(ctx, "edge-1", DrainOptions{})
+			if (err == nil) != want || (len(c.pods) == 0) != want {
+				t.Errorf("Drain, after lists that fail with %d: %v, %d pods are left", code, err, len(c.pods))
+			}
+		})
+	}
+}
+
+// A drain that never gets a list ends with its deadline, and with what blocked it before.
+func TestDrainListsNeverAnswered(t *testing.T) {
+	lost := map[int]int{}
+	for n := range 100 {
+		lost[n] = 500
+	}
+	for _, seen := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &cluster{pods: []corev1.Pod{pod("web", "ReplicaSet")}, refusals: -1, lost: lost}
+			if seen {
+				c.lists = -2
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			err := inMemory(t, c.ServeHTTP).Drain(ctx, "edge-1", DrainOptions{})
+			_, blocked := errors.AsType[*DrainError](err)
+			if err == nil || blocked != seen || c.lists < 10 {
+				t.Errorf("Drain: %v, after %d lists", err, c.lists)
+			}
+		})
+	}
+}
+
+// What blocks a drain is named: each pod, why, and the budget that the API server names.
+func TestDrainError(t *testing.T) {
+	ending := pod("slow", "ReplicaSet", func(p *corev1.Pod) {
+		p.DeletionTimestamp = new(metav1.Now())
+	})
+	c := &cluster{
+		pods: []corev1.Pod{pod("web", "ReplicaSet"), ending, pod("ill", "ReplicaSet")}, refusals: -1,
+		refuse: func(pod string, w http.ResponseWriter) bool {
+			if pod == "ill" {
+				refuse(w, 403, metav1.StatusReasonForbidden, "not you")
+			}
+			return pod == "ill"
+		},
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	c.onList = func(n int) {
+		if n > 2 {
+			cancel()
+		}
+	}
+	client := c.client(t)
+	var seen []Blocked
+	collect := func(err error) {
+		t.Helper()
+		blocked, ok := errors.AsType[*DrainError](err)
+		if !ok {
+			t.Fatalf("the error is %v", err)
+		}
+		for _, b := range blocked.Pods {
+			seen = append(seen, Blocked{Pod: b.Pod, Reason: b.Reason, Budget: b.Budget})
+		}
+	}
+	collect(client.Drain(ctx, "edge-1", DrainOptions{Retry: time.Millisecond}))
+	c.onList, c.pods = nil, []corev1.Pod{pod("lone", ""), pod("cache", "ReplicaSet", emptyDir)}
+	collect(client.Drain(t.Context(), "edge-1", DrainOptions{}))
+	want := []Blocked{
+		{Pod: "default/web", Reason: BlockedByBudget, Budget: "web-pdb"},
+		{Pod: "default/slow", Reason: BlockedTerminating},
+		{Pod: "default/ill", Reason: BlockedRefused},
+		{Pod: "default/lone", Reason: BlockedUnmanaged},
+		{Pod: "default/cache", Reason: BlockedEmptyDir},
+	}
+	if !slices.Equal(seen, want) {
+		t.Errorf("blocked are %+v, want %+v", seen, want)
+	}
+}
+
+// CanDrain asks about each pod that would go and evicts none. What blocks for certain comes before
+// what could not be asked.
+func TestCanDrain(t *testing.T) {
+	web, other := pod("web", "ReplicaSet"), pod("other", "ReplicaSet")
+	dryRunRefused := func(_ string, w http.ResponseWriter) bool {
+		refuse(w, 400, metav1.StatusReasonBadRequest, `admission webhook "x" does not support dry run`)
+		return true
+	}
+	for name, tt := range map[string]struct {
+		pods     []corev1.Pod
+		refusals int
+		refuse   func(string, http.ResponseWriter) bool
+		lost     map[int]int
+		asked    []string
+		blocked  bool // a *DrainError
+		unasked  bool // ErrCannotAsk
+		err      bool
+	}{
+		"nothing blocks": {
+			pods: []corev1.Pod{web, pod("proxy", "DaemonSet"), other}, asked: []string{"web", "other"},
+		},
+		"a budget":         {pods: []corev1.Pod{web}, refusals: 1, asked: []string{"web"}, blocked: true},
+		"an unmanaged pod": {pods: []corev1.Pod{web, pod("lone", "")}, blocked: true},
+		"a webhook that refuses dry runs": {
+			pods: []corev1.Pod{web}, refuse: dryRunRefused, asked: []string{"web"}, unasked: true,
+		},
+		"a budget and such a webhook": {
+			pods: []corev1.Pod{web, other}, refusals: 1, asked: []string{"web", "other"}, blocked: true,
+			refuse: func(pod string, w http.ResponseWriter) bool {
+				return pod == "web" && dryRunRefused(pod, w)
+			},
+		},
+		"an API server that is overloaded": {
+			pods: []corev1.Pod{web}, asked: []string{"web"}, err: true,
+			refuse: func(_ string, w http.ResponseWriter) bool {
+				refuse(w, 429, metav1.StatusReasonTooManyRequests, "too many requests")
+				return true
+			},
+		},
+		"a list that fails": {pods: []corev1.Pod{web}, lost: map[int]int{1: 500}, err: true},
+	} {
+		c := &cluster{pods: tt.pods, refusals: tt.refusals, refuse: tt.refuse, lost: tt.lost}
+		err := c.client(t).CanDrain(t.Context(), "edge-1", DrainOptions{})
+		_, blocked := errors.AsType[*DrainError](err)
+		if blocked != tt.blocked || errors.Is(err, ErrCannotAsk) != tt.unasked ||
+			(err != nil) != (tt.blocked || tt.unasked || tt.err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !slices.Equal(c.dryRuns, tt.asked) || len(c.pods) != len(tt.pods) {
+			t.Errorf("%s: dry runs of %v, %d pods are left", name, c.dryRuns, len(c.pods))
+		}
+	}
+}
+
+// Health reads pods from the API server's cache, a drain reads them consistently.
+func TestPodsAreListed(t *testing.T) {
+	c := &cluster{}
+	client := c.client(t)
+	_, err := client.PodsOn(t.Context(), "edge-1")
+	err = errors.Join(err, client.Drain(t.Context(), "edge-1", DrainOptions{}))
+	if err != nil || !slices.Equal(c.versions, []string{"0", ""}) {
+		t.Errorf("listed with the resource versions %q, %v", c.versions, err)
 	}
 }

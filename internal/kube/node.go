@@ -50,6 +50,13 @@ func Answered(err error) bool {
 	return errors.As(err, &status) && status.Status().Code < 500
 }
 
+// Unavailable reports whether the error of a request means that the API server cannot serve it now:
+// it does not answer, is overloaded (429) or has failed (5xx), or another server answers for it.
+func Unavailable(err error) bool {
+	return err != nil && (!Answered(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse))
+}
+
 // The pace of waiting: quick at first, when every moment counts, then slower, so that a cluster
 // that is down is not pressed.
 const (

@@ -185,20 +185,31 @@ func TestNodeMissing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		handler http.HandlerFunc
 		want    bool
+		// unavailable is what Unavailable says.
+		unavailable bool
 	}{
-		"the API server's 404":     {missing, true},
-		"a 404 of a load balancer": {bare, false},
-		"403":                      {status(403), false},
-		"503":                      {status(503), false},
+		"the API server's 404":     {missing, true, false},
+		"a 404 of a load balancer": {bare, false, true},
+		"401":                      {status(401), false, false},
+		"403":                      {status(403), false, false},
+		"429":                      {status(429), false, true},
+		"500":                      {status(500), false, true},
+		"503":                      {status(503), false, true},
 	} {
 		c := client(t, map[string]http.HandlerFunc{"GET /api/v1/nodes/edge-1": tt.handler})
 		_, err := c.Node(t.Context(), "edge-1")
 		if err == nil || NodeMissing(err) != tt.want {
 			t.Errorf("%s: %v is missing: %v", name, err, NodeMissing(err))
 		}
+		if Unavailable(err) != tt.unavailable {
+			t.Errorf("%s: %v is unavailable: %v", name, err, Unavailable(err))
+		}
 	}
 	if NodeMissing(nil) || NodeMissing(errors.New("x")) {
 		t.Error("NodeMissing of nil or of any error")
+	}
+	if Unavailable(nil) || !Unavailable(context.DeadlineExceeded) {
+		t.Error("Unavailable of nil, or not of a timeout")
 	}
 }
 
