@@ -194,7 +194,8 @@ func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 	err := client.Cordon(bounded, name)
 	if err == nil {
 		err = client.Drain(bounded, name, kube.DrainOptions{
-			DeleteEmptyDir: !t.Leave.KeepEmptyDir, Force: !t.Leave.KeepUnmanaged, Progress: l.beat,
+			DeleteEmptyDir: !t.Leave.KeepEmptyDir, Force: !t.Leave.KeepUnmanaged, Partial: true,
+			Progress: l.beat,
 		})
 	}
 	if err != nil {

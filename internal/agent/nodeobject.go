@@ -241,11 +241,13 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	}
 	defer client.Close()
 	w.note("draining Node %s before it is changed", w.config.Agent.NodeName)
-	ctx, cancel := context.WithTimeout(ctx, w.config.Agent.UpgradePolicy.DrainDeadline())
+	policy := w.config.Agent.UpgradePolicy
+	ctx, cancel := context.WithTimeout(ctx, policy.DrainDeadline())
 	defer cancel()
 	return w.waiting(ctx, func(ctx context.Context) error {
 		return client.Drain(ctx, w.config.Agent.NodeName, kube.DrainOptions{
-			DeleteEmptyDir: true, Force: true, Progress: w.beat,
+			DeleteEmptyDir: policy.DrainOptions.DeletesEmptyDir(), Force: policy.DrainOptions.Force,
+			Progress: w.beat,
 		})
 	})
 }

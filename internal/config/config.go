@@ -370,9 +370,21 @@ type UpgradePolicy struct {
 	// Deadline bounds that move, as a Go duration; a change whose pods do not move in time fails, and
 	// nothing was touched.
 	Deadline string `json:"deadline,omitempty"`
+	// DrainOptions are the pods that the move may delete, as in kubectl drain.
+	DrainOptions DrainOptions `json:"drainOptions,omitzero"`
 	// MaintenanceWindow is when an agent that follows its resource may begin a change; what a person
 	// starts begins at once.
 	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
+}
+
+// DrainOptions are the pods that may be deleted when the pods move to other nodes.
+type DrainOptions struct {
+	// Force deletes pods without a controller, which run nowhere afterwards; without it such a pod
+	// blocks the change.
+	Force bool `json:"force,omitempty"`
+	// DeleteEmptyDir moves pods with an emptyDir volume, whose data is lost; false: such a pod blocks
+	// the change.
+	DeleteEmptyDir *bool `json:"deleteEmptyDir,omitempty"`
 }
 
 // MaintenanceWindow is a time that comes again each week.

@@ -45,6 +45,8 @@ func (c *Config) spell() {
 	or(&c.Network.Firewall, FirewallCheck)
 	or(&c.Agent.UpgradePolicy.Drain, DrainMinor)
 	or(&c.Agent.UpgradePolicy.Deadline, defaultDeadline)
+	c.Agent.UpgradePolicy.DrainOptions.DeleteEmptyDir =
+		yes(c.Agent.UpgradePolicy.DrainOptions.DeleteEmptyDir)
 	if w := c.Agent.UpgradePolicy.MaintenanceWindow; w != nil {
 		or(&w.UTCOffset, "+00:00")
 	}

@@ -36,6 +36,9 @@ func (u UpgradePolicy) DrainDeadline() time.Duration {
 	return d
 }
 
+// DeletesEmptyDir reports whether pods with an emptyDir move, which deletes its data.
+func (o DrainOptions) DeletesEmptyDir() bool { return *yes(o.DeleteEmptyDir) }
+
 // Opens returns when a window opens next, which is now when it is open. Parse has validated it.
 func (w MaintenanceWindow) Opens(now time.Time) time.Time {
 	start, _ := time.Parse("15:04", w.Start)

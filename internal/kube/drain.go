@@ -20,6 +20,8 @@ type DrainOptions struct {
 	DeleteEmptyDir bool
 	// Force moves pods too that no controller will make again elsewhere.
 	Force bool
+	// Partial moves the other pods even though some may not be moved.
+	Partial bool
 	// Retry is the average pause between two rounds; 0 is 2 s.
 	Retry time.Duration
 	// Progress is called at the start of each round, unless it is nil.
@@ -81,10 +83,14 @@ func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 		pods, err := c.podsOn(ctx, name, "")
 		switch {
 		case err == nil:
-			if err := o.unmovable(pods); err != nil {
-				return err
+			move, kept := o.sort(pods)
+			if len(kept) == 0 || o.Partial {
+				left = c.evictAll(ctx, move, o, left)
 			}
-			if left = c.evictAll(ctx, pods, o, left); len(left) == 0 {
+			if len(kept) > 0 {
+				return &DrainError{kept}
+			}
+			if len(left) == 0 {
 				return nil
 			}
 		case !Unavailable(err):
@@ -105,15 +111,16 @@ func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 // nothing is known to block it but a webhook refuses dry runs.
 func (c *Client) CanDrain(ctx context.Context, name string, o DrainOptions) error {
 	pods, err := c.podsOn(ctx, name, "")
-	if err == nil {
-		err = o.unmovable(pods)
-	}
 	if err != nil {
 		return err
 	}
+	move, kept := o.sort(pods)
+	if len(kept) > 0 {
+		return &DrainError{kept}
+	}
 	o.dryRun = true
 	var unasked error
-	left := slices.DeleteFunc(c.evictAll(ctx, pods, o, nil), func(b Blocked) bool {
+	left := slices.DeleteFunc(c.evictAll(ctx, move, o, nil), func(b Blocked) bool {
 		switch {
 		case apierrors.IsBadRequest(b.err): // k8s.io/apiserver, NewDryRunUnsupportedErr
 			unasked = fmt.Errorf("%w: %w", ErrCannotAsk, b.err)
@@ -130,24 +137,24 @@ func (c *Client) CanDrain(ctx context.Context, name string, o DrainOptions) erro
 	return unasked
 }
 
-// unmovable returns a *DrainError of the pods that the options do not let move.
-func (o DrainOptions) unmovable(pods []corev1.Pod) error {
-	var kept []Blocked
+// sort returns the pods that are to move, and those that the options do not let move.
+func (o DrainOptions) sort(pods []corev1.Pod) (move []corev1.Pod, kept []Blocked) {
 	for _, pod := range pods {
 		switch {
-		case stays(pod), ended(pod):
+		case stays(pod):
+		case ended(pod):
+			move = append(move, pod)
 		case metav1.GetControllerOf(&pod) == nil && !o.Force:
 			kept = append(kept, Blocked{Pod: full(pod), Reason: BlockedUnmanaged,
 				Message: "has no controller that would make it again elsewhere"})
 		case !o.DeleteEmptyDir && slices.ContainsFunc(pod.Spec.Volumes, isEmptyDir):
 			kept = append(kept, Blocked{Pod: full(pod), Reason: BlockedEmptyDir,
 				Message: "keeps data in an emptyDir"})
+		default:
+			move = append(move, pod)
 		}
 	}
-	if len(kept) == 0 {
-		return nil
-	}
-	return &DrainError{kept}
+	return move, kept
 }
 
 func full(pod corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
@@ -165,16 +172,12 @@ func ended(pod corev1.Pod) bool {
 
 func isEmptyDir(v corev1.Volume) bool { return v.EmptyDir != nil }
 
-// evictAll requests the eviction of every pod that is to go, and returns those that are still
-// there. previous is the result of the last round, which it returns where ctx ends in this one.
+// evictAll requests the eviction of pods, and returns those that are still there. previous is the result of the last round, which it returns where ctx ends in this one.
 func (c *Client) evictAll(
 	ctx context.Context, pods []corev1.Pod, o DrainOptions, previous []Blocked,
 ) []Blocked {
 	var left []Blocked
 	for _, pod := range pods {
-		if stays(pod) {
-			continue
-		}
 		b := Blocked{Pod: full(pod), Reason: BlockedTerminating, Message: "is terminating"}
 		if pod.DeletionTimestamp == nil {
 			err := c.evict(ctx, pod, o.dryRun)

@@ -147,6 +147,11 @@ func TestDrain(t *testing.T) {
 			remain: []string{"web", "lone"}, err: "default/lone has no controller",
 		},
 		{
+			name: "an unmanaged pod remains, and others go",
+			pods: []corev1.Pod{web, pod("lone", "")}, o: DrainOptions{Partial: true},
+			remain: []string{"lone"}, err: "default/lone has no controller",
+		},
+		{
 			name: "an unmanaged pod, by force", pods: []corev1.Pod{pod("lone", "")},
 			o: DrainOptions{Force: true},
 		},

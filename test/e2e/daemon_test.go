@@ -100,7 +100,9 @@ func TestVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	configure(t, m, lab.Newest)
+	configure(t, m, lab.Newest, func(c map[string]any) {
+		section(c, "agent", "upgradePolicy", "drainOptions")["force"] = true
+	})
 	planned, _ := flex(t, m, "plan")
 	must(t, m, "bootstrap")
 	out, err := bench.Kubectl(ctx, "", "get", "node", m.Name, "-o",

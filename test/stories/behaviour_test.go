@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -154,15 +155,18 @@ func (c *cluster) listPods(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// run puts pods on the node; each runs.
+// run puts pods on the node; each runs, and has a controller.
 func (c *cluster) run(names ...string) {
 	c.set(func() {
 		for _, name := range names {
 			started := metav1.Now()
 			c.behaviour.pods = append(c.behaviour.pods, corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-				Spec:       corev1.PodSpec{NodeName: "edge-1"},
-				Status:     corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &started},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+					OwnerReferences: []metav1.OwnerReference{{
+						Kind: "ReplicaSet", Name: name, Controller: new(true),
+					}}},
+				Spec:   corev1.PodSpec{NodeName: "edge-1"},
+				Status: corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &started},
 			})
 		}
 	})
@@ -189,7 +193,15 @@ func (c *cluster) evict(w http.ResponseWriter, r *http.Request) {
 	defer c.mu.Unlock()
 	name := r.PathValue("name")
 	if slices.Contains(c.guarded, name) {
-		fail(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
+		w.WriteHeader(http.StatusTooManyRequests)
+		reply(w, metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure",
+			Reason: metav1.StatusReasonTooManyRequests, Code: http.StatusTooManyRequests,
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{
+				Type:    policyv1.DisruptionBudgetCause,
+				Message: "The disruption budget few needs 1 healthy pods and has 1 currently",
+			}}},
+		})
 		return
 	}
 	c.behaviour.pods = slices.DeleteFunc(c.behaviour.pods, func(p corev1.Pod) bool {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -100,7 +99,7 @@ func TestDrainThatCannotFinish(t *testing.T) {
 		w.config = w.configuration(w.kubernetes("1.35.1", "1.35.1"))
 		began := time.Now()
 		err := bootstrap()
-		if err == nil || !strings.Contains(err.Error(), "default/db a PodDisruptionBudget") ||
+		if err == nil || !strings.Contains(err.Error(), "disruption budget few needs 1") ||
 			strings.Contains(err.Error(), "default/web") {
 			t.Errorf("the error is %v; want the pod that is in the way, and why", err)
 		}
@@ -137,11 +136,54 @@ func TestDrainThatCannotFinish(t *testing.T) {
 	})
 }
 
+// A pod that nothing would make again blocks a change before any other pod has gone, and is named;
+// so does one with data where the configuration says so. drainOptions has them deleted.
+func TestDrainOptions(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, says string
+		options    map[string]any
+	}{
+		{"without a controller", "default/alone has no controller", nil},
+		{"without a controller and by force", "", map[string]any{"force": true}},
+		{"with data that is to be kept", "default/data keeps data in an emptyDir",
+			map[string]any{"force": true, "deleteEmptyDir": false}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			w.cluster.run("plain", "alone", "data")
+			w.cluster.set(func() {
+				pods := w.cluster.behaviour.pods
+				pods[1].OwnerReferences = nil
+				pods[2].Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+					EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+			})
+			w.config = w.configuration(w.kubernetes("1.35.1", "1.35.1"), func(c map[string]any) {
+				c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{"drainOptions": tt.options}
+			})
+			_, err := w.bootstrap()
+			if tt.says == "" {
+				if err != nil || len(w.cluster.evicted) != 3 {
+					t.Errorf("the error is %v, evicted are %v", err, w.cluster.evicted)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.says) || len(w.cluster.evicted) > 0 {
+				t.Errorf("the error is %v, evicted are %v; want %q", err, w.cluster.evicted, tt.says)
+			}
+			if w.cluster.node1().Spec.Unschedulable {
+				t.Error("the Node is still cordoned")
+			}
+		})
+	}
+}
+
 // Unbootstrap moves every pod away, unless it was told to keep those that nothing replaces, or
 // those that have data on this machine: then it says so, and gives the machine back all the same.
 func TestLeaveKeepsPods(t *testing.T) {
-	controller := true
-	owned := []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", Controller: &controller}}
 	data := []corev1.Volume{{Name: "data",
 		VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	for _, tt := range []struct {
@@ -163,11 +205,7 @@ func TestLeaveKeepsPods(t *testing.T) {
 			}
 			w.cluster.run("alone", "data", "plain")
 			w.cluster.set(func() {
-				for i := range w.cluster.behaviour.pods {
-					if pod := &w.cluster.behaviour.pods[i]; pod.Name != "alone" {
-						pod.OwnerReferences = owned
-					}
-				}
+				w.cluster.behaviour.pods[0].OwnerReferences = nil
 				w.cluster.behaviour.pods[1].Spec.Volumes = data
 			})
 			tt.options.DrainTimeout = time.Minute

@@ -84,10 +84,18 @@ type UpgradePolicy struct {
 	// never; Deadline bounds the move.
 	Drain    string `json:"drain,omitempty"`
 	Deadline string `json:"deadline,omitempty"`
+	// DrainOptions are the pods that the move may delete.
+	DrainOptions DrainOptions `json:"drainOptions,omitzero"`
 	// ReadyTimeout bounds the wait for the node to be healthy; then it goes back.
 	ReadyTimeout string `json:"readyTimeout,omitempty"`
 	// MaintenanceWindow is when a change may begin; nil is always.
 	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
+}
+
+// DrainOptions are the pods that may be deleted when the pods move away; nil is the default.
+type DrainOptions struct {
+	Force          *bool `json:"force,omitempty"`          // pods without a controller; not by default
+	DeleteEmptyDir *bool `json:"deleteEmptyDir,omitempty"` // pods with an emptyDir; by default
 }
 
 // MaintenanceWindow is a time that comes again each week.

@@ -197,6 +197,7 @@ func TestPoliciesAreRendered(t *testing.T) {
 	d.KubernetesAuth = api.KubernetesAuth{UseAzureAuth: true, KubeletCredential: "certificate"}
 	d.UpgradePolicy = api.UpgradePolicy{
 		Drain: "always", Deadline: "PT1H30M", ReadyTimeout: "PT7M",
+		DrainOptions: api.DrainOptions{Force: new(true), DeleteEmptyDir: new(false)},
 		MaintenanceWindow: &api.MaintenanceWindow{
 			Days: []string{"Saturday"}, Start: "02:00", Duration: "PT4H", UTCOffset: "-05:00",
 		},
@@ -214,7 +215,9 @@ func TestPoliciesAreRendered(t *testing.T) {
 		DriftPolicy: "repair", ReadyTimeout: "7m",
 		DriftPolicies: map[string]string{"sysctl": "off", "unit": "report"},
 		UpgradePolicy: config.UpgradePolicy{
-			Drain: "always", Deadline: "1h30m", MaintenanceWindow: &config.MaintenanceWindow{
+			Drain: "always", Deadline: "1h30m",
+			DrainOptions: config.DrainOptions{Force: true, DeleteEmptyDir: new(false)},
+			MaintenanceWindow: &config.MaintenanceWindow{
 				Days: []string{"Saturday"}, Start: "02:00", Duration: "4h", UTCOffset: "-05:00",
 			},
 		},

@@ -253,6 +253,16 @@ func ownAgent(n Node) object {
 	upgrade := without(object{
 		"drain": policy.Drain, "deadline": goDuration(policy.Deadline),
 	})
+	options := object{}
+	if b := policy.DrainOptions.Force; b != nil {
+		options["force"] = *b
+	}
+	if b := policy.DrainOptions.DeleteEmptyDir; b != nil {
+		options["deleteEmptyDir"] = *b
+	}
+	if len(options) > 0 {
+		upgrade["drainOptions"] = options
+	}
 	if w := policy.MaintenanceWindow; w != nil {
 		window := without(object{
 			"start": w.Start, "duration": goDuration(w.Duration), "utcOffset": w.UTCOffset,

@@ -200,7 +200,8 @@ func randomDesired(g *rand.Rand) api.Desired {
 	d.DriftPolicy = pick(g, "", "report", "repair")
 	d.DriftPolicies = pick(g, nil, map[string]string{"path": "repair", "node": "off"})
 	d.UpgradePolicy = pick(g, api.UpgradePolicy{}, api.UpgradePolicy{
-		Drain: "always", Deadline: "PT30M", MaintenanceWindow: &api.MaintenanceWindow{
+		Drain: "always", Deadline: "PT30M",
+		DrainOptions: api.DrainOptions{Force: new(true)}, MaintenanceWindow: &api.MaintenanceWindow{
 			Days: []string{"Sunday"}, Start: "02:00", Duration: "PT4H",
 		},
 	})

@@ -101,7 +101,7 @@ func (w *azWorld) life(t *testing.T) {
 	for _, step := range []struct{ script, want string }{
 		{`az aks flex-node create $G -n edge-1 --labels site=oslo line=7 -m 50 --output-url \
   --node-taints "a=b:NoSchedule,c:NoExecute" --drift-policy repair \
-  --drift-policies unit=report sysctl=off \
+  --drift-policies unit=report sysctl=off --drain-force --drain-delete-empty-dir false \
   --query "[name, properties.nodeConfig.labels.line, properties.nodeConfig.taints[1],
     starts_with(properties.configUrl, '$DIRECT')]" -o tsv | tr '\n' ' '`,
 			"edge-1 7 c:NoExecute true"},
@@ -118,7 +118,10 @@ func (w *azWorld) life(t *testing.T) {
 			"--query properties.nodeConfig | tr -d ' \n'", `{"maxPods":60}`},
 		{`N=$(az aks flex-node show $G -n edge-1 --query id -o tsv)
 az aks flex-node show --ids $N -o tsv \
-  --query "[properties.driftPolicy, properties.driftPolicies.sysctl]" | tr '\n' ' '`, "repair off"},
+  --query "[properties.driftPolicy, properties.driftPolicies.sysctl,
+    properties.upgradePolicy.drainOptions.force,
+    properties.upgradePolicy.drainOptions.deleteEmptyDir]" | tr '\n' ' '`,
+			"repair off true false"},
 		{"az aks flex-node history $G -n edge-1 -o table | sed 1,2d | wc -l", "3"},
 		{`V=$(az aks flex-node history $G -n edge-1 --query '[-1].configVersion' -o tsv)
 az aks flex-node rollback $G -n edge-1 --config-version $V \

@@ -18,6 +18,8 @@ PLACES = {
     'kubelet_credential': ('kubernetesAuth', 'kubeletCredential'),
     'drain': ('upgradePolicy', 'drain'),
     'drain_deadline': ('upgradePolicy', 'deadline'),
+    'drain_force': ('upgradePolicy', 'drainOptions', 'force'),
+    'drain_delete_empty_dir': ('upgradePolicy', 'drainOptions', 'deleteEmptyDir'),
     'ready_timeout': ('upgradePolicy', 'readyTimeout'),
     'maintenance_window': ('upgradePolicy', 'maintenanceWindow'),
     'poll_endpoint': ('monitoring', 'endpoint'),

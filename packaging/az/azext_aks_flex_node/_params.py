@@ -105,8 +105,12 @@ def _changes(c):
                help='When pods are moved away before a change.')
     c.argument('drain_deadline', arg_group=group,
                help='How long moving them may take, such as PT15M.')
+    c.argument('drain_force', arg_type=get_three_state_flag(), arg_group=group,
+               help='Delete pods without a controller too. By default such a pod blocks the change.')
+    c.argument('drain_delete_empty_dir', arg_type=get_three_state_flag(), arg_group=group,
+               help='Move pods with an emptyDir volume too, whose data is lost. Default: true.')
     c.argument('ready_timeout', arg_group=group,
-               help='In what time the changed node is healthy, such as PT5M; else it goes back.')
+               help='How long a node may take to become healthy before rollback, such as PT5M.')
     c.argument('maintenance_window', nargs='*', validator=check.window, arg_group=group,
                help='When a change may begin: days=Saturday,Sunday start=22:00 duration=PT4H '
                     "utcOffset=+01:00; '' is at any time.")
@@ -126,5 +130,5 @@ def _conditions(c):
             ('exists', 'Wait until the flex node exists.')):
         c.argument(name, action='store_true', arg_group=group, help=text)
     c.argument('custom', arg_group=group, help='Wait until this JMESPath query is satisfied.')
-    c.argument('interval', type=int, arg_group=group, help='Seconds between two looks.')
+    c.argument('interval', type=int, arg_group=group, help='Polling interval in seconds.')
     c.argument('timeout', type=int, arg_group=group, help='Seconds to wait at most.')
