@@ -40,7 +40,8 @@ func TestMakeRoom(t *testing.T) {
 		}
 	}
 	expect("leader", "status")
-	for i := 0; err == nil && i < 1000; i++ {
+	// etcd measures its size after 10,000 writes at the latest.
+	for i := 0; err == nil && i < 10_100; i++ {
 		_, err = e.Commit(ctx, nil, []store.Write{{Key: "a", Value: make([]byte, 64<<10)}})
 	}
 	if !errors.Is(err, store.ErrFull) {

@@ -107,7 +107,8 @@ def _changes(c):
                help='How long moving them may take, such as PT15M.')
     c.argument('drain_force', arg_type=get_three_state_flag(), arg_group=group,
                help='Delete pods without a controller too. By default such a pod blocks the change.')
-    c.argument('drain_delete_empty_dir', arg_type=get_three_state_flag(), arg_group=group,
+    c.argument('drain_delete_empty_dir', arg_group=group, arg_type=get_three_state_flag(),
+               options_list=['--drain-delete-empty-dir', '--drain-empty-dir'],
                help='Move pods with an emptyDir volume too, whose data is lost. Default: true.')
     c.argument('ready_timeout', arg_group=group,
                help='How long a node may take to become healthy before rollback, such as PT5M.')
