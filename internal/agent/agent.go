@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path"
 	"sync"
@@ -55,6 +56,8 @@ type Machine interface {
 	RestartUnit(ctx context.Context, name string) error
 	// OpeningCommands are the commands that make an opening in a firewall, for people to run.
 	OpeningCommands(o state.Opening) []string
+	// DialFromPod connects to a TCP port from the network of a pod.
+	DialFromPod(ctx context.Context, to netip.AddrPort) error
 	// List names the entries of a directory.
 	List(dir string) ([]string, error)
 	// Touched is told what is about to be changed by somebody else than the engine, and done when

@@ -42,6 +42,7 @@ func (a *Agent) wanted(c config.Config) health.Wanted {
 		Labels: c.Node.Labels, Taints: c.Node.Taints,
 		FirewallIgnored: c.Network.Firewall == config.FirewallIgnore,
 		FirewallManaged: c.Network.Firewall == config.FirewallManage,
+		MetadataAllowed: c.Network.Metadata == config.MetadataAllow,
 		ServingIssued:   c.Node.Kubelet.ServerTLSBootstrap,
 		Arc:             c.Azure.AuthMode() == config.AuthArc, ArcRole: arcRole(c),
 		Entra: c.Azure.ShowsToken(), Follows: c.ContinuousMonitoring, Located: located(c),
@@ -56,7 +57,7 @@ func (h *home) machineEvidence(
 	m := &health.Machine{
 		UID: seen.UID, Arch: seen.Arch, OSID: seen.OSID, OSVersion: seen.OSVersion, OSName: seen.OSName,
 		MachineID: seen.MachineID, SystemUUID: seen.SystemUUID,
-		Systemd: seen.Systemd, IPTables: seen.IPTables, Installed: h.engine.Journal.Exists(),
+		Systemd: seen.Systemd, IPTables: seen.IPTables, NFTables: seen.NFTables, Installed: h.engine.Journal.Exists(),
 		Free: seen.Free, Addresses: seen.Addresses,
 		CPUMillis: int64(seen.CPUs), MemoryBytes: seen.MemoryBytes, DiskBytes: seen.DiskBytes,
 		CNIConfigs: seen.CNIConfigs, NoIPv6: seen.NoIPv6,
@@ -245,6 +246,7 @@ func (h *home) evidenceOf(ctx context.Context, g *generation.Generation) health.
 		e.Machine, _ = h.machineEvidence(ctx, c, seen) // without it, conditions are Unknown
 		e.Upkeep = h.upkeep(ctx, c, h.at(), seen)
 	}
+	e.Metadata = h.metadataEvidence(ctx, c)
 	h.serviceEvidence(ctx, &e)
 	h.clusterEvidence(ctx, c, h.at(), &e)
 	h.withServices(ctx, c, h.at(), &e)

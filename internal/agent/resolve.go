@@ -50,7 +50,8 @@ func (h *home) aim(ctx context.Context, in Input) (*target, error) {
 	t.facts = node.Facts{
 		Arch: t.seen.Arch, ResolvConf: t.seen.ResolvConf, SwapUnits: slices.Clone(t.seen.SwapUnits),
 		HostName: t.seen.HostName, StaticName: t.seen.StaticName,
-		NvidiaRuntime: t.seen.NvidiaRuntime,
+		NvidiaRuntime:    t.seen.NvidiaRuntime,
+		MetadataResolver: slices.Contains(t.seen.Resolvers, node.MetadataAddress),
 	}
 	for _, swap := range t.seen.Swaps {
 		t.facts.Swaps = append(t.facts.Swaps, swap.Name)
@@ -115,6 +116,7 @@ func (h *home) sameMachine(c config.Config, f node.Facts) bool {
 	}
 	return (was.Renames(name) || !f.Renames(name)) &&
 		was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
+		was.MetadataResolver == f.MetadataResolver &&
 		slices.Equal(was.Swaps, f.Swaps) && slices.Equal(was.SwapUnits, f.SwapUnits) &&
 		slices.Equal(was.Firewalls, f.Firewalls)
 }

@@ -264,7 +264,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	found := daemon.Finding{Summary: summary(s), Every: h.live.Config.CheckInterval()}
 	for _, d := range s.Drift {
 		found.Drift = append(found.Drift, string(d.Key))
-		if h.driftPolicy(d.Key) == config.DriftRepair || d.Key.IsOpening() {
+		if h.driftPolicy(d.Key) == config.DriftRepair || d.Key.IsFirewall() {
 			found.Repair = append(found.Repair, string(d.Key))
 		}
 	}

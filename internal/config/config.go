@@ -185,6 +185,9 @@ type Network struct {
 	// manage opens what is needed and takes that back at the end, check tells the commands that open
 	// it, ignore does nothing (operations.md).
 	Firewall string `json:"firewall,omitempty"`
+	// Metadata is block or allow: whether pods are kept from the metadata services of clouds, which
+	// give a machine's identity to every program that can send packets to them (security.md).
+	Metadata string `json:"metadata,omitempty"`
 }
 
 // NPD selects the node-problem-detector.

@@ -20,6 +20,12 @@ const (
 	FirewallIgnore = "ignore"
 )
 
+// Whether pods reach the metadata service of the machine's cloud.
+const (
+	MetadataBlock = "block"
+	MetadataAllow = "allow"
+)
+
 func networkRules() []rule {
 	const aProxy = "a URL http(s)://[user:password@]host[:port]"
 	aSubnet := fmt.Sprintf("a subnet for this node's pods alone, such as 10.244.1.0/24: address "+
@@ -31,6 +37,7 @@ func networkRules() []rule {
 		{"cni.nonMasqueradeCIDRs.*", "a network, such as 10.244.0.0/16: its address and mask", isNetwork},
 		{"network.firewall", "manage, check or ignore",
 			oneOf(FirewallManage, FirewallCheck, FirewallIgnore)},
+		{"network.metadata", "block or allow", oneOf(MetadataBlock, MetadataAllow)},
 		{"proxy.http", aProxy, isProxy},
 		{"proxy.https", aProxy, isProxy},
 		{"proxy.noProxy.*", "a host, a domain, an IP address, a CIDR or *", isNoProxy},

@@ -43,6 +43,7 @@ func (c Config) open(doc *value) map[string]any {
 // that leaves them open is the same as before there were any.
 func (c *Config) spell() {
 	or(&c.Network.Firewall, FirewallCheck)
+	or(&c.Network.Metadata, MetadataBlock)
 	or(&c.Agent.UpgradePolicy.Drain, DrainMinor)
 	or(&c.Agent.UpgradePolicy.Deadline, defaultDeadline)
 	c.Agent.UpgradePolicy.DrainOptions.DeleteEmptyDir =

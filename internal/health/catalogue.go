@@ -45,6 +45,7 @@ const (
 	LabelsApplied         = "LabelsApplied"
 	TaintsApplied         = "TaintsApplied"
 	FirewallOpen          = "FirewallOpen"
+	MetadataGuarded       = "MetadataGuarded"
 	ServicesReachable     = "ServicesReachable"
 	ServingCertificate    = "ServingCertificate"
 	ArcConnected          = "ArcConnected"
@@ -116,6 +117,7 @@ func catalogue() []entry {
 		{LabelsApplied, labelsApplied, gate},
 		{TaintsApplied, taintsApplied, advice},
 		{FirewallOpen, firewallOpen, caution | harmless},
+		{MetadataGuarded, metadataGuarded, 0},
 		{ServicesReachable, servicesReachable, advice | harmless},
 		{ServingCertificate, servingCertificate, advice},
 		{ArcConnected, arcConnected, 0},

@@ -37,7 +37,8 @@ func TestWatch(t *testing.T) {
 		ClusterCAValid, APIServerReachable, PrincipalCertificate, KubeletCertificate, CredentialValid,
 		VersionsCompatible, NodeOwned, CertificateIssued,
 		KubeletHealthy, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
-		PodsSynchronized, LabelsApplied, TaintsApplied, FirewallOpen, ServicesReachable,
+		PodsSynchronized, LabelsApplied, TaintsApplied, FirewallOpen, MetadataGuarded,
+		ServicesReachable,
 		ServingCertificate, ArcConnected, StoreIntact, HostAsConfigured, ConfigurationAccepted,
 		ProviderAnswers,
 	}

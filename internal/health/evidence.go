@@ -76,6 +76,9 @@ type Evidence struct {
 	// Examined is what only Examine asks for, nil when it was not gathered.
 	Examined *Examined
 
+	// Metadata is how a pod's connection to the metadata service ended.
+	Metadata Answer[Metadata]
+
 	// Damaged are the names of artifacts whose files are no longer what was verified.
 	Damaged Answer[[]string]
 	// Drift counts what differs from the applied configuration.
@@ -107,6 +110,8 @@ type Wanted struct {
 	// FirewallIgnored tells that a firewall is the owner's own affair, FirewallManaged that it is
 	// opened with the node.
 	FirewallIgnored, FirewallManaged bool
+	// MetadataAllowed reports that pods may reach the metadata service.
+	MetadataAllowed bool
 	// ServingIssued tells that kubelet asks the cluster for its serving certificate.
 	ServingIssued bool
 	// Arc tells that the node's identity is that of an Arc machine, ArcRole what that needs in the
@@ -129,7 +134,9 @@ type Machine struct {
 	Arch string // as Go calls it
 	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
 	OSID, OSVersion, OSName string
-	Systemd, IPTables       bool
+	Systemd                 bool
+	// IPTables and NFTables report whether these programs are installed.
+	IPTables, NFTables bool
 	// MachineID and SystemUUID are as kubelet reports them; "" where they are not known.
 	MachineID, SystemUUID string
 	// Installed tells that the node's files are on the machine already.

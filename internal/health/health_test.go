@@ -44,7 +44,7 @@ func good() Evidence {
 		Machine: &Machine{
 			Arch: "amd64", OSID: "ubuntu", OSVersion: "24.04", OSName: "Ubuntu 24.04 LTS",
 			MachineID: "3d12", SystemUUID: "4c4c-0031",
-			Systemd: true, IPTables: true, Free: map[string]int64{"/var/lib": 40 << 30},
+			Systemd: true, IPTables: true, NFTables: true, Free: map[string]int64{"/var/lib": 40 << 30},
 			Addresses: []string{"127.0.0.1", "10.0.0.4", "fe80::1%eth0", "fd00::4"},
 			CPUMillis: 4000, MemoryBytes: 8 << 30, DiskBytes: 64 << 30,
 			CNIConfigs: []string{"10-flex.conflist"}, Firewalls: Answered([]Firewall(nil), nil),
@@ -57,6 +57,7 @@ func good() Evidence {
 		Probe:         Tried(nil),
 		Credential:    Answered("system:node:edge-1", nil),
 		ServerVersion: Answered("1.35.1", nil),
+		Metadata:      Answered(Metadata{Guarded: true, Tried: true, Refused: true}, nil),
 		CSRs:          Answered([]kube.CSR{{Name: "csr-1", State: "issued"}}, nil),
 		Node:          Answered(goodNode(), nil),
 		Lease:         Answered(lease(ago(5*time.Second)), nil),

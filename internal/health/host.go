@@ -64,6 +64,9 @@ func toolsInstalled(e Evidence) Condition {
 	case !e.Machine.IPTables:
 		return fails(OwnerMachine, "IPTablesMissing", "iptables is not installed, and the pod "+
 			"network needs it: apt-get install iptables")
+	case !e.Machine.NFTables && !e.Wanted.MetadataAllowed:
+		return fails(OwnerMachine, "NFTablesMissing", "nft is not installed, which keeps pods from "+
+			"the metadata service of this machine: apt-get install nftables")
 	}
 	return holds()
 }

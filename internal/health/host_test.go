@@ -45,6 +45,8 @@ func TestToolsInstalled(t *testing.T) {
 		blank("NotChecked"),
 		{"no iptables", machine(func(m *Machine) { m.IPTables = false }), False,
 			"IPTablesMissing", OwnerMachine, "apt-get install iptables"},
+		{"no nft", machine(func(m *Machine) { m.NFTables = false }), False,
+			"NFTablesMissing", OwnerMachine, "apt-get install nftables"},
 	})
 }
 

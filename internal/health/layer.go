@@ -34,7 +34,7 @@ func layers() []stratum {
 			ControlGroups, KernelModules, ToolsInstalled, FileSystemsWritable, DiskSpace, InodesFree,
 			DiskResponsive, MemorySize, SizeAdvised, ProgramTrusted, StoreIntact, RuntimeOwned,
 			DirectoriesFree, ReservationsFit, SwapOff, HostNameStable, PortsFree, FirewallOpen,
-			PackagesInOrder, RebootNotPending}},
+			MetadataGuarded, PackagesInOrder, RebootNotPending}},
 		{LayerNetwork, []string{DefaultRoute, NodeAddressPresent, PodSubnetsFit, PathMTU,
 			EndpointsReachable}},
 		{LayerDNS, []string{ResolverConfigured, NamesResolved}},

@@ -51,13 +51,16 @@ type Facts struct {
 	// ResolvConf is the resolver configuration with real servers: systemd-resolved's when it runs,
 	// else /etc/resolv.conf; "" when there is neither.
 	ResolvConf string
+	// Resolvers are the name servers of ResolvConf.
+	Resolvers []string
 	// Swaps are the swap areas in use, SwapUnits the units that systemd would start at boot.
 	Swaps     []state.Swap
 	SwapUnits []string
 	// CNIConfigs are the names of the network configurations, in the order in which a runtime reads
 	// them.
 	CNIConfigs []string
-	IPTables   bool
+	// IPTables and NFTables report whether these programs are installed.
+	IPTables, NFTables bool
 	// Free is the free space in bytes below each directory asked for.
 	Free map[string]int64
 	// Units are those of the units asked for that are installed.
@@ -113,6 +116,7 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 			f.ResolvConf = path
 		}
 	}
+	f.Resolvers = h.resolvers(f.ResolvConf)
 	if f.Swaps, err = h.swaps(); err != nil {
 		return f, err
 	}
@@ -121,6 +125,8 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	}
 	_, err = exec.LookPath("iptables")
 	f.IPTables = err == nil || h.Root != ""
+	_, err = exec.LookPath("nft")
+	f.NFTables = err == nil || h.Root != ""
 	if err := h.sizes(q, &f); err != nil {
 		return f, err
 	}

@@ -93,6 +93,8 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 		return h.observeResidue(ctx, name)
 	case "opening":
 		return h.observeOpening(ctx, key)
+	case "table":
+		return h.observeTable(name)
 	case "package":
 		return h.observePackage(ctx, name)
 	default:
@@ -124,6 +126,8 @@ func (h *Host) Set(ctx context.Context, c state.Change, content contents) error 
 		return h.setResidue(ctx, c, to)
 	case state.Opening:
 		return h.setOpening(ctx, to)
+	case state.Table:
+		return h.setTable(ctx, to)
 	case state.Package:
 		return h.setPackage(ctx, c.From, to)
 	default:

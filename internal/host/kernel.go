@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -21,6 +22,12 @@ type Kernel interface {
 	// where there is none.
 	Filters() ([]Filter, error)
 	Filter(family, table, name string) (Filter, error)
+	// Rules counts the rules of an nftables table, such as "inet kube-proxy"; 0 without it.
+	Rules(table string) (int, error)
+	// LoadTable replaces a table by that of its file.
+	LoadTable(ctx context.Context, to state.Table) error
+	// DialFrom connects to a TCP port from a network namespace, and ends the connection.
+	DialFrom(ctx context.Context, namespace string, to netip.AddrPort) error
 	// LegacyTable says in a few bytes how iptables-legacy filters a family, ip or ip6: it is another
 	// text when its rules or policies are others, and "" where there are none at all.
 	LegacyTable(family string) (string, error)

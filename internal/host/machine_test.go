@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -185,6 +186,8 @@ type kernel struct {
 	// filters are the chains of nf_tables, and legacy is what tells of those of iptables-legacy.
 	filters []Filter
 	legacy  string
+	// rules is the number of rules of a table of ours.
+	rules int
 }
 
 func (k *kernel) Filters() ([]Filter, error) { return k.filters, k.broken }
@@ -199,6 +202,15 @@ func (k *kernel) Filter(family, table, name string) (Filter, error) {
 }
 
 func (k *kernel) ClockSynchronized() (bool, error) { return !k.unsynchronized, k.broken }
+
+func (k *kernel) Rules(string) (int, error) { return k.rules, k.broken }
+
+func (k *kernel) DialFrom(context.Context, string, netip.AddrPort) error { return k.broken }
+
+func (k *kernel) LoadTable(_ context.Context, to state.Table) error {
+	k.rules = to.Rules
+	return k.broken
+}
 
 func (k *kernel) LegacyTable(string) (string, error) { return k.legacy, k.broken }
 

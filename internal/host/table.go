@@ -1,14 +1,71 @@
 package host
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
+
+func (h *Host) observeTable(name string) (state.Resource, error) {
+	rules, err := h.Kernel.Rules(name)
+	return state.Table{Name: name, Rules: rules}, err
+}
+
+// setTable loads a table from its file, or removes it. The file replaces the table whole.
+func (h *Host) setTable(ctx context.Context, to state.Table) error {
+	done, err := h.touch("set nftables table %s", to.Name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if to.Rules == 0 {
+		_, name, _ := strings.Cut(to.Name, " ")
+		return h.Kernel.Clear(ctx, state.Residue{Kind: state.Tables, Match: name}, []string{to.Name})
+	}
+	to.File = h.path(to.File)
+	return h.Kernel.LoadTable(ctx, to)
+}
+
+// LoadTable implements Kernel.
+func (linux) LoadTable(ctx context.Context, to state.Table) error {
+	_, err := runProgram(ctx, []string{"nft", "-f", to.File})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; install it: apt-get install nftables", err)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot load %s: %w", to.File, err)
+	}
+	return nil
+}
+
+// Rules implements Kernel.
+func (linux) Rules(table string) (int, error) {
+	family, name, _ := strings.Cut(table, " ")
+	for number, known := range tableFamilies {
+		if known != family {
+			continue
+		}
+		found, err := askNFT(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, number,
+			nl.NewRtAttr(unix.NFTA_RULE_TABLE, nl.ZeroTerminated(name)))
+		if errors.Is(err, unix.ENOENT) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("cannot read the rules of nftables table %s: %w", table, err)
+		}
+		return len(found), nil
+	}
+	return 0, fmt.Errorf("internal error: unknown family %s", family)
+}
 
 // tableFamilies are the families of nftables by their names in nft(8).
 var tableFamilies = map[uint8]string{

@@ -12,13 +12,13 @@ import (
 )
 
 // systemPackages are in every machine: what an Ubuntu server has, as far as it matters here.
-const systemPackages = "systemd,systemd-sysv,dbus,iproute2,iptables,ca-certificates,kmod,procps," +
-	"conntrack,socat,ethtool,mount,udev,curl,zstd"
+const systemPackages = "systemd,systemd-sysv,dbus,iproute2,iptables,nftables,ca-certificates," +
+	"kmod,procps,conntrack,socat,ethtool,mount,udev,curl,zstd"
 
 // baseSystem makes the root directory that machines are copied from, once for each set of packages.
 func (l *Lab) baseSystem(ctx context.Context, packages []string) (string, error) {
 	include := strings.Join(append([]string{systemPackages}, packages...), ",")
-	name := strings.Join(append([]string{"system-bookworm-2"}, packages...), "-")
+	name := strings.Join(append([]string{"system-bookworm-3"}, packages...), "-")
 	dir := filepath.Join(l.Cache, name)
 	install := func(work string) error {
 		l.Say("installing a base system for machines %s", strings.Join(packages, " "))

@@ -34,6 +34,8 @@ type Facts struct {
 	NvidiaRuntime string `json:"nvidiaRuntime,omitempty"`
 	// Firewalls are the owner's that stop a node's traffic, where they are to be opened.
 	Firewalls []Firewall `json:"firewalls,omitempty"`
+	// MetadataResolver reports whether this machine resolves names at MetadataAddress.
+	MetadataResolver bool `json:"metadataResolver,omitempty"`
 	// Advertised are the network interfaces whose default route of IPv6 the kernel has learned from
 	// a router's advertisements, and gives up when it forwards.
 	Advertised []string `json:"advertised,omitempty"`

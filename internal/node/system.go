@@ -67,6 +67,7 @@ func system(p *part) {
 		p.add(state.Swap{Name: name})
 	}
 	openings(p)
+	metadata(p)
 }
 
 // header is the first line of every file that we write and a person may open.

@@ -24,6 +24,7 @@ func samples() []Resource {
 		Swap{Name: "/swap.img", On: true, Priority: -2},
 		Residue{Kind: Mounts, Match: "/run/netns/", Found: []string{"/run/netns/x"}},
 		Opening{"ufw", "in tcp 10250", true, false},
+		Table{"inet x", "/x.nft", 7},
 		Package{"azcmagent", PackageInstalled, "1.62"},
 		Registration{
 			Node: "n", Exists: true, PodCIDRs: []string{"10.0.0.0/24"},
@@ -122,7 +123,7 @@ func TestKeys(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		"path:/a", "path:/b", "path:/c", "path:/d", "unit:x.service", "sysctl:vm.x",
 		"module:overlay", "swap:/swap.img", "residue:mount:/run/netns/",
-		"opening:ufw: in tcp 10250", "package:azcmagent", "node:registration:n",
+		"opening:ufw: in tcp 10250", "table:inet x", "package:azcmagent", "node:registration:n",
 		"node:label:kubernetes.azure.com/managed", "node:cordon",
 	}, keys); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
@@ -146,9 +147,10 @@ func TestShow(t *testing.T) {
 		"registered": Registration{Exists: true}, "not registered": Registration{},
 		`"x"`: Label{"a", "x", true}, "not set": Label{Name: "a"},
 		"open": Opening{Open: true}, "closed": Opening{}, "not needed": Opening{Off: true},
-		"removed":       Package{State: PackageRemoved},
-		"installed 1.2": Package{State: PackageInstalled, Version: "1.2"},
-		"cordoned":      Cordon{On: true}, "schedulable": Cordon{},
+		"loaded with 7 rules": Table{Name: "inet x", Rules: 7},
+		"removed":             Package{State: PackageRemoved},
+		"installed 1.2":       Package{State: PackageInstalled, Version: "1.2"},
+		"cordoned":            Cordon{On: true}, "schedulable": Cordon{},
 		"unknown: timeout":                    Unknown{Why: "timeout"},
 		"a fifo, which a newer release wrote": Opaque{Kind: "fifo"},
 	} {
@@ -173,6 +175,8 @@ func TestDescribe(t *testing.T) {
 		"remove mounts /run/x*":           {To: Residue{Kind: Mounts, Match: "/run/x"}, Undo: true},
 		"open firewall a: in b":           {To: Opening{"a", "in b", true, false}},
 		"close firewall a: in b":          {To: Opening{Firewall: "a", Rule: "in b"}, Undo: true},
+		"load nftables table inet x":      {To: Table{Name: "inet x", Rules: 7}},
+		"remove nftables table inet x":    {To: Table{Name: "inet x"}, Undo: true},
 		"install package a":               {To: Package{Name: "a", State: PackageInstalled}},
 		"purge package a":                 {To: Package{Name: "a", State: PackageAbsent}, Undo: true},
 		"remove package a":                {To: Package{Name: "a", State: PackageRemoved}, Undo: true},

@@ -23,8 +23,11 @@ func (k Key) Opening() (firewall, rule string) {
 	return firewall, rule
 }
 
-// IsOpening tells whether the key is that of a rule in a firewall.
+// IsOpening reports whether the key is that of a rule in a firewall of the owner.
 func (k Key) IsOpening() bool { return strings.HasPrefix(string(k), "opening:") }
+
+// IsFirewall reports whether the key is that of rules of ours: an opening, or a table.
+func (k Key) IsFirewall() bool { return k.IsOpening() || strings.HasPrefix(string(k), "table:") }
 
 // Key implements Resource.
 func (r Opening) Key() Key { return OpeningKey(r.Firewall, r.Rule) }

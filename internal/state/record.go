@@ -36,6 +36,7 @@ func kinds() []decoder {
 		{"swap", decode[Swap]},
 		{"residue", decode[Residue]},
 		{"opening", decode[Opening]},
+		{"table", decode[Table]},
 		{"package", decode[Package]},
 		{"registration", decode[Registration]},
 		{"label", decode[Label]},

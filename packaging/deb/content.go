@@ -34,8 +34,10 @@ const KeyringFile = "/usr/share/keyrings/aks-flex-node-archive-keyring.gpg"
 func (r Release) Agent(ctx context.Context, arch string) (Package, error) {
 	p := r.program("aks-flex-node", arch)
 	p.control = append(p.control, [][2]string{
-		// iptables: kubelet and the CNI plugins call it, and minimal systems have none.
-		{"Depends", "ca-certificates, init-system-helpers (>= 1.54~), iptables, kmod, mount, systemd"},
+		// iptables: kubelet and the CNI plugins call it, and minimal systems have none. nftables: keeps
+		// pods from the metadata service.
+		{"Depends", "ca-certificates, init-system-helpers (>= 1.54~), iptables, kmod, mount, " +
+			"nftables, systemd"},
 		{"Recommends", "aks-flex-node-archive-keyring, conntrack, ethtool, socat"},
 		{"Description", "makes a machine a node of an AKS cluster\n" +
 			" aks-flex-node makes a Linux machine outside of Azure a worker node of an\n" +

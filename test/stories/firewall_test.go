@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,8 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // Filters implements host.Kernel.
@@ -36,6 +41,35 @@ func (k *kernel) Filter(family, table, name string) (host.Filter, error) {
 		}
 	}
 	return host.Filter{}, err
+}
+
+// Rules implements host.Kernel.
+func (k *kernel) Rules(table string) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.tables[table], nil
+}
+
+// DialFrom implements host.Kernel: the metadata service of this machine answers where no table
+// keeps pods from it.
+func (k *kernel) DialFrom(context.Context, string, netip.AddrPort) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.tables) > 0 {
+		return unix.ECONNREFUSED
+	}
+	return nil
+}
+
+// LoadTable implements host.Kernel.
+func (k *kernel) LoadTable(_ context.Context, to state.Table) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, err := os.Stat(to.File); err != nil {
+		return err
+	}
+	k.tables[to.Name] = to.Rules
+	return nil
 }
 
 // LegacyTable implements host.Kernel.
@@ -366,4 +400,62 @@ func TestClosedFirewallIsCheap(t *testing.T) {
 			t.Errorf("the log says not that the node is healthy:\n%s", s.log.String())
 		}
 	})
+}
+
+// A node keeps pods from the metadata service of its machine: again when the rules were flushed,
+// whatever the drift policy is, until it is told to allow it or to leave.
+func TestMetadataGuard(t *testing.T) {
+	w := newWorld(t)
+	before := w.tree()
+	guarded := func(when string, want health.Status, reason string) {
+		t.Helper()
+		c := w.condition(health.MetadataGuarded)
+		if c.Status != want || reason != "" && c.Reason != reason {
+			t.Errorf("%s, the condition is %+v", when, c)
+		}
+	}
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.write("/run/netns/cni-1", "")
+	guarded("after the join", health.True, "")
+
+	w.kernel.flush()
+	guarded("after a flush", health.False, "MetadataReachable")
+	if found := w.check(); !slices.Contains(found.Repair, "table:"+node.MetadataTable) {
+		t.Errorf("with the policy to report drift, the daemon repairs %v", found.Repair)
+	}
+	if report, err := w.drift(true); err != nil || len(report.Changes) != 1 {
+		t.Errorf("the repair made %+v, %v", report.Changes, err)
+	}
+	guarded("after a repair", health.True, "")
+
+	w.config = w.configuration(func(c map[string]any) {
+		c["network"] = map[string]any{"metadata": "allow"}
+	})
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	guarded("when it is allowed", health.Unknown, "Allowed")
+	if show := w.kernel.show(); strings.Contains(show, node.MetadataTable) {
+		t.Errorf("the table is still there: %s", show)
+	}
+	w.config = w.configuration()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(w.root, "/run/netns")); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
+}
+
+// flush removes all tables.
+func (k *kernel) flush() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	clear(k.tables)
 }

@@ -19,6 +19,8 @@ type kernel struct {
 	root    string
 	mu      sync.Mutex
 	residue map[string]bool
+	// tables counts the rules of the nftables tables that the agent has loaded.
+	tables map[string]int
 	// filters are the chains of the owner's firewall.
 	filters []host.Filter
 	// filterErr is why they cannot be read.
@@ -41,6 +43,10 @@ func (k *kernel) show() string {
 	var keys []string
 	for key := range k.residue {
 		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for name, rules := range k.tables {
+		keys = append(keys, fmt.Sprint(name, " ", rules))
 	}
 	slices.Sort(keys)
 	for _, f := range k.filters {
@@ -88,6 +94,7 @@ func (k *kernel) Clear(_ context.Context, _ state.Residue, found []string) error
 	defer k.mu.Unlock()
 	for _, key := range found {
 		delete(k.residue, key)
+		delete(k.tables, key)
 	}
 	return nil
 }

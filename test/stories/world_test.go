@@ -102,7 +102,7 @@ func emptyWorld(t testing.TB) *world {
 		fuse: fuse{left: -1, over: make(chan struct{})}}
 	t.Cleanup(func() { close(w.over) })
 	w.systemd = systemdtest.New(w.root)
-	w.kernel = &kernel{root: w.root, residue: map[string]bool{}}
+	w.kernel = &kernel{root: w.root, residue: map[string]bool{}, tables: map[string]int{}}
 	w.cluster.ready = w.networked
 	w.cluster.running = w.kubeletSince
 	w.cluster.touched = func(ctx context.Context) (done func()) {

@@ -1,0 +1,37 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// metadataEvidence tries from the network of a pod whether the metadata service of this machine can
+// be reached.
+func (h *home) metadataEvidence(
+	ctx context.Context, c config.Config,
+) health.Answer[health.Metadata] {
+	if c.Network.Metadata == config.MetadataAllow {
+		return health.Answer[health.Metadata]{}
+	}
+	table, err := h.Machine.Observe(ctx, state.TableKey(node.MetadataTable))
+	if err != nil {
+		return health.Answered(health.Metadata{}, err)
+	}
+	loaded, _ := table.(state.Table)
+	m := health.Metadata{Guarded: loaded.Rules > 0}
+	service := netip.AddrPortFrom(netip.MustParseAddr(node.MetadataAddress), 80)
+	err = h.Machine.DialFromPod(ctx, service)
+	m.Tried = !errors.Is(err, host.ErrNoPod)
+	m.Reached = err == nil
+	m.Refused = errors.Is(err, unix.ECONNREFUSED)
+	return health.Answered(m, nil)
+}

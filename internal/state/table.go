@@ -1,0 +1,51 @@
+package state
+
+import "fmt"
+
+// Table is an nftables table of ours that is loaded from a File. The kernel's rules are compared by
+// their number: the file holds them in full, and a change of the file owes a restart of the unit
+// that loads it.
+type Table struct {
+	// Name is the family and the name, such as "inet aks-flex-node".
+	Name string `json:"name"`
+	// File is the path of the rules, as nft(8) reads them.
+	File string `json:"file,omitempty"`
+	// Rules is the number of rules in the table; 0 without a table.
+	Rules int `json:"rules"`
+}
+
+// TableKey returns the key of a table.
+func TableKey(name string) Key { return Key("table:" + name) }
+
+// Key implements Resource.
+func (r Table) Key() Key { return TableKey(r.Name) }
+
+func (r Table) kind() string { return "table" }
+
+func (r Table) equal(other Resource) bool {
+	o, ok := other.(Table)
+	return ok && r.Rules == o.Rules
+}
+
+func (r Table) claims() bool { return false }
+
+func (r Table) absence() Resource { return Table{Name: r.Name} }
+
+// undoForeign: a table of that name is ours, whatever rules it has now.
+func (r Table) undoForeign(Resource) treatment { return undoAnyway }
+
+func (r Table) describe(Change) string {
+	if r.Rules == 0 {
+		return "remove nftables table " + r.Name
+	}
+	return "load nftables table " + r.Name
+}
+
+func (r Table) describeUndo(c Change) string { return r.describe(c) }
+
+func (r Table) show() string {
+	if r.Rules == 0 {
+		return "not loaded"
+	}
+	return fmt.Sprintf("loaded with %d rules", r.Rules)
+}
