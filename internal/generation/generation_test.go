@@ -227,6 +227,41 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// A generation of a newer release holds what this one does not know; saving it again keeps that.
+func TestSaveKeepsUnknownFields(t *testing.T) {
+	d, g := newDisk(t), rendered(t, 110)
+	first, second, err := g.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second = bytes.Replace(second, []byte(`"is":"file"`), []byte(`"is":"file","newer":1`), 1)
+	first = bytes.Replace(first, []byte(g.NodeSHA256), []byte(state.Digest(string(second))), 1)
+	first = bytes.Replace(first, []byte(`{`), []byte(`{"newer":1,`), 1)
+	id := state.Digest(string(first))
+	dir := d.file("/state/generations/" + id)
+	err = errors.Join(
+		os.MkdirAll(dir, 0o700), os.WriteFile(dir+"/generation.json", first, 0o600),
+		os.WriteFile(dir+"/node.json", second, 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := d.Load(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.save(t, read)
+	if _, err := d.Load(id); err != nil || d.touches > 0 {
+		t.Errorf("saved with %d touches, it cannot be read: %v", d.touches, err)
+	}
+	if err := os.Remove(dir + "/generation.json"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Save(t.Context(), read); !errors.Is(err, ErrDamaged) || d.touches > 0 {
+		t.Errorf("written without what is not known, with %d touches: %v", d.touches, err)
+	}
+}
+
 // A content that is not in its generation makes it damaged, whatever the digests say.
 func TestContentMissing(t *testing.T) {
 	d, g := newDisk(t), rendered(t, 110)

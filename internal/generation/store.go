@@ -49,12 +49,20 @@ func (s Store) pointer(p Pointer) string   { return path.Join(s.Dir, string(p)) 
 func (s Store) head(id string) string      { return path.Join(s.path(id), "generation.json") }
 func (s Store) resources(id string) string { return path.Join(s.path(id), "node.json") }
 
-// Save writes a generation; one that is there already is not written again. generation.json comes
-// last: a generation that has one is complete.
+// Save writes a generation, unless it is on disk and whole: it is never written again, since this
+// release may not know all that it holds. generation.json comes last: a generation that has one is
+// complete.
 func (s Store) Save(ctx context.Context, g Generation) error {
+	if _, err := s.Load(g.ID); err == nil {
+		return s.Disk.Flush()
+	}
 	first, second, err := g.encode()
 	if err != nil {
 		return err
+	}
+	if state.Digest(string(first)) != g.ID {
+		return fmt.Errorf("cannot keep generation %.12s: %w, and a newer aks-flex-node wrote it",
+			g.ID, ErrDamaged)
 	}
 	for _, r := range []state.Resource{
 		state.Dir{Path: s.generations(), Mode: 0o700, Purge: true},

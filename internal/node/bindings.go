@@ -51,28 +51,28 @@ const (
 	Rebound state.Only = "rebound"
 )
 
-// holds tells whether items of only are part of the node. A condition that this release does not
-// know, written by a newer one, does not hold.
-func (b Bindings) holds(only state.Only) bool {
+// holds reports whether items of only are part of the node, and whether this release knows the
+// condition at all: a newer one may have written it.
+func (b Bindings) holds(only state.Only) (holds, known bool) {
 	switch only {
 	case "":
-		return true
+		return true, true
 	case Joining:
-		return !b.Joined
+		return !b.Joined, true
 	case Joined:
-		return b.Joined
+		return b.Joined, true
 	case OwnNetwork:
-		return len(b.ForeignCNI) == 0
+		return len(b.ForeignCNI) == 0, true
 	case OwnNetwork4:
-		return len(b.ForeignCNI) == 0 && b.pods(isIPv4) != ""
+		return len(b.ForeignCNI) == 0 && b.pods(isIPv4) != "", true
 	case OwnNetwork6:
-		return len(b.ForeignCNI) == 0 && b.pods(isIPv6) != ""
+		return len(b.ForeignCNI) == 0 && b.pods(isIPv6) != "", true
 	case OwnArc:
-		return !b.ForeignArc
+		return !b.ForeignArc, true
 	case Rebound:
-		return b.Rebound
+		return b.Rebound, true
 	default:
-		return false
+		return false, false
 	}
 }
 
@@ -92,7 +92,8 @@ func (b Bindings) pods(is func(cidr string) bool) string {
 }
 
 // Bind returns the node of one machine at one time: without the items that are not part of it, and
-// with its own values instead of placeholders. Files carry their content; their digests are
+// with its own values instead of placeholders. An item whose condition this release does not know
+// is spared. Files carry their content; their digests are
 // computed anew. A placeholder without a value is left as it is: its item comes after a need that
 // is not met.
 func Bind(d state.Desired, b Bindings) state.Desired {
@@ -100,9 +101,11 @@ func Bind(d state.Desired, b Bindings) state.Desired {
 	replacer := strings.NewReplacer(b.pairs()...)
 	var bound state.Desired
 	for _, item := range d {
-		if !b.holds(item.Only) {
+		holds, known := b.holds(item.Only)
+		if known && !holds {
 			continue
 		}
+		item.Spared = !known
 		if file, ok := item.Resource.(state.File); ok {
 			if content := replacer.Replace(file.Content); content != file.Content {
 				file.Content, file.SHA256 = content, state.Digest(content)

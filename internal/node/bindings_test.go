@@ -27,15 +27,18 @@ func TestOnly(t *testing.T) {
 		bindings Bindings
 		want     string
 	}{
-		{Bindings{}, "[ joining own-network]"},
-		{Bindings{Joined: true}, "[ joined own-network]"},
-		{Bindings{Joined: true, Rebound: true}, "[ joined own-network rebound]"},
-		{Bindings{ForeignCNI: []string{"05-cilium.conflist"}}, "[ joining]"},
+		{Bindings{}, "[ joining own-network of-a-newer-release]"},
+		{Bindings{Joined: true}, "[ joined own-network of-a-newer-release]"},
+		{Bindings{Joined: true, Rebound: true}, "[ joined own-network rebound of-a-newer-release]"},
+		{Bindings{ForeignCNI: []string{"05-cilium.conflist"}}, "[ joining of-a-newer-release]"},
 	}
 	for _, tt := range tests {
 		var got []state.Only
 		for _, item := range Bind(d, tt.bindings) {
 			got = append(got, item.Only)
+			if item.Spared != (item.Only == "of-a-newer-release") {
+				t.Errorf("%q: spared is %v", item.Only, item.Spared)
+			}
 		}
 		if fmt.Sprint(got) != tt.want {
 			t.Errorf("%+v has %v, want %s", tt.bindings, got, tt.want)

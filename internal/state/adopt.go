@@ -2,13 +2,13 @@ package state
 
 // Adopt makes a ledger for a machine whose own is lost: what is seen exactly as it is wanted counts
 // as ours and as absent before. What differs, and what has no absence to return to (kernel
-// parameters, modules, swap, shared directories), is left out.
+// parameters, modules, swap, shared directories), is left out, as are spared items.
 func Adopt(want Desired, seen Observed) Ledger {
 	var l Ledger
 	for _, item := range want {
 		r := item.Resource
 		before, is := r.absence(), seen[r.Key()]
-		if before == nil || !isKnown(is) || !Satisfies(is, r) && !r.claims() {
+		if item.Spared || before == nil || !isKnown(is) || !Satisfies(is, r) && !r.claims() {
 			continue
 		}
 		if kept := ownersPlace(is); r.claims() && kept != nil {

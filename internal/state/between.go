@@ -8,6 +8,9 @@ import "slices"
 func Between(from, to Desired) Plan {
 	seen, ledger := make(Observed), Ledger{}
 	for _, item := range from {
+		if item.Spared {
+			continue
+		}
 		seen[item.Resource.Key()] = item.Resource
 		if before := item.Resource.absence(); before != nil {
 			ledger.Entries = append(ledger.Entries, Entry{

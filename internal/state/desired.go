@@ -19,6 +19,9 @@ type Item struct {
 	// Needs is what must be met before this item and all after it can be applied.
 	Needs Need
 	Only  Only
+	// Spared leaves the resource as it is, neither applied nor undone: this release does not know
+	// Only. It is not in JSON.
+	Spared bool
 }
 
 // itemJSON is the form of an Item. A file's content is not in it.
@@ -42,7 +45,10 @@ func (i *Item) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &form); err != nil {
 		return err
 	}
-	*i = Item{form.Step, form.Resource.Resource, form.Owes, form.Needs, form.Only}
+	*i = Item{
+		Step: form.Step, Resource: form.Resource.Resource, Owes: form.Owes,
+		Needs: form.Needs, Only: form.Only,
+	}
 	return nil
 }
 
@@ -59,10 +65,11 @@ func (d Desired) Keys() []Key {
 }
 
 // Cut splits the list before the first item with an unmet need, and returns that need; "" when all
-// are met. Needs gate positions of the list, they never reorder it.
+// are met. Needs gate positions of the list, they never reorder it; those of
+// spared items gate none.
 func (d Desired) Cut(met func(Need) bool) (now, later Desired, unmet Need) {
 	for i, item := range d {
-		if item.Needs != "" && !met(item.Needs) {
+		if item.Needs != "" && !item.Spared && !met(item.Needs) {
 			return d[:i:i], d[i:], item.Needs
 		}
 	}

@@ -7,7 +7,8 @@ import (
 
 // Diff compares what is wanted with what was seen. What the ledger remembers and neither now nor
 // later wants is undone, latest first; then what now wants and differs is changed, in the order
-// wanted. What could not be observed is not changed. Seen must hold every key of now and of ledger.
+// wanted. What could not be observed, or is spared, is not changed. Seen must hold
+// every key of now and of ledger.
 func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 	d := differ{
 		seen: seen, ledger: ledger,
@@ -19,7 +20,7 @@ func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 		d.remembered[key] = true
 	}
 	for _, item := range slices.Concat(now, later) {
-		if u, ok := item.Resource.(Unit); ok && u.Active {
+		if u, ok := item.Resource.(Unit); ok && u.Active && !item.Spared {
 			d.running[u.Name] = true
 		}
 	}
@@ -30,7 +31,9 @@ func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 		}
 	}
 	for _, item := range now {
-		d.want(item)
+		if !item.Spared {
+			d.want(item)
+		}
 	}
 	return d.plan
 }

@@ -175,6 +175,35 @@ func TestDiffLater(t *testing.T) {
 	}
 }
 
+// A spared item is neither applied nor undone, starts nothing, and has no need.
+func TestDiffSpared(t *testing.T) {
+	spared := want(file, claim, running)
+	for i := range spared {
+		spared[i].Spared, spared[i].Needs = true, "never"
+	}
+	now, _, unmet := spared.Cut(func(Need) bool { return false })
+	if unmet != "" || len(now) != len(spared) {
+		t.Errorf("the need %q of a spared item cuts the list", unmet)
+	}
+	for name, ledger := range map[string]Ledger{
+		"never touched": {},
+		"remembered": remembers(
+			entry(Absent{file.Path}, file, "x.service"), entry(Absent{claim.Path}, claim),
+			entry(missing, running)),
+	} {
+		plan := Diff(now, nil, see(foreign, at(0), running), ledger)
+		if len(plan) > 0 {
+			t.Errorf("%s: the plan is\n%s", name, show(plan))
+		}
+	}
+	if l := Adopt(now, see(file, at(0), running)); len(l.Entries) > 0 {
+		t.Errorf("adopted are %v", l.Keys())
+	}
+	if plan := append(Between(now, nil), Between(nil, now)...); len(plan) > 0 {
+		t.Errorf("between is\n%s", show(plan))
+	}
+}
+
 // After a plan has been carried out there is nothing left to do, and after its undo the machine is
 // as it was.
 func TestDiffConvergesAndReturns(t *testing.T) {
