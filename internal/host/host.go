@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/regular"
@@ -39,7 +40,10 @@ type Host struct {
 
 	// legacy is what iptables-legacy-save has printed last, by family.
 	legacy map[string]legacyRules
-	// unsynced are the directories whose entries have changed since the last Flush.
+	// flushing is held by one Flush at a time, so that no other returns before it has synced.
+	flushing sync.Mutex
+	// mu guards unsynced, the directories whose entries have changed since the last Flush.
+	mu       sync.Mutex
 	unsynced map[string]bool
 }
 
@@ -148,19 +152,29 @@ func (h *Host) Reload(ctx context.Context) error {
 	return nil
 }
 
-// Flush returns when every directory entry that Set has changed is on disk.
+// Flush returns when every directory entry that Set has changed is on disk. Directories that cannot
+// be synced are left to the next Flush.
 func (h *Host) Flush() error {
-	for dir := range h.unsynced {
+	h.flushing.Lock()
+	defer h.flushing.Unlock()
+	h.mu.Lock()
+	dirs := h.unsynced
+	h.unsynced = nil
+	h.mu.Unlock()
+	var errs []error
+	for dir := range dirs {
 		if err := syncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			h.changed(dir)
+			errs = append(errs, err)
 		}
-		delete(h.unsynced, dir)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // changed notes that a directory's entries have changed.
 func (h *Host) changed(dir string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.unsynced == nil {
 		h.unsynced = make(map[string]bool)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,33 @@ func TestSetPaths(t *testing.T) {
 	}
 	if err := h.Flush(); err != nil || len(h.unsynced) > 0 {
 		t.Errorf("not flushed: %v, %v", h.unsynced, err)
+	}
+}
+
+// Several goroutines change and flush one machine, and a directory that cannot be synced remains
+// for the next Flush.
+func TestFlushTogether(t *testing.T) {
+	h := testHost(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 100 {
+				h.changed(h.path("/"))
+				if err := h.Flush(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	set(t, h, state.Change{To: state.NewFile("/x", 0o600, "")})
+	broken := h.path("/x/below-a-file")
+	for range 2 {
+		h.changed(h.path("/"))
+		h.changed(broken)
+		if err := h.Flush(); err == nil || len(h.unsynced) != 1 || !h.unsynced[broken] {
+			t.Errorf("left to sync are %v, %v", h.unsynced, err)
+		}
 	}
 }
 
