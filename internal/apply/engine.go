@@ -213,7 +213,6 @@ func (e *Engine) Owe(ctx context.Context, units ...string) error {
 // remember puts on disk all that the plan needs for its undo: contents that it replaces first, then
 // the ledger. It returns the plan with the residues that it has found, which Plan does not observe.
 func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, error) {
-	ledger := e.Journal.Ledger()
 	plan = slices.Clone(plan)
 	for i, c := range plan {
 		if _, ok := c.To.(state.Residue); ok && !c.Undo {
@@ -223,16 +222,38 @@ func (e *Engine) remember(ctx context.Context, plan state.Plan) (state.Plan, err
 			}
 			plan[i].From, plan[i].To = found, found
 		}
+	}
+	if err := e.backup(ctx, plan); err != nil {
+		return nil, err
+	}
+	return plan, e.Journal.Save(ctx, e.Journal.Ledger().Record(plan))
+}
+
+// backup puts the contents on disk that the plan replaces and the ledger remembers as they were
+// before. It returns when they are durable: the ledger that counts on them is written later.
+func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
+	kept := false
+	for _, c := range plan {
 		file, ok := c.From.(state.File)
-		_, known := ledger.Entry(c.To.Key())
-		if !ok || known || c.Undo || state.Equal(c.From, c.To) {
+		if !ok || c.Undo || state.Equal(c.From, c.To) || !e.isBefore(file) {
 			continue
 		}
 		if err := e.Journal.Backup(ctx, file); err != nil {
-			return nil, err
+			return err
 		}
+		kept = true
 	}
-	return plan, e.Journal.Save(ctx, ledger.Record(plan))
+	if !kept {
+		return nil
+	}
+	return e.Disk.Flush()
+}
+
+// isBefore reports whether an observed file has the content that it had before it was touched.
+func (e *Engine) isBefore(seen state.File) bool {
+	entry, known := e.Journal.Ledger().Entry(seen.Key())
+	before, ok := entry.Before.Resource.(state.File)
+	return !known || ok && before.SHA256 == seen.SHA256
 }
 
 // change makes one change and checks that it took.

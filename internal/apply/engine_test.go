@@ -39,6 +39,55 @@ func TestWritesDownFirst(t *testing.T) {
 	}
 }
 
+// ordered is a machine that notes backups, flushes and writes of the ledger.
+type ordered struct {
+	*machine
+	steps []string
+}
+
+func (o *ordered) Flush() error {
+	o.steps = append(o.steps, "flush")
+	return nil
+}
+
+func (o *ordered) Backup(ctx context.Context, f state.File, dir string) error {
+	o.steps = append(o.steps, "backup")
+	return o.machine.Backup(ctx, f, dir)
+}
+
+func (o *ordered) Set(ctx context.Context, c state.Change, content Contents) error {
+	if c.To.Key() == "path:/state/ledger.json" {
+		o.steps = append(o.steps, "ledger")
+	}
+	return o.machine.Set(ctx, c, content)
+}
+
+// A content is on disk before the ledger that counts on it. Where a power cut has lost it all the
+// same, it is kept again as long as the file is what it was.
+func TestBackupComesBeforeTheLedger(t *testing.T) {
+	m := newMachine(old)
+	m.broken[file.Key()] = errBroken
+	for range 2 {
+		o := &ordered{machine: m}
+		e := engine(t, m)
+		e.Disk, e.Journal.disk = o, o
+		if err := apply(t, e, want[:1]); !errors.Is(err, errBroken) {
+			t.Fatalf("the error is %v", err)
+		}
+		if len(o.steps) < 2 || !slices.Equal(o.steps[:2], []string{"backup", "flush"}) {
+			t.Errorf("the order is %v", o.steps)
+		}
+	}
+	m.things[file.Key()] = foreign
+	m.done = nil
+	if err := apply(t, engine(t, m), want[:1]); !errors.Is(err, errBroken) {
+		t.Fatalf("the error is %v", err)
+	}
+	if slices.Contains(m.done, "backup /etc/x") {
+		t.Error("what is not the content before was taken for it")
+	}
+}
+
 // A run that dies between a file and the restart of its unit leaves the restart owed: the next run,
 // a new process, pays it.
 func TestOwedRestart(t *testing.T) {
