@@ -12,6 +12,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 )
 
 // errJob is a systemd job that did not end as "done".
@@ -30,6 +31,8 @@ type DBus struct {
 
 	// dial makes a connection; nil is systemd's own.
 	dial func(ctx context.Context) (dbusConn, error)
+	// uptime returns the clock that systemd stamps units with; nil is CLOCK_MONOTONIC.
+	uptime func() (time.Duration, error)
 
 	mu   sync.Mutex
 	conn dbusConn
@@ -179,8 +182,10 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 	if text("LoadState") == "masked" {
 		is.File = "masked"
 	}
-	if since, _ := unit["ActiveEnterTimestamp"].(uint64); since > 0 {
-		is.Since = time.UnixMicro(int64(since))
+	if entered, _ := unit["ActiveEnterTimestampMonotonic"].(uint64); entered > 0 {
+		if is.Since, err = s.wallTime(time.Duration(entered) * time.Microsecond); err != nil {
+			return UnitStatus{}, false, err
+		}
 	}
 	is.MainPID, is.Restarts = int(pid), int(restarts)
 	if pair, ok := unit["Job"].([]any); ok && len(pair) > 0 { // (id, object path); 0 is none
@@ -188,6 +193,27 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 		job = id != 0
 	}
 	return is, job, nil
+}
+
+// wallTime converts a time of CLOCK_MONOTONIC by the present wall clock. The wall time that systemd
+// stamps is by the clock of then, which may have been stepped since.
+func (s *DBus) wallTime(monotonic time.Duration) (time.Time, error) {
+	read := s.uptime
+	if read == nil {
+		read = uptime
+	}
+	now := time.Now()
+	up, err := read()
+	return now.Add(monotonic - up), err
+}
+
+// uptime returns CLOCK_MONOTONIC, which does not count the time that a machine is suspended.
+func uptime() (time.Duration, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0, fmt.Errorf("cannot read the monotonic clock: %w", err)
+	}
+	return time.Duration(t.Nano()), nil
 }
 
 // Fragments implements Systemd. Most of the units are not there, which one call tells of all.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
@@ -233,13 +234,10 @@ func TestJobIsCancelled(t *testing.T) {
 func TestUnitProperties(t *testing.T) {
 	s := system(&bus{unit: map[string]any{
 		"UnitFileState": "enabled", "ActiveState": "active", "FragmentPath": "/x",
-		"LoadState": "masked", "ActiveEnterTimestamp": uint64(1_700_000_000_000_000),
+		"LoadState": "masked",
 	}})
 	got, err := s.Unit(t.Context(), "x.service")
-	want := UnitStatus{
-		File: "masked", Active: "active", Path: "/x", MainPID: 7, Restarts: 3,
-		Since: time.Unix(1_700_000_000, 0),
-	}
+	want := UnitStatus{File: "masked", Active: "active", Path: "/x", MainPID: 7, Restarts: 3}
 	if err != nil || got != want {
 		t.Errorf("the unit is %+v, %v; want %+v", got, err, want)
 	}
@@ -248,6 +246,27 @@ func TestUnitProperties(t *testing.T) {
 	}
 	if _, err := system().Unit(t.Context(), "x.slice"); !errors.Is(err, errLost) {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// A step of the wall clock does not change the age of a unit.
+func TestUnitSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, step := range []time.Duration{0, 3 * time.Hour, -3 * time.Hour} {
+			s := system(&bus{unit: map[string]any{
+				"ActiveEnterTimestamp":          uint64(time.Now().Add(step).UnixMicro()),
+				"ActiveEnterTimestampMonotonic": uint64(70_000_000),
+			}})
+			s.uptime = func() (time.Duration, error) { return 100 * time.Second, nil }
+			got, err := s.Unit(t.Context(), "x.slice")
+			if age := time.Since(got.Since); err != nil || age != 30*time.Second {
+				t.Errorf("stepped by %s, the unit is %s old, %v", step, age, err)
+			}
+			s.Close()
+		}
+	})
+	if up, err := uptime(); err != nil || up <= 0 {
+		t.Errorf("the machine has been up for %s, %v", up, err)
 	}
 }
 

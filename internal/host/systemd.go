@@ -45,7 +45,8 @@ type UnitStatus struct {
 	MainPID int
 	// Restarts counts how often systemd has started a service again by itself (NRestarts).
 	Restarts int
-	// Since is when the unit became active the last time (ActiveEnterTimestamp).
+	// Since is when the unit became active the last time, by the present wall clock
+	// (ActiveEnterTimestampMonotonic).
 	Since time.Time
 }
 
