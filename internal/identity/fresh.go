@@ -46,10 +46,13 @@ func ask(ctx context.Context, credential func() (Credential, error), scope strin
 	if err != nil {
 		return Token{}, Explain(err, need)
 	}
-	now := clock()
-	refresh := now.Add(got.ExpiresOn.Sub(now) * 2 / 3)
+	now, expires := clock(), got.ExpiresOn
+	if life, ok := claimsOf(got.Token).lifetime(); ok && now.Add(life).Before(expires) {
+		expires = now.Add(life)
+	}
+	refresh := now.Add(expires.Sub(now) * 2 / 3)
 	if soon := got.RefreshOn; !soon.IsZero() && soon.Before(refresh) {
 		refresh = soon
 	}
-	return Token{Value: got.Token, Expires: got.ExpiresOn, Refresh: refresh}, nil
+	return Token{Value: got.Token, Expires: expires, Refresh: refresh, Issued: now}, nil
 }

@@ -35,6 +35,8 @@ type Cache struct {
 	Warn func(error)
 	// Now is the clock; nil is the real one.
 	Now func() time.Time
+	// Boot returns what uptime does; nil is the function itself.
+	Boot func() (id string, since time.Duration)
 }
 
 // Credential gets tokens from an issuer; azidentity makes them.
@@ -47,6 +49,12 @@ type Token struct {
 	// Refresh is when it is time for another one.
 	Refresh time.Time `json:"refresh"`
 	Key     string    `json:"key"`
+	// Issued is the wall clock's time when the token came. A clock that was set back since then is
+	// before it.
+	Issued time.Time `json:"issued"`
+	// Boot is the boot in which the token was asked for, and Uptime how long after its start.
+	Boot   string        `json:"boot"`
+	Uptime time.Duration `json:"uptime"`
 }
 
 const (
@@ -63,6 +71,13 @@ func (c Cache) now() time.Time {
 		return time.Now()
 	}
 	return c.Now()
+}
+
+func (c Cache) uptime() (string, time.Duration) {
+	if c.Boot == nil {
+		return uptime()
+	}
+	return c.Boot()
 }
 
 // The names in Dir. Before there was a file for each key, the one token was in oldFile.
@@ -100,6 +115,7 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 	if kept, ok = c.kept(); ok && c.now().Before(kept.Refresh) {
 		return kept, nil
 	}
+	boot, up := c.uptime() // before the question: a token is never younger than it seems
 	fresh, err := ask(ctx, c.Credential, c.Scope, c.Need, c.now)
 	if err != nil && ok {
 		kept.Refresh = c.now().Add(retryAfter)
@@ -109,7 +125,7 @@ func (c Cache) Token(ctx context.Context) (Token, error) {
 	if err != nil {
 		return Token{}, err
 	}
-	fresh.Key = c.Key
+	fresh.Key, fresh.Boot, fresh.Uptime = c.Key, boot, up
 	c.warn(c.keep(fresh))
 	return fresh, nil
 }
@@ -172,7 +188,18 @@ func (c Cache) kept() (Token, bool) {
 	if json.Unmarshal(data, &t) != nil || t.Key != c.Key {
 		return Token{}, false
 	}
-	return t, c.now().Add(margin).Before(t.Expires)
+	return t, c.good(t)
+}
+
+// good reports whether a kept token can still be handed out. The wall clock may have been set since
+// the token came, so its age in boot time and its own claims must agree.
+func (c Cache) good(t Token) bool {
+	now := c.now()
+	boot, up := c.uptime()
+	end := now.Add(margin)
+	return !t.Issued.After(now) && end.Before(t.Expires) &&
+		boot == t.Boot && up-t.Uptime+margin < t.Expires.Sub(t.Issued) &&
+		!claimsOf(t.Value).endedAt(end)
 }
 
 // keep writes the token whole, readable by root from its first byte.
