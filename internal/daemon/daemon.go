@@ -57,6 +57,8 @@ const (
 	lookAgain = 10 * time.Minute
 	// stall is how long a worker may make no progress: longer than any single wait of it.
 	stall = 150 * time.Second
+	// feeds is how often the watchdog is fed in each of its intervals.
+	feeds = 4
 	// checkMost bounds a check, repairMost a repair, and stopMost the wait for a worker that is
 	// told to stop: systemd waits for a minute (TimeoutStopSec).
 	checkMost  = time.Minute
@@ -84,12 +86,15 @@ type Daemon struct {
 	Told func(Job)
 	Log  *slog.Logger
 
-	// progress is when the worker said last that it works, in Unix nanoseconds.
-	progress atomic.Int64
+	// progress is when the worker said last that it works, with a monotonic reading.
+	progress atomic.Pointer[time.Time]
 }
 
 // Beat tells that the worker makes progress.
-func (d *Daemon) Beat() { d.progress.Store(time.Now().UnixNano()) }
+func (d *Daemon) Beat() {
+	now := time.Now()
+	d.progress.Store(&now)
+}
 
 // Job is one thing that the worker does: reconcile, check, repair or leave.
 type Job struct {
@@ -192,18 +197,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return l.err
 }
 
-// watchdog returns when to feed: twice in each interval that systemd asks for.
+// watchdog returns when to feed: four times in each interval that systemd asks for, so that one feed
+// that is refused, or late, does not end the process.
 func (l *loop) watchdog() (<-chan time.Time, func()) {
 	if l.Watchdog == 0 {
 		return nil, func() {}
 	}
-	t := time.NewTicker(l.Watchdog / 2)
+	t := time.NewTicker(l.Watchdog / feeds)
 	return t.C, t.Stop
 }
 
 // feed tells systemd that the daemon works: the loop runs, and its worker rests or makes progress.
 func (l *loop) feed() {
-	since := time.Since(time.Unix(0, l.progress.Load()))
+	since := time.Since(*l.progress.Load())
 	if l.running != nil && since > stall {
 		since = since.Round(time.Second)
 		l.Log.Error("the worker makes no progress", "job", l.running.kind, "for", since)

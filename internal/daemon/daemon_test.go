@@ -369,11 +369,61 @@ func TestWatchdog(t *testing.T) {
 				before := len(b.told("WATCHDOG=1"))
 				b.sleep(30 * time.Minute)
 				fed := len(b.told("WATCHDOG=1")) - before
-				if test.fed && fed != 20 || !test.fed && fed != 0 {
+				if test.fed && fed != 40 || !test.fed && fed != 0 {
 					t.Errorf("fed %d times in 30 minutes", fed)
 				}
 			})
 		})
+	}
+}
+
+// systemd is a watchdog: it holds whether the time between two feeds was ever too long.
+type systemd struct {
+	last   time.Time
+	within time.Duration
+	killed bool
+}
+
+func (s *systemd) notify(message string) {
+	if message != "WATCHDOG=1" {
+		return
+	}
+	s.killed = s.killed || time.Since(s.last) >= s.within
+	s.last = time.Now()
+}
+
+// A worker that is silent for longer than it may be, and then works again, survives, whenever its
+// silence begins: one feed that is refused kills nothing.
+func TestSilenceIsSurvived(t *testing.T) {
+	for _, silence := range []time.Duration{160 * time.Second, 235 * time.Second} {
+		for offset := time.Duration(0); offset < 90*time.Second; offset += 7 * time.Second {
+			inBubble(t, func(t *testing.T, b *bench) {
+				dog := &systemd{last: time.Now(), within: b.daemon.Watchdog}
+				b.daemon.Notify = dog.notify
+				b.reconcile = func(context.Context) error {
+					for _, d := range []time.Duration{offset, silence, time.Second} {
+						time.Sleep(d)
+						b.daemon.Beat()
+					}
+					return nil
+				}
+				b.start()
+				b.sleep(20 * time.Minute)
+				if dog.killed || time.Since(dog.last) >= dog.within {
+					t.Errorf("killed for a silence of %s after %s", silence, offset)
+				}
+			})
+		}
+	}
+}
+
+// A clock that is set neither starves nor shields a worker: the last beat has a monotonic reading,
+// which time.Since prefers. A bubble's time has none, so this is outside of one.
+func TestBeatIsMonotonic(t *testing.T) {
+	var d Daemon
+	d.Beat()
+	if beat := d.progress.Load().String(); !strings.Contains(beat, " m=") {
+		t.Errorf("a beat at %s, which has no monotonic reading", beat)
 	}
 }
 
