@@ -105,17 +105,25 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 		}
 		return false, nil
 	}
-	if err := (Policy{}).try(ctx, a, list, read, func(*Error, time.Duration) {}); err != nil {
+	retrying := func(*Error, time.Duration) {
+		if s.Progress != nil {
+			s.Progress()
+		}
+	}
+	if err := (Policy{}).try(ctx, a, list, read, retrying); err != nil {
 		return Artifact{}, fmt.Errorf("cannot learn the published checksum: %w", err)
 	}
 	return a, nil
 }
 
+// checksumTimeout bounds one try to read a checksum file.
+const checksumTimeout = 30 * time.Second
+
 // checksumText reads one checksum file. Without https nothing would stand behind the digest, so
 // plain http is refused.
 func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 	const limit = 64 << 10
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, checksumTimeout)
 	defer cancel()
 	var body io.ReadCloser
 	if c.file {

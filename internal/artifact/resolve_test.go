@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/release"
@@ -331,6 +332,29 @@ func TestHostsAndMeasure(t *testing.T) {
 		s.Directory = "/media"
 		if hosts, _ := Hosts(arts, s); len(hosts) != 0 {
 			t.Errorf("a directory needs no hosts, got %v", hosts)
+		}
+	})
+}
+
+// Places that accept and are silent take minutes: each try that failed is progress.
+func TestResolveTellsProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+		n := newNetwork(t, map[string]http.HandlerFunc{"mirror": silent, "dl.k8s.io": silent})
+		last, longest, calls := time.Now(), time.Duration(0), 0
+		s := Source{Mirrors: []string{"https://mirror"}, HTTP: n.client(t), Progress: func() {
+			longest, calls = max(longest, time.Since(last)), calls+1
+			last = time.Now()
+		}}
+		spec := Spec{Name: Kubelet, Version: "1.2.3", Arch: "amd64"}
+		_, err := Resolve(t.Context(), s, []Spec{spec}, nil)
+		longest = max(longest, time.Since(last))
+		if most := checksumTimeout + 45*time.Second; err == nil || calls == 0 || longest > most {
+			t.Errorf("silent for %s, %d calls; %v", longest, calls, err)
+		}
+		s.Progress = nil
+		if _, err := Resolve(t.Context(), s, []Spec{spec}, nil); err == nil {
+			t.Error("places that are silent gave a checksum")
 		}
 	})
 }

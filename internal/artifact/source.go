@@ -22,6 +22,9 @@ type Source struct {
 	Directory string
 	// HTTP does the requests; nil means NewClient(nil).
 	HTTP *http.Client
+	// Progress is called when a lookup of a checksum has failed and is tried again, also by several
+	// goroutines at once; nil is called by none.
+	Progress func()
 }
 
 // NewSource reads the source from the configuration.

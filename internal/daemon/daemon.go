@@ -44,28 +44,6 @@ type Finding struct {
 	Every time.Duration
 }
 
-// The loop's times. Those that reach the cluster are spread, so that a thousand machines that came
-// up together do not ask together.
-const (
-	checkEvery = time.Minute
-	pollEvery  = 5 * time.Second // the configuration file
-	busyPause  = 5 * time.Second
-	hintPause  = time.Second // hints come in swarms
-	// hintMost is the longest pause before a check, while hints do not end.
-	hintMost = 8 * time.Second
-	// lookAgain is the longest rest before a time that is waited for: the clock may be set meanwhile.
-	lookAgain = 10 * time.Minute
-	// stall is how long a worker may make no progress: longer than any single wait of it.
-	stall = 150 * time.Second
-	// feeds is how often the watchdog is fed in each of its intervals.
-	feeds = 4
-	// checkMost bounds a check, repairMost a repair, and stopMost the wait for a worker that is
-	// told to stop: systemd waits for a minute (TimeoutStopSec).
-	checkMost  = time.Minute
-	repairMost = 20 * time.Minute
-	stopMost   = 45 * time.Second
-)
-
 // Daemon runs the loop.
 type Daemon struct {
 	Node Node
@@ -197,8 +175,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return l.err
 }
 
-// watchdog returns when to feed: four times in each interval that systemd asks for, so that one feed
-// that is refused, or late, does not end the process.
+// watchdog returns when to feed: several times in each interval that systemd asks for, so that one
+// feed that is refused, or late, does not end the process.
 func (l *loop) watchdog() (<-chan time.Time, func()) {
 	if l.Watchdog == 0 {
 		return nil, func() {}

@@ -24,7 +24,7 @@ type DrainOptions struct {
 	Partial bool
 	// Retry is the average pause between two rounds; 0 is 2 s.
 	Retry time.Duration
-	// Progress is called at the start of each round, unless it is nil.
+	// Progress is called before each request, unless it is nil.
 	Progress func()
 	// dryRun asks the API server whether it would evict a pod.
 	dryRun bool
@@ -77,9 +77,7 @@ func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 	}
 	var left []Blocked
 	for {
-		if o.Progress != nil {
-			o.Progress()
-		}
+		o.progress()
 		pods, err := c.podsOn(ctx, name, "")
 		switch {
 		case err == nil:
@@ -137,6 +135,12 @@ func (c *Client) CanDrain(ctx context.Context, name string, o DrainOptions) erro
 	return unasked
 }
 
+func (o DrainOptions) progress() {
+	if o.Progress != nil {
+		o.Progress()
+	}
+}
+
 // sort returns the pods that are to move, and those that the options do not let move.
 func (o DrainOptions) sort(pods []corev1.Pod) (move []corev1.Pod, kept []Blocked) {
 	for _, pod := range pods {
@@ -172,7 +176,8 @@ func ended(pod corev1.Pod) bool {
 
 func isEmptyDir(v corev1.Volume) bool { return v.EmptyDir != nil }
 
-// evictAll requests the eviction of pods, and returns those that are still there. previous is the result of the last round, which it returns where ctx ends in this one.
+// evictAll requests the eviction of pods, and returns those that are still there. previous is the
+// result of the last round, which it returns where ctx ends in this one.
 func (c *Client) evictAll(
 	ctx context.Context, pods []corev1.Pod, o DrainOptions, previous []Blocked,
 ) []Blocked {
@@ -180,6 +185,7 @@ func (c *Client) evictAll(
 	for _, pod := range pods {
 		b := Blocked{Pod: full(pod), Reason: BlockedTerminating, Message: "is terminating"}
 		if pod.DeletionTimestamp == nil {
+			o.progress()
 			err := c.evict(ctx, pod, o.dryRun)
 			switch {
 			case ctx.Err() != nil && len(previous) > 0:

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -200,6 +201,32 @@ func TestDrain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A webhook that never answers, and many pods, take minutes for one round: each eviction that is
+// asked for is progress.
+func TestDrainTellsProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		last, longest := time.Now(), time.Duration(0)
+		c := &cluster{refuse: func(_ string, w http.ResponseWriter) bool {
+			time.Sleep(10 * time.Second) // the default timeout of a webhook
+			refuse(w, 500, metav1.StatusReasonInternalError, "failed calling webhook")
+			return true
+		}}
+		for n := range 25 {
+			c.pods = append(c.pods, pod(fmt.Sprint("web-", n), "ReplicaSet"))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+		defer cancel()
+		err := inMemory(t, c.ServeHTTP).Drain(ctx, "edge-1", DrainOptions{Progress: func() {
+			longest = max(longest, time.Since(last))
+			last = time.Now()
+		}})
+		time.Sleep(time.Minute) // the last answer comes after the deadline
+		if err == nil || longest > requestTimeout {
+			t.Errorf("silent for %s; Drain: %v", longest, err)
+		}
+	})
 }
 
 // A list that fails is one more round; a refusal ends the drain.
