@@ -11,10 +11,6 @@ import (
 // none. What a new configuration leaves open remains as it was resolved in it.
 func (a *Agent) Applied(ctx context.Context) (*config.Config, error) {
 	h := a.newHome(nil, nil)
-	if former, err := h.records.readLegacy(); err == nil && former != nil {
-		c := former.config.WithoutSecrets()
-		return &c, nil
-	}
 	for _, p := range []generation.Pointer{generation.Applied, generation.Live} {
 		id, err := h.store.Target(ctx, p)
 		if err != nil {

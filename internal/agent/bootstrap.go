@@ -61,8 +61,8 @@ func (a *Agent) Bootstrap(ctx context.Context, in Input) (Result, error) {
 	return result, err
 }
 
-// idle tells that nothing is under way and that the records are those of this release.
-func (m *memory) idle() bool { return m.transition == nil && m.legacy == nil }
+// idle reports whether nothing is under way.
+func (m *memory) idle() bool { return m.transition == nil }
 
 func (r *Result) finish(began time.Time, changes int, err error) {
 	r.Ready, r.Changes, r.Took = err == nil, changes, time.Since(began)
@@ -336,11 +336,6 @@ func (h *home) movedTo(b bindings) *where {
 func (h *home) announce(
 	ctx context.Context, t transition.Transition, to *generation.Generation, b bindings, view *steps,
 ) error {
-	if was := h.begun(); was != nil {
-		if err := h.keepLog(ctx, was.Config); err != nil {
-			return err
-		}
-	}
 	others := wholeLedger(h.engine.Journal.Ledger())
 	plan, _, err := h.engine.Plan(ctx, node.Foundation(h.configOf(to)), others)
 	if err != nil {

@@ -114,12 +114,6 @@ func (a *Agent) Token(ctx context.Context) (identity.Token, error) {
 
 // tokenConfig is the live configuration, with its credentials.
 func (h *home) tokenConfig(ctx context.Context) (config.Config, error) {
-	if former, err := h.records.readLegacy(); err != nil || former != nil {
-		if err != nil {
-			return config.Config{}, err
-		}
-		return former.config, nil
-	}
 	id, err := h.store.Target(ctx, generation.Live)
 	if err != nil {
 		return config.Config{}, err

@@ -22,7 +22,7 @@ const mostGenerations = 5
 // proved is a generation that was proved healthy, once.
 type proved struct {
 	Generation string `json:"generation"`
-	// At is when; zero when a release before has not written it down.
+	// At is when.
 	At time.Time `json:"at,omitzero"`
 	// Resource is what the machine ran on when it left this generation; zero until then.
 	Resource config.Resource `json:"resource,omitzero"`
@@ -179,7 +179,7 @@ func (h *home) kept(ctx context.Context, list history) ([]Past, error) {
 	}
 	ids := list.ids()
 	for _, id := range []string{previous, h.appliedID()} {
-		if id != "" && !slices.Contains(ids, id) { // a release before has written no history
+		if id != "" && !slices.Contains(ids, id) { // the history could not be read
 			ids = append(ids, id)
 		}
 	}

@@ -44,8 +44,6 @@ type memory struct {
 	// transition is the change under way; nil when there is none.
 	transition *transition.Transition
 	rejected   []Rejection
-	// legacy are the records of a release without generations; nil once they are migrated.
-	legacy *legacy
 }
 
 // bindings is what the node was last proved with, and the cluster's identity.
@@ -141,8 +139,8 @@ func (a *Agent) newHome(journal *apply.Journal, l *lock) *home {
 	}
 }
 
-// openLocked begins a verb that writes. It takes the lock, removes what a killed run has left half
-// written, and migrates the records of an older release.
+// openLocked begins a verb that writes. It takes the lock and removes what a killed run has left
+// half written.
 func (a *Agent) openLocked(ctx context.Context, verb string) (*home, error) {
 	l, err := a.acquire(lockFile, verb)
 	if err != nil {
@@ -152,9 +150,6 @@ func (a *Agent) openLocked(ctx context.Context, verb string) (*home, error) {
 	if err == nil {
 		h.lock = l
 		err = a.Machine.Sweep(h.engine.Journal.Ledger().Keys())
-	}
-	if err == nil && h.legacy != nil {
-		err = h.migrate(ctx)
 	}
 	if err != nil {
 		l.release()
@@ -187,18 +182,7 @@ func (h *home) ledgerLost() error {
 // read fills the memory from disk.
 func (h *home) read(ctx context.Context) error {
 	h.memory = memory{secrets: secrets{}}
-	former, err := h.records.readLegacy()
-	if err != nil {
-		return err
-	}
-	if former != nil {
-		m, err := h.fromLegacy(ctx, former)
-		if err == nil {
-			h.memory = *m
-			h.learn(former.config.Secrets()...)
-		}
-		return err
-	}
+	var err error
 	if h.live, err = h.store.Read(ctx, generation.Live); err != nil {
 		return err
 	}

@@ -234,26 +234,11 @@ func (l *leaving) undo(ctx context.Context, t *transition.Transition) error {
 			return errors.Join(append(l.remaining, err)...)
 		}
 	}
-	if l.config != nil {
-		if err := l.keepLog(ctx, *l.config); err != nil {
-			return errors.Join(append(l.remaining, err)...)
-		}
-	}
 	if err := l.engine.Revert(ctx); err != nil {
 		return errors.Join(append(l.remaining, err)...)
 	}
 	l.view.end()
 	return nil
-}
-
-// keepLog has the ledger no longer claim what is in the directory of the log, as an earlier release
-// did: with the next change, or at the end, the log would be removed with it.
-func (h *home) keepLog(ctx context.Context, c config.Config) error {
-	dir := state.PathKey(c.Agent.LogDir)
-	if _, claimed := h.engine.Journal.Ledger().Entry(dir); !claimed {
-		return nil
-	}
-	return h.engine.Journal.Save(ctx, h.engine.Journal.Ledger().Unclaim(dir))
 }
 
 // erase removes the agent's own records. Those of what is left in Azure remain for the next run,

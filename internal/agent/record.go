@@ -125,8 +125,6 @@ const mostRejections = 10
 type shown struct {
 	Generation string `json:"generation"`
 	Config     any    `json:"config"`
-	// Facts are for the release before, which renders the node with them when it compares.
-	Facts legacyFacts `json:"facts"`
 }
 
 // publish writes a generation's configuration for people, without its secrets.
@@ -134,8 +132,7 @@ func (h *home) publish(ctx context.Context, name string, g *generation.Generatio
 	if g == nil {
 		return h.records.remove(ctx, name)
 	}
-	facts := toLegacy(g.Facts, h.bindings.Bindings)
-	return h.records.save(ctx, name, shown{Generation: g.ID, Config: g.Config, Facts: facts})
+	return h.records.save(ctx, name, shown{Generation: g.ID, Config: g.Config})
 }
 
 // publishJoin writes what the machine is to its cluster.

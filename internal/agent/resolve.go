@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -59,7 +58,7 @@ func (h *home) aim(ctx context.Context, in Input) (*target, error) {
 	h.rememberedSwap(&t.facts)
 	t.facts.Advertised = h.advertised(t.seen.Advertised)
 	t.facts.Firewalls = h.managedFirewalls(in.Config, t.seen)
-	t.unchanged = h.applied != nil && h.sameDocument(t) && h.sameMachine(in.Config, t.facts)
+	t.unchanged = h.applied != nil && h.applied.Received == t.received && h.sameMachine(in.Config, t.facts)
 	return t, nil
 }
 
@@ -86,35 +85,11 @@ func (in Input) digest() (string, error) {
 	return state.Digest(string(document)), nil
 }
 
-// sameDocument tells whether the applied generation came from this document. One that was migrated
-// does not know its document: its configuration must be the same.
-func (h *home) sameDocument(t *target) bool {
-	if h.applied.Received != "" {
-		return h.applied.Received == t.received
-	}
-	before := h.configOf(h.applied).WithoutSecrets()
-	c := t.input.Config.WithoutSecrets().WithVersionsOf(before)
-	return reflect.DeepEqual(before, c) && h.sameSecrets(t.input.Config)
-}
-
-// sameSecrets tells whether a configuration has the credentials that the applied generation has.
-// The bootstrap token is forgotten after a join and takes no part.
-func (h *home) sameSecrets(c config.Config) bool {
-	if c.Azure.AuthMode() == config.AuthArc {
-		return true // that of its service principal is not kept either
-	}
-	return c.Credentials().ClientSecret == h.secrets[h.applied.ID].ClientSecret
-}
-
 // sameMachine tells whether the machine still is as the applied generation was rendered for.
-// One whose name kubelet took, and which has another name now, is not. A release that did not ask
-// for the name did not ask for NVIDIA's runtime either.
+// One whose name kubelet took, and which has another name now, is not.
 func (h *home) sameMachine(c config.Config, f node.Facts) bool {
 	was, name := h.applied.Facts, c.Agent.NodeName
-	if was.HostName != "" && was.NvidiaRuntime != f.NvidiaRuntime {
-		return false
-	}
-	return (was.Renames(name) || !f.Renames(name)) &&
+	return was.NvidiaRuntime == f.NvidiaRuntime && (was.Renames(name) || !f.Renames(name)) &&
 		was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
 		was.MetadataResolver == f.MetadataResolver &&
 		slices.Equal(was.Swaps, f.Swaps) && slices.Equal(was.SwapUnits, f.SwapUnits) &&

@@ -40,7 +40,7 @@ func (h *home) hostNames(c config.Config, seen host.Facts) []string {
 	if h.applied != nil {
 		g = h.applied
 	}
-	if g == nil || g.Facts.HostName == "" || g.Facts.Renames(c.Agent.NodeName) {
+	if g == nil || g.Facts.Renames(c.Agent.NodeName) {
 		return nil
 	}
 	var names []string

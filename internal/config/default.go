@@ -83,16 +83,6 @@ func (c *Config) fillVersions() {
 	c.CNI.Version, c.NPD.Version = set.CNI, set.NPD
 }
 
-// WithVersionsOf is the configuration with the versions of another one in the place of those that
-// are open.
-func (c Config) WithVersionsOf(other Config) Config {
-	others := other.versions()
-	for i, v := range c.versions() {
-		or(v, *others[i])
-	}
-	return c
-}
-
 // complete fills in the defaults that depend on other settings, on what is applied on this machine
 // or on the host, and writes what has several spellings in one.
 func (c *Config) complete(host Host) {

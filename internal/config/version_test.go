@@ -76,11 +76,6 @@ func TestOpenVersionsFollowKubernetes(t *testing.T) {
 	if c.Runc.Version != "1.3.5" {
 		t.Errorf("a runc that is written is %s", c.Runc.Version)
 	}
-	c = open.WithVersionsOf(c)
-	if c.Kubernetes.Version != "1.36.0" || c.Runc.Version != "1.3.5" ||
-		open.Kubernetes.Version != "" {
-		t.Errorf("with the versions of another one: %+v", c.versions())
-	}
 }
 
 // TestWarningsOfAnOpenVersion holds that whoever leaves the version of Kubernetes open is warned as

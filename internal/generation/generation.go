@@ -34,7 +34,7 @@ type Generation struct {
 
 // Origin tells where a generation came from.
 type Origin struct {
-	// Kind is file, migration, or url.
+	// Kind is file or url.
 	Kind string `json:"kind"`
 	// Agent is the version of the program that rendered it.
 	Agent string `json:"agent"`

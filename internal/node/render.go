@@ -25,10 +25,9 @@ type Facts struct {
 	// at boot.
 	Swaps     []string `json:"swaps,omitempty"`
 	SwapUnits []string `json:"swapUnits,omitempty"`
-	// HostName is the machine's; "" in the facts of an earlier release, which did not ask.
+	// HostName is the machine's.
 	HostName string `json:"hostName,omitempty"`
-	// StaticName is the machine's in /etc/hostname; "" where there is none, and in the facts of an
-	// earlier release.
+	// StaticName is the machine's in /etc/hostname; "" where there is none.
 	StaticName string `json:"staticName,omitempty"`
 	// NvidiaRuntime is the path of NVIDIA's container runtime; "" where there is none.
 	NvidiaRuntime string `json:"nvidiaRuntime,omitempty"`

@@ -342,3 +342,12 @@ func (w *world) applicationCertificate(name string, lifetime time.Duration) (cer
 	}
 	return cert, file
 }
+
+// forgetTokens removes kept tokens, so that the next one needs the secret.
+func (w *world) forgetTokens() error {
+	kept, err := filepath.Glob(filepath.Join(w.root, agent.RunDir, "token*.json"))
+	for _, path := range kept {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}

@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,4 +49,13 @@ func TestNvidiaRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.same(before)
+}
+
+// pid returns the process of a unit.
+func (w *world) pid(unit string) int {
+	is, err := w.systemd.Unit(context.Background(), unit)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return is.MainPID
 }

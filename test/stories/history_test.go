@@ -269,3 +269,15 @@ func TestFollowsAfterRollbackByHand(t *testing.T) {
 		s.until(2*time.Minute, "the next version is applied", s.takes("43"))
 	})
 }
+
+// refuse makes a kubelet whose configuration has a text end at its start.
+func (w *world) refuse(text string) {
+	start := w.systemd.OnStart
+	w.refused = true
+	w.systemd.OnStart = func(unit, unitText string) error {
+		if unit == "kubelet.service" && strings.Contains(kubeletConfig(w.root), text) {
+			return errors.New("this kubelet does not start")
+		}
+		return start(unit, unitText)
+	}
+}

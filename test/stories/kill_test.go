@@ -15,8 +15,6 @@ import (
 // campaign is a run that is killed at each of its touches.
 type campaign struct {
 	name string
-	// former is the archived machine on which it begins; "" for one that is to join.
-	former string
 	// wall gives the machine firewalls, which are managed; nil is none.
 	wall    func(*world)
 	prepare func(*world) error
@@ -67,9 +65,6 @@ func (c campaign) killedFrom(t *testing.T, first, step int) {
 func campaigns() []campaign {
 	nothing := func(*world) error { return nil }
 	bootstrap := func(w *world) error { _, err := w.bootstrap(); return err }
-	migrate := func(w *world) error {
-		return w.daemonReconciles()
-	}
 	change := func(w *world) {
 		w.config = w.configuration(func(c map[string]any) {
 			c["node"].(map[string]any)["maxPods"] = 42
@@ -126,14 +121,6 @@ func campaigns() []campaign {
 			run: bootstrap},
 		{name: "leave behind firewalld", wall: (*world).firewalldWall, prepare: bootstrap,
 			run: (*world).unbootstrap, again: bootstrap},
-		{name: "migration", former: "rotated", prepare: nothing, run: migrate,
-			killed: (*world).eitherRelease},
-		{name: "migration by bootstrap", former: "token", prepare: nothing, run: bootstrap,
-			killed: (*world).eitherRelease},
-		{name: "migration of half a join", former: "join", prepare: nothing, run: bootstrap},
-		{name: "migration of half a change", former: "change", prepare: nothing, run: bootstrap},
-		{name: "migration back to the setting before", former: "setting", run: bootstrap,
-			prepare: func(w *world) error { w.config = w.formerConfiguration(0); return nil }},
 	}
 }
 
@@ -173,15 +160,11 @@ func (c campaign) killedAt(t *testing.T, n int) bool {
 // world makes the machine on which the campaign begins, and tells how it was before its join.
 func (c campaign) world(t *testing.T) (w *world, before string) {
 	t.Helper()
-	if c.former == "" {
-		w = newWorld(t)
-		if c.wall != nil {
-			c.wall(w)
-		}
-		return w, w.tree()
+	w = newWorld(t)
+	if c.wall != nil {
+		c.wall(w)
 	}
-	w = formerWorld(t, c.former)
-	return w, strings.Join(w.former.Before, "\n")
+	return w, w.tree()
 }
 
 // finish makes the machine a node again, or gives it back at once.

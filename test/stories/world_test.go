@@ -51,8 +51,6 @@ type world struct {
 	program string
 	// trusted judges the program; nil lets any be.
 	trusted func(program string) error
-	// former is how the machine was left by a former release; nil for a machine that is to join.
-	former *former
 	// refused tells that kubelet was made not to start.
 	refused bool
 	// containerd is the version that runs where the configuration leaves it open.
