@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand"
 	"reflect"
 	"slices"
 	"strings"
@@ -171,63 +170,6 @@ func TestBindingsJSON(t *testing.T) {
 	b.BootstrapToken = ""
 	if diff := cmp.Diff(b, back); diff != "" || strings.Contains(string(data), "token\"") {
 		t.Errorf("bindings differ after a round trip of %s (-want +got):\n%s", data, diff)
-	}
-}
-
-// Unbind gives back what was rendered, for every file of every example and any bindings, also such
-// that look like each other or like what is configured.
-func TestUnbindReversesBind(t *testing.T) {
-	random := rand.New(rand.NewSource(1))
-	pick := func(texts ...string) string { return texts[random.Intn(len(texts))] }
-	for _, e := range examples() {
-		c, f, b := e.inputs()
-		c.Proxy.HTTPS = "https://10.0.0.1:3128"
-		rendered := Render(c, f)
-		for range 50 {
-			b.PodCIDRs = strings.Fields(pick("", "10.1.2.0/24", "fd00::/64", "10.0.0.0/8 fd00::/9"))
-			b.Server = pick("https://10.0.0.1", "https://10.0.0.1:3128", "https://a.example:6443")
-			b.CA = pick("", "c", "-----CA-----\n", "-----CA-----\n-----CA-----\n")
-			b.Program = pick("", "/a", "/usr/local/bin/kubelet", "/usr/local/bin/aks-flex-node", "/it's a")
-			b.BootstrapToken = config.Secret(pick("", testToken, "aaaaaa.aaaaaaaaaaaaaaaa"))
-			checkUnbind(t, rendered, b)
-		}
-	}
-}
-
-func FuzzUnbindReversesBind(f *testing.F) {
-	f.Add("https://cluster.example", "-----CA-----\n", "/bin/aks-flex-node", testToken, 1)
-	f.Add("https://10.0.0.1", "x", "/", "", 2)
-	f.Fuzz(func(t *testing.T, server, ca, program, token string, e int) {
-		all := examples()
-		c, f, b := all[uint(e)%uint(len(all))].inputs()
-		b.Server, b.CA, b.Program, b.BootstrapToken = server, ca, program, config.Secret(token)
-		for _, s := range []string{server, program, token} {
-			if strings.ContainsAny(s, " \n?⟦") {
-				t.Skip("no server, program or token is like that")
-			}
-		}
-		checkUnbind(t, Render(c, f), b)
-	})
-}
-
-func checkUnbind(t *testing.T, rendered state.Desired, b Bindings) {
-	t.Helper()
-	b.Rebound = true
-	contents := map[state.Key]string{}
-	for _, item := range rendered {
-		if file, ok := item.Resource.(state.File); ok {
-			contents[file.Key()] = file.Content
-		}
-	}
-	for _, item := range Bind(rendered, b) {
-		file, ok := item.Resource.(state.File)
-		if !ok {
-			continue
-		}
-		if got := Unbind(file.Content, b); got != contents[file.Key()] {
-			t.Fatalf("%s is not given back with %+v (-want +got):\n%s",
-				file.Path, b, cmp.Diff(contents[file.Key()], got))
-		}
 	}
 }
 

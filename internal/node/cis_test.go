@@ -59,7 +59,7 @@ func TestCIS(t *testing.T) {
 	}
 }
 
-// The benchmark finds what is wrong: a node of an older release, and one of another name.
+// The benchmark finds what is wrong: a node with other settings, and one of another name.
 func TestCISFinds(t *testing.T) {
 	c, f := base(), facts()
 	f.HostName = "another"

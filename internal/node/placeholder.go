@@ -3,7 +3,6 @@ package node
 import (
 	"encoding/base64"
 	"encoding/json"
-	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
@@ -54,30 +53,15 @@ func (b Bindings) values() []value {
 	return known
 }
 
-// context is a text around a placeholder.
-type context struct {
+// quotedPlaces are the texts around a placeholder whose value is quoted there.
+var quotedPlaces = [...]struct {
 	before      string
 	placeholder placeholder
 	after       string
-	// quoted is how a value is written there; nil is as it is.
-	quoted func(string) string
-}
-
-// contexts are the texts around each placeholder. Only there Unbind takes a value for a binding: a
-// proxy may have an address that begins as the API server's.
-var contexts = [...]context{
-	{"server: ", thisServer, "\n", nil},
-	{"--apiserver-override=", thisServer, "?", nil},
-	{"certificate-authority-data: ", thisCABase64, "\n", nil},
+	quoted      func(string) string
+}{
 	{"command: ", thisProgram, "\n", yamlWord},
 	{"exec ", thisProgram, " token", config.ShellWord},
-	{"token: ", thisToken, "\n", nil},
-	{"! -s ", thisPods4, " -j", nil},
-	{"! -s ", thisPods6, " -j", nil},
-	{"--comment own -d ", thisPods4, " -j", nil},
-	{"--comment own -d ", thisPods6, " -j", nil},
-	{`"ranges": `, thisPodRanges, ",", nil},
-	{`"routes": `, thisPodRoutes, ",", nil},
 }
 
 // yamlWord is a path as a scalar of YAML, of which JSON is a part.
@@ -92,12 +76,12 @@ func yamlWord(path string) string {
 	return string(quoted)
 }
 
-// pairs replaces placeholders by values: where a context wants them quoted so, else as they are.
+// pairs replaces placeholders by values: quoted in quotedPlaces, else as they are.
 func (b Bindings) pairs() []string {
 	var quoted, plain []string
 	for _, v := range b.values() {
-		for _, c := range contexts {
-			if c.placeholder == v.placeholder && c.quoted != nil {
+		for _, c := range quotedPlaces {
+			if c.placeholder == v.placeholder {
 				quoted = append(quoted,
 					c.before+string(c.placeholder)+c.after, c.before+c.quoted(v.text)+c.after)
 			}
@@ -105,27 +89,4 @@ func (b Bindings) pairs() []string {
 		plain = append(plain, string(v.placeholder), v.text)
 	}
 	return append(quoted, plain...)
-}
-
-// Unbind is the reverse of Bind for the content of one file: values become placeholders again. It
-// is for a node that a release without placeholders has made, which quoted nothing.
-func Unbind(content string, b Bindings) string {
-	if b.CA != "" && content == b.CA {
-		return string(thisCA)
-	}
-	var pairs []string
-	for _, v := range b.values() {
-		for _, c := range contexts {
-			if c.placeholder != v.placeholder {
-				continue
-			}
-			if c.quoted != nil {
-				pairs = append(pairs,
-					c.before+c.quoted(v.text)+c.after, c.before+string(c.placeholder)+c.after)
-			}
-			pairs = append(pairs,
-				c.before+v.text+c.after, c.before+string(c.placeholder)+c.after)
-		}
-	}
-	return strings.NewReplacer(pairs...).Replace(content)
 }

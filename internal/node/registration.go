@@ -22,7 +22,7 @@ func nodeLabels(c config.Config) map[string]string {
 }
 
 // firstLabels are the labels that the Node is registered with. That of its pod subnet is not kept
-// after that: a Node of an earlier release has none, and an update of the agent changes no Node.
+// after that.
 func firstLabels(c config.Config) map[string]string {
 	labels := nodeLabels(c)
 	if c.CNI.PodCIDR != "" {

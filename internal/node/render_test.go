@@ -86,8 +86,6 @@ type example struct {
 	config   func(*config.Config)
 	facts    func(*Facts)
 	bindings func(*Bindings)
-	// earlier tells that the release before Bind rendered it too.
-	earlier bool
 }
 
 // inputs are what the example is rendered from.
@@ -114,33 +112,33 @@ func joined(b *Bindings) { b.Joined, b.PodCIDRs = true, []string{"10.244.3.0/24"
 func examples() []example {
 	principal := &config.ServicePrincipal{ClientID: "id", ClientSecretFile: "sp-secret"}
 	return []example{
-		{name: "before-join", earlier: true},
-		{name: "identity-token", earlier: true, config: withIdentity(config.Azure{
+		{name: "before-join"},
+		{name: "identity-token", config: withIdentity(config.Azure{
 			ServicePrincipal:  principal,
 			KubeletCredential: config.CredentialToken,
 		})},
-		{name: "identity-certificate", earlier: true, config: withIdentity(config.Azure{
+		{name: "identity-certificate", config: withIdentity(config.Azure{
 			ManagedIdentity:   &config.ManagedIdentity{},
 			KubeletCredential: config.CredentialCertificate,
 		})},
-		{name: "joined", earlier: true, bindings: joined},
-		{name: "containerd-1.7", earlier: true, config: func(c *config.Config) {
+		{name: "joined", bindings: joined},
+		{name: "containerd-1.7", config: func(c *config.Config) {
 			c.Containerd.Version = "1.7.30"
 		}},
-		{name: "foreign-cni", earlier: true, bindings: func(b *Bindings) {
+		{name: "foreign-cni", bindings: func(b *Bindings) {
 			b.PodCIDRs, b.ForeignCNI = []string{"10.244.3.0/24"}, []string{"05-cilium.conflist"}
 		}},
-		{name: "swap", earlier: true, facts: func(f *Facts) {
+		{name: "swap", facts: func(f *Facts) {
 			f.Swaps, f.SwapUnits = []string{"/swap.img"}, []string{"swap.img.swap"}
 		}},
-		{name: "tuned", earlier: true, config: func(c *config.Config) {
+		{name: "tuned", config: func(c *config.Config) {
 			c.Kubernetes.Version = "1.29.0"
 			c.Node.Taints = []string{"dedicated=edge:NoSchedule", "slow:PreferNoSchedule"}
 			c.Node.Kubelet.NodeIP = "192.0.2.7"
 			c.Node.Kubelet.KubeReserved = map[string]string{"cpu": "200m", "memory": "512Mi"}
 			c.Node.Kubelet.EvictionHard = map[string]string{"memory.available": "500Mi"}
 		}, bindings: func(b *Bindings) { b.PodCIDRs = []string{"fd00:10:244:3::/64"} }},
-		{name: "proxy", earlier: true, config: func(c *config.Config) {
+		{name: "proxy", config: func(c *config.Config) {
 			c.Proxy = config.Proxy{
 				HTTPS:   `http://user:p"a$s@proxy.example:3128`,
 				NoProxy: []string{"registry.example"},
