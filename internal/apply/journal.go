@@ -30,16 +30,13 @@ type Journal struct {
 
 // page is the form of ledger.json.
 type page struct {
-	// Version is the form's own; releases that write no reader accept only version 1.
-	Version int `json:"version"`
-	// Reader is the oldest version of a reader that understands the page, so that a release can
-	// read what the next one writes; 0 stands for Version.
-	Reader int             `json:"reader,omitempty"`
-	SHA256 string          `json:"sha256"`
-	Ledger json.RawMessage `json:"ledger"`
+	// Version is the form's own.
+	Version int             `json:"version"`
+	SHA256  string          `json:"sha256"`
+	Ledger  json.RawMessage `json:"ledger"`
 }
 
-// pageVersion is the version of the pages that this release writes and reads.
+// pageVersion is the version of the pages that this program writes and reads.
 const pageVersion = 1
 
 // NewJournal is an empty journal in dir, whatever is there; the first Save replaces the file name.
@@ -74,13 +71,9 @@ func (j *Journal) decode(data []byte) error {
 	if err := json.Unmarshal(data, &p); err != nil || p.SHA256 != state.Digest(string(p.Ledger)) {
 		return fmt.Errorf("cannot read %s: %w", j.path(), ErrDamaged)
 	}
-	reader := p.Reader
-	if reader == 0 {
-		reader = p.Version
-	}
-	if reader > pageVersion {
-		const newer = "cannot read %s: a newer aks-flex-node wrote it, for readers of version %d"
-		return fmt.Errorf(newer, j.path(), reader)
+	if p.Version != pageVersion {
+		const other = "cannot read %s: another aks-flex-node wrote it, in version %d"
+		return fmt.Errorf(other, j.path(), p.Version)
 	}
 	if err := json.Unmarshal(p.Ledger, &j.ledger); err != nil {
 		return fmt.Errorf("cannot read %s: %w: %w", j.path(), ErrDamaged, err)
@@ -106,7 +99,7 @@ func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 		return nil
 	}
 	sum := state.Digest(string(body))
-	data, err := json.Marshal(page{pageVersion, pageVersion, sum, body})
+	data, err := json.Marshal(page{pageVersion, sum, body})
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}

@@ -3,8 +3,6 @@ package apply
 import (
 	"encoding/json"
 	"errors"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +18,7 @@ func TestDamagedLedger(t *testing.T) {
 	good := m.files["/state/ledger.json"]
 	for name, text := range map[string]string{
 		"cut": good[:len(good)/2], "edited": strings.Replace(good, "/etc/x", "/etc/y", 1),
-		"empty": "", "another form": pageText(t, 1, 1, `[1]`),
+		"empty": "", "another form": pageText(t, 1, `[1]`),
 	} {
 		m.files["/state/ledger.json"] = text
 		if _, err := OpenJournal(m, "/state", "ledger.json"); !errors.Is(err, ErrDamaged) {
@@ -33,9 +31,9 @@ func TestDamagedLedger(t *testing.T) {
 	}
 }
 
-func pageText(t *testing.T, version, reader int, ledger string) string {
+func pageText(t *testing.T, version int, ledger string) string {
 	t.Helper()
-	p := page{version, reader, state.Digest(ledger), json.RawMessage(ledger)}
+	p := page{version, state.Digest(ledger), json.RawMessage(ledger)}
 	data, err := json.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
@@ -43,21 +41,12 @@ func pageText(t *testing.T, version, reader int, ledger string) string {
 	return string(data)
 }
 
-// A page says which readers understand it: a newer form that this release can read is read.
-func TestReader(t *testing.T) {
-	for _, tt := range []struct {
-		version, reader int
-		ok              bool
-	}{{1, 0, true}, {1, 1, true}, {2, 1, true}, {2, 0, false}, {2, 2, false}} {
-		m := newMachine()
-		m.files["/state/ledger.json"] = pageText(t, tt.version, tt.reader, `{"entries":[]}`)
-		j, err := OpenJournal(m, "/state", "ledger.json")
-		if (err == nil) != tt.ok {
-			t.Errorf("version %d for reader %d: %v", tt.version, tt.reader, err)
-		}
-		if err == nil && !j.Exists() {
-			t.Error("a journal that was read does not exist")
-		}
+// A ledger of another version is not read.
+func TestVersion(t *testing.T) {
+	m := newMachine()
+	m.files["/state/ledger.json"] = pageText(t, 2, `{"entries":[]}`)
+	if _, err := OpenJournal(m, "/state", "ledger.json"); err == nil {
+		t.Error("it is read")
 	}
 }
 
@@ -80,75 +69,6 @@ func TestNamedLedgers(t *testing.T) {
 	}
 }
 
-// A ledger that release bd1efd1 wrote is read, and written again unchanged.
-func TestFormerLedger(t *testing.T) {
-	golden, err := os.ReadFile("testdata/ledger-bd1efd1.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := newMachine()
-	m.files["/state/ledger.json"] = string(golden)
-	j, err := OpenJournal(m, "/state", "ledger.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := json.Marshal(j.Ledger())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var was page
-	if err := json.Unmarshal(golden, &was); err != nil {
-		t.Fatal(err)
-	}
-	if string(again) != string(was.Ledger) {
-		t.Errorf("it is written as\n%s\nwant\n%s", again, was.Ledger)
-	}
-	if n := len(j.Ledger().Entries); n != 11 || !j.Ledger().Owes("kubelet.service") {
-		t.Errorf("there are %d entries, owed is %v", n, j.Ledger().Owed)
-	}
-}
-
-// What this release writes can be read by bd1efd1: by its rules, which are repeated here.
-func TestFormerReader(t *testing.T) {
-	m := newMachine(old)
-	if err := apply(t, engine(t, m), want); err != nil {
-		t.Fatal(err)
-	}
-	var former struct {
-		Version int             `json:"version"`
-		SHA256  string          `json:"sha256"`
-		Ledger  json.RawMessage `json:"ledger"`
-	}
-	if err := json.Unmarshal([]byte(m.files["/state/ledger.json"]), &former); err != nil {
-		t.Fatal(err)
-	}
-	if former.Version != 1 || former.SHA256 != state.Digest(string(former.Ledger)) {
-		t.Errorf("version %d, digest %s", former.Version, former.SHA256)
-	}
-	var ledger struct {
-		Entries []struct {
-			Step         string
-			Before, Ours struct{ Is, Path, Name string }
-			Owes         []string
-		}
-		Owed []string
-	}
-	if err := json.Unmarshal(former.Ledger, &ledger); err != nil {
-		t.Fatal(err)
-	}
-	known := []string{
-		"absent", "dir", "file", "link", "unit", "sysctl", "module", "swap", "residue",
-	}
-	for _, e := range ledger.Entries {
-		if !slices.Contains(known, e.Before.Is) || !slices.Contains(known, e.Ours.Is) {
-			t.Errorf("bd1efd1 does not know %+v", e)
-		}
-	}
-	if len(ledger.Entries) != 2 {
-		t.Errorf("there are %d entries", len(ledger.Entries))
-	}
-}
-
 // A journal that is read again is the same one as long as its file is, and never an older one.
 func TestAgain(t *testing.T) {
 	m := newMachine(old)
@@ -163,7 +83,7 @@ func TestAgain(t *testing.T) {
 		t.Errorf("a file that is the same was decoded again, %v", err)
 	}
 	good := m.files["/state/ledger.json"]
-	m.files["/state/ledger.json"] = pageText(t, 1, 1, `{"entries":[],"owed":["x.service"]}`)
+	m.files["/state/ledger.json"] = pageText(t, 1, `{"entries":[],"owed":["x.service"]}`)
 	if other, err := j.Again(); err != nil || !other.Ledger().Owes("x.service") {
 		t.Errorf("another file is read as %+v, %v", other, err)
 	}

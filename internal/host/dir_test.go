@@ -70,37 +70,6 @@ func TestMountedDirectory(t *testing.T) {
 	}
 }
 
-// A former release has given its mode to a data disk: it gets its own back when all is undone.
-func TestMountedDirectoryOfAFormerRelease(t *testing.T) {
-	ownMounts(t)
-	h := testHost(t)
-	disk(t, h, "/lib/x")
-	before := observe(t, h, claimed.Key()).(state.Dir)
-	before.Mounted = false // as such a release remembers it
-	if err := os.Chmod(h.path("/lib/x"), claimed.Mode); err != nil {
-		t.Fatal(err)
-	}
-	write(t, h, "/lib/x/io/meta.db", "ours")
-	ledger := state.Ledger{}.Record(state.Plan{{From: before, To: claimed}})
-	seen := state.Observed{claimed.Key(): observe(t, h, claimed.Key())}
-	ledger = ledger.WithMounts(seen)
-	plan := state.Diff(nil, nil, seen, ledger)
-	if len(plan) != 1 {
-		t.Fatalf("the plan is %+v", plan)
-	}
-	if err := h.Set(t.Context(), plan[0], nil); err != nil {
-		t.Fatal(err)
-	}
-	missing(t, h, "/lib/x/io")
-	if is := observe(t, h, claimed.Key()).(state.Dir); !is.Mounted || is.Mode != 0o711 {
-		t.Errorf("it is %s", state.Show(is))
-	}
-	seen[claimed.Key()] = observe(t, h, claimed.Key())
-	if plan := state.Diff(nil, nil, seen, ledger); len(plan) > 0 {
-		t.Errorf("there is more to undo: %+v", plan)
-	}
-}
-
 // A link of the owner to another disk is used as it is and remains, and so does the disk (M2).
 func TestLinkedDirectory(t *testing.T) {
 	for name, target := range map[string]string{"absolute": "/data/x", "relative": "../data/x"} {
@@ -177,12 +146,6 @@ func TestMountedSince(t *testing.T) {
 	if _, err := os.Stat(h.path("/lib/x/data")); err != nil {
 		t.Error(err)
 	}
-	former := claimed // as a ledger of a former release has it
-	former.Mounts = []string{".", "pods"}
-	c := state.Change{From: from, To: state.Absent{Path: claimed.Path}, Undo: true, Ours: former}
-	if _, ok := errors.AsType[*MountError](h.Set(t.Context(), c, nil)); !ok {
-		t.Error("the owner's disk was unmounted")
-	}
 	if err := unix.Mount("more", h.path("/lib/x/lost+found"), "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +154,7 @@ func TestMountedSince(t *testing.T) {
 	}
 }
 
-// A ledger of a former release remembers a link that was replaced by our directory: it comes back,
+// A ledger remembers a link that was replaced by our directory: it comes back,
 // and the directory goes with what is in it (M2).
 func TestReplacedLink(t *testing.T) {
 	h := testHost(t)

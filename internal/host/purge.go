@@ -106,11 +106,10 @@ func (h *Host) unmountBelow(path, root string, expected []string, mounted bool) 
 	return nil
 }
 
-// expectedAt tells whether a mount point is at one of the places below root. Root itself is none,
-// although ledgers of former releases say so with ".": what is mounted there is the owner's.
+// expectedAt reports whether a mount point is at one of the places below root.
 func expectedAt(point, root string, expected []string) bool {
 	for _, place := range expected {
-		if place != "." && within(point, filepath.Join(root, place)) {
+		if within(point, filepath.Join(root, place)) {
 			return true
 		}
 	}

@@ -116,37 +116,6 @@ func (l Ledger) Record(plan Plan) Ledger {
 	return next
 }
 
-// WithMounts returns a ledger of a release that did not record mount points, with them. A claimed
-// directory was a mount point before when it was there before and is one now, with the mode and
-// owner that those releases gave to mount points too: one that was mounted since has its own.
-func (l Ledger) WithMounts(seen Observed) Ledger {
-	next := Ledger{Entries: slices.Clone(l.Entries), Owed: l.Owed}
-	for i, e := range next.Entries {
-		before, existed := e.Before.Resource.(Dir)
-		ours, claimed := e.Ours.Resource.(Dir)
-		is, there := seen[e.Before.Key()].(Dir)
-		if existed && claimed && there && ours.Purge && is.Mounted && !before.Mounted &&
-			ours.equal(is) {
-			before.Mounted = true
-			next.Entries[i].Before = Record{Resource: before}
-		}
-	}
-	return next
-}
-
-// WithPrior returns a ledger of a release that did not record what it had made of a thing before a
-// change, of a machine on which one is under way: what is neither as it was before nor as it is to
-// be is what was made before that change.
-func (l Ledger) WithPrior(seen Observed) Ledger {
-	next := Ledger{Entries: slices.Clone(l.Entries), Owed: l.Owed}
-	for i, e := range next.Entries {
-		if is, ok := seen[e.Before.Key()]; ok && isKnown(is) && !e.isOurs(is) {
-			next.Entries[i].Prior = Record{Resource: is}
-		}
-	}
-	return next
-}
-
 // Touched returns the ledger after a plan that went only as far as touched: what was recorded for
 // the rest of the plan is again as was says, the ledger before the plan.
 func (l Ledger) Touched(touched Plan, was Ledger) Ledger {
@@ -185,18 +154,6 @@ func (l Ledger) Done(plan Plan) Ledger {
 func (l Ledger) Paid(unit string) Ledger {
 	paid := func(u string) bool { return u == unit }
 	return Ledger{Entries: l.Entries, Owed: slices.DeleteFunc(slices.Clone(l.Owed), paid)}
-}
-
-// Unclaim returns the ledger with a directory as one that others use too: what is in it remains.
-func (l Ledger) Unclaim(key Key) Ledger {
-	next := Ledger{Entries: slices.Clone(l.Entries), Owed: l.Owed}
-	for i, e := range next.Entries {
-		if dir, ok := e.Ours.Resource.(Dir); ok && dir.Key() == key {
-			dir.Purge = false
-			next.Entries[i].Ours = Record{Resource: dir}
-		}
-	}
-	return next
 }
 
 // Forget returns the ledger without the entries of keys.

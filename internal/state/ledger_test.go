@@ -45,52 +45,6 @@ func TestLedgerPrior(t *testing.T) {
 	}
 }
 
-// A former release did not record mount points: a claimed directory was one when it was there
-// before and has the mode that we gave it.
-func TestLedgerWithMounts(t *testing.T) {
-	ours := Dir{Path: "/lib/x", Mode: 0o750, Purge: true, Mounts: []string{"."}}
-	before := Dir{Path: ours.Path, Mode: 0o755, Empty: true}
-	mounted := Dir{Path: ours.Path, Mode: 0o750, Mounted: true}
-	since, shared := mounted, ours
-	since.Mode, shared.Purge = 0o700, false
-	tests := []struct {
-		name   string
-		before Resource
-		ours   Dir
-		seen   Observed
-		want   bool
-	}{
-		{"mounted", before, ours, see(mounted), true},
-		{"mounted since", before, ours, see(since), false},
-		{"made by us", Absent{ours.Path}, ours, see(mounted), false},
-		{"a link before", Link{Path: ours.Path, Target: "/data"}, ours, see(mounted), false},
-		{"shared", before, shared, see(mounted), false},
-		{"not mounted", before, ours, see(Dir{Path: ours.Path, Mode: 0o750}), false},
-		{"not observed", before, ours, nil, false},
-	}
-	for _, tt := range tests {
-		l := remembers(entry(tt.before, tt.ours)).WithMounts(tt.seen)
-		is, _ := l.Entries[0].Before.Resource.(Dir)
-		if is.Mounted != tt.want {
-			t.Errorf("%s: mounted before: %v, want %v", tt.name, is.Mounted, tt.want)
-		}
-	}
-}
-
-// What is there in the middle of a change of a former release was made before that change, unless
-// it is as it was at first, or already as it is to be.
-func TestLedgerWithPrior(t *testing.T) {
-	former := remembers(entry(old, file))
-	if c := Diff(nil, nil, see(foreign), former.WithPrior(see(foreign))); len(c) != 1 || c[0].Keep {
-		t.Errorf("in the middle of a change, undo is %s", show(c))
-	}
-	for _, is := range []Resource{old, file, Unknown{Of: file.Key()}} {
-		if e := former.WithPrior(see(is)).Entries[0]; e.Prior.Resource != nil {
-			t.Errorf("%v counts as made before", is)
-		}
-	}
-}
-
 // What a plan never touched is not remembered (M1), and what it owes is not owed.
 func TestTouched(t *testing.T) {
 	link := Link{Path: "/usr/bin/x", Target: "/opt/x"}
@@ -127,28 +81,5 @@ func TestContentIsHidden(t *testing.T) {
 		if strings.Contains(text, "canary") {
 			t.Errorf("content shows in %q", text)
 		}
-	}
-}
-
-// What is in a directory that is no longer claimed remains; an empty one goes.
-func TestUnclaim(t *testing.T) {
-	dir := Dir{Path: "/var/log/x", Mode: 0o750, Purge: true}
-	other := Dir{Path: "/opt/x", Mode: 0o750, Purge: true}
-	l := Ledger{}
-	for _, d := range []Dir{dir, other} {
-		l.Entries = append(l.Entries, Entry{
-			Before: Record{Resource: Absent{Path: d.Path}}, Ours: Record{Resource: d},
-		})
-	}
-	next := l.Unclaim(dir.Key())
-	is, _ := next.Entry(dir.Key())
-	if got := is.Ours.Resource.(Dir); got.Purge || got.Mode != dir.Mode {
-		t.Errorf("it is %+v", got)
-	}
-	if is, _ := next.Entry(other.Key()); !is.Ours.Resource.(Dir).Purge {
-		t.Error("another one is no longer claimed")
-	}
-	if was, _ := l.Entry(dir.Key()); !was.Ours.Resource.(Dir).Purge {
-		t.Error("the ledger of before has changed")
 	}
 }
