@@ -129,7 +129,7 @@ func (a *Agent) newHome(journal *apply.Journal, l *lock) *home {
 	return &home{
 		Agent:   a,
 		Machine: a.Machine,
-		engine:  &apply.Engine{Host: a.Machine, Disk: a.Machine, Journal: journal, Log: a.Log},
+		engine:  &apply.Engine{Host: a.Machine, Disk: a.Machine, Journal: journal},
 		store:   generation.Store{Disk: a.Machine, Dir: StateDir, List: a.Machine.List},
 		records: records{host: a.Machine, dir: StateDir},
 		lock:    l,

@@ -37,7 +37,7 @@ func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(),
 			return capacity(c, seen), err
 		},
 	}
-	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: h.nodeJournal, Log: h.Log}
+	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: h.nodeJournal}
 	return engine, func() {
 		if clientErr == nil {
 			client.Close()
@@ -112,7 +112,7 @@ func (h *home) nodeDrift(
 	}
 	object := &nodeobject.Host{Node: c.Agent.NodeName}
 	object.See(seen.Value, seen.Err)
-	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: h.nodeJournal, Log: h.Log}
+	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: h.nodeJournal}
 	plan, _, err := engine.Plan(ctx, node.NodeObject(c, h.bindings.Bindings), nil)
 	if err != nil {
 		return nil

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -57,7 +56,6 @@ type Engine struct {
 	Wait func(ctx context.Context, to state.Resource) error
 	// Emit receives every event; nil drops them.
 	Emit func(Event)
-	Log  *slog.Logger
 
 	// Kept are the copies that were made of what somebody else had changed, and Left is what was
 	// left to them, since the engine was made.

@@ -82,7 +82,7 @@ func (m *machine) run(do func(*apply.Engine) error) (killed bool) {
 	go func() {
 		j, err := apply.OpenJournal(h, "/state", "ledger.json")
 		if err == nil {
-			err = do(&apply.Engine{Host: h, Disk: h, Journal: j, Log: log})
+			err = do(&apply.Engine{Host: h, Disk: h, Journal: j})
 		}
 		done <- err
 	}()

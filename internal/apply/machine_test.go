@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"io/fs"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -106,7 +105,7 @@ func engine(t *testing.T, m *machine) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Engine{Host: m, Disk: m, Journal: j, Log: slog.New(slog.DiscardHandler)}
+	return &Engine{Host: m, Disk: m, Journal: j}
 }
 
 func apply(t *testing.T, e *Engine, want state.Desired) error {
