@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -82,9 +81,9 @@ func runAgent(ctx context.Context, o *options) error {
 	in.Config = c
 	follows := a.Follow(ctx, in)
 	d := &daemon.Daemon{
-		Node: &frugal{runtime.GOMAXPROCS(1), agent.Watcher{
+		Node: &agent.Watcher{
 			Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) }, Follows: follows,
-		}},
+		},
 		Changed: o.changed(), Hints: hints, Watchdog: watchdog, Budget: a.Repairs(), Log: a.Log,
 		Received: follows.Received(), Deleted: follows.Gone(),
 		Notify: func(message string) {
@@ -126,27 +125,6 @@ func runAgent(ctx context.Context, o *options) error {
 		return nil
 	}
 	return err
-}
-
-// frugal is the machine under a daemon that rests or asks most of the time: one processor will do
-// for that. With more of them, each answer that comes wakes threads which find nothing to do.
-type frugal struct {
-	all int // processors that there are to use
-	agent.Watcher
-}
-
-// Reconcile implements daemon.Node, with all processors.
-func (f *frugal) Reconcile(ctx context.Context) error {
-	runtime.GOMAXPROCS(f.all)
-	defer runtime.GOMAXPROCS(1)
-	return f.Watcher.Reconcile(ctx)
-}
-
-// Repair implements daemon.Node, with all processors.
-func (f *frugal) Repair(ctx context.Context, things []string) error {
-	runtime.GOMAXPROCS(f.all)
-	defer runtime.GOMAXPROCS(1)
-	return f.Watcher.Repair(ctx, things)
 }
 
 // changed tells whether the configuration file is another one than when it was asked last.

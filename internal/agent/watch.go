@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -232,9 +231,6 @@ func retryable(err error) bool {
 // Check finds out how the node is and writes the status file. What is on the machine is checked
 // without a network and without the lock.
 func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
-	defer debug.FreeOSMemory() // a minute of rest follows; the machine has better use for the memory
-	// That collects the garbage of a check, which is little, so that it need not be done before.
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	// systemd tells whoever is connected of all that any unit does.
 	defer w.Agent.Machine.Close()
 	h, err := w.Agent.openAgain(ctx, w.checked)
