@@ -101,7 +101,7 @@ func (h *home) credentialed(c config.Config) bool {
 // issuer. It is that of the live generation, so a rollback changes it before it waits for anything.
 func (a *Agent) Token(ctx context.Context) (identity.Token, error) {
 	h := &home{
-		Agent: a, Machine: a.Machine, memory: memory{secrets: secrets{}},
+		Agent: a, memory: memory{secrets: secrets{}},
 		records: records{host: a.Machine, dir: StateDir},
 		store:   generation.Store{Disk: a.Machine, Dir: StateDir, List: a.Machine.List},
 	}

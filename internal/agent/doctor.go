@@ -93,7 +93,6 @@ func (a *Agent) patient(ctx context.Context, given Given) *patient {
 	if p.home == nil || err != nil {
 		p.home = a.newHome(apply.NewJournal(a.Machine, StateDir, ledgerFile), nil)
 	}
-	p.glance()
 	switch {
 	case p.live != nil:
 		g := p.live

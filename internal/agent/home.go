@@ -20,9 +20,7 @@ import (
 // of it. A verb that writes holds the lock.
 type home struct {
 	*Agent
-	// Machine is the Agent's, or a glance at it.
-	Machine Machine
-	engine  *apply.Engine
+	engine *apply.Engine
 	// nodeJournal is that of the Node object, as it was read last.
 	nodeJournal *apply.Journal
 	store       generation.Store
@@ -128,7 +126,6 @@ func (a *Agent) openAgain(ctx context.Context, before decoded) (*home, error) {
 func (a *Agent) newHome(journal *apply.Journal, l *lock) *home {
 	return &home{
 		Agent:   a,
-		Machine: a.Machine,
 		engine:  &apply.Engine{Host: a.Machine, Disk: a.Machine, Journal: journal},
 		store:   generation.Store{Disk: a.Machine, Dir: StateDir, List: a.Machine.List},
 		records: records{host: a.Machine, dir: StateDir},

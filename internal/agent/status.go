@@ -114,7 +114,6 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 		g = h.live
 	}
 	c := g.Config
-	h.glance()
 	e := h.evidenceOf(ctx, g)
 	plan, err := h.statusDrift(ctx, e.Node)
 	if err != nil {
