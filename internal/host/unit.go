@@ -25,11 +25,11 @@ func (h *Host) observeUnit(ctx context.Context, name string) (state.Resource, er
 	if err != nil {
 		return nil, err
 	}
-	return is.Resource(name), nil
+	return is.resource(name), nil
 }
 
-// Resource is the unit of that name with this status.
-func (s UnitStatus) Resource(name string) state.Unit {
+// resource returns the unit of that name with this status.
+func (s UnitStatus) resource(name string) state.Unit {
 	u := state.Unit{Name: name, Enabled: state.Enablement(s.File), Active: s.Running()}
 	switch s.File {
 	case "":
