@@ -20,12 +20,10 @@ import (
 // of it. A verb that writes holds the lock.
 type home struct {
 	*Agent
-	engine *apply.Engine
-	// nodeJournal is that of the Node object, as it was read last.
-	nodeJournal *apply.Journal
-	store       generation.Store
-	records     records
-	lock        *lock
+	engine  *apply.Engine
+	store   generation.Store
+	records records
+	lock    *lock
 	// left is a transition of another run that the next one supersedes.
 	left *transition.Transition
 	// borrowed asks the API server in a check; nil makes a client for each question.
@@ -91,32 +89,11 @@ const (
 
 // openReadOnly begins a verb that only reads: no lock, no write.
 func (a *Agent) openReadOnly(ctx context.Context) (*home, error) {
-	return a.openAgain(ctx, decoded{})
-}
-
-// decoded is what a verb has decoded of the machine's memory.
-type decoded struct {
-	journal, nodeJournal *apply.Journal
-	live                 *generation.Generation
-}
-
-func (h *home) decoded() decoded { return decoded{h.engine.Journal, h.nodeJournal, h.live} }
-
-// openAgain is openReadOnly for whoever has opened before and has written nothing: what is on disk
-// as it was then is read, but of that the ledgers and the live generation are not decoded again.
-func (a *Agent) openAgain(ctx context.Context, before decoded) (*home, error) {
-	if before.journal == nil {
-		before.journal = apply.NewJournal(a.Machine, StateDir, ledgerFile)
-	}
-	journal, err := before.journal.Again()
+	journal, err := apply.OpenJournal(a.Machine, StateDir, ledgerFile)
 	if err != nil {
 		return nil, err
 	}
 	h := a.newHome(journal, nil)
-	h.store.Known = before.live
-	if before.nodeJournal != nil {
-		h.nodeJournal = before.nodeJournal
-	}
 	if err := h.ledgerLost(); err != nil {
 		return nil, err
 	}
@@ -131,8 +108,6 @@ func (a *Agent) newHome(journal *apply.Journal, l *lock) *home {
 		records: records{host: a.Machine, dir: StateDir},
 		lock:    l,
 		memory:  memory{secrets: secrets{}},
-
-		nodeJournal: apply.NewJournal(a.Machine, StateDir, nodeLedger),
 	}
 }
 

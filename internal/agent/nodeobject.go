@@ -23,7 +23,8 @@ import (
 // credential nothing of the Node can be observed, which is no error. The function that it returns
 // closes it.
 func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(), error) {
-	if err := h.readNodeJournal(); err != nil {
+	journal, err := apply.OpenJournal(h.Machine, StateDir, nodeLedger)
+	if err != nil {
 		return nil, nil, err
 	}
 	client, clientErr := h.kubeletClient(ctx, h.configOf(h.live), at)
@@ -37,7 +38,7 @@ func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(),
 			return capacity(c, seen), err
 		},
 	}
-	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: h.nodeJournal}
+	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: journal}
 	return engine, func() {
 		if clientErr == nil {
 			client.Close()
@@ -59,15 +60,6 @@ func capacity(c config.Config, seen host.Facts) corev1.ResourceList {
 		list[corev1.ResourceName(name)] = *resource.NewQuantity(bytes, resource.BinarySI)
 	}
 	return list
-}
-
-// readNodeJournal reads the ledger of the Node object.
-func (h *home) readNodeJournal() error {
-	journal, err := h.nodeJournal.Again()
-	if err == nil {
-		h.nodeJournal = journal
-	}
-	return err
 }
 
 // adoptNode begins the ledger of the Node object, which kubelet has registered as a configuration
@@ -107,12 +99,13 @@ func (h *home) nodeDrift(
 	if !h.joined() || !seen.Asked {
 		return nil
 	}
-	if h.readNodeJournal() != nil {
+	journal, err := apply.OpenJournal(h.Machine, StateDir, nodeLedger)
+	if err != nil {
 		return nil
 	}
 	object := &nodeobject.Host{Node: c.Agent.NodeName}
 	object.See(seen.Value, seen.Err)
-	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: h.nodeJournal}
+	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: journal}
 	plan, _, err := engine.Plan(ctx, node.NodeObject(c, h.bindings.Bindings), nil)
 	if err != nil {
 		return nil

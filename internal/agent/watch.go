@@ -24,8 +24,6 @@ type Watcher struct {
 	// Follows is how this machine follows its resource; nil when it is from none.
 	Follows *Following
 
-	// checked is what the last check has decoded.
-	checked decoded
 	// node tells that this machine has been seen as a node, or on its way to be one.
 	node bool
 	// refused is why the configuration is not in force, nil when it is.
@@ -233,11 +231,10 @@ func retryable(err error) bool {
 func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
 	// systemd tells whoever is connected of all that any unit does.
 	defer w.Agent.Machine.Close()
-	h, err := w.Agent.openAgain(ctx, w.checked)
+	h, err := w.Agent.openReadOnly(ctx)
 	if err != nil {
 		return daemon.Finding{}, err
 	}
-	defer func() { w.checked = h.decoded() }()
 	left := w.left(h)
 	if h.live == nil {
 		return daemon.Finding{Left: left, Summary: "not joined yet"}, nil

@@ -24,8 +24,8 @@ type Journal struct {
 	disk      Disk
 	dir, name string
 	ledger    state.Ledger
-	// written is the ledger's form on disk, page the whole file; "" when there is none.
-	written, page string
+	// written is the ledger's form on disk; "" when there is none.
+	written string
 }
 
 // page is the form of ledger.json.
@@ -47,22 +47,15 @@ func NewJournal(disk Disk, dir, name string) *Journal {
 // OpenJournal reads the ledger in the file name in dir; where there is none it is empty. It writes
 // nothing. A ledger that does not match its own digest gives ErrDamaged.
 func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
-	return NewJournal(disk, dir, name).Again()
-}
-
-// Again returns the journal as it is on disk now: j itself as long as the file is the same.
-func (j *Journal) Again() (*Journal, error) {
-	data, err := j.disk.ReadFile(j.path())
+	j := NewJournal(disk, dir, name)
+	data, err := disk.ReadFile(j.path())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return NewJournal(j.disk, j.dir, j.name), nil
+		return j, nil
 	case err != nil:
 		return nil, fmt.Errorf("cannot read the ledger: %w", err)
-	case j.Exists() && string(data) == j.page:
-		return j, nil
 	}
-	next := NewJournal(j.disk, j.dir, j.name)
-	return next, next.decode(data)
+	return j, j.decode(data)
 }
 
 // decode takes in the content of the file.
@@ -78,7 +71,7 @@ func (j *Journal) decode(data []byte) error {
 	if err := json.Unmarshal(p.Ledger, &j.ledger); err != nil {
 		return fmt.Errorf("cannot read %s: %w: %w", j.path(), ErrDamaged, err)
 	}
-	j.written, j.page = string(p.Ledger), string(data)
+	j.written = string(p.Ledger)
 	return nil
 }
 
@@ -106,15 +99,14 @@ func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 	if err := j.makeDirs(ctx); err != nil {
 		return err
 	}
-	text := string(data) + "\n"
-	file := state.NewFile(j.path(), 0o600, text)
+	file := state.NewFile(j.path(), 0o600, string(data)+"\n")
 	if err := j.disk.Set(ctx, state.Change{To: file}, nil); err != nil {
 		return fmt.Errorf("cannot save the ledger: %w", err)
 	}
 	if err := j.disk.Flush(); err != nil {
 		return fmt.Errorf("cannot save the ledger: %w", err)
 	}
-	j.ledger, j.written, j.page = ledger, string(body), text
+	j.ledger, j.written = ledger, string(body)
 	return nil
 }
 

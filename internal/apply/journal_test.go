@@ -68,37 +68,3 @@ func TestNamedLedgers(t *testing.T) {
 		t.Error("a content that was never kept can be opened")
 	}
 }
-
-// A journal that is read again is the same one as long as its file is, and never an older one.
-func TestAgain(t *testing.T) {
-	m := newMachine(old)
-	if err := apply(t, engine(t, m), want); err != nil {
-		t.Fatal(err)
-	}
-	j, err := OpenJournal(m, "/state", "ledger.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if same, err := j.Again(); same != j || err != nil {
-		t.Errorf("a file that is the same was decoded again, %v", err)
-	}
-	good := m.files["/state/ledger.json"]
-	m.files["/state/ledger.json"] = pageText(t, 1, `{"entries":[],"owed":["x.service"]}`)
-	if other, err := j.Again(); err != nil || !other.Ledger().Owes("x.service") {
-		t.Errorf("another file is read as %+v, %v", other, err)
-	}
-	m.files["/state/ledger.json"] = strings.Replace(good, "/etc/x", "/etc/y", 1)
-	if _, err := j.Again(); !errors.Is(err, ErrDamaged) {
-		t.Errorf("the error is %v", err)
-	}
-	delete(m.files, "/state/ledger.json")
-	if none, err := j.Again(); err != nil || none.Exists() {
-		t.Errorf("a ledger that is gone exists, %v", err)
-	}
-	if err := j.Save(t.Context(), state.Ledger{Owed: []string{"y.service"}}); err != nil {
-		t.Fatal(err)
-	}
-	if same, err := j.Again(); same != j || err != nil {
-		t.Errorf("what was just saved was decoded again, %v", err)
-	}
-}

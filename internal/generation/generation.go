@@ -28,8 +28,6 @@ type Generation struct {
 	// Node lists the resources; contents hold placeholders for the bindings.
 	Node   state.Desired
 	Origin Origin
-	// NodeSHA256 is the digest of node.json.
-	NodeSHA256 string
 }
 
 // Origin tells where a generation came from.
@@ -63,8 +61,8 @@ func New(
 	g := Generation{
 		Config: c.WithoutSecrets(), Received: received, Facts: f, Node: rendered, Origin: o,
 	}
-	first, second, err := g.encode()
-	g.ID, g.NodeSHA256 = state.Digest(string(first)), state.Digest(string(second))
+	first, _, err := g.encode()
+	g.ID = state.Digest(string(first))
 	return g, err
 }
 

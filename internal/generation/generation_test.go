@@ -1,7 +1,6 @@
 package generation
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -341,41 +340,5 @@ func TestCollect(t *testing.T) {
 	}
 	if _, err := d.Load(second.ID); !errors.Is(err, ErrDamaged) {
 		t.Errorf("the error is %v", err)
-	}
-}
-
-// A known generation is not decoded again, and its damage is found all the same.
-func TestKnown(t *testing.T) {
-	d, g := newDisk(t), rendered(t, 110)
-	d.save(t, g)
-	known, err := d.Load(g.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.Known = &known
-	again, err := d.Load(g.ID)
-	if err != nil || &again.Node[0] != &known.Node[0] {
-		t.Errorf("it was decoded again, %v", err)
-	}
-	other := rendered(t, 42)
-	d.save(t, other)
-	if got, err := d.Load(other.ID); err != nil || got.ID != other.ID {
-		t.Errorf("another generation is %s, %v", got.ID, err)
-	}
-	for _, file := range []string{d.head(g.ID), d.resources(g.ID)} {
-		good, err := os.ReadFile(d.file(file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		bad := bytes.Replace(good, []byte("110"), []byte("111"), 1)
-		if err := os.WriteFile(d.file(file), bad, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := d.Load(g.ID); bytes.Equal(bad, good) || !errors.Is(err, ErrDamaged) {
-			t.Errorf("%s: the error is %v", file, err)
-		}
-		if err := os.WriteFile(d.file(file), good, 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

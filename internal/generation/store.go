@@ -38,9 +38,6 @@ type Store struct {
 	Dir string
 	// List names the entries of a directory.
 	List func(dir string) ([]string, error)
-	// Known is a generation that was loaded before, which is not decoded again as long as it is
-	// what its digests say; nil knows none.
-	Known *Generation
 }
 
 func (s Store) generations() string        { return path.Join(s.Dir, "generations") }
@@ -96,15 +93,10 @@ func (s Store) Load(id string) (Generation, error) {
 	if err != nil {
 		return Generation{}, err
 	}
-	if k := s.Known; k != nil && k.ID == id && state.Digest(string(first)) == id &&
-		state.Digest(string(second)) == k.NodeSHA256 {
-		return *k, nil
-	}
 	g, nodeSHA256, err := decode(id, first)
 	if err != nil {
 		return Generation{}, fmt.Errorf("cannot read %s: %w", s.head(id), err)
 	}
-	g.NodeSHA256 = nodeSHA256
 	g.Node, err = decodeNode(nodeSHA256, second)
 	if err != nil {
 		return Generation{}, fmt.Errorf("cannot read %s: %w", s.resources(id), err)
