@@ -53,8 +53,8 @@ func (a *Agent) Rollback(ctx context.Context, name string) (Result, error) {
 	}
 	result := Result{NodeName: to.Config.Agent.NodeName}
 	view := &steps{agent: a}
-	if left := h.transition; left != nil {
-		err = h.resume(ctx, *left, view)
+	if h.transition != nil {
+		err = h.settle(ctx, nil, false, view)
 	} else {
 		err = h.goBack(ctx, to, view)
 	}
@@ -162,13 +162,12 @@ func (h *home) goBack(ctx context.Context, to *generation.Generation, view *step
 		b.ForeignCNI = foreignNetworks(configs)
 	}
 	b.Program = h.Program
-	next := h.next()
-	next.Kind, next.From, next.To, next.ByHand = transition.Change, h.applied.ID, to.ID, true
-	next.Drains = to.Config.Agent.UpgradePolicy.Drains(minorChanges(h.applied.Config, to.Config))
+	next := h.following(transition.Decision{Kind: transition.Change, To: to.ID})
+	next.ByHand, next.Drains = true, drains(h.applied.Config, to.Config)
 	if err := h.announce(ctx, next, to, b, view); err != nil {
 		return err
 	}
-	return h.run(ctx, next, view)
+	return h.run(ctx, next, "", view)
 }
 
 // holdBack has the document of the generation that a person has left not be tried again, and the

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/node"
@@ -69,116 +68,12 @@ func (r *Result) finish(began time.Time, changes int, err error) {
 	r.Seconds = r.Took.Seconds()
 }
 
-// reconcile leads the machine to a target, which was aimed at without the lock: what can be found
-// out before anything is touched is found out without it, too. What another run has left on a node
-// that was healthy is finished in any case; then comes the preflight.
-func (h *home) reconcile(ctx context.Context, verb string, t *target, view *steps) error {
-	first := h.transition == nil || h.transition.Kind == transition.Join
-	if first {
-		if err := h.preflight(ctx, t); err != nil {
-			return err
-		}
-	} else if err := h.follow(ctx, t); err != nil {
-		h.Log.Warn("cannot find the API server again", "error", err)
-	}
-	h, err := h.openLocked(ctx, verb)
-	if err != nil {
-		return err
-	}
-	defer h.close()
-	if t, err = h.aimAgain(ctx, t); err != nil {
-		return err
-	}
-	if !t.daemon { // a person has asked, so what was rejected is tried again
-		if err := h.forgive(ctx, t.received); err != nil {
-			return err
-		}
-	}
-	if err := h.want(ctx, t.received); err != nil {
-		return err
-	}
-	t, done, err := h.finishLeft(ctx, t, view)
-	if err != nil || done {
-		return err
-	}
-	if !t.daemon { // a rollback that was finished holds it back
-		if err := h.forgive(ctx, t.received); err != nil {
-			return err
-		}
-	}
-	if r, rejected := h.rejection(t.received); rejected {
-		return errors.Join(&RejectedError{r}, h.undoLeft(ctx, view))
-	}
-	if t.daemon && t.unchanged && !t.moved && h.left == nil {
-		return h.knowCluster(ctx) // whether the node is healthy is for a check
-	}
-	if !first {
-		if err := h.preflight(ctx, t); err != nil {
-			return err
-		}
-	}
-	if err := unknownFirewalls(t); err != nil { // the machine was seen again since
-		return err
-	}
-	return h.pursue(ctx, t, view)
-}
-
 // RejectedError tells that a configuration has failed before.
 type RejectedError struct{ Rejection Rejection }
 
 func (e *RejectedError) Error() string {
 	return fmt.Sprintf("the configuration was rejected at %s: %s",
 		e.Rejection.At.Format(time.DateTime), e.Rejection.Reason)
-}
-
-// finishLeft deals with a transition that another run has left. The one that this target asks for
-// is continued, and a rollback, also by hand, is finished; anything else is superseded by the
-// transition that follows. It returns true when the target is reached with that, else the target as
-// it is seen from there.
-func (h *home) finishLeft(ctx context.Context, t *target, view *steps) (*target, bool, error) {
-	left := h.transition
-	if left == nil {
-		return t, false, nil
-	}
-	h.Log.Info("continuing what another run has left", "kind", left.Kind, "phase", left.Phase)
-	if left.GoesBack() {
-		if err := h.resume(ctx, *left, view); err != nil {
-			return t, false, err
-		}
-		h.note("the rollback that another run had begun is finished")
-		if err := h.read(ctx); err != nil {
-			return t, false, err
-		}
-		t, err := h.aimAgain(ctx, t)
-		return t, false, err
-	}
-	if left.Kind == transition.Join || left.Kind == transition.Change {
-		same, err := h.isFor(*left, t)
-		if err != nil {
-			return t, false, err
-		}
-		if same {
-			if err := h.renewOnboarding(ctx, left.To, t.input.Config); err != nil {
-				return t, false, err
-			}
-			to := h.movedTo(h.bindingsFor(t))
-			if t.at != (where{}) && to != nil && (left.Cluster == nil || *to != *left.Cluster) {
-				left.Cluster, left.Phase = to, "" // once more, with the other address
-			}
-			return t, true, h.resume(ctx, *left, view)
-		}
-	}
-	h.left = left
-	return t, false, nil
-}
-
-// undoLeft makes the machine again what was applied, when a transition was left half done and
-// nothing follows it.
-func (h *home) undoLeft(ctx context.Context, view *steps) error {
-	if h.left == nil || h.applied == nil {
-		return nil
-	}
-	return h.run(ctx, h.repair(), view)
 }
 
 // isFor tells whether a transition leads to what a target asks for.
@@ -188,17 +83,6 @@ func (h *home) isFor(left transition.Transition, t *target) (bool, error) {
 		return false, nil
 	}
 	return err == nil && to.Received == t.received, err
-}
-
-// resume continues a transition. One whose generation was rejected by the run that began it is
-// rolled back, as that run was about to do.
-func (h *home) resume(ctx context.Context, left transition.Transition, view *steps) error {
-	r, rejected := h.rejectedGeneration(left.To)
-	if !rejected || left.Kind != transition.Change {
-		return h.run(ctx, left, view)
-	}
-	back := left.Back(errors.New(r.Reason), stamp())
-	return errors.Join(&RejectedError{r}, h.run(ctx, back, view))
 }
 
 func (m *memory) rejectedGeneration(id string) (Rejection, bool) {
@@ -260,68 +144,6 @@ func (h *home) readyNow(ctx context.Context) bool {
 	return true
 }
 
-// pursue makes the transition that leads to a target, and carries it out.
-func (h *home) pursue(ctx context.Context, t *target, view *steps) error {
-	b := h.bindingsFor(t)
-	next := h.next()
-	next.Cluster = h.movedTo(b)
-	if t.unchanged && next.Cluster == nil {
-		return h.makeAgain(ctx, t, b, view)
-	}
-	to := h.applied
-	if !t.unchanged {
-		resolved, _, err := h.resolve(ctx, t)
-		if err != nil {
-			return err
-		}
-		to = resolved
-	}
-	if foreign := b.ForeignCNI; len(foreign) > 0 {
-		h.warn("%s has a pod network already (%s); ours is left out",
-			t.input.Config.Paths.CNI.ConfDir, strings.Join(foreign, ", "))
-	}
-	next.Kind, next.To = transition.Join, to.ID
-	if h.applied != nil {
-		next.Kind, next.From = transition.Change, h.applied.ID
-		next.Drains = to.Config.Agent.UpgradePolicy.Drains(
-			minorChanges(h.applied.Config, to.Config))
-	}
-	h.secrets[to.ID] = t.input.Config.Credentials()
-	if err := h.withAdmin(ctx, t.input.Config, to); err != nil {
-		return err
-	}
-	if err := h.announce(ctx, next, to, b, view); err != nil {
-		return err
-	}
-	return h.run(ctx, next, view)
-}
-
-// makeAgain makes the machine again what was applied. A kubelet that has lost its credential joins
-// once more, with the bootstrap token that is in the configuration now.
-func (h *home) makeAgain(ctx context.Context, t *target, b bindings, view *steps) error {
-	h.bindings.ForeignCNI, h.bindings.Program = b.ForeignCNI, b.Program
-	if !h.credentialed(h.applied.Config) {
-		h.secrets[h.applied.ID] = t.input.Config.Credentials()
-		if err := h.saveSecrets(ctx); err != nil {
-			return err
-		}
-	}
-	return h.run(ctx, h.repair(), view)
-}
-
-// next is a transition that follows what is left of another one: a Node that was cordoned has to be
-// uncordoned.
-func (h *home) next() transition.Transition {
-	return transition.Transition{Began: stamp(), Cordoned: h.left != nil && h.left.Cordoned}
-}
-
-// repair makes the machine again what was applied.
-func (h *home) repair() transition.Transition {
-	t := h.next()
-	t.Kind, t.From, t.To = transition.Repair, h.applied.ID, h.applied.ID
-	return t
-}
-
 // movedTo is where the API server is according to new bindings; nil when that is where it was
 // proved.
 func (h *home) movedTo(b bindings) *where {
@@ -372,16 +194,6 @@ func wholeLedger(l state.Ledger) state.Desired {
 		all = append(all, state.Item{Step: e.Step, Resource: e.Ours.Resource})
 	}
 	return all
-}
-
-// minorChanges tells whether two configurations have different minor versions of Kubernetes: only
-// then must the pods move away (Kubernetes supports nothing else).
-func minorChanges(from, to config.Config) bool {
-	minor := func(version string) string {
-		i := strings.LastIndex(version, ".")
-		return version[:max(i, 0)]
-	}
-	return minor(from.Kubernetes.Version) != minor(to.Kubernetes.Version)
 }
 
 // firstLine is the first line of a text.

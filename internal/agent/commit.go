@@ -17,12 +17,10 @@ import (
 )
 
 // commit records that the node is healthy as it is now: the generation is the applied one, its
-// bindings are the proved ones, and what no kept generation refers to is removed. The secret of a
-// generation before is erased, now that the new one is proved.
+// bindings are the proved ones, and what no kept generation refers to is removed. The secret of the
+// previous generation is erased, now that the new one is proved. The Node is uncordoned last: while
+// that fails the transition is not over.
 func (w *work) commit(ctx context.Context, t *transition.Transition) error {
-	if err := w.release(ctx, *t); err != nil {
-		w.warn("%v; it is drift now: run `aks-flex-node drift --repair`", err)
-	}
 	w.bindings.ClusterUID = w.learnCluster(ctx, w.config, w.target())
 	w.bindings.FormerCA = w.home.bindings.formerCA(w.bindings.CA)
 	w.home.bindings = w.bindings
@@ -43,12 +41,18 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	if err := w.publishAll(ctx, previous); err != nil {
 		return err
 	}
+	if err := w.collect(ctx, previous); err != nil {
+		return err
+	}
+	if err := w.release(ctx, *t); err != nil { // the record remains, and the next run goes on here
+		return fmt.Errorf("the node is healthy, and its Node cannot be uncordoned: %w", err)
+	}
 	if t.Ungated {
 		w.view.end()
 	} else {
 		w.view.done("Node " + w.config.Agent.NodeName + " is Ready")
 	}
-	return w.collect(ctx, previous)
+	return nil
 }
 
 // commitPointers makes the generation the applied one, and the one before it the previous one. It

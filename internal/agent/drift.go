@@ -60,9 +60,9 @@ func (a *Agent) Repair(ctx context.Context, things []string) (Report, error) {
 	if len(report.Changes) == 0 && h.transition == nil {
 		return Report{}, nil
 	}
-	t := h.repair()
+	t := h.following(transition.Decision{Kind: transition.Repair, To: h.applied.ID})
 	t.Ungated, t.Things = true, things
-	return report, h.run(ctx, t, &steps{agent: a})
+	return report, h.run(ctx, t, "", &steps{agent: a})
 }
 
 // UnderWayError tells that a change is under way, which comes before a repair or a rollback.

@@ -290,7 +290,8 @@ func (h *home) judge(ctx context.Context, e health.Evidence) []health.Condition 
 // refusal is why the configuration that is wanted is not in force; nil when it is.
 func (h *home) refusal(known watching) *health.Rejection {
 	for _, r := range slices.Backward(h.rejected) {
-		if !r.Past {
+		// The applied document is accepted, also where it failed for other facts of the machine.
+		if !r.Past && (h.applied == nil || r.Received != h.applied.Received) {
 			return &health.Rejection{Version: r.Generation[:12], Reason: r.Reason, At: r.At}
 		}
 	}

@@ -24,8 +24,6 @@ type home struct {
 	store   generation.Store
 	records records
 	lock    *lock
-	// left is a transition of another run that the next one supersedes.
-	left *transition.Transition
 	// borrowed asks the API server in a check; nil makes a client for each question.
 	borrowed *kube.Client
 	memory

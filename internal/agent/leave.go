@@ -91,7 +91,7 @@ func (l *leaving) run(ctx context.Context, how transition.Options) error {
 		// Erasing removes the record together with everything else.
 		Clear: func(context.Context) error { return nil },
 	}
-	return runner.Run(ctx, t)
+	return runner.Run(ctx, t, "")
 }
 
 // openToLeave opens the records. The ledger is all that undoing needs: one that is lost or damaged

@@ -68,8 +68,7 @@ func (a *Agent) Plan(ctx context.Context, in Input) (Report, error) {
 		plan = append(plan, h.nodeDrift(ctx, to.Config, h.seeNode(ctx))...)
 	}
 	report := Report{Changes: entries(plan)}
-	report.Drains = h.applied != nil && to.Config.Agent.UpgradePolicy.Drains(
-		minorChanges(h.applied.Config, to.Config))
+	report.Drains = h.applied != nil && drains(h.applied.Config, to.Config)
 	h.addDownloads(ctx, in.Config, arts, &report)
 	return report, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -116,6 +117,8 @@ type Rejection struct {
 	Origin     generation.Origin `json:"origin,omitzero"`
 	Resource   config.Resource   `json:"resource,omitzero"`
 	Kubernetes string            `json:"kubernetes,omitempty"`
+	// Facts are those of the machine that the generation was rendered for.
+	Facts node.Facts `json:"facts,omitzero"`
 }
 
 // mostRejections is how many rejections are kept.
@@ -192,7 +195,7 @@ func (h *home) reject(ctx context.Context, t transition.Transition, cause error)
 func (h *home) newRejection(g *generation.Generation, reason string) Rejection {
 	r := Rejection{
 		Generation: g.ID, Received: g.Received, Reason: reason, Origin: g.Origin,
-		Kubernetes: g.Config.Kubernetes.Version, At: now().UTC().Truncate(time.Second),
+		Kubernetes: g.Config.Kubernetes.Version, Facts: g.Facts, At: now().UTC().Truncate(time.Second),
 	}
 	if digest, err := h.bundleDigest(); err == nil && digest == g.Received {
 		r.Resource = h.receivedResource()
@@ -207,6 +210,16 @@ func (h *home) keepRejection(ctx context.Context, r Rejection) error {
 		h.rejected = h.rejected[len(h.rejected)-mostRejections:]
 	}
 	return h.records.save(ctx, rejectedFile, h.rejected)
+}
+
+// rejectionOf returns why a target was rejected. The applied document may have failed for a machine
+// with other facts, such as another resolver: then it is not the document that was rejected.
+func (h *home) rejectionOf(t *target) (Rejection, bool) {
+	r, rejected := h.rejection(t.received)
+	if rejected && h.applied != nil && h.applied.Received == t.received {
+		rejected = sameFacts(r.Facts, t.facts)
+	}
+	return r, rejected
 }
 
 // rejection returns why a document was rejected.

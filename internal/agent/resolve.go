@@ -32,6 +32,10 @@ type target struct {
 	moved bool
 	// server is the cluster's version, "" when it was not asked.
 	server string
+	// standing reports that the target is what is applied, whatever document is wanted.
+	standing bool
+	// opens is when the maintenance window opens, zero where the target need not wait.
+	opens time.Time
 	// daemon tells that no person has asked for it.
 	daemon bool
 }
@@ -68,6 +72,10 @@ func (h *home) aimAgain(ctx context.Context, before *target) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.standing = before.standing; t.standing {
+		t.received, t.unchanged = before.received, true
+	}
+	t.opens = before.opens
 	t.locator = &locator{home: h, asked: before.locator.asked, again: before.locator.again}
 	t.at, t.moved, t.server, t.daemon = before.at, before.moved, before.server, before.daemon
 	return t, nil

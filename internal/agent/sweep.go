@@ -112,7 +112,7 @@ func linksInto(g *generation.Generation, name string) []state.Item {
 // toHeal names the artifacts that have to be fetched although they are in the store: what the last
 // sweep has found, and what an unbootstrap that did not end may have removed half of.
 func (w *work) toHeal(t *transition.Transition) []string {
-	if w.left != nil && w.left.Kind == transition.Leave {
+	if t.Follows == transition.Leave {
 		return w.unsound(w.to, isUnproved)
 	}
 	last, _ := w.swept()

@@ -68,32 +68,32 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 		return daemon.ErrLeft
 	}
 	in, err := w.Load()
-	switch {
-	case h.transition != nil && h.transition.Kind == transition.Leave:
+	if h.transition != nil && h.transition.Kind == transition.Leave {
 		return w.finishLeaving(ctx, *h.transition, in)
-	case err != nil:
-		return w.verdict(errors.Join(err, w.resume(ctx, h)))
+	}
+	var unfollowed error
+	if h.idle() && h.applied != nil {
+		followed, err := h.followCluster(ctx)
+		if followed {
+			if h, err = w.Agent.openReadOnly(ctx); err != nil {
+				return w.verdict(err)
+			}
+		}
+		unfollowed = err
+	}
+	if err != nil {
+		return w.verdict(errors.Join(err, unfollowed, w.resume(ctx, h)))
 	}
 	t, err := h.aim(ctx, in)
 	if err != nil {
 		return err
 	}
-	t.daemon = true
+	t.daemon, t.opens = true, opens(t)
 	if err := w.want(ctx, h, t.received); err != nil {
 		return w.verdict(err)
 	}
-	if h.idle() {
-		if t.unchanged {
-			if err := h.follow(ctx, t); err != nil || !t.moved {
-				return w.verdict(errors.Join(err, w.Agent.noteApplied(ctx, in.Resource)))
-			}
-		}
-		if r, rejected := h.rejection(t.received); rejected {
-			return w.verdict(&RejectedError{r})
-		}
-	}
-	if err := mustWait(h, t); err != nil {
-		return err
+	if done, err := w.resting(ctx, h, t); done {
+		return w.verdict(errors.Join(err, unfollowed))
 	}
 	err = h.reconcile(ctx, "agent", t, &steps{agent: w.Agent})
 	if errors.Is(err, transition.ErrSuperseded) {
@@ -105,17 +105,29 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	return w.verdict(err)
 }
 
-// mustWait is a *daemon.LaterError when a healthy node is to be changed for its provider, and its
-// maintenance window is closed.
-func mustWait(h *home, t *target) error {
+// resting reports whether a node rests with this target, without the lock, and how that ends.
+func (w *Watcher) resting(ctx context.Context, h *home, t *target) (bool, error) {
+	s, err := h.situation(t)
+	if err != nil || transition.Next(s).Move != transition.Rest {
+		return err != nil, err
+	}
+	if s.Wanted == transition.Current {
+		return true, w.Agent.noteApplied(ctx, t.input.Resource)
+	}
+	return true, h.rest(ctx, t, s)
+}
+
+// opens is when the maintenance window opens in which a node is changed for its provider; zero where
+// the target need not wait.
+func opens(t *target) time.Time {
 	window := t.input.Config.Agent.UpgradePolicy.MaintenanceWindow
-	if window == nil || t.input.Resource == nil || h.applied == nil || !h.idle() || t.unchanged {
-		return nil
+	if window == nil || t.input.Resource == nil {
+		return time.Time{}
 	}
 	if opens := window.Opens(now()); opens.After(now()) {
-		return &daemon.LaterError{At: opens, Why: "the maintenance window opens"}
+		return opens
 	}
-	return nil
+	return time.Time{}
 }
 
 // left tells that the machine was a node and is none any more: somebody has run unbootstrap.
@@ -155,7 +167,7 @@ func (w *Watcher) resume(ctx context.Context, before *home) error {
 	case h.transition.Kind == transition.Leave:
 		return transition.ErrSuperseded
 	}
-	return h.resume(ctx, *h.transition, &steps{agent: w.Agent})
+	return h.settle(ctx, nil, false, &steps{agent: w.Agent})
 }
 
 // finishLeaving goes on with an unbootstrap that was interrupted. in is the configuration if it can

@@ -86,8 +86,10 @@ func (h *home) begin(t transition.Transition, view *steps) (*work, error) {
 // target is where the API server is for the generation that the machine is to become.
 func (w *work) target() where { return where{Server: w.bindings.Server, CA: w.bindings.CA} }
 
-// run carries out a transition.
-func (h *home) run(ctx context.Context, t transition.Transition, view *steps) error {
+// run carries out a transition, up to a phase; "" is all of it.
+func (h *home) run(
+	ctx context.Context, t transition.Transition, until transition.Phase, view *steps,
+) error {
 	w, err := h.begin(t, view)
 	if err != nil {
 		return err
@@ -98,7 +100,7 @@ func (h *home) run(ctx context.Context, t transition.Transition, view *steps) er
 		Reject: h.reject, Release: w.release,
 	}
 	began := now()
-	err = runner.Run(ctx, t)
+	err = runner.Run(ctx, t, until)
 	h.Live.transitioned(t.Kind, resultOf(ctx, err), now().Sub(began))
 	return err
 }

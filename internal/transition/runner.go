@@ -50,15 +50,19 @@ func (e *RolledBackError) Error() string {
 // Unwrap returns what failed.
 func (e *RolledBackError) Unwrap() error { return e.Err }
 
-// Run carries out t from its phase on. A change that fails after the machine was touched is rolled
-// back; what failed stays the error. When ctx ends the record remains, and the next Run continues.
-func (r Runner) Run(ctx context.Context, t Transition) error {
+// Run carries out t from its phase on, up to the phase until; "" is all of it. A change that fails
+// after the machine was touched is rolled back; what failed stays the error. When ctx ends or until
+// is reached the record remains, and the next Run continues.
+func (r Runner) Run(ctx context.Context, t Transition, until Phase) error {
+	if len(Phases(t.Kind)) == 0 {
+		return fmt.Errorf("internal error: a transition of the unknown kind %q", t.Kind)
+	}
 	t.Attempt++
-	err := r.forward(ctx, &t)
+	done, err := r.forward(ctx, &t, until)
 	switch {
-	case err == nil:
+	case done:
 		return r.Clear(ctx)
-	case Interrupted(ctx, err):
+	case err == nil || Interrupted(ctx, err):
 		return err
 	}
 	return r.failed(ctx, t, err)
@@ -70,35 +74,38 @@ func Interrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || errors.Is(err, ErrSuperseded) || errors.Is(err, ErrUndecided)
 }
 
-// forward carries out the phases that are left.
-func (r Runner) forward(ctx context.Context, t *Transition) error {
+// forward carries out the phases that are left, and reports whether all are done.
+func (r Runner) forward(ctx context.Context, t *Transition, until Phase) (done bool, err error) {
 	phases := Phases(t.Kind)
 	begin := max(slices.Index(phases, t.Phase), 0)
 	for _, phase := range phases[begin:] {
 		t.Phase = phase
-		if err := r.Save(ctx, *t); err != nil {
-			return err
+		t.Touched = t.Touched || t.Kind == Change && phase == Apply
+		if err := r.Save(ctx, *t); err != nil || phase == until {
+			return false, err
 		}
 		if err := r.Steps[phase](ctx, t); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // failed decides what follows a failed phase.
 func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
 	switch {
-	case t.Kind == Change && touches(t.Phase) && t.Phase != Commit:
+	case t.Kind == Change && t.Phase == Commit:
+		return cause
+	case t.Kind == Change && t.Touched:
 		return r.rollBack(ctx, t, cause)
-	case t.Kind == Change && t.Phase != Commit:
+	case t.Kind == Change:
 		return r.refuse(ctx, t, cause)
-	case t.Kind == Repair:
+	case t.Kind == Repair && !t.Touched:
 		return errors.Join(cause, r.Clear(ctx))
 	case t.Kind == Rollback:
 		return fmt.Errorf("%s\nand cannot go back to the previous configuration: %w", t.Cause, cause)
 	}
-	return cause // a join, leaving and a commit continue with the next run
+	return cause // the next run continues it
 }
 
 // refuse ends a change that has not touched the machine. Its record remains until all that it did
@@ -115,14 +122,22 @@ func (r Runner) refuse(ctx context.Context, t Transition, cause error) error {
 }
 
 // rollBack rejects the generation that failed and goes back. The record of the rollback replaces
-// the change's before anything is done.
+// the change's before anything is done. A generation that the machine never was, since its download
+// failed or its pods did not move, is not rejected: only the change before it is undone.
 func (r Runner) rollBack(ctx context.Context, t Transition, cause error) error {
 	back := t.Back(cause, r.Now())
 	back.Attempt = 1
-	if err := errors.Join(r.Reject(ctx, t, cause), r.Save(ctx, back)); err != nil {
+	_, refused := errors.AsType[*RefusedError](cause)
+	rejected := refused || t.Phase == Apply || t.Phase == Gate
+	if rejected {
+		if err := r.Reject(ctx, t, cause); err != nil {
+			return errors.Join(cause, err)
+		}
+	}
+	if err := r.Save(ctx, back); err != nil {
 		return errors.Join(cause, err)
 	}
-	err := r.forward(ctx, &back)
+	_, err := r.forward(ctx, &back, "")
 	if err != nil && Interrupted(ctx, err) {
 		const form = "%w\nthe rollback is under way, and the next run continues it: %w"
 		return fmt.Errorf(form, cause, err)
@@ -132,6 +147,9 @@ func (r Runner) rollBack(ctx context.Context, t Transition, cause error) error {
 	}
 	if err := r.Clear(ctx); err != nil {
 		return errors.Join(cause, err)
+	}
+	if !rejected {
+		return fmt.Errorf("%w\nthe machine is again what was applied", cause)
 	}
 	return &RolledBackError{Err: cause}
 }

@@ -119,7 +119,7 @@ func (f *fake) process(ctx context.Context, t Transition) (err error, killed boo
 	killed = true
 	go func() {
 		defer close(ended)
-		err = f.runner().Run(ctx, t)
+		err = f.runner().Run(ctx, t, "")
 		killed = false
 	}()
 	<-ended
@@ -247,6 +247,74 @@ func (f *fake) outcome(err error) outcome {
 		o.Remains = string(t.Kind) + " " + string(t.Phase)
 	}
 	return o
+}
+
+// A transition that follows one which has touched the machine goes back in whatever phase it fails,
+// or remains. What was never on the machine is rejected only where it cannot work.
+func TestTouched(t *testing.T) {
+	cause := errors.New("it does not work")
+	rolledBack := outcome{Back: true, Rejected: true, Released: true}
+	restored := outcome{Released: true}
+	for _, test := range []struct {
+		kind  Kind
+		phase Phase
+		cause error
+		want  outcome
+	}{
+		{Change, Prefetch, cause, restored},
+		{Change, Prove, &RefusedError{cause}, rolledBack},
+		{Change, Drain, cause, restored},
+		{Change, Apply, cause, rolledBack},
+		{Change, Gate, cause, rolledBack},
+		{Change, Commit, cause, outcome{Remains: "change commit"}},
+		{Repair, Prefetch, cause, outcome{Remains: "repair prefetch"}},
+		{Repair, Apply, cause, outcome{Remains: "repair apply"}},
+	} {
+		t.Run(string(test.kind)+" "+string(test.phase), func(t *testing.T) {
+			f := &fake{left: -1, machine: "half", fails: failIn(test.kind, test.phase, test.cause)}
+			follows := begun(test.kind)
+			follows.Touched = true
+			err, _ := f.process(t.Context(), follows)
+			if !errors.Is(err, cause) {
+				t.Errorf("the error is %v", err)
+			}
+			if diff := cmp.Diff(test.want, f.outcome(err)); diff != "" {
+				t.Error(diff)
+			}
+			if test.want.Remains == "" && f.machine != "old" {
+				t.Errorf("the machine is %s", f.machine)
+			}
+			if saved := f.saved(); saved != nil && !saved.Touched {
+				t.Error("the record has lost that the machine was touched")
+			}
+		})
+	}
+}
+
+// A transition of a kind that this version does not know remains.
+func TestUnknownKind(t *testing.T) {
+	f := &fake{left: -1, record: []byte(`{"kind":"reboot","phase":"x"}`)}
+	err, _ := f.process(t.Context(), *f.saved())
+	if err == nil || f.record == nil {
+		t.Errorf("it ended with %v, and left %s", err, f.record)
+	}
+}
+
+// A rollback that stops before its gate has restored the machine, and is continued there.
+func TestUntil(t *testing.T) {
+	f := &fake{left: -1, machine: "new", applied: "old"}
+	if err := f.runner().Run(t.Context(), begun(Rollback), Gate); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(outcome{Remains: "rollback gate"}, f.outcome(nil)); diff != "" {
+		t.Error(diff)
+	}
+	if f.machine != "old" || !slices.Equal(f.done, []Phase{Restore}) {
+		t.Errorf("the machine is %s, done is %v", f.machine, f.done)
+	}
+	if err := f.runner().Run(t.Context(), *f.saved(), ""); err != nil || f.record != nil {
+		t.Errorf("then %v, left is %s", err, f.record)
+	}
 }
 
 // What was asked for and cannot work is rejected, and nothing was touched.
@@ -390,7 +458,7 @@ func TestSaveFails(t *testing.T) {
 				return save(ctx, t)
 			}
 			r.Reject = func(context.Context, Transition, error) error { return full }
-			err := r.Run(t.Context(), begun(k))
+			err := r.Run(t.Context(), begun(k), "")
 			if !errors.Is(err, full) || len(f.done) != n {
 				t.Errorf("%s, phase %d: %v after %v", k, n, err, f.done)
 			}
@@ -406,7 +474,7 @@ func TestClearFails(t *testing.T) {
 		f := &fake{left: -1, fails: fails}
 		r := f.runner()
 		r.Clear = func(context.Context) error { return full }
-		err := r.Run(t.Context(), begun(Change))
+		err := r.Run(t.Context(), begun(Change), "")
 		if _, back := errors.AsType[*RolledBackError](err); !errors.Is(err, full) || back {
 			t.Errorf("the error is %v", err)
 		}

@@ -54,9 +54,6 @@ var table = map[Kind][]Phase{
 // Phases returns the phases of a kind in order.
 func Phases(k Kind) []Phase { return slices.Clone(table[k]) }
 
-// touches tells whether a phase changes the machine, so that its failure has to be rolled back.
-func touches(p Phase) bool { return p == Apply || p == Gate || p == Commit }
-
 // Transition is one change under way.
 type Transition struct {
 	Kind Kind `json:"kind"`
@@ -69,6 +66,11 @@ type Transition struct {
 	Began   time.Time `json:"began"`
 	// Drains tells that the pods move away before the machine is changed.
 	Drains bool `json:"drains,omitempty"`
+	// Touched reports that the machine is not what was applied: a change was applied to it, by this
+	// transition or by one that it follows. Then a failure is rolled back in whatever phase.
+	Touched bool `json:"touched,omitempty"`
+	// Follows is the kind of the transition that this one replaced before its end.
+	Follows Kind `json:"follows,omitempty"`
 	// Cordoned tells that this transition has cordoned the Node, so it is the one that uncordons
 	// it.
 	Cordoned bool `json:"cordoned,omitempty"`

@@ -1,0 +1,262 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// reconcile leads the machine to a target, which was aimed at without the lock: what can be found
+// out before anything is touched is found out without it, too.
+func (h *home) reconcile(ctx context.Context, verb string, t *target, view *steps) error {
+	first := h.transition == nil || h.transition.Kind == transition.Join
+	if first {
+		if err := h.preflight(ctx, t); err != nil {
+			return err
+		}
+	} else if err := h.follow(ctx, t); err != nil {
+		h.Log.Warn("cannot find the API server again", "error", err)
+	}
+	h, err := h.openLocked(ctx, verb)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	if t, err = h.aimAgain(ctx, t); err != nil {
+		return err
+	}
+	back := h.transition != nil && h.transition.GoesBack()
+	if !t.daemon && !back { // a person has asked, so what was rejected is tried again
+		if err := h.forgive(ctx, t.received); err != nil {
+			return err
+		}
+	}
+	if !t.standing {
+		if err := h.want(ctx, t.received); err != nil {
+			return err
+		}
+	}
+	return h.settle(ctx, t, !first, view)
+}
+
+// settle carries out what comes next, until the target is reached or nothing more can be done. A
+// target that is nil is an unreadable configuration. A transition that begins is preceded by the
+// preflight, if that is due.
+func (h *home) settle(ctx context.Context, t *target, preflight bool, view *steps) error {
+	for {
+		s, err := h.situation(t)
+		if err != nil {
+			return err
+		}
+		d := transition.Next(s)
+		h.Log.Debug("decided", "move", d.Move, "kind", d.Kind, "why", d.Why)
+		switch d.Move {
+		case transition.Halt:
+			return errors.New(d.Why)
+		case transition.Rest:
+			return h.rest(ctx, t, s)
+		case transition.Revert:
+			r, _ := h.rejectedGeneration(h.transition.To)
+			back := h.transition.Back(errors.New(r.Reason), stamp())
+			return errors.Join(&RejectedError{r}, h.run(ctx, back, "", view))
+		case transition.Begin:
+			if s.Wanted == transition.Rejected {
+				r, _ := h.rejectionOf(t)
+				return errors.Join(&RejectedError{r}, h.run(ctx, h.following(d), "", view))
+			}
+			if preflight {
+				if err := h.preflight(ctx, t); err != nil {
+					return err
+				}
+			}
+			return h.pursue(ctx, t, d, view)
+		}
+		if err := h.carryOn(ctx, t, s.Leads, d.Until, view); err != nil || t == nil || s.Leads {
+			return err
+		}
+		if t, err = h.aimAfter(ctx, t); err != nil {
+			return err
+		}
+	}
+}
+
+// situation is all that decides which transition comes next.
+func (h *home) situation(t *target) (transition.Situation, error) {
+	s := transition.Situation{Record: h.transition, Wanted: transition.Unreadable}
+	if h.applied != nil {
+		s.Applied = h.applied.ID
+	}
+	if h.transition != nil {
+		_, s.Failed = h.rejectedGeneration(h.transition.To)
+	}
+	if t == nil {
+		return s, nil
+	}
+	s.Asked, s.Closed = !t.daemon, !t.opens.IsZero()
+	s.Moved = h.movedTo(h.bindingsFor(t)) != nil
+	_, rejected := h.rejectionOf(t)
+	switch {
+	case t.unchanged:
+		s.Wanted = transition.Current
+	case rejected:
+		s.Wanted = transition.Rejected
+	default:
+		s.Wanted = transition.New
+	}
+	var err error
+	if r := h.transition; r != nil && (r.Kind == transition.Join || r.Kind == transition.Change) {
+		s.Leads, err = h.isFor(*r, t)
+	}
+	return s, err
+}
+
+// rest ends a run that has nothing to do. Whether the node is healthy is for a check.
+func (h *home) rest(ctx context.Context, t *target, s transition.Situation) error {
+	switch {
+	case s.Wanted == transition.Rejected:
+		r, _ := h.rejectionOf(t)
+		return &RejectedError{r}
+	case s.Wanted == transition.New:
+		return &daemon.LaterError{At: t.opens, Why: "the maintenance window opens"}
+	}
+	return h.knowCluster(ctx)
+}
+
+// carryOn continues the transition that another run has left.
+func (h *home) carryOn(
+	ctx context.Context, t *target, leads bool, until transition.Phase, view *steps,
+) error {
+	left := *h.transition
+	h.Log.Info("continuing what another run has left", "kind", left.Kind, "phase", left.Phase)
+	if leads {
+		if err := h.renewOnboarding(ctx, left.To, t.input.Config); err != nil {
+			return err
+		}
+		to := h.movedTo(h.bindingsFor(t))
+		if to != nil && (left.Cluster == nil || *to != *left.Cluster) {
+			left.Cluster, left.Phase = to, "" // from the start, with the other address
+		}
+	}
+	return h.run(ctx, left, until, view)
+}
+
+// aimAfter aims again at a target after a transition that came first.
+func (h *home) aimAfter(ctx context.Context, t *target) (*target, error) {
+	if h.transition == nil {
+		h.note("the rollback that another run had begun is finished")
+	}
+	if err := h.read(ctx); err != nil {
+		return t, err
+	}
+	t, err := h.aimAgain(ctx, t)
+	if err != nil || t.daemon {
+		return t, err
+	}
+	return t, h.forgive(ctx, t.received) // a rollback that was finished holds it back
+}
+
+// following is the transition that a decision begins.
+func (h *home) following(d transition.Decision) transition.Transition {
+	t := transition.Transition{
+		Kind: d.Kind, To: d.To, Began: stamp(),
+		Follows: d.Follows, Touched: d.Touched, Cordoned: d.Cordoned,
+	}
+	if h.applied != nil {
+		t.From = h.applied.ID
+	}
+	return t
+}
+
+// pursue makes the transition that leads to a target, and carries it out.
+func (h *home) pursue(
+	ctx context.Context, t *target, d transition.Decision, view *steps,
+) error {
+	if err := unknownFirewalls(t); err != nil {
+		return err
+	}
+	b := h.bindingsFor(t)
+	next := h.following(d)
+	if next.Kind == transition.Repair {
+		return h.makeAgain(ctx, t, b, next, view)
+	}
+	next.Cluster = h.movedTo(b)
+	to := h.applied
+	if d.To == "" {
+		resolved, _, err := h.resolve(ctx, t)
+		if err != nil {
+			return err
+		}
+		to = resolved
+	}
+	if foreign := b.ForeignCNI; len(foreign) > 0 {
+		h.warn("%s has a pod network already (%s); ours is left out",
+			t.input.Config.Paths.CNI.ConfDir, strings.Join(foreign, ", "))
+	}
+	next.To = to.ID
+	if next.Kind == transition.Change {
+		next.Drains = drains(h.applied.Config, to.Config)
+	}
+	h.secrets[to.ID] = t.input.Config.Credentials()
+	if err := h.withAdmin(ctx, t.input.Config, to); err != nil {
+		return err
+	}
+	if err := h.announce(ctx, next, to, b, view); err != nil {
+		return err
+	}
+	return h.run(ctx, next, "", view)
+}
+
+// makeAgain makes the machine again what was applied. A kubelet that has lost its credential joins
+// again, with the bootstrap token that is in the configuration now.
+func (h *home) makeAgain(ctx context.Context, t *target, b bindings, next transition.Transition,
+	view *steps) error {
+	h.bindings.ForeignCNI, h.bindings.Program = b.ForeignCNI, b.Program
+	if !h.credentialed(h.applied.Config) {
+		h.secrets[h.applied.ID] = t.input.Config.Credentials()
+		if err := h.saveSecrets(ctx); err != nil {
+			return err
+		}
+	}
+	return h.run(ctx, next, "", view)
+}
+
+// drains reports whether the pods move away before one configuration replaces another: the minor
+// version of Kubernetes or the major version of containerd is another one.
+func drains(from, to config.Config) bool {
+	minor := func(version string) string {
+		i := strings.LastIndex(version, ".")
+		return version[:max(i, 0)]
+	}
+	major := func(version string) string { v, _, _ := strings.Cut(version, "."); return v }
+	return to.Agent.UpgradePolicy.Drains(
+		minor(from.Kubernetes.Version) != minor(to.Kubernetes.Version) ||
+			major(from.Containerd.Version) != major(to.Containerd.Version))
+}
+
+// followCluster finds the API server of the applied generation again, whatever document is wanted,
+// and reports whether the node has followed it to another address or CA.
+func (h *home) followCluster(ctx context.Context) (bool, error) {
+	t, err := h.aim(ctx, Input{Config: h.configOf(h.applied)})
+	if err != nil {
+		return false, err
+	}
+	t.daemon, t.standing = true, true
+	t.received, t.unchanged = h.applied.Received, true
+	if err := h.follow(ctx, t); err != nil || !t.moved {
+		return false, err
+	}
+	return true, h.reconcile(ctx, "agent", t, &steps{agent: h.Agent})
+}
+
+// sameFacts reports whether two sets of facts about this machine are equal, but for the artifacts.
+func sameFacts(a, b node.Facts) bool {
+	a.Store, b.Store = nil, nil
+	one, err1 := encode(a)
+	two, err2 := encode(b)
+	return errors.Join(err1, err2) == nil && one == two
+}

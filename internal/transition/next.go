@@ -1,0 +1,149 @@
+package transition
+
+import "fmt"
+
+// Wanted is how the wanted document stands to the machine.
+type Wanted string
+
+// The documents that can be wanted.
+const (
+	Unreadable Wanted = "unreadable"
+	Current    Wanted = "current"  // the applied document, on the machine that it was rendered for
+	Rejected   Wanted = "rejected" // one that has failed
+	New        Wanted = "new"      // any other
+)
+
+// Situation is all that decides which transition comes next.
+type Situation struct {
+	// Record is the transition on disk; nil when nothing is under way.
+	Record *Transition
+	// Leads reports that Record leads to the wanted document, Failed that the generation that it
+	// leads to was rejected.
+	Leads, Failed bool
+	// Applied is the generation that was proved last; "" on a machine that is not a node.
+	Applied string
+	Wanted  Wanted
+	// Asked reports that a person has asked: then a node is made again what was applied, whether a
+	// check has found drift or not.
+	Asked bool
+	// Moved reports that the API server has another address or CA than was proved.
+	Moved bool
+	// Closed reports that the maintenance window is closed for a change.
+	Closed bool
+}
+
+// Move is what a decision does with the record.
+type Move string
+
+// The moves.
+const (
+	Rest     Move = "rest"     // nothing is to be done, or it has to wait
+	Continue Move = "continue" // the record is carried on
+	Revert   Move = "revert"   // the record's change is rolled back
+	Begin    Move = "begin"    // a transition begins, and replaces the record
+	Halt     Move = "halt"     // a person has to help
+)
+
+// Decision is what comes next.
+type Decision struct {
+	Move Move
+	// Kind and To are those of the transition that begins. To is "" for the wanted document.
+	Kind Kind
+	To   string
+	// Follows is the kind of the record that the transition replaces, from which it inherits Touched
+	// and Cordoned: the machine is not what was applied, and the Node is cordoned.
+	Follows           Kind
+	Touched, Cordoned bool
+	// Until is the phase before which to stop and decide again; "" for none.
+	Until Phase
+	Why   string
+}
+
+// Next decides which transition comes next. A rollback that has restored the machine gives way to a
+// new document: the machine is again what was applied, and only its proof is missing, which may be
+// impossible.
+func Next(s Situation) Decision {
+	r := s.Record
+	switch {
+	case r == nil:
+		return s.fromRest()
+	case len(Phases(r.Kind)) == 0:
+		return Decision{Move: Halt, Why: fmt.Sprintf(
+			"a newer version of this program has begun a transition of kind %q; install that version "+
+				"again to finish it", r.Kind)}
+	case r.Kind == Leave && !s.Asked:
+		return Decision{Move: Continue, Why: "the machine is being given back"}
+	case r.Kind == Rollback:
+		return s.fromRollback()
+	case r.ByHand:
+		return s.carryOn("a person has asked for this generation")
+	case s.Leads, s.Wanted == Unreadable:
+		return s.carryOn("another run has begun it")
+	}
+	return s.replace()
+}
+
+// fromRest decides where nothing is under way.
+func (s Situation) fromRest() Decision {
+	follow := Decision{Move: Begin, Kind: Change, To: s.Applied, Why: "the API server has moved"}
+	switch {
+	case s.Applied == "" && s.Wanted == New:
+		return Decision{Move: Begin, Kind: Join, Why: "the machine is not a node"}
+	case s.Applied == "":
+		return Decision{Move: Rest, Why: "the configuration is " + string(s.Wanted)}
+	case s.Wanted == New && !s.Closed:
+		return Decision{Move: Begin, Kind: Change, Why: "the configuration has changed"}
+	case s.Moved:
+		return follow
+	case s.Wanted == Current && s.Asked:
+		return Decision{Move: Begin, Kind: Repair, To: s.Applied, Why: "a person has asked"}
+	case s.Wanted == New:
+		return Decision{Move: Rest, Why: "the maintenance window is closed"}
+	}
+	return Decision{Move: Rest, Why: "the configuration is " + string(s.Wanted)}
+}
+
+// fromRollback decides where a rollback is under way.
+func (s Situation) fromRollback() Decision {
+	d := Decision{Move: Continue, Why: "the rollback is finished first"}
+	restoring := s.Record.Phase != Gate && s.Record.Phase != Commit
+	switch {
+	case s.Wanted != New || s.Closed:
+		return d
+	case restoring:
+		d.Until = Gate
+		return d
+	}
+	return Decision{Move: Begin, Kind: Change, Follows: Rollback, Cordoned: s.Record.Cordoned,
+		Why: "the machine is restored, and the configuration has changed"}
+}
+
+// carryOn continues the record, unless its generation was rejected by a process that was killed
+// before it could roll back.
+func (s Situation) carryOn(why string) Decision {
+	if s.Failed && s.Record.Kind == Change {
+		return Decision{Move: Revert, Why: "its generation was rejected"}
+	}
+	return Decision{Move: Continue, Why: why}
+}
+
+// replace decides what follows a record that leads to something else than what is wanted.
+func (s Situation) replace() Decision {
+	r := s.Record
+	d := Decision{
+		Move: Begin, Follows: r.Kind, Touched: r.Touched || r.Kind == Leave, Cordoned: r.Cordoned,
+	}
+	switch {
+	case s.Applied == "" && s.Wanted == New:
+		d.Kind, d.Why = Join, "the configuration has changed during the join"
+	case s.Applied == "":
+		return Decision{Move: Rest, Why: "the configuration is " + string(s.Wanted)}
+	case s.Wanted == New:
+		d.Kind, d.Why = Change, "the configuration has changed again"
+	case s.Moved:
+		d.Kind, d.To, d.Why = Change, s.Applied, "the API server has moved"
+	default:
+		d.Kind, d.To, d.Why = Repair, s.Applied, "the machine becomes again what was applied"
+	}
+	return d
+}
