@@ -116,7 +116,6 @@ type Agent struct {
 	// Live is told what the service does; nil for any other verb.
 	Live *Live
 
-	lent lent
 	// bundle is held while the configuration that a provider has delivered is written.
 	bundle sync.Mutex
 	// claimed is this process' claim to be the machine's one daemon.

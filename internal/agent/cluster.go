@@ -93,12 +93,8 @@ func clientCertificate(c config.Config) string {
 	return node.ClientCertificatePath(c.Paths.Kubernetes.KubeletDir)
 }
 
-// kubeletClient returns a client with the credential that kubelet has on this machine. Close closes
-// only what nobody uses, so it may be called of a borrowed one too.
+// kubeletClient returns a client with the credential that kubelet has on this machine.
 func (h *home) kubeletClient(ctx context.Context, c config.Config, at where) (*kube.Client, error) {
-	if h.borrowed != nil {
-		return h.borrowed, nil
-	}
 	if !c.Azure.ShowsToken() {
 		return kube.FromCertificate(at.Server, []byte(at.CA), h.path(clientCertificate(c)), h.options(c))
 	}

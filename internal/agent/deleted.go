@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/kube"
@@ -64,39 +63,5 @@ func (a *Agent) watchNode(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	defer a.lend(client, h.applied.ID, h.at())()
 	return client.WaitDeleted(ctx, c.Agent.NodeName)
-}
-
-// lent is the client with which the Node is watched, while it is. Its connection is open anyway, so
-// a check of the same generation and address asks over it, too.
-type lent struct {
-	mu         sync.Mutex
-	client     *kube.Client
-	generation string
-	at         where
-}
-
-// lend lends a client until the function that it returns is called.
-func (a *Agent) lend(client *kube.Client, generation string, at where) (end func()) {
-	a.lent.mu.Lock()
-	defer a.lent.mu.Unlock()
-	a.lent.client, a.lent.generation, a.lent.at = client, generation, at
-	return func() {
-		a.lent.mu.Lock()
-		defer a.lent.mu.Unlock()
-		a.lent.client = nil
-	}
-}
-
-// borrow makes this home ask the API server with the lent client, if there is one for the node that
-// is live and applied. A token may be replaced while its client is lent, so that is not borrowed.
-func (h *home) borrow() {
-	h.lent.mu.Lock()
-	defer h.lent.mu.Unlock()
-	if h.applied != nil && h.live == h.applied && h.transition == nil &&
-		!h.applied.Config.Azure.ShowsToken() &&
-		h.lent.generation == h.applied.ID && h.lent.at == h.at() {
-		h.borrowed = h.lent.client
-	}
 }

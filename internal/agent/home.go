@@ -11,7 +11,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
-	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -24,8 +23,6 @@ type home struct {
 	store   generation.Store
 	records records
 	lock    *lock
-	// borrowed asks the API server in a check; nil makes a client for each question.
-	borrowed *kube.Client
 	memory
 }
 

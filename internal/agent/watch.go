@@ -257,7 +257,6 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	if err := h.sweep(ctx); err != nil {
 		return daemon.Finding{}, err
 	}
-	h.borrow()
 	known := watching{exhausted: exhausted, refused: w.refused, polls: w.Agent.Live.polling()}
 	s, err := h.status(ctx, known)
 	if err != nil {
