@@ -116,8 +116,7 @@ func (c *Config) complete(host Host) {
 	}
 }
 
-// The defaults of settings that protect a machine and its pods. A node that joined before there
-// were such settings goes on without them until they are asked for.
+// The defaults of settings that protect a machine and its pods.
 const (
 	defaultPodPidsLimit = 4096
 	defaultShutdown     = "45s"

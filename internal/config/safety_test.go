@@ -20,11 +20,10 @@ func safetyOf(c Config) safety {
 	}
 }
 
-// A machine that joins is protected. A node of a release that knew no such settings is not changed
-// by an update; what is asked for counts, and remains as long as it is left open.
+// A machine that joins is protected; what is asked for counts, and remains as long as it is left
+// open.
 func TestSafety(t *testing.T) {
 	on, pids, few := true, 4096, 100
-	former := Config{}
 	joined, _ := parseOK(t, tokenDocument(t))
 	tuned := tokenDocument(t).with(t, `{"node": {"kubelet": {
 		"podPidsLimit": 100, "shutdownGracePeriod": "20s"
@@ -36,8 +35,6 @@ func TestSafety(t *testing.T) {
 		want   safety
 	}{
 		{"a join", nil, tokenDocument(t), safety{&on, &pids, "45s", "15s"}},
-		{"a node of before", &former, tokenDocument(t), safety{}},
-		{"a node of before that asks", &former, tuned, safety{nil, &few, "20s", "6s"}},
 		{"a node of now", &joined, tokenDocument(t), safety{&on, &pids, "45s", "15s"}},
 		{"a node of now that asks", &joined, tuned, safety{&on, &few, "20s", "6s"}},
 		{"no waiting", &joined, tokenDocument(t).with(t,
