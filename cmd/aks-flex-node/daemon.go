@@ -92,7 +92,7 @@ func runAgent(ctx context.Context, o *options) error {
 			}
 		},
 	}
-	a.Beat = d.Beat
+	a.Beat, a.Proving = d.Beat, d.Proving
 	a.Live = agent.NewLive(version)
 	d.Told = a.Live.Job
 	var watching sync.WaitGroup

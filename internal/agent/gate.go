@@ -25,6 +25,9 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	if t.Ungated {
 		return w.nodeObject(ctx)
 	}
+	if w.Proving != nil {
+		defer w.Proving()()
+	}
 	w.view.remain()
 	within, cancel := context.WithTimeout(ctx, w.config.ReadyTimeout())
 	defer cancel()

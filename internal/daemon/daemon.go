@@ -66,12 +66,23 @@ type Daemon struct {
 
 	// progress is when the worker said last that it works, with a monotonic reading.
 	progress atomic.Pointer[time.Time]
+	// proving is when the worker began to wait for a proof; nil while it does not.
+	proving atomic.Pointer[time.Time]
 }
 
 // Beat tells that the worker makes progress.
 func (d *Daemon) Beat() {
 	now := time.Now()
 	d.progress.Store(&now)
+}
+
+// Proving tells, until done is called, that the worker waits until the node has proved to be
+// healthy. A new configuration does not interrupt that, for a time: changes that come quickly would
+// keep the node from ever being proved.
+func (d *Daemon) Proving() (done func()) {
+	now := time.Now()
+	d.proving.Store(&now)
+	return func() { d.proving.Store(nil) }
 }
 
 // Job is one thing that the worker does: reconcile, check, repair or leave.
@@ -122,6 +133,9 @@ type loop struct {
 	// swarm is the pause after the last hint, which was at swarmed.
 	swarm   time.Duration
 	swarmed time.Time
+	// patience ends when a reconciliation that waits for its proof is interrupted for a new
+	// configuration; nil when none waits.
+	patience <-chan time.Time
 	// isDeleted tells that the machine is to be given back.
 	isDeleted bool
 	// The pauses after a reconciliation that failed, between those that checks ask for, and after a
@@ -164,6 +178,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-l.retry.C:
 			l.retrying = false
 			l.wantLeave, l.wantReconcile = l.isDeleted, !l.isDeleted
+		case <-l.patience:
+			l.running.cancel()
 		case <-l.next.C:
 			l.hinted, l.wantCheck = false, true
 		case hint, ok := <-l.Hints:
@@ -267,8 +283,7 @@ func (l *loop) stop() error {
 	return nil
 }
 
-// poll takes up a changed configuration. A reconciliation of the former one is interrupted: the new
-// one may be its cure.
+// poll takes up a changed configuration.
 func (l *loop) poll() {
 	if !l.Changed() || l.isDeleted {
 		return
@@ -278,9 +293,23 @@ func (l *loop) poll() {
 	l.asking.reset()
 	l.retry.Stop()
 	l.wantReconcile, l.retrying = true, false
-	if l.running != nil && l.running.kind == reconcile {
-		l.running.cancel()
+	l.interrupt()
+}
+
+// interrupt ends a reconciliation of the former configuration: the new one may be its cure. A node
+// that waits for its proof may finish, within proofMost.
+func (l *loop) interrupt() {
+	if l.running == nil || l.running.kind != reconcile || l.patience != nil {
+		return
 	}
+	began := l.proving.Load()
+	if began == nil {
+		l.running.cancel()
+		return
+	}
+	rest := max(proofMost-time.Since(*began), 0)
+	l.Log.Info("the new configuration waits until the node has proved to be healthy", "at most", rest)
+	l.patience = time.After(rest)
 }
 
 // deleted has the machine given back. Whatever the worker does is interrupted: it is of no use.
@@ -334,7 +363,7 @@ func (l *loop) hint(what string, ok bool) {
 // ended takes in what a job has brought.
 func (l *loop) ended(ctx context.Context, r result) {
 	l.running.cancel()
-	l.running = nil
+	l.running, l.patience = nil, nil
 	l.say(Job{Kind: string(r.job.kind), Things: r.job.things, Ended: true, Err: r.err})
 	if ctx.Err() != nil {
 		return
@@ -367,7 +396,8 @@ func (l *loop) reconciled(err error) {
 		l.again(min(max(time.Until(later.At), time.Second), lookAgain))
 	case errors.Is(err, ErrLeft), errors.Is(err, ErrDeleted):
 		l.err = err
-	case l.wantReconcile, l.isDeleted: // interrupted for a new configuration, or the end
+	case l.wantReconcile, l.isDeleted: // a new configuration follows, or the end
+		l.Log.Info("the former configuration is not in force", "error", err)
 	case busy:
 		l.Log.Debug("waiting for another verb", "error", err)
 		l.again(busyPause)

@@ -326,6 +326,81 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
+// A node that proves to be healthy is let finish when its configuration changes, however often that
+// comes; then the newest one is taken up.
+func TestProofIsNotInterrupted(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		proved, cut := 0, 0
+		b.reconcile = func(ctx context.Context) error {
+			done := b.daemon.Proving()
+			err := wait(ctx, 40*time.Second)
+			done()
+			if err == nil {
+				err = wait(ctx, 10*time.Second)
+			}
+			if err != nil {
+				cut++
+				return err
+			}
+			proved++
+			return nil
+		}
+		b.start()
+		for range 60 {
+			b.set(func() { b.changed = true })
+			b.sleep(10 * time.Second)
+		}
+		if proved < 10 || cut > 0 {
+			t.Errorf("in ten minutes %d were proved, and %d cut short", proved, cut)
+		}
+		b.sleep(2 * time.Minute)
+		if n := len(b.times("reconcile")); n != proved || n > 14 {
+			t.Errorf("%d reconciliations, %d proved", n, proved)
+		}
+	})
+}
+
+// The wait for a proof has a bound, however many changes come; a deletion does not wait.
+func TestProofIsBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		var took []time.Duration
+		b.reconcile = func(ctx context.Context) error {
+			defer b.daemon.Proving()()
+			began := time.Now()
+			<-ctx.Done()
+			took = append(took, time.Since(began))
+			return ctx.Err()
+		}
+		b.start()
+		for range 31 { // a change comes in the first two proofs
+			b.set(func() { b.changed = true })
+			b.sleep(10 * time.Second)
+		}
+		b.sleep(time.Hour - time.Since(b.began))
+		b.set(func() { b.changed = true }) // the third one has taken too long already
+		b.sleep(pollEvery)
+		b.sleep(time.Minute)
+		b.deleted <- struct{}{}
+		synctest.Wait()
+		want := []time.Duration{proofMost, proofMost, time.Hour - 2*proofMost, time.Minute}
+		for i, d := range want {
+			if len(took) != len(want) || (took[i]-d).Abs() > pollEvery {
+				t.Fatalf("interrupted after %v, want about %v", took, want)
+			}
+		}
+	})
+}
+
+// wait returns after a time, or with the error of a context that ends before.
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // A machine that somebody has given back ends the daemon, whoever notices first.
 func TestLeft(t *testing.T) {
 	for name, leave := range map[string]func(*bench){

@@ -23,4 +23,6 @@ const (
 	checkMost  = time.Minute
 	repairMost = 20 * time.Minute
 	stopMost   = 45 * time.Second
+	// proofMost is how long a proof may take that a new configuration waits for.
+	proofMost = 5 * time.Minute
 )

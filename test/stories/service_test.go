@@ -240,7 +240,7 @@ func (s *service) start() {
 		Hints: hints, Watchdog: 3 * time.Minute, Budget: a.Repairs(), Log: a.Log,
 		Notify: func(message string) { s.set(func() { s.messages = append(s.messages, message) }) },
 	}
-	a.Beat = d.Beat
+	a.Beat, a.Proving = d.Beat, d.Proving
 	ctx, stop := context.WithCancel(s.t.Context())
 	s.stop, s.ended = stop, make(chan struct{})
 	var watching sync.WaitGroup
