@@ -258,7 +258,9 @@ func (h *home) artifacts(
 }
 
 func (h *home) source(c config.Config) artifact.Source {
-	return artifact.NewSource(c.Artifacts, h.Client(c.ProxyFunc()))
+	s := artifact.NewSource(c.Artifacts, h.Client(c.ProxyFunc()))
+	s.Progress = h.beat
+	return s
 }
 
 // specs lists the artifacts of a configuration.

@@ -111,7 +111,7 @@ func TestAgeInBootTime(t *testing.T) {
 	}
 }
 
-// A token of another boot, whose age nobody knows, is not used.
+// A token of another boot, whose age is unknown, is not used.
 func TestAnotherBoot(t *testing.T) {
 	m := &machine{start: time.Unix(1.8e9, 0), boot: "one"}
 	c := m.cache(t.TempDir())
