@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"slices"
 
+	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -52,7 +54,9 @@ func (a *Agent) Repair(ctx context.Context, things []string) (Report, error) {
 		return Report{}, &UnderWayError{*h.transition}
 	}
 	plan, err := h.drift(ctx, h.applied)
-	if err != nil {
+	if _, blind := errors.AsType[*apply.BlindError](err); blind {
+		h.warn("%v; repairing the rest", err)
+	} else if err != nil {
 		return Report{}, err
 	}
 	plan = append(plan, h.nodeDrift(ctx, h.applied.Config, h.seeNode(ctx))...)
@@ -77,8 +81,8 @@ func (e *UnderWayError) Error() string {
 		string(e.Transition.Phase) + "); finish it with `aks-flex-node " + finish + "`"
 }
 
-// drift returns what would have to change for the machine to be what a generation says. It asks no
-// network.
+// drift returns what would have to change for the machine to be what a generation says, as far as
+// it can be observed: the rest is an apply.BlindError. It asks no network.
 func (h *home) drift(ctx context.Context, g *generation.Generation) (state.Plan, error) {
 	b, spared := h.standing(g, h.bindings.Bindings)
 	b, err := h.withArc(ctx, g.Node, b)
@@ -86,7 +90,10 @@ func (h *home) drift(ctx context.Context, g *generation.Generation) (state.Plan,
 		return nil, err
 	}
 	spared = slices.Concat(spared, h.standingArc())
-	plan, _, err := h.engine.Plan(ctx, node.Bind(g.Node, h.bound(b, g)), spared)
+	plan, unknown, err := h.engine.Plan(ctx, node.Bind(g.Node, h.bound(b, g)), spared)
+	if err == nil {
+		err = apply.Blind(unknown)
+	}
 	return plan, err
 }
 

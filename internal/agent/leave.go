@@ -386,6 +386,9 @@ func (h *home) adopt(ctx context.Context, c config.Config) error {
 		return err
 	}
 	seen, err := h.engine.Observe(ctx, want, nil)
+	if err == nil {
+		err = apply.Blind(seen.Unknown())
+	}
 	if err != nil {
 		return err
 	}

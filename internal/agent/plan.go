@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
@@ -95,6 +96,9 @@ func (h *home) foresee(
 	}
 	var all state.Plan
 	seen, err := h.engine.Observe(ctx, slices.Concat(parts...), nil)
+	if err == nil {
+		err = apply.Blind(seen.Unknown())
+	}
 	if err != nil {
 		return nil, err
 	}

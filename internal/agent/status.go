@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -116,10 +117,14 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 	c := g.Config
 	e := h.evidenceOf(ctx, g)
 	plan, err := h.statusDrift(ctx, e.Node)
-	if err != nil {
+	_, blind := errors.AsType[*apply.BlindError](err)
+	if err != nil && !blind {
 		return Status{}, err
 	}
 	h.withDrift(&e, plan, known)
+	if blind && len(plan) == 0 {
+		e.Drift = health.Answered(0, err)
+	}
 	drift := entries(plan)
 	if h.comparable() {
 		drift = slices.Concat(drift, h.storeDrift(), arcDrift(e), runtimeDrift(e))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
@@ -214,8 +215,24 @@ func (w *work) compare(
 	}
 	bound := node.Bind(w.to.Node, w.bound(b, w.to))
 	now, later, need := bound.Cut(func(n state.Need) bool { return w.met[n] })
-	plan, _, err = w.engine.Plan(ctx, now, slices.Concat(later, spared, w.standingArc()))
+	plan, unknown, err := w.engine.Plan(ctx, now, slices.Concat(later, spared, w.standingArc()))
+	if err == nil {
+		err = w.unobserved(unknown)
+	}
 	return plan, now, need, err
+}
+
+// unobserved stops a join or change while something cannot be observed. A repair or rollback goes
+// on with the others.
+func (w *work) unobserved(unknown []state.Unknown) error {
+	err := apply.Blind(unknown)
+	if kind := w.transition.Kind; kind != transition.Repair && kind != transition.Rollback {
+		return err
+	}
+	if err != nil {
+		w.Log.Warn("going on with what can be observed", "error", err)
+	}
+	return nil
 }
 
 // proveChange makes sure that the credential works, when it or the cluster's address is another

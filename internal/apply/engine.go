@@ -82,7 +82,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Observe returns what is there of everything that now names or the ledger remembers. A residue
 // that is wanted counts as not found: to find it may mean to run a program, and only its undo needs
-// it.
+// it. One thing that the host fails to observe is unknown; only the end of ctx ends the whole.
 func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.Observed, error) {
 	seen := make(state.Observed)
 	for _, item := range slices.Concat(now, later) {
@@ -103,8 +103,11 @@ func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.O
 			continue
 		}
 		r, err := e.Host.Observe(ctx, key)
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
 			return nil, err
+		case err != nil:
+			r = state.Unknown{Of: key, Why: err.Error(), Err: err}
 		}
 		seen[key] = r
 	}
@@ -153,8 +156,9 @@ func (e *Engine) Apply(ctx context.Context, plan state.Plan) error {
 }
 
 // Revert undoes everything in the ledger, latest first. It goes on after an error, except when a
-// service does not stop: what that service uses must not be removed under it. What could not be
-// undone or observed remains in the ledger, and a later Revert tries again.
+// service does not stop: what that service uses must not be removed under it. It undoes nothing
+// while the state of a service is unknown. What could not be undone or observed remains in the
+// ledger, and a later Revert tries again.
 func (e *Engine) Revert(ctx context.Context) error {
 	if err := e.Resume(ctx); err != nil {
 		return err
@@ -163,15 +167,14 @@ func (e *Engine) Revert(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	problems := unseen(unknown)
+	if slices.ContainsFunc(unknown, e.mayRun) {
+		return errors.Join(append(problems, errUnchanged)...)
+	}
 	if plan, err = e.remember(ctx, plan); err != nil {
 		return err
 	}
 	var done state.Plan
-	var problems []error
-	for _, u := range unknown {
-		err := fmt.Errorf("cannot undo %s: it cannot be observed: %s", u.Of.Name(), u.Why)
-		problems = append(problems, err)
-	}
 	for _, c := range plan {
 		err := e.change(ctx, c)
 		if err == nil {
@@ -179,23 +182,40 @@ func (e *Engine) Revert(ctx context.Context) error {
 			continue
 		}
 		problems = append(problems, &Error{Change: c, Err: err})
-		if stops(c) || ctx.Err() != nil {
-			rest := errors.New("what was left is unchanged; run unbootstrap again")
+		if stops(c.To) || ctx.Err() != nil {
 			saved := e.Journal.Save(context.WithoutCancel(ctx), e.Journal.Ledger().Done(done))
-			return errors.Join(append(problems, rest, saved)...)
+			return errors.Join(append(problems, errUnchanged, saved)...)
 		}
 	}
 	return errors.Join(errors.Join(problems...), e.finish(ctx, done))
 }
 
-// stops tells whether nothing else is undone when a change fails: under a service that runs, or a
-// package that is installed, nothing is taken away.
-func stops(c state.Change) bool {
-	switch c.To.(type) {
+var errUnchanged = errors.New("what was left is unchanged; run unbootstrap again")
+
+// unseen says of each thing that is unknown that it cannot be undone.
+func unseen(unknown []state.Unknown) []error {
+	var errs []error
+	for _, u := range unknown {
+		const form = "cannot undo %s: it cannot be observed: %s"
+		errs = append(errs, fmt.Errorf(form, u.Of.Name(), u.Why))
+	}
+	return errs
+}
+
+// stops reports whether nothing else is undone when a change to r fails: under a service that runs,
+// or a package that is installed, nothing is taken away.
+func stops(r state.Resource) bool {
+	switch r.(type) {
 	case state.Unit, state.Package:
 		return true
 	}
 	return false
+}
+
+// mayRun reports whether something unknown is a service or package that may be in use.
+func (e *Engine) mayRun(u state.Unknown) bool {
+	entry, ok := e.Journal.Ledger().Entry(u.Of)
+	return ok && stops(entry.Before.Resource)
 }
 
 // Resume goes on where a run has ended that was killed: systemd reads its unit files again, if that

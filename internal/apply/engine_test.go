@@ -344,6 +344,54 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
+// One thing that the host fails to observe is unknown, and the others go on: to their undo, unless
+// it may be a service that runs.
+func TestBlind(t *testing.T) {
+	other := state.NewFile("/etc/y", 0o600, "y")
+	wanted := append(slices.Clone(want), state.Item{Resource: other})
+	for _, tt := range []struct {
+		blind state.Key
+		left  []state.Key
+	}{
+		{file.Key(), []state.Key{file.Key()}},
+		{unit.Key(), []state.Key{file.Key(), unit.Key(), other.Key()}},
+	} {
+		m := newMachine(old)
+		if err := apply(t, engine(t, m), wanted); err != nil {
+			t.Fatal(err)
+		}
+		delete(m.things, other.Key())
+		m.blind[tt.blind] = errBroken
+		e := engine(t, m)
+		plan, unknown, err := e.Plan(t.Context(), wanted, nil)
+		if err != nil || !slices.Equal(plan.Keys(), []state.Key{other.Key()}) {
+			t.Errorf("the plan is %v, %v", plan, err)
+		}
+		blind, ok := errors.AsType[*BlindError](Blind(unknown))
+		if !ok || len(blind.Things) != 1 || blind.Things[0].Of != tt.blind ||
+			!errors.Is(blind, errBroken) || blind.Error() != errBroken.Error() {
+			t.Errorf("unknown is %v", blind)
+		}
+		if err := e.Apply(t.Context(), plan); err != nil {
+			t.Error(err)
+		}
+		if err := e.Revert(t.Context()); err == nil {
+			t.Error("what cannot be observed was undone")
+		}
+		if got := engine(t, m).Journal.Ledger().Keys(); !slices.Equal(got, tt.left) {
+			t.Errorf("the ledger remembers %v, want %v", got, tt.left)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := e.Plan(ctx, wanted, nil); !errors.Is(err, errBroken) {
+			t.Errorf("at its end the error is %v", err)
+		}
+	}
+	if err := Blind([]state.Unknown{written(state.Opaque{Kind: "fifo"})}); err != nil {
+		t.Errorf("a kind that is not known was not observed: %v", err)
+	}
+}
+
 // Everything is told as it happens, and a run stops between changes when it is cancelled.
 func TestEvents(t *testing.T) {
 	m := newMachine()
@@ -404,15 +452,7 @@ func TestErrorsOfTheHost(t *testing.T) {
 	if err := apply(t, engine(t, m), want); !errors.Is(err, errBroken) {
 		t.Errorf("a reload that fails: %v", err)
 	}
-	m.blind[unit.Key()] = errBroken
-	e := engine(t, m)
-	if _, _, err := e.Plan(t.Context(), want, nil); !errors.Is(err, errBroken) {
-		t.Errorf("an observation that fails: %v", err)
-	}
-	if err := e.Revert(t.Context()); !errors.Is(err, errBroken) {
-		t.Errorf("an observation that fails: %v", err)
-	}
-	e = engine(t, newMachine(old))
+	e := engine(t, newMachine(old))
 	e.Wait = func(context.Context, state.Resource) error { return errBroken }
 	if err := apply(t, e, want); !errors.Is(err, errBroken) {
 		t.Errorf("a wait that fails: %v", err)

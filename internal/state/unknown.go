@@ -5,6 +5,8 @@ package state
 type Unknown struct {
 	Of  Key
 	Why string
+	// Err is why observing it failed; nil where that was not tried.
+	Err error
 }
 
 // Key implements Resource.
