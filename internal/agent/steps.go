@@ -48,6 +48,10 @@ func (p *steps) hold(e apply.Event) {
 func (p *steps) emit(e apply.Event) {
 	p.hold(e)
 	p.undoing = e.Change.Undo
+	if e.Kept != "" && !p.undoing {
+		p.agent.warn("another process had changed %s; a copy is kept as %s", e.Change.To.Key().Name(),
+			e.Kept)
+	}
 	if e.Change.Step != p.current && !p.remaining && !p.quiet {
 		p.advance(e.Change.Step)
 	}

@@ -66,7 +66,7 @@ type Engine struct {
 	stale []state.Key
 }
 
-// Kept is a copy of a thing that was undone although somebody else had changed it.
+// Kept is a copy of a thing that was changed or undone although another process had changed it.
 type Kept struct{ Path, Copy string }
 
 // Error is a change that could not be made.
@@ -280,8 +280,13 @@ func (e *Engine) change(ctx context.Context, c state.Change) error {
 		return err
 	}
 	e.emit(Event{Kind: Changing, Change: c})
+	kept := len(e.Kept)
 	err := e.touch(ctx, c)
-	e.emit(Event{Kind: Changed, Change: c, Err: err})
+	done := Event{Kind: Changed, Change: c, Err: err}
+	if len(e.Kept) > kept {
+		done.Kept = e.Kept[kept].Copy
+	}
+	e.emit(done)
 	return err
 }
 

@@ -251,6 +251,32 @@ func TestKeepsAndLeaves(t *testing.T) {
 	}
 }
 
+// A change keeps a copy of what another process has written into a file of ours, and tells where.
+func TestChangeKeepsEdits(t *testing.T) {
+	m := newMachine(old)
+	if err := apply(t, engine(t, m), want[:1]); err != nil {
+		t.Fatal(err)
+	}
+	m.things[file.Key()] = foreign
+	m.broken["keep"] = errBroken
+	if err := apply(t, engine(t, m), want[:1]); !errors.Is(err, errBroken) {
+		t.Fatalf("the error is %v", err)
+	}
+	if is := m.things[file.Key()]; !state.Equal(is, foreign) {
+		t.Errorf("without a copy the file became %s", state.Show(is))
+	}
+	delete(m.broken, "keep")
+	e := engine(t, m)
+	var told []string
+	e.Emit = func(event Event) { told = append(told, event.Kept) }
+	if err := apply(t, e, want[:1]); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(told, []string{"", "/etc/x.kept"}) || len(e.Kept) != 1 {
+		t.Errorf("told %q, kept %v", told, e.Kept)
+	}
+}
+
 // Reverting goes on after an error, but takes nothing away under a service that does not stop.
 func TestRevert(t *testing.T) {
 	for _, tt := range []struct {

@@ -16,4 +16,6 @@ type Event struct {
 	Kind   EventKind
 	Change state.Change
 	Err    error
+	// Kept is the path of the copy that was made of what another process had put there.
+	Kept string
 }

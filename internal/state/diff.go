@@ -121,6 +121,12 @@ func (d *differ) want(item Item) {
 			return
 		}
 		change.To = from
+	case File:
+		if Equal(from, to) {
+			return
+		}
+		entry, known := d.ledger.Entry(to.Key())
+		change.Keep = known && entry.edited(from)
 	case Unit:
 		is, _ := from.(Unit)
 		change.Restart = to.Active && is.Active && slices.Contains(d.owed, to.Name)

@@ -160,6 +160,36 @@ func TestDiffWanted(t *testing.T) {
 	}
 }
 
+// A copy is kept of what another process has written into a file of ours, and of nothing else.
+func TestDiffKeepsEdits(t *testing.T) {
+	next, mode := NewFile(file.Path, 0o644, "next"), file
+	mode.Mode = 0o666
+	changing := entry(old, next)
+	changing.Prior = Record{Resource: file}
+	for name, tt := range map[string]struct {
+		seen  Resource
+		entry Entry
+		keep  bool
+	}{
+		"an edit":                {foreign, entry(old, file), true},
+		"an edit, mid-change":    {foreign, changing, true},
+		"a link":                 {Link{Path: file.Path, Target: "/y"}, entry(old, file), true},
+		"ours":                   {file, entry(old, file), false},
+		"ours, another mode":     {mode, entry(old, file), false},
+		"before":                 {old, entry(old, file), false},
+		"prior":                  {file, changing, false},
+		"removed":                {Absent{file.Path}, entry(old, file), false},
+		"a directory":            {Dir{Path: file.Path}, entry(old, file), false},
+		"never touched till now": {foreign, entry(missing, running), false},
+	} {
+		plan := Diff(want(next), nil, see(tt.seen, running), remembers(tt.entry, entry(missing, running)))
+		if i := len(plan) - 1; i < 0 || plan[i].Keep != tt.keep ||
+			strings.Contains(Describe(plan[i]), "a copy of what is there is kept") != tt.keep {
+			t.Errorf("%s: the plan is\n%s", name, show(plan))
+		}
+	}
+}
+
 // What only a later item wants is neither changed nor undone, and its unit is restarted in time.
 func TestDiffLater(t *testing.T) {
 	conflist := NewFile("/etc/cni/net.d/10-x.conflist", 0o644, "net")

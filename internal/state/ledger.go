@@ -44,6 +44,22 @@ func (e Entry) isOurs(seen Resource) bool {
 	return ours.claims() && seen.kind() == ours.kind()
 }
 
+// edited reports whether another process has put a file or link there since: its content is neither
+// what was there before nor what we have made of it.
+func (e Entry) edited(seen Resource) bool {
+	file, ok := seen.(File)
+	if !ok {
+		_, link := seen.(Link)
+		return link && !e.isOurs(seen)
+	}
+	for _, r := range []Resource{e.Before.Resource, e.Ours.Resource, e.Prior.Resource} {
+		if known, ok := r.(File); ok && known.SHA256 == file.SHA256 {
+			return false
+		}
+	}
+	return true
+}
+
 // Ledger is what must be remembered to undo everything: entries in the order first touched, and
 // restarts that are owed because a file changed whose unit has not restarted since. It is on disk
 // before the first touch (package apply).

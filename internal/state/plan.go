@@ -13,8 +13,8 @@ type Change struct {
 	// Undo tells that To is what the ledger remembers from before, and Ours what we made of it.
 	Undo bool
 	Ours Resource
-	// Keep tells that somebody else has changed the thing since, so that a copy of From is kept
-	// before it is undone; Leave that it is left as it is for that reason, and only forgotten.
+	// Keep tells that another process has changed the thing since, so that a copy of From is kept
+	// before it is changed; Leave that it is left as it is for that reason, and only forgotten.
 	Keep, Leave bool
 }
 

@@ -81,8 +81,9 @@ func Describe(c Change) string {
 	switch {
 	case c.Leave:
 		return "leave " + c.To.Key().Name() + " as it is: somebody else has changed it since"
-	case c.Undo && c.Keep:
-		return c.To.describeUndo(c) + " (a copy of what is there is kept)"
+	case c.Keep:
+		c.Keep = false
+		return Describe(c) + " (a copy of what is there is kept)"
 	case c.Undo:
 		return c.To.describeUndo(c)
 	default:
