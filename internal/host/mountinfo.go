@@ -17,6 +17,12 @@ type mount struct {
 	Point, Source, Type string
 }
 
+// remote reports whether a server or process serves the file system, which may not answer.
+func (m mount) remote() bool {
+	const network = "nfs nfs4 cifs smb3 ceph lustre afs 9p fuse"
+	return strings.HasPrefix(m.Type, "fuse.") || slices.Contains(strings.Fields(network), m.Type)
+}
+
 // mounts lists what is mounted for the calling thread, in the order of mounting.
 func mounts() ([]mount, error) {
 	f, err := os.Open("/proc/thread-self/mountinfo")

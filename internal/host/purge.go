@@ -99,7 +99,7 @@ func (h *Host) unmountBelow(path, root string, expected []string, mounted bool) 
 		}
 	}
 	for _, m := range found {
-		if err := h.unmount(m.Point); err != nil {
+		if err := h.unmount(m); err != nil {
 			return err
 		}
 	}
@@ -117,20 +117,29 @@ func expectedAt(point, root string, expected []string) bool {
 }
 
 // unmount takes a mount away; one that is busy is detached and goes when its last user does.
-func (h *Host) unmount(point string) error {
-	done, err := h.touch("unmount %s", point)
+func (h *Host) unmount(m mount) error {
+	done, err := h.touch("unmount %s", m.Point)
 	if err != nil {
 		return err
 	}
 	defer done()
-	err = unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
+	err = unix.Unmount(m.Point, unmountFlags(m))
 	if errors.Is(err, unix.EBUSY) {
-		err = unix.Unmount(point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+		err = unix.Unmount(m.Point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 	}
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("cannot unmount %s: %w", point, err)
+		return fmt.Errorf("cannot unmount %s: %w", m.Point, err)
 	}
 	return nil
+}
+
+// unmountFlags returns the flags of umount2(2). A remote file system is only detached: the kernel
+// would ask a server that does not answer until it does.
+func unmountFlags(m mount) int {
+	if m.remote() {
+		return unix.UMOUNT_NOFOLLOW | unix.MNT_DETACH
+	}
+	return unix.UMOUNT_NOFOLLOW
 }
 
 // openBelow opens a directory in another one; the kernel refuses links and mounts (openat2(2)).

@@ -79,6 +79,24 @@ func TestPurgeKeeps(t *testing.T) {
 	}
 }
 
+// File systems behind a network or a process are detached: one that does not answer blocks nothing.
+// A disk is unmounted, so that all is on it when the purge ends.
+func TestDetachable(t *testing.T) {
+	for fs, want := range map[string]bool{
+		"nfs": true, "nfs4": true, "cifs": true, "smb3": true, "ceph": true, "9p": true, "fuse": true,
+		"fuse.blobfuse2": true, "fuse.glusterfs": true,
+		"ext4": false, "xfs": false, "tmpfs": false, "overlay": false, "fuseblk": false, "": false,
+	} {
+		if got := (mount{Type: fs}).remote(); got != want {
+			t.Errorf("%q is remote: %v", fs, got)
+		}
+		flags := unmountFlags(mount{Type: fs})
+		if flags&unix.UMOUNT_NOFOLLOW == 0 || (flags&unix.MNT_DETACH != 0) != want {
+			t.Errorf("%q is unmounted with flags %#x", fs, flags)
+		}
+	}
+}
+
 // Mounts at expected places are unmounted; any other stops the purge before anything is deleted.
 func TestPurgeMounts(t *testing.T) {
 	ownMounts(t)
