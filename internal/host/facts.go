@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -146,9 +147,39 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	return f, h.unitFacts(ctx, q, &f)
 }
 
+// cpus returns the number of processors that are online now, as kubelet counts them; where the
+// kernel has no list, those of this process.
+func (h *Host) cpus() (int, error) {
+	text, err := h.ReadFile("/sys/devices/system/cpu/online")
+	if errors.Is(err, fs.ErrNotExist) {
+		return runtime.NumCPU(), nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("cannot count the processors: %w", err)
+	}
+	n := 0
+	for part := range strings.SplitSeq(strings.TrimSpace(string(text)), ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		if !isRange {
+			high = low
+		}
+		first, err1 := strconv.ParseUint(low, 10, 16)
+		last, err2 := strconv.ParseUint(high, 10, 16)
+		if err1 != nil || err2 != nil || last < first {
+			return 0, fmt.Errorf("cannot count the processors: %q is no list of them", text)
+		}
+		n += int(last-first) + 1
+	}
+	return n, nil
+}
+
 // sizes finds out how much there is of everything that can be used up.
 func (h *Host) sizes(q Query, f *Facts) error {
-	f.CPUs = runtime.NumCPU() * 1000
+	cpus, err := h.cpus()
+	if err != nil {
+		return err
+	}
+	f.CPUs = cpus * 1000
 	var memory unix.Sysinfo_t
 	if err := unix.Sysinfo(&memory); err != nil {
 		return fmt.Errorf("cannot tell the size of the memory: %w", err)

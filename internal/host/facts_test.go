@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"maps"
+	"runtime"
 	"slices"
 	"testing"
 )
@@ -71,6 +72,32 @@ func TestFacts(t *testing.T) {
 	systemd.broken = errors.New("broken")
 	if _, err := h.Facts(t.Context(), query()); !errors.Is(err, systemd.broken) {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// The processors are those that are online now, as kubelet counts them.
+func TestCPUs(t *testing.T) {
+	h := testHost(t)
+	if n, err := h.cpus(); err != nil || n != runtime.NumCPU() {
+		t.Errorf("without a list there are %d processors, %v", n, err)
+	}
+	for list, want := range map[string]int{
+		"0\n": 1, "0-3\n": 4, "0,2-3,8-15\n": 11, "": 0, "\n": 0, "x": 0, "3-1": 0, "0-": 0, "0-1x": 0,
+	} {
+		write(t, h, "/sys/devices/system/cpu/online", list)
+		if n, err := h.cpus(); n != want || (err == nil) != (want > 0) {
+			t.Errorf("%q is %d processors, %v; want %d", list, n, err, want)
+		}
+	}
+	mkdir(t, h, "/var/lib")
+	write(t, h, "/etc/os-release", "ID=x\n")
+	write(t, h, "/sys/devices/system/cpu/online", "x")
+	if _, err := h.Facts(t.Context(), query()); err == nil {
+		t.Error("a list of another form was accepted")
+	}
+	write(t, h, "/sys/devices/system/cpu/online", "0-895\n")
+	if f, err := h.Facts(t.Context(), query()); err != nil || f.CPUs != 896_000 {
+		t.Errorf("there are %d thousandths, %v", f.CPUs, err)
 	}
 }
 
