@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // metadataEvidence tries from the network of a pod whether the metadata service of this machine can
@@ -19,7 +20,8 @@ import (
 func (h *home) metadataEvidence(
 	ctx context.Context, c config.Config,
 ) health.Answer[health.Metadata] {
-	if c.Network.Metadata == config.MetadataAllow {
+	joining := h.transition != nil && h.transition.Kind == transition.Join
+	if c.Network.Metadata == config.MetadataAllow || joining {
 		return health.Answer[health.Metadata]{}
 	}
 	table, err := h.Machine.Observe(ctx, state.TableKey(node.MetadataTable))

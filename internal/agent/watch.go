@@ -73,13 +73,15 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	}
 	var unfollowed error
 	if h.idle() && h.applied != nil {
-		followed, err := h.followCluster(ctx)
+		followed := false
+		followed, unfollowed = h.followCluster(ctx)
 		if followed {
-			if h, err = w.Agent.openReadOnly(ctx); err != nil {
-				return w.verdict(err)
+			again, err := w.Agent.openReadOnly(ctx)
+			if err != nil {
+				return w.verdict(errors.Join(unfollowed, err))
 			}
+			h = again
 		}
-		unfollowed = err
 	}
 	if err != nil {
 		return w.verdict(errors.Join(err, unfollowed, w.resume(ctx, h)))

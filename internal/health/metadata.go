@@ -30,7 +30,7 @@ func metadataGuarded(e Evidence) Condition {
 		return fails(OwnerMachine, "RulesNotLoaded", "the rules that keep pods from the metadata "+
 			"service are not loaded: `aks-flex-node drift --repair` loads them")
 	case !m.Value.Tried:
-		return unknown("NoPod", "the rules are loaded; no pod with a network of its own runs here "+
+		return unknown(notChecked, "the rules are loaded; no pod with a network of its own runs here "+
 			"from which to try them")
 	case m.Value.Refused:
 		return holds()

@@ -17,7 +17,7 @@ func TestMetadataGuarded(t *testing.T) {
 			"MetadataReachable", OwnerMachine, "bypasses netfilter"},
 		{"not loaded", answered(Metadata{Tried: true, Refused: true}), False, "RulesNotLoaded",
 			OwnerMachine, "drift --repair"},
-		{"no pod", answered(Metadata{Guarded: true}), Unknown, "NoPod", "", "no pod"},
+		{"no pod", answered(Metadata{Guarded: true}), Unknown, "NotChecked", "", "no pod"},
 		{"silent", answered(Metadata{Guarded: true, Tried: true}), Unknown, "NotAnswered", "",
 			"neither"},
 		{"allowed", allowed, Unknown, "Allowed", "", "network.metadata"},

@@ -104,7 +104,7 @@ func TestStuckWorker(t *testing.T) {
 		s.onKubelet(func() error { <-release; return nil })
 		fed := len(s.told("WATCHDOG=1"))
 		s.sleep(15 * time.Minute)
-		if again := len(s.told("WATCHDOG=1")); again != fed+10 {
+		if again := len(s.told("WATCHDOG=1")); again != fed+20 {
 			t.Errorf("fed %d times in 15 minutes", again-fed)
 		}
 		s.edit(pods(42))
