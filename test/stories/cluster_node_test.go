@@ -110,6 +110,9 @@ func (c *cluster) patch(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
 		return
 	}
+	if c.uncordons(patch.Spec, w) {
+		return
+	}
 	for key, value := range patch.Metadata.Labels {
 		if value == nil {
 			delete(n.Labels, key)

@@ -47,6 +47,8 @@ type cluster struct {
 	noServices bool
 	// refusals is how many connections to Services fail before they work; connections counts all.
 	refusals, connections int
+	// stuck reports that no Node is uncordoned.
+	stuck bool
 	// ready tells whether the machine behind a node would report itself Ready now.
 	ready func(name string) bool
 	// running tells since when kubelet runs; the zero time when it does not.

@@ -1,0 +1,283 @@
+package stories
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// readyWith has the Node be Ready while kubelet has one of these numbers of pods.
+func (w *world) readyWith(pods ...string) {
+	ready := w.cluster.ready
+	w.cluster.set(func() {
+		w.cluster.ready = func(name string) bool {
+			for _, p := range pods {
+				if maxPods(w.root) == p {
+					return ready(name)
+				}
+			}
+			return false
+		}
+	})
+}
+
+// underWay returns the record of the transition on disk; "" without one.
+func (w *world) underWay() string {
+	text, _ := os.ReadFile(filepath.Join(w.root, agent.StateDir, "transition.json"))
+	return string(text)
+}
+
+// A rollback whose gate cannot be passed, since the machine no longer fits what was applied, gives
+// way to the next configuration, whoever takes that up, also where it restores the machine only then.
+func TestRollbackGivesWay(t *testing.T) {
+	t.Parallel()
+	byHand := func(w *world) error { _, err := w.bootstrap(); return err }
+	for name, tt := range map[string]struct {
+		run    func(w *world) error
+		killed bool
+	}{
+		"daemon": {run: (*world).daemonReconciles}, "bootstrap": {run: byHand},
+		"daemon restoring":    {(*world).daemonReconciles, true},
+		"bootstrap restoring": {byHand, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			applied := w.pointer("applied")
+			w.readyWith("44")
+			w.config = w.configuration(nodeSetting("maxPods", 42))
+			w.config.Agent.ReadyTimeout = "2s"
+			if tt.killed {
+				w.dieRestoring()
+			}
+			if err := w.daemonReconciles(); err == nil || rolledBack(err) {
+				t.Fatalf("the error is %v; want that it cannot go back", err)
+			}
+			w.blow(-1)
+			if record := w.underWay(); !strings.Contains(record, `"kind": "rollback"`) {
+				t.Fatalf("under way is %s", record)
+			}
+			w.config = w.configuration(nodeSetting("maxPods", 44))
+			if err := tt.run(w); err != nil {
+				t.Fatal(err)
+			}
+			if record, is := w.underWay(), w.pointer("applied"); record != "" || is == applied {
+				t.Errorf("applied is %.12s, under way is %s", is, record)
+			}
+			if previous := w.pointer("previous"); previous != applied {
+				t.Errorf("the previous generation is %.12s, want %.12s", previous, applied)
+			}
+			w.steady("with the next configuration")
+		})
+	}
+}
+
+// dieRestoring has the process killed when kubelet is started with the restored configuration.
+func (w *world) dieRestoring() {
+	start, healthy := w.systemd.OnStart, kubeletConfig(w.root)
+	changed := false
+	w.systemd.OnStart = func(unit, text string) error {
+		if unit == "kubelet.service" {
+			is := kubeletConfig(w.root)
+			if changed && is == healthy {
+				w.systemd.OnStart = start
+				w.blow(0)
+			}
+			changed = changed || is != healthy
+		}
+		return start(unit, text)
+	}
+}
+
+// A change that takes the place of one which is half on the machine, and fails before it touches
+// anything, leaves the machine as it was applied, not half-way.
+func TestSupersededChangeThatFails(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func(*world) func(map[string]any){
+		"download": func(w *world) func(map[string]any) {
+			offer := w.kubernetes("1.34.9", "1.34.9")
+			return func(c map[string]any) {
+				offer(c)
+				if err := os.RemoveAll(filepath.Join(w.store, "dl.k8s.io/v1.34.9")); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			applied, healthy := w.pointer("applied"), w.config
+			w.readyWith("110")
+			w.config = w.configuration(nodeSetting("maxPods", 42))
+			w.interruptChanged()
+			if record := w.underWay(); !strings.Contains(record, `"touched": true`) {
+				t.Fatalf("under way is %s", record)
+			}
+			w.config = w.configuration(nodeSetting("maxPods", 43), fails(w))
+			if err := w.daemonReconciles(); err == nil {
+				t.Error("the configuration that cannot be fetched is applied")
+			}
+			if record := w.underWay(); record != "" {
+				t.Errorf("under way is %s", record)
+			}
+			if is := maxPods(w.root); is != "110" {
+				t.Errorf("kubelet takes %s pods", is)
+			}
+			for _, pointer := range []string{"applied", "live"} {
+				if is := w.pointer(pointer); is != applied {
+					t.Errorf("%s is %.12s, want %.12s", pointer, is, applied)
+				}
+			}
+			if list := w.rejected(); len(list) > 0 {
+				t.Errorf("what could not be fetched is rejected: %+v", list)
+			}
+			w.config = healthy
+			w.steady("with the applied configuration")
+		})
+	}
+}
+
+// interruptChanged runs the daemon's reconciliation and cuts it off once kubelet has started with
+// another configuration, as the daemon does for a new one.
+func (w *world) interruptChanged() {
+	w.t.Helper()
+	start, healthy := w.systemd.OnStart, kubeletConfig(w.root)
+	err := w.run(func(ctx context.Context, a *agent.Agent) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		w.systemd.OnStart = func(unit, text string) error {
+			if unit == "kubelet.service" && kubeletConfig(w.root) != healthy {
+				cancel()
+			}
+			return start(unit, text)
+		}
+		return w.watcher(a).Reconcile(ctx)
+	})
+	w.systemd.OnStart = start
+	if err == nil {
+		w.t.Fatal("the change was not interrupted")
+	}
+}
+
+// A Node that cannot be uncordoned keeps its change under way, until it can.
+func TestUncordonIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.upgrade()
+	w.cluster.set(func() { w.cluster.stuck = true })
+	err := w.daemonReconciles()
+	if err == nil || !strings.Contains(err.Error(), "cannot be uncordoned") {
+		t.Errorf("the error is %v", err)
+	}
+	if record := w.underWay(); !strings.Contains(record, `"phase": "commit"`) {
+		t.Errorf("under way is %s", record)
+	}
+	if version := w.kubeletVersion(); version != "v1.35.4" || !w.cordoned() {
+		t.Errorf("kubelet is %s, cordoned: %t", version, w.cordoned())
+	}
+	w.cluster.set(func() { w.cluster.stuck = false })
+	if err := w.daemonReconciles(); err != nil {
+		t.Fatal(err)
+	}
+	if w.cordoned() || w.underWay() != "" {
+		t.Errorf("cordoned: %t, under way is %s", w.cordoned(), w.underWay())
+	}
+	w.steady("with the Node uncordoned")
+}
+
+// uncordons reports whether a patch makes a Node schedulable, which a cluster that is stuck refuses.
+func (c *cluster) uncordons(spec map[string]any, w http.ResponseWriter) bool {
+	cordon, ok := spec["unschedulable"]
+	if !c.stuck || !ok || cordon == true {
+		return false
+	}
+	fail(w, http.StatusInternalServerError, "InternalError")
+	return true
+}
+
+// A node whose wanted configuration was rejected, or cannot be read, follows its cluster all the
+// same.
+func TestFollowsClusterWhateverIsWanted(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		want       func(*world)
+		unreadable error
+	}{
+		"rejected":   {func(w *world) { w.config = w.rejects(42) }, nil},
+		"unreadable": {func(*world) {}, errors.New("the file is damaged")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, sim := azureWorld(t)
+			w.knowing()
+			if _, err := w.bootstrap(); err != nil {
+				t.Fatal(err)
+			}
+			tt.want(w)
+			applied, former := w.pointer("applied"), w.cluster.pki()
+			w.cluster.newCA("api-1.example")
+			w.publish(sim)
+			if err := w.daemonRuns(tt.unreadable); err == nil {
+				t.Error("the daemon is silent about the configuration")
+			}
+			w.follows(former)
+			if is := w.pointer("applied"); is != applied {
+				t.Errorf("applied is %.12s, want %.12s", is, applied)
+			}
+			if c := w.condition(health.APIServerReachable); c.Status != health.True {
+				t.Errorf("the condition is %+v", c)
+			}
+		})
+	}
+}
+
+// The applied configuration that fails for a machine with other facts is not a rejected one: the
+// node is as configured, and follows its cluster.
+func TestFactsThatFail(t *testing.T) {
+	t.Parallel()
+	w, sim := azureWorld(t)
+	w.knowing()
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	applied, start := w.pointer("applied"), w.systemd.OnStart
+	w.write("/run/systemd/resolve/resolv.conf", "nameserver 192.0.2.2\n")
+	w.refuseChangedKubelet()
+	if err := w.daemonReconciles(); !rolledBack(err) {
+		t.Fatalf("the error is %v; want that it was rolled back", err)
+	}
+	if err := w.daemonReconciles(); err == nil || rolledBack(err) {
+		t.Errorf("what has failed is tried again: %v", err)
+	}
+	if c := w.condition(health.ConfigurationAccepted); c.Status != health.True {
+		t.Errorf("the condition is %+v", c)
+	}
+	w.systemd.OnStart = start
+	former := w.cluster.pki()
+	w.cluster.newCA("api-1.example")
+	w.publish(sim)
+	if err := w.daemonReconciles(); err == nil {
+		t.Error("the daemon is silent about what has failed")
+	}
+	w.follows(former)
+	if is := w.pointer("applied"); is != applied {
+		t.Errorf("applied is %.12s, want %.12s", is, applied)
+	}
+}
