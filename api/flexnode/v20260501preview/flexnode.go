@@ -75,6 +75,7 @@ type Desired struct {
 	// they differ from DriftPolicy.
 	DriftPolicies map[string]string `json:"driftPolicies,omitempty"`
 	UpgradePolicy UpgradePolicy     `json:"upgradePolicy,omitzero"`
+	Network       Network           `json:"network,omitzero"`
 	Monitoring    Monitoring        `json:"monitoring,omitzero"`
 }
 
@@ -104,6 +105,12 @@ type MaintenanceWindow struct {
 	Start     string   `json:"start"`          // HH:MM
 	Duration  string   `json:"duration"`
 	UTCOffset string   `json:"utcOffset,omitempty"` // +HH:MM or -HH:MM
+}
+
+// Network is about the machine's own network.
+type Network struct {
+	// Metadata is block or allow: whether pods are kept from the metadata services of clouds.
+	Metadata string `json:"metadata,omitempty"`
 }
 
 // Monitoring is how an agent follows the resource.

@@ -103,6 +103,7 @@ var places = []struct{ config, resource string }{
 	{"agent.readyTimeout", "properties.upgradePolicy.readyTimeout"},
 	{"agent.upgradePolicy", "properties.upgradePolicy"},
 	{"agent.monitoring", "properties.monitoring"},
+	{"network.metadata", "properties.network.metadata"},
 	{"azure.kubeletCredential", "properties.kubernetesAuth.kubeletCredential"},
 	{"node", "properties.nodeConfig"},
 	{"azure", "properties.azureAuth"},

@@ -203,6 +203,7 @@ func TestPoliciesAreRendered(t *testing.T) {
 		},
 	}
 	d.Monitoring = api.Monitoring{Endpoint: "https://rp.example:8447/", Interval: "PT45S"}
+	d.Network = api.Network{Metadata: "allow"}
 	w.put(d)
 	whole := must(Config(*w.last(), w.layers[w.last().Defaults], w.layers[w.last().Facts],
 		Grants{ClientSecret: "x"}))
@@ -224,8 +225,9 @@ func TestPoliciesAreRendered(t *testing.T) {
 		Monitoring: config.Monitoring{Endpoint: "https://rp.example:8447", Interval: "45s"},
 	}
 	if diff := cmp.Diff(want, c.Agent); diff != "" ||
-		c.Azure.KubeletCredential != config.CredentialCertificate {
-		t.Errorf("%s %s", diff, c.Azure.KubeletCredential)
+		c.Azure.KubeletCredential != config.CredentialCertificate ||
+		c.Network.Metadata != config.MetadataAllow {
+		t.Errorf("%s %s %v", diff, c.Azure.KubeletCredential, c.Network)
 	}
 	if again := w.put(withoutSecret(d)); again.Revision != nil {
 		t.Error("an equal PUT made a revision")
@@ -239,6 +241,37 @@ func TestPoliciesAreRendered(t *testing.T) {
 	if again := w.put(withoutSecret(d)); again.Revision != nil {
 		t.Error("none is another than an empty list of them")
 	}
+}
+
+// The owner's choice for the metadata service goes before the operator's, and that before the
+// default. An owner who leaves it open gets no new revision because of either.
+func TestMetadataAccess(t *testing.T) {
+	w := newWorld(t)
+	put := func(access string, changed bool, want string) {
+		t.Helper()
+		d := w.put(api.Desired{Network: api.Network{Metadata: access}})
+		if (d.Revision != nil) != changed {
+			t.Errorf("%q: the revision is %v", access, d.Revision)
+		}
+		text := w.config(w.last())
+		if !strings.Contains(text, `"network":{"firewall":"check","metadata":"`+want+`"}`) {
+			t.Errorf("%q: want %s: %s", access, want, text)
+		}
+	}
+	put("", true, "block")
+	before := w.last().Own
+	w.defaults(object{"network": object{"metadata": "allow"}})
+	put("", false, "block")
+	put("block", true, "block")
+	put("block", false, "block")
+	put("", true, "allow")
+	if diff := cmp.Diff(string(before), string(w.last().Own)); diff != "" {
+		t.Errorf("the own layer of a node that leaves it open: %s", diff)
+	}
+	w.defaults(nil)
+	put("", false, "allow")
+	put("allow", true, "allow")
+	put("", true, "block")
 }
 
 // Problems of policies are told in terms of the resource, all at once.
@@ -274,6 +307,7 @@ func TestProblemsOfPolicies(t *testing.T) {
 		},
 		"monitoring.endpoint":  func(d *api.Desired) { d.Monitoring.Endpoint = "http://rp" },
 		"monitoring.endpoint ": func(d *api.Desired) { d.Monitoring.Endpoint = "https://a:b@rp" },
+		"network.metadata":     func(d *api.Desired) { d.Network.Metadata = "deny" },
 		"monitoring.interval":  func(d *api.Desired) { d.Monitoring.Interval = "PT0.5S" },
 		"kubernetesAuth.kubeletCredential": func(d *api.Desired) {
 			d.KubernetesAuth.KubeletCredential = "token"

@@ -164,6 +164,9 @@ func ownLayer(n Node, network string) object {
 		"npd":        object{"version": v.NPD},
 		"node":       ownNode(n.Desired.NodeConfig),
 	}
+	if access := n.Desired.Network.Metadata; access != "" {
+		own["network"] = object{"metadata": access}
+	}
 	if n.Desired.ContinuousMonitoring {
 		own["continuousMonitoring"] = true
 	}

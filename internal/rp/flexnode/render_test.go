@@ -242,7 +242,7 @@ func TestLayersAreTheFormerRendering(t *testing.T) {
 			},
 		}
 		n.Desired.DriftPolicy, n.Desired.DriftPolicies = "", nil // it had none
-		n.Desired.UpgradePolicy = api.UpgradePolicy{}
+		n.Desired.UpgradePolicy, n.Desired.Network = api.UpgradePolicy{}, api.Network{}
 		n.Desired.Monitoring, n.Desired.KubernetesAuth.KubeletCredential = api.Monitoring{}, ""
 		defaults := pick(g, nil, object{}, object{
 			"azure": object{"authorityHost": "https://login.example",

@@ -65,6 +65,10 @@ func TestProblems(t *testing.T) {
 	tests := []struct{ body, want string }{
 		{`{"properties":{}}`, ""},
 		{`{"location":"mars","properties":{}}`, ""}, // az sends one with every resource
+		{`{"properties":{"network":{}}}`, ""},
+		{`{"properties":{"network":{"metadata":"allow"}}}`, ""},
+		{`{"properties":{"network":{"metadata":"deny"}}}`, one + "properties.network.metadata"},
+		{`{"properties":{"network":{"firewall":"check"}}}`, "InvalidRequestContent"},
 		{`{"properties":{"versions":{"kubernetes":"1.36.0"}}}`,
 			one + "properties.versions.kubernetes"},
 		{`{"properties":{"versions":{"kubernetes":"1.31.0"}}}`,

@@ -205,6 +205,7 @@ func randomDesired(g *rand.Rand) api.Desired {
 			Days: []string{"Sunday"}, Start: "02:00", Duration: "PT4H",
 		},
 	})
+	d.Network.Metadata = pick(g, "", "block", "allow")
 	d.Monitoring = pick(g, api.Monitoring{}, api.Monitoring{Endpoint: "https://rp.example"})
 	randomAuth(g, &d)
 	return d

@@ -47,6 +47,7 @@ const withPolicies = `{"properties":{"driftPolicy":"repair","driftPolicies":{"un
 	"upgradePolicy":{"drain":"always","deadline":"PT30M","readyTimeout":"PT5M",
 		"maintenanceWindow":{"days":["Saturday"],"start":"02:00","duration":"PT4H",
 			"utcOffset":"+01:00"}},
+	"network":{"metadata":"allow"},
 	"monitoring":{"endpoint":"https://rp.example:8447","interval":"PT30S"}}}`
 
 // What an owner wants of changes is answered as he has written it.
@@ -58,7 +59,7 @@ func TestPoliciesAreShown(t *testing.T) {
 	d := shownNode(t, text).Properties.Desired
 	if d.UpgradePolicy.MaintenanceWindow == nil || d.Monitoring.Interval != "PT30S" ||
 		d.DriftPolicy != "repair" || d.DriftPolicies["unit"] != "off" ||
-		d.UpgradePolicy.Deadline != "PT30M" {
+		d.UpgradePolicy.Deadline != "PT30M" || d.Network.Metadata != "allow" {
 		t.Error(text)
 	}
 }
