@@ -102,6 +102,7 @@ func (w *azWorld) life(t *testing.T) {
 		{`az aks flex-node create $G -n edge-1 --labels site=oslo line=7 -m 50 --output-url \
   --node-taints "a=b:NoSchedule,c:NoExecute" --drift-policy repair \
   --drift-policies unit=report sysctl=off --drain-force --drain-delete-empty-dir false \
+  --metadata-access allow \
   --query "[name, properties.nodeConfig.labels.line, properties.nodeConfig.taints[1],
     starts_with(properties.configUrl, '$DIRECT')]" -o tsv | tr '\n' ' '`,
 			"edge-1 7 c:NoExecute true"},
@@ -120,9 +121,13 @@ func (w *azWorld) life(t *testing.T) {
 az aks flex-node show --ids $N -o tsv \
   --query "[properties.driftPolicy, properties.driftPolicies.sysctl,
     properties.upgradePolicy.drainOptions.force,
-    properties.upgradePolicy.drainOptions.deleteEmptyDir]" | tr '\n' ' '`,
-			"repair off true false"},
-		{"az aks flex-node history $G -n edge-1 -o table | sed 1,2d | wc -l", "3"},
+    properties.upgradePolicy.drainOptions.deleteEmptyDir,
+    properties.network.metadata]" | tr '\n' ' '`,
+			"repair off true false allow"},
+		{"az aks flex-node update $G -n edge-1 --metadata-access block -o tsv " +
+			"--query '[properties.network.metadata, properties.config.network.metadata]' " +
+			"| tr '\n' ' '", "block block"},
+		{"az aks flex-node history $G -n edge-1 -o table | sed 1,2d | wc -l", "4"},
 		{`V=$(az aks flex-node history $G -n edge-1 --query '[-1].configVersion' -o tsv)
 az aks flex-node rollback $G -n edge-1 --config-version $V \
   --query properties.nodeConfig.labels.line -o tsv`, "7"},

@@ -14,6 +14,7 @@ PLACES = {
     'labels': ('nodeConfig', 'labels'),
     'node_taints': ('nodeConfig', 'taints'),
     'kubelet_config': ('nodeConfig', 'kubelet'),
+    'metadata_access': ('network', 'metadata'),
     'use_azure_auth': ('kubernetesAuth', 'useAzureAuth'),
     'kubelet_credential': ('kubernetesAuth', 'kubeletCredential'),
     'drain': ('upgradePolicy', 'drain'),

@@ -40,6 +40,10 @@ examples:
     text: >-
         az aks flex-node update -g my-rg --cluster my-cluster --node edge-1
         --kubernetes-version 1.35.4
+  - name: Let pods reach the metadata service of the machine's cloud.
+    text: >-
+        az aks flex-node update -g my-rg --cluster my-cluster --name edge-1
+        --metadata-access allow
   - name: Change one label of many.
     text: >-
         az aks flex-node update -g my-rg --cluster my-cluster --name edge-1

@@ -88,6 +88,9 @@ def _node(c):
     c.argument('kubelet_config', validator=check.kubelet, arg_group=group,
                help='File with the settings of kubelet as JSON: kubeReserved, evictionHard, '
                     'imageGCHighThreshold, imageGCLowThreshold, verbosity, nodeIP.')
+    c.argument('metadata_access', arg_type=get_enum_type(['block', 'allow']), arg_group=group,
+               help='Whether pods reach the metadata service of a cloud, which gives tokens of the '
+                    "machine's identity. Default: block.")
 
 
 def _changes(c):
