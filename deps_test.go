@@ -84,9 +84,13 @@ var rules = []struct {
 		"internal/arc", "internal/artifact", "internal/config",
 		"internal/daemon", "internal/generation", "internal/health", "internal/host",
 		"internal/identity", "internal/kube", "internal/node", "internal/nodeobject",
-		"internal/metrics", "internal/progress", "internal/regular", "internal/release",
-		"internal/state", "internal/support", "internal/transition",
+		"internal/agent/saved", "internal/metrics", "internal/progress", "internal/regular",
+		"internal/release", "internal/state", "internal/support", "internal/transition",
 	}, []string{"os/exec"}},
+	{"internal/agent/saved", []string{
+		"internal/apply", "internal/config", "internal/generation", "internal/node",
+		"internal/state", "internal/transition",
+	}, []string{"os/exec", "net", "net/http"}},
 	{"internal/metrics", nil, []string{"os", "net", "net/http", "os/exec", "time"}},
 	{"internal/support", nil, []string{"os", "os/exec", "net", "net/http"}},
 }

@@ -9,7 +9,7 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 )
 
 // formerFile is set in the environment of a service that waits for another configuration: the stamp
@@ -28,7 +28,7 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 	told := false
 	for {
 		if delivered() {
-			o.config = agent.BundleFile
+			o.config = saved.BundleFile
 			return nil
 		}
 		file := fmt.Sprint(fileStamp(o.config))

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 )
@@ -137,7 +138,7 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	}
 	defer done()
 	result, err := a.Bootstrap(ctx, in)
-	if busy, ok := errors.AsType[*agent.LockedError](err); ok && busy.Holder.Verb == "agent" {
+	if busy, ok := errors.AsType[*saved.LockedError](err); ok && busy.Holder.Verb == "agent" {
 		fmt.Fprintf(o.err, "%s is joining this machine already; see `aks-flex-node status`\n",
 			agent.Service)
 		return nil
@@ -176,6 +177,6 @@ func withoutURL(args []string) []string {
 
 // delivered tells whether this machine has its configuration from a resource provider.
 func delivered() bool {
-	_, err := os.Stat(agent.BundleFile)
+	_, err := os.Stat(saved.BundleFile)
 	return err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission)
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
@@ -42,7 +43,7 @@ func (o *options) wire(c *config.Config) (*agent.Agent, func(), error) {
 		log = o.journal.logger(c)
 	}
 	machine := host.New("", log)
-	machine.SecretDir, machine.PackageDir = agent.RunDir, agent.PackageDir
+	machine.SecretDir, machine.PackageDir = saved.RunDir, agent.PackageDir
 	view := o.view(service)
 	told := &progress.Log{Log: log}
 	a := &agent.Agent{

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
@@ -61,7 +62,7 @@ func (o *options) input(ctx context.Context) (agent.Input, error) {
 // inputOf is a configuration that was read.
 func (o *options) inputOf(read config.Loaded) agent.Input {
 	in := agent.Input{Config: read.Config, Document: read.Document, Origin: "file"}
-	if o.config == agent.BundleFile {
+	if o.config == saved.BundleFile {
 		in.Origin, in.Resource = "url", read.Resource
 	}
 	return in
@@ -135,7 +136,7 @@ Exit codes: 0 done; 1 failed; 2 (plan, drift, diff) there is something to do,
 				return usageError{fmt.Errorf("cannot use --output %s: it is text or json", o.output)}
 			}
 			if !cmd.Flags().Changed("config") && delivered() {
-				o.config = agent.BundleFile
+				o.config = saved.BundleFile
 			}
 			repairs, err := cmd.Flags().GetBool("repair")
 			o.changes = err == nil && repairs || slices.Contains(changing, cmd)

@@ -34,7 +34,9 @@ func askManagers[T any](
 }
 
 // admin is the administrator's kubeconfig that the node has already, "" for none.
-func (m *memory) admin() config.Secret { return m.secrets[m.appliedID()].AdminKubeconfig }
+func (h *home) admin() config.Secret {
+	return h.saved.Secrets[h.saved.AppliedID()].AdminKubeconfig
+}
 
 // withAdmin adds the administrator's kubeconfig to the secrets of a generation that wants it: the
 // one that the node has already, else what Azure gives to whom a configuration names.
@@ -44,7 +46,7 @@ func (h *home) withAdmin(
 	if !to.Config.Node.AdminKubeconfig {
 		return nil
 	}
-	secrets := h.secrets[to.ID]
+	secrets := h.saved.Secrets[to.ID]
 	if secrets.AdminKubeconfig = h.admin(); secrets.AdminKubeconfig == "" {
 		text, err := askManagers(ctx, h, asking,
 			func(ctx context.Context, c aks.Client) (config.Secret, error) { return c.AdminKubeconfig(ctx) })
@@ -53,6 +55,6 @@ func (h *home) withAdmin(
 		}
 		secrets.AdminKubeconfig = text
 	}
-	h.secrets[to.ID] = secrets
+	h.saved.Secrets[to.ID] = secrets
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
@@ -24,13 +25,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Where the agent keeps what is its own.
-const (
-	StateDir = "/var/lib/aks-flex-node"
-	RunDir   = "/run/aks-flex-node"
-	// Service is the unit that runs the daemon, when it was installed as one.
-	Service = "aks-flex-node-agent.service"
-)
+// Service is the unit that runs the daemon, when it was installed as one.
+const Service = "aks-flex-node-agent.service"
 
 // Machine is the host with what only the agent asks of it.
 type Machine interface {
@@ -122,7 +118,7 @@ type Agent struct {
 	// bundle is held while the configuration that a provider has delivered is written.
 	bundle sync.Mutex
 	// claimed is this process' claim to be the machine's one daemon.
-	claimed *lock
+	claimed *saved.Lock
 }
 
 // Input is a configuration as it was received.

@@ -12,12 +12,12 @@ import (
 func (a *Agent) Applied(ctx context.Context) (*config.Config, error) {
 	h := a.newHome(nil, nil)
 	for _, p := range []generation.Pointer{generation.Applied, generation.Live} {
-		id, err := h.store.Target(ctx, p)
+		id, err := h.saved.Generations.Target(ctx, p)
 		if err != nil {
 			return nil, err
 		}
 		if id != "" {
-			c, err := h.store.Config(id)
+			c, err := h.saved.Generations.Config(id)
 			return &c, err
 		}
 	}

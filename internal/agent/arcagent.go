@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
@@ -20,7 +21,7 @@ import (
 )
 
 // PackageDir is where the Arc agent's package is fetched to and installed from.
-const PackageDir = StateDir + "/packages"
+const PackageDir = saved.StateDir + "/packages"
 
 // ownArc tells whether the Arc agent on the machine is ours: the ledger remembers that we have
 // installed it, or are to, since nobody else has.

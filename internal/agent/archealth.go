@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -35,7 +36,7 @@ func (h *home) arcEvidence(ctx context.Context, c config.Config, at where, e *he
 // arcStanding is what the Arc agent says, compared with what was recorded.
 func (h *home) arcStanding(ctx context.Context, c config.Config) (health.Arc, error) {
 	var record arc.Record
-	if _, err := h.records.load(arcFile, &record); err != nil {
+	if _, err := h.saved.Load(saved.ArcFile, &record); err != nil {
 		return health.Arc{}, err
 	}
 	s, err := h.arc(c, nil).Status(ctx)
@@ -71,11 +72,11 @@ func arcDrift(e health.Evidence) []Entry {
 
 // arcLost are the entries of arcDrift for the applied node, as the machine is now.
 func (h *home) arcLost(ctx context.Context) []Entry {
-	if h.applied == nil || h.applied.Config.Azure.AuthMode() != config.AuthArc {
+	if h.saved.Applied == nil || h.saved.Applied.Config.Azure.AuthMode() != config.AuthArc {
 		return nil
 	}
-	e, c := health.Evidence{Node: h.seeNode(ctx)}, h.configOf(h.applied)
-	h.arcEvidence(ctx, c, h.at(), &e)
+	e, c := health.Evidence{Node: h.seeNode(ctx)}, h.saved.ConfigOf(h.saved.Applied)
+	h.arcEvidence(ctx, c, h.saved.At(), &e)
 	return arcDrift(e)
 }
 

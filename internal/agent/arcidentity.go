@@ -40,13 +40,13 @@ func (h *home) withGiven(c config.Config) config.Config {
 // renewOnboarding gives a generation that is being joined the secret that enrols the machine as it
 // is configured now: another one makes no other document.
 func (h *home) renewOnboarding(ctx context.Context, id string, c config.Config) error {
-	kept, given := h.secrets[id], c.Credentials().ClientSecret
+	kept, given := h.saved.Secrets[id], c.Credentials().ClientSecret
 	if c.Azure.AuthMode() != config.AuthArc || given == "" || given == kept.ClientSecret {
 		return nil
 	}
 	kept.ClientSecret = given
-	h.secrets[id] = kept
-	return h.saveSecrets(ctx)
+	h.saved.Secrets[id] = kept
+	return h.saved.SaveSecrets(ctx)
 }
 
 // arcMachine is the ARM id of the Arc machine that this machine is already, "" when it is none or

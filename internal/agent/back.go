@@ -21,13 +21,13 @@ const heldBack = "held back: somebody went back to generation %.12s with `aks-fl
 // now, its Node object's labels included.
 func (h *home) between(from, to *generation.Generation) []Entry {
 	bind := func(g *generation.Generation) state.Desired {
-		b := h.bound(h.bindings.Bindings, g)
+		b := h.saved.Bound(h.saved.Bindings.Bindings, g)
 		b.AdminKubeconfig = h.admin() // it is kept of the applied one only, and goes on to the next
 		return node.Bind(g.Node, b)
 	}
 	plan := state.Between(bind(from), bind(to))
 	object := func(g *generation.Generation) state.Desired {
-		all := node.NodeObject(g.Config, h.bindings.Bindings)
+		all := node.NodeObject(g.Config, h.saved.Bindings.Bindings)
 		return slices.DeleteFunc(all, func(item state.Item) bool {
 			_, label := item.Resource.(state.Label)
 			return !label
@@ -53,7 +53,7 @@ func (a *Agent) Rollback(ctx context.Context, name string) (Result, error) {
 	}
 	result := Result{NodeName: to.Config.Agent.NodeName}
 	view := &steps{agent: a}
-	if h.transition != nil {
+	if h.saved.Transition != nil {
 		err = h.settle(ctx, nil, false, view)
 	} else {
 		err = h.goBack(ctx, to, view)
@@ -72,33 +72,33 @@ func (a *Agent) Back(ctx context.Context, name string) (Comparison, error) {
 	if err != nil {
 		return Comparison{}, err
 	}
-	return a.Compare(ctx, h.applied.ID, to.ID)
+	return a.Compare(ctx, h.saved.Applied.ID, to.ID)
 }
 
 // backTo is the generation that a rollback leads to, if there can be one.
 func (h *home) backTo(ctx context.Context, name string) (*generation.Generation, error) {
 	switch {
-	case h.applied == nil && h.transition == nil:
+	case h.saved.Applied == nil && h.saved.Transition == nil:
 		return nil, errNoNode
-	case h.transition != nil:
+	case h.saved.Transition != nil:
 		return h.goingBackTo(ctx, name)
 	}
 	to, err := h.find(ctx, cmp.Or(name, string(generation.Previous)))
 	switch {
 	case err != nil:
 		return nil, err
-	case to.ID == h.applied.ID:
+	case to.ID == h.saved.Applied.ID:
 		return nil, fmt.Errorf("cannot roll back to generation %.12s: the machine runs on it", to.ID)
 	}
-	list, err := h.readHistory()
+	list, err := h.saved.ReadHistory()
 	if err != nil {
 		return nil, err
 	}
-	previous, err := h.store.Target(ctx, generation.Previous)
+	previous, err := h.saved.Generations.Target(ctx, generation.Previous)
 	if err != nil {
 		return nil, err
 	}
-	if _, was := list.last(to.ID); !was && to.ID != previous {
+	if _, was := list.Last(to.ID); !was && to.ID != previous {
 		return nil, fmt.Errorf("cannot roll back to generation %.12s: it was never proved healthy",
 			to.ID)
 	}
@@ -109,7 +109,7 @@ func (h *home) backTo(ctx context.Context, name string) (*generation.Generation,
 // goingBackTo is the generation that an interrupted rollback leads to. Anything else that is under
 // way comes first, as does a rollback to another generation than the one that is named.
 func (h *home) goingBackTo(ctx context.Context, name string) (*generation.Generation, error) {
-	left := *h.transition
+	left := *h.saved.Transition
 	if !left.GoesBack() {
 		return nil, &UnderWayError{left}
 	}
@@ -133,7 +133,7 @@ func (h *home) credentialsOf(to *generation.Generation) (config.Credentials, err
 		to.Config.Azure.AuthMode() == config.AuthArc {
 		return config.Credentials{}, nil
 	}
-	now := h.configOf(h.applied)
+	now := h.saved.ConfigOf(h.saved.Applied)
 	is, given := now.Azure.ServicePrincipal, now.Credentials()
 	if is == nil || is.ClientID != sp.ClientID || is.TenantID != sp.TenantID ||
 		given.ClientSecret == "" {
@@ -150,20 +150,20 @@ func (h *home) goBack(ctx context.Context, to *generation.Generation, view *step
 	if err != nil {
 		return err
 	}
-	h.secrets[to.ID] = credentials
-	if err := h.withAdmin(ctx, h.configOf(to), to); err != nil {
+	h.saved.Secrets[to.ID] = credentials
+	if err := h.withAdmin(ctx, h.saved.ConfigOf(to), to); err != nil {
 		return err
 	}
-	if err := h.forgive(ctx, to.Received); err != nil {
+	if err := h.saved.Forgive(ctx, to.Received); err != nil {
 		return err
 	}
-	b := h.bindings
+	b := h.saved.Bindings
 	if configs, err := h.Machine.CNIConfigs(to.Config.Paths.CNI.ConfDir); err == nil {
 		b.ForeignCNI = foreignNetworks(configs)
 	}
 	b.Program = h.Program
 	next := h.following(transition.Decision{Kind: transition.Change, To: to.ID})
-	next.ByHand, next.Drains = true, drains(h.applied.Config, to.Config)
+	next.ByHand, next.Drains = true, drains(h.saved.Applied.Config, to.Config)
 	if err := h.announce(ctx, next, to, b, view); err != nil {
 		return err
 	}
@@ -173,14 +173,14 @@ func (h *home) goBack(ctx context.Context, to *generation.Generation, view *step
 // holdBack has the document of the generation that a person has left not be tried again, and the
 // one that he went back to be accepted.
 func (w *work) holdBack(ctx context.Context, t transition.Transition) error {
-	from, err := w.store.Load(t.From)
+	from, err := w.saved.Generations.Load(t.From)
 	if err != nil {
 		return err
 	}
-	if _, held := w.rejection(from.Received); held || from.Received == w.to.Received {
+	if _, held := w.saved.Rejected.Of(from.Received); held || from.Received == w.to.Received {
 		return nil
 	}
 	r := w.newRejection(&from, fmt.Sprintf(heldBack, t.To))
 	r.ByHand = true
-	return w.keepRejection(ctx, r)
+	return w.saved.KeepRejection(ctx, r)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/node"
@@ -42,7 +43,7 @@ func (a *Agent) Bootstrap(ctx context.Context, in Input) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	if before.idle() && t.unchanged && !before.outdated(t.received) {
+	if before.saved.Idle() && t.unchanged && !before.saved.Outdated(t.received) {
 		if done, err := before.nothingToDo(ctx, t); done || err != nil {
 			if err == nil {
 				err = a.noteApplied(ctx, in.Resource)
@@ -60,16 +61,13 @@ func (a *Agent) Bootstrap(ctx context.Context, in Input) (Result, error) {
 	return result, err
 }
 
-// idle reports whether nothing is under way.
-func (m *memory) idle() bool { return m.transition == nil }
-
 func (r *Result) finish(began time.Time, changes int, err error) {
 	r.Ready, r.Changes, r.Took = err == nil, changes, time.Since(began)
 	r.Seconds = r.Took.Seconds()
 }
 
 // RejectedError tells that a configuration has failed before.
-type RejectedError struct{ Rejection Rejection }
+type RejectedError struct{ Rejection saved.Rejection }
 
 func (e *RejectedError) Error() string {
 	return fmt.Sprintf("the configuration was rejected at %s: %s",
@@ -78,26 +76,17 @@ func (e *RejectedError) Error() string {
 
 // isFor tells whether a transition leads to what a target asks for.
 func (h *home) isFor(left transition.Transition, t *target) (bool, error) {
-	to, err := h.store.Load(left.To)
+	to, err := h.saved.Generations.Load(left.To)
 	if errors.Is(err, generation.ErrDamaged) {
 		return false, nil
 	}
 	return err == nil && to.Received == t.received, err
 }
 
-func (m *memory) rejectedGeneration(id string) (Rejection, bool) {
-	for _, r := range m.rejected {
-		if r.Generation == id {
-			return r, true
-		}
-	}
-	return Rejection{}, false
-}
-
 // nothingToDo tells whether the machine is the node already: an empty plan, services that are
 // healthy, and a Node that is registered, Ready and labelled.
 func (h *home) nothingToDo(ctx context.Context, t *target) (bool, error) {
-	if !h.joined() || !h.credentialed(h.applied.Config) {
+	if !h.saved.Joined() || !h.credentialed(h.saved.Applied.Config) {
 		return false, nil
 	}
 	unchanged, err := h.asApplied(ctx, t)
@@ -111,32 +100,32 @@ func (h *home) nothingToDo(ctx context.Context, t *target) (bool, error) {
 
 // asApplied tells whether nothing differs on the machine and its services are healthy.
 func (h *home) asApplied(ctx context.Context, t *target) (bool, error) {
-	plan, err := h.drift(ctx, h.applied)
+	plan, err := h.drift(ctx, h.saved.Applied)
 	if err != nil || len(plan) > 0 {
 		return false, err
 	}
 	if len(h.arcLost(ctx)) > 0 {
 		return false, nil
 	}
-	e := health.Evidence{Now: now(), Wanted: h.wanted(h.applied.Config)}
+	e := health.Evidence{Now: now(), Wanted: h.wanted(h.saved.Applied.Config)}
 	h.serviceEvidence(ctx, &e)
-	e.Machine, err = h.machineEvidence(ctx, h.applied.Config, t.seen)
+	e.Machine, err = h.machineEvidence(ctx, h.saved.Applied.Config, t.seen)
 	return err == nil && health.Healthy(health.Evaluate(health.GateLocal(), e)), err
 }
 
 // readyNow asks once whether the Node is Ready and labelled. Whether the API server can be reached
 // at all is for the preflight to say.
 func (h *home) readyNow(ctx context.Context) bool {
-	client, err := h.kubeletClient(ctx, h.configOf(h.applied), h.at())
+	client, err := h.kubeletClient(ctx, h.saved.ConfigOf(h.saved.Applied), h.saved.At())
 	if err != nil {
 		return false
 	}
 	defer client.Close()
-	n, err := client.Node(ctx, h.applied.Config.Agent.NodeName)
+	n, err := client.Node(ctx, h.saved.Applied.Config.Agent.NodeName)
 	if err != nil || !readySince(time.Time{})(n) {
 		return false
 	}
-	for key, value := range h.applied.Config.Node.Labels {
+	for key, value := range h.saved.Applied.Config.Node.Labels {
 		if n.Labels[key] != value {
 			return false
 		}
@@ -146,8 +135,8 @@ func (h *home) readyNow(ctx context.Context) bool {
 
 // movedTo is where the API server is according to new bindings; nil when that is where it was
 // proved.
-func (h *home) movedTo(b bindings) *where {
-	if h.bindings.Server == "" || b.Server == h.bindings.Server && b.CA == h.bindings.CA {
+func (h *home) movedTo(b saved.Bindings) *where {
+	if h.saved.Bindings.Server == "" || b.Server == h.saved.Bindings.Server && b.CA == h.saved.Bindings.CA {
 		return nil
 	}
 	return &where{Server: b.Server, CA: b.CA}
@@ -156,10 +145,10 @@ func (h *home) movedTo(b bindings) *where {
 // announce puts on disk all that a transition needs before it begins. The ledger is first: a
 // machine whose state directory has records must have one.
 func (h *home) announce(
-	ctx context.Context, t transition.Transition, to *generation.Generation, b bindings, view *steps,
+	ctx context.Context, t transition.Transition, to *generation.Generation, b saved.Bindings, view *steps,
 ) error {
 	others := wholeLedger(h.engine.Journal.Ledger())
-	plan, _, err := h.engine.Plan(ctx, node.Foundation(h.configOf(to)), others)
+	plan, _, err := h.engine.Plan(ctx, node.Foundation(h.saved.ConfigOf(to)), others)
 	if err != nil {
 		return err
 	}
@@ -168,23 +157,23 @@ func (h *home) announce(
 	if err := h.engine.Apply(ctx, plan); err != nil {
 		return err
 	}
-	if err := h.store.Save(ctx, *to); err != nil {
+	if err := h.saved.Generations.Save(ctx, *to); err != nil {
 		return err
 	}
-	if err := h.saveSecrets(ctx); err != nil {
+	if err := h.saved.SaveSecrets(ctx); err != nil {
 		return err
 	}
 	if t.Kind == transition.Join {
-		h.bindings = b
-		if err := h.saveBindings(ctx); err != nil {
+		h.saved.Bindings = b
+		if err := h.saved.SaveBindings(ctx); err != nil {
 			return err
 		}
-		if err := h.publishJoin(ctx, to.Config.Agent.NodeName); err != nil {
+		if err := h.saved.PublishJoin(ctx, to.Config.Agent.NodeName); err != nil {
 			return err
 		}
 	}
-	h.bindings.ForeignCNI, h.bindings.Program = b.ForeignCNI, b.Program
-	return h.publish(ctx, currentFile, to)
+	h.saved.Bindings.ForeignCNI, h.saved.Bindings.Program = b.ForeignCNI, b.Program
+	return h.saved.PublishCurrent(ctx, to)
 }
 
 // wholeLedger wants all that is remembered as it is, so that a plan beside it undoes nothing.

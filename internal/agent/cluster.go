@@ -5,10 +5,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/aks"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -57,7 +57,7 @@ func (l *locator) locate(ctx context.Context, c config.Config) (where, error) {
 
 // proved is where the API server of the same cluster was last.
 func (l *locator) proved(c config.Config) (where, bool) {
-	live, b := l.home.live, l.home.bindings
+	live, b := l.home.saved.Live, l.home.saved.Bindings
 	if live == nil || b.Server == "" || b.CA == "" {
 		return where{}, false
 	}
@@ -138,19 +138,16 @@ func (h *home) shownToken(ctx context.Context, c config.Config) (string, error) 
 	return token.Value, err
 }
 
-// at is where the API server of the node is that this machine is.
-func (m *memory) at() where { return where{Server: m.bindings.Server, CA: m.bindings.CA} }
-
 // follow finds the API server again when it no longer is where it was proved to be: its name does
 // not resolve, or its certificate is of another CA. Then whoever says where it is, is asked again:
 // Azure, or the configuration. The target is a change when it is elsewhere, and the same cluster.
 func (h *home) follow(ctx context.Context, t *target) error {
-	if !h.joined() || t.moved {
+	if !h.saved.Joined() || t.moved {
 		return nil
 	}
 	c := t.input.Config
 	fault := kube.Probe(ctx, kube.Target{
-		Server: h.bindings.Server, CA: []byte(h.bindings.CA), Options: h.options(c),
+		Server: h.saved.Bindings.Server, CA: []byte(h.saved.Bindings.CA), Options: h.options(c),
 	})
 	if !kube.Rebind(fault) {
 		return nil
@@ -161,7 +158,7 @@ func (h *home) follow(ctx context.Context, t *target) error {
 		return fmt.Errorf("the API server is not where it was (%w), and cannot find it again: %w",
 			fault, err)
 	}
-	if b := h.bindings; at.Server == b.Server && unite(at.CA, b.CA) == unite(b.CA, "") {
+	if b := h.saved.Bindings; at.Server == b.Server && saved.Unite(at.CA, b.CA) == saved.Unite(b.CA, "") {
 		if !located(c) {
 			return nil // Azure says nothing new; the gate and the conditions tell what is wrong
 		}
@@ -181,12 +178,12 @@ func located(c config.Config) bool {
 // not meet the other. The same cluster may have another address and another CA: the uid of its
 // Service default/kubernetes tells.
 func (h *home) sameCluster(ctx context.Context, c config.Config, at where) error {
-	if !h.joined() || at == h.at() {
+	if !h.saved.Joined() || at == h.saved.At() {
 		return nil
 	}
-	known := h.bindings.ClusterUID
+	known := h.saved.Bindings.ClusterUID
 	// The API server may not have the new CA yet.
-	either := where{Server: at.Server, CA: unite(at.CA, h.bindings.CA)}
+	either := where{Server: at.Server, CA: saved.Unite(at.CA, h.saved.Bindings.CA)}
 	uid, err := h.clusterUID(ctx, c, either)
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
@@ -194,10 +191,10 @@ func (h *home) sameCluster(ctx context.Context, c config.Config, at where) error
 			"cluster, run `aks-flex-node unbootstrap` and join with a new configuration", at.Server)
 	case err != nil:
 		return fmt.Errorf("cannot tell whether %s is this node's cluster: %w", at.Server, err)
-	case known == "" && at.Server != h.bindings.Server && !sharesCA(at.CA, h.bindings.CA),
+	case known == "" && at.Server != h.saved.Bindings.Server && !saved.SharesCA(at.CA, h.saved.Bindings.CA),
 		known != "" && uid != known:
 		return fmt.Errorf("cannot join %s: this machine is a node of another cluster, %s; "+
-			"run `aks-flex-node unbootstrap` first", at.Server, h.bindings.Server)
+			"run `aks-flex-node unbootstrap` first", at.Server, h.saved.Bindings.Server)
 	}
 	return nil
 }
@@ -211,45 +208,4 @@ func (h *home) clusterUID(ctx context.Context, c config.Config, at where) (strin
 	}
 	defer client.Close()
 	return client.ClusterUID(ctx)
-}
-
-// unite returns the certificates of a new CA followed by those of the former one, so that both are
-// accepted while a cluster replaces its CA.
-func unite(next, former string) string {
-	first := strings.Join(certificates(next), "")
-	return first + without(former, first)
-}
-
-// without returns the certificates of a bundle that another one does not have.
-func without(bundle, other string) string {
-	known := certificates(other)
-	return strings.Join(slices.DeleteFunc(certificates(bundle), func(block string) bool {
-		return slices.Contains(known, block)
-	}), "")
-}
-
-// sharesCA tells whether two bundles have a certificate in common.
-func sharesCA(a, b string) bool {
-	for _, block := range certificates(a) {
-		for _, other := range certificates(b) {
-			if block == other {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// certificates takes a bundle apart into PEM blocks.
-func certificates(bundle string) []string {
-	const end = "-----END CERTIFICATE-----\n"
-	var blocks []string
-	for rest := strings.TrimSpace(bundle) + "\n"; ; {
-		i := strings.Index(rest, end)
-		if i < 0 {
-			return blocks
-		}
-		blocks = append(blocks, rest[:i+len(end)])
-		rest = rest[i+len(end):]
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/node"
 )
 
@@ -29,16 +30,16 @@ func TestFormerCA(t *testing.T) {
 		{"of a release that did not tell", "BA", "", "C", "CBA", "BA"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			was := bindings{
+			was := saved.Bindings{
 				Bindings: node.Bindings{Server: "https://x", CA: bundle(tt.ca), Joined: true},
 				FormerCA: bundle(tt.former),
 			}
-			h := &home{Agent: &Agent{}, memory: memory{bindings: was}}
+			h := &home{Agent: &Agent{}, saved: &saved.State{Bindings: was}}
 			next := h.bindingsFor(&target{at: where{Server: "https://x", CA: bundle(tt.told)}})
 			if want := bundle(tt.want); next.CA != want {
 				t.Errorf("the CA is\n%s\nwant\n%s", next.CA, want)
 			}
-			if is, want := was.formerCA(next.CA), bundle(tt.wantFormer); is != want {
+			if is, want := was.NextFormerCA(next.CA), bundle(tt.wantFormer); is != want {
 				t.Errorf("the former CA is\n%s\nwant\n%s", is, want)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
@@ -22,9 +23,9 @@ import (
 // that fails the transition is not over.
 func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	w.bindings.ClusterUID = w.learnCluster(ctx, w.config, w.target())
-	w.bindings.FormerCA = w.home.bindings.formerCA(w.bindings.CA)
-	w.home.bindings = w.bindings
-	if err := w.saveBindings(ctx); err != nil {
+	w.bindings.FormerCA = w.home.saved.Bindings.NextFormerCA(w.bindings.CA)
+	w.home.saved.Bindings = w.bindings
+	if err := w.saved.SaveBindings(ctx); err != nil {
 		return err
 	}
 	if err := w.commitHistory(ctx, t); err != nil {
@@ -38,7 +39,7 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 		return err
 	}
 	w.leaveMetrics(ctx, t, previous)
-	if err := w.publishAll(ctx, previous); err != nil {
+	if err := w.saved.PublishApplied(ctx, w.to, previous); err != nil {
 		return err
 	}
 	if err := w.collect(ctx, previous); err != nil {
@@ -61,17 +62,17 @@ func (w *work) commitPointers(
 	ctx context.Context, t *transition.Transition,
 ) (*generation.Generation, error) {
 	if t.Kind == transition.Change && t.From != "" && t.From != w.to.ID {
-		if err := w.store.Point(ctx, generation.Previous, t.From); err != nil {
+		if err := w.saved.Generations.Point(ctx, generation.Previous, t.From); err != nil {
 			return nil, err
 		}
 	}
 	for _, p := range []generation.Pointer{generation.Applied, generation.Live} {
-		if err := w.store.Point(ctx, p, w.to.ID); err != nil {
+		if err := w.saved.Generations.Point(ctx, p, w.to.ID); err != nil {
 			return nil, err
 		}
 	}
-	w.live, w.applied = w.to, w.to
-	return w.store.Read(ctx, generation.Previous)
+	w.saved.Live, w.saved.Applied = w.to, w.to
+	return w.saved.Generations.Read(ctx, generation.Previous)
 }
 
 // commitHistory writes down that the generation was proved. One that a person has gone back to
@@ -80,7 +81,7 @@ func (w *work) commitHistory(ctx context.Context, t *transition.Transition) erro
 	if t.Kind != transition.Join && t.Kind != transition.Change {
 		return nil
 	}
-	list, err := w.readHistory()
+	list, err := w.saved.ReadHistory()
 	if err != nil {
 		w.Log.Warn("the history cannot be read and begins anew", "error", err)
 	}
@@ -89,13 +90,13 @@ func (w *work) commitHistory(ctx context.Context, t *transition.Transition) erro
 			return err
 		}
 	}
-	next := list.next(t.From, t.To, w.appliedResource(), stamp())
-	if err := w.records.save(ctx, historyFile, next); err != nil {
+	next := list.Next(t.From, t.To, w.appliedResource(), stamp())
+	if err := w.saved.Save(ctx, saved.HistoryFile, next); err != nil {
 		return err
 	}
 	if t.ByHand { // comes after the history, which has what was applied before
-		was, _ := next.last(t.To)
-		return w.setApplied(ctx, was.Resource)
+		was, _ := next.Last(t.To)
+		return w.records().SetApplied(ctx, was.Resource)
 	}
 	return nil
 }
@@ -103,13 +104,13 @@ func (w *work) commitHistory(ctx context.Context, t *transition.Transition) erro
 // eraseSecrets keeps only the credentials of the node as it is now. A bootstrap token serves one
 // join, and the secret of a service principal beside Arc one enrolment.
 func (w *work) eraseSecrets(ctx context.Context) error {
-	kept := w.secrets[w.to.ID]
+	kept := w.saved.Secrets[w.to.ID]
 	kept.BootstrapToken = ""
 	if w.config.Azure.AuthMode() == config.AuthArc {
 		kept.ClientSecret = "" // it has enrolled the machine, and nothing else needs it
 	}
-	w.secrets = secrets{w.to.ID: kept}
-	if err := errors.Join(w.saveSecrets(ctx), w.eraseOnboarding(ctx)); err != nil {
+	w.saved.Secrets = saved.Secrets{w.to.ID: kept}
+	if err := errors.Join(w.saved.SaveSecrets(ctx), w.eraseOnboarding(ctx)); err != nil {
 		return err
 	}
 	if w.config.Azure.BootstrapToken != nil {
@@ -133,19 +134,19 @@ func (w *work) eraseOnboarding(ctx context.Context) error {
 	}
 	w.bundle.Lock()
 	defer w.bundle.Unlock()
-	digest, err := w.bundleDigest()
+	digest, err := w.records().BundleDigest()
 	if err != nil || digest != w.to.Received {
 		return err
 	}
-	data, err := w.Machine.ReadFile(BundleFile)
+	data, err := w.Machine.ReadFile(saved.BundleFile)
 	if err != nil {
-		return fmt.Errorf("cannot read %s: %w", BundleFile, err)
+		return fmt.Errorf("cannot read %s: %w", saved.BundleFile, err)
 	}
 	without, err := config.WithoutOnboarding(data)
 	if err != nil || bytes.Equal(data, without) {
 		return err
 	}
-	return w.keepBundle(ctx, without)
+	return w.records().KeepBundle(ctx, without)
 }
 
 // leaveMetrics removes the metrics of the generation before, where nobody writes them any more: the
@@ -165,17 +166,6 @@ func (w *work) leaveMetrics(
 	}
 }
 
-func (w *work) publishAll(ctx context.Context, previous *generation.Generation) error {
-	for name, g := range map[string]*generation.Generation{
-		currentFile: w.to, appliedFile: w.to, previousFile: previous,
-	} {
-		if err := w.publish(ctx, name, g); err != nil {
-			return err
-		}
-	}
-	return w.publishJoin(ctx, w.config.Agent.NodeName)
-}
-
 // collect removes the generations that are not in the history, and the artifacts that neither the
 // node nor the one before refers to.
 func (w *work) collect(ctx context.Context, previous *generation.Generation) error {
@@ -191,10 +181,10 @@ func (w *work) collect(ctx context.Context, previous *generation.Generation) err
 		ids = append(ids, previous.ID)
 		add(previous.Facts)
 	}
-	if list, err := w.readHistory(); err == nil {
-		ids = append(ids, list.ids()...)
+	if list, err := w.saved.ReadHistory(); err == nil {
+		ids = append(ids, list.IDs()...)
 	}
-	if err := w.store.Collect(ctx, ids...); err != nil {
+	if err := w.saved.Generations.Collect(ctx, ids...); err != nil {
 		return err
 	}
 	kept := slices.Sorted(maps.Keys(keep))

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -100,11 +101,7 @@ func (h *home) credentialed(c config.Config) bool {
 // Token returns kubelet's token for the API server: from this machine's cache, else from the
 // issuer. It is that of the live generation, so a rollback changes it before it waits for anything.
 func (a *Agent) Token(ctx context.Context) (identity.Token, error) {
-	h := &home{
-		Agent: a, memory: memory{secrets: secrets{}},
-		records: records{host: a.Machine, dir: StateDir},
-		store:   generation.Store{Disk: a.Machine, Dir: StateDir, List: a.Machine.List},
-	}
+	h := &home{Agent: a, saved: saved.New(a.Machine, a.Machine.List)}
 	c, err := h.tokenConfig(ctx)
 	if err != nil {
 		return identity.Token{}, err
@@ -114,18 +111,18 @@ func (a *Agent) Token(ctx context.Context) (identity.Token, error) {
 
 // tokenConfig is the live configuration, with its credentials.
 func (h *home) tokenConfig(ctx context.Context) (config.Config, error) {
-	id, err := h.store.Target(ctx, generation.Live)
+	id, err := h.saved.Generations.Target(ctx, generation.Live)
 	if err != nil {
 		return config.Config{}, err
 	}
 	if id == "" {
 		return config.Config{}, errors.New("cannot make a token: this machine is not a node")
 	}
-	if err := h.readSecrets(); err != nil {
+	if err := h.saved.ReadSecrets(); err != nil {
 		return config.Config{}, err
 	}
-	c, err := h.store.Config(id)
-	return c.WithCredentials(h.secrets[id]), err
+	c, err := h.saved.Generations.Config(id)
+	return c.WithCredentials(h.saved.Secrets[id]), err
 }
 
 // token returns a configuration's token for kubelet from the cache, else from the issuer.
@@ -143,7 +140,7 @@ func (h *home) tokenCache(c config.Config) (identity.Cache, error) {
 		return identity.Cache{}, err
 	}
 	return identity.Cache{
-		Dir: h.path(RunDir), Key: key, Scope: identity.AKSServer + "/.default",
+		Dir: h.path(saved.RunDir), Key: key, Scope: identity.AKSServer + "/.default",
 		Need:       identity.KubeletToken(c.Azure),
 		Warn:       func(err error) { h.warn("%v", err) },
 		Credential: kubeletCredential(c),

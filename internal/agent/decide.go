@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/node"
@@ -14,7 +15,7 @@ import (
 // reconcile leads the machine to a target, which was aimed at without the lock: what can be found
 // out before anything is touched is found out without it, too.
 func (h *home) reconcile(ctx context.Context, verb string, t *target, view *steps) error {
-	first := h.transition == nil || h.transition.Kind == transition.Join
+	first := h.saved.Transition == nil || h.saved.Transition.Kind == transition.Join
 	if first {
 		if err := h.preflight(ctx, t); err != nil {
 			return err
@@ -30,14 +31,14 @@ func (h *home) reconcile(ctx context.Context, verb string, t *target, view *step
 	if t, err = h.aimAgain(ctx, t); err != nil {
 		return err
 	}
-	back := h.transition != nil && h.transition.GoesBack()
+	back := h.saved.Transition != nil && h.saved.Transition.GoesBack()
 	if !t.daemon && !back { // a person has asked, so what was rejected is tried again
-		if err := h.forgive(ctx, t.received); err != nil {
+		if err := h.saved.Forgive(ctx, t.received); err != nil {
 			return err
 		}
 	}
 	if !t.standing {
-		if err := h.want(ctx, t.received); err != nil {
+		if err := h.saved.Want(ctx, t.received); err != nil {
 			return err
 		}
 	}
@@ -61,8 +62,8 @@ func (h *home) settle(ctx context.Context, t *target, preflight bool, view *step
 		case transition.Rest:
 			return h.rest(ctx, t, s)
 		case transition.Revert:
-			r, _ := h.rejectedGeneration(h.transition.To)
-			back := h.transition.Back(errors.New(r.Reason), stamp())
+			r, _ := h.saved.Rejected.OfGeneration(h.saved.Transition.To)
+			back := h.saved.Transition.Back(errors.New(r.Reason), stamp())
 			return errors.Join(&RejectedError{r}, h.run(ctx, back, "", view))
 		case transition.Begin:
 			if s.Wanted == transition.Rejected {
@@ -87,12 +88,12 @@ func (h *home) settle(ctx context.Context, t *target, preflight bool, view *step
 
 // situation is all that decides which transition comes next.
 func (h *home) situation(t *target) (transition.Situation, error) {
-	s := transition.Situation{Record: h.transition, Wanted: transition.Unreadable}
-	if h.applied != nil {
-		s.Applied = h.applied.ID
+	s := transition.Situation{Record: h.saved.Transition, Wanted: transition.Unreadable}
+	if h.saved.Applied != nil {
+		s.Applied = h.saved.Applied.ID
 	}
-	if h.transition != nil {
-		_, s.Failed = h.rejectedGeneration(h.transition.To)
+	if h.saved.Transition != nil {
+		_, s.Failed = h.saved.Rejected.OfGeneration(h.saved.Transition.To)
 	}
 	if t == nil {
 		return s, nil
@@ -109,7 +110,7 @@ func (h *home) situation(t *target) (transition.Situation, error) {
 		s.Wanted = transition.New
 	}
 	var err error
-	if r := h.transition; r != nil && (r.Kind == transition.Join || r.Kind == transition.Change) {
+	if r := h.saved.Transition; r != nil && (r.Kind == transition.Join || r.Kind == transition.Change) {
 		s.Leads, err = h.isFor(*r, t)
 	}
 	return s, err
@@ -131,7 +132,7 @@ func (h *home) rest(ctx context.Context, t *target, s transition.Situation) erro
 func (h *home) carryOn(
 	ctx context.Context, t *target, leads bool, until transition.Phase, view *steps,
 ) error {
-	left := *h.transition
+	left := *h.saved.Transition
 	h.Log.Info("continuing what another run has left", "kind", left.Kind, "phase", left.Phase)
 	if leads {
 		if err := h.renewOnboarding(ctx, left.To, t.input.Config); err != nil {
@@ -147,7 +148,7 @@ func (h *home) carryOn(
 
 // aimAfter aims again at a target after a transition that came first.
 func (h *home) aimAfter(ctx context.Context, t *target) (*target, error) {
-	if h.transition == nil {
+	if h.saved.Transition == nil {
 		h.note("the rollback that another run had begun is finished")
 	}
 	if err := h.read(ctx); err != nil {
@@ -157,7 +158,7 @@ func (h *home) aimAfter(ctx context.Context, t *target) (*target, error) {
 	if err != nil || t.daemon {
 		return t, err
 	}
-	return t, h.forgive(ctx, t.received) // a rollback that was finished holds it back
+	return t, h.saved.Forgive(ctx, t.received) // a rollback that was finished holds it back
 }
 
 // following is the transition that a decision begins.
@@ -166,8 +167,8 @@ func (h *home) following(d transition.Decision) transition.Transition {
 		Kind: d.Kind, To: d.To, Began: stamp(),
 		Follows: d.Follows, Touched: d.Touched, Cordoned: d.Cordoned,
 	}
-	if h.applied != nil {
-		t.From = h.applied.ID
+	if h.saved.Applied != nil {
+		t.From = h.saved.Applied.ID
 	}
 	return t
 }
@@ -185,7 +186,7 @@ func (h *home) pursue(
 		return h.makeAgain(ctx, t, b, next, view)
 	}
 	next.Cluster = h.movedTo(b)
-	to := h.applied
+	to := h.saved.Applied
 	if d.To == "" {
 		resolved, _, err := h.resolve(ctx, t)
 		if err != nil {
@@ -199,9 +200,9 @@ func (h *home) pursue(
 	}
 	next.To = to.ID
 	if next.Kind == transition.Change {
-		next.Drains = drains(h.applied.Config, to.Config)
+		next.Drains = drains(h.saved.Applied.Config, to.Config)
 	}
-	h.secrets[to.ID] = t.input.Config.Credentials()
+	h.saved.Secrets[to.ID] = t.input.Config.Credentials()
 	if err := h.withAdmin(ctx, t.input.Config, to); err != nil {
 		return err
 	}
@@ -213,12 +214,12 @@ func (h *home) pursue(
 
 // makeAgain makes the machine again what was applied. A kubelet that has lost its credential joins
 // again, with the bootstrap token that is in the configuration now.
-func (h *home) makeAgain(ctx context.Context, t *target, b bindings, next transition.Transition,
+func (h *home) makeAgain(ctx context.Context, t *target, b saved.Bindings, next transition.Transition,
 	view *steps) error {
-	h.bindings.ForeignCNI, h.bindings.Program = b.ForeignCNI, b.Program
-	if !h.credentialed(h.applied.Config) {
-		h.secrets[h.applied.ID] = t.input.Config.Credentials()
-		if err := h.saveSecrets(ctx); err != nil {
+	h.saved.Bindings.ForeignCNI, h.saved.Bindings.Program = b.ForeignCNI, b.Program
+	if !h.credentialed(h.saved.Applied.Config) {
+		h.saved.Secrets[h.saved.Applied.ID] = t.input.Config.Credentials()
+		if err := h.saved.SaveSecrets(ctx); err != nil {
 			return err
 		}
 	}
@@ -241,12 +242,12 @@ func drains(from, to config.Config) bool {
 // followCluster finds the API server of the applied generation again, whatever document is wanted,
 // and reports whether the node has followed it to another address or CA.
 func (h *home) followCluster(ctx context.Context) (bool, error) {
-	t, err := h.aim(ctx, Input{Config: h.configOf(h.applied)})
+	t, err := h.aim(ctx, Input{Config: h.saved.ConfigOf(h.saved.Applied)})
 	if err != nil {
 		return false, err
 	}
 	t.daemon, t.standing = true, true
-	t.received, t.unchanged = h.applied.Received, true
+	t.received, t.unchanged = h.saved.Applied.Received, true
 	if err := h.follow(ctx, t); err != nil || !t.moved {
 		return false, err
 	}
@@ -256,7 +257,7 @@ func (h *home) followCluster(ctx context.Context) (bool, error) {
 // sameFacts reports whether two sets of facts about this machine are equal, but for the artifacts.
 func sameFacts(a, b node.Facts) bool {
 	a.Store, b.Store = nil, nil
-	one, err1 := encode(a)
-	two, err2 := encode(b)
+	one, err1 := saved.Encode(a)
+	two, err2 := saved.Encode(b)
 	return errors.Join(err1, err2) == nil && one == two
 }

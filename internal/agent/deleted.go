@@ -54,11 +54,11 @@ func (a *Agent) watchNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if h.applied == nil || !h.joined() {
+	if h.saved.Applied == nil || !h.saved.Joined() {
 		return errNoNode
 	}
-	c := h.configOf(h.applied)
-	client, err := h.kubeletClient(ctx, c, h.at())
+	c := h.saved.ConfigOf(h.saved.Applied)
+	client, err := h.kubeletClient(ctx, c, h.saved.At())
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ func (h *home) withDNS(ctx context.Context, t *target, c config.Config) (config.
 	if c.Node.Kubelet.DNSServiceIP != "" {
 		return c, nil
 	}
-	if _, same := t.locator.proved(c); same && h.live.Config.Node.Kubelet.DNSServiceIP != "" {
-		return c.WithDNS(h.live.Config.Node.Kubelet.DNSServiceIP)
+	if _, same := t.locator.proved(c); same && h.saved.Live.Config.Node.Kubelet.DNSServiceIP != "" {
+		return c.WithDNS(h.saved.Live.Config.Node.Kubelet.DNSServiceIP)
 	}
 	var errs []error
 	for _, ask := range []func(context.Context, *target, config.Config) (string, error){

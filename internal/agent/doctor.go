@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -91,15 +92,15 @@ func (a *Agent) patient(ctx context.Context, given Given) *patient {
 		x.State = health.Tried(err)
 	}
 	if p.home == nil || err != nil {
-		p.home = a.newHome(apply.NewJournal(a.Machine, StateDir, ledgerFile), nil)
+		p.home = a.newHome(apply.NewJournal(a.Machine, saved.StateDir, saved.LedgerFile), nil)
 	}
 	switch {
-	case p.live != nil:
-		g := p.live
-		if p.applied != nil {
-			g = p.applied
+	case p.saved.Live != nil:
+		g := p.saved.Live
+		if p.saved.Applied != nil {
+			g = p.saved.Applied
 		}
-		p.config, p.at = p.configOf(g), p.home.at()
+		p.config, p.at = p.saved.ConfigOf(g), p.home.saved.At()
 	case given.Input != nil:
 		p.config = given.Input.Config
 		l := &locator{home: p.home}
@@ -129,7 +130,7 @@ func (p *patient) examined(ctx context.Context) {
 		p.Log.Debug("cannot examine the machine", "error", err)
 		return
 	}
-	m := p.Machine.Examine(node.Modules(), StateDir, p.seen.ResolvConf)
+	m := p.Machine.Examine(node.Modules(), saved.StateDir, p.seen.ResolvConf)
 	x.MissingModules, x.MissingControllers, x.MissingCPU =
 		m.MissingModules, m.MissingControllers, m.MissingCPU
 	x.CgroupVersion, x.Routed, x.Resolvers, x.Sync = m.CgroupVersion, m.Routed, m.Resolvers, m.Sync
@@ -142,7 +143,7 @@ func (p *patient) examined(ctx context.Context) {
 			}
 		}
 	}
-	if p.live == nil {
+	if p.saved.Live == nil {
 		p.evidence.Upkeep = p.upkeep(ctx, p.config, p.at, p.seen)
 	}
 }
@@ -162,13 +163,13 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 	began := time.Now()
 	defer func() { p.took["node"] += time.Since(began) }()
 	x := p.evidence.Examined
-	if p.live == nil {
+	if p.saved.Live == nil {
 		p.prospect(ctx)
 		return
 	}
-	g := p.live
-	if p.applied != nil {
-		g = p.applied
+	g := p.saved.Live
+	if p.saved.Applied != nil {
+		g = p.saved.Applied
 	}
 	p.evidence = p.evidenceOf(ctx, g)
 	p.evidence.Examined = x
@@ -201,9 +202,9 @@ func (p *patient) prospect(ctx context.Context) {
 	if p.given.Unprivileged && slices.ContainsFunc(p.seen.Units, installed) {
 		p.serviceEvidence(ctx, e)
 	}
-	if p.transition != nil {
+	if p.saved.Transition != nil {
 		e.Transition = &health.Transition{
-			Kind: string(p.transition.Kind), Phase: string(p.transition.Phase),
+			Kind: string(p.saved.Transition.Kind), Phase: string(p.saved.Transition.Phase),
 		}
 	}
 	if p.given.Input == nil {

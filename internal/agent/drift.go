@@ -22,14 +22,14 @@ func (a *Agent) Drift(ctx context.Context, repair bool) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	if h.applied == nil {
+	if h.saved.Applied == nil {
 		return Report{}, errNoNode
 	}
-	plan, err := h.drift(ctx, h.applied)
+	plan, err := h.drift(ctx, h.saved.Applied)
 	if err != nil {
 		return Report{}, err
 	}
-	plan = append(plan, h.nodeDrift(ctx, h.applied.Config, h.seeNode(ctx))...)
+	plan = append(plan, h.nodeDrift(ctx, h.saved.Applied.Config, h.seeNode(ctx))...)
 	return Report{Changes: append(entries(plan), h.unplanned(ctx)...)}, nil
 }
 
@@ -47,24 +47,24 @@ func (a *Agent) Repair(ctx context.Context, things []string) (Report, error) {
 		return Report{}, err
 	}
 	defer h.close()
-	if h.applied == nil {
+	if h.saved.Applied == nil {
 		return Report{}, errNoNode
 	}
-	if h.transition != nil && h.transition.Kind != transition.Repair {
-		return Report{}, &UnderWayError{*h.transition}
+	if h.saved.Transition != nil && h.saved.Transition.Kind != transition.Repair {
+		return Report{}, &UnderWayError{*h.saved.Transition}
 	}
-	plan, err := h.drift(ctx, h.applied)
+	plan, err := h.drift(ctx, h.saved.Applied)
 	if _, blind := errors.AsType[*apply.BlindError](err); blind {
 		h.warn("%v; repairing the rest", err)
 	} else if err != nil {
 		return Report{}, err
 	}
-	plan = append(plan, h.nodeDrift(ctx, h.applied.Config, h.seeNode(ctx))...)
+	plan = append(plan, h.nodeDrift(ctx, h.saved.Applied.Config, h.seeNode(ctx))...)
 	report := Report{Changes: append(entries(plan), h.unplanned(ctx)...)}
-	if len(report.Changes) == 0 && h.transition == nil {
+	if len(report.Changes) == 0 && h.saved.Transition == nil {
 		return Report{}, nil
 	}
-	t := h.following(transition.Decision{Kind: transition.Repair, To: h.applied.ID})
+	t := h.following(transition.Decision{Kind: transition.Repair, To: h.saved.Applied.ID})
 	t.Ungated, t.Things = true, things
 	return report, h.run(ctx, t, "", &steps{agent: a})
 }
@@ -84,13 +84,13 @@ func (e *UnderWayError) Error() string {
 // drift returns what would have to change for the machine to be what a generation says, as far as
 // it can be observed: the rest is an apply.BlindError. It asks no network.
 func (h *home) drift(ctx context.Context, g *generation.Generation) (state.Plan, error) {
-	b, spared := h.standing(g, h.bindings.Bindings)
+	b, spared := h.standing(g, h.saved.Bindings.Bindings)
 	b, err := h.withArc(ctx, g.Node, b)
 	if err != nil {
 		return nil, err
 	}
 	spared = slices.Concat(spared, h.standingArc())
-	plan, unknown, err := h.engine.Plan(ctx, node.Bind(g.Node, h.bound(b, g)), spared)
+	plan, unknown, err := h.engine.Plan(ctx, node.Bind(g.Node, h.saved.Bound(b, g)), spared)
 	if err == nil {
 		err = apply.Blind(unknown)
 	}

@@ -27,7 +27,7 @@ func (a *Agent) Endpoints(ctx context.Context, given Given) ([]health.Endpoint, 
 	if err := p.evidence.Examined.State.Err; err != nil {
 		return nil, err
 	}
-	if p.live == nil && given.Input == nil {
+	if p.saved.Live == nil && given.Input == nil {
 		if given.Unprivileged && given.Err == nil {
 			return nil, errors.New("cannot tell without root what this machine needs: run it with sudo, " +
 				"or name a configuration with --config")
@@ -77,8 +77,8 @@ func metadata(url string) bool { return url == imds }
 // needed now; on a node most are for a change to come.
 func (p *patient) endpoints() []health.Endpoint {
 	var list []health.Endpoint
-	c, joining := p.config, !p.joined()
-	if p.live == nil && p.given.Input == nil {
+	c, joining := p.config, !p.saved.Joined()
+	if p.saved.Live == nil && p.given.Input == nil {
 		return nil
 	}
 	add := func(raw, purpose string, needed bool) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/identity"
@@ -26,15 +27,15 @@ func (h *home) arc(c config.Config, say func(string, ...any)) arc.Arc {
 	return arc.Arc{
 		Config: c.Azure, Machine: h.Machine, Options: identity.ARM(c.Azure, c.ProxyFunc()), Say: say,
 		Poll: h.Poll, Proxy: c.Proxy.HTTPS, Warn: h.warn,
-		Save: func(r arc.Record) error { return h.records.save(context.Background(), arcFile, r) },
+		Save: func(r arc.Record) error { return h.saved.Save(context.Background(), saved.ArcFile, r) },
 	}
 }
 
 // enrolledBefore tells whether the machine was enrolled with Arc by an earlier run.
 func (h *home) enrolledBefore() bool {
 	var record arc.Record
-	known, err := h.records.load(arcFile, &record)
-	return err == nil && known && record.MachineID != "" && h.live != nil
+	known, err := h.saved.Load(saved.ArcFile, &record)
+	return err == nil && known && record.MachineID != "" && h.saved.Live != nil
 }
 
 // enrol makes the machine an Arc machine whose identity is authorised in the cluster. Downloads go
@@ -46,7 +47,7 @@ func (w *work) enrol(ctx context.Context, t *transition.Transition) error {
 		return nil
 	}
 	var record arc.Record
-	known, err := w.records.load(arcFile, &record)
+	known, err := w.saved.Load(saved.ArcFile, &record)
 	if err != nil || known && w.enrolledAs(c) && !w.enrolsAgain(ctx, t) {
 		return err
 	}
@@ -113,7 +114,7 @@ func (w *work) enrolsAgain(ctx context.Context, t *transition.Transition) bool {
 
 // enrolledAs tells whether the applied node was enrolled with the same settings.
 func (w *work) enrolledAs(c config.Config) bool {
-	return w.applied != nil && reflect.DeepEqual(w.applied.Config.Azure.Arc, c.Azure.Arc)
+	return w.saved.Applied != nil && reflect.DeepEqual(w.saved.Applied.Config.Azure.Arc, c.Azure.Arc)
 }
 
 // waitAuthorised waits until the cluster lets the Arc identity do what kubelet must. Where somebody
@@ -175,7 +176,7 @@ func issued(token string) time.Time {
 // leaveArc takes back what was done in Azure Arc. What somebody else had done before remains.
 func (h *home) leaveArc(ctx context.Context, c *config.Config, keep bool) error {
 	var record arc.Record
-	ok, err := h.records.load(arcFile, &record)
+	ok, err := h.saved.Load(saved.ArcFile, &record)
 	if err != nil || !ok || keep || !record.Connected && len(record.Assignments) == 0 {
 		return err
 	}

@@ -64,7 +64,7 @@ func (h *home) machineEvidence(
 		Firewalls: h.firewallEvidence(ctx, c, seen),
 	}
 	own := len(foreignNetworks(seen.CNIConfigs)) == 0
-	if own && (c.CNI.PodCIDR != "" || h.joined()) {
+	if own && (c.CNI.PodCIDR != "" || h.saved.Joined()) {
 		m.PodCIDRs = h.subnets(c)
 	}
 	for _, unit := range seen.Units {
@@ -240,22 +240,22 @@ func (h *home) failedUnitLog(ctx context.Context, cause error) []string {
 
 // evidenceOf is all that is known of a node, but for its drift.
 func (h *home) evidenceOf(ctx context.Context, g *generation.Generation) health.Evidence {
-	c := h.configOf(g)
+	c := h.saved.ConfigOf(g)
 	e := health.Evidence{Now: now(), Wanted: h.wanted(c), Trust: health.Tried(h.trusted())}
 	if seen, err := h.Machine.Facts(ctx, h.query(c)); err == nil {
 		e.Machine, _ = h.machineEvidence(ctx, c, seen) // without it, conditions are Unknown
-		e.Upkeep = h.upkeep(ctx, c, h.at(), seen)
+		e.Upkeep = h.upkeep(ctx, c, h.saved.At(), seen)
 	}
 	e.Metadata = h.metadataEvidence(ctx, c)
 	h.serviceEvidence(ctx, &e)
-	h.clusterEvidence(ctx, c, h.at(), &e)
-	h.withServices(ctx, c, h.at(), &e)
+	h.clusterEvidence(ctx, c, h.saved.At(), &e)
+	h.withServices(ctx, c, h.saved.At(), &e)
 	h.withServing(c, &e)
-	h.arcEvidence(ctx, c, h.at(), &e)
+	h.arcEvidence(ctx, c, h.saved.At(), &e)
 	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
-		h.probeEvidence(ctx, c, h.at(), &e)
+		h.probeEvidence(ctx, c, h.saved.At(), &e)
 	}
-	if t := h.transition; t != nil {
+	if t := h.saved.Transition; t != nil {
 		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
 	}
 	e.Damaged = h.storeEvidence()
@@ -289,9 +289,9 @@ func (h *home) judge(ctx context.Context, e health.Evidence) []health.Condition 
 
 // refusal is why the configuration that is wanted is not in force; nil when it is.
 func (h *home) refusal(known watching) *health.Rejection {
-	for _, r := range slices.Backward(h.rejected) {
+	for _, r := range slices.Backward(h.saved.Rejected) {
 		// The applied document is accepted, also where it failed for other facts of the machine.
-		if !r.Past && (h.applied == nil || r.Received != h.applied.Received) {
+		if !r.Past && (h.saved.Applied == nil || r.Received != h.saved.Applied.Received) {
 			return &health.Rejection{Version: r.Generation[:12], Reason: r.Reason, At: r.At}
 		}
 	}

@@ -23,8 +23,8 @@ func (h *home) managedFirewalls(c config.Config, seen host.Facts) []node.Firewal
 	for _, f := range seen.Firewalls {
 		list = append(list, node.Firewall{Name: f.Name, Hook: f.Hook})
 	}
-	if h.applied != nil {
-		list = append(list, h.applied.Facts.Firewalls...)
+	if h.saved.Applied != nil {
+		list = append(list, h.saved.Applied.Facts.Firewalls...)
 	}
 	slices.SortFunc(list, func(a, b node.Firewall) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Hook, b.Hook))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"reflect"
 	"strings"
@@ -15,10 +14,10 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/identity"
-	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // pollWait is for how long the provider may hold a poll back, until there is something new.
@@ -141,7 +140,7 @@ func (a *Agent) resourceOf(in Input) config.Resource {
 	case in.Resource != nil:
 		return *in.Resource
 	case in.Origin == "url":
-		return cmp.Or(a.receivedResource(), a.appliedResource())
+		return cmp.Or(a.records().BundleResource(), a.appliedResource())
 	}
 	return config.Resource{}
 }
@@ -259,15 +258,15 @@ func (f *Following) config(ctx context.Context) (config.Config, error) {
 // configOf is what the node runs on, with its credentials. While that is from no provider, or there
 // is nothing yet, it is what a provider has delivered.
 func (f *Following) configOf(h *home) config.Config {
-	if h.applied == nil || h.appliedResource() == (config.Resource{}) {
+	if h.saved.Applied == nil || h.appliedResource() == (config.Resource{}) {
 		return f.before
 	}
-	return h.configOf(h.applied)
+	return h.saved.ConfigOf(h.saved.Applied)
 }
 
 // Offers implements follow.Machine.
 func (f *Following) Offers() (received, applied follow.Offer) {
-	return offerOf(f.agent.receivedResource()), offerOf(f.agent.appliedResource())
+	return offerOf(f.agent.records().BundleResource()), offerOf(f.agent.appliedResource())
 }
 
 func offerOf(r config.Resource) follow.Offer {
@@ -302,12 +301,12 @@ func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
 // with another one would be another.
 func (a *Agent) spentToken(ctx context.Context) (config.Secret, error) {
 	h, err := a.openReadOnly(ctx)
-	if err != nil || h.applied == nil || !h.credentialed(h.applied.Config) {
+	if err != nil || h.saved.Applied == nil || !h.credentialed(h.saved.Applied.Config) {
 		return "", err
 	}
-	data, err := a.Machine.ReadFile(BundleFile)
+	data, err := a.Machine.ReadFile(saved.BundleFile)
 	if err != nil {
-		return "", fmt.Errorf("cannot read %s: %w", BundleFile, err)
+		return "", fmt.Errorf("cannot read %s: %w", saved.BundleFile, err)
 	}
 	return config.TokenOf(data)
 }
@@ -350,85 +349,25 @@ func (a *Agent) receiveNext(ctx context.Context, bundle []byte, c config.Config)
 	}
 	a.bundle.Lock()
 	defer a.bundle.Unlock()
-	return h.keepBundle(ctx, bundle)
+	return h.records().KeepBundle(ctx, bundle)
 }
 
 // Deleted implements follow.Machine.
 func (f *Following) Deleted(context.Context, follow.Tombstone) { tell(f.deleted) }
 
-// receivedResource is where the configuration is from that was received last; zero for none.
-func (a *Agent) receivedResource() config.Resource {
-	data, err := a.Machine.ReadFile(BundleFile)
-	if err == nil {
-		if r, err := config.ResourceOf(data); err == nil && r != nil {
-			return *r
-		}
-	}
-	return config.Resource{}
-}
-
 // appliedResource is where the configuration is from that the node runs on; zero for none.
 func (a *Agent) appliedResource() config.Resource {
-	var from source
-	r := records{host: a.Machine, dir: StateDir}
-	if _, err := r.load(sourceFile, &from); err != nil {
+	from, _, err := a.records().Source()
+	if err != nil {
 		a.Log.Warn("cannot tell which version is applied", "error", err)
 	}
 	return from.Applied
 }
-
-// versionFile has the configVersion that the node runs on, for people and scripts.
-const versionFile = "config-version.txt"
 
 // noteApplied writes down which version the node runs on.
 func (a *Agent) noteApplied(ctx context.Context, r *config.Resource) error {
 	if r == nil {
 		return nil
 	}
-	return a.setApplied(ctx, *r)
-}
-
-// setApplied writes down which version the node runs on; zero for none.
-func (a *Agent) setApplied(ctx context.Context, r config.Resource) error {
-	var from source
-	kept := records{host: a.Machine, dir: StateDir}
-	if _, err := kept.load(sourceFile, &from); err != nil {
-		return err
-	}
-	if from.Applied == r {
-		return nil
-	}
-	if err := a.publishVersion(ctx, kept, r.ConfigVersion); err != nil {
-		return err
-	}
-	from.Applied = r
-	return kept.save(ctx, sourceFile, from)
-}
-
-func (a *Agent) publishVersion(ctx context.Context, kept records, version string) error {
-	if version == "" {
-		return kept.remove(ctx, versionFile)
-	}
-	text := state.NewFile(kept.path(versionFile), 0o600, version+"\n")
-	is, err := a.Machine.Observe(ctx, text.Key())
-	if err != nil {
-		return err
-	}
-	return a.Machine.Set(ctx, state.Change{From: is, To: text}, nil)
-}
-
-// bundleDigest identifies the document that was received last; "" for none.
-func (a *Agent) bundleDigest() (string, error) {
-	data, err := a.Machine.ReadFile(BundleFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("cannot read %s: %w", BundleFile, err)
-	}
-	document, err := config.Canonical(data)
-	if err != nil {
-		return "", err
-	}
-	return state.Digest(string(document)), nil
+	return a.records().SetApplied(ctx, *r)
 }

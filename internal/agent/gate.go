@@ -166,12 +166,12 @@ func (w *work) reachableAsBefore(ctx context.Context, t *transition.Transition) 
 	if t.From == "" {
 		return false
 	}
-	from, err := w.store.Load(t.From)
+	from, err := w.saved.Generations.Load(t.From)
 	if err != nil {
 		return false
 	}
 	e := health.Evidence{Now: now(), Wanted: w.wanted(from.Config)}
-	w.probeEvidence(ctx, w.home.configOf(&from), w.home.at(), &e)
+	w.probeEvidence(ctx, w.home.saved.ConfigOf(&from), w.home.saved.At(), &e)
 	return e.Probe.OK()
 }
 

@@ -5,6 +5,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -20,7 +21,7 @@ func (a *Agent) Changed(ctx context.Context, hint func(string)) {
 		files, units := a.parts(ctx)
 		if len(files) > 0 {
 			within, again := context.WithCancel(ctx)
-			applied := path.Join(StateDir, string(generation.Applied))
+			applied := path.Join(saved.StateDir, string(generation.Applied))
 			a.Machine.Watch(within, append(files, applied), units, func(what string) {
 				if what == applied || what == "" {
 					again() // another node is to be watched
@@ -39,10 +40,10 @@ func (a *Agent) Changed(ctx context.Context, hint func(string)) {
 // parts are the files and units of the node that is applied; none while there is none.
 func (a *Agent) parts(ctx context.Context) (files, units []string) {
 	h, err := a.openReadOnly(ctx)
-	if err != nil || h.applied == nil {
+	if err != nil || h.saved.Applied == nil {
 		return nil, nil
 	}
-	for _, item := range node.Bind(h.applied.Node, h.bindings.Bindings) {
+	for _, item := range node.Bind(h.saved.Applied.Node, h.saved.Bindings.Bindings) {
 		name := item.Resource.Key().Name()
 		switch item.Resource.(type) {
 		case state.Unit:

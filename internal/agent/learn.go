@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -50,19 +51,19 @@ func (w *work) learn(ctx context.Context, need state.Need) error {
 
 // learned keeps what was learned: it holds also for the next process.
 func (w *work) learned(ctx context.Context, need state.Need) error {
-	w.home.bindings.PodCIDRs, w.home.bindings.ForeignCNI = w.bindings.PodCIDRs, w.bindings.ForeignCNI
+	w.home.saved.Bindings.PodCIDRs, w.home.saved.Bindings.ForeignCNI = w.bindings.PodCIDRs, w.bindings.ForeignCNI
 	if need == node.Ready {
 		w.ready = now()
 		w.bindings.Joined = true
-		w.home.bindings = w.bindings
-		if err := w.publishJoin(ctx, w.config.Agent.NodeName); err != nil {
+		w.home.saved.Bindings = w.bindings
+		if err := w.saved.PublishJoin(ctx, w.config.Agent.NodeName); err != nil {
 			return err
 		}
 		w.startFetching(ctx, slices.DeleteFunc(slices.Clone(w.artifacts), func(a artifact.Artifact) bool {
 			return !a.Late // those are there
 		}))
 	}
-	return w.saveBindings(ctx)
+	return w.saved.SaveBindings(ctx)
 }
 
 // learnCredential waits until kubelet has its certificate.
@@ -128,7 +129,7 @@ func (w *work) learnReady(ctx context.Context) error {
 // learnCluster is the uid of the node's cluster: what is known, else what the API server says; ""
 // when it does not answer.
 func (h *home) learnCluster(ctx context.Context, c config.Config, at where) string {
-	if known := h.bindings.ClusterUID; known != "" {
+	if known := h.saved.Bindings.ClusterUID; known != "" {
 		return known
 	}
 	uid, err := h.clusterUID(ctx, c, at)
@@ -140,11 +141,11 @@ func (h *home) learnCluster(ctx context.Context, c config.Config, at where) stri
 
 // knowCluster keeps the cluster's uid of a node that joined before it was learned.
 func (h *home) knowCluster(ctx context.Context) error {
-	if h.bindings.ClusterUID != "" || !h.joined() || h.applied == nil {
+	if h.saved.Bindings.ClusterUID != "" || !h.saved.Joined() || h.saved.Applied == nil {
 		return nil
 	}
-	h.bindings.ClusterUID = h.learnCluster(ctx, h.configOf(h.applied), h.at())
-	return h.saveBindings(ctx)
+	h.saved.Bindings.ClusterUID = h.learnCluster(ctx, h.saved.ConfigOf(h.saved.Applied), h.saved.At())
+	return h.saved.SaveBindings(ctx)
 }
 
 func (w *work) waitNode(ctx context.Context, until func(kube.Node) bool) (kube.Node, error) {
@@ -194,19 +195,19 @@ func readySince(started time.Time) func(kube.Node) bool {
 // being changed, and the record on disk says what is under way. A verb that has worked on that
 // leaves another record: then what this process remembers is no longer so, and it gives up.
 func (w *work) waiting(ctx context.Context, wait func(context.Context) error) error {
-	if !w.InService || w.lock == nil || w.transition == nil {
+	if !w.InService || w.lock == nil || w.saved.Transition == nil {
 		return wait(ctx)
 	}
 	w.fetch.idle(ctx) // only who has the lock writes into the store
-	w.lock.release()
+	w.lock.Release()
 	w.lock = nil
 	err := w.whileOurs(ctx, wait)
-	l, lockErr := w.acquire(lockFile, "agent")
+	l, lockErr := w.acquire(saved.LockFile, "agent")
 	if lockErr != nil {
 		return fmt.Errorf("%w: %w", transition.ErrSuperseded, lockErr)
 	}
 	w.lock = l
-	ours, readErr := w.records.holds(transitionFile, w.transition)
+	ours, readErr := w.saved.Holds(saved.TransitionFile, w.saved.Transition)
 	if readErr != nil || !ours {
 		return errors.Join(transition.ErrSuperseded, readErr)
 	}
@@ -222,7 +223,7 @@ func (w *work) whileOurs(ctx context.Context, wait func(context.Context) error) 
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for sleep(ctx, recordPause) {
-			if ours, err := w.records.holds(transitionFile, w.transition); err == nil && !ours {
+			if ours, err := w.saved.Holds(saved.TransitionFile, w.saved.Transition); err == nil && !ours {
 				cancel()
 			}
 		}

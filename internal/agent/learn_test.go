@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/host/systemdtest"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -22,7 +23,7 @@ func locked(t *testing.T, under transition.Transition) *work {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(root, StateDir), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(root, saved.StateDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
@@ -33,7 +34,7 @@ func locked(t *testing.T, under transition.Transition) *work {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.close)
-	if err := h.saveTransition(t.Context(), under); err != nil {
+	if err := h.saved.SaveTransition(t.Context(), under); err != nil {
 		t.Fatal(err)
 	}
 	return &work{home: h}
@@ -55,11 +56,11 @@ func TestWaiting(t *testing.T) {
 		{"nobody else works", change, func(*home) error { return nil }, false},
 		{"a rollback", change.Back(failed, now()), func(*home) error { return nil }, false},
 		{"gone on with", change, func(h *home) error {
-			t := *h.transition
+			t := *h.saved.Transition
 			t.Attempt++
-			return h.saveTransition(context.Background(), t)
+			return h.saved.SaveTransition(context.Background(), t)
 		}, true},
-		{"ended", change, func(h *home) error { return h.clearTransition(context.Background()) }, true},
+		{"ended", change, func(h *home) error { return h.saved.ClearTransition(context.Background()) }, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

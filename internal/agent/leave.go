@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
@@ -52,7 +53,7 @@ func (a *Agent) Unbootstrap(ctx context.Context, given *config.Config, how Leave
 		return Result{}, err
 	}
 	defer h.close()
-	if is := a.receivedResource().UID; how.Deleted != "" && is != "" && is != how.Deleted {
+	if is := a.records().BundleResource().UID; how.Deleted != "" && is != "" && is != how.Deleted {
 		return Result{}, daemon.ErrReplaced
 	}
 	l := &leaving{home: h, config: h.leaver(given), given: given, view: &steps{agent: a}}
@@ -87,7 +88,7 @@ func (l *leaving) run(ctx context.Context, how transition.Options) error {
 			transition.Drain: l.drain, transition.Farewell: l.farewell,
 			transition.Undo: l.undo, transition.Erase: l.erase,
 		},
-		Save: l.saveTransition, Now: stamp,
+		Save: l.saved.SaveTransition, Now: stamp,
 		// Erasing removes the record together with everything else.
 		Clear: func(context.Context) error { return nil },
 	}
@@ -98,8 +99,8 @@ func (l *leaving) run(ctx context.Context, how transition.Options) error {
 // stops here, unless forced, and other records that cannot be read do not.
 func (a *Agent) openToLeave(ctx context.Context, given *config.Config, how Leave) (*home, error) {
 	h, err := a.openLocked(ctx, "unbootstrap")
-	_, locked := errors.AsType[*LockedError](err)
-	unknown := errors.Is(err, ErrLedgerLost) || errors.Is(err, apply.ErrDamaged)
+	_, locked := errors.AsType[*saved.LockedError](err)
+	unknown := errors.Is(err, saved.ErrLedgerLost) || errors.Is(err, apply.ErrDamaged)
 	switch {
 	case err == nil, locked, ctx.Err() != nil:
 		return h, err
@@ -117,20 +118,20 @@ func (a *Agent) openToLeave(ctx context.Context, given *config.Config, how Leave
 // else what the user gave, else that of the join which has begun.
 func (h *home) leaver(given *config.Config) *config.Config {
 	g := h.begun()
-	if h.live == nil && given != nil || g == nil {
+	if h.saved.Live == nil && given != nil || g == nil {
 		return given
 	}
-	c := h.configOf(g)
+	c := h.saved.ConfigOf(g)
 	return &c
 }
 
 // begun is the live generation, else that of a join which has not come so far; nil where there is
 // none.
 func (h *home) begun() *generation.Generation {
-	if h.live != nil || h.transition == nil {
-		return h.live
+	if h.saved.Live != nil || h.saved.Transition == nil {
+		return h.saved.Live
 	}
-	g, err := h.store.Load(cmp.Or(h.transition.To, h.transition.From))
+	g, err := h.saved.Generations.Load(cmp.Or(h.saved.Transition.To, h.saved.Transition.From))
 	if err != nil {
 		return nil
 	}
@@ -170,12 +171,12 @@ func (l *leaving) found(ctx context.Context) where {
 	if l.given != nil {
 		c = l.given
 	}
-	t := &target{input: Input{Config: *c}, locator: &locator{home: l.home}, at: l.at()}
+	t := &target{input: Input{Config: *c}, locator: &locator{home: l.home}, at: l.saved.At()}
 	if err := l.follow(ctx, t); err != nil {
 		l.warn("%v", err)
-		t.at = l.at()
+		t.at = l.saved.At()
 	}
-	t.at.CA = unite(t.at.CA, l.bindings.CA)
+	t.at.CA = saved.Unite(t.at.CA, l.saved.Bindings.CA)
 	l.server = &t.at
 	return t.at
 }
@@ -298,21 +299,21 @@ func (l *leaving) eraseMetrics(ctx context.Context) error {
 // record of leaving last but for the configuration that a provider has delivered: a run that is
 // killed in between leaves a machine that is none, and whose daemon goes on.
 func (h *home) erase(ctx context.Context) error {
-	errs := []error{h.forgetNode(ctx), h.records.remove(ctx, string(generation.Live))}
-	names, err := h.Machine.List(StateDir)
+	errs := []error{h.forgetNode(ctx), h.saved.Remove(ctx, string(generation.Live))}
+	names, err := h.Machine.List(saved.StateDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
-	last := []string{transitionFile, sourceFile, path.Base(BundleFile)}
+	last := []string{saved.TransitionFile, saved.SourceFile, path.Base(saved.BundleFile)}
 	for _, name := range names {
 		if !slices.Contains(last, name) {
-			errs = append(errs, h.removeAll(ctx, path.Join(StateDir, name)))
+			errs = append(errs, h.removeAll(ctx, path.Join(saved.StateDir, name)))
 		}
 	}
 	for _, name := range last {
-		errs = append(errs, h.removeAll(ctx, path.Join(StateDir, name)))
+		errs = append(errs, h.removeAll(ctx, path.Join(saved.StateDir, name)))
 	}
-	errs = append(errs, h.removeAll(ctx, StateDir), h.removeAll(ctx, RunDir))
+	errs = append(errs, h.removeAll(ctx, saved.StateDir), h.removeAll(ctx, saved.RunDir))
 	return errors.Join(append(errs, h.Machine.Flush())...)
 }
 
@@ -320,9 +321,9 @@ func (h *home) erase(ctx context.Context) error {
 func (h *home) forgetNode(ctx context.Context) error {
 	var errs []error
 	for _, name := range []string{
-		joinFile, string(generation.Applied), string(generation.Previous), bindingsFile,
+		saved.JoinFile, string(generation.Applied), string(generation.Previous), saved.BindingsFile,
 	} {
-		errs = append(errs, h.records.remove(ctx, name))
+		errs = append(errs, h.saved.Remove(ctx, name))
 	}
 	return errors.Join(errs...)
 }
@@ -343,17 +344,17 @@ func (h *home) removeAll(ctx context.Context, path string) error {
 
 // openLedgerOnly opens the ledger of a machine whose other records cannot be read.
 func (a *Agent) openLedgerOnly() (*home, error) {
-	l, err := a.acquire(lockFile, "unbootstrap")
+	l, err := a.acquire(saved.LockFile, "unbootstrap")
 	if err != nil {
 		return nil, err
 	}
-	journal, err := apply.OpenJournal(a.Machine, StateDir, ledgerFile)
+	journal, err := apply.OpenJournal(a.Machine, saved.StateDir, saved.LedgerFile)
 	if err != nil {
-		l.release()
+		l.Release()
 		return nil, err
 	}
 	h := a.newHome(journal, l)
-	if _, err := h.records.load(bindingsFile, &h.bindings); err != nil {
+	if _, err := h.saved.Load(saved.BindingsFile, &h.saved.Bindings); err != nil {
 		a.warn("%v", err)
 	}
 	return h, nil
@@ -366,13 +367,13 @@ func (a *Agent) openForced(ctx context.Context, c *config.Config) (*home, error)
 		return nil, errors.New("cannot tell what is ours without the configuration: give it with " +
 			"--config")
 	}
-	l, err := a.acquire(lockFile, "unbootstrap --force")
+	l, err := a.acquire(saved.LockFile, "unbootstrap --force")
 	if err != nil {
 		return nil, err
 	}
-	h := a.newHome(apply.NewJournal(a.Machine, StateDir, ledgerFile), l)
+	h := a.newHome(apply.NewJournal(a.Machine, saved.StateDir, saved.LedgerFile), l)
 	if err := h.adopt(ctx, *c); err != nil {
-		l.release()
+		l.Release()
 		return nil, err
 	}
 	return h, nil
@@ -397,10 +398,10 @@ func (h *home) adopt(ctx context.Context, c config.Config) error {
 
 // wouldBe is the node as it is kept, else as the configuration says.
 func (h *home) wouldBe(ctx context.Context, c config.Config) (state.Desired, error) {
-	if err := h.read(ctx); err == nil && h.live != nil {
-		b := h.bindings.Bindings
+	if err := h.read(ctx); err == nil && h.saved.Live != nil {
+		b := h.saved.Bindings.Bindings
 		b.ForeignArc = true
-		return node.Bind(h.live.Node, b), nil
+		return node.Bind(h.saved.Live.Node, b), nil
 	}
 	t, err := h.aim(ctx, Input{Config: c})
 	if err != nil {

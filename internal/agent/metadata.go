@@ -20,7 +20,7 @@ import (
 func (h *home) metadataEvidence(
 	ctx context.Context, c config.Config,
 ) health.Answer[health.Metadata] {
-	joining := h.transition != nil && h.transition.Kind == transition.Join
+	joining := h.saved.Transition != nil && h.saved.Transition.Kind == transition.Join
 	if c.Network.Metadata == config.MetadataAllow || joining {
 		return health.Answer[health.Metadata]{}
 	}

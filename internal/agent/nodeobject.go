@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -23,17 +24,17 @@ import (
 // credential nothing of the Node can be observed, which is no error. The function that it returns
 // closes it.
 func (h *home) nodeEngine(ctx context.Context, at where) (*apply.Engine, func(), error) {
-	journal, err := apply.OpenJournal(h.Machine, StateDir, nodeLedger)
+	journal, err := apply.OpenJournal(h.Machine, saved.StateDir, saved.NodeLedgerFile)
 	if err != nil {
 		return nil, nil, err
 	}
-	client, clientErr := h.kubeletClient(ctx, h.configOf(h.live), at)
+	client, clientErr := h.kubeletClient(ctx, h.saved.ConfigOf(h.saved.Live), at)
 	object := &nodeobject.Host{
-		Node:   h.live.Config.Agent.NodeName,
+		Node:   h.saved.Live.Config.Agent.NodeName,
 		Client: func(context.Context) (*kube.Client, error) { return client, clientErr },
-		Taints: h.live.Config.Node.Taints,
+		Taints: h.saved.Live.Config.Node.Taints,
 		Capacity: func(ctx context.Context) (corev1.ResourceList, error) {
-			c := h.live.Config
+			c := h.saved.Live.Config
 			seen, err := h.Machine.Facts(ctx, h.query(c))
 			return capacity(c, seen), err
 		},
@@ -68,7 +69,7 @@ func (h *home) adoptNode(ctx context.Context, journal *apply.Journal, c config.C
 	if journal.Exists() {
 		return nil
 	}
-	want := node.NodeObject(c, h.bindings.Bindings)
+	want := node.NodeObject(c, h.saved.Bindings.Bindings)
 	seen := make(state.Observed)
 	for _, item := range want {
 		seen[item.Resource.Key()] = item.Resource
@@ -78,17 +79,17 @@ func (h *home) adoptNode(ctx context.Context, journal *apply.Journal, c config.C
 
 // seeNode asks the API server for the Node object of a machine that was a Ready Node.
 func (h *home) seeNode(ctx context.Context) health.Answer[kube.Node] {
-	if !h.joined() {
+	if !h.saved.Joined() {
 		return health.Answer[kube.Node]{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	client, err := h.kubeletClient(ctx, h.configOf(h.live), h.at())
+	client, err := h.kubeletClient(ctx, h.saved.ConfigOf(h.saved.Live), h.saved.At())
 	if err != nil {
 		return health.Answered(kube.Node{}, err)
 	}
 	defer client.Close()
-	return health.Answered(client.Node(ctx, h.live.Config.Agent.NodeName))
+	return health.Answered(client.Node(ctx, h.saved.Live.Config.Agent.NodeName))
 }
 
 // nodeDrift is what differs of the Node object, as it was seen, from a configuration; nothing when
@@ -96,17 +97,17 @@ func (h *home) seeNode(ctx context.Context) health.Answer[kube.Node] {
 func (h *home) nodeDrift(
 	ctx context.Context, c config.Config, seen health.Answer[kube.Node],
 ) state.Plan {
-	if !h.joined() || !seen.Asked {
+	if !h.saved.Joined() || !seen.Asked {
 		return nil
 	}
-	journal, err := apply.OpenJournal(h.Machine, StateDir, nodeLedger)
+	journal, err := apply.OpenJournal(h.Machine, saved.StateDir, saved.NodeLedgerFile)
 	if err != nil {
 		return nil
 	}
 	object := &nodeobject.Host{Node: c.Agent.NodeName}
 	object.See(seen.Value, seen.Err)
 	engine := &apply.Engine{Host: object, Disk: h.Machine, Journal: journal}
-	plan, _, err := engine.Plan(ctx, node.NodeObject(c, h.bindings.Bindings), nil)
+	plan, _, err := engine.Plan(ctx, node.NodeObject(c, h.saved.Bindings.Bindings), nil)
 	if err != nil {
 		return nil
 	}
@@ -132,8 +133,8 @@ func (w *work) nodeObject(ctx context.Context) error {
 	}
 	defer done()
 	before := w.config
-	if w.applied != nil {
-		before = w.applied.Config
+	if w.saved.Applied != nil {
+		before = w.saved.Applied.Config
 	}
 	if err := w.adoptNode(ctx, engine.Journal, before); err != nil {
 		return err
@@ -162,11 +163,11 @@ func (w *work) nodeObject(ctx context.Context) error {
 // nodePlan is what the Node object differs in from the generation.
 func (w *work) nodePlan(ctx context.Context, engine *apply.Engine) (state.Plan, error) {
 	want := node.NodeObject(w.config, w.bindings.Bindings)
-	if w.transition.Cordoned {
+	if w.saved.Transition.Cordoned {
 		want = append(want, state.Item{Step: state.Start, Resource: state.Cordon{On: true}})
 	}
 	plan, _, err := engine.Plan(ctx, want, nil)
-	return chosen(plan, w.things), err
+	return chosen(plan, w.saved.Transition), err
 }
 
 // nodeDiffers tells whether nodeObject has something to do, as far as the API server answers.
@@ -201,7 +202,7 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 		return err
 	}
 	defer done()
-	if err := w.adoptNode(ctx, engine.Journal, w.applied.Config); err != nil {
+	if err := w.adoptNode(ctx, engine.Journal, w.saved.Applied.Config); err != nil {
 		return err
 	}
 	is, err := engine.Host.Observe(ctx, state.Cordon{}.Key())
@@ -210,13 +211,13 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 	}
 	seen, known := is.(state.Cordon)
 	if !known {
-		return fmt.Errorf("cannot cordon Node %s: %s", w.live.Config.Agent.NodeName, state.Show(is))
+		return fmt.Errorf("cannot cordon Node %s: %s", w.saved.Live.Config.Agent.NodeName, state.Show(is))
 	}
 	if seen.On {
 		return nil
 	}
 	t.Cordoned = true // on disk before the Node is touched
-	if err := w.saveTransition(ctx, *t); err != nil {
+	if err := w.saved.SaveTransition(ctx, *t); err != nil {
 		return err
 	}
 	plan := state.Plan{{Step: state.Start, From: state.Cordon{}, To: state.Cordon{On: true}}}
@@ -228,7 +229,7 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	if !t.Drains {
 		return nil
 	}
-	client, err := w.kubeletClient(ctx, w.configOf(w.live), w.target())
+	client, err := w.kubeletClient(ctx, w.saved.ConfigOf(w.saved.Live), w.target())
 	if err != nil {
 		return err
 	}
@@ -266,7 +267,7 @@ func (w *work) release(ctx context.Context, t transition.Transition) error {
 		return err
 	}
 	if len(unknown) > 0 {
-		return fmt.Errorf("cannot uncordon Node %s: %s", w.live.Config.Agent.NodeName, unknown[0].Why)
+		return fmt.Errorf("cannot uncordon Node %s: %s", w.saved.Live.Config.Agent.NodeName, unknown[0].Why)
 	}
 	return engine.Apply(ctx, plan)
 }

@@ -52,7 +52,7 @@ func (a *Agent) Plan(ctx context.Context, in Input) (Report, error) {
 	if err := h.preflight(ctx, t); err != nil {
 		return Report{}, err
 	}
-	to, arts := h.applied, []artifact.Artifact(nil)
+	to, arts := h.saved.Applied, []artifact.Artifact(nil)
 	if !t.unchanged {
 		if to, arts, err = h.resolve(ctx, t); err != nil {
 			return Report{}, err
@@ -65,11 +65,11 @@ func (a *Agent) Plan(ctx context.Context, in Input) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	if h.live != nil {
+	if h.saved.Live != nil {
 		plan = append(plan, h.nodeDrift(ctx, to.Config, h.seeNode(ctx))...)
 	}
 	report := Report{Changes: entries(plan)}
-	report.Drains = h.applied != nil && drains(h.applied.Config, to.Config)
+	report.Drains = h.saved.Applied != nil && drains(h.saved.Applied.Config, to.Config)
 	h.addDownloads(ctx, in.Config, arts, &report)
 	return report, nil
 }

@@ -60,7 +60,7 @@ func (h *home) caution(c config.Config, e health.Evidence) {
 // cache.
 func (h *home) reach(ctx context.Context, t *target, e *health.Evidence) error {
 	c := t.input.Config
-	if !h.joined() || !h.credentialed(c) {
+	if !h.saved.Joined() || !h.credentialed(c) {
 		h.probeEvidence(ctx, c, t.at, e)
 		if err := health.Problem(health.Evaluate(health.Preflight(), *e)); err != nil {
 			return err
@@ -69,7 +69,7 @@ func (h *home) reach(ctx context.Context, t *target, e *health.Evidence) error {
 			return err
 		}
 	}
-	if !h.joined() && h.showsWho(ctx, c) {
+	if !h.saved.Joined() && h.showsWho(ctx, c) {
 		e.Node = h.registered(ctx, c, t.at)
 		if err := health.Problem(health.Evaluate(health.Preflight(), *e)); err != nil {
 			return err
@@ -108,7 +108,7 @@ func (h *home) registered(
 // unowned makes sure that the Node object which a machine is about to register is not that of
 // another machine, where no credential could tell before.
 func (w *work) unowned(ctx context.Context) error {
-	if w.joined() {
+	if w.saved.Joined() {
 		return nil
 	}
 	c := w.config

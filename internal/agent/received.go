@@ -8,24 +8,11 @@ import (
 	"path"
 	"strings"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
-
-// BundleFile is the configuration that a resource provider has delivered last, with its secrets:
-// while it is there, it is the machine's configuration.
-const BundleFile = StateDir + "/bundle.json"
-
-const sourceFile = "source.json"
-
-// source tells where the bundle is from.
-type source struct {
-	// URLSHA256 recognizes the configuration URL, which is kept nowhere.
-	URLSHA256 string `json:"urlSHA256"`
-	// Applied is the version that the node runs on.
-	Applied config.Resource `json:"applied,omitzero"`
-}
 
 // Delivery is a configuration as a configuration URL has given it.
 type Delivery struct {
@@ -46,17 +33,12 @@ func (e *OtherNodeError) Error() string {
 
 // Received tells whether this machine has its configuration from the URL with a digest.
 func (a *Agent) Received(digest string) (bool, error) {
-	r := records{host: a.Machine, dir: StateDir}
-	var from source
-	known, err := r.load(sourceFile, &from)
+	from, known, err := a.records().Source()
 	if err != nil || !known || from.URLSHA256 != digest {
 		return false, err
 	}
-	_, err = a.Machine.ReadFile(BundleFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
+	bundle, err := a.records().Bundle()
+	return bundle != nil, err
 }
 
 // Receive makes a delivered configuration the one of this machine. It is on disk, 0600, before
@@ -68,7 +50,7 @@ func (a *Agent) Receive(ctx context.Context, d Delivery) error {
 		return err
 	}
 	defer h.close()
-	if h.transition != nil && h.transition.Kind == transition.Leave {
+	if h.saved.Transition != nil && h.saved.Transition.Kind == transition.Leave {
 		return errors.New("cannot use the configuration: this machine is being given back; wait for " +
 			"that, or run `aks-flex-node unbootstrap`")
 	}
@@ -78,15 +60,10 @@ func (a *Agent) Receive(ctx context.Context, d Delivery) error {
 	if same, err := h.hasReceived(ctx, d); err != nil || same {
 		return err
 	}
-	if err := h.keepBundle(ctx, d.Bundle); err != nil {
+	if err := h.records().KeepBundle(ctx, d.Bundle); err != nil {
 		return err
 	}
-	var from source
-	if _, err := h.records.load(sourceFile, &from); err != nil {
-		return err
-	}
-	from.URLSHA256 = d.URLSHA256
-	return h.records.save(ctx, sourceFile, from)
+	return h.saved.SetURL(ctx, d.URLSHA256)
 }
 
 // Withdraw takes back a configuration that was delivered to a machine which is a node by a file,
@@ -98,43 +75,24 @@ func (a *Agent) Withdraw(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer h.close()
-	digest, err := h.bundleDigest()
+	digest, err := h.records().BundleDigest()
 	if err != nil || digest == "" {
 		return false, err
 	}
-	if h.applied == nil || h.applied.Received == digest || h.appliedResource() != (config.Resource{}) {
+	if h.saved.Applied == nil || h.saved.Applied.Received == digest || h.appliedResource() != (config.Resource{}) {
 		return false, nil
 	}
-	return true, errors.Join(h.records.remove(ctx, path.Base(BundleFile)),
-		h.records.remove(ctx, sourceFile))
-}
-
-// keepBundle puts a bundle on disk.
-func (h *home) keepBundle(ctx context.Context, bundle []byte) error {
-	dir := state.Dir{Path: StateDir, Mode: 0o700}
-	is, err := h.Machine.Observe(ctx, dir.Key())
-	if err != nil {
-		return err
-	}
-	if _, absent := is.(state.Absent); absent {
-		if err := h.Machine.Set(ctx, state.Change{From: is, To: dir}, nil); err != nil {
-			return err
-		}
-	}
-	file := state.NewFile(BundleFile, 0o600, string(bundle))
-	if is, err = h.Machine.Observe(ctx, file.Key()); err != nil {
-		return err
-	}
-	return errors.Join(h.Machine.Set(ctx, state.Change{From: is, To: file}, nil), h.Machine.Flush())
+	return true, errors.Join(h.saved.Remove(ctx, path.Base(saved.BundleFile)),
+		h.saved.Remove(ctx, saved.SourceFile))
 }
 
 // forThisNode is an *OtherNodeError if this machine is, or is becoming, another node than a
 // configuration describes.
 func (h *home) forThisNode(c config.Config) error {
-	if h.live == nil {
+	if h.saved.Live == nil {
 		return nil
 	}
-	is, given := nameOf(h.live.Config), nameOf(c)
+	is, given := nameOf(h.saved.Live.Config), nameOf(c)
 	if strings.EqualFold(is, given) {
 		return nil
 	}
@@ -152,10 +110,10 @@ func nameOf(c config.Config) string {
 // has to be enrolled again needs the secret in it.
 func (h *home) hasReceived(ctx context.Context, d Delivery) (bool, error) {
 	given := d.Loaded.Resource
-	if given == nil || h.applied == nil || !h.credentialed(h.applied.Config) {
+	if given == nil || h.saved.Applied == nil || !h.credentialed(h.saved.Applied.Config) {
 		return false, nil
 	}
-	data, err := h.Machine.ReadFile(BundleFile)
+	data, err := h.Machine.ReadFile(saved.BundleFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

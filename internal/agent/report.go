@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -40,7 +41,7 @@ func versionsOf(n corev1.Node) Versions {
 // Report is how the node is, as the provider is told it: what runs, which versions it knows, what
 // has drifted, and the conditions that are not True.
 func (a *Agent) Report(s Status) api.Report {
-	received, applied := a.receivedResource(), a.appliedResource()
+	received, applied := a.records().BundleResource(), a.appliedResource()
 	r := api.Report{
 		Components: &api.Components{
 			Kubelet: s.Runs.Kubelet, Containerd: s.Runs.Containerd, Runc: s.Runc,
@@ -50,7 +51,7 @@ func (a *Agent) Report(s Status) api.Report {
 		Config: &api.Applied{Observed: received.ConfigVersion, Applied: applied.ConfigVersion},
 		Drift:  &api.Drift{Policy: s.DriftPolicy, Count: len(s.Drift)},
 	}
-	if digest, err := a.bundleDigest(); err == nil && digest != "" {
+	if digest, err := a.records().BundleDigest(); err == nil && digest != "" {
 		r.Config.Failed = failedOf(s.Rejected, digest, received.ConfigVersion)
 	}
 	for i, d := range s.Drift {
@@ -92,7 +93,7 @@ func toReport(conditions []health.Condition) []health.Condition {
 }
 
 // failedOf is the failure of the document with a digest, nil if it has not failed.
-func failedOf(rejected []Rejection, digest, version string) *api.FailedConfig {
+func failedOf(rejected []saved.Rejection, digest, version string) *api.FailedConfig {
 	for _, r := range rejected {
 		if r.Received == digest && version != "" {
 			at, why := r.At, "Rejected"

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
@@ -46,7 +47,7 @@ func (h *home) aim(ctx context.Context, in Input) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &target{input: in, received: received, locator: &locator{home: h}, at: h.at()}
+	t := &target{input: in, received: received, locator: &locator{home: h}, at: h.saved.At()}
 	if t.seen, err = h.Machine.Facts(ctx, h.query(in.Config)); err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func (h *home) aim(ctx context.Context, in Input) (*target, error) {
 	h.rememberedSwap(&t.facts)
 	t.facts.Advertised = h.advertised(t.seen.Advertised)
 	t.facts.Firewalls = h.managedFirewalls(in.Config, t.seen)
-	t.unchanged = h.applied != nil && h.applied.Received == t.received && h.sameMachine(in.Config, t.facts)
+	t.unchanged = h.saved.Applied != nil && h.saved.Applied.Received == t.received && h.sameMachine(in.Config, t.facts)
 	return t, nil
 }
 
@@ -96,7 +97,7 @@ func (in Input) digest() (string, error) {
 // sameMachine tells whether the machine still is as the applied generation was rendered for.
 // One whose name kubelet took, and which has another name now, is not.
 func (h *home) sameMachine(c config.Config, f node.Facts) bool {
-	was, name := h.applied.Facts, c.Agent.NodeName
+	was, name := h.saved.Applied.Facts, c.Agent.NodeName
 	return was.NvidiaRuntime == f.NvidiaRuntime && (was.Renames(name) || !f.Renames(name)) &&
 		was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
 		was.MetadataResolver == f.MetadataResolver &&
@@ -212,7 +213,7 @@ func (h *home) withVersion(ctx context.Context, t *target) (config.Config, error
 // addresses, where that network is left open and Azure was asked for the cluster. A join that was
 // begun before has what Azure said then. A node that is applied stays as it is.
 func (h *home) withPodNetwork(t *target, c config.Config) config.Config {
-	if c.CNI.NonMasqueradeCIDRs != nil || h.applied != nil {
+	if c.CNI.NonMasqueradeCIDRs != nil || h.saved.Applied != nil {
 		return c
 	}
 	_, same := t.locator.proved(c)
@@ -224,7 +225,7 @@ func (h *home) withPodNetwork(t *target, c config.Config) config.Config {
 				func(cidr string) bool { return strings.Contains(cidr, ":") != strings.Contains(own, ":") })
 		}
 	case same:
-		c.CNI.NonMasqueradeCIDRs = slices.Clone(h.live.Config.CNI.NonMasqueradeCIDRs)
+		c.CNI.NonMasqueradeCIDRs = slices.Clone(h.saved.Live.Config.CNI.NonMasqueradeCIDRs)
 	}
 	return c
 }
@@ -283,24 +284,24 @@ func specs(c config.Config, arch string) []artifact.Spec {
 // sameNode refuses to give the Node another name: kubelet's state of the one must not become the
 // other's.
 func (h *home) sameNode(c config.Config) error {
-	if h.live == nil || !h.joined() || h.live.Config.Agent.NodeName == c.Agent.NodeName {
+	if h.saved.Live == nil || !h.saved.Joined() || h.saved.Live.Config.Agent.NodeName == c.Agent.NodeName {
 		return nil
 	}
 	return fmt.Errorf("cannot become Node %s: this machine is Node %s; run "+
-		"`aks-flex-node unbootstrap` first", c.Agent.NodeName, h.live.Config.Agent.NodeName)
+		"`aks-flex-node unbootstrap` first", c.Agent.NodeName, h.saved.Live.Config.Agent.NodeName)
 }
 
 // bindingsFor are the bindings of a target: those that were proved, with what it changes. While a
 // cluster replaces its CA, the new and the former certificates are accepted, but none of before.
-func (h *home) bindingsFor(t *target) bindings {
-	b := h.bindings
+func (h *home) bindingsFor(t *target) saved.Bindings {
+	b := h.saved.Bindings
 	if !b.Joined { // nothing that a join has learned is proved, be it of another cluster
-		b = bindings{Bindings: node.Bindings{Server: t.at.Server, CA: t.at.CA}}
-	} else if t.at != h.at() {
-		switch next := unite(t.at.CA, b.CA); {
-		case without(t.at.CA, b.CA) != "": // a new one
-			b.Server, b.CA, b.Rebound = t.at.Server, unite(t.at.CA, b.currentCA()), true
-		case next != unite(b.CA, "") || t.at.Server != b.Server:
+		b = saved.Bindings{Bindings: node.Bindings{Server: t.at.Server, CA: t.at.CA}}
+	} else if t.at != h.saved.At() {
+		switch next := saved.Unite(t.at.CA, b.CA); {
+		case saved.Without(t.at.CA, b.CA) != "": // a new one
+			b.Server, b.CA, b.Rebound = t.at.Server, saved.Unite(t.at.CA, b.CurrentCA()), true
+		case next != saved.Unite(b.CA, "") || t.at.Server != b.Server:
 			b.Server, b.CA, b.Rebound = t.at.Server, next, true
 		}
 	}
@@ -314,14 +315,14 @@ func (h *home) bindingsFor(t *target) bindings {
 
 // subnets are the pod subnets of a node: those of its configuration, else those that the cluster
 // has allocated; nil when these are not known.
-func (m *memory) subnets(c config.Config) []string {
+func (h *home) subnets(c config.Config) []string {
 	switch {
 	case c.CNI.PodCIDR != "":
 		return []string{c.CNI.PodCIDR}
-	case m.applied != nil && m.applied.Config.CNI.PodCIDR != "":
+	case h.saved.Applied != nil && h.saved.Applied.Config.CNI.PodCIDR != "":
 		return nil
 	}
-	return m.bindings.PodCIDRs
+	return h.saved.Bindings.PodCIDRs
 }
 
 // foreignNetworks are the network configurations that are not ours.

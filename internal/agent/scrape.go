@@ -198,10 +198,10 @@ func (l *Live) closeMetrics() {
 
 // publishMetrics serves the metrics and writes them to a file, as the node's configuration says.
 func (h *home) publishMetrics(ctx context.Context) error {
-	if h.Live == nil || h.applied == nil {
+	if h.Live == nil || h.saved.Applied == nil {
 		return nil
 	}
-	is := h.applied.Config.Agent.Metrics
+	is := h.saved.Applied.Config.Agent.Metrics
 	err := h.Live.serveMetrics(is.Listen)
 	if former := h.Live.scraped.file; former != "" && former != is.Textfile {
 		err = errors.Join(err, h.removeMetrics(ctx, former))

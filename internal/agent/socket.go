@@ -11,10 +11,12 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 )
 
 // SocketFile is where the running service tells what it does. Only root can connect to it.
-const SocketFile = RunDir + "/agent.sock"
+const SocketFile = saved.RunDir + "/agent.sock"
 
 // Tell answers at the socket until ctx ends: /work is the Work as JSON, /metrics the metrics.
 func (a *Agent) Tell(ctx context.Context) error {
@@ -48,7 +50,7 @@ func (a *Agent) Tell(ctx context.Context) error {
 func (a *Agent) work() Work {
 	work := a.Live.Work()
 	if work.Polls != nil {
-		work.Polls.Received = a.receivedResource().ConfigVersion
+		work.Polls.Received = a.records().BundleResource().ConfigVersion
 		work.Polls.Applied = a.appliedResource().ConfigVersion
 	}
 	return work

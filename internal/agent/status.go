@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -42,7 +43,7 @@ type Status struct {
 	DriftPolicy string                 `json:"driftPolicy"`
 	Runs        Versions               `json:"runs,omitzero"`
 	Transition  *transition.Transition `json:"transition,omitempty"`
-	Rejected    []Rejection            `json:"rejected,omitempty"`
+	Rejected    []saved.Rejection      `json:"rejected,omitempty"`
 	Units       []Running              `json:"units"`
 	// ConfigVersion is the version of the flexNodeConfig that the node runs on, "" for none.
 	ConfigVersion string `json:"configVersion,omitempty"`
@@ -71,7 +72,7 @@ func (s Status) Healthy() bool {
 }
 
 // StatusFile is where the daemon keeps the status that it found last.
-const StatusFile = RunDir + "/status.json"
+const StatusFile = saved.RunDir + "/status.json"
 
 // Status checks the node now. It changes nothing.
 func (a *Agent) Status(ctx context.Context) (Status, error) {
@@ -80,10 +81,10 @@ func (a *Agent) Status(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	switch {
-	case h.live == nil && h.transition != nil:
+	case h.saved.Live == nil && h.saved.Transition != nil:
 		return Status{}, fmt.Errorf("this machine is not a node yet: a %s is under way (phase %s); run "+
-			"`aks-flex-node bootstrap`", h.transition.Kind, h.transition.Phase)
-	case h.live == nil:
+			"`aks-flex-node bootstrap`", h.saved.Transition.Kind, h.saved.Transition.Phase)
+	case h.saved.Live == nil:
 		return Status{}, errNoNode
 	}
 	work := a.working(ctx)
@@ -110,9 +111,9 @@ func known(w *Work) watching {
 
 // status gathers the status of the applied node, or of the one that is joining.
 func (h *home) status(ctx context.Context, known watching) (Status, error) {
-	g := h.applied
+	g := h.saved.Applied
 	if g == nil {
-		g = h.live
+		g = h.saved.Live
 	}
 	c := g.Config
 	e := h.evidenceOf(ctx, g)
@@ -133,16 +134,16 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 		})
 	}
 	s := Status{
-		NodeName: c.Agent.NodeName, Server: h.bindings.Server, Identity: string(c.Azure.AuthMode()),
-		Joined: h.joined(), Generation: g.ID,
+		NodeName: c.Agent.NodeName, Server: h.saved.Bindings.Server, Identity: string(c.Azure.AuthMode()),
+		Joined: h.saved.Joined(), Generation: g.ID,
 		Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version, Runc: c.Runc.Version,
 		CNI: c.CNI.Version, NPD: c.NPD.Version, DriftPolicy: c.Agent.DriftPolicy,
-		PodCIDRs: h.bindings.PodCIDRs, Drift: drift, Transition: h.transition,
-		Rejected: h.rejected, CheckedAt: now().UTC().Truncate(time.Second),
+		PodCIDRs: h.saved.Bindings.PodCIDRs, Drift: drift, Transition: h.saved.Transition,
+		Rejected: h.saved.Rejected, CheckedAt: now().UTC().Truncate(time.Second),
 		ConfigVersion: h.appliedResource().ConfigVersion, Certificates: h.expiries(c),
 	}
 	var enrolled arc.Record
-	if _, err := h.records.load(arcFile, &enrolled); err != nil {
+	if _, err := h.saved.Load(saved.ArcFile, &enrolled); err != nil {
 		return Status{}, err
 	}
 	s.ArcMachine = enrolled.MachineID
@@ -177,12 +178,12 @@ func (h *home) running(ctx context.Context, e health.Evidence) ([]Running, error
 // comparable tells whether the machine is compared with what was applied: while a join is under way
 // there is nothing to compare with.
 func (h *home) comparable() bool {
-	return h.applied != nil && h.applied.Config.Agent.DetectsDrift()
+	return h.saved.Applied != nil && h.saved.Applied.Config.Agent.DetectsDrift()
 }
 
 // driftPolicy is what is done about a thing that drifts.
 func (h *home) driftPolicy(key state.Key) string {
-	return h.applied.Config.Agent.DriftPolicyOf(kindOf(string(key)))
+	return h.saved.Applied.Config.Agent.DriftPolicyOf(kindOf(string(key)))
 }
 
 // statusDrift is what differs from the applied node, whose Node object was seen already.
@@ -192,8 +193,8 @@ func (h *home) statusDrift(
 	if !h.comparable() {
 		return nil, nil
 	}
-	plan, err := h.drift(ctx, h.applied)
-	plan = append(plan, h.nodeDrift(ctx, h.applied.Config, seen)...)
+	plan, err := h.drift(ctx, h.saved.Applied)
+	plan = append(plan, h.nodeDrift(ctx, h.saved.Applied.Config, seen)...)
 	return slices.DeleteFunc(plan, func(c state.Change) bool {
 		return h.driftPolicy(c.To.Key()) == config.DriftOff
 	}), err

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/support"
@@ -100,13 +101,13 @@ func (c *collector) configurations(context.Context) error {
 		}
 		c.archive.Omit("config.json", why)
 	}
-	if c.applied != nil {
-		if err := c.archive.Value("applied-config.json", c.applied.Config); err != nil {
+	if c.saved.Applied != nil {
+		if err := c.archive.Value("applied-config.json", c.saved.Applied.Config); err != nil {
 			return err
 		}
 	}
-	if c.live != nil && c.live != c.applied {
-		return c.archive.Value("live-config.json", c.live.Config)
+	if c.saved.Live != nil && c.saved.Live != c.saved.Applied {
+		return c.archive.Value("live-config.json", c.saved.Live.Config)
 	}
 	return nil
 }
@@ -142,10 +143,10 @@ func (c *collector) texts(ctx context.Context) error {
 		"/usr/lib/systemd/system/" + Service,
 	}
 	for _, record := range []string{
-		ledgerFile, nodeLedger, transitionFile, rejectedFile, joinFile, versionFile, bindingsFile,
-		arcFile, historyFile,
+		saved.LedgerFile, saved.NodeLedgerFile, saved.TransitionFile, saved.RejectedFile,
+		saved.JoinFile, saved.VersionFile, saved.BindingsFile, saved.ArcFile, saved.HistoryFile,
 	} {
-		files = append(files, path.Join(StateDir, record))
+		files = append(files, path.Join(saved.StateDir, record))
 	}
 	for _, dir := range []string{
 		c.config.Paths.Kubernetes.ConfigDir, own + "kubelet.conf.d", "/etc/containerd/conf.d",
@@ -226,16 +227,16 @@ func (c *collector) knowSecrets() {
 	if c.given.Input != nil {
 		know(c.given.Input.Config)
 	}
-	for _, s := range c.secrets {
+	for _, s := range c.saved.Secrets {
 		c.redactor.Know(s.BootstrapToken.Reveal(), s.ClientSecret.Reveal())
 		c.knowText([]byte(s.AdminKubeconfig.Reveal()))
 	}
 	kubelet := c.config.Paths.Kubernetes.KubeletDir
-	for _, file := range []string{BundleFile, path.Join(StateDir, secretsFile), c.adminFile(),
+	for _, file := range []string{saved.BundleFile, path.Join(saved.StateDir, saved.SecretsFile), c.adminFile(),
 		node.KubeconfigPath(kubelet), path.Join(kubelet, "bootstrap-kubeconfig")} {
 		c.knowFile(file)
 	}
-	for _, dir := range []string{RunDir, path.Join(kubelet, "pki"), "/var/opt/azcmagent/certs",
+	for _, dir := range []string{saved.RunDir, path.Join(kubelet, "pki"), "/var/opt/azcmagent/certs",
 		"/var/opt/azcmagent/tokens"} {
 		names, _ := c.Agent.Machine.List(dir)
 		for _, name := range names {

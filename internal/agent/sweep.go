@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -31,11 +32,11 @@ type sweep struct {
 	Damaged []string `json:"damaged"`
 }
 
-func (h *home) sweeps() records { return records{host: h.Machine, dir: RunDir} }
+func (h *home) sweeps() saved.Records { return saved.Records{Disk: h.Machine, Dir: saved.RunDir} }
 
 // sweep reads the store when it is time to. A node that is being changed is not swept.
 func (h *home) sweep(ctx context.Context) error {
-	if h.applied == nil || h.transition != nil {
+	if h.saved.Applied == nil || h.saved.Transition != nil {
 		return nil
 	}
 	last, known := h.swept()
@@ -43,16 +44,16 @@ func (h *home) sweep(ctx context.Context) error {
 		return nil
 	}
 	h.beat()
-	next := sweep{At: stamp(), Generation: h.applied.ID, Damaged: h.unsound(h.applied, isDamaged)}
+	next := sweep{At: stamp(), Generation: h.saved.Applied.ID, Damaged: h.unsound(h.saved.Applied, isDamaged)}
 	h.beat()
-	return h.sweeps().save(ctx, sweepFile, next)
+	return h.sweeps().Save(ctx, sweepFile, next)
 }
 
 // swept is what the last sweep of the applied generation has found; false when there was none.
 func (h *home) swept() (sweep, bool) {
 	var last sweep
-	known, err := h.sweeps().load(sweepFile, &last)
-	return last, err == nil && known && h.applied != nil && last.Generation == h.applied.ID
+	known, err := h.sweeps().Load(sweepFile, &last)
+	return last, err == nil && known && h.saved.Applied != nil && last.Generation == h.saved.Applied.ID
 }
 
 // unsound names the artifacts of a generation that are missing in the store or that is tells of.
@@ -93,7 +94,7 @@ func (h *home) storeDrift() []Entry {
 			Key: storeKey(name), Action: "fetch " + name + " again",
 			Expected: "as it was verified when it was fetched", Found: "damaged",
 		}
-		for _, item := range linksInto(h.applied, name) {
+		for _, item := range linksInto(h.saved.Applied, name) {
 			e.Step = item.Step
 		}
 		list = append(list, e)
@@ -142,5 +143,5 @@ func (w *work) healed(ctx context.Context) error {
 	last.Damaged = slices.DeleteFunc(last.Damaged, func(name string) bool {
 		return slices.Contains(w.healing, name)
 	})
-	return w.sweeps().save(ctx, sweepFile, last)
+	return w.sweeps().Save(ctx, sweepFile, last)
 }

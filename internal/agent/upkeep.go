@@ -19,12 +19,12 @@ func (h *home) upkeep(
 		InodesUsed: m.InodesUsed, ReadOnly: m.ReadOnly, RebootRequired: m.RebootRequired,
 		Clock: (*health.Clock)(m.Clock), HostNames: h.hostNames(c, seen), CA: at.CA,
 	}
-	if h.applied != nil {
+	if h.saved.Applied != nil {
 		for _, swap := range seen.Swaps {
 			u.Swaps = append(u.Swaps, swap.Name)
 		}
 	}
-	if h.joined() && !c.Azure.ShowsToken() {
+	if h.saved.Joined() && !c.Azure.ShowsToken() {
 		u.Client = health.Answered(h.validity(clientCertificate(c)))
 	}
 	if sp := c.Azure.ServicePrincipal; sp != nil && sp.CertificateFile != "" {
@@ -36,9 +36,9 @@ func (h *home) upkeep(
 // hostNames are the names of the machine where kubelet takes its Node's from them, as it does where
 // the two agreed when the node was rendered.
 func (h *home) hostNames(c config.Config, seen host.Facts) []string {
-	g := h.live
-	if h.applied != nil {
-		g = h.applied
+	g := h.saved.Live
+	if h.saved.Applied != nil {
+		g = h.saved.Applied
 	}
 	if g == nil || g.Facts.Renames(c.Agent.NodeName) {
 		return nil

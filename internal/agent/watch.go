@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -36,7 +37,7 @@ type Watcher struct {
 
 // Claim makes this process the one daemon of the machine. The claim ends with the process.
 func (a *Agent) Claim() error {
-	l, err := a.acquire(daemonLock, "agent")
+	l, err := a.acquire(saved.DaemonLockFile, "agent")
 	if err != nil {
 		return err
 	}
@@ -68,11 +69,11 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 		return daemon.ErrLeft
 	}
 	in, err := w.Load()
-	if h.transition != nil && h.transition.Kind == transition.Leave {
-		return w.finishLeaving(ctx, *h.transition, in)
+	if h.saved.Transition != nil && h.saved.Transition.Kind == transition.Leave {
+		return w.finishLeaving(ctx, *h.saved.Transition, in)
 	}
 	var unfollowed error
-	if h.idle() && h.applied != nil {
+	if h.saved.Idle() && h.saved.Applied != nil {
 		followed := false
 		followed, unfollowed = h.followCluster(ctx)
 		if followed {
@@ -134,7 +135,7 @@ func opens(t *target) time.Time {
 
 // left tells that the machine was a node and is none any more: somebody has run unbootstrap.
 func (w *Watcher) left(h *home) bool {
-	is := h.live != nil || h.engine.Journal.Exists()
+	is := h.saved.Live != nil || h.engine.Journal.Exists()
 	left := w.node && !is
 	w.node = w.node || is
 	return left
@@ -142,7 +143,7 @@ func (w *Watcher) left(h *home) bool {
 
 // want notes which document is wanted now.
 func (w *Watcher) want(ctx context.Context, before *home, received string) error {
-	if !before.outdated(received) {
+	if !before.saved.Outdated(received) {
 		return nil
 	}
 	h, err := w.Agent.openLocked(ctx, "agent")
@@ -150,12 +151,12 @@ func (w *Watcher) want(ctx context.Context, before *home, received string) error
 		return err
 	}
 	defer h.close()
-	return h.want(ctx, received)
+	return h.saved.Want(ctx, received)
 }
 
 // resume finishes what another run has left, without a configuration.
 func (w *Watcher) resume(ctx context.Context, before *home) error {
-	if before.transition == nil {
+	if before.saved.Transition == nil {
 		return nil
 	}
 	h, err := w.Agent.openLocked(ctx, "agent")
@@ -164,9 +165,9 @@ func (w *Watcher) resume(ctx context.Context, before *home) error {
 	}
 	defer h.close()
 	switch {
-	case h.transition == nil:
+	case h.saved.Transition == nil:
 		return nil
-	case h.transition.Kind == transition.Leave:
+	case h.saved.Transition.Kind == transition.Leave:
 		return transition.ErrSuperseded
 	}
 	return h.settle(ctx, nil, false, &steps{agent: w.Agent})
@@ -213,7 +214,7 @@ func (w *Watcher) Leave(ctx context.Context) error {
 func (w *Watcher) verdict(err error) error {
 	_, back := errors.AsType[*transition.RolledBackError](err)
 	_, refused := errors.AsType[*transition.RefusedError](err)
-	_, locked := errors.AsType[*LockedError](err)
+	_, locked := errors.AsType[*saved.LockedError](err)
 	_, changing := errors.AsType[*UnderWayError](err)
 	_, unfit := errors.AsType[*health.Error](err)
 	_, rejected := errors.AsType[*RejectedError](err)
@@ -250,7 +251,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 		return daemon.Finding{}, err
 	}
 	left := w.left(h)
-	if h.live == nil {
+	if h.saved.Live == nil {
 		return daemon.Finding{Left: left, Summary: "not joined yet"}, nil
 	}
 	if w.Follows != nil {
@@ -267,17 +268,17 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	w.report(s)
 	w.Follows.told(s)
 	w.tell(ctx, h, s, known)
-	found := daemon.Finding{Summary: summary(s), Every: h.live.Config.CheckInterval()}
+	found := daemon.Finding{Summary: summary(s), Every: h.saved.Live.Config.CheckInterval()}
 	for _, d := range s.Drift {
 		found.Drift = append(found.Drift, string(d.Key))
 		if h.driftPolicy(d.Key) == config.DriftRepair || d.Key.IsFirewall() {
 			found.Repair = append(found.Repair, string(d.Key))
 		}
 	}
-	if h.transition != nil {
+	if h.saved.Transition != nil {
 		found.Repair = nil
 	}
-	found.Reconcile = h.transition != nil || untrusted(s.Conditions) && !located(h.live.Config)
+	found.Reconcile = h.saved.Transition != nil || untrusted(s.Conditions) && !located(h.saved.Live.Config)
 	return found, h.keepStatus(ctx, &s)
 }
 
@@ -361,7 +362,7 @@ func (w *Watcher) Repair(ctx context.Context, things []string) error {
 }
 
 // repairsFile keeps when things were repaired, for the next process.
-const repairsFile = RunDir + "/repairs.json"
+const repairsFile = saved.RunDir + "/repairs.json"
 
 // Repairs is the daemon's budget: three repairs of one thing in an hour.
 func (a *Agent) Repairs() *daemon.Budget {

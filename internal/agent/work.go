@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -27,7 +28,7 @@ type work struct {
 	to     *generation.Generation
 	config config.Config
 	// bindings are what to is bound with; they become the proved ones when it is committed.
-	bindings  bindings
+	bindings  saved.Bindings
 	artifacts []artifact.Artifact
 	// healing names those that are fetched although they are in the store.
 	healing []string
@@ -40,8 +41,6 @@ type work struct {
 	ready time.Time
 	// evidence is what the gate was judged by last.
 	evidence health.Evidence
-	// things, if any, are all that is repaired.
-	things []string
 }
 
 // phases says what each phase does. Their order is that of package transition.
@@ -61,20 +60,20 @@ func (w *work) phases() map[transition.Phase]transition.Step {
 
 // begin prepares the work on a transition from what is on disk.
 func (h *home) begin(t transition.Transition, view *steps) (*work, error) {
-	to, err := h.store.Load(t.To)
+	to, err := h.saved.Generations.Load(t.To)
 	if err != nil {
 		return nil, err
 	}
 	w := &work{
-		home: h, to: &to, config: h.configOf(&to), bindings: h.bindings, view: view, things: t.Things,
+		home: h, to: &to, config: h.saved.ConfigOf(&to), bindings: h.saved.Bindings, view: view,
 	}
 	w.bindings.PodCIDRs = h.subnets(w.config)
 	if t.Cluster != nil {
 		w.bindings.Server, w.bindings.CA = t.Cluster.Server, t.Cluster.CA
-		w.bindings.Rebound = h.bindings.Rebound || h.bindings.Joined
+		w.bindings.Rebound = h.saved.Bindings.Rebound || h.saved.Bindings.Joined
 	}
 	// A kubelet that has lost its credential joins once more. A repair only compares.
-	w.bindings.Joined = h.joined() && (t.Ungated || h.credentialed(w.config))
+	w.bindings.Joined = h.saved.Joined() && (t.Ungated || h.credentialed(w.config))
 	w.met = map[state.Need]bool{
 		node.Credential: w.bindings.Joined,
 		node.Network:    len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0,
@@ -97,7 +96,7 @@ func (h *home) run(
 	}
 	defer func() { w.fetch.end() }()
 	runner := transition.Runner{
-		Steps: w.phases(), Save: h.saveTransition, Clear: h.clearTransition, Now: stamp,
+		Steps: w.phases(), Save: h.saved.SaveTransition, Clear: h.saved.ClearTransition, Now: stamp,
 		Reject: h.reject, Release: w.release,
 	}
 	began := now()
@@ -207,13 +206,13 @@ func (w *work) compare(
 	ctx context.Context,
 ) (plan state.Plan, now state.Desired, need state.Need, err error) {
 	b, spared := w.bindings.Bindings, state.Desired(nil)
-	if w.transition.Ungated {
+	if w.saved.Transition.Ungated {
 		b, spared = w.standing(w.to, b)
 	}
 	if b, err = w.withArc(ctx, w.to.Node, b); err != nil {
 		return nil, nil, "", err
 	}
-	bound := node.Bind(w.to.Node, w.bound(b, w.to))
+	bound := node.Bind(w.to.Node, w.saved.Bound(b, w.to))
 	now, later, need := bound.Cut(func(n state.Need) bool { return w.met[n] })
 	plan, unknown, err := w.engine.Plan(ctx, now, slices.Concat(later, spared, w.standingArc()))
 	if err == nil {
@@ -226,7 +225,7 @@ func (w *work) compare(
 // on with the others.
 func (w *work) unobserved(unknown []state.Unknown) error {
 	err := apply.Blind(unknown)
-	if kind := w.transition.Kind; kind != transition.Repair && kind != transition.Rollback {
+	if kind := w.saved.Transition.Kind; kind != transition.Repair && kind != transition.Rollback {
 		return err
 	}
 	if err != nil {
@@ -241,11 +240,11 @@ func (w *work) proveChange(ctx context.Context, t *transition.Transition) error 
 	if t.From == "" {
 		return nil
 	}
-	from, err := w.store.Load(t.From)
+	from, err := w.saved.Generations.Load(t.From)
 	if err != nil {
 		return err
 	}
-	if sameIdentity(w.home.configOf(&from), w.config) && t.Cluster == nil {
+	if sameIdentity(w.home.saved.ConfigOf(&from), w.config) && t.Cluster == nil {
 		return nil
 	}
 	return w.prove(ctx, w.config, w.target())
@@ -273,7 +272,7 @@ func (w *work) become(ctx context.Context, t *transition.Transition) error {
 		if err != nil {
 			return err
 		}
-		if err := w.engine.Apply(ctx, chosen(plan, t.Things)); err != nil {
+		if err := w.engine.Apply(ctx, chosen(plan, t)); err != nil {
 			return err
 		}
 		if need == "" {
@@ -286,24 +285,30 @@ func (w *work) become(ctx context.Context, t *transition.Transition) error {
 	}
 }
 
-// chosen are the changes of the given things, and the restarts that follow from them; all of the
-// plan when no things are given.
-func chosen(plan state.Plan, things []string) state.Plan {
-	if len(things) == 0 {
+// chosen are the changes of a plan that a transition makes. A repair of given things makes theirs
+// alone, with the restarts that follow. It was asked for what it undoes, so it keeps no copies, which
+// would pile up where something else writes a file again and again.
+func chosen(plan state.Plan, t *transition.Transition) state.Plan {
+	if !t.Ungated {
 		return plan
 	}
-	return slices.DeleteFunc(slices.Clone(plan), func(c state.Change) bool {
-		return !c.Restart && !slices.Contains(things, string(c.To.Key()))
-	})
+	var list state.Plan
+	for _, c := range plan {
+		if c.Keep = false; len(t.Things) == 0 || c.Restart ||
+			slices.Contains(t.Things, string(c.To.Key())) {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // restore makes the machine again what it was. Everything that it needs is on the machine.
 func (w *work) restore(ctx context.Context, t *transition.Transition) error {
-	to, err := w.store.Load(t.To)
+	to, err := w.saved.Generations.Load(t.To)
 	if err != nil {
 		return err
 	}
-	w.to, w.config, w.bindings = &to, w.home.configOf(&to), w.home.bindings
+	w.to, w.config, w.bindings = &to, w.home.saved.ConfigOf(&to), w.home.saved.Bindings
 	w.bindings.PodCIDRs = w.subnets(w.config)
 	w.warn("the new configuration does not work (%s); rolling back", firstLine(t.Cause))
 	for _, need := range []state.Need{node.Credential, node.Network, node.Ready} {
@@ -314,10 +319,10 @@ func (w *work) restore(ctx context.Context, t *transition.Transition) error {
 
 // goLive makes the generation the one that kubelet's credential plugin reads.
 func (w *work) goLive(ctx context.Context) error {
-	if err := w.store.Point(ctx, generation.Live, w.to.ID); err != nil {
+	if err := w.saved.Generations.Point(ctx, generation.Live, w.to.ID); err != nil {
 		return err
 	}
-	w.live = w.to
+	w.saved.Live = w.to
 	return nil
 }
 

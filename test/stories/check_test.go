@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -56,7 +57,7 @@ func TestDamagedStore(t *testing.T) {
 	if found := w.check(); len(found.Drift) > 0 {
 		t.Errorf("the store is read at every check: %v", found.Drift)
 	}
-	if err := os.Remove(w.root + agent.RunDir + "/sweep.json"); err != nil { // as a day later
+	if err := os.Remove(w.root + saved.RunDir + "/sweep.json"); err != nil { // as a day later
 		t.Fatal(err)
 	}
 	found, started := w.check(), w.kubeletSince()

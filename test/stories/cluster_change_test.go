@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
@@ -54,7 +55,7 @@ func plain(r rune) rune {
 // bindings is where the agent takes the API server to be.
 func (w *world) bindings() (b struct{ Server, CA, ClusterUID string }) {
 	w.t.Helper()
-	data, err := os.ReadFile(filepath.Join(w.root, agent.StateDir, "bindings.json"))
+	data, err := os.ReadFile(filepath.Join(w.root, saved.StateDir, "bindings.json"))
 	if err = errors.Join(err, json.Unmarshal(data, &b)); err != nil {
 		w.t.Fatal(err)
 	}

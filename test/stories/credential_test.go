@@ -18,15 +18,16 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // rejected is what the agent remembers of configurations that failed.
-func (w *world) rejected() []agent.Rejection {
+func (w *world) rejected() []saved.Rejection {
 	w.t.Helper()
-	var list []agent.Rejection
-	data, err := os.ReadFile(filepath.Join(w.root, agent.StateDir, "rejected.json"))
+	var list []saved.Rejection
+	data, err := os.ReadFile(filepath.Join(w.root, saved.StateDir, "rejected.json"))
 	if err == nil {
 		err = json.Unmarshal(data, &list)
 	}
@@ -39,7 +40,7 @@ func (w *world) rejected() []agent.Rejection {
 // pointer is the generation that a pointer leads to.
 func (w *world) pointer(name string) string {
 	w.t.Helper()
-	target, err := os.Readlink(filepath.Join(w.root, agent.StateDir, name))
+	target, err := os.Readlink(filepath.Join(w.root, saved.StateDir, name))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func (w *world) holds(text string) []string {
 // tokens are the files in which tokens are kept.
 func (w *world) tokens() []string {
 	w.t.Helper()
-	found, err := filepath.Glob(filepath.Join(w.root, agent.RunDir, "token-*.json"))
+	found, err := filepath.Glob(filepath.Join(w.root, saved.RunDir, "token-*.json"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func (w *world) goesOn(applied string, since time.Time) {
 	if w.kubeletSince() != since {
 		w.t.Error("kubelet was restarted")
 	}
-	if _, err := os.Stat(filepath.Join(w.root, agent.StateDir, "transition.json")); err == nil {
+	if _, err := os.Stat(filepath.Join(w.root, saved.StateDir, "transition.json")); err == nil {
 		w.t.Error("a transition is left")
 	}
 }
@@ -345,7 +346,7 @@ func (w *world) applicationCertificate(name string, lifetime time.Duration) (cer
 
 // forgetTokens removes kept tokens, so that the next one needs the secret.
 func (w *world) forgetTokens() error {
-	kept, err := filepath.Glob(filepath.Join(w.root, agent.RunDir, "token*.json"))
+	kept, err := filepath.Glob(filepath.Join(w.root, saved.RunDir, "token*.json"))
 	for _, path := range kept {
 		err = errors.Join(err, os.Remove(path))
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -154,12 +155,12 @@ func TestWaitingWorkerIsFed(t *testing.T) {
 // hold takes the lock as another verb does.
 func (s *service) hold(verb string) (release func()) {
 	s.t.Helper()
-	file, err := os.OpenFile(filepath.Join(s.root, agent.RunDir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(filepath.Join(s.root, saved.RunDir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err == nil {
 		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err == nil {
-		err = json.NewEncoder(file).Encode(agent.Holder{PID: 4711, Verb: verb, Since: time.Now()})
+		err = json.NewEncoder(file).Encode(saved.Holder{PID: 4711, Verb: verb, Since: time.Now()})
 	}
 	if err != nil {
 		s.t.Fatal(err)
@@ -199,7 +200,7 @@ func TestSecondDaemon(t *testing.T) {
 	story(t, func(t *testing.T, s *service) {
 		s.join()
 		err := s.process().Claim()
-		locked, ok := errors.AsType[*agent.LockedError](err)
+		locked, ok := errors.AsType[*saved.LockedError](err)
 		if !ok || locked.Holder.Verb != "agent" || locked.Holder.PID != os.Getpid() {
 			t.Errorf("a second daemon ends with %v", err)
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -201,7 +201,7 @@ func TestFailedDownload(t *testing.T) {
 func withoutState(tree string) string {
 	var lines []string
 	for line := range strings.SplitSeq(tree, "\n") {
-		ours := strings.HasPrefix(line, agent.StateDir) || strings.HasPrefix(line, "/opt/aks-flex-node")
+		ours := strings.HasPrefix(line, saved.StateDir) || strings.HasPrefix(line, "/opt/aks-flex-node")
 		if !ours {
 			lines = append(lines, line)
 		}

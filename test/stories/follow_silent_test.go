@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -27,7 +27,7 @@ func TestFollowsSeldom(t *testing.T) {
 		}
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), hourly))
 		s.until(time.Minute, "the version is applied", func() bool {
-			return s.read(agent.StateDir+"/config-version.txt") == "8\n"
+			return s.read(saved.StateDir+"/config-version.txt") == "8\n"
 		})
 		var asked, lost atomic.Int32
 		s.provider.set(func() {
@@ -64,7 +64,7 @@ func TestFollowsNoMore(t *testing.T) {
 	followed(t, func(t *testing.T, s *service, _ string) {
 		s.provider.offers(s.delivery("8", readyTimeout("1m")))
 		s.until(time.Minute, "the version is applied", func() bool {
-			return s.read(agent.StateDir+"/config-version.txt") == "8\n"
+			return s.read(saved.StateDir+"/config-version.txt") == "8\n"
 		})
 		s.sleep(time.Minute)
 		asked := 0
@@ -130,7 +130,7 @@ func TestFollowsAsApplied(t *testing.T) {
 		followed(t, func(t *testing.T, s *service, _ string) {
 			s.end()
 			bad := strings.Replace(s.bundle(), `"node":{`, `"node":{"maxPods":"x",`, 1)
-			s.write(agent.BundleFile, bad)
+			s.write(saved.BundleFile, bad)
 			s.start()
 			s.provider.offers(s.delivery("9", monitored, readyTimeout("1m"), pods(43)))
 			s.until(2*time.Minute, "the next version is applied", s.takes("43"))

@@ -17,6 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -222,7 +223,7 @@ func TestFollows(t *testing.T) {
 			c := s.provider.said().Config
 			return c != nil && c.Applied == "8" && c.Observed == "8" && c.Failed == nil
 		})
-		if text := s.read(agent.StateDir + "/config-version.txt"); text != "8\n" {
+		if text := s.read(saved.StateDir + "/config-version.txt"); text != "8\n" {
 			t.Errorf("config-version.txt is %q", text)
 		}
 		s.healthy("42")
@@ -300,7 +301,7 @@ func TestFollowsAVersionOnly(t *testing.T) {
 		kubelet := s.started()
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m")))
 		s.until(time.Minute, "the version moves", func() bool {
-			return s.read(agent.StateDir+"/config-version.txt") == "8\n"
+			return s.read(saved.StateDir+"/config-version.txt") == "8\n"
 		})
 		if n := kubelet(); n != 0 {
 			t.Errorf("kubelet was started %d times", n)
@@ -355,7 +356,7 @@ func TestFollowsPastACrashingKubelet(t *testing.T) {
 		s.until(5*time.Minute, "the way back", s.takes("42"))
 		s.until(2*time.Minute, "the way back", s.takes("110"))
 		took := s.until(time.Minute, "the end of the rollback", func() bool {
-			_, err := os.Stat(s.root + agent.StateDir + "/transition.json")
+			_, err := os.Stat(s.root + saved.StateDir + "/transition.json")
 			return errors.Is(err, os.ErrNotExist)
 		})
 		if took > 12*time.Second {
@@ -385,7 +386,7 @@ func TestFollowsDriftPolicies(t *testing.T) {
 		}
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), policies))
 		s.until(time.Minute, "the version is applied", func() bool {
-			return s.read(agent.StateDir+"/config-version.txt") == "8\n"
+			return s.read(saved.StateDir+"/config-version.txt") == "8\n"
 		})
 		s.write(panicSysctl, "0\n")
 		s.write(file, "# somebody else's\n")

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -233,7 +234,7 @@ func (c *costly) Set(
 	c.service.mu.Lock()
 	full := c.service.full
 	c.service.mu.Unlock()
-	if full && change.To.Key() == state.PathKey(agent.BundleFile) {
+	if full && change.To.Key() == state.PathKey(saved.BundleFile) {
 		return syscall.ENOSPC
 	}
 	return c.Machine.Set(ctx, change, content)

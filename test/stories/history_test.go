@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 )
 
 // back rolls back by hand.
@@ -188,7 +189,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	if got := w.states(); !slices.Equal(got, want) {
 		t.Errorf("the history is %v", got)
 	}
-	kept, err := os.ReadDir(w.root + agent.StateDir + "/generations")
+	kept, err := os.ReadDir(w.root + saved.StateDir + "/generations")
 	if err != nil || len(kept) != 5 {
 		t.Errorf("%d generations are kept, %v", len(kept), err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -155,7 +156,7 @@ func (w *world) reconciles() error {
 
 // saysWhich is an error unless the machine says that it runs on a version, and does.
 func (w *world) saysWhich(version string, pods int) error {
-	says, err := os.ReadFile(w.root + agent.StateDir + "/config-version.txt")
+	says, err := os.ReadFile(w.root + saved.StateDir + "/config-version.txt")
 	if err != nil || string(says) != version+"\n" || maxPods(w.root) != fmt.Sprint(pods) {
 		return errors.Join(err, fmt.Errorf("the node says version %q and takes %s pods, want version "+
 			"%s with %d", says, maxPods(w.root), version, pods))
@@ -168,7 +169,7 @@ func (w *world) saysWhich(version string, pods int) error {
 // config-version.txt follows when the service runs again.
 func (w *world) eitherVersion(t *testing.T, when string) {
 	t.Helper()
-	record, err := os.ReadFile(w.root + agent.StateDir + "/transition.json")
+	record, err := os.ReadFile(w.root + saved.StateDir + "/transition.json")
 	if err == nil {
 		if !strings.Contains(string(record), `"to"`) || !strings.Contains(string(record), `"from"`) {
 			t.Errorf("%s, the change under way does not say between which: %s", when, record)

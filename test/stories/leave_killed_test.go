@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 )
 
@@ -58,7 +58,7 @@ func TestLeavingIsFinished(t *testing.T) {
 		if ended {
 			return
 		}
-		if _, err := os.Stat(w.root + agent.StateDir + "/transition.json"); err != nil {
+		if _, err := os.Stat(w.root + saved.StateDir + "/transition.json"); err != nil {
 			continue // it had not begun, or had ended
 		}
 		when := fmt.Sprintf("killed at touch %d", n)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
@@ -137,7 +138,7 @@ func TestArcNotLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	enrolled := `{"machineId": "/subscriptions/x", "connected": true}`
-	w.write(agent.StateDir+"/arc.json", enrolled)
+	w.write(saved.StateDir+"/arc.json", enrolled)
 	for range 2 {
 		if err := w.unbootstrap(); err == nil || !strings.Contains(err.Error(), "Arc") {
 			t.Fatalf("the error is %v", err)
@@ -171,10 +172,10 @@ func TestLeavesWithoutRecords(t *testing.T) {
 			if _, err := w.bootstrap(); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.RemoveAll(w.root + agent.StateDir + "/" + name); err != nil {
+			if err := os.RemoveAll(w.root + saved.StateDir + "/" + name); err != nil {
 				t.Fatal(err)
 			}
-			w.write(agent.StateDir+"/"+name, "{ this is not JSON")
+			w.write(saved.StateDir+"/"+name, "{ this is not JSON")
 			if err := w.unbootstrap(); err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -30,7 +31,7 @@ func (w *world) readyWith(pods ...string) {
 
 // underWay returns the record of the transition on disk; "" without one.
 func (w *world) underWay() string {
-	text, _ := os.ReadFile(filepath.Join(w.root, agent.StateDir, "transition.json"))
+	text, _ := os.ReadFile(filepath.Join(w.root, saved.StateDir, "transition.json"))
 	return string(text)
 }
 

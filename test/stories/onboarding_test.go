@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
@@ -119,7 +120,7 @@ func TestOnboardingSecretIsReplaced(t *testing.T) {
 		if err == nil || len(sim.Machines()) > 0 {
 			t.Fatal("no run was killed before the machine was enrolled")
 		}
-		left, _ := os.ReadFile(filepath.Join(w.root, agent.StateDir, "transition.json"))
+		left, _ := os.ReadFile(filepath.Join(w.root, saved.StateDir, "transition.json"))
 		if !strings.Contains(string(left), `"enrol"`) {
 			continue
 		}

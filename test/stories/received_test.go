@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
@@ -40,7 +41,7 @@ func (w *world) delivery(version string, change ...func(map[string]any)) agent.D
 
 // bundle is the delivered configuration on disk, "" when there is none.
 func (w *world) bundle() string {
-	data, err := os.ReadFile(filepath.Join(w.root, agent.BundleFile))
+	data, err := os.ReadFile(filepath.Join(w.root, saved.BundleFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		w.t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func TestReceive(t *testing.T) {
 	if err := a.Receive(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	for path, mode := range map[string]os.FileMode{agent.StateDir: 0o700, agent.BundleFile: 0o600} {
+	for path, mode := range map[string]os.FileMode{saved.StateDir: 0o700, saved.BundleFile: 0o600} {
 		info, err := os.Stat(filepath.Join(w.root, path))
 		if err != nil || info.Mode().Perm() != mode {
 			t.Errorf("%s: %v, %v", path, info, err)

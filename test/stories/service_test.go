@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -399,7 +400,7 @@ func (s *service) healthy(pods string) {
 // dropGeneration removes the resources of the generation that is applied.
 func (s *service) dropGeneration() {
 	s.t.Helper()
-	files, err := filepath.Glob(filepath.Join(s.root, agent.StateDir, "generations/*/node.json"))
+	files, err := filepath.Glob(filepath.Join(s.root, saved.StateDir, "generations/*/node.json"))
 	if err != nil || len(files) != 1 {
 		s.t.Fatal(files, err)
 	}

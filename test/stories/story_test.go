@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 )
 
@@ -119,7 +120,7 @@ func TestLocked(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	locked, ok := errors.AsType[*agent.LockedError](second)
+	locked, ok := errors.AsType[*saved.LockedError](second)
 	if !ok || locked.Holder.Verb != "bootstrap" || locked.Holder.PID != os.Getpid() {
 		t.Errorf("the second verb ended with %v", second)
 	}
@@ -152,7 +153,7 @@ func TestLostLedger(t *testing.T) {
 	}
 	w.write("/etc/kubernetes/aks-flex-node-registration.env", "changed by the owner")
 	joined := w.tree()
-	if err := w.unbootstrap(); !errors.Is(err, agent.ErrLedgerLost) ||
+	if err := w.unbootstrap(); !errors.Is(err, saved.ErrLedgerLost) ||
 		!strings.Contains(err.Error(), "--force") {
 		t.Errorf("the error is %v; want the lost ledger and --force", err)
 	}

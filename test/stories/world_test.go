@@ -30,6 +30,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
@@ -217,7 +218,7 @@ func (w *world) agent() *agent.Agent {
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
 	p := w.begin()
 	var machine agent.Machine = &host.Host{
-		Root: w.root, Systemd: w.systemd, Kernel: w.kernel, Log: log, SecretDir: agent.RunDir,
+		Root: w.root, Systemd: w.systemd, Kernel: w.kernel, Log: log, SecretDir: saved.RunDir,
 		PackageDir: agent.PackageDir,
 		Programs:   w.programs,
 		Touch:      func(string) (func(), error) { return w.touch(p), nil },
@@ -279,7 +280,7 @@ func (w *world) run(do func(context.Context, *agent.Agent) error) error {
 // unlock lets go of the locks of a process that was killed, as the kernel does.
 func (w *world) unlock() {
 	for _, name := range []string{"lock", "daemon.lock", "token.lock"} {
-		os.Remove(filepath.Join(w.root, agent.RunDir, name))
+		os.Remove(filepath.Join(w.root, saved.RunDir, name))
 	}
 }
 
@@ -398,7 +399,7 @@ func (w *world) tree() string {
 			return err
 		}
 		name := strings.TrimPrefix(path, w.root)
-		if name == agent.RunDir || strings.HasPrefix(name, agent.RunDir+"/") {
+		if name == saved.RunDir || strings.HasPrefix(name, saved.RunDir+"/") {
 			return nil // in memory, and gone with the next boot: locks name their last holder
 		}
 		line := fmt.Sprintf("%s %s", name, info.Mode())

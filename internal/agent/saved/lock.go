@@ -1,4 +1,4 @@
-package agent
+package saved
 
 import (
 	"encoding/json"
@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The locks: one verb works at a time, and one daemon watches.
+// The locks below RunDir: one command works at a time, and one daemon watches.
 const (
-	lockFile   = "lock"
-	daemonLock = "daemon.lock"
+	LockFile       = "lock"
+	DaemonLockFile = "daemon.lock"
 )
 
-// Holder tells who has a lock.
+// Holder is the process that has a lock.
 type Holder struct {
 	PID   int       `json:"pid"`
 	Verb  string    `json:"verb"`
 	Since time.Time `json:"since"`
 }
 
-// LockedError tells that another verb is at work on this machine.
+// LockedError reports that another command is at work on this machine.
 type LockedError struct{ Holder Holder }
 
 func (e *LockedError) Error() string {
@@ -33,17 +33,12 @@ func (e *LockedError) Error() string {
 		e.Holder.Verb, e.Holder.PID, e.Holder.Since.Format(time.TimeOnly))
 }
 
-// lock keeps two verbs from running at once. The kernel lets go of it when the process ends,
+// Lock keeps two verbs from running at once. The kernel lets go of it when the process ends,
 // however it ends.
-type lock struct{ file *os.File }
+type Lock struct{ file *os.File }
 
-// acquire takes one of the locks for a verb of this process.
-func (a *Agent) acquire(name, verb string) (*lock, error) {
-	return acquire(a.path(RunDir), name, Holder{PID: os.Getpid(), Verb: verb, Since: now()})
-}
-
-// acquire takes a lock below dir, which it makes if it is not there. The file names its holder.
-func acquire(dir, name string, holder Holder) (*lock, error) {
+// Acquire takes a lock below dir, which it makes if it is not there. The file names its holder.
+func Acquire(dir, name string, holder Holder) (*Lock, error) {
 	path := filepath.Join(dir, name)
 	for deadline := time.Now().Add(ending); ; time.Sleep(20 * time.Millisecond) {
 		file, err := try(dir, path)
@@ -64,7 +59,7 @@ func acquire(dir, name string, holder Holder) (*lock, error) {
 			file.Close()
 			return nil, fmt.Errorf("cannot write %s: %w", path, err)
 		}
-		return &lock{file: file}, nil
+		return &Lock{file: file}, nil
 	}
 }
 
@@ -112,5 +107,5 @@ func readHolder(file *os.File) Holder {
 	return h
 }
 
-// release lets others have the lock.
-func (l *lock) release() { l.file.Close() }
+// Release lets others have the lock.
+func (l *Lock) Release() { l.file.Close() }

@@ -1,0 +1,73 @@
+package saved
+
+import (
+	"context"
+
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// The files for people and scripts, which are written from the records and never read, but for
+// JoinFile, whose presence tells a machine that has lost its ledger.
+const (
+	currentFile  = "current-config.json"
+	appliedFile  = "applied-config.json"
+	previousFile = "previous-config.json"
+	JoinFile     = "join-state.json"
+	VersionFile  = "config-version.txt"
+)
+
+// JoinState is what the machine is to its cluster.
+type JoinState struct {
+	NodeName string `json:"nodeName"`
+	Server   string `json:"server"`
+	CASHA256 string `json:"caSHA256"`
+	// Joined reports that the Node was Ready once.
+	Joined bool `json:"joined"`
+}
+
+// shown is a configuration as people and scripts read it, without its secrets.
+type shown struct {
+	Generation string `json:"generation"`
+	Config     any    `json:"config"`
+}
+
+func (s *State) publish(ctx context.Context, name string, g *generation.Generation) error {
+	if g == nil {
+		return s.Remove(ctx, name)
+	}
+	return s.Save(ctx, name, shown{Generation: g.ID, Config: g.Config})
+}
+
+// PublishCurrent writes the configuration that the machine is to have.
+func (s *State) PublishCurrent(ctx context.Context, g *generation.Generation) error {
+	return s.publish(ctx, currentFile, g)
+}
+
+// PublishApplied writes the configurations that were proved last and before that.
+func (s *State) PublishApplied(ctx context.Context, applied, previous *generation.Generation) error {
+	for name, g := range map[string]*generation.Generation{
+		currentFile: applied, appliedFile: applied, previousFile: previous,
+	} {
+		if err := s.publish(ctx, name, g); err != nil {
+			return err
+		}
+	}
+	return s.PublishJoin(ctx, applied.Config.Agent.NodeName)
+}
+
+// PublishJoin writes what the machine is to its cluster.
+func (s *State) PublishJoin(ctx context.Context, nodeName string) error {
+	return s.Save(ctx, JoinFile, JoinState{
+		NodeName: nodeName, Server: s.Bindings.Server,
+		CASHA256: state.Digest(s.Bindings.CA), Joined: s.Bindings.Joined,
+	})
+}
+
+// publishVersion writes the configVersion that the node runs on.
+func (r Records) publishVersion(ctx context.Context, version string) error {
+	if version == "" {
+		return r.Remove(ctx, VersionFile)
+	}
+	return r.write(ctx, VersionFile, version+"\n")
+}

@@ -1,0 +1,91 @@
+package saved
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// Records are the small JSON files of a directory, all 0600.
+type Records struct {
+	Disk apply.Disk
+	Dir  string
+}
+
+// Path returns the path of a record.
+func (r Records) Path(name string) string { return path.Join(r.Dir, name) }
+
+// Load reads a record into v, and reports whether it exists.
+func (r Records) Load(name string, v any) (bool, error) {
+	data, err := r.Disk.ReadFile(r.Path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot read %s: %w", r.Path(name), err)
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return false, fmt.Errorf("cannot read %s: %w", r.Path(name), err)
+	}
+	return true, nil
+}
+
+// Encode returns the form of a record.
+func Encode(v any) (string, error) {
+	body, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return "", fmt.Errorf("internal error: %w", err)
+	}
+	return string(body) + "\n", nil
+}
+
+// Holds reports whether a record is v.
+func (r Records) Holds(name string, v any) (bool, error) {
+	body, err := Encode(v)
+	if err != nil {
+		return false, err
+	}
+	data, err := r.Disk.ReadFile(r.Path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return string(data) == body, err
+}
+
+// Save writes a record, unless it is on disk already.
+func (r Records) Save(ctx context.Context, name string, v any) error {
+	body, err := Encode(v)
+	if err != nil {
+		return err
+	}
+	return r.write(ctx, name, body)
+}
+
+// write writes a file, unless it is on disk already, and returns when it is durable.
+func (r Records) write(ctx context.Context, name, body string) error {
+	want := state.NewFile(r.Path(name), 0o600, body)
+	is, err := r.Disk.Observe(ctx, want.Key())
+	if err != nil || state.Equal(is, want) {
+		return err
+	}
+	return errors.Join(r.Disk.Set(ctx, state.Change{From: is, To: want}, nil), r.Disk.Flush())
+}
+
+// Remove deletes a record and returns when that is durable.
+func (r Records) Remove(ctx context.Context, name string) error {
+	is, err := r.Disk.Observe(ctx, state.PathKey(r.Path(name)))
+	if err != nil {
+		return err
+	}
+	if _, ok := is.(state.Absent); ok {
+		return nil
+	}
+	gone := state.Change{From: is, To: state.Absent{Path: r.Path(name)}, Undo: true}
+	return errors.Join(r.Disk.Set(ctx, gone, nil), r.Disk.Flush())
+}

@@ -1,0 +1,168 @@
+// Package saved is the state directory of the agent as one typed value. Read fills it from disk;
+// each method that writes returns when that is durable. Whether a process may write is for its
+// lock to say. It decides nothing: what comes next is for package transition.
+package saved
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// StateDir has everything that survives a reboot, RunDir what does not.
+const (
+	StateDir = "/var/lib/aks-flex-node"
+	RunDir   = "/run/aks-flex-node"
+)
+
+// The files below StateDir, beside the generations.
+const (
+	LedgerFile     = "ledger.json"
+	NodeLedgerFile = "node-ledger.json"
+	BindingsFile   = "bindings.json"
+	SecretsFile    = "credentials.json"
+	TransitionFile = "transition.json"
+	RejectedFile   = "rejected.json"
+	ArcFile        = "arc.json"
+	HistoryFile    = "history.json"
+	SourceFile     = "source.json"
+)
+
+// State is what the agent remembers of this machine.
+type State struct {
+	Records
+	Generations generation.Store
+	// Live and Applied are nil on a machine that is not a node: the generation that the machine runs
+	// on, and the one that was proved healthy last.
+	Live, Applied *generation.Generation
+	Bindings      Bindings
+	Secrets       Secrets
+	// Transition is the change under way; nil without one.
+	Transition *transition.Transition
+	Rejected   Rejections
+}
+
+// New returns the empty state of a directory.
+func New(disk apply.Disk, list func(dir string) ([]string, error)) *State {
+	return &State{
+		Records:     Records{Disk: disk, Dir: StateDir},
+		Generations: generation.Store{Disk: disk, Dir: StateDir, List: list},
+		Secrets:     Secrets{},
+	}
+}
+
+// Read fills the state from disk.
+func (s *State) Read(ctx context.Context) error {
+	*s = State{Records: s.Records, Generations: s.Generations, Secrets: Secrets{}}
+	var err error
+	if s.Live, err = s.Generations.Read(ctx, generation.Live); err != nil {
+		return err
+	}
+	if s.Applied, err = s.readApplied(ctx); err != nil {
+		return err
+	}
+	if err := s.ReadBindings(); err != nil {
+		return err
+	}
+	if err := s.ReadSecrets(); err != nil {
+		return err
+	}
+	if _, err := s.Load(RejectedFile, &s.Rejected); err != nil {
+		return err
+	}
+	var t transition.Transition
+	under, err := s.Load(TransitionFile, &t)
+	if under {
+		s.Transition = &t
+	}
+	return err
+}
+
+// readApplied reads the applied generation; mostly it is the live one.
+func (s *State) readApplied(ctx context.Context) (*generation.Generation, error) {
+	id, err := s.Generations.Target(ctx, generation.Applied)
+	if err != nil || id == "" {
+		return nil, err
+	}
+	if s.Live != nil && s.Live.ID == id {
+		return s.Live, nil
+	}
+	g, err := s.Generations.Load(id)
+	return &g, err
+}
+
+// AppliedID returns the id of the applied generation; "" without one.
+func (s *State) AppliedID() string {
+	if s.Applied == nil {
+		return ""
+	}
+	return s.Applied.ID
+}
+
+// Idle reports whether no transition is under way.
+func (s *State) Idle() bool { return s.Transition == nil }
+
+// Joined reports whether the machine has been a Ready Node.
+func (s *State) Joined() bool { return s.Bindings.Joined }
+
+// At returns where the API server was proved to be.
+func (s *State) At() transition.Cluster {
+	return transition.Cluster{Server: s.Bindings.Server, CA: s.Bindings.CA}
+}
+
+// ConfigOf returns a generation's configuration with its credentials.
+func (s *State) ConfigOf(g *generation.Generation) config.Config {
+	return g.Config.WithCredentials(s.Secrets[g.ID])
+}
+
+// Bound adds the secrets of a generation to the values that it is bound with.
+func (s *State) Bound(b node.Bindings, g *generation.Generation) node.Bindings {
+	b.BootstrapToken = s.Secrets[g.ID].BootstrapToken
+	b.AdminKubeconfig = s.Secrets[g.ID].AdminKubeconfig
+	return b
+}
+
+// SaveTransition writes the record of a transition.
+func (s *State) SaveTransition(ctx context.Context, t transition.Transition) error {
+	s.Transition = &t
+	return s.Save(ctx, TransitionFile, t)
+}
+
+// ClearTransition removes the record of a transition. The generation that it was to lead to, and
+// has not, keeps no secret.
+func (s *State) ClearTransition(ctx context.Context) error {
+	s.Transition = nil
+	if err := s.Remove(ctx, TransitionFile); err != nil {
+		return err
+	}
+	known := len(s.Secrets)
+	for id := range s.Secrets {
+		if (s.Live == nil || s.Live.ID != id) && s.AppliedID() != id {
+			delete(s.Secrets, id)
+		}
+	}
+	if len(s.Secrets) == known {
+		return nil
+	}
+	return s.SaveSecrets(ctx)
+}
+
+// ErrLedgerLost reports that the machine is a node, and that nothing says what it was before.
+var ErrLedgerLost = fmt.Errorf("the ledger is gone, so what the machine was before is not known: %w",
+	fs.ErrNotExist)
+
+// LedgerLost tells a machine without a ledger from a machine that has lost it.
+func (s *State) LedgerLost() error {
+	var join JoinState
+	if ok, err := s.Load(JoinFile, &join); err != nil || !ok {
+		return err
+	}
+	return fmt.Errorf("cannot read %s: %w", path.Join(s.Dir, LedgerFile), ErrLedgerLost)
+}

@@ -1,0 +1,109 @@
+package saved
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// BundleFile is the configuration that a resource provider has delivered last, with its secrets:
+// while it exists, it is the machine's configuration.
+const BundleFile = StateDir + "/bundle.json"
+
+// Source is where the bundle came from.
+type Source struct {
+	// URLSHA256 recognizes the configuration URL, which is kept nowhere.
+	URLSHA256 string `json:"urlSHA256"`
+	// Applied is the version that the node runs on.
+	Applied config.Resource `json:"applied,omitzero"`
+}
+
+// Source reads where the bundle came from; zero without a bundle.
+func (r Records) Source() (from Source, known bool, err error) {
+	known, err = r.Load(SourceFile, &from)
+	return from, known, err
+}
+
+// SetApplied writes which version the node runs on; zero for none.
+func (r Records) SetApplied(ctx context.Context, resource config.Resource) error {
+	from, _, err := r.Source()
+	if err != nil || from.Applied == resource {
+		return err
+	}
+	if err := r.publishVersion(ctx, resource.ConfigVersion); err != nil {
+		return err
+	}
+	from.Applied = resource
+	return r.Save(ctx, SourceFile, from)
+}
+
+// SetURL writes which URL the bundle came from.
+func (r Records) SetURL(ctx context.Context, digest string) error {
+	from, _, err := r.Source()
+	if err != nil {
+		return err
+	}
+	from.URLSHA256 = digest
+	return r.Save(ctx, SourceFile, from)
+}
+
+// Bundle reads the delivered configuration; nil without one.
+func (r Records) Bundle() ([]byte, error) {
+	data, err := r.Disk.ReadFile(BundleFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", BundleFile, err)
+	}
+	return data, nil
+}
+
+// BundleDigest returns the digest of the delivered document; "" without one.
+func (r Records) BundleDigest() (string, error) {
+	data, err := r.Bundle()
+	if err != nil || data == nil {
+		return "", err
+	}
+	document, err := config.Canonical(data)
+	if err != nil {
+		return "", err
+	}
+	return state.Digest(string(document)), nil
+}
+
+// BundleResource returns the flexNodeConfig that the delivered configuration is from; zero if that
+// is not known.
+func (r Records) BundleResource() config.Resource {
+	data, err := r.Bundle()
+	if err != nil || data == nil {
+		return config.Resource{}
+	}
+	if from, err := config.ResourceOf(data); err == nil && from != nil {
+		return *from
+	}
+	return config.Resource{}
+}
+
+// KeepBundle writes a delivered configuration.
+func (r Records) KeepBundle(ctx context.Context, bundle []byte) error {
+	dir := state.Dir{Path: r.Dir, Mode: 0o700}
+	is, err := r.Disk.Observe(ctx, dir.Key())
+	if err != nil {
+		return err
+	}
+	if _, absent := is.(state.Absent); absent {
+		if err := r.Disk.Set(ctx, state.Change{From: is, To: dir}, nil); err != nil {
+			return err
+		}
+	}
+	file := state.NewFile(BundleFile, 0o600, string(bundle))
+	if is, err = r.Disk.Observe(ctx, file.Key()); err != nil {
+		return err
+	}
+	return errors.Join(r.Disk.Set(ctx, state.Change{From: is, To: file}, nil), r.Disk.Flush())
+}
