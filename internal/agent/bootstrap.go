@@ -136,7 +136,8 @@ func (h *home) readyNow(ctx context.Context) bool {
 // movedTo is where the API server is according to new bindings; nil when that is where it was
 // proved.
 func (h *home) movedTo(b saved.Bindings) *where {
-	if h.saved.Bindings.Server == "" || b.Server == h.saved.Bindings.Server && b.CA == h.saved.Bindings.CA {
+	is := h.saved.At()
+	if is.Server == "" || b.Server == is.Server && b.CA == is.CA {
 		return nil
 	}
 	return &where{Server: b.Server, CA: b.CA}
@@ -145,7 +146,8 @@ func (h *home) movedTo(b saved.Bindings) *where {
 // announce puts on disk all that a transition needs before it begins. The ledger is first: a
 // machine whose state directory has records must have one.
 func (h *home) announce(
-	ctx context.Context, t transition.Transition, to *generation.Generation, b saved.Bindings, view *steps,
+	ctx context.Context, t transition.Transition, to *generation.Generation, b saved.Bindings,
+	view *steps,
 ) error {
 	others := wholeLedger(h.engine.Journal.Ledger())
 	plan, _, err := h.engine.Plan(ctx, node.Foundation(h.saved.ConfigOf(to)), others)

@@ -158,7 +158,8 @@ func (h *home) follow(ctx context.Context, t *target) error {
 		return fmt.Errorf("the API server is not where it was (%w), and cannot find it again: %w",
 			fault, err)
 	}
-	if b := h.saved.Bindings; at.Server == b.Server && saved.Unite(at.CA, b.CA) == saved.Unite(b.CA, "") {
+	b := h.saved.Bindings
+	if at.Server == b.Server && saved.Unite(at.CA, b.CA) == saved.Unite(b.CA, "") {
 		if !located(c) {
 			return nil // Azure says nothing new; the gate and the conditions tell what is wrong
 		}
@@ -191,7 +192,8 @@ func (h *home) sameCluster(ctx context.Context, c config.Config, at where) error
 			"cluster, run `aks-flex-node unbootstrap` and join with a new configuration", at.Server)
 	case err != nil:
 		return fmt.Errorf("cannot tell whether %s is this node's cluster: %w", at.Server, err)
-	case known == "" && at.Server != h.saved.Bindings.Server && !saved.SharesCA(at.CA, h.saved.Bindings.CA),
+	case known == "" && at.Server != h.saved.Bindings.Server &&
+		!saved.SharesCA(at.CA, h.saved.Bindings.CA),
 		known != "" && uid != known:
 		return fmt.Errorf("cannot join %s: this machine is a node of another cluster, %s; "+
 			"run `aks-flex-node unbootstrap` first", at.Server, h.saved.Bindings.Server)

@@ -110,7 +110,8 @@ func (h *home) situation(t *target) (transition.Situation, error) {
 		s.Wanted = transition.New
 	}
 	var err error
-	if r := h.saved.Transition; r != nil && (r.Kind == transition.Join || r.Kind == transition.Change) {
+	r := h.saved.Transition
+	if r != nil && (r.Kind == transition.Join || r.Kind == transition.Change) {
 		s.Leads, err = h.isFor(*r, t)
 	}
 	return s, err
@@ -214,8 +215,9 @@ func (h *home) pursue(
 
 // makeAgain makes the machine again what was applied. A kubelet that has lost its credential joins
 // again, with the bootstrap token that is in the configuration now.
-func (h *home) makeAgain(ctx context.Context, t *target, b saved.Bindings, next transition.Transition,
-	view *steps) error {
+func (h *home) makeAgain(
+	ctx context.Context, t *target, b saved.Bindings, next transition.Transition, view *steps,
+) error {
 	h.saved.Bindings.ForeignCNI, h.saved.Bindings.Program = b.ForeignCNI, b.Program
 	if !h.credentialed(h.saved.Applied.Config) {
 		h.saved.Secrets[h.saved.Applied.ID] = t.input.Config.Credentials()

@@ -57,8 +57,9 @@ func (h *home) machineEvidence(
 	m := &health.Machine{
 		UID: seen.UID, Arch: seen.Arch, OSID: seen.OSID, OSVersion: seen.OSVersion, OSName: seen.OSName,
 		MachineID: seen.MachineID, SystemUUID: seen.SystemUUID,
-		Systemd: seen.Systemd, IPTables: seen.IPTables, NFTables: seen.NFTables, Installed: h.engine.Journal.Exists(),
-		Free: seen.Free, Addresses: seen.Addresses,
+		Systemd: seen.Systemd, IPTables: seen.IPTables, NFTables: seen.NFTables,
+		Installed: h.engine.Journal.Exists(),
+		Free:      seen.Free, Addresses: seen.Addresses,
 		CPUMillis: int64(seen.CPUs), MemoryBytes: seen.MemoryBytes, DiskBytes: seen.DiskBytes,
 		CNIConfigs: seen.CNIConfigs, NoIPv6: seen.NoIPv6,
 		Firewalls: h.firewallEvidence(ctx, c, seen),

@@ -51,7 +51,8 @@ func (w *work) learn(ctx context.Context, need state.Need) error {
 
 // learned keeps what was learned: it holds also for the next process.
 func (w *work) learned(ctx context.Context, need state.Need) error {
-	w.home.saved.Bindings.PodCIDRs, w.home.saved.Bindings.ForeignCNI = w.bindings.PodCIDRs, w.bindings.ForeignCNI
+	known := &w.home.saved.Bindings
+	known.PodCIDRs, known.ForeignCNI = w.bindings.PodCIDRs, w.bindings.ForeignCNI
 	if need == node.Ready {
 		w.ready = now()
 		w.bindings.Joined = true

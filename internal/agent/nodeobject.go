@@ -267,7 +267,8 @@ func (w *work) release(ctx context.Context, t transition.Transition) error {
 		return err
 	}
 	if len(unknown) > 0 {
-		return fmt.Errorf("cannot uncordon Node %s: %s", w.saved.Live.Config.Agent.NodeName, unknown[0].Why)
+		return fmt.Errorf("cannot uncordon Node %s: %s", w.saved.Live.Config.Agent.NodeName,
+			unknown[0].Why)
 	}
 	return engine.Apply(ctx, plan)
 }
