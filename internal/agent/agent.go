@@ -20,7 +20,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -80,6 +82,10 @@ type Agent struct {
 	Proving func() (done func())
 	// Client makes the HTTP client that artifacts are fetched with, over the configured proxy.
 	Client func(proxy func(*http.Request) (*url.URL, error)) *http.Client
+	// Provider makes the HTTP client for requests to the resource provider; nil is follow.NewClient.
+	Provider func(proxy func(*http.Request) (*url.URL, error)) *http.Client
+	// Identity makes the credential of the node's own identity in Azure; nil is identity.Node.
+	Identity func(c config.Config) (identity.Credential, error)
 	// Dial opens connections to the API server; nil is the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// InService tells that this process is the daemon's own service, which must not stop itself.
@@ -173,6 +179,22 @@ func (a *Agent) warn(format string, args ...any) {
 // note tells of what is worth knowing.
 func (a *Agent) note(format string, args ...any) {
 	a.show(progress.Event{Kind: progress.Note, Text: fmt.Sprintf(format, args...)})
+}
+
+// providerClient returns an HTTP client for requests to the provider of a configuration.
+func (a *Agent) providerClient(c config.Config) *http.Client {
+	if a.Provider != nil {
+		return a.Provider(c.ProxyFunc())
+	}
+	return follow.NewClient(c.ProxyFunc())
+}
+
+// nodeCredential returns the credential of the node's own identity in Azure.
+func (a *Agent) nodeCredential(c config.Config) (identity.Credential, error) {
+	if a.Identity != nil {
+		return a.Identity(c)
+	}
+	return identity.Node(c.Azure, c.ProxyFunc())
 }
 
 func (a *Agent) path(p string) string { return path.Join("/", a.Root, p) }

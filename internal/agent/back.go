@@ -133,6 +133,9 @@ func (h *home) credentialsOf(to *generation.Generation) (config.Credentials, err
 		to.Config.Azure.AuthMode() == config.AuthArc {
 		return config.Credentials{}, nil
 	}
+	if kept := h.saved.Secrets[to.ID].ClientSecret; kept != "" {
+		return config.Credentials{ClientSecret: kept}, nil
+	}
 	now := h.saved.ConfigOf(h.saved.Applied)
 	is, given := now.Azure.ServicePrincipal, now.Credentials()
 	if is == nil || is.ClientID != sp.ClientID || is.TenantID != sp.TenantID ||

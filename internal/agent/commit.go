@@ -19,11 +19,13 @@ import (
 
 // commit records that the node is healthy as it is now: the generation is the applied one, its
 // bindings are the proved ones, and what no kept generation refers to is removed. The secret of the
-// previous generation is erased, now that the new one is proved. The Node is uncordoned last: while
+// previous generation is erased, now that the new one is proved, unless the provider has not answered
+// with the new one yet. The Node is uncordoned last: while
 // that fails the transition is not over.
 func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	w.bindings.ClusterUID = w.learnCluster(ctx, w.config, w.target())
 	w.bindings.FormerCA = w.home.saved.Bindings.NextFormerCA(w.bindings.CA)
+	w.bindings.Answered = w.answeredBefore()
 	w.home.saved.Bindings = w.bindings
 	if err := w.saved.SaveBindings(ctx); err != nil {
 		return err
@@ -101,15 +103,20 @@ func (w *work) commitHistory(ctx context.Context, t *transition.Transition) erro
 	return nil
 }
 
-// eraseSecrets keeps only the credentials of the node as it is now. A bootstrap token serves one
-// join, and the secret of a service principal beside Arc one enrolment.
+// eraseSecrets keeps only the credentials of the node as it is now, and the secret of the former
+// way to the provider. A bootstrap token serves one join, and the secret of a service principal
+// beside Arc one enrolment.
 func (w *work) eraseSecrets(ctx context.Context) error {
 	kept := w.saved.Secrets[w.to.ID]
 	kept.BootstrapToken = ""
 	if w.config.Azure.AuthMode() == config.AuthArc {
 		kept.ClientSecret = "" // it has enrolled the machine, and nothing else needs it
 	}
-	w.saved.Secrets = saved.Secrets{w.to.ID: kept}
+	next := saved.Secrets{w.to.ID: kept}
+	if id := w.bindings.Answered; id != "" && id != w.to.ID {
+		next[id] = config.Credentials{ClientSecret: w.saved.Secrets[id].ClientSecret}
+	}
+	w.saved.Secrets = next
 	if err := errors.Join(w.saved.SaveSecrets(ctx), w.eraseOnboarding(ctx)); err != nil {
 		return err
 	}
@@ -170,7 +177,7 @@ func (w *work) leaveMetrics(
 // node nor the one before refers to.
 func (w *work) collect(ctx context.Context, previous *generation.Generation) error {
 	keep := map[string]bool{}
-	ids := []string{w.to.ID}
+	ids := []string{w.to.ID, w.bindings.Answered}
 	add := func(f node.Facts) {
 		for _, dir := range f.Store {
 			keep[path.Base(dir)] = true

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"reflect"
 	"strings"
 	"sync"
@@ -42,72 +41,100 @@ type Following struct {
 	// unusable is the offer that cannot be used, nil if the last one can; under mu.
 	mu       sync.Mutex
 	unusable *api.FailedConfig
-	// manner is how the provider is to be asked, client the one for it if it is another one than that
-	// for proxy, and again has that begin; under mu.
-	manner manner
-	client *http.Client
-	proxy  config.Proxy
-	again  context.CancelFunc
+	// ways are how the provider is to be asked, and again has that begin; under mu.
+	ways  ways
+	again context.CancelFunc
 }
 
-// manner is how a provider is asked; the zero value does not ask it.
-type manner struct {
-	asks     bool
-	endpoint string
-	interval time.Duration
-	proxy    config.Proxy
-}
-
-func mannerOf(c config.Config) manner {
-	if !c.ContinuousMonitoring {
-		return manner{}
-	}
-	return manner{
-		asks:     true,
-		endpoint: cmp.Or(c.Agent.Monitoring.Endpoint, c.Azure.ResourceManagerEndpoint),
-		interval: c.PollInterval(), proxy: c.Proxy,
-	}
-}
-
-// settle has the provider be asked as the configuration says that the node runs on now, whoever has
-// applied it.
-func (f *Following) settle(c config.Config) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	next := mannerOf(c)
-	if reflect.DeepEqual(next, f.manner) {
+// settle has the provider be asked as the configuration says that the node runs on now, whichever
+// command has applied it. Once it has answered, the former way to it is forgotten.
+func (f *Following) settle(ctx context.Context, h *home) {
+	answered := f.change(mannerOf(f.configOf(h)), h.formerManner())
+	if !answered || h.saved.Bindings.Answered == "" {
 		return
 	}
-	if next.asks && !reflect.DeepEqual(next.proxy, f.proxy) {
-		f.client, f.proxy = follow.NewClient(c.ProxyFunc()), next.proxy
+	if err := f.forgetFormer(ctx); err != nil {
+		f.agent.Log.Warn("cannot forget how the provider was asked; trying again", "error", err)
 	}
-	if next.asks {
-		f.agent.Log.Info("the provider is asked in another way", "endpoint", next.endpoint,
-			"interval", next.interval)
+}
+
+// change has the provider be asked in a manner, and reports whether it has answered in that.
+func (f *Following) change(current, former manner) (answered bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed, answered := f.ways.change(current, former)
+	if !changed {
+		return answered
+	}
+	if current.asks {
+		f.agent.Log.Info("the provider is asked in another way", "endpoint", current.endpoint,
+			"interval", current.interval)
 	} else {
 		f.agent.Log.Info("the provider is not asked any more")
 	}
-	f.manner = next
 	f.again()
+	return false
 }
 
-// begin is how the provider is asked from now on, until within ends; nil when it is not.
+// forgetFormer forgets the former way to the provider, and erases its secret. While another command
+// works, or has changed the way, that waits for the next check.
+func (f *Following) forgetFormer(ctx context.Context) error {
+	h, err := f.agent.openLocked(ctx, "agent")
+	if _, locked := errors.AsType[*saved.LockedError](err); locked {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	if h.saved.Transition != nil || !f.change(mannerOf(f.configOf(h)), h.formerManner()) {
+		return nil
+	}
+	if h.saved.Bindings.Answered != h.saved.AppliedID() {
+		delete(h.saved.Secrets, h.saved.Bindings.Answered)
+	}
+	if err := h.saved.SaveSecrets(ctx); err != nil {
+		return err
+	}
+	h.saved.Bindings.Answered = ""
+	return h.saved.SaveBindings(ctx)
+}
+
+// begin returns how the provider is asked from now on, until within ends; nil when it is not.
 func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	within, f.again = context.WithCancel(ctx)
-	if !f.manner.asks {
+	before := f.ways.asked
+	if f.ways.turn() {
+		f.agent.Log.Warn("the provider does not answer as it is configured; it is asked in the former "+
+			"way too", "endpoint", f.ways.asked.endpoint)
+	}
+	m := f.ways.asked
+	if !m.asks {
 		f.agent.Live.notPolled()
 		return nil, within
 	}
-	f.Resource.Endpoint = f.manner.endpoint
-	if f.client != nil {
-		f.Resource.Client, f.client = f.client, nil
+	f.Resource.Endpoint = m.endpoint
+	if !reflect.DeepEqual(m.proxy, before.proxy) {
+		f.Resource.Client = f.agent.providerClient(m.config)
 	}
 	return &follow.Follower{
 		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
-		Interval: f.manner.interval, Told: f.agent.Live.polled,
+		Interval: m.interval, Told: f.polled,
 	}, within
+}
+
+// polled takes in how a poll has ended, and has the other way begin when it is time for that.
+func (f *Following) polled(answer follow.Answer, err error, pause time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.ways.back { // what the former way brings does not make the configured one work
+		f.agent.Live.polled(answer, err, pause)
+	}
+	if f.ways.polled(err) {
+		f.again()
+	}
 }
 
 // Follow returns how this machine follows the resource that its configuration is from, as what it
@@ -125,9 +152,10 @@ func (a *Agent) Follow(ctx context.Context, in Input) *Following {
 	if err != nil {
 		c = in.Config
 	}
-	f.manner, f.proxy = mannerOf(c), c.Proxy
+	f.ways.change(mannerOf(c), manner{})
+	f.ways.asked = f.ways.current
 	f.Resource = &follow.Resource{
-		Client: follow.NewClient(c.ProxyFunc()), Token: f.token, ID: is.ID, UID: is.UID,
+		Client: a.providerClient(c), Token: f.token, ID: is.ID, UID: is.UID,
 	}
 	f.reporter = follow.NewReporter(f.Resource, a.Log)
 	return f
@@ -167,7 +195,7 @@ func (f *Following) told(s Status) {
 		return
 	}
 	f.mu.Lock()
-	asks, unusable := f.manner.asks, f.unusable
+	asks, unusable := f.ways.current.asks, f.unusable
 	f.mu.Unlock()
 	if !asks {
 		return
@@ -219,27 +247,24 @@ func tell(to chan<- struct{}) {
 // token is one of the node's identity in Azure. It is that of the configuration which the node runs
 // on, if it can be: one that was received and not proved yet may have a wrong secret.
 func (f *Following) token(ctx context.Context) (string, error) {
+	f.mu.Lock()
+	c := f.ways.asked.config
+	f.mu.Unlock()
 	f.tokens.Lock()
 	defer f.tokens.Unlock()
-	c, err := f.config(ctx)
-	if err != nil {
-		return "", err
-	}
-	if !c.ContinuousMonitoring {
-		return "", errors.New("the configuration that is applied does not ask for it any more")
-	}
 	key, err := identity.Key(c.Azure)
 	if err != nil {
 		return "", err
 	}
 	if f.credential == nil || key != f.key {
-		if f.credential, err = identity.Node(c.Azure, c.ProxyFunc()); err != nil {
+		if f.credential, err = f.agent.nodeCredential(c); err != nil {
 			return "", err
 		}
 		f.key = key
 	}
-	scope := strings.TrimRight(c.Azure.ResourceManagerEndpoint, "/") + "/.default"
-	t, err := f.credential.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{scope}})
+	t, err := f.credential.GetToken(ctx, policy.TokenRequestOptions{
+		Scopes: []string{providerScope(c)},
+	})
 	if err != nil {
 		return "", identity.Explain(err, identity.NodeToken(c.Azure))
 	}

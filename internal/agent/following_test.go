@@ -49,7 +49,7 @@ func TestNobodyWaitsForAToken(t *testing.T) {
 	f.told(Status{})
 	f.Unusable("8", errors.New("of another node"))
 	c.Agent.Monitoring.Interval = "20s"
-	f.settle(c)
+	f.change(mannerOf(c), manner{})
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)

@@ -42,7 +42,10 @@ func (h *home) preflight(ctx context.Context, t *target) error {
 	if err := h.sameCluster(ctx, c, t.at); err != nil {
 		return err
 	}
-	return h.reach(ctx, t, &e)
+	if err := h.reach(ctx, t, &e); err != nil {
+		return err
+	}
+	return h.tryProvider(ctx, t)
 }
 
 // caution tells, before anything is touched, what is wrong with the machine and keeps nothing from

@@ -255,7 +255,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 		return daemon.Finding{Left: left, Summary: "not joined yet"}, nil
 	}
 	if w.Follows != nil {
-		w.Follows.settle(w.Follows.configOf(h))
+		w.Follows.settle(ctx, h)
 	}
 	if err := h.sweep(ctx); err != nil {
 		return daemon.Finding{}, err

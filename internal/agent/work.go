@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,7 +236,7 @@ func (w *work) unobserved(unknown []state.Unknown) error {
 }
 
 // proveChange makes sure that the credential works, when it or the cluster's address is another
-// one.
+// one, and that the provider answers, when it is asked in another manner.
 func (w *work) proveChange(ctx context.Context, t *transition.Transition) error {
 	if t.From == "" {
 		return nil
@@ -244,10 +245,16 @@ func (w *work) proveChange(ctx context.Context, t *transition.Transition) error 
 	if err != nil {
 		return err
 	}
-	if sameIdentity(w.home.saved.ConfigOf(&from), w.config) && t.Cluster == nil {
+	before := w.home.saved.ConfigOf(&from)
+	if !sameIdentity(before, w.config) || t.Cluster != nil {
+		if err := w.prove(ctx, w.config, w.target()); err != nil {
+			return err
+		}
+	}
+	if mannerOf(w.config).sameWay(mannerOf(before)) {
 		return nil
 	}
-	return w.prove(ctx, w.config, w.target())
+	return w.proveProvider(ctx, w.config, cmp.Or(w.records().BundleResource(), w.appliedResource()))
 }
 
 // apply changes the machine. A process that goes on where another one has ended goes on with the

@@ -23,6 +23,9 @@ type Resource struct {
 	Endpoint string
 	// ID is its ARM id, UID what tells it from another of that name.
 	ID, UID string
+	// Trial tells the provider that a request only finds out whether it is answered: it does not count
+	// as a sign of the node.
+	Trial bool
 }
 
 // Answer is what a poll has brought.
@@ -217,6 +220,9 @@ func (r *Resource) send(
 	req.Header.Set("Authorization", "Bearer "+token)
 	if r.UID != "" {
 		req.Header.Set("x-ms-flexnode-uid", r.UID)
+	}
+	if r.Trial {
+		req.Header.Set("x-ms-flexnode-trial", "true")
 	}
 	resp, err := r.Client.Do(req)
 	if err != nil {

@@ -1,7 +1,6 @@
 package stories
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +18,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
-	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -33,11 +31,14 @@ type provider struct {
 	down    bool
 	// polls and refreshes answer in its place; nil leaves that to it.
 	polls, refreshes func(*http.Request) (*http.Response, error)
+	// hosts answer in its place where they are asked.
+	hosts map[string]func(*http.Request) (*http.Response, error)
 	// ahead is by how much its clock is.
 	ahead time.Duration
-	// host is the one that was asked last, and hears is told of each request; nil tells nobody.
-	host  string
-	hears func()
+	// host is the one that was asked last, shown what it was shown as authorization, and hears is
+	// called with each request, unless it is nil.
+	host, shown string
+	hears       func()
 }
 
 // offers has the provider offer a configuration.
@@ -69,14 +70,17 @@ func (p *provider) set(change func()) {
 func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	p.mu.Lock()
-	down, instead, ahead := p.down, p.refreshes, p.ahead
-	p.host = r.URL.Host
+	down, instead, ahead, host := p.down, p.refreshes, p.ahead, p.hosts[r.URL.Host]
+	p.host, p.shown = r.URL.Host, r.Header.Get("Authorization")
 	if p.hears != nil {
 		p.hears()
 	}
 	p.mu.Unlock()
 	if down {
 		return nil, errors.New("no route to host")
+	}
+	if host != nil {
+		return host(r)
 	}
 	if r.Method == http.MethodGet {
 		instead = p.polls
@@ -181,14 +185,7 @@ func (s *service) following(a *agent.Agent) *agent.Following {
 		}
 		in.Config = *c
 	}
-	f := a.Follow(s.t.Context(), in)
-	if f == nil {
-		return nil
-	}
-	f.Resource.Client = follow.NewClient(nil)
-	f.Resource.Client.Transport = s.provider
-	f.Resource.Token = func(context.Context) (string, error) { return "token", nil }
-	return f
+	return a.Follow(s.t.Context(), in)
 }
 
 // followed is the story of a machine that has joined by a configuration URL and follows.

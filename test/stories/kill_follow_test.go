@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,9 +25,11 @@ const (
 // followedCampaigns are the transitions of a node that follows its flexNodeConfig.
 func followedCampaigns() []campaign {
 	change := func(w *world) {
-		w.offer = w.delivery(versionAfter, monitored, pods(podsAfter), func(c map[string]any) {
-			c["node"].(map[string]any)["labels"] = map[string]any{"example.com/site": "south"}
-		})
+		w.offer = w.delivery(versionAfter, polledWith(newSecret), pods(podsAfter),
+			func(c map[string]any) {
+				c["node"].(map[string]any)["labels"] = map[string]any{"example.com/site": "south"}
+			})
+		w.provider = &provider{offer: w.offer, changed: make(chan struct{})}
 		w.config = w.offer.Loaded.Config
 	}
 	joined := func(w *world) error {
@@ -47,7 +50,8 @@ func followedCampaigns() []campaign {
 			change(w)
 			return err
 		}, killed: (*world).eitherVersion, again: func(w *world) error {
-			return errors.Join(w.takesOffer(), w.saysWhich(versionAfter, podsAfter))
+			err := errors.Join(w.takesOffer(), w.saysWhich(versionAfter, podsAfter))
+			return errors.Join(err, w.keepsSecrets(firstSecret, newSecret))
 		}},
 		{name: "followed rollback", run: (*world).takesOffer, prepare: func(w *world) error {
 			err := joined(w)
@@ -55,7 +59,8 @@ func followedCampaigns() []campaign {
 			change(w)
 			return err
 		}, killed: (*world).eitherVersion, again: func(w *world) error {
-			return errors.Join(w.takesOffer(), w.saysWhich(versionBefore, podsBefore))
+			err := errors.Join(w.takesOffer(), w.saysWhich(versionBefore, podsBefore))
+			return errors.Join(err, w.keepsSecrets(firstSecret))
 		}},
 		{name: "deletion of the resource", run: (*world).seesDeletion, prepare: joined,
 			again: func(w *world) error {
@@ -162,6 +167,17 @@ func (w *world) saysWhich(version string, pods int) error {
 			"%s with %d", says, maxPods(w.root), version, pods))
 	}
 	return nil
+}
+
+// keepsSecrets is an error unless credentials.json has the given ones of the node's secrets.
+func (w *world) keepsSecrets(want ...string) error {
+	kept, err := os.ReadFile(w.root + saved.StateDir + "/credentials.json")
+	for _, secret := range []string{firstSecret, newSecret} {
+		if strings.Contains(string(kept), secret) != slices.Contains(want, secret) {
+			err = errors.Join(err, fmt.Errorf("credentials.json is %s", kept))
+		}
+	}
+	return err
 }
 
 // eitherVersion fails unless a machine on which no change is under way any more is one version or

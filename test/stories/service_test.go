@@ -53,8 +53,6 @@ type service struct {
 	stop  context.CancelFunc
 	ended chan struct{}
 	err   error
-	// provider is what the machine follows, if anything.
-	provider *provider
 }
 
 // story tells what happens to a machine on which the daemon runs. The daemon is stopped at its end.

@@ -62,6 +62,8 @@ type world struct {
 	disk *disk
 	// offer is what a configuration URL, or the provider, gives.
 	offer agent.Delivery
+	// provider is the resource provider that the machine reaches; nil for none.
+	provider *provider
 	// settling is how long kubelet must have run as one process; 0 is no time at all.
 	settling time.Duration
 	// sick makes kubelet's health endpoint fail.
@@ -231,7 +233,7 @@ func (w *world) agent() *agent.Agent {
 		Given: func() *config.Config { return &w.config },
 		Poll:  time.Millisecond, Program: w.program,
 		Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth, Runtime: w.served,
-		Version: "story", Trusted: w.judge,
+		Version: "story", Trusted: w.judge, Provider: w.client, Identity: w.identity,
 		Dial: func(ctx context.Context, network, where string) (net.Conn, error) {
 			return w.cluster.dial(context.WithValue(ctx, callerKey{}, p), network, where)
 		},

@@ -16,6 +16,9 @@ type Bindings struct {
 	ClusterUID string `json:"clusterUID,omitempty"`
 	// FormerCA is the part of CA that was current before the last rotation. The next one drops it.
 	FormerCA string `json:"formerCA,omitempty"`
+	// Answered is the generation in whose manner the provider has answered last, as long as it has
+	// not answered in that of the applied one. Its secret is kept.
+	Answered string `json:"answered,omitempty"`
 }
 
 // ReadBindings reads the bindings alone.

@@ -144,7 +144,8 @@ func (s *State) ClearTransition(ctx context.Context) error {
 	}
 	known := len(s.Secrets)
 	for id := range s.Secrets {
-		if (s.Live == nil || s.Live.ID != id) && s.AppliedID() != id {
+		live := s.Live != nil && s.Live.ID == id
+		if !live && id != s.AppliedID() && id != s.Bindings.Answered {
 			delete(s.Secrets, id)
 		}
 	}

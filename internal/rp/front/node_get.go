@@ -285,6 +285,9 @@ func pollOf(n flexnode.Node) store.Poll {
 // heard takes down that a node has polled or reported. If something is waiting for that, it is told
 // too: its credential, when it joins without a token, and its former identities.
 func (a *API) heard(r *request, uid string, poll store.Poll) {
+	if r.Header[trialHeader] != nil { // the node may go back to a former identity
+		return
+	}
 	if !r.node && !r.caller.isNodeBehindManager(poll, uid) {
 		return
 	}

@@ -17,6 +17,9 @@ import (
 // uidHeader is sent by agents: the uid of the node that they are.
 const uidHeader = "X-Ms-Flexnode-Uid"
 
+// trialHeader is sent by agents with a poll that only finds out whether it would be answered.
+const trialHeader = "X-Ms-Flexnode-Trial"
+
 // request is one request on its way through the steps of serve.
 type request struct {
 	*http.Request

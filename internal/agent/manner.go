@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// manner is how a provider is asked; the zero value does not ask it.
+type manner struct {
+	asks     bool
+	endpoint string
+	interval time.Duration
+	proxy    config.Proxy
+	// identity names the identity with its secret. Where this process cannot read a file of it,
+	// unread has what the configuration says.
+	identity string
+	unread   config.Azure
+	// config is what says so, with its credentials.
+	config config.Config
+}
+
+// mannerOf returns how a configuration, with its credentials, has the provider be asked.
+func mannerOf(c config.Config) manner {
+	if !c.ContinuousMonitoring {
+		return manner{}
+	}
+	m := manner{
+		asks:     true,
+		endpoint: cmp.Or(c.Agent.Monitoring.Endpoint, c.Azure.ResourceManagerEndpoint),
+		interval: c.PollInterval(), proxy: c.Proxy, config: c,
+	}
+	var err error
+	if m.identity, err = identity.Key(c.Azure); err != nil {
+		m.unread = c.Azure
+		m.unread.BootstrapToken = nil
+	}
+	return m
+}
+
+// same reports whether the provider is asked in the same manner.
+func (m manner) same(o manner) bool {
+	m.config, o.config = config.Config{}, config.Config{}
+	return reflect.DeepEqual(m, o)
+}
+
+// sameWay reports whether the way to the provider is the same, however often it is gone.
+func (m manner) sameWay(o manner) bool {
+	m.interval = o.interval
+	return m.same(o)
+}
+
+// providerScope is the scope of the tokens with which the provider is asked.
+func providerScope(c config.Config) string {
+	return strings.TrimRight(c.Azure.ResourceManagerEndpoint, "/") + "/.default"
+}
+
+// proveProvider makes sure that the provider answers this node in the manner of a configuration: a
+// fresh token of the identity that polls, past every cache, and one poll. A refusal is a
+// *transition.RefusedError; any other error leaves open whether the manner works.
+func (h *home) proveProvider(ctx context.Context, c config.Config, is config.Resource) error {
+	m := mannerOf(c)
+	if !m.asks || is.UID == "" {
+		return nil
+	}
+	token, err := identity.Fresh(ctx, func() (identity.Credential, error) {
+		return h.nodeCredential(c)
+	}, providerScope(c), identity.NodeToken(c.Azure))
+	if identity.Refused(err) {
+		return &transition.RefusedError{Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	h.beat()
+	client := h.providerClient(c)
+	defer client.CloseIdleConnections()
+	provider := follow.Resource{
+		Client: client, Endpoint: m.endpoint, ID: is.ID, UID: is.UID, Trial: true,
+		Token: func(context.Context) (string, error) { return token.Value, nil },
+	}
+	_, err = provider.Poll(ctx, "", 0)
+	if refusesNode(err) {
+		return &transition.RefusedError{Err: fmt.Errorf("cannot follow the resource with this "+
+			"configuration: %w; check agent.monitoring.endpoint, the proxy and the identity in azure", err)}
+	}
+	return err
+}
+
+// refusesNode reports whether a poll has failed since the provider refuses the node, or another
+// server has answered than the one that was named. Trying again does not help then.
+func refusesNode(err error) bool {
+	if _, other := errors.AsType[x509.HostnameError](err); other {
+		return true
+	}
+	refused, ok := errors.AsType[*follow.RefusedError](err)
+	if !ok || refused.Code == "" { // something else may have answered, for now
+		return false
+	}
+	return refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden ||
+		refused.Status == http.StatusNotFound
+}
+
+// tryProvider makes sure, before a machine joins, that the provider does not refuse it. A provider
+// that does not answer is only warned of.
+func (h *home) tryProvider(ctx context.Context, t *target) error {
+	c := t.input.Config
+	if h.saved.Joined() || !h.showsWho(ctx, c) {
+		return nil
+	}
+	err := h.proveProvider(ctx, c, h.resourceOf(t.input))
+	if _, refused := errors.AsType[*transition.RefusedError](err); refused || err == nil {
+		return err
+	}
+	h.warn("the resource provider cannot be followed yet: %v; the machine joins nevertheless", err)
+	return nil
+}
