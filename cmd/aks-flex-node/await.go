@@ -10,6 +10,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // formerFile is set in the environment of a service that waits for another configuration: the stamp
@@ -44,10 +45,8 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 		if _, err := sd.SdNotify(false, message); err != nil {
 			return fmt.Errorf("cannot notify systemd: %w", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, waitPause) {
 			return nil
-		case <-time.After(waitPause):
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (o *options) receive(ctx context.Context, from string) (service bool, err e
 		from = string(text)
 	}
 	from = strings.TrimSpace(from)
-	o.secrets.learn(from)
+	o.secrets.Know(from)
 	u, err := follow.ParseURL(from)
 	if err != nil {
 		return false, usageError{err}
@@ -101,7 +101,7 @@ func (o *options) fetch(
 		return err
 	}
 	read, err := config.Read(bundle, before)
-	o.secrets.learn(read.Config.Secrets()...)
+	o.secrets.Know(read.Config.Secrets()...)
 	for _, w := range read.Warnings {
 		fmt.Fprintf(o.err, "warning: %s\n", w)
 	}

@@ -53,11 +53,16 @@ func (o *options) wire(c *config.Config) (*agent.Agent, func(), error) {
 		Client: func(proxy func(*http.Request) (*url.URL, error)) *http.Client {
 			return artifact.NewClient(proxy)
 		},
-		Given: o.reread, Learn: o.secrets.learn,
+		Given: o.reread, Learn: o.secrets.Know,
 		InService: service,
 		Terminal:  !service && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(o.err.Fd())),
 		Program:   program,
 		Version:   version,
+	}
+	machine.Beat = func() {
+		if a.Beat != nil { // the service's, which comes later
+			a.Beat()
+		}
 	}
 	if a.Terminal {
 		if a.Invoker, err = host.Invoker(os.Getenv); err != nil {
@@ -84,7 +89,7 @@ func (o *options) reread() *config.Config {
 	if err != nil {
 		return nil
 	}
-	o.secrets.learn(read.Config.Secrets()...)
+	o.secrets.Know(read.Config.Secrets()...)
 	return &read.Config
 }
 

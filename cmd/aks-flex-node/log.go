@@ -1,20 +1,16 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/support"
 )
 
 // The log is rotated at 10 MB and five old files are kept, so that it cannot fill the disk.
@@ -26,7 +22,7 @@ const (
 // journal is the log of a machine: a file, which is made when the first command begins that changes
 // something and which stays when the machine is given back, and, of the service, systemd's journal.
 type journal struct {
-	secrets *secrets
+	secrets *support.Redactor
 	file    *lumberjack.Logger
 	err     io.Writer // of the service; nil else
 }
@@ -36,7 +32,7 @@ func (o *options) newJournal(c *config.Config) *journal {
 	dir := config.DefaultLogDir
 	if c != nil {
 		dir = c.Agent.LogDir
-		o.secrets.learn(c.Secrets()...)
+		o.secrets.Know(c.Secrets()...)
 	}
 	j := &journal{secrets: &o.secrets, file: &lumberjack.Logger{
 		Filename: filepath.Join(dir, "aks-flex-node.log"), MaxSize: logSize, MaxBackups: logFiles,
@@ -77,7 +73,7 @@ func (o *options) logFailure(err error) {
 
 // Write implements io.Writer. A file that cannot be written keeps nothing from the journal.
 func (j *journal) Write(p []byte) (int, error) {
-	text := []byte(j.secrets.scrub(string(p)))
+	text := []byte(j.secrets.RedactProse(string(p)))
 	if j.err != nil {
 		if _, err := j.err.Write(text); err != nil {
 			return 0, err
@@ -90,37 +86,6 @@ func (j *journal) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
-}
-
-// secrets are what must not be in a log. A process learns of them as configurations come.
-type secrets struct {
-	mu    sync.Mutex
-	known []string // the longest first: one can be a part of another
-}
-
-func (s *secrets) learn(list ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, secret := range list {
-		quoted := strconv.Quote(secret) // as a handler of slog writes it
-		for _, text := range []string{secret, quoted[1 : len(quoted)-1]} {
-			if text != "" && !slices.Contains(s.known, text) {
-				s.known = append(s.known, text)
-			}
-		}
-	}
-	slices.SortFunc(s.known, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-}
-
-// scrub replaces secrets. The types of secrets redact themselves; this is for whatever text of a
-// stranger's quotes one.
-func (s *secrets) scrub(text string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, secret := range s.known {
-		text = strings.ReplaceAll(text, secret, "[redacted]")
-	}
-	return text
 }
 
 func level(name string) slog.Level {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"os"
 	"path/filepath"
@@ -61,7 +62,7 @@ func TestLogScrubs(t *testing.T) {
 		BootstrapToken:   &config.BootstrapToken{Token: late},
 		ServicePrincipal: &config.ServicePrincipal{ClientSecret: quoted},
 	}}
-	o.secrets.learn(next.Secrets()...)
+	o.secrets.Know(next.Secrets()...)
 	log.Info("received", "text", "the token is "+late, "error", errors.New(quoted+" is wrong"))
 	for name, text := range map[string]string{
 		"file": read(t, file), "systemd's journal": journald.String(),
@@ -74,6 +75,28 @@ func TestLogScrubs(t *testing.T) {
 		if !strings.Contains(text, "the token is [redacted]") {
 			t.Errorf("%s: %s", name, text)
 		}
+	}
+}
+
+// A text of another program's is searched for encoded secrets and for what looks like one. Its
+// sentences stay as they are.
+func TestLogScrubsEncoded(t *testing.T) {
+	o := &options{}
+	c, file := logged(t, o)
+	o.secrets.Know("pw1", "a-client-secret")
+	for _, secret := range []string{
+		"pw1", base64.StdEncoding.EncodeToString([]byte("xx a-client-secret and more")),
+		"eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJ4In0.c2lnbmF0dXJl", "https://user:word@proxy.example",
+	} {
+		o.journal.logger(c).Info("it says", "text", secret)
+		if text := read(t, file); strings.Contains(text, secret) {
+			t.Errorf("the log is %s", text)
+		}
+	}
+	const sentence = "cannot get a token: unauthorized_client"
+	o.journal.logger(c).Error(sentence)
+	if text := read(t, file); !strings.Contains(text, sentence) {
+		t.Errorf("the log is %s", text)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/support"
 )
 
 // Set by the linker.
@@ -44,7 +45,7 @@ type options struct {
 	changes bool
 	// journal is the log, once it is known where that is; secrets are what must not be in it.
 	journal *journal
-	secrets secrets
+	secrets support.Redactor
 }
 
 func (o *options) json() bool { return o.output == "json" }
@@ -93,7 +94,7 @@ func (o *options) read(before *config.Config) (config.Loaded, error) {
 	for _, w := range read.Warnings {
 		fmt.Fprintf(o.err, "warning: %s\n", w)
 	}
-	o.secrets.learn(read.Config.Secrets()...)
+	o.secrets.Know(read.Config.Secrets()...)
 	return read, err
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/host"
@@ -44,14 +45,11 @@ type Machine interface {
 	UnitStatus(ctx context.Context, name string) (host.UnitStatus, error)
 	// Journal returns the last lines that a unit has logged.
 	Journal(ctx context.Context, unit string, lines int) []string
-	// Run runs a program of somebody else; a secret is handed over in a file whose path is the last
-	// argument.
-	Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error)
-	// RunAs runs a program as a user.
-	RunAs(ctx context.Context, u host.User, argv ...string) ([]byte, error)
+	arc.Machine // runs programs, and restarts units that are not the node's
+	// RunAs runs a program as a user, for limit at longest.
+	RunAs(ctx context.Context, limit time.Duration, u host.User, argv ...string) ([]byte, error)
 	// RunOnTerminal runs a program that talks to the person at the terminal; u nil is root.
-	RunOnTerminal(ctx context.Context, u *host.User, argv ...string) error
-	RestartUnit(ctx context.Context, name string) error
+	RunOnTerminal(ctx context.Context, limit time.Duration, u *host.User, argv ...string) error
 	// OpeningCommands are the commands that make an opening in a firewall, for people to run.
 	OpeningCommands(o state.Opening) []string
 	// DialFromPod connects to a TCP port from the network of a pod.
@@ -160,17 +158,6 @@ func (a *Agent) learn(secrets ...string) {
 	}
 }
 
-// hold beats for work that cannot tell that it goes on, for a time at most.
-func (a *Agent) hold(most time.Duration) (done func()) {
-	ctx, cancel := context.WithTimeout(context.Background(), most)
-	go func() {
-		for sleep(ctx, 30*time.Second) {
-			a.beat()
-		}
-	}()
-	return cancel
-}
-
 // warn tells of what somebody should know.
 func (a *Agent) warn(format string, args ...any) {
 	a.show(progress.Event{Kind: progress.Warning, Text: fmt.Sprintf(format, args...)})
@@ -205,16 +192,4 @@ func (a *Agent) every(usual time.Duration) time.Duration {
 		return a.Poll
 	}
 	return usual
-}
-
-// sleep waits; false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

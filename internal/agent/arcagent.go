@@ -127,8 +127,8 @@ func (w *work) fetchPackage(ctx context.Context, seen host.Facts) error {
 		errors.Join(errs...))
 }
 
-// aptMost bounds the download of a package.
-const aptMost = 10 * time.Minute
+// aptLimit bounds a run of apt.
+const aptLimit = 10 * time.Minute
 
 // download has apt fetch and prove the package.
 func (w *work) download(ctx context.Context, r arc.Repository) error {
@@ -145,15 +145,12 @@ func (w *work) download(ctx context.Context, r arc.Repository) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, aptMost)
-	defer cancel()
-	defer w.hold(aptMost)()
 	update, fetch := arc.Commands(w.path(PackageDir))
-	if _, err := w.Machine.Run(ctx, nil, update...); err != nil {
+	if _, err := w.Machine.Run(ctx, aptLimit, nil, update...); err != nil {
 		return fmt.Errorf("%s: cannot read the repository, or it is not signed by the right key: %w",
 			r.URL, err)
 	}
-	if _, err := w.Machine.Run(ctx, nil, fetch...); err != nil {
+	if _, err := w.Machine.Run(ctx, aptLimit, nil, fetch...); err != nil {
 		return fmt.Errorf("%s: it has no package %s, or a damaged one: %w", r.URL, arc.Package, err)
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -185,10 +184,4 @@ func wholeLedger(l state.Ledger) state.Desired {
 		all = append(all, state.Item{Step: e.Step, Resource: e.Ours.Resource})
 	}
 	return all
-}
-
-// firstLine is the first line of a text.
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
 }

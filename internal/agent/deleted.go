@@ -3,10 +3,10 @@ package agent
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // The pauses between two watches of the Node object. Its pods end 40 s after it was deleted, so
@@ -22,27 +22,29 @@ const (
 // told once.
 func (a *Agent) Deleted(ctx context.Context, hint func(string)) {
 	const what = "the Node object was deleted"
-	pause, told := watchFirst, false
+	pauses, told := wait.Backoff{Base: watchFirst, Max: watchMost}, false
 	for ctx.Err() == nil {
 		began := now()
 		err := a.watchNode(ctx)
 		switch {
 		case err == nil:
 			hint(what)
-			pause, told = watchFirst, true
+			pauses.Reset()
+			told = true
 		case kube.NodeMissing(err):
 			if !told {
 				hint(what)
 			}
-			pause, told = min(2*pause, watchMost), true
+			told = true
 		case time.Since(began) >= watchLong:
-			pause, told = watchFirst, false
-		case errors.Is(err, errNoNode):
-			pause = watchMost / 3 // only this machine is asked
-		default:
-			pause = min(2*pause, watchMost)
+			pauses.Reset()
+			told = false
 		}
-		if !sleep(ctx, pause/2+rand.N(pause)) {
+		pause := wait.Jitter(watchMost / 3)
+		if !errors.Is(err, errNoNode) { // else only this machine is asked
+			pause = pauses.Next()
+		}
+		if !wait.Sleep(ctx, pause) {
 			return
 		}
 	}

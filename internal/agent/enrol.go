@@ -17,6 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // rolesTimeout is how long role assignments may take to have an effect.
@@ -124,8 +125,9 @@ func (w *work) waitAuthorised(ctx context.Context, principal string, newest time
 	ctx, cancel := context.WithTimeout(ctx, rolesTimeout)
 	defer cancel()
 	at := w.target()
-	pause, restarted, told := w.every(2*time.Second), false, assigns(w.config)
-	for began := now(); ; pause = min(pause*3/2, 15*time.Second) {
+	pauses := wait.Backoff{Base: w.every(2 * time.Second), Max: 15 * time.Second}
+	restarted, told := false, assigns(w.config)
+	for began := now(); ; {
 		token, err := w.joinToken(ctx, w.config)
 		if err != nil {
 			return err
@@ -150,7 +152,7 @@ func (w *work) waitAuthorised(ctx context.Context, principal string, newest time
 		}
 		waited := time.Since(began).Truncate(time.Second)
 		w.view.doing(fmt.Sprintf("waiting for the role assignments to have an effect (%s)", waited))
-		if !sleep(ctx, pause) {
+		if !wait.Sleep(ctx, pauses.Next()) {
 			return fmt.Errorf("cannot use the identity of the Arc machine: the cluster did not authorise "+
 				"it within %s; %s", waited, lacking(w.config, principal))
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
@@ -211,7 +212,7 @@ func (f *Following) told(s Status) {
 func (f *Following) Unusable(version string, why error) {
 	at := now().UTC().Truncate(time.Second)
 	failed := &api.FailedConfig{
-		Version: version, Reason: "NotUsable", Message: clip(why.Error(), 4*reportText), At: &at,
+		Version: version, Reason: "NotUsable", Message: health.Clip(why.Error(), 4*reportText), At: &at,
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/transition"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // gatePause is the pause between two evaluations of the gate.
@@ -69,7 +69,7 @@ func (w *work) untilHealthy(ctx context.Context, t *transition.Transition, tried
 			return nil
 		}
 		w.view.doing("waiting until the node has proved to be healthy: " + worst.Type)
-		if !sleep(ctx, w.every(gatePause)) {
+		if !wait.Sleep(ctx, w.every(gatePause)) {
 			return errNotReady
 		}
 	}
@@ -117,8 +117,7 @@ func (w *work) awaitServices(ctx context.Context) {
 	for ; tries > 0 && health.Awaited(w.evidence); tries-- {
 		w.beat()
 		w.view.doing("waiting for the cluster's Services")
-		pause := w.every(servicesPause)
-		if !sleep(ctx, pause/2+rand.N(pause)) {
+		if !wait.Sleep(ctx, wait.Jitter(w.every(servicesPause))) {
 			return
 		}
 		at, seen := w.target(), w.evidence

@@ -9,6 +9,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // watchPause is the pause before a machine that is no node yet is looked at again.
@@ -31,7 +32,7 @@ func (a *Agent) Changed(ctx context.Context, hint func(string)) {
 			again()
 			continue
 		}
-		if !sleep(ctx, watchPause) {
+		if !wait.Sleep(ctx, watchPause) {
 			return
 		}
 	}

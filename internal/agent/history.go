@@ -10,6 +10,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 )
 
@@ -106,7 +107,7 @@ func pastOf(r saved.Rejection) Past {
 	return Past{
 		Generation: r.Generation, At: &r.At, Origin: r.Origin.Kind, Agent: r.Origin.Agent,
 		Resource: r.Resource.ID, Version: r.Resource.ConfigVersion, Kubernetes: r.Kubernetes,
-		State: StateRejected, Reason: firstLine(r.Reason),
+		State: StateRejected, Reason: daemon.FirstLine(r.Reason),
 	}
 }
 

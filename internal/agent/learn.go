@@ -16,6 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // errNotReady is why the wait for the Node ended.
@@ -74,7 +75,7 @@ func (w *work) learnCredential(ctx context.Context) error {
 	}
 	for !w.credentialed(w.config) {
 		w.beat()
-		if !sleep(ctx, w.every(50*time.Millisecond)) {
+		if !wait.Sleep(ctx, w.every(50*time.Millisecond)) {
 			return fmt.Errorf("cannot wait for kubelet's certificate: %w", context.Cause(ctx))
 		}
 	}
@@ -153,7 +154,7 @@ func (w *work) waitNode(ctx context.Context, until func(kube.Node) bool) (kube.N
 	client, err := w.kubeletClient(ctx, w.config, w.target())
 	for err != nil { // the issuer of its tokens may be down
 		w.beat()
-		if !sleep(ctx, w.every(time.Second)) {
+		if !wait.Sleep(ctx, w.every(time.Second)) {
 			return kube.Node{}, err
 		}
 		client, err = w.kubeletClient(ctx, w.config, w.target())
@@ -195,14 +196,14 @@ func readySince(started time.Time) func(kube.Node) bool {
 // waiting runs a wait. In the service other verbs may have the lock meanwhile: the machine is not
 // being changed, and the record on disk says what is under way. A verb that has worked on that
 // leaves another record: then what this process remembers is no longer so, and it gives up.
-func (w *work) waiting(ctx context.Context, wait func(context.Context) error) error {
+func (w *work) waiting(ctx context.Context, do func(context.Context) error) error {
 	if !w.InService || w.lock == nil || w.saved.Transition == nil {
-		return wait(ctx)
+		return do(ctx)
 	}
 	w.fetch.idle(ctx) // only who has the lock writes into the store
 	w.lock.Release()
 	w.lock = nil
-	err := w.whileOurs(ctx, wait)
+	err := w.whileOurs(ctx, do)
 	l, lockErr := w.acquire(saved.LockFile, "agent")
 	if lockErr != nil {
 		return fmt.Errorf("%w: %w", transition.ErrSuperseded, lockErr)
@@ -219,17 +220,17 @@ func (w *work) waiting(ctx context.Context, wait func(context.Context) error) er
 const recordPause = 2 * time.Second
 
 // whileOurs runs a wait, which ends early when another verb has worked on the transition.
-func (w *work) whileOurs(ctx context.Context, wait func(context.Context) error) error {
+func (w *work) whileOurs(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for sleep(ctx, recordPause) {
+		for wait.Sleep(ctx, recordPause) {
 			if ours, err := w.saved.Holds(saved.TransitionFile, w.saved.Transition); err == nil && !ours {
 				cancel()
 			}
 		}
 	})
-	err := wait(ctx)
+	err := do(ctx)
 	cancel()
 	watching.Wait()
 	return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -27,8 +28,8 @@ func (h *home) manager(c config.Config) (azcore.TokenCredential, error) {
 	}
 	users := identity.UserCLI{
 		Tenant: c.Azure.TenantID,
-		Run: func(ctx context.Context, argv ...string) ([]byte, error) {
-			return h.Machine.RunAs(ctx, *h.Invoker, argv...)
+		Run: func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
+			return h.Machine.RunAs(ctx, limit, *h.Invoker, argv...)
 		},
 	}
 	return identity.First{users, own}, nil
@@ -43,6 +44,9 @@ func (h *home) login(c config.Config) string {
 	return fmt.Sprintf("log in with `%saz login --use-device-code --tenant %s`, or configure "+
 		"azure.servicePrincipal", sudo, c.Azure.TenantID)
 }
+
+// loginLimit is how long a person may take to log in: a device code is good for 15 minutes.
+const loginLimit = 20 * time.Minute
 
 // loggedIn makes sure that the Azure CLI, where it is what onboards, has a valid login. At a
 // terminal a person is asked to log in.
@@ -59,7 +63,7 @@ func (h *home) loggedIn(ctx context.Context, c config.Config, doing string) erro
 			"terminal to make one at; %s: %w", doing, h.login(c), err)
 	}
 	h.note("there is no valid login of the Azure CLI; logging in")
-	err = h.Machine.RunOnTerminal(ctx, h.Invoker, "az", "login", "--use-device-code",
+	err = h.Machine.RunOnTerminal(ctx, loginLimit, h.Invoker, "az", "login", "--use-device-code",
 		"--tenant", c.Azure.TenantID, "--output", "none")
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot %s: the Azure CLI (az) is not installed; install it, or configure "+

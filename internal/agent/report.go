@@ -45,8 +45,8 @@ func (a *Agent) Report(s Status) api.Report {
 	r := api.Report{
 		Components: &api.Components{
 			Kubelet: s.Runs.Kubelet, Containerd: s.Runs.Containerd, Runc: s.Runc,
-			CNI: s.CNI, NPD: s.NPD, Agent: clip(a.Version, 64),
-			Kernel: clip(s.Runs.Kernel, 64), OS: clip(s.Runs.OS, 64),
+			CNI: s.CNI, NPD: s.NPD, Agent: health.Clip(a.Version, 64),
+			Kernel: health.Clip(s.Runs.Kernel, 64), OS: health.Clip(s.Runs.OS, 64),
 		},
 		Config: &api.Applied{Observed: received.ConfigVersion, Applied: applied.ConfigVersion},
 		Drift:  &api.Drift{Policy: s.DriftPolicy, Count: len(s.Drift)},
@@ -59,14 +59,14 @@ func (a *Agent) Report(s Status) api.Report {
 			break
 		}
 		r.Drift.Items = append(r.Drift.Items, api.DriftItem{
-			Name:    clip(string(d.Key), reportText),
-			Message: clip("expected "+d.Expected+", found "+d.Found, reportText),
+			Name:    health.Clip(string(d.Key), reportText),
+			Message: health.Clip("expected "+d.Expected+", found "+d.Found, reportText),
 		})
 	}
 	for _, c := range toReport(s.Conditions) {
 		r.Conditions = append(r.Conditions, api.Condition{
 			Type: c.Type, Status: string(c.Status), Reason: c.Reason,
-			Message: clip(c.Message, reportText), LastTransitionTime: c.Since,
+			Message: health.Clip(c.Message, reportText), LastTransitionTime: c.Since,
 		})
 	}
 	return r
@@ -101,8 +101,8 @@ func failedOf(rejected []saved.Rejection, digest, version string) *api.FailedCon
 				why = api.RolledBack
 			}
 			return &api.FailedConfig{
-				Version: version, Reason: why, Message: clip(r.Reason, 4*reportText),
-				Log: clip(strings.Join(r.Log, "\n"), reportLog), At: &at,
+				Version: version, Reason: why, Message: health.Clip(r.Reason, 4*reportText),
+				Log: health.Clip(strings.Join(r.Log, "\n"), reportLog), At: &at,
 			}
 		}
 	}
@@ -135,13 +135,4 @@ func fit(r api.Report) api.Report {
 			return r
 		}
 	}
-}
-
-// clip cuts a text to a number of bytes, between two characters.
-func clip(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	const more = "..."
-	return strings.ToValidUTF8(text[:most-len(more)], "") + more
 }

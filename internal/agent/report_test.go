@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 // A report of the worst node is one that the provider takes.
@@ -13,16 +14,17 @@ func TestReportFits(t *testing.T) {
 	long := strings.Repeat("<é\n", 1000)
 	r := api.Report{
 		Config: &api.Applied{Failed: &api.FailedConfig{
-			Version: "1", Message: clip(long, 4*reportText), Log: clip(long, reportLog),
+			Version: "1", Message: health.Clip(long, 4*reportText), Log: health.Clip(long, reportLog),
 		}},
 		Drift: &api.Drift{},
 	}
 	for range reportItems {
 		r.Drift.Items = append(r.Drift.Items,
-			api.DriftItem{Name: clip(long, reportText), Message: clip(long, reportText)})
+			api.DriftItem{Name: health.Clip(long, reportText), Message: health.Clip(long, reportText)})
 	}
 	for range reportConditions {
-		r.Conditions = append(r.Conditions, api.Condition{Type: "X", Message: clip(long, reportText)})
+		r.Conditions = append(r.Conditions,
+			api.Condition{Type: "X", Message: health.Clip(long, reportText)})
 	}
 	whole, err := json.Marshal(r)
 	if err != nil || len(whole) <= maxReport {

@@ -26,27 +26,10 @@ type steps struct {
 	quiet bool
 	early int
 	ended bool
-	// holding ends what a change that takes long has begun.
-	holding func()
-}
-
-// packageMost is how long a package may take: the wait for others who install, and dpkg itself.
-const packageMost = 25 * time.Minute
-
-// hold keeps the daemon's watchdog at rest while a package is installed or removed.
-func (p *steps) hold(e apply.Event) {
-	if p.holding != nil {
-		p.holding()
-		p.holding = nil
-	}
-	if _, ok := e.Change.To.(state.Package); ok && e.Kind == apply.Changing {
-		p.holding = p.agent.hold(packageMost)
-	}
 }
 
 // emit receives an event of the engine.
 func (p *steps) emit(e apply.Event) {
-	p.hold(e)
 	p.undoing = e.Change.Undo
 	if e.Kept != "" && !p.undoing {
 		p.agent.warn("another process had changed %s; a copy is kept as %s", e.Change.To.Key().Name(),

@@ -28,7 +28,7 @@ const journalLines = 2000
 func (a *Agent) SupportBundle(
 	ctx context.Context, given Given, out io.Writer,
 ) (support.Manifest, error) {
-	c := &collector{patient: a.patient(ctx, given), redactor: support.NewRedactor()}
+	c := &collector{patient: a.patient(ctx, given), redactor: &support.Redactor{}}
 	c.knowSecrets()
 	c.archive = support.NewArchive(out, c.redactor, a.Version, now())
 	for _, step := range []func(context.Context) error{
@@ -275,13 +275,20 @@ func (c *collector) knowText(data []byte) {
 	}
 	text := strings.TrimSpace(string(data))
 	for _, found := range assigned.FindAllStringSubmatch(text, -1) {
-		c.redactor.Know(found[1])
+		c.guess(found[1])
 	}
 	if !strings.Contains(text, "\n") && !strings.Contains(text, " ") {
-		c.redactor.Know(text)
+		c.guess(text)
 	}
 	if strings.Contains(text, "PRIVATE KEY") {
 		c.knowKey(text)
+	}
+}
+
+// guess adds what may be a secret. A shorter one is a word that occurs elsewhere.
+func (c *collector) guess(text string) {
+	if len(text) > 5 {
+		c.redactor.Know(text)
 	}
 }
 
@@ -296,7 +303,7 @@ func (c *collector) knowKey(text string) {
 		case strings.HasPrefix(line, "-----END"):
 			secret = false
 		case secret:
-			c.redactor.Know(line)
+			c.guess(line)
 		}
 	}
 }
@@ -314,9 +321,9 @@ func (c *collector) knowValues(v any, name string) {
 		}
 	case string:
 		if secretName.MatchString(name) {
-			c.redactor.Know(v)
+			c.guess(v)
 			if _, half, ok := strings.Cut(v, "."); ok && len(half) == 16 {
-				c.redactor.Know(half) // a bootstrap token's
+				c.guess(half) // a bootstrap token's
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/identity"
@@ -317,7 +318,7 @@ func (w *work) restore(ctx context.Context, t *transition.Transition) error {
 	}
 	w.to, w.config, w.bindings = &to, w.home.saved.ConfigOf(&to), w.home.saved.Bindings
 	w.bindings.PodCIDRs = w.subnets(w.config)
-	w.warn("the new configuration does not work (%s); rolling back", firstLine(t.Cause))
+	w.warn("the new configuration does not work (%s); rolling back", daemon.FirstLine(t.Cause))
 	for _, need := range []state.Need{node.Credential, node.Network, node.Ready} {
 		w.met[need] = true
 	}

@@ -5,6 +5,7 @@
 package arc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,13 +21,16 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // Machine runs programs on this machine and restarts its services.
 type Machine interface {
-	// Run runs a program; secret, if not nil, is the content of a file that only root reads while
-	// it runs, whose path is the last argument.
-	Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error)
+	// Run runs a program for limit at longest; secret, if not nil, is the content of a file that only
+	// root reads while it runs, whose path is the last argument.
+	Run(
+		ctx context.Context, limit time.Duration, secret []byte, argv ...string,
+	) ([]byte, error)
 	RestartUnit(ctx context.Context, name string) error
 }
 
@@ -96,9 +100,15 @@ func (a Arc) show(ctx context.Context) (shown, error) {
 	return s, nil
 }
 
-// azcmagent runs the Arc agent's program.
+// How long azcmagent may take for what it does on this machine, and to connect it.
+const (
+	localLimit   = 30 * time.Second
+	connectLimit = 10 * time.Minute
+)
+
+// azcmagent runs the Arc agent's program, for what it does on this machine.
 func (a Arc) azcmagent(ctx context.Context, args ...string) ([]byte, error) {
-	out, err := a.Machine.Run(ctx, nil, append([]string{"azcmagent"}, args...)...)
+	out, err := a.Machine.Run(ctx, localLimit, nil, append([]string{"azcmagent"}, args...)...)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNotInstalled
 	}
@@ -238,7 +248,8 @@ func (a Arc) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	if _, err := a.Machine.Run(ctx, file, "azcmagent", "connect", "--config"); err != nil {
+	_, err = a.Machine.Run(ctx, connectLimit, file, "azcmagent", "connect", "--config")
+	if err != nil {
 		return fmt.Errorf("cannot connect the machine to Azure Arc: %w; the identity needs the "+
 			"role %q on the resource group %s", err, onboarding, a.Config.Arc.ResourceGroup)
 	}
@@ -300,21 +311,16 @@ func (a Arc) retry(ctx context.Context, most time.Duration, waiting string,
 	ask func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	pause := a.Poll
-	if pause == 0 {
-		pause = 2 * time.Second
-	}
-	for began := time.Now(); ; pause = min(pause*3/2, 30*time.Second) {
+	pauses := wait.Backoff{Base: cmp.Or(a.Poll, 2*time.Second), Max: 30 * time.Second}
+	for began := time.Now(); ; {
 		done, err := ask()
 		if err != nil || done {
 			return err
 		}
 		a.say("%s (%s)", waiting, time.Since(began).Truncate(time.Second))
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, pauses.Next()) {
 			return fmt.Errorf("gave up %s after %s: %w", waiting,
 				time.Since(began).Truncate(time.Second), ctx.Err())
-		case <-time.After(pause):
 		}
 	}
 }

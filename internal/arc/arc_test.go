@@ -108,7 +108,9 @@ func newWorld(t *testing.T) *world {
 }
 
 // Run is azcmagent.
-func (w *world) Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error) {
+func (w *world) Run(
+	ctx context.Context, _ time.Duration, secret []byte, argv ...string,
+) ([]byte, error) {
 	if w.absent {
 		return nil, fmt.Errorf("cannot run azcmagent: %w", fs.ErrNotExist)
 	}

@@ -220,7 +220,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("secret in %v", e)
 			}
 			if e.Kind == Progress && e.Bytes > e.Total || e.Kind == Retrying &&
-				e.Pause != 500*time.Millisecond {
+				(e.Pause < 250*time.Millisecond || e.Pause > 750*time.Millisecond) {
 				t.Errorf("strange event %+v", e)
 			}
 		}
@@ -269,7 +269,6 @@ func TestOneErrorForEachPlace(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, map[string]http.HandlerFunc{"upstream": status(500)})
-		begin := time.Now()
 		if err := r.Run(t.Context(), []Artifact{binary(Kubelet, []byte("x"))}); err == nil {
 			t.Fatal("no error")
 		}
@@ -280,9 +279,10 @@ func TestBackoff(t *testing.T) {
 			}
 		}
 		s := time.Second
-		want := []time.Duration{s / 2, s, 2 * s, 4 * s, 8 * s, 16 * s, 30 * s}
-		if diff := cmp.Diff(want, pauses); diff != "" || time.Since(begin) != 61*s+s/2 {
-			t.Errorf("pauses after %v (-want +got):\n%s", time.Since(begin), diff)
+		for i, want := range []time.Duration{s / 2, s, 2 * s, 4 * s, 8 * s, 16 * s, 30 * s} {
+			if len(pauses) != 7 || pauses[i] < want/2 || pauses[i] > want*3/2 {
+				t.Fatalf("the pauses are %v; number %d is not about %s", pauses, i, want)
+			}
 		}
 	})
 }

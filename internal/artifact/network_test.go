@@ -245,7 +245,6 @@ func newRig(t testing.TB, mirrors []string, hosts map[string]http.HandlerFunc) *
 	r.Fetcher = &Fetcher{
 		Store:  t.TempDir(),
 		Source: Source{Mirrors: mirrors, HTTP: r.net.client(t)},
-		Policy: Policy{Rand: func() float64 { return 0.5 }},
 	}
 	r.Events = func(e Event) {
 		if e.Kind != Done && present(r.Store, e.Artifact.ID) {
@@ -259,7 +258,7 @@ func newRig(t testing.TB, mirrors []string, hosts map[string]http.HandlerFunc) *
 // again is a second run, as after a restart of the process.
 func (r *rig) again() *rig {
 	next := &rig{net: r.net}
-	next.Fetcher = &Fetcher{Store: r.Store, Source: r.Source, Policy: Policy{Rand: r.Policy.Rand}}
+	next.Fetcher = &Fetcher{Store: r.Store, Source: r.Source}
 	next.Events = func(e Event) { next.events = append(next.events, e) }
 	return next
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // Policy says how stubborn downloads are; zero fields take the values given here.
@@ -23,8 +24,6 @@ type Policy struct {
 	// MinRate is the rate in bytes per second, averaged over Stall, below which a connection counts
 	// as silent: 1024.
 	MinRate int64
-	// Rand gives numbers in [0, 1) for the spread; nil means math/rand.
-	Rand func() float64
 }
 
 func (p Policy) filled() Policy {
@@ -43,15 +42,7 @@ func (p Policy) filled() Policy {
 	if p.MinRate == 0 {
 		p.MinRate = 1024
 	}
-	if p.Rand == nil {
-		p.Rand = rand.Float64
-	}
 	return p
-}
-
-func (p Policy) pause(round int) time.Duration {
-	d := min(p.Backoff<<min(round, 16), p.MaxBackoff)
-	return time.Duration(float64(d) * (0.5 + p.Rand()))
 }
 
 // place is a candidate on trial.
@@ -66,7 +57,7 @@ type place struct {
 type trial struct {
 	policy Policy
 	places []*place
-	round  int
+	pauses wait.Backoff
 	since  time.Time
 }
 
@@ -78,7 +69,9 @@ type attempt func(ctx context.Context, c candidate) (gained bool, err error)
 // retrying hears of every failure that is not the end.
 func (p Policy) try(ctx context.Context, a Artifact, list []candidate, do attempt,
 	retrying func(*Error, time.Duration)) error {
-	t := trial{policy: p.filled(), since: time.Now()}
+	p = p.filled()
+	pauses := wait.Backoff{Base: p.Backoff, Max: p.MaxBackoff}
+	t := trial{policy: p, pauses: pauses, since: time.Now()}
 	for _, c := range list {
 		t.places = append(t.places, &place{candidate: c})
 	}
@@ -95,13 +88,13 @@ func (p Policy) try(ctx context.Context, a Artifact, list []candidate, do attemp
 		if e.Local() {
 			return &Failure{Name: a.Name, Version: a.Version, Last: []*Error{e}}
 		}
-		next, wait := t.next(i, e, gained)
+		next, pause := t.next(i, e, gained)
 		if next < 0 {
 			return &Failure{Name: a.Name, Version: a.Version, Last: t.last()}
 		}
-		retrying(e, wait)
-		if err := sleep(ctx, wait); err != nil {
-			return fmt.Errorf("cannot get %s: %w", a, err)
+		retrying(e, pause)
+		if !wait.Sleep(ctx, pause) {
+			return fmt.Errorf("cannot get %s: %w", a, ctx.Err())
 		}
 		i = next
 	}
@@ -125,7 +118,8 @@ func (pl *place) fail(a Artifact, err error) *Error {
 func (t *trial) next(i int, e *Error, gained bool) (int, time.Duration) {
 	pl := t.places[i]
 	if gained {
-		t.since, t.round = time.Now(), 0
+		t.since = time.Now()
+		t.pauses.Reset()
 		for _, other := range t.places {
 			other.strikes = 0
 		}
@@ -138,7 +132,7 @@ func (t *trial) next(i int, e *Error, gained bool) (int, time.Duration) {
 		return -1, 0
 	}
 	if !pl.dead && (e.mixed || gained && e.Cause == Cut) {
-		return i, t.policy.pause(0)
+		return i, wait.Jitter(t.policy.Backoff)
 	}
 	for j := i + 1; j < len(t.places); j++ {
 		if !t.places[j].dead {
@@ -147,8 +141,7 @@ func (t *trial) next(i int, e *Error, gained bool) (int, time.Duration) {
 	}
 	for j := 0; j <= i; j++ {
 		if !t.places[j].dead {
-			t.round++
-			return j, t.policy.pause(t.round - 1)
+			return j, t.pauses.Next()
 		}
 	}
 	return -1, 0
@@ -172,18 +165,4 @@ func (t *trial) last() []*Error {
 		}
 	}
 	return list
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d == 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // Node is the machine, as far as the loop needs it. Its methods are called by one goroutine at a
@@ -140,7 +142,7 @@ type loop struct {
 	isDeleted bool
 	// The pauses after a reconciliation that failed, between those that checks ask for, and after a
 	// repair that failed.
-	failing, asking, mending backoff
+	failing, asking, mending wait.Backoff
 	// mendAfter is when the next repair may be tried, after one that was not carried out: a check that
 	// a hint has brought forward does not shorten the pause.
 	mendAfter time.Time
@@ -152,7 +154,9 @@ type loop struct {
 // Run works until ctx ends, or until the machine is no node any more: then it returns ErrLeft.
 // READY is said at once: the daemon is in charge, whether the cluster answers or not.
 func (d *Daemon) Run(ctx context.Context) error {
-	l := &loop{Daemon: d, done: make(chan result, 1), wantReconcile: true}
+	again := wait.Backoff{Base: retryFirst, Max: retryMost}
+	l := &loop{Daemon: d, done: make(chan result, 1), wantReconcile: true,
+		failing: again, asking: again, mending: again}
 	l.retry, l.next = time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	l.retry.Stop()
 	l.next.Stop()
@@ -289,8 +293,8 @@ func (l *loop) poll() {
 		return
 	}
 	l.Log.Info("the configuration has changed")
-	l.failing.reset()
-	l.asking.reset()
+	l.failing.Reset()
+	l.asking.Reset()
 	l.retry.Stop()
 	l.wantReconcile, l.retrying = true, false
 	l.interrupt()
@@ -335,9 +339,9 @@ func (l *loop) left(err error) {
 	case busy:
 		l.again(busyPause)
 	default:
-		pause := l.failing.pause()
+		pause := l.failing.Next()
 		l.Log.Error("cannot give the machine back; trying again", "error", err, "in", pause)
-		l.trouble = "giving the machine back: " + firstLine(err)
+		l.trouble = "giving the machine back: " + FirstLine(err.Error())
 		l.again(pause)
 	}
 	l.tell()
@@ -387,11 +391,11 @@ func (l *loop) reconciled(err error) {
 	later, isLater := errors.AsType[*LaterError](err)
 	switch {
 	case err == nil:
-		l.failing.reset()
+		l.failing.Reset()
 		l.trouble = ""
 	case isLater:
 		l.Log.Info("a change waits", "for", later)
-		l.failing.reset()
+		l.failing.Reset()
 		l.trouble = later.Error()
 		l.again(min(max(time.Until(later.At), time.Second), lookAgain))
 	case errors.Is(err, ErrLeft), errors.Is(err, ErrDeleted):
@@ -404,11 +408,11 @@ func (l *loop) reconciled(err error) {
 	case final:
 		l.Log.Error("the configuration does not work; it is not tried again until it changes",
 			"error", err)
-		l.trouble = "configuration rejected: " + firstLine(err)
+		l.trouble = "configuration rejected: " + FirstLine(err.Error())
 	default:
-		pause := l.failing.pause()
+		pause := l.failing.Next()
 		l.Log.Error("cannot reconcile the node; trying again", "error", err, "in", pause)
-		l.trouble = "trying again: " + firstLine(err)
+		l.trouble = "trying again: " + FirstLine(err.Error())
 		l.again(pause)
 	}
 	l.tell()
@@ -427,14 +431,14 @@ func (l *loop) repaired(r result) {
 	switch {
 	case r.err == nil:
 		l.Log.Info("drift repaired", "what", r.job.things)
-		l.mending.reset()
+		l.mending.Reset()
 		l.wantCheck = true
 		return
 	case busy:
 		l.Log.Debug("waiting for another verb", "error", r.err)
 		l.mendLater(busyPause)
 	default:
-		pause := l.mending.pause()
+		pause := l.mending.Next()
 		l.Log.Error("cannot repair drift; trying again", "error", r.err, "in", pause)
 		l.mendLater(pause)
 	}
@@ -453,14 +457,15 @@ func (l *loop) nextCheck(pause time.Duration) {
 	if l.hinted {
 		return
 	}
-	if wait := time.Until(l.mendAfter); wait > 0 {
-		pause = min(pause, wait)
+	if rest := time.Until(l.mendAfter); rest > 0 {
+		pause = min(pause, rest)
 	}
 	l.next.Reset(pause)
 }
 
 func (l *loop) checked(r result) {
-	l.nextCheck(jitter(cmp.Or(r.finding.Every, checkEvery)))
+	every := cmp.Or(r.finding.Every, checkEvery)
+	l.nextCheck(every*3/5 + wait.Jitter(every*2/5)) // a fifth more or less
 	if r.err != nil {
 		l.Log.Warn("cannot check the node", "error", r.err)
 		return
@@ -473,9 +478,9 @@ func (l *loop) checked(r result) {
 	l.tell()
 	switch {
 	case !r.finding.Reconcile:
-		l.asking.reset()
+		l.asking.Reset()
 	case !l.retrying:
-		l.again(l.asking.pause())
+		l.again(l.asking.Next())
 	}
 	if len(r.finding.Repair) == 0 || time.Now().Before(l.mendAfter) {
 		return
@@ -500,8 +505,8 @@ func (l *loop) tell() {
 	}
 }
 
-// firstLine is what fits into a status line.
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
+// FirstLine returns the first line of a text, which fits into a status line.
+func FirstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
 	return line
 }

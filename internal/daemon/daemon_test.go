@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // bench is a daemon over a node that does what a test says, in simulated time.
@@ -167,14 +169,14 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
 	})
 }
 
-// within fails unless each duration is the wanted one, spread by a fifth.
+// within fails unless each duration is the wanted one, spread by half.
 func within(t *testing.T, what string, got, want []time.Duration) {
 	t.Helper()
 	if len(got) < len(want) {
 		t.Fatalf("%s: %v, want about %v", what, got, want)
 	}
 	for i, w := range want {
-		if got[i] < w*8/10 || got[i] > w*12/10 {
+		if got[i] < w/2 || got[i] > w*3/2 {
 			t.Errorf("%s: pause %d is %s, want about %s", what, i, got[i], w)
 		}
 	}
@@ -333,10 +335,10 @@ func TestProofIsNotInterrupted(t *testing.T) {
 		proved, cut := 0, 0
 		b.reconcile = func(ctx context.Context) error {
 			done := b.daemon.Proving()
-			err := wait(ctx, 40*time.Second)
+			err := rest(ctx, 40*time.Second)
 			done()
 			if err == nil {
-				err = wait(ctx, 10*time.Second)
+				err = rest(ctx, 10*time.Second)
 			}
 			if err != nil {
 				cut++
@@ -391,14 +393,10 @@ func TestProofIsBounded(t *testing.T) {
 	})
 }
 
-// wait returns after a time, or with the error of a context that ends before.
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
+// rest returns after a time, or with the error of a context that ends before.
+func rest(ctx context.Context, d time.Duration) error {
+	wait.Sleep(ctx, d)
+	return ctx.Err()
 }
 
 // A machine that somebody has given back ends the daemon, whoever notices first.

@@ -8,6 +8,9 @@ const (
 	checkEvery = time.Minute
 	pollEvery  = 5 * time.Second // the configuration file
 	busyPause  = 5 * time.Second
+	// The pauses after failures: retryFirst doubles up to retryMost.
+	retryFirst = 5 * time.Second
+	retryMost  = 5 * time.Minute
 	hintPause  = time.Second // hints come in swarms
 	// hintMost is the longest pause before a check, while hints do not end.
 	hintMost = 8 * time.Second

@@ -51,7 +51,7 @@ var silences = map[string][]limit{
 	"a job of systemd, and the connection to it": {
 		{file: "host/dbus.go", name: "s.JobTimeout"}, {file: "host/dbus.go", name: "s.CallTimeout"},
 	},
-	"a program that is held": {{file: "agent/agent.go", name: "sleep(ctx"}},
+	"a program": {{file: "host/program.go", name: "beatEvery"}},
 	"a token, after another process has failed to get one": {
 		{file: "identity/fresh.go", name: "issuerTimeout", times: 2},
 	},
@@ -60,7 +60,8 @@ var silences = map[string][]limit{
 		{file: "kube/drain.go", name: "o.Retry", times: 1.5},
 	},
 	"waiting for the Node": {
-		{file: "kube/client.go", name: "requestTimeout"}, {file: "kube/node.go", name: "mostPause"},
+		{file: "kube/client.go", name: "requestTimeout"},
+		{file: "kube/node.go", name: "mostPause", times: 1.5},
 	},
 	"an evaluation of the gate": {
 		{file: "agent/evidence.go", name: "clusterTimeout", times: 2},

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // askForAnother is what to do about a URL that gives nothing any more.
@@ -38,29 +39,27 @@ const (
 // once.
 func (f Fetcher) Fetch(ctx context.Context, u URL) ([]byte, error) {
 	deadline := time.Now().Add(f.For)
-	for pause := firstPause; ; pause = min(2*pause, fetchPause) {
-		bundle, wait, err := f.once(ctx, u)
+	for pauses := (wait.Backoff{Base: firstPause, Max: fetchPause}); ; {
+		bundle, pause, err := f.once(ctx, u)
 		if err == nil {
 			return bundle, nil
 		}
 		if _, dead := errors.AsType[*DeadError](err); dead || ctx.Err() != nil {
 			return nil, err
 		}
-		wait = max(wait, jitter(pause))
-		if time.Now().Add(wait).After(deadline) {
+		pause = max(pause, pauses.Next())
+		if time.Now().Add(pause).After(deadline) {
 			return nil, err
 		}
-		f.Waiting(err, wait)
-		select {
-		case <-ctx.Done():
+		f.Waiting(err, pause)
+		if !wait.Sleep(ctx, pause) {
 			return nil, err
-		case <-time.After(wait):
 		}
 	}
 }
 
-// once asks one time. wait is for how long the server asks to be left alone.
-func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, wait time.Duration, err error) {
+// once asks one time. pause is for how long the server asks to be left alone.
+func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tryMost)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.url.String(), nil)
@@ -106,9 +105,4 @@ func (u URL) why(status int, now time.Time) string {
 	default:
 		return "a machine has joined with the URL already, or it was revoked or replaced"
 	}
-}
-
-// jitter spreads a pause over half of it to one and a half.
-func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d) //nolint:gosec // no secret
 }

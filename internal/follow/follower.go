@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // Offer is where a configuration is from.
@@ -62,12 +64,12 @@ type Follower struct {
 // Run follows until ctx ends or the resource was deleted.
 func (f *Follower) Run(ctx context.Context) {
 	f.pace.interval = f.Interval
-	for pause := f.pace.first(); rest(ctx, pause); {
-		wait := f.Wait
+	for pause := f.pace.first(); wait.Sleep(ctx, pause); {
+		held := f.Wait
 		if f.stones > 0 {
-			wait = 0
+			held = 0
 		}
-		answer, err := f.Resource.Poll(ctx, f.etag, wait)
+		answer, err := f.Resource.Poll(ctx, f.etag, held)
 		if err == nil && answer.Deleted != nil {
 			f.tell(answer, nil, 0)
 			if f.stones++; f.stones > 1 {
@@ -171,16 +173,4 @@ func follows(o, before Offer) error {
 func older(a, b string) bool {
 	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
 	return len(a) < len(b) || len(a) == len(b) && a < b
-}
-
-// rest waits; false when ctx ended first.
-func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

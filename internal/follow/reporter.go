@@ -9,6 +9,7 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // heartbeat is how often a node that has not changed is reported, with half as much more or less.
@@ -46,7 +47,7 @@ func (r *Reporter) Say(report api.Report) {
 
 // Run reports until ctx ends.
 func (r *Reporter) Run(ctx context.Context) {
-	again := time.NewTimer(jitter(heartbeat))
+	again := time.NewTimer(wait.Jitter(heartbeat))
 	defer again.Stop()
 	for {
 		due := false
@@ -70,7 +71,7 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 	report := r.next
 	r.mu.Unlock()
 	if report == nil {
-		return jitter(heartbeat)
+		return wait.Jitter(heartbeat)
 	}
 	digest := digestOf(*report)
 	if digest == r.told && !due || time.Now().Before(r.after) {
@@ -89,7 +90,7 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 		return pause
 	}
 	r.told, r.failed, r.after = digest, 0, time.Time{}
-	return jitter(heartbeat)
+	return wait.Jitter(heartbeat)
 }
 
 // digestOf identifies what a report says. When something was seen last says nothing new.

@@ -189,12 +189,12 @@ const longestMessage = 1024
 
 func (c entry) evaluate(e Evidence) Condition {
 	condition := c.check(e)
-	condition.Type, condition.Message = c.name, clip(condition.Message, longestMessage)
+	condition.Type, condition.Message = c.name, Clip(condition.Message, longestMessage)
 	return condition
 }
 
-// clip shortens a text to so many bytes.
-func clip(text string, most int) string {
+// Clip shortens a text to so many bytes, between two characters.
+func Clip(text string, most int) string {
 	const dots = "..."
 	text = strings.ToValidUTF8(text, "")
 	if len(text) <= most {

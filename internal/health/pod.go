@@ -42,7 +42,7 @@ func podsSynchronized(e Evidence) Condition {
 	case len(ignored) > 0:
 		return fails(OwnerMachine, "PodsIgnored", fmt.Sprintf("kubelet has not begun with %s for "+
 			"more than %s: %s; read `journalctl -u kubelet`", count(len(ignored), "pod"), podStart,
-			clip(strings.Join(ignored, ", "), longestLine)))
+			Clip(strings.Join(ignored, ", "), longestLine)))
 	case len(waiting) > 0 && e.Now.Sub(started) <= podStart:
 		return unknown("Starting", fmt.Sprintf("kubelet has just been started, and has not begun "+
 			"with %s", count(len(waiting), "pod")))

@@ -50,7 +50,7 @@ func servicesReachable(e Evidence) Condition {
 			"resolved: no kube-proxy runs on this node, nor what replaces it; "+servicesGuide)
 	case len(silent) > 0:
 		return fails(OwnerNetwork, notReachable, "this machine cannot reach Services: "+
-			clip(strings.Join(silent, "; "), longestLine)+"; a proxy that has just started takes a "+
+			Clip(strings.Join(silent, "; "), longestLine)+"; a proxy that has just started takes a "+
 			"moment; else see its log, whether a firewall of this machine drops what it forwards, "+
 			"and whether the network has routes to the pods behind the Service; "+servicesGuide)
 	case dns != "" && told != "" && dns != told && !linkLocal(told):

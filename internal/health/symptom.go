@@ -60,7 +60,7 @@ func diagnose(log []string, registering bool) (Condition, bool) {
 	for _, s := range symptoms() {
 		for _, line := range log {
 			if s.registering == registering && strings.Contains(line, s.text) {
-				message := s.message + ": " + clip(strings.TrimSpace(line), longestLine) + "; " + s.remedy
+				message := s.message + ": " + Clip(strings.TrimSpace(line), longestLine) + "; " + s.remedy
 				return fails(s.owner, s.reason, message), true
 			}
 		}
@@ -76,7 +76,7 @@ func lastWords(log []string) string {
 	if len(log) == 0 {
 		return ""
 	}
-	return ": " + clip(strings.TrimSpace(log[len(log)-1]), longestLine)
+	return ": " + Clip(strings.TrimSpace(log[len(log)-1]), longestLine)
 }
 
 // count is a number with a noun.

@@ -1,11 +1,10 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
+	"io/fs"
 	"strings"
 )
 
@@ -14,10 +13,10 @@ var families = [...]string{"iptables", "ip6tables"}
 
 // findChains lists chains whose name has the prefix, as "iptables nat CNI-1234". Those of other CNI
 // networks are left out.
-func findChains(ctx context.Context, prefix string) ([]string, error) {
+func (l linux) findChains(ctx context.Context, prefix string) ([]string, error) {
 	var found []string
 	for _, family := range families {
-		rules, err := saveRules(ctx, family)
+		rules, err := l.saveRules(ctx, family)
 		if err != nil {
 			return nil, err
 		}
@@ -55,28 +54,20 @@ func matchingChains(rules, prefix string) []string {
 }
 
 // saveRules returns the rules as iptables-save prints them; none where the tool is missing.
-func saveRules(ctx context.Context, family string) (string, error) {
-	tool, err := exec.LookPath(family + "-save")
-	if err != nil {
-		return "", nil
-	}
-	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, tool)
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil && strings.Contains(family, "6") {
-		return "", nil // a kernel without IPv6
+func (l linux) saveRules(ctx context.Context, family string) (string, error) {
+	out, err := l.run(ctx, "", family+"-save")
+	if errors.Is(err, fs.ErrNotExist) || err != nil && strings.Contains(family, "6") {
+		return "", nil // or a kernel without IPv6
 	}
 	if err != nil {
-		text := strings.TrimSpace(stderr.String())
-		return "", fmt.Errorf("cannot read the rules of %s: %w: %s", family, err, text)
+		return "", fmt.Errorf("cannot read the rules of %s: %w", family, err)
 	}
 	return string(out), nil
 }
 
 // clearChains removes chains, and before them the rules elsewhere that jump to them, in one
 // transaction for each family.
-func clearChains(ctx context.Context, prefix string, found []string) error {
+func (l linux) clearChains(ctx context.Context, prefix string, found []string) error {
 	var errs []error
 	for _, family := range families {
 		gone := make(map[string]bool)
@@ -88,9 +79,9 @@ func clearChains(ctx context.Context, prefix string, found []string) error {
 		if len(gone) == 0 {
 			continue
 		}
-		rules, err := saveRules(ctx, family)
+		rules, err := l.saveRules(ctx, family)
 		if err == nil {
-			err = restoreRules(ctx, family, removal(rules, gone))
+			err = l.restoreRules(ctx, family, removal(rules, gone))
 		}
 		errs = append(errs, err)
 	}
@@ -151,15 +142,10 @@ func target(rule string) string {
 	return name
 }
 
-func restoreRules(ctx context.Context, family, input string) error {
+func (l linux) restoreRules(ctx context.Context, family, input string) error {
 	if input == "" {
 		return nil
 	}
-	cmd := exec.CommandContext(ctx, family+"-restore", "--noflush", "--wait")
-	cmd.Stdin = strings.NewReader(input)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s-restore: %w: %s", family, err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	_, err := l.run(ctx, input, family+"-restore", "--noflush", "--wait")
+	return err
 }

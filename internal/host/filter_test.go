@@ -1,7 +1,6 @@
 package host
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -32,12 +31,9 @@ func realFirewall(t *testing.T, tools ...string) *Host {
 		t.Fatal(err)
 	}
 	return &Host{
-		Root: t.TempDir(), Kernel: linux{}, Programs: runHere, Log: slog.New(slog.DiscardHandler),
+		Root: t.TempDir(), Kernel: linux{}, Log: slog.New(slog.DiscardHandler),
 	}
 }
-
-// runHere runs a program in this thread's namespaces.
-func runHere(ctx context.Context, argv []string) ([]byte, error) { return runProgram(ctx, argv) }
 
 func tool(t *testing.T, argv ...string) string {
 	t.Helper()

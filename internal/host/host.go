@@ -34,6 +34,8 @@ type Host struct {
 	SecretDir string
 	// PackageDir is where packages are that are to be installed, as NAME_VERSION_ARCH.deb.
 	PackageDir string
+	// Beat is called while work that takes long goes on; nil is not called.
+	Beat func()
 	// PackageWait bounds the wait for others who install or remove packages; 0 is 5 minutes.
 	PackageWait time.Duration
 	Log         *slog.Logger
@@ -49,7 +51,15 @@ type Host struct {
 
 // New returns the machine that this process runs on.
 func New(root string, log *slog.Logger) *Host {
-	return &Host{Root: root, Systemd: &DBus{}, Kernel: linux{}, Log: log}
+	h := &Host{Root: root, Systemd: &DBus{}, Log: log}
+	h.Kernel = linux{h.beat}
+	return h
+}
+
+func (h *Host) beat() {
+	if h.Beat != nil {
+		h.Beat()
+	}
 }
 
 // Close ends the connection to systemd.
@@ -59,6 +69,7 @@ func (h *Host) Close() { h.Systemd.Close() }
 func (h *Host) path(p string) string { return filepath.Join("/", h.Root, p) }
 
 func (h *Host) touch(format string, args ...any) (done func(), err error) {
+	h.beat()
 	if h.Touch == nil {
 		return func() {}, nil
 	}

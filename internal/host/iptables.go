@@ -122,11 +122,7 @@ func (h *Host) legacyTable(ctx context.Context, family string) (string, error) {
 	if last, ok := h.legacy[family]; ok && last.known == known {
 		return last.rules, nil
 	}
-	run := h.Programs
-	if run == nil {
-		run = runProgram
-	}
-	out, err := run(ctx, []string{family + "tables-legacy-save", "-t", "filter"})
+	out, err := h.ask(ctx, toolLimit, family+"tables-legacy-save", "-t", "filter")
 	if errors.Is(err, fs.ErrNotExist) {
 		out, err = nil, nil // who has made the rules has gone, and nobody can change them
 	}

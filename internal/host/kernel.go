@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"net/netip"
+	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -36,4 +37,10 @@ type Kernel interface {
 }
 
 // linux is the running kernel.
-type linux struct{}
+type linux struct{ beat func() }
+
+// run runs a program of the machine, which reads input.
+func (l linux) run(ctx context.Context, input string, argv ...string) ([]byte, error) {
+	run := (*User)(nil).program(strings.NewReader(input))
+	return bounded(ctx, toolLimit, l.beat, run, argv)
+}

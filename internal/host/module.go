@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -63,12 +62,9 @@ func (h *Host) setModule(ctx context.Context, to state.Module) error {
 }
 
 // LoadModule implements Kernel.
-func (linux) LoadModule(ctx context.Context, name string) error {
-	out, err := exec.CommandContext(ctx, "modprobe", "--", name).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
-	}
-	return nil
+func (l linux) LoadModule(ctx context.Context, name string) error {
+	_, err := l.run(ctx, "", "modprobe", "--", name)
+	return err
 }
 
 // UnloadModule implements Kernel.

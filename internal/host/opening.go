@@ -42,7 +42,7 @@ func (h *Host) setOpening(ctx context.Context, to state.Opening) error {
 		}
 	}
 	for _, argv := range commands {
-		_, err := h.Run(ctx, nil, argv...)
+		_, err := h.Run(ctx, toolLimit, nil, argv...)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w; the firewall is changed with this program: install it", err)
 		}

@@ -13,23 +13,18 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// The program that knows which packages there are, and how long one of its runs may take.
+// The program that knows which packages there are, and how long dpkg may take.
 const (
-	dpkgQuery   = "dpkg-query"
-	dpkgTimeout = 15 * time.Minute
+	dpkgQuery = "dpkg-query"
+	dpkgLimit = 15 * time.Minute
 )
 
 // observePackage asks dpkg. A program of the package's name that came without a package is as good
 // as the package.
 func (h *Host) observePackage(ctx context.Context, name string) (state.Resource, error) {
-	run := h.Programs
-	if run == nil {
-		run = runProgram
-	}
 	p := state.Package{Name: name, State: state.PackageAbsent}
-	out, err := run(ctx, []string{
-		dpkgQuery, "--show", "--showformat=${db:Status-Status} ${Version}", name,
-	})
+	out, err := h.ask(ctx, toolLimit,
+		dpkgQuery, "--show", "--showformat=${db:Status-Status} ${Version}", name)
 	// dpkg-query exits with 1 when it knows no such package (dpkg-query(1)).
 	var exit interface{ ExitCode() int }
 	switch unknown := errors.As(err, &exit) && exit.ExitCode() == 1; {
@@ -121,9 +116,8 @@ func (h *Host) dpkg(ctx context.Context, args ...string) error {
 		return err
 	}
 	defer release()
-	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), dpkgTimeout)
-	defer cancel()
-	_, err = h.Run(whole, nil, append([]string{"env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive",
-		"NEEDRESTART_SUSPEND=1", "DPKG_FRONTEND_LOCKED=true", "dpkg"}, args...)...)
+	argv := []string{"env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_SUSPEND=1",
+		"DPKG_FRONTEND_LOCKED=true", "dpkg"}
+	_, err = h.Run(context.WithoutCancel(ctx), dpkgLimit, nil, append(argv, args...)...)
 	return err
 }

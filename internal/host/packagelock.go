@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // Where package managers keep each other out (dpkg's frontend locking protocol): who holds the
@@ -22,11 +25,7 @@ const (
 // lockPackages waits until nobody else installs or removes packages, and keeps them out until
 // release.
 func (h *Host) lockPackages(ctx context.Context) (release func(), err error) {
-	wait := h.PackageWait
-	if wait == 0 {
-		wait = 5 * time.Minute
-	}
-	bounded, cancel := context.WithTimeout(ctx, wait)
+	bounded, cancel := context.WithTimeout(ctx, cmp.Or(h.PackageWait, 5*time.Minute))
 	defer cancel()
 	frontend, err := h.lockFile(bounded, frontendLock)
 	if err != nil {
@@ -61,12 +60,11 @@ func (h *Host) lockFile(ctx context.Context, path string) (*os.File, error) {
 		if !said && h.Log != nil {
 			h.Log.Info("waiting for another package manager", "holder", holder)
 		}
-		select {
-		case <-ctx.Done():
+		h.beat()
+		if !wait.Sleep(ctx, time.Second) {
 			f.Close()
 			return nil, fmt.Errorf("another package manager is at work (%s); run this again when "+
 				"it has ended: %w", holder, ctx.Err())
-		case <-time.After(time.Second):
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -147,11 +148,11 @@ func TestTouch(t *testing.T) {
 		},
 		"sweep": func(h *Host) error { return h.Sweep([]state.Key{"path:/t"}) },
 		"run": func(h *Host) error {
-			_, err := h.Run(t.Context(), []byte("s"), "true", "x")
+			_, err := h.Run(t.Context(), time.Minute, []byte("s"), "true", "x")
 			return err
 		},
 		"terminal": func(h *Host) error {
-			return h.RunOnTerminal(t.Context(), nil, "touch", h.path("/b"))
+			return h.RunOnTerminal(t.Context(), time.Minute, nil, "touch", h.path("/b"))
 		},
 		"reload": func(h *Host) error { return h.Reload(t.Context()) },
 		"unit":   func(h *Host) error { return h.RestartUnit(t.Context(), "x.service") },

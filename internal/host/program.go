@@ -4,23 +4,51 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// Programs runs a program that somebody else has installed, and returns what it prints. One that is
-// not there is fs.ErrNotExist.
+// Programs runs a program, and returns what it prints. One that is not there is fs.ErrNotExist.
 type Programs func(ctx context.Context, argv []string) ([]byte, error)
 
-// Run runs a program. A secret is handed over in a file that only root reads, whose path is the
-// last argument, and that is gone when Run returns: arguments and environment can be read by
-// others.
+// toolLimit bounds a run of a program that works on this machine alone, and beatEvery is how often
+// a program that runs counts as progress.
+const (
+	toolLimit = time.Minute
+	beatEvery = 30 * time.Second
+)
+
+// bounded runs a program, which is killed when limit is over, and calls beat meanwhile.
+func bounded(
+	ctx context.Context, limit time.Duration, beat func(), run Programs, argv []string,
+) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		fmt.Errorf("it has not ended within %s", limit))
+	defer cancel()
+	if beat != nil {
+		go func() {
+			for wait.Sleep(ctx, beatEvery) {
+				beat()
+			}
+		}()
+	}
+	out, err := run(ctx, argv)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+	}
+	return out, err
+}
+
+// Run runs a program that changes something, for limit at longest. A secret is handed over in a file
+// that only root reads, whose path is the last argument, and that is gone when Run returns:
+// arguments and environment can be read by others.
 func (h *Host) Run(
-	ctx context.Context, secret []byte, argv ...string,
+	ctx context.Context, limit time.Duration, secret []byte, argv ...string,
 ) (out []byte, err error) {
 	if secret != nil {
 		path, err := h.secretFile(secret)
@@ -35,10 +63,16 @@ func (h *Host) Run(
 		return nil, err
 	}
 	defer done()
-	if h.Programs != nil {
-		return h.Programs(ctx, argv)
+	return h.ask(ctx, limit, argv...)
+}
+
+// ask runs a program that changes nothing.
+func (h *Host) ask(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
+	run := h.Programs
+	if run == nil {
+		run = (*User)(nil).program(nil)
 	}
-	return runProgram(ctx, argv)
+	return bounded(ctx, limit, h.beat, run, argv)
 }
 
 func (h *Host) secretFile(secret []byte) (path string, err error) {
@@ -66,36 +100,16 @@ func (h *Host) secretFile(secret []byte) (path string, err error) {
 	return f.Name(), nil
 }
 
-func runProgram(ctx context.Context, argv []string) ([]byte, error) {
-	var stdout, stderr strings.Builder
-	cmd := (*User)(nil).command(ctx, argv)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	if errors.Is(err, exec.ErrNotFound) {
-		return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
-	}
-	if err != nil && !errors.Is(err, exec.ErrWaitDelay) { // else it has done what it was to do
-		words := strings.TrimSpace(stderr.String())
-		if words == "" {
-			words = strings.TrimSpace(stdout.String())
-		}
-		return nil, fmt.Errorf("%s %s: %w: %s", argv[0], argv[1], err, words)
-	}
-	return []byte(stdout.String()), nil
-}
-
 // RunOnTerminal runs a program that talks to the person at the terminal, as a user; nil is root.
-func (h *Host) RunOnTerminal(ctx context.Context, u *User, argv ...string) error {
+func (h *Host) RunOnTerminal(
+	ctx context.Context, limit time.Duration, u *User, argv ...string,
+) error {
 	done, err := h.touch("run %s", argv[0])
 	if err != nil {
 		return err
 	}
 	defer done()
-	cmd := u.command(ctx, argv)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stderr, os.Stderr
-	if err = cmd.Run(); notThere(err) {
-		return fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
-	}
+	_, err = bounded(ctx, limit, h.beat, u.program(os.Stdin), argv)
 	return err
 }
 

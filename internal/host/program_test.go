@@ -8,13 +8,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // A secret is handed over in a file that only root reads, and that is gone afterwards.
 func TestRun(t *testing.T) {
 	h := testHost(t)
-	if _, err := h.Run(t.Context(), []byte("s"), "cat"); err == nil {
+	if _, err := h.Run(t.Context(), time.Minute, []byte("s"), "cat"); err == nil {
 		t.Error("without a directory for secrets there is no error")
 	}
 	h.SecretDir = "/run/x"
@@ -26,12 +29,12 @@ func TestRun(t *testing.T) {
 		}
 		return os.ReadFile(path)
 	}
-	out, err := h.Run(t.Context(), []byte("secret"), "cat")
+	out, err := h.Run(t.Context(), time.Minute, []byte("secret"), "cat")
 	if err != nil || string(out) != "secret" {
 		t.Errorf("it printed %q, %v", out, err)
 	}
 	h.Programs = nil
-	if out, err = h.Run(t.Context(), []byte("secret"), "cat"); err != nil || len(out) != 6 {
+	if out, err = h.Run(t.Context(), time.Minute, []byte("secret"), "cat"); err != nil || len(out) != 6 {
 		t.Errorf("it printed %q, %v", out, err)
 	}
 	if left, err := filepath.Glob(h.path("/run/x/.*")); err != nil || len(left) > 0 {
@@ -41,19 +44,20 @@ func TestRun(t *testing.T) {
 
 func TestRunErrors(t *testing.T) {
 	h := testHost(t)
-	if _, err := h.Run(t.Context(), nil, "no-such-program"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := h.Run(t.Context(), time.Minute, nil, "no-such-program"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the error is %v", err)
 	}
 	for _, script := range []string{"echo why; exit 1", "echo why >&2; exit 1"} {
-		_, err := h.Run(t.Context(), nil, "sh", "-c", script)
+		_, err := h.Run(t.Context(), time.Minute, nil, "sh", "-c", script)
 		if err == nil || !strings.Contains(err.Error(), "why") {
 			t.Errorf("the error is %v", err)
 		}
 	}
-	if err := h.RunOnTerminal(t.Context(), nil, "no-such-program"); !errors.Is(err, fs.ErrNotExist) {
+	err := h.RunOnTerminal(t.Context(), time.Minute, nil, "no-such-program")
+	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the error is %v", err)
 	}
-	if err := h.RunOnTerminal(t.Context(), nil, "true"); err != nil {
+	if err := h.RunOnTerminal(t.Context(), time.Minute, nil, "true"); err != nil {
 		t.Error(err)
 	}
 	if err := h.RestartUnit(t.Context(), "x.service"); err != nil {
@@ -61,7 +65,7 @@ func TestRunErrors(t *testing.T) {
 	}
 	write(t, h, "/file", "")
 	h.SecretDir = "/file"
-	if _, err := h.Run(t.Context(), []byte("s"), "cat"); err == nil {
+	if _, err := h.Run(t.Context(), time.Minute, []byte("s"), "cat"); err == nil {
 		t.Error("a secret was handed over nowhere")
 	}
 }
@@ -73,15 +77,48 @@ func TestRunLeavesChildrenAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
 			began := time.Now()
-			out, err := runProgram(ctx, []string{"sh", "-c", script})
+			out, err := testHost(t).Run(t.Context(), time.Second, nil, "sh", "-c", script)
 			if ended := name == "ended"; ended != (err == nil) || ended && string(out) != "done\n" {
 				t.Errorf("it printed %q, %v", out, err)
 			}
 			if took := time.Since(began); took > 20*time.Second {
 				t.Errorf("it took %s", took)
+			}
+		})
+	}
+}
+
+// A program that works on its own counts as progress, and is ended when its time is over.
+func TestRunBeats(t *testing.T) {
+	for name, run := range map[string]func(context.Context, *Host, time.Duration) error{
+		"root's": func(ctx context.Context, h *Host, limit time.Duration) error {
+			_, err := h.Run(ctx, limit, nil, "azcmagent", "connect")
+			return err
+		},
+		"a user's": func(ctx context.Context, h *Host, limit time.Duration) error {
+			_, err := h.RunAs(ctx, limit, User{Name: "u"}, "az")
+			return err
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			beats := 0
+			h := testHost(t)
+			h.Beat = func() { beats++ }
+			h.Programs = func(ctx context.Context, _ []string) ([]byte, error) {
+				if !wait.Sleep(ctx, 5*time.Minute) {
+					return nil, ctx.Err()
+				}
+				return nil, nil
+			}
+			if err := run(t.Context(), h, 10*time.Minute); err != nil || beats < 9 {
+				t.Errorf("%s program: %d beats in five minutes, %v", name, beats, err)
+			}
+			began := time.Now()
+			err := run(t.Context(), h, time.Minute)
+			if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) ||
+				!strings.Contains(err.Error(), "has not ended within 1m") || took != time.Minute {
+				t.Errorf("%s program ends after %s, with %v", name, took, err)
 			}
 		})
 	}

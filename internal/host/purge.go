@@ -3,12 +3,13 @@ package host
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/remove"
 )
 
 // MountError is a mount below a directory that is to be removed, at a place where we expect none:
@@ -29,34 +30,14 @@ func (h *Host) purge(path string, expected []string) error {
 	if err := h.unmountBelow(path, root, expected, false); err != nil {
 		return err
 	}
-	parent, err := unix.Open(filepath.Dir(root), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	parent, err := os.Open(filepath.Dir(root))
 	if err != nil {
-		return fmt.Errorf("cannot open %s: %w", filepath.Dir(path), err)
+		return fmt.Errorf("cannot open %s: %w", filepath.Dir(path), unwrapPath(err))
 	}
-	defer unix.Close(parent)
-	dir, err := openBelow(parent, filepath.Base(root))
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("cannot open %s: %w", path, err)
-	}
-	err = h.deleteContents(dir, path)
-	unix.Close(dir)
-	if err != nil {
-		return err
-	}
-	done, err := h.touch("remove %s", path)
-	if err != nil {
-		return err
-	}
-	defer done()
-	err = unix.Unlinkat(parent, filepath.Base(root), unix.AT_REMOVEDIR)
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("cannot remove %s: %w", path, err)
-	}
+	defer parent.Close()
+	err = remove.Tree(parent, filepath.Base(root), h.Touched)
 	h.changed(filepath.Dir(root))
-	return nil
+	return err
 }
 
 // empty removes all that is in a directory but lost+found, by the rules of purge. The path may be
@@ -70,13 +51,12 @@ func (h *Host) empty(path string, expected []string, mounted bool) error {
 	if err := h.unmountBelow(path, root, expected, mounted); err != nil {
 		return err
 	}
-	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	dir, err := unix.Open(root, flags, 0)
+	dir, err := os.OpenFile(root, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return fmt.Errorf("cannot open %s: %w", path, err)
+		return fmt.Errorf("cannot open %s: %w", path, unwrapPath(err))
 	}
-	defer unix.Close(dir)
-	return h.deleteContents(dir, path, lostAndFound)
+	defer dir.Close()
+	return remove.Contents(dir, h.Touched, lostAndFound)
 }
 
 // unmountBelow unmounts what is mounted at the expected places below root, the place of path for
@@ -140,81 +120,4 @@ func unmountFlags(m mount) int {
 		return unix.UMOUNT_NOFOLLOW | unix.MNT_DETACH
 	}
 	return unix.UMOUNT_NOFOLLOW
-}
-
-// openBelow opens a directory in another one; the kernel refuses links and mounts (openat2(2)).
-func openBelow(dir int, name string) (int, error) {
-	return unix.Openat2(dir, name, &unix.OpenHow{
-		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_BENEATH |
-			unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-}
-
-// deleteContents removes all that is in an open directory, except the given names. It goes on after
-// an error.
-func (h *Host) deleteContents(dir int, path string, except ...string) error {
-	names, err := list(dir)
-	if err != nil {
-		return fmt.Errorf("cannot list %s: %w", path, err)
-	}
-	var errs []error
-	for _, name := range names {
-		if slices.Contains(except, name) {
-			continue
-		}
-		errs = append(errs, h.delete(dir, name, filepath.Join(path, name)))
-	}
-	return errors.Join(errs...)
-}
-
-func (h *Host) delete(dir int, name, path string) error {
-	done, err := h.touch("remove %s", path)
-	if err != nil {
-		return err
-	}
-	defer done()
-	err = unix.Unlinkat(dir, name, 0)
-	if err == nil || errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if !errors.Is(err, unix.EISDIR) {
-		return fmt.Errorf("cannot remove %s: %w", path, err)
-	}
-	sub, err := openBelow(dir, name)
-	if errors.Is(err, unix.EXDEV) {
-		return fmt.Errorf("cannot remove %s: something is mounted there", path)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot open %s: %w", path, err)
-	}
-	err = h.deleteContents(sub, path)
-	unix.Close(sub)
-	if err != nil {
-		return err
-	}
-	done, err = h.touch("remove directory %s", path)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); err != nil {
-		return fmt.Errorf("cannot remove %s: %w", path, err)
-	}
-	return nil
-}
-
-// list returns the names in an open directory.
-func list(dir int) ([]string, error) {
-	fd, err := unix.FcntlInt(uintptr(dir), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), "")
-	defer f.Close()
-	names, err := f.Readdirnames(-1)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return names, err
 }

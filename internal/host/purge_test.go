@@ -40,6 +40,19 @@ func TestPurgeStaysInside(t *testing.T) {
 	}
 }
 
+// A purge counts as progress while it goes on.
+func TestPurgeBeats(t *testing.T) {
+	h := testHost(t)
+	beats := 0
+	h.Beat = func() { beats++ }
+	for i := range 1000 {
+		write(t, h, fmt.Sprintf("/tree/%d/file", i), "")
+	}
+	if err := h.purge("/tree", nil); err != nil || beats < 10 {
+		t.Errorf("%d beats, %v", beats, err)
+	}
+}
+
 // grow makes a random tree with files, directories, and links to places outside.
 func grow(t *testing.T, random *rand.Rand, dir, outside string, depth int) {
 	t.Helper()

@@ -98,14 +98,14 @@ func (h *Host) clearFiles(found []string) error {
 }
 
 // Find implements Kernel.
-func (linux) Find(ctx context.Context, r state.Residue) ([]string, error) {
+func (l linux) Find(ctx context.Context, r state.Residue) ([]string, error) {
 	var found []string
 	var err error
 	switch r.Kind {
 	case state.Interfaces:
 		found, err = findInterface(r.Match)
 	case state.Chains:
-		found, err = findChains(ctx, r.Match)
+		found, err = l.findChains(ctx, r.Match)
 	case state.Tables:
 		found, err = findTables(r.Match)
 	case state.Cgroups:
@@ -122,12 +122,12 @@ func (linux) Find(ctx context.Context, r state.Residue) ([]string, error) {
 }
 
 // Clear implements Kernel.
-func (linux) Clear(ctx context.Context, r state.Residue, found []string) error {
+func (l linux) Clear(ctx context.Context, r state.Residue, found []string) error {
 	switch r.Kind {
 	case state.Interfaces:
 		return clearInterfaces(found)
 	case state.Chains:
-		return clearChains(ctx, r.Match, found)
+		return l.clearChains(ctx, r.Match, found)
 	case state.Tables:
 		return clearTables(found)
 	case state.Cgroups:

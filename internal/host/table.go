@@ -36,8 +36,8 @@ func (h *Host) setTable(ctx context.Context, to state.Table) error {
 }
 
 // LoadTable implements Kernel.
-func (linux) LoadTable(ctx context.Context, to state.Table) error {
-	_, err := runProgram(ctx, []string{"nft", "-f", to.File})
+func (l linux) LoadTable(ctx context.Context, to state.Table) error {
+	_, err := l.run(ctx, "", "nft", "-f", to.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w; install it: apt-get install nftables", err)
 	}

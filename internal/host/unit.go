@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -133,9 +132,8 @@ func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 }
 
 func (h *Host) journal(ctx context.Context, match string, lines int) []string {
-	cmd := exec.CommandContext(ctx, "journalctl", "--no-pager", "--quiet", "--output=cat",
-		"--boot", "--lines="+strconv.Itoa(lines), match)
-	out, err := cmd.Output()
+	out, err := h.ask(ctx, toolLimit, "journalctl", "--no-pager", "--quiet", "--output=cat", "--boot",
+		"--lines="+strconv.Itoa(lines), match)
 	if err != nil {
 		h.Log.Debug("cannot read the journal", "match", match, "error", err)
 		return nil

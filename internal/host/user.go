@@ -1,9 +1,11 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -90,28 +92,35 @@ func (u *User) command(ctx context.Context, argv []string) *exec.Cmd {
 	return cmd
 }
 
-// notThere tells whether a program of a user's is not there: what env(1) exits with then.
-func notThere(err error) bool {
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	return errors.Is(err, exec.ErrNotFound) || ok && exit.ExitCode() == 127
+// program runs programs as the user, and returns what they print. Where they read the person's own
+// input, they print on the terminal.
+func (u *User) program(input io.Reader) Programs {
+	return func(ctx context.Context, argv []string) ([]byte, error) {
+		var stdout, stderr strings.Builder
+		cmd := u.command(ctx, argv)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = input, &stdout, &stderr
+		if input == os.Stdin {
+			cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		}
+		err := cmd.Run()
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		switch {
+		case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has done what it was to do
+			return []byte(stdout.String()), nil
+		case errors.Is(err, exec.ErrNotFound), u != nil && ok && exit.ExitCode() == 127: // env(1)
+			return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
+		}
+		words := cmp.Or(strings.TrimSpace(stderr.String()), strings.TrimSpace(stdout.String()))
+		return nil, fmt.Errorf("%s: %w: %s", strings.Join(argv[:min(2, len(argv))], " "), err, words)
+	}
 }
 
 // RunAs runs a program as a user and returns what it prints. Nothing of the user's is read as root.
-func (h *Host) RunAs(ctx context.Context, u User, argv ...string) ([]byte, error) {
+func (h *Host) RunAs(
+	ctx context.Context, limit time.Duration, u User, argv ...string,
+) ([]byte, error) {
 	if h.Programs != nil {
-		return h.Programs(ctx, append([]string{"as", u.Name}, argv...))
+		return h.ask(ctx, limit, append([]string{"as", u.Name}, argv...)...)
 	}
-	var stdout, stderr strings.Builder
-	cmd := u.command(ctx, argv)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	switch {
-	case errors.Is(err, exec.ErrWaitDelay): // it has done what it was to do
-	case notThere(err):
-		return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
-	case err != nil:
-		return nil, fmt.Errorf("cannot run %s as %s: %w: %s", argv[0], u.Name, err,
-			strings.TrimSpace(stderr.String()))
-	}
-	return []byte(stdout.String()), nil
+	return bounded(ctx, limit, h.beat, u.program(nil), argv)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // invoked is the environment of a process that a user has started with sudo.
@@ -49,7 +50,7 @@ func TestRunAs(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &Host{}
-	out, err := h.RunAs(t.Context(), *u, "sh", "-c", `id -u; id -g; id -G; echo "$HOME"`)
+	out, err := h.RunAs(t.Context(), time.Minute, *u, "sh", "-c", `id -u; id -g; id -G; echo "$HOME"`)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if err != nil || len(lines) != 4 || lines[0] != "1" || lines[1] == "0" || lines[3] != u.Home ||
 		slices.Contains(strings.Fields(lines[2]), "0") {
@@ -59,16 +60,18 @@ func TestRunAs(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("root's"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := h.RunAs(t.Context(), *u, "cat", secret); err == nil {
+	if out, err := h.RunAs(t.Context(), time.Minute, *u, "cat", secret); err == nil {
 		t.Errorf("it reads what is root's: %s", out)
 	}
-	if _, err := h.RunAs(t.Context(), *u, "no-such-program"); !errors.Is(err, fs.ErrNotExist) {
+	_, err = h.RunAs(t.Context(), time.Minute, *u, "no-such-program")
+	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a program that is not there: %v", err)
 	}
-	if err := h.RunOnTerminal(t.Context(), u, "sh", "-c", `test "$(id -u)" = 1`); err != nil {
+	if err := h.RunOnTerminal(t.Context(), time.Minute, u, "sh", "-c", `test "$(id -u)" = 1`); err != nil {
 		t.Errorf("on the terminal: %v", err)
 	}
-	if err := h.RunOnTerminal(t.Context(), u, "no-such-program"); !errors.Is(err, fs.ErrNotExist) {
+	err = h.RunOnTerminal(t.Context(), time.Minute, u, "no-such-program")
+	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("on the terminal, a program that is not there: %v", err)
 	}
 }

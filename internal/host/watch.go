@@ -16,6 +16,8 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // mostWatched is how many directories are watched. What is in others is found by the next look.
@@ -162,7 +164,7 @@ const (
 // watchUnits watches units over the message bus, which tells only of those: systemd's own socket
 // tells whoever is connected of all units, and on a node those of pods come and go.
 func (h *Host) watchUnits(ctx context.Context, units []string, hint func(what string)) {
-	for pause := busFirst; ; pause = min(2*pause, busMost) {
+	for pauses := (wait.Backoff{Base: busFirst, Max: busMost}); ; {
 		began := time.Now()
 		err := h.listen(ctx, units, hint)
 		if ctx.Err() != nil {
@@ -170,12 +172,10 @@ func (h *Host) watchUnits(ctx context.Context, units []string, hint func(what st
 		}
 		h.Log.Debug("units are not watched for now", "error", err)
 		if time.Since(began) > busMost {
-			pause = busFirst
+			pauses.Reset()
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, pauses.Next()) {
 			return
-		case <-time.After(pause):
 		}
 	}
 }

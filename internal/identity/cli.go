@@ -12,15 +12,15 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 )
 
-// cliTimeout bounds one call of the Azure CLI, as azidentity's does; a little more, for a machine
+// cliLimit bounds one call of the Azure CLI, as azidentity's does; a little more, for a machine
 // that is busy with downloads.
-const cliTimeout = 30 * time.Second
+const cliLimit = 30 * time.Second
 
 // UserCLI is the login of the Azure CLI of another user than the one who runs this process, which
 // azidentity's credential cannot have.
 type UserCLI struct {
-	// Run runs a program as that user.
-	Run    func(ctx context.Context, argv ...string) ([]byte, error)
+	// Run runs a program as that user, for limit at longest.
+	Run    func(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error)
 	Tenant string
 }
 
@@ -31,14 +31,12 @@ func (c UserCLI) GetToken(
 	if len(o.Scopes) != 1 {
 		return azcore.AccessToken{}, errors.New("internal error: a token has one scope")
 	}
-	ctx, cancel := context.WithTimeout(ctx, cliTimeout)
-	defer cancel()
 	argv := []string{"az", "account", "get-access-token", "--output", "json",
 		"--resource", strings.TrimSuffix(o.Scopes[0], "/.default")}
 	if c.Tenant != "" {
 		argv = append(argv, "--tenant", c.Tenant)
 	}
-	out, err := c.Run(ctx, argv...)
+	out, err := c.Run(ctx, cliLimit, argv...)
 	if err != nil {
 		return azcore.AccessToken{}, err
 	}

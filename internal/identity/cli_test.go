@@ -12,10 +12,11 @@ import (
 
 // prints is a login whose CLI prints a text, or fails.
 func prints(text string, err error, ran *string) UserCLI {
-	return UserCLI{Tenant: "t", Run: func(_ context.Context, argv ...string) ([]byte, error) {
+	run := func(_ context.Context, _ time.Duration, argv ...string) ([]byte, error) {
 		*ran += strings.Join(argv, " ") + "\n"
 		return []byte(text), err
-	}}
+	}
+	return UserCLI{Tenant: "t", Run: run}
 }
 
 func TestUserCLI(t *testing.T) {

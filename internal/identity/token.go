@@ -13,6 +13,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // Cache hands out one identity's tokens to many short processes: kubelet calls for a token every
@@ -251,12 +253,10 @@ func (c Cache) lock(ctx context.Context, try bool) (unlock func(), err error) {
 			f.Close()
 			return nothing, errBusy
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, lockPoll) {
 			f.Close()
 			return nothing, fmt.Errorf("cannot wait for the token that another process is "+
 				"getting: %w", ctx.Err())
-		case <-time.After(lockPoll):
 		}
 	}
 }

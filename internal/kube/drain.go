@@ -12,6 +12,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // DrainOptions says which pods may be moved away.
@@ -94,7 +96,7 @@ func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 		case !Unavailable(err):
 			return err
 		}
-		if pause(ctx, o.Retry) {
+		if wait.Sleep(ctx, wait.Jitter(o.Retry)) {
 			continue
 		}
 		if len(left) > 0 {

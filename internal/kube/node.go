@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // Node is a core/v1 Node.
@@ -61,7 +63,7 @@ func Unavailable(err error) bool {
 // that is down is not pressed.
 const (
 	firstPause = 50 * time.Millisecond
-	mostPause  = 2 * time.Second
+	mostPause  = time.Second
 )
 
 // WaitNode returns the Node as soon as until holds for it. A Node that is not there yet and a
@@ -74,7 +76,7 @@ func (c *Client) WaitNode(
 	defer cancel()
 	var last Node
 	var lastErr error
-	for d := firstPause; ; d = min(d*5/4, mostPause) {
+	for pauses := (wait.Backoff{Base: firstPause, Max: mostPause}); ; {
 		n, err := c.Node(ctx, name)
 		asked()
 		if err == nil && until(n) {
@@ -86,7 +88,7 @@ func (c *Client) WaitNode(
 		if ctx.Err() == nil {
 			lastErr = err
 		}
-		if !pause(ctx, d) {
+		if !wait.Sleep(ctx, pauses.Next()) {
 			return last, waitError(ctx, name, last, lastErr)
 		}
 	}

@@ -94,7 +94,7 @@ func (a *Archive) Omit(name string, why error) {
 
 // Close adds the manifest and ends the archive.
 func (a *Archive) Close() (Manifest, error) {
-	a.manifest.Redacted = a.redactor.Counts
+	a.manifest.Redacted = a.redactor.counts
 	slices.SortStableFunc(a.manifest.LeftOut, func(x, y LeftOut) int {
 		if x.Name < y.Name {
 			return -1

@@ -29,7 +29,7 @@ func TestRedact(t *testing.T) {
 		"kubelet v1.34.4 at 10.0.0.4:6443":                     "kubelet v1.34.4 at 10.0.0.4:6443",
 		"sha256:" + strings.Repeat("0a", 32):                   "sha256:" + strings.Repeat("0a", 32),
 	} {
-		r := NewRedactor()
+		r := new(Redactor)
 		r.Know("known-secret")
 		got := r.Redact(text)
 		if strings.HasPrefix(text, "aligned") { // its neighbours may stay
@@ -55,7 +55,7 @@ func TestHalfAKey(t *testing.T) {
 // A text that has to be cut and has no lines would be cut in the middle of a secret, of which half
 // is not recognised: nothing of it is kept.
 func TestHalfASecret(t *testing.T) {
-	r := NewRedactor()
+	r := new(Redactor)
 	const secret = "a-known-secret-of-this-machine"
 	r.Know(secret)
 	var out bytes.Buffer

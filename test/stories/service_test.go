@@ -211,9 +211,11 @@ func (c *costly) Close() {
 	c.Machine.Close()
 }
 
-func (c *costly) Run(ctx context.Context, secret []byte, argv ...string) ([]byte, error) {
+func (c *costly) Run(
+	ctx context.Context, limit time.Duration, secret []byte, argv ...string,
+) ([]byte, error) {
 	c.service.set(func() { c.service.runs++ })
-	return c.Machine.Run(ctx, secret, argv...)
+	return c.Machine.Run(ctx, limit, secret, argv...)
 }
 
 // start starts the service, as its program does (cmd/aks-flex-node).

@@ -1,0 +1,53 @@
+package remove
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Everything below a name goes, each entry after its touch; what a touch refuses stays, with the
+// directories above it, and all else goes nonetheless.
+func TestTree(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"a/b/c", "a/d"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"a/b/kept", "a/b/c/1", "a/d/2"} {
+		if err := os.WriteFile(filepath.Join(root, file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := os.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	refused, touched := errors.New("refused"), 0
+	refuse := func(what string) (func(), error) {
+		if touched++; what == "remove "+filepath.Join(root, "a/b/kept") {
+			return nil, refused
+		}
+		return func() {}, nil
+	}
+	if err := Tree(dir, "a", refuse); !errors.Is(err, refused) || touched < 6 {
+		t.Errorf("%d touches, %v", touched, err)
+	}
+	left, err := filepath.Glob(filepath.Join(root, "*/*/*"))
+	if err != nil || len(left) != 1 || filepath.Base(left[0]) != "kept" {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if gone, err := filepath.Glob(filepath.Join(root, "a/d")); err != nil || len(gone) > 0 {
+		t.Errorf("left are %v, %v", gone, err)
+	}
+	all := func(string) (func(), error) { return func() {}, nil }
+	if err := Tree(dir, "a", all); err != nil {
+		t.Error(err)
+	}
+	if err := Tree(dir, "a", all); err != nil {
+		t.Errorf("what is not there: %v", err)
+	}
+}
