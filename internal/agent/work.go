@@ -237,7 +237,7 @@ func (w *work) unobserved(unknown []state.Unknown) error {
 }
 
 // proveChange makes sure that the credential works, when it or the cluster's address is another
-// one, and that the provider answers, when it is asked in another manner.
+// one, and that the provider answers, when it is asked in a manner in which it has not answered.
 func (w *work) proveChange(ctx context.Context, t *transition.Transition) error {
 	if t.From == "" {
 		return nil
@@ -252,7 +252,8 @@ func (w *work) proveChange(ctx context.Context, t *transition.Transition) error 
 			return err
 		}
 	}
-	if mannerOf(w.config).sameWay(mannerOf(before)) {
+	next := mannerOf(w.config)
+	if next.sameWay(mannerOf(before)) || next.sameWay(w.formerManner()) {
 		return nil
 	}
 	return w.proveProvider(ctx, w.config, cmp.Or(w.records().BundleResource(), w.appliedResource()))

@@ -110,3 +110,17 @@ func (s *service) lacks(secret string) func() bool {
 		return !strings.Contains(s.read(saved.StateDir+"/credentials.json"), secret)
 	}
 }
+
+// A person may go back to the former way while the provider answers on none: with the secret of
+// then, which is the only one that is kept afterwards.
+func TestRollbackToTheFormerWay(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		s.dies(usualHost, polledWith(newSecret))
+		s.until(time.Minute, "nothing is under way", func() bool { return s.is().Transition == nil })
+		if _, err := s.agent().Rollback(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		s.healthy("110")
+		s.keeps(firstSecret, newSecret)
+	})
+}
