@@ -92,7 +92,10 @@ func writeStatus(w io.Writer, s agent.Status) {
 			fmt.Fprintf(w, "Condition   %s %s: %s\n", c.Type, c.Reason, c.Message)
 		}
 	}
-	if len(s.Drift) == 0 {
+	for _, d := range s.Pending {
+		fmt.Fprintf(w, "Pending     %s\n", d.Action)
+	}
+	if len(s.Drift)+len(s.Pending) == 0 {
 		fmt.Fprintln(w, "Drift       none")
 	}
 	for _, d := range s.Drift {

@@ -46,6 +46,7 @@ func (a *Agent) Bootstrap(ctx context.Context, in Input) (Result, error) {
 		if done, err := before.nothingToDo(ctx, t); done || err != nil {
 			if err == nil {
 				err = a.noteApplied(ctx, in.Resource)
+				a.forgetWaiting(ctx)
 			}
 			result.finish(began, 0, err)
 			return result, err
@@ -56,6 +57,7 @@ func (a *Agent) Bootstrap(ctx context.Context, in Input) (Result, error) {
 	if err == nil {
 		err = a.noteApplied(ctx, in.Resource)
 	}
+	a.noteWaiting(ctx, t, verdict(err))
 	result.finish(began, view.total, err)
 	return result, err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -98,7 +99,7 @@ func (h *home) situation(t *target) (transition.Situation, error) {
 	if t == nil {
 		return s, nil
 	}
-	s.Asked, s.Closed = !t.daemon, !t.opens.IsZero()
+	s.Asked, s.Closed = !t.daemon, t.waits != nil
 	s.Moved = h.movedTo(h.bindingsFor(t)) != nil
 	_, rejected := h.rejectionOf(t)
 	switch {
@@ -124,7 +125,11 @@ func (h *home) rest(ctx context.Context, t *target, s transition.Situation) erro
 		r, _ := h.rejectionOf(t)
 		return &RejectedError{r}
 	case s.Wanted == transition.New:
-		return &daemon.LaterError{At: t.opens, Why: "the maintenance window opens"}
+		later := &daemon.LaterError{Why: t.waits.Message, At: t.waits.NextAttempt}
+		if t.waits.Reason == health.DrainBlocked {
+			later.Every = askPause
+		}
+		return later
 	}
 	return h.knowCluster(ctx)
 }

@@ -196,7 +196,7 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 // prospect gathers the evidence of preflight, on a machine that is no node.
 func (p *patient) prospect(ctx context.Context) {
 	e, c := &p.evidence, p.config
-	e.Trust = health.Tried(p.trusted())
+	e.Trust, e.Waiting = health.Tried(p.trusted()), p.waitingEvidence()
 	e.Machine, _ = p.machineEvidence(ctx, c, p.seen) // without it, conditions are Unknown
 	installed := func(u host.InstalledUnit) bool { return u.Name == node.KubeletUnit }
 	if p.given.Unprivileged && slices.ContainsFunc(p.seen.Units, installed) {

@@ -259,7 +259,7 @@ func (h *home) evidenceOf(ctx context.Context, g *generation.Generation) health.
 	if t := h.saved.Transition; t != nil {
 		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
 	}
-	e.Damaged = h.storeEvidence()
+	e.Damaged, e.Waiting = h.storeEvidence(), h.waitingEvidence()
 	return e
 }
 

@@ -98,8 +98,12 @@ func (h *home) pending() []Past {
 			return nil
 		}
 	}
-	return []Past{{Origin: "url", Resource: received.ID, Version: received.ConfigVersion,
-		State: StateReceived}}
+	p := Past{Origin: "url", Resource: received.ID, Version: received.ConfigVersion,
+		State: StateReceived}
+	if w := h.readWaiting(); w != nil {
+		p.Reason = w.Reason + ": " + daemon.FirstLine(w.Message)
+	}
+	return []Past{p}
 }
 
 // pastOf is a rejection as a line of the history.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -211,7 +212,8 @@ func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
 	}
 	seen, known := is.(state.Cordon)
 	if !known {
-		return fmt.Errorf("cannot cordon Node %s: %s", w.saved.Live.Config.Agent.NodeName, state.Show(is))
+		return fmt.Errorf("cannot cordon Node %s: %w: %s", w.saved.Live.Config.Agent.NodeName, errSilent,
+			state.Show(is))
 	}
 	if seen.On {
 		return nil
@@ -235,15 +237,17 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	}
 	defer client.Close()
 	w.note("draining Node %s before it is changed", w.config.Agent.NodeName)
-	policy := w.config.Agent.UpgradePolicy
-	ctx, cancel := context.WithTimeout(ctx, policy.DrainDeadline())
+	ctx, cancel := context.WithTimeout(ctx, w.config.Agent.UpgradePolicy.DrainDeadline())
 	defer cancel()
-	return w.waiting(ctx, func(ctx context.Context) error {
-		return client.Drain(ctx, w.config.Agent.NodeName, kube.DrainOptions{
-			DeleteEmptyDir: policy.DrainOptions.DeletesEmptyDir(), Force: policy.DrainOptions.Force,
-			Progress: w.beat,
-		})
+	err = w.waiting(ctx, func(ctx context.Context) error {
+		o := w.drainOptions(w.config)
+		o.Blocked = func(e *kube.DrainError) { w.view.doing(e.Error()) }
+		return client.Drain(ctx, w.config.Agent.NodeName, o)
 	})
+	if _, blocked := errors.AsType[*kube.DrainError](err); !blocked && kube.Unavailable(err) {
+		err = fmt.Errorf("%w: %w", errSilent, err)
+	}
+	return err
 }
 
 // release uncordons a Node that a transition has cordoned, and undoes nothing else.

@@ -123,6 +123,9 @@ func entries(plan state.Plan) []Entry {
 			Step: c.Step, Key: c.To.Key(), Action: state.Describe(c),
 			Expected: state.Show(c.To), Found: state.Show(c.From),
 		}
+		if c.Restart {
+			list[i].Found = "restart pending"
+		}
 	}
 	return list
 }

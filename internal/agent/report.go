@@ -64,23 +64,29 @@ func (a *Agent) Report(s Status) api.Report {
 		})
 	}
 	for _, c := range toReport(s.Conditions) {
+		limit := reportText
+		if c.Type == health.NoChangeWaiting {
+			limit *= 4 // it names the pods and budgets
+		}
 		r.Conditions = append(r.Conditions, api.Condition{
 			Type: c.Type, Status: string(c.Status), Reason: c.Reason,
-			Message: health.Clip(c.Message, reportText), LastTransitionTime: c.Since,
+			Message: health.Clip(c.Message, limit), LastTransitionTime: c.Since,
 		})
 	}
 	return r
 }
 
-// toReport are the conditions of a report: what makes the node unhealthy first, then what is False
-// on one that works, then what could not be found out. What was not asked for is not told, nor
-// Ready, which the provider knows from the cluster.
+// toReport returns the conditions of a report: why a change waits, then what makes the node
+// unhealthy, what is False on one that works, and what is Unknown. What was not asked for is left
+// out, and Ready, which the provider knows from the cluster.
 func toReport(conditions []health.Condition) []health.Condition {
 	told := slices.DeleteFunc(slices.Clone(conditions), func(c health.Condition) bool {
 		return c.Status == health.True || c.Type == health.NodeReady || c.NotChecked()
 	})
 	rank := func(c health.Condition) int {
 		switch {
+		case c.Type == health.NoChangeWaiting:
+			return -1
 		case c.Ill():
 			return 0
 		case c.Status == health.False:

@@ -22,7 +22,8 @@ func TestReportFits(t *testing.T) {
 		r.Drift.Items = append(r.Drift.Items,
 			api.DriftItem{Name: health.Clip(long, reportText), Message: health.Clip(long, reportText)})
 	}
-	for range reportConditions {
+	r.Conditions = []api.Condition{{Type: "First", Message: health.Clip(long, 4*reportText)}}
+	for range reportConditions - 1 {
 		r.Conditions = append(r.Conditions,
 			api.Condition{Type: "X", Message: health.Clip(long, reportText)})
 	}
@@ -31,7 +32,8 @@ func TestReportFits(t *testing.T) {
 		t.Fatalf("%d bytes, %v", len(whole), err)
 	}
 	text, err := json.Marshal(fit(r))
-	if err != nil || len(text) > maxReport || !strings.Contains(string(text), `"version":"1"`) {
+	if err != nil || len(text) > maxReport || !strings.Contains(string(text), `"version":"1"`) ||
+		!strings.Contains(string(text), `"First"`) {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
 	if r.Config.Failed.Log == "" {

@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/release"
@@ -35,8 +36,8 @@ type target struct {
 	server string
 	// standing reports that the target is what is applied, whatever document is wanted.
 	standing bool
-	// opens is when the maintenance window opens, zero where the target need not wait.
-	opens time.Time
+	// waits says why the change to it may not begin yet; nil where it may.
+	waits *health.Waiting
 	// daemon tells that no person has asked for it.
 	daemon bool
 }
@@ -76,7 +77,7 @@ func (h *home) aimAgain(ctx context.Context, before *target) (*target, error) {
 	if t.standing = before.standing; t.standing {
 		t.received, t.unchanged = before.received, true
 	}
-	t.opens = before.opens
+	t.waits = before.waits
 	t.locator = &locator{home: h, asked: before.locator.asked, again: before.locator.again}
 	t.at, t.moved, t.server, t.daemon = before.at, before.moved, before.server, before.daemon
 	return t, nil

@@ -39,6 +39,8 @@ type Status struct {
 	// Conditions are all that is known of the node's health, in the order of the layers.
 	Conditions []health.Condition `json:"conditions"`
 	Drift      []Entry            `json:"drift"`
+	// Pending are the changes that a transition under way still has to make; no drift is known then.
+	Pending []Entry `json:"pending,omitempty"`
 	// DriftPolicy is what is done about drift; Runs are the versions that run.
 	DriftPolicy string                 `json:"driftPolicy"`
 	Runs        Versions               `json:"runs,omitzero"`
@@ -82,8 +84,8 @@ func (a *Agent) Status(ctx context.Context) (Status, error) {
 	}
 	switch {
 	case h.saved.Live == nil && h.saved.Transition != nil:
-		return Status{}, fmt.Errorf("this machine is not a node yet: a %s is under way (phase %s); run "+
-			"`aks-flex-node bootstrap`", h.saved.Transition.Kind, h.saved.Transition.Phase)
+		return Status{}, fmt.Errorf("this machine is not a node yet: a %s is under way (phase %s)%s; run "+
+			"`aks-flex-node bootstrap`", h.saved.Transition.Kind, h.saved.Transition.Phase, a.waitingText())
 	case h.saved.Live == nil:
 		return Status{}, errNoNode
 	}
@@ -133,12 +135,16 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 			return h.driftPolicy(d.Key) == config.DriftOff
 		})
 	}
+	var pending []Entry
+	if h.changing() {
+		pending, drift = drift, []Entry{}
+	}
 	s := Status{
 		NodeName: c.Agent.NodeName, Server: h.saved.Bindings.Server, Identity: string(c.Azure.AuthMode()),
 		Joined: h.saved.Joined(), Generation: g.ID,
 		Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version, Runc: c.Runc.Version,
 		CNI: c.CNI.Version, NPD: c.NPD.Version, DriftPolicy: c.Agent.DriftPolicy,
-		PodCIDRs: h.saved.Bindings.PodCIDRs, Drift: drift, Transition: h.saved.Transition,
+		PodCIDRs: h.saved.Bindings.PodCIDRs, Drift: drift, Pending: pending, Transition: h.saved.Transition,
 		Rejected: h.saved.Rejected, CheckedAt: now().UTC().Truncate(time.Second),
 		ConfigVersion: h.appliedResource().ConfigVersion, Certificates: h.expiries(c),
 	}
@@ -186,15 +192,28 @@ func (h *home) driftPolicy(key state.Key) string {
 	return h.saved.Applied.Config.Agent.DriftPolicyOf(kindOf(string(key)))
 }
 
-// statusDrift is what differs from the applied node, whose Node object was seen already.
+// changing reports whether a transition is making the machine another one than was applied.
+func (h *home) changing() bool {
+	t := h.saved.Transition
+	return t != nil && (t.Touched || t.Kind == transition.Rollback)
+}
+
+// statusDrift returns what differs from the applied node, whose Node object was seen already, or
+// from the node that a change makes of the machine.
 func (h *home) statusDrift(
 	ctx context.Context, seen health.Answer[kube.Node],
 ) (state.Plan, error) {
 	if !h.comparable() {
 		return nil, nil
 	}
-	plan, err := h.drift(ctx, h.saved.Applied)
-	plan = append(plan, h.nodeDrift(ctx, h.saved.Applied.Config, seen)...)
+	g := h.saved.Applied
+	if h.changing() {
+		if to, err := h.saved.Generations.Load(h.saved.Transition.To); err == nil {
+			g = &to
+		}
+	}
+	plan, err := h.drift(ctx, g)
+	plan = append(plan, h.nodeDrift(ctx, g.Config, seen)...)
 	return slices.DeleteFunc(plan, func(c state.Change) bool {
 		return h.driftPolicy(c.To.Key()) == config.DriftOff
 	}), err

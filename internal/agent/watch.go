@@ -79,33 +79,46 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 		if followed {
 			again, err := w.Agent.openReadOnly(ctx)
 			if err != nil {
-				return w.verdict(errors.Join(unfollowed, err))
+				return verdict(errors.Join(unfollowed, err))
 			}
 			h = again
 		}
 	}
 	if err != nil {
-		return w.verdict(errors.Join(err, unfollowed, w.resume(ctx, h)))
+		return verdict(errors.Join(err, unfollowed, w.resume(ctx, h)))
 	}
 	t, err := h.aim(ctx, in)
 	if err != nil {
 		return err
 	}
-	t.daemon, t.opens = true, opens(t)
+	t.daemon, t.waits = true, closed(t)
+	if t.waits == nil {
+		t.waits = h.held(ctx, t)
+	}
 	if err := w.want(ctx, h, t.received); err != nil {
-		return w.verdict(err)
+		return verdict(err)
 	}
-	if done, err := w.resting(ctx, h, t); done {
-		return w.verdict(errors.Join(err, unfollowed))
+	done, err := w.resting(ctx, h, t)
+	if done {
+		err = errors.Join(err, unfollowed)
+	} else {
+		err = w.lead(ctx, h, t)
 	}
-	err = h.reconcile(ctx, "agent", t, &steps{agent: w.Agent})
+	err = verdict(err)
+	w.Agent.noteWaiting(ctx, t, err)
+	return err
+}
+
+// lead leads the machine to a target.
+func (w *Watcher) lead(ctx context.Context, h *home, t *target) error {
+	err := h.reconcile(ctx, "agent", t, &steps{agent: w.Agent})
 	if errors.Is(err, transition.ErrSuperseded) {
 		w.node = true // it was on its way when another verb took over
 	}
 	if err == nil {
-		err = w.Agent.noteApplied(ctx, in.Resource)
+		err = w.Agent.noteApplied(ctx, t.input.Resource)
 	}
-	return w.verdict(err)
+	return err
 }
 
 // resting reports whether a node rests with this target, without the lock, and how that ends.
@@ -118,19 +131,6 @@ func (w *Watcher) resting(ctx context.Context, h *home, t *target) (bool, error)
 		return true, w.Agent.noteApplied(ctx, t.input.Resource)
 	}
 	return true, h.rest(ctx, t, s)
-}
-
-// opens is when the maintenance window opens in which a node is changed for its provider; zero where
-// the target need not wait.
-func opens(t *target) time.Time {
-	window := t.input.Config.Agent.UpgradePolicy.MaintenanceWindow
-	if window == nil || t.input.Resource == nil {
-		return time.Time{}
-	}
-	if opens := window.Opens(now()); opens.After(now()) {
-		return opens
-	}
-	return time.Time{}
 }
 
 // left tells that the machine was a node and is none any more: somebody has run unbootstrap.
@@ -185,7 +185,7 @@ func (w *Watcher) finishLeaving(ctx context.Context, t transition.Transition, in
 		given = &in.Config
 	}
 	if _, err := w.Agent.Unbootstrap(ctx, given, how); err != nil {
-		return w.verdict(err)
+		return verdict(err)
 	}
 	if how.Waits {
 		return daemon.ErrDeleted
@@ -207,11 +207,11 @@ func (w *Watcher) Leave(ctx context.Context) error {
 		given = &in.Config
 	}
 	_, err := w.Agent.Unbootstrap(ctx, given, how)
-	return w.verdict(err)
+	return verdict(err)
 }
 
-// verdict tells the daemon whether trying again can help.
-func (w *Watcher) verdict(err error) error {
+// verdict returns an error that says whether trying again can help.
+func verdict(err error) error {
 	_, back := errors.AsType[*transition.RolledBackError](err)
 	_, refused := errors.AsType[*transition.RefusedError](err)
 	_, locked := errors.AsType[*saved.LockedError](err)
@@ -358,7 +358,7 @@ func summary(s Status) string {
 func (w *Watcher) Repair(ctx context.Context, things []string) error {
 	defer w.Agent.Machine.Close() // a pause follows if it fails
 	_, err := w.Agent.Repair(ctx, things)
-	return w.verdict(err)
+	return verdict(err)
 }
 
 // repairsFile keeps when things were repaired, for the next process.

@@ -370,7 +370,7 @@ type UpgradePolicy struct {
 	// Drain says when the pods move to other nodes before the machine is changed: at a change of the
 	// Kubernetes minor version, at every change, or never.
 	Drain string `json:"drain,omitempty"`
-	// Deadline bounds that move, as a Go duration; a change whose pods do not move in time fails, and
+	// Deadline bounds that move, as a Go duration; a change whose pods do not move in time waits, and
 	// nothing was touched.
 	Deadline string `json:"deadline,omitempty"`
 	// DrainOptions are the pods that the move may delete, as in kubectl drain.

@@ -385,19 +385,22 @@ func (l *loop) ended(ctx context.Context, r result) {
 }
 
 func (l *loop) reconciled(err error) {
-	l.wantCheck = true
 	_, busy := errors.AsType[*BusyError](err)
 	_, final := errors.AsType[*FinalError](err)
 	later, isLater := errors.AsType[*LaterError](err)
+	known := isLater && l.trouble == later.Error()
+	l.wantCheck = l.wantCheck || !known
 	switch {
 	case err == nil:
 		l.failing.Reset()
 		l.trouble = ""
 	case isLater:
-		l.Log.Info("a change waits", "for", later)
+		if !known {
+			l.Log.Info("a change waits", "for", later)
+		}
 		l.failing.Reset()
 		l.trouble = later.Error()
-		l.again(min(max(time.Until(later.At), time.Second), lookAgain))
+		l.again(min(max(time.Until(later.At), time.Second), cmp.Or(later.Every, lookAgain)))
 	case errors.Is(err, ErrLeft), errors.Is(err, ErrDeleted):
 		l.err = err
 	case l.wantReconcile, l.isDeleted: // a new configuration follows, or the end

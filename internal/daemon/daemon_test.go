@@ -611,3 +611,36 @@ func TestTold(t *testing.T) {
 		}
 	})
 }
+
+// A change that waits is tried as often as its error says. It is logged and checked for once, and
+// again when its error is another one.
+func TestLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		var log strings.Builder
+		b.daemon.Log = slog.New(slog.NewTextHandler(&log, nil))
+		why, at := "a budget", time.Now().Add(95*time.Second)
+		b.reconcile = func(context.Context) error {
+			if !time.Now().Before(at) {
+				return nil
+			}
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return &LaterError{Why: why, At: at, Every: 30 * time.Second}
+		}
+		b.start()
+		b.sleep(31 * time.Second)
+		b.set(func() { why = "another budget" })
+		b.sleep(2 * time.Minute)
+		b.stop()
+		<-b.ended
+		const second = time.Second
+		want := []time.Duration{0, 30 * second, 60 * second, 90 * second, 95 * second}
+		if diff := cmp.Diff(want, b.times("reconcile")); diff != "" {
+			t.Errorf("tried (-want +got):\n%s", diff)
+		}
+		if n := strings.Count(log.String(), "a change waits"); n != 2 {
+			t.Errorf("logged %d times:\n%s", n, log.String())
+		}
+	})
+}

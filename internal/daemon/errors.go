@@ -21,14 +21,18 @@ func (e *BusyError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *BusyError) Unwrap() error { return e.Err }
 
-// LaterError tells that what is to be done may begin at a time only.
+// LaterError reports that a change may not begin yet.
 type LaterError struct {
-	At  time.Time
 	Why string
+	// At is when it may begin at the latest.
+	At time.Time
+	// Every is how often to try before; 0 is every 10 minutes.
+	Every time.Duration
 }
 
+// Error tells the cause and the time.
 func (e *LaterError) Error() string {
-	return e.Why + " at " + e.At.Format(time.RFC3339)
+	return e.Why + "; next attempt by " + e.At.UTC().Format(time.RFC3339)
 }
 
 // ErrLeft tells that the machine is no node any more.

@@ -29,3 +29,6 @@ const (
 	// proofMost is how long a proof may take that a new configuration waits for.
 	proofMost = 5 * time.Minute
 )
+
+// RetryWithin is the longest pause between two attempts to reconcile.
+const RetryWithin = retryMost + retryMost/2

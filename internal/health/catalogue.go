@@ -52,6 +52,7 @@ const (
 	StoreIntact           = "StoreIntact"
 	HostAsConfigured      = "HostAsConfigured"
 	ConfigurationAccepted = "ConfigurationAccepted"
+	NoChangeWaiting       = "NoChangeWaiting"
 	ProviderAnswers       = "ProviderAnswers"
 )
 
@@ -124,6 +125,7 @@ func catalogue() []entry {
 		{StoreIntact, storeIntact, 0},
 		{HostAsConfigured, hostAsConfigured, 0},
 		{ConfigurationAccepted, configurationAccepted, 0},
+		{NoChangeWaiting, noChangeWaiting, harmless},
 		{ProviderAnswers, providerAnswers, harmless},
 	}
 }

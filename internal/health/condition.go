@@ -28,6 +28,7 @@ const (
 	OwnerAzure         = "azure"
 	OwnerNetwork       = "network"
 	OwnerConfiguration = "configuration"
+	OwnerWorkload      = "workload"
 )
 
 // Condition is one statement about a node.

@@ -40,7 +40,7 @@ func TestWatch(t *testing.T) {
 		PodsSynchronized, LabelsApplied, TaintsApplied, FirewallOpen, MetadataGuarded,
 		ServicesReachable,
 		ServingCertificate, ArcConnected, StoreIntact, HostAsConfigured, ConfigurationAccepted,
-		ProviderAnswers,
+		NoChangeWaiting, ProviderAnswers,
 	}
 	if diff := cmp.Diff(want, types(all)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
@@ -160,7 +160,7 @@ func TestFirst(t *testing.T) {
 // conditions that quote them.
 func TestIll(t *testing.T) {
 	harmless := []string{SizeAdvised, FirewallOpen, ServicesReachable, RebootNotPending,
-		TimeSynchronized, ProviderAnswers}
+		TimeSynchronized, NoChangeWaiting, ProviderAnswers}
 	quoting := []string{
 		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, NodeRegistered,
 	}

@@ -87,6 +87,8 @@ type Evidence struct {
 	// Rejected is the configuration that is wanted and has failed; Transition the change under way.
 	Rejected   *Rejection
 	Transition *Transition
+	// Waiting says why the wanted change waits; nil when none does.
+	Waiting *Waiting
 }
 
 // Wanted is what the configuration says about the node.

@@ -208,6 +208,9 @@ func podSubnetsFit(e Evidence) Condition {
 }
 
 // oneLine is an error's text in one line.
-func oneLine(err error) string {
-	return strings.NewReplacer(":\n", ": ", "\n", "; ").Replace(err.Error())
+func oneLine(err error) string { return joined(err.Error()) }
+
+// joined puts the lines of a text into one.
+func joined(text string) string {
+	return strings.NewReplacer(":\n", ": ", "\n", "; ").Replace(text)
 }

@@ -47,7 +47,7 @@ func layers() []stratum {
 		{LayerKubelet, []string{KubeletRunning, KubeletStable, KubeletHealthy, ServingCertificate}},
 		{LayerNode, []string{NodeOwned, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
 			PodsSynchronized, LabelsApplied, TaintsApplied, ServicesReachable, ConfigurationAccepted,
-			HostAsConfigured, ProviderAnswers}},
+			HostAsConfigured, NoChangeWaiting, ProviderAnswers}},
 	}
 }
 

@@ -14,6 +14,9 @@ func containerdRunning(e Evidence) Condition {
 	if !e.Containerd.OK() {
 		return e.Containerd.missing()
 	}
+	if c, ok := lacksDownload(e); ok && !e.Containerd.Value.Active {
+		return c
+	}
 	const cure = "read `journalctl -u containerd`; drop-ins in /etc/containerd/conf.d may be wrong"
 	switch s := e.Containerd.Value; {
 	case !s.Active:
@@ -44,6 +47,9 @@ func kubeletRunning(e Evidence) Condition {
 	s := e.Kubelet.Value
 	if s.Active {
 		return holds()
+	}
+	if c, ok := lacksDownload(e); ok {
+		return c
 	}
 	if c, ok := diagnose(s.Log, false); ok {
 		return c
@@ -100,11 +106,13 @@ func unstable(s Service, age time.Duration) Condition {
 }
 
 func kubeletHealthy(e Evidence) Condition {
-	switch {
+	switch lacking, lacks := lacksDownload(e); {
 	case !e.Healthz.Asked:
 		return notAsked()
 	case e.Healthz.Err == nil:
 		return holds()
+	case lacks && !e.Kubelet.Value.Active:
+		return lacking
 	case e.Kubelet.OK() && e.Now.Sub(e.Kubelet.Value.Since) < e.Wanted.settling():
 		return unknown("Starting", "kubelet has just been started, and does not say yet whether it "+
 			"is healthy: "+oneLine(e.Healthz.Err))

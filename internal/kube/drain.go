@@ -28,6 +28,8 @@ type DrainOptions struct {
 	Retry time.Duration
 	// Progress is called before each request, unless it is nil.
 	Progress func()
+	// Blocked receives the pods that are left after each round, unless it is nil.
+	Blocked func(*DrainError)
 	// dryRun asks the API server whether it would evict a pod.
 	dryRun bool
 }
@@ -92,6 +94,9 @@ func (c *Client) Drain(ctx context.Context, name string, o DrainOptions) error {
 			}
 			if len(left) == 0 {
 				return nil
+			}
+			if o.Blocked != nil {
+				o.Blocked(&DrainError{left})
 			}
 		case !Unavailable(err):
 			return err

@@ -381,3 +381,17 @@ func TestPodsAreListed(t *testing.T) {
 		t.Errorf("listed with the resource versions %q, %v", c.versions, err)
 	}
 }
+
+// A drain tells after each round which pods are left, and why: the last one is terminating then.
+func TestDrainTells(t *testing.T) {
+	c := &cluster{pods: []corev1.Pod{pod("web", "ReplicaSet")}, refusals: 2}
+	var told []string
+	err := c.client(t).Drain(t.Context(), "edge-1", DrainOptions{
+		Retry:   time.Millisecond,
+		Blocked: func(e *DrainError) { told = append(told, e.Error()) },
+	})
+	if err != nil || len(told) != 3 || !strings.Contains(told[0], "default/web may not go now") ||
+		!strings.Contains(told[0], "web-pdb") {
+		t.Errorf("told %q, the error is %v", told, err)
+	}
+}

@@ -48,6 +48,10 @@ type behaviour struct {
 	guarded []string
 	// evicted are the pods that have gone, with what the Node was like then.
 	evicted []string
+	// cordons counts the cordons of the Node.
+	cordons int
+	// undry makes a webhook refuse dry runs.
+	undry bool
 }
 
 // shows is the certificate of a handshake.
@@ -191,7 +195,11 @@ func (c *cluster) clear() { c.set(func() { c.behaviour.pods = nil }) }
 func (c *cluster) evict(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name := r.PathValue("name")
+	name, dry := r.PathValue("name"), r.URL.Query().Has("dryRun")
+	if dry && c.undry {
+		fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+		return
+	}
 	if slices.Contains(c.guarded, name) {
 		w.WriteHeader(http.StatusTooManyRequests)
 		reply(w, metav1.Status{
@@ -204,13 +212,17 @@ func (c *cluster) evict(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
+	done := metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	if dry {
+		reply(w, metav1.Status{TypeMeta: done, Status: "Success"})
+		return
+	}
 	c.behaviour.pods = slices.DeleteFunc(c.behaviour.pods, func(p corev1.Pod) bool {
 		return p.Name == name
 	})
 	n := c.nodes["edge-1"]
 	c.evicted = append(c.evicted, fmt.Sprintf("%s from %s, cordoned: %v",
 		name, n.Status.NodeInfo.KubeletVersion, n.Spec.Unschedulable))
-	done := metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	reply(w, metav1.Status{TypeMeta: done, Status: "Success"})
 }
 

@@ -122,6 +122,9 @@ func (c *cluster) patch(w http.ResponseWriter, r *http.Request) {
 	}
 	if cordon, ok := patch.Spec["unschedulable"]; ok {
 		n.Spec.Unschedulable = cordon == true // null takes it away
+		if n.Spec.Unschedulable {
+			c.cordons++
+		}
 	}
 	reply(w, n)
 }

@@ -15,6 +15,8 @@ const (
 	UpToDate        = "UpToDate"
 	Reporting       = "Reporting"
 	CredentialValid = "CredentialValid"
+	// NoChangeWaiting is the agent's; while it is False, its reason is that of UpToDate.
+	NoChangeWaiting = "NoChangeWaiting"
 	// VersionsKnown is there, and False, only while it is.
 	VersionsKnown = "VersionsKnown"
 )
@@ -123,6 +125,12 @@ func (e Evidence) upToDate() api.Condition {
 	case applied == "":
 		return is("Unknown", "NotReported", "The agent has not said yet what it has applied.")
 	case observed == offered:
+		if own := e.reported(NoChangeWaiting); own != nil && own.Status == "False" {
+			c := is("False", own.Reason, "The agent has the configuration, and its change waits: "+
+				own.Message)
+			c.LastTransitionTime = own.LastTransitionTime
+			return c
+		}
 		return is("False", "Applying", "The agent has the configuration and is applying it.")
 	}
 	return is("False", "Outdated", fmt.Sprintf(

@@ -95,6 +95,24 @@ func TestDerivedConditions(t *testing.T) {
 			},
 			map[string]string{UpToDate: "False Applying"},
 		},
+		"waiting": {
+			func(e *Evidence) {
+				e.Node.Revision, e.Node.Assigned = 10, 10
+				e.Status.Report.Config = &api.Applied{Observed: "10"}
+				e.Status.Report.Conditions = []api.Condition{
+					{Type: NoChangeWaiting, Status: "False", Reason: "DrainBlocked", Message: "a budget"},
+				}
+			},
+			map[string]string{UpToDate: "False DrainBlocked", NoChangeWaiting: "False DrainBlocked"},
+		},
+		"nothing is left to wait": {
+			func(e *Evidence) {
+				e.Status.Report.Conditions = []api.Condition{
+					{Type: NoChangeWaiting, Status: "False", Reason: "DrainBlocked", Message: "a budget"},
+				}
+			},
+			map[string]string{NoChangeWaiting: "False DrainBlocked"},
+		},
 		"failed": {
 			func(e *Evidence) {
 				e.Node.Revision, e.Node.Assigned = 10, 10

@@ -1,0 +1,45 @@
+package health
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestNoChangeWaiting(t *testing.T) {
+	waits := func(w Waiting) Evidence { return with(func(e *Evidence) { e.Waiting = &w }) }
+	drain := Waiting{
+		Reason: DrainBlocked, Message: "cannot move these pods away:\ndefault/db", Owner: OwnerWorkload,
+		Since: ago(time.Hour), NextAttempt: now().Add(time.Hour),
+	}
+	long := drain
+	long.Message = strings.Repeat("default/db ", 1000)
+	check(t, NoChangeWaiting, []expect{
+		{"a drain", waits(drain), False, DrainBlocked, OwnerWorkload,
+			"cannot move these pods away: default/db; since 2026-11-21T11:00:00Z, next attempt by " +
+				"2026-11-21T13:00:00Z; the owner of the workload can help"},
+		{"many pods", waits(long), False, DrainBlocked, OwnerWorkload,
+			"...; since 2026-11-21T11:00:00Z, next attempt by 2026-11-21T13:00:00Z; the owner of"},
+		{"a change goes on", with(func(e *Evidence) {
+			e.Waiting, e.Transition = &drain, &Transition{Kind: "change", Phase: "gate"}
+		}), False, DrainBlocked, OwnerWorkload, "default/db"},
+	})
+}
+
+// What a join could not download explains why the services do not run.
+func TestServicesWithoutDownload(t *testing.T) {
+	e := with(func(e *Evidence) {
+		e.Containerd, e.Kubelet = Answered(Service{}, nil), Answered(Service{}, nil)
+		e.Waiting = &Waiting{Reason: DownloadFailed, Message: "cannot get runc", Owner: OwnerNetwork}
+		e.Transition = &Transition{Kind: "join", Phase: "apply"}
+	})
+	e.Healthz = Tried(errors.New("connection refused"))
+	for _, name := range []string{ContainerdRunning, KubeletRunning, KubeletHealthy} {
+		check(t, name, []expect{
+			{"a join", e, False, DownloadFailed, OwnerNetwork, "cannot get runc"},
+		})
+	}
+	e.Transition = nil
+	check(t, KubeletRunning, []expect{{"a node", e, False, "NotRunning", OwnerMachine, ""}})
+}

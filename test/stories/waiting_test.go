@@ -1,0 +1,240 @@
+package stories
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// waits reports whether the status has a change that waits for a reason, with a text in its message.
+func (s *service) waits(reason, text string) func() bool {
+	return func() bool {
+		c := s.condition(health.NoChangeWaiting)
+		return c.Status == health.False && c.Reason == reason && strings.Contains(c.Message, text)
+	}
+}
+
+// nothingWaits reports whether the status has no change that waits.
+func (s *service) nothingWaits() bool {
+	return s.condition(health.NoChangeWaiting).Status == health.True
+}
+
+// cordoned returns how often the Node was cordoned, and whether it is now.
+func (s *service) cordoned() (times int, now bool) {
+	s.cluster.set(func() {
+		times, now = s.cluster.cordons, s.cluster.nodes["edge-1"].Spec.Unschedulable
+	})
+	return times, now
+}
+
+// minor is a change that drains the Node, within a minute.
+func (s *service) minor() []func(map[string]any) {
+	return []func(map[string]any){s.kubernetes("1.35.1", "1.35.1"), func(c map[string]any) {
+		c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{"deadline": "1m"}
+	}}
+}
+
+// blocked has the service drain the Node, on which a budget keeps a pod, until the drain has run out
+// of time.
+func (s *service) blocked() {
+	s.t.Helper()
+	s.join()
+	s.cluster.run("db")
+	s.cluster.set(func() { s.cluster.guarded = []string{"db"} })
+	s.edit(s.minor()...)
+	s.until(5*time.Minute, "the change waits", s.waits("DrainBlocked", "disruption budget few needs"))
+}
+
+// A drain that a budget blocks cordons the Node once an hour, and the node says what it waits for.
+func TestDrainBlocked(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.blocked()
+		for _, text := range []string{"default/db", "; since ", ", next attempt by ",
+			"the owner of the workload can help"} {
+			if c := s.condition(health.NoChangeWaiting); !strings.Contains(c.Message, text) {
+				t.Errorf("the message lacks %q: %s", text, c.Message)
+			}
+		}
+		if is := s.is(); !is.Healthy() || is.Transition != nil {
+			t.Errorf("the node that waits is not healthy: %s", s.raw())
+		}
+		logged := len(s.log.String())
+		s.sleep(30 * time.Minute)
+		s.restart()
+		s.sleep(20 * time.Minute)
+		if n, now := s.cordoned(); n != 1 || now {
+			t.Errorf("the Node was cordoned %d times, and is cordoned: %v", n, now)
+		}
+		if grown := len(s.log.String()) - logged; grown > 10_000 {
+			t.Errorf("waiting has logged %d bytes", grown)
+		}
+		before := s.condition(health.NoChangeWaiting)
+		s.until(15*time.Minute, "the hourly attempt", func() bool { n, _ := s.cordoned(); return n == 2 })
+		s.sleep(3 * time.Minute)
+		after := s.condition(health.NoChangeWaiting)
+		if !after.Since.Equal(before.Since) || after.Message == before.Message {
+			t.Errorf("before the second attempt %+v, after it %+v", before, after)
+		}
+		if _, now := s.cordoned(); now {
+			t.Error("the Node is cordoned")
+		}
+	})
+}
+
+// A change goes on within a minute after its pods may move away.
+func TestDrainUnblocked(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.blocked()
+		s.cluster.set(func() { s.cluster.guarded = nil })
+		s.until(2*time.Minute, "the change is applied", func() bool {
+			return s.kubeletVersion() == "v1.35.1" && s.nothingWaits()
+		})
+		if n, now := s.cordoned(); n != 2 || now {
+			t.Errorf("the Node was cordoned %d times, and is cordoned: %v", n, now)
+		}
+	})
+}
+
+// Where a webhook refuses dry runs only the hourly attempt is left.
+func TestDrainUnasked(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.blocked()
+		s.cluster.set(func() { s.cluster.guarded, s.cluster.undry = nil, true })
+		s.sleep(50 * time.Minute)
+		if n, _ := s.cordoned(); n != 1 {
+			t.Errorf("the Node was cordoned %d times", n)
+		}
+		s.until(15*time.Minute, "the change is applied", func() bool {
+			return s.kubeletVersion() == "v1.35.1"
+		})
+	})
+}
+
+// A person's bootstrap, or another configuration, does not wait for the hour.
+func TestDrainBlockedOvertaken(t *testing.T) {
+	for name, overtake := range map[string]func(s *service){
+		"bootstrap": func(s *service) {
+			in, err := s.load()
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			err = s.run(func(ctx context.Context, a *agent.Agent) error {
+				_, err := a.Bootstrap(ctx, in)
+				return err
+			})
+			if err == nil || !strings.Contains(err.Error(), "default/db") {
+				s.t.Errorf("the error is %v", err)
+			}
+			if n, _ := s.cordoned(); n != 2 {
+				s.t.Errorf("the Node was cordoned %d times", n)
+			}
+		},
+		"back": func(s *service) {
+			s.edit()
+			s.until(2*time.Minute, "nothing waits", s.nothingWaits)
+		},
+		"another change": func(s *service) {
+			s.edit(pods(42))
+			s.until(2*time.Minute, "nothing waits", func() bool {
+				return s.takes("42")() && s.nothingWaits()
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(t *testing.T, s *service) {
+				s.blocked()
+				overtake(s)
+			})
+		})
+	}
+}
+
+// without removes kubelet of a version from the directory that artifacts come from.
+func (s *service) without(version string) func(map[string]any) {
+	return func(map[string]any) {
+		file := filepath.Join(s.store, "dl.k8s.io/v"+version+"/bin/linux/amd64/kubelet")
+		if err := os.Remove(file); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// A change whose download fails names it, and is applied once it is there.
+func TestDownloadFailed(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.join()
+		s.edit(append(s.minor(), s.without("1.35.1"))...)
+		s.until(5*time.Minute, "the change waits", s.waits("DownloadFailed", "cannot get kubelet 1.35.1"))
+		if s.is().Ready != "True" {
+			t.Error(s.raw())
+		}
+		s.edit(s.minor()...)
+		s.until(7*time.Minute, "the change is applied", func() bool {
+			return s.kubeletVersion() == "v1.35.1" && s.nothingWaits()
+		})
+	})
+}
+
+// A join whose download fails names it, not the services that cannot run without it.
+func TestJoinWithoutDownload(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.edit(s.without("1.34.4"))
+		s.start()
+		s.until(5*time.Minute, "the join waits", s.waits("DownloadFailed", "cannot get kubelet 1.34.4"))
+		for _, c := range s.is().Conditions {
+			if c.Ill() && !strings.Contains(c.Message, "cannot get kubelet 1.34.4") {
+				t.Errorf("%s: %s: %s", c.Type, c.Reason, c.Message)
+			}
+		}
+		s.edit()
+		s.until(7*time.Minute, "the machine is a node", s.isReady)
+		s.until(2*time.Minute, "nothing waits", s.nothingWaits)
+	})
+}
+
+// A change that waits for its window says so, in the report too.
+func TestWindowClosed(t *testing.T) {
+	followed(t, func(t *testing.T, s *service, _ string) {
+		opens := time.Now().UTC().Add(3 * time.Hour).Truncate(time.Minute)
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42),
+			func(c map[string]any) {
+				c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{
+					"maintenanceWindow": map[string]any{
+						"start": opens.Format("15:04"), "duration": "1h",
+					},
+				}
+			}))
+		at := opens.Format(time.RFC3339)
+		s.until(2*time.Minute, "the change waits", s.waits("WindowClosed", "next attempt by "+at))
+		s.until(2*time.Minute, "it is reported", func() bool {
+			for _, c := range s.provider.said().Conditions {
+				if c.Type == health.NoChangeWaiting && strings.Contains(c.Message, at) {
+					return true
+				}
+			}
+			return false
+		})
+		s.until(3*time.Hour, "the change is applied", s.takes("42"))
+		s.until(2*time.Minute, "nothing waits", s.nothingWaits)
+	})
+}
+
+// A change whose proof an API server does not give waits for that.
+func TestProofWaits(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.waiting(true)
+		s.until(25*time.Minute, "the change waits", s.waits("APIServerSilent", "does not answer"))
+		if d := s.is().Drift; len(d) > 0 {
+			t.Errorf("drift is %+v", d)
+		}
+		s.cluster.set(func() { s.cluster.down = false })
+		s.until(7*time.Minute, "nothing waits", s.nothingWaits)
+		s.healthy("42")
+	})
+}
