@@ -119,6 +119,10 @@ type Agent struct {
 	// Live is told what the service does; nil for any other verb.
 	Live *Live
 
+	// shown is what a slow Arc agent has told the last check.
+	shown shownArc
+	// version is the last one of the API server that works with kubelet's.
+	version serverVersion
 	// bundle is held while the configuration that a provider has delivered is written.
 	bundle sync.Mutex
 	// claimed is this process' claim to be the machine's one daemon.

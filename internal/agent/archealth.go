@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/arc"
@@ -16,21 +17,51 @@ import (
 // arcKey names the enrolment among the things that drift.
 const arcKey state.Key = "arc:machine"
 
-// arcEvidence asks the Arc agent how the machine stands, and a cluster that answers whether the
-// identity that kubelet shows still has its roles. It asks nothing of Resource Manager.
-func (h *home) arcEvidence(ctx context.Context, c config.Config, at where, e *health.Evidence) {
+// arcEvidence asks the Arc agent how the machine stands. It asks nothing of Resource Manager. An
+// answer that was slow to come stands for a while, unless the machine has to be enrolled again.
+func (h *home) arcEvidence(ctx context.Context, c config.Config) health.Answer[health.Arc] {
 	if c.Azure.AuthMode() != config.AuthArc {
-		return
+		return health.Answer[health.Arc]{}
 	}
-	e.Arc = health.Answered(h.arcStanding(ctx, c))
-	if !c.Azure.ShowsToken() || !e.Node.OK() && !kube.Answered(e.Node.Err) {
-		return
+	if last := h.shown; last.answer.Asked && time.Since(last.at) < arcStands {
+		return last.answer
 	}
-	if token, err := h.shownToken(ctx, c); err == nil {
-		var may bool
-		may, err = h.authorised(ctx, c, at, token)
-		e.Authorised = health.Answered(may, err)
+	began := time.Now()
+	is := health.Answered(h.arcStanding(ctx, c))
+	h.shown = shownArc{}
+	if time.Since(began) > arcSlow && !is.Value.Lost {
+		h.shown = shownArc{answer: is, at: time.Now()}
 	}
+	return is
+}
+
+// arcSlow is how long a quick Arc agent takes at most, and arcStands how long the answer of a slow
+// one stands.
+const (
+	arcSlow   = 3 * time.Second
+	arcStands = 10 * time.Minute
+)
+
+// shownArc is the last answer of an Arc agent that was slow.
+type shownArc struct {
+	answer health.Answer[health.Arc]
+	at     time.Time
+}
+
+// roleEvidence asks a cluster that answers whether the identity that kubelet shows still has its
+// roles.
+func (h *home) roleEvidence(
+	ctx context.Context, c config.Config, at where, seen health.Answer[kube.Node],
+) health.Answer[bool] {
+	if c.Azure.AuthMode() != config.AuthArc || !c.Azure.ShowsToken() ||
+		!seen.OK() && !kube.Answered(seen.Err) {
+		return health.Answer[bool]{}
+	}
+	token, err := h.shownToken(ctx, c)
+	if err != nil {
+		return health.Answer[bool]{}
+	}
+	return health.Answered(h.authorised(ctx, c, at, token))
 }
 
 // arcStanding is what the Arc agent says, compared with what was recorded.
@@ -75,9 +106,11 @@ func (h *home) arcLost(ctx context.Context) []Entry {
 	if h.saved.Applied == nil || h.saved.Applied.Config.Azure.AuthMode() != config.AuthArc {
 		return nil
 	}
-	e, c := health.Evidence{Node: h.seeNode(ctx)}, h.saved.ConfigOf(h.saved.Applied)
-	h.arcEvidence(ctx, c, h.saved.At(), &e)
-	return arcDrift(e)
+	c := h.saved.ConfigOf(h.saved.Applied)
+	return arcDrift(health.Evidence{
+		Arc:        health.Answered(h.arcStanding(ctx, c)),
+		Authorised: h.roleEvidence(ctx, c, h.saved.At(), h.seeNode(ctx)),
+	})
 }
 
 // arcRole is what the identity of an Arc machine needs in the cluster.

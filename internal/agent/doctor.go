@@ -184,11 +184,9 @@ func (p *patient) gather(ctx context.Context, drift bool) {
 		return
 	}
 	compare := time.Now()
-	plan, err := p.statusDrift(ctx, p.evidence.Node)
-	p.withDrift(&p.evidence, plan, told)
-	if err != nil {
-		p.evidence.Drift = health.Answered(0, err)
-	}
+	plan, unseen := p.machineDrift(ctx)
+	plan = p.withDrift(ctx, &p.evidence, plan, unseen)
+	p.withKnown(&p.evidence, entries(plan), told)
 	p.took["drift"] = time.Since(compare)
 	p.took["node"] -= p.took["drift"]
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -14,6 +15,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/release"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -129,6 +131,8 @@ func (h *home) service(ctx context.Context, unit string) (health.Service, error)
 
 // withLogs adds the services' last log lines, which are read only when something is wrong.
 func (h *home) withLogs(ctx context.Context, e *health.Evidence) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	e.Containerd.Value.Log = h.Machine.Journal(ctx, node.ContainerdUnit, 50)
 	e.Kubelet.Value.Log = h.Machine.Journal(ctx, node.KubeletUnit, 50)
 }
@@ -144,6 +148,34 @@ func (h *home) clusterEvidence(ctx context.Context, c config.Config, at where, e
 	}
 	defer client.Close()
 	h.nodeEvidence(ctx, client, c.Agent.NodeName, e)
+	if e.Node.OK() {
+		e.ServerVersion = h.versionEvidence(ctx, client, at.Server, c.Kubernetes.Version)
+	}
+}
+
+// versionStands is how long the version of an API server stands that works with kubelet's.
+const versionStands = time.Hour
+
+// serverVersion is the version of an API server, as it said it then.
+type serverVersion struct {
+	server, kubelet, version string
+	at                       time.Time
+}
+
+// versionEvidence asks for the API server's version, once in a while if it works with kubelet's.
+func (h *home) versionEvidence(
+	ctx context.Context, client *kube.Client, server, kubelet string,
+) health.Answer[string] {
+	last := h.version
+	known := last.server == server && last.kubelet == kubelet
+	if known && time.Since(last.at) < versionStands {
+		return health.Answered(last.version, nil)
+	}
+	is := health.Answered(client.ServerVersion(ctx))
+	if is.OK() && release.SkewOf(kubelet, is.Value) == release.Works {
+		h.version = serverVersion{server, kubelet, is.Value, time.Now()}
+	}
+	return is
 }
 
 // nodeEvidence asks an API server for all that concerns the node. One that does not answer is asked
@@ -206,6 +238,9 @@ func (w *work) explain(ctx context.Context, cause error) error {
 			defer client.Close()
 			w.nodeEvidence(asking, client, c.Agent.NodeName, &e)
 			e.CSRs = health.Answered(client.CSRs(asking, c.Agent.NodeName))
+			if !w.keepsKubelet() {
+				e.ServerVersion = w.versionEvidence(asking, client, at.Server, c.Kubernetes.Version)
+			}
 		}
 	}
 	conditions := slices.DeleteFunc(health.Evaluate(health.Watch(), e), health.Condition.NotChecked)
@@ -239,37 +274,66 @@ func (h *home) failedUnitLog(ctx context.Context, cause error) []string {
 	return h.Machine.Journal(ctx, unit, 10)
 }
 
-// evidenceOf is all that is known of a node, but for its drift.
+// evidenceOf is all that is known of a node, but for its drift. All questions are asked at once,
+// each with a bound, so that one without an answer keeps no other from being asked.
 func (h *home) evidenceOf(ctx context.Context, g *generation.Generation) health.Evidence {
-	c := h.saved.ConfigOf(g)
+	c, at := h.saved.ConfigOf(g), h.saved.At()
 	e := health.Evidence{Now: now(), Wanted: h.wanted(c), Trust: health.Tried(h.trusted())}
-	if seen, err := h.Machine.Facts(ctx, h.query(c)); err == nil {
-		e.Machine, _ = h.machineEvidence(ctx, c, seen) // without it, conditions are Unknown
-		e.Upkeep = h.upkeep(ctx, c, h.saved.At(), seen)
-	}
-	e.Metadata = h.metadataEvidence(ctx, c)
-	h.serviceEvidence(ctx, &e)
-	h.clusterEvidence(ctx, c, h.saved.At(), &e)
-	h.withServices(ctx, c, h.saved.At(), &e)
 	h.withServing(c, &e)
-	h.arcEvidence(ctx, c, h.saved.At(), &e)
-	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
-		h.probeEvidence(ctx, c, h.saved.At(), &e)
-	}
 	if t := h.saved.Transition; t != nil {
 		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
 	}
 	e.Damaged, e.Waiting = h.storeEvidence(), h.waitingEvidence()
+	var unseen error
+	atOnce(ctx,
+		func(ctx context.Context) { unseen = h.withMachine(ctx, c, &e) },
+		func(ctx context.Context) { e.Metadata = h.metadataEvidence(ctx, c) },
+		func(ctx context.Context) { h.serviceEvidence(ctx, &e) },
+		func(ctx context.Context) { h.clusterEvidence(ctx, c, at, &e) },
+		func(ctx context.Context) { e.Arc = h.arcEvidence(ctx, c) },
+	)
+	e.Observed = health.Tried(errors.Join(unseen, e.Containerd.Err, e.Kubelet.Err))
+	atOnce(ctx,
+		func(ctx context.Context) { h.withServices(ctx, c, at, &e) },
+		func(ctx context.Context) { e.Authorised = h.roleEvidence(ctx, c, at, e.Node) },
+		func(ctx context.Context) {
+			if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
+				h.probeEvidence(ctx, c, at, &e)
+			}
+		},
+	)
 	return e
 }
 
-// withDrift adds what the node drifts, and what only the daemon knows.
-func (h *home) withDrift(e *health.Evidence, drift state.Plan, known watching) {
-	if h.comparable() {
-		e.Drift = health.Answered(len(drift), nil)
+// answerTimeout bounds each of the questions that are asked at once.
+const answerTimeout = 10 * time.Second
+
+// atOnce asks several questions at once, and returns when each is answered or out of time.
+func atOnce(ctx context.Context, questions ...func(context.Context)) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, ask := range questions {
+		all.Go(func() { ask(ctx) })
 	}
-	e.BudgetExhausted = slices.ContainsFunc(drift, func(c state.Change) bool {
-		return slices.Contains(known.exhausted, string(c.To.Key()))
+	all.Wait()
+}
+
+// withMachine adds what is found on the machine. Without it conditions are Unknown.
+func (h *home) withMachine(ctx context.Context, c config.Config, e *health.Evidence) error {
+	seen, err := h.Machine.Facts(ctx, h.query(c))
+	if err != nil {
+		return err
+	}
+	e.Upkeep = h.upkeep(ctx, c, h.saved.At(), seen)
+	e.Machine, err = h.machineEvidence(ctx, c, seen)
+	return err
+}
+
+// withKnown adds what only the daemon knows.
+func (h *home) withKnown(e *health.Evidence, drift []Entry, known watching) {
+	e.BudgetExhausted = slices.ContainsFunc(drift, func(d Entry) bool {
+		return slices.Contains(known.exhausted, string(d.Key))
 	})
 	e.Rejected = h.refusal(known)
 	if e.Upkeep != nil {

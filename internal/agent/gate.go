@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -59,11 +58,11 @@ func (w *work) untilHealthy(ctx context.Context, t *transition.Transition, tried
 		if !tried && w.nodeDiffers(ctx) {
 			return errNodeDiffers
 		}
-		seen := w.evaluateGate(ctx)
+		seen := w.holding(t, w.evaluateGate(ctx))
 		if ctx.Err() == nil || *last == nil { // what is cut short by the deadline tells nothing
 			*last = seen
 		}
-		worst, failing := w.failing(t, seen)
+		worst, failing := health.First(seen)
 		if !failing {
 			w.advise(ctx, t)
 			return nil
@@ -75,15 +74,25 @@ func (w *work) untilHealthy(ctx context.Context, t *transition.Transition, tried
 	}
 }
 
-// failing returns the condition that keeps the gate closed. A first join does not wait for the
-// renewal of a lease, for which kubelet takes ten seconds: there is nothing to go back to.
-func (w *work) failing(t *transition.Transition, gate []health.Condition) (health.Condition, bool) {
-	if t.Kind == transition.Join {
-		gate = slices.DeleteFunc(slices.Clone(gate), func(c health.Condition) bool {
-			return c.Type == health.LeaseRenewed && c.Status == health.Unknown
-		})
-	}
-	return health.First(gate)
+// holding returns those conditions of the gate that can keep it closed. A first join does not wait
+// for the renewal of a lease, for which kubelet takes ten seconds: there is nothing to go back to.
+// Versions that do not go together are the fault of a change that brings another kubelet; where the
+// API server does not say its own, the preflight knew it.
+func (w *work) holding(t *transition.Transition, gate []health.Condition) []health.Condition {
+	return slices.DeleteFunc(gate, func(c health.Condition) bool {
+		switch unknown := c.Status == health.Unknown; c.Type {
+		case health.LeaseRenewed:
+			return unknown && t.Kind == transition.Join
+		case health.VersionsCompatible:
+			return unknown || w.keepsKubelet()
+		}
+		return false
+	})
+}
+
+// keepsKubelet reports whether kubelet's version is that of the node that was proved last.
+func (w *work) keepsKubelet() bool {
+	return w.saved.Applied != nil && w.saved.Applied.Config.Kubernetes.Version == w.config.Kubernetes.Version
 }
 
 // advise tells of what is not as it was asked for and holds no change, since only the operator can
@@ -128,50 +137,6 @@ func (w *work) awaitServices(ctx context.Context) {
 			w.evidence = seen
 		}
 	}
-}
-
-// undecided judges a gate that was not passed in time. Where nothing is found to be wrong but the
-// API server does not answer, the fault is elsewhere. A node that was rolled back works again as
-// soon as what it asks for answers, the issuer of its tokens included.
-func (w *work) undecided(
-	ctx context.Context, t *transition.Transition, last []health.Condition,
-) error {
-	silent := !slices.ContainsFunc(last, func(c health.Condition) bool {
-		return c.Status == health.False && !unanswered(c, t.Kind == transition.Rollback)
-	})
-	if silent && t.Kind == transition.Rollback {
-		w.warn("the API server or the issuer of the node's tokens does not answer; the restored node " +
-			"could not be proved and was healthy before")
-		return nil
-	}
-	if silent && t.Kind != transition.Join && !w.reachableAsBefore(ctx, t) {
-		return fmt.Errorf("%w: the API server does not answer; run the same command again when it does",
-			transition.ErrUndecided)
-	}
-	w.view.fail()
-	return w.explain(ctx, errNotReady)
-}
-
-// unanswered tells whether a condition fails because somebody did not answer: the API server, or
-// the issuer of the tokens that it is asked with.
-func unanswered(c health.Condition, issuer bool) bool {
-	return c.Type == health.APIServerReachable ||
-		issuer && c.Type == health.CredentialValid && c.Reason == "CredentialUnavailable"
-}
-
-// reachableAsBefore tells whether the API server answers to the configuration that was applied
-// before: then the new one is what cuts it off.
-func (w *work) reachableAsBefore(ctx context.Context, t *transition.Transition) bool {
-	if t.From == "" {
-		return false
-	}
-	from, err := w.saved.Generations.Load(t.From)
-	if err != nil {
-		return false
-	}
-	e := health.Evidence{Now: now(), Wanted: w.wanted(from.Config)}
-	w.probeEvidence(ctx, w.home.saved.ConfigOf(&from), w.home.saved.At(), &e)
-	return e.Probe.OK()
 }
 
 // evaluateGate gathers the evidence of the gate. The cluster is asked once what is on the machine

@@ -194,6 +194,9 @@ func (l *Live) checked(s Status, known watching) {
 	})
 }
 
+// unchecked takes in what is known after a check that has failed.
+func (l *Live) unchecked(s Status) { l.update(func() { l.status = &s }) }
+
 // drifted takes in what drifts and did not before, and what does no longer.
 func (l *Live) drifted(found []Entry, gone []string) {
 	l.update(func() {

@@ -78,11 +78,13 @@ func (h *home) reach(ctx context.Context, t *target, e *health.Evidence) error {
 			return err
 		}
 	}
-	if server, err := h.serverVersion(ctx, t); err == nil {
-		e.ServerVersion = health.Answered(server, nil)
-	}
-	if c.Kubernetes.Version == "" {
+	wanted := c.Kubernetes.Version
+	e.ServerVersion = health.Answered(h.serverVersion(ctx, t))
+	if wanted == "" {
 		return nil
+	}
+	if h.saved.Applied != nil && h.saved.Applied.Config.Kubernetes.Version != wanted && !e.ServerVersion.OK() {
+		return fmt.Errorf("cannot change kubelet's version to %s: %w", wanted, e.ServerVersion.Err)
 	}
 	return health.Problem(health.Evaluate(health.Preflight(), *e))
 }

@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
-	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
-	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -118,17 +117,10 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 		g = h.saved.Live
 	}
 	c := g.Config
+	plan, unseen := h.machineDrift(ctx) // first: it needs no network
 	e := h.evidenceOf(ctx, g)
-	plan, err := h.statusDrift(ctx, e.Node)
-	_, blind := errors.AsType[*apply.BlindError](err)
-	if err != nil && !blind {
-		return Status{}, err
-	}
-	h.withDrift(&e, plan, known)
-	if blind && len(plan) == 0 {
-		e.Drift = health.Answered(0, err)
-	}
-	drift := entries(plan)
+	drift := entries(h.withDrift(ctx, &e, plan, unseen))
+	h.withKnown(&e, drift, known)
 	if h.comparable() {
 		drift = slices.Concat(drift, h.storeDrift(), arcDrift(e), runtimeDrift(e))
 		drift = slices.DeleteFunc(drift, func(d Entry) bool {
@@ -147,15 +139,13 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 		PodCIDRs: h.saved.Bindings.PodCIDRs, Drift: drift, Pending: pending, Transition: h.saved.Transition,
 		Rejected: h.saved.Rejected, CheckedAt: now().UTC().Truncate(time.Second),
 		ConfigVersion: h.appliedResource().ConfigVersion, Certificates: h.expiries(c),
+		Units: h.running(ctx, e),
 	}
 	var enrolled arc.Record
 	if _, err := h.saved.Load(saved.ArcFile, &enrolled); err != nil {
 		return Status{}, err
 	}
 	s.ArcMachine = enrolled.MachineID
-	if s.Units, err = h.running(ctx, e); err != nil {
-		return Status{}, err
-	}
 	if e.Node.Err == nil {
 		s.Runs = versionsOf(e.Node.Value)
 	}
@@ -168,17 +158,21 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 	return s, nil
 }
 
-// running tells which services run. How two of them do is evidence already.
-func (h *home) running(ctx context.Context, e health.Evidence) ([]Running, error) {
-	detector, err := h.Machine.Observe(ctx, state.UnitKey(node.NPDUnit))
-	if err := errors.Join(e.Containerd.Err, e.Kubelet.Err, err); err != nil {
-		return nil, err
+// running returns which services run, of those that systemd answers for. How two of them do is
+// evidence already.
+func (h *home) running(ctx context.Context, e health.Evidence) []Running {
+	var units []Running
+	add := func(name string, of health.Answer[health.Service]) {
+		if of.OK() {
+			units = append(units, Running{Name: name, Active: of.Value.Active})
+		}
 	}
-	return []Running{
-		{Name: node.ContainerdUnit, Active: e.Containerd.Value.Active},
-		{Name: node.KubeletUnit, Active: e.Kubelet.Value.Active},
-		{Name: node.NPDUnit, Active: detector.(state.Unit).Active},
-	}, nil
+	add(node.ContainerdUnit, e.Containerd)
+	add(node.KubeletUnit, e.Kubelet)
+	if e.Kubelet.OK() { // systemd answers
+		add(node.NPDUnit, health.Answered(h.service(ctx, node.NPDUnit)))
+	}
+	return units
 }
 
 // comparable tells whether the machine is compared with what was applied: while a join is under way
@@ -198,33 +192,57 @@ func (h *home) changing() bool {
 	return t != nil && (t.Touched || t.Kind == transition.Rollback)
 }
 
-// statusDrift returns what differs from the applied node, whose Node object was seen already, or
-// from the node that a change makes of the machine.
-func (h *home) statusDrift(
-	ctx context.Context, seen health.Answer[kube.Node],
-) (state.Plan, error) {
+// wholly returns the generation that the machine is compared with: the applied one, or the one that
+// a change makes of the machine.
+func (h *home) wholly() *generation.Generation {
+	if h.changing() {
+		if to, err := h.saved.Generations.Load(h.saved.Transition.To); err == nil {
+			return &to
+		}
+	}
+	return h.saved.Applied
+}
+
+// comparing bounds the comparison of the machine with the applied node, but for its packages.
+const comparing = 10 * time.Second
+
+// machineDrift returns what differs on the machine from the node that it is to be, as far as it could
+// be observed in time; the error says what could not.
+func (h *home) machineDrift(ctx context.Context) (state.Plan, error) {
 	if !h.comparable() {
 		return nil, nil
 	}
-	g := h.saved.Applied
-	if h.changing() {
-		if to, err := h.saved.Generations.Load(h.saved.Transition.To); err == nil {
-			g = &to
-		}
+	ctx, cancel := context.WithTimeout(ctx, 2*comparing)
+	defer cancel()
+	h.engine.Patience = comparing
+	return h.drift(ctx, h.wholly())
+}
+
+// withDrift adds to the evidence how the machine and its Node, as it was seen, differ from the node
+// that it is to be, and returns that: plan is what was found on the machine, unseen why not all was.
+func (h *home) withDrift(
+	ctx context.Context, e *health.Evidence, plan state.Plan, unseen error,
+) state.Plan {
+	e.Observed = health.Tried(errors.Join(unseen, e.Observed.Err))
+	if !h.comparable() {
+		return nil
 	}
-	plan, err := h.drift(ctx, g)
-	plan = append(plan, h.nodeDrift(ctx, g.Config, seen)...)
-	return slices.DeleteFunc(plan, func(c state.Change) bool {
+	plan = append(plan, h.nodeDrift(ctx, h.wholly().Config, e.Node)...)
+	plan = slices.DeleteFunc(plan, func(c state.Change) bool {
 		return h.driftPolicy(c.To.Key()) == config.DriftOff
-	}), err
+	})
+	if e.Drift = health.Answered(len(plan), nil); len(plan) == 0 {
+		e.Drift.Err = unseen
+	}
+	return plan
 }
 
 // keepStatus writes the status file, in which a condition is as old as its status and reason.
-func (h *home) keepStatus(ctx context.Context, s *Status) error {
+func (a *Agent) keepStatus(ctx context.Context, s *Status) error {
 	var before Status
-	if data, err := h.Machine.ReadFile(StatusFile); err == nil {
+	if data, err := a.Machine.ReadFile(StatusFile); err == nil {
 		if err := json.Unmarshal(data, &before); err != nil {
-			h.Log.Debug("cannot read the status of before", "error", err)
+			a.Log.Debug("cannot read the previous status", "error", err)
 		}
 	}
 	s.Conditions = health.Merge(before.Conditions, s.Conditions)
@@ -233,5 +251,5 @@ func (h *home) keepStatus(ctx context.Context, s *Status) error {
 		return fmt.Errorf("internal error: %w", err)
 	}
 	file := state.NewFile(StatusFile, 0o600, string(body)+"\n")
-	return h.Machine.Set(ctx, state.Change{To: file}, nil)
+	return a.Machine.Set(ctx, state.Change{To: file}, nil)
 }

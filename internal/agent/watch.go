@@ -30,6 +30,8 @@ type Watcher struct {
 	// refused is why the configuration is not in force, nil when it is.
 	refused *health.Rejection
 	logged  string
+	// last is the status of the last check that has not failed; nil before it.
+	last *Status
 	// drifting is what the last check has found, unpublished why metrics cannot be published.
 	drifting    map[string]bool
 	unpublished string
@@ -242,10 +244,22 @@ func retryable(err error) bool {
 }
 
 // Check finds out how the node is and writes the status file. What is on the machine is checked
-// without a network and without the lock.
+// without a network and without the lock. A check that fails is reported, too.
 func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
 	// systemd tells whoever is connected of all that any unit does.
 	defer w.Agent.Machine.Close()
+	found, err := w.check(ctx, exhausted)
+	if err != nil && w.last != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		s := *w.last
+		s.Conditions = health.Unchecked(s.Conditions, err, now())
+		w.Follows.told(s)
+		w.Agent.Live.unchecked(s)
+		err = errors.Join(err, w.Agent.keepStatus(context.WithoutCancel(ctx), &s))
+	}
+	return found, err
+}
+
+func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
 	h, err := w.Agent.openReadOnly(ctx)
 	if err != nil {
 		return daemon.Finding{}, err
@@ -265,6 +279,7 @@ func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding
 	if err != nil {
 		return daemon.Finding{}, err
 	}
+	w.last = &s
 	w.report(s)
 	w.Follows.told(s)
 	w.tell(ctx, h, s, known)

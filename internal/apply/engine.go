@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -57,6 +58,9 @@ type Engine struct {
 	// Emit receives every event; nil drops them.
 	Emit func(Event)
 
+	// Patience bounds the observation of all things; what has not been observed by then is unknown. 0
+	// is no bound.
+	Patience time.Duration
 	// Kept are the copies that were made of what somebody else had changed, and Left is what was
 	// left to them, since the engine was made.
 	Kept []Kept
@@ -98,11 +102,13 @@ func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.O
 			seen[r.Key()] = written(r)
 		}
 	}
+	asking, cancel := e.patient(ctx)
+	defer cancel()
 	for _, key := range slices.Concat(now.Keys(), e.Journal.Ledger().Keys()) {
 		if _, ok := seen[key]; ok {
 			continue
 		}
-		r, err := e.Host.Observe(ctx, key)
+		r, err := e.Host.Observe(asking, key)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil, err
@@ -112,6 +118,14 @@ func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.O
 		seen[key] = r
 	}
 	return seen, nil
+}
+
+// patient returns ctx with the bound of an observation.
+func (e *Engine) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	if e.Patience == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, e.Patience)
 }
 
 // written is the observation of what only a newer release can observe.

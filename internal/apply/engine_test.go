@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -416,6 +418,34 @@ func TestBlind(t *testing.T) {
 	if err := Blind([]state.Unknown{written(state.Opaque{Kind: "fifo"})}); err != nil {
 		t.Errorf("a kind that is not known was not observed: %v", err)
 	}
+}
+
+// silent is a machine that answers no question about its units.
+type silent struct{ *machine }
+
+func (s *silent) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
+	if key == unit.Key() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.machine.Observe(ctx, key)
+}
+
+// What does not answer in time is unknown, and hides nothing else.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(old)
+		e := engine(t, m)
+		e.Host, e.Patience = &silent{m}, time.Minute
+		began := time.Now()
+		plan, unknown, err := e.Plan(t.Context(), slices.Concat(want[1:], want[:1]), nil)
+		if err != nil || !slices.Equal(plan.Keys(), []state.Key{file.Key()}) {
+			t.Errorf("the plan is %v, %v", plan, err)
+		}
+		if len(unknown) != 1 || unknown[0].Of != unit.Key() || time.Since(began) != time.Minute {
+			t.Errorf("unknown is %v after %s", unknown, time.Since(began))
+		}
+	})
 }
 
 // Everything is told as it happens, and a run stops between changes when it is cancelled.

@@ -415,25 +415,63 @@ func TestFollowerEnds(t *testing.T) {
 	}
 }
 
+// reporterTo is a reporter to a provider, with its log.
+func reporterTo(provider http.HandlerFunc) (*Reporter, *strings.Builder) {
+	client := NewClient(nil)
+	client.Transport = breaking{roundTrip{provider}}
+	log := new(strings.Builder)
+	return NewReporter(&Resource{Client: client, Endpoint: "https://provider.example", ID: nodeID,
+		Token: func(context.Context) (string, error) { return "token", nil },
+	}, slog.New(slog.NewTextHandler(log, nil))), log
+}
+
+// A node that was not checked for a while is not reported to be as it was.
+func TestOldReportIsNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked int
+		r, _ := reporterTo(func(w http.ResponseWriter, r *http.Request) {
+			asked++
+			answer(200, "application/json", "{}")(w, r)
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { r.Run(ctx); close(ended) }()
+		for range 3 * 60 { // three hours of checks
+			r.Say(api.Report{})
+			time.Sleep(time.Minute)
+		}
+		if before := asked; before < 2 {
+			t.Errorf("the node is reported %d times in three hours", before)
+		}
+		time.Sleep(time.Hour) // one that was due soon after the last check
+		before := asked
+		time.Sleep(24 * heartbeat)
+		if asked != before {
+			t.Errorf("a report that is old is sent %d times", asked-before)
+		}
+		r.Say(api.Report{})
+		synctest.Wait()
+		if asked != before+1 {
+			t.Errorf("a node that is looked at again is reported %d times", asked-before)
+		}
+		stop()
+		<-ended
+	})
+}
+
 // A report that is given up since somebody ends the reporting has not failed: the next one need not
 // wait.
 func TestReporterEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked int
 		hold := true
-		client := NewClient(nil)
-		client.Transport = breaking{roundTrip{http.HandlerFunc(
-			func(w http.ResponseWriter, r *http.Request) {
-				if asked++; hold {
-					<-r.Context().Done()
-					panic(http.ErrAbortHandler)
-				}
-				answer(200, "application/json", "{}")(w, r)
-			})}}
-		var log strings.Builder
-		r := NewReporter(&Resource{Client: client, Endpoint: "https://provider.example", ID: nodeID,
-			Token: func(context.Context) (string, error) { return "token", nil },
-		}, slog.New(slog.NewTextHandler(&log, nil)))
+		r, log := reporterTo(func(w http.ResponseWriter, r *http.Request) {
+			if asked++; hold {
+				<-r.Context().Done()
+				panic(http.ErrAbortHandler)
+			}
+			answer(200, "application/json", "{}")(w, r)
+		})
 		run := func(tell func()) {
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan struct{})

@@ -13,18 +13,26 @@ import (
 )
 
 // heartbeat is how often a node that has not changed is reported, with half as much more or less.
-const heartbeat = time.Hour
+// fresh is how old such a report may be.
+const (
+	heartbeat = time.Hour
+	fresh     = 30 * time.Minute
+)
 
 // Reporter tells the provider how the node is: when that has changed, and once in a while.
 type Reporter struct {
 	Resource *Resource
 	Log      *slog.Logger
 
-	mu     sync.Mutex
-	next   *api.Report
-	wake   chan struct{}
-	told   [sha256.Size]byte
-	failed int
+	mu sync.Mutex
+	// next is the last report, and said when it came.
+	next *api.Report
+	said time.Time
+	wake chan struct{}
+	told [sha256.Size]byte
+	// failed is how many tries have failed in a row; overdue tells that a report was due and too old.
+	failed  int
+	overdue bool
 	// after is when the next try may be, after one that has failed.
 	after time.Time
 }
@@ -37,7 +45,7 @@ func NewReporter(r *Resource, log *slog.Logger) *Reporter {
 // Say is told how the node is now. It does not wait; of several reports the last one counts.
 func (r *Reporter) Say(report api.Report) {
 	r.mu.Lock()
-	r.next = &report
+	r.next, r.said = &report, time.Now()
 	r.mu.Unlock()
 	select {
 	case r.wake <- struct{}{}:
@@ -58,17 +66,18 @@ func (r *Reporter) Run(ctx context.Context) {
 		case <-again.C:
 			due = true
 		}
-		if pause := r.tell(ctx, due || r.failed > 0); pause > 0 {
+		if pause := r.tell(ctx, due || r.overdue || r.failed > 0); pause > 0 {
 			again.Reset(pause)
 		}
 	}
 }
 
-// tell reports, if there is something new or a report is due. It returns when to report next; 0
-// leaves that as it is.
+// tell reports, if there is something new or a report is due. One that is due says how the node is
+// now: a report that is too old waits for the next one. It returns when to report next; 0 leaves
+// that as it is.
 func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 	r.mu.Lock()
-	report := r.next
+	report, age := r.next, time.Since(r.said)
 	r.mu.Unlock()
 	if report == nil {
 		return wait.Jitter(heartbeat)
@@ -76,6 +85,9 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 	digest := digestOf(*report)
 	if digest == r.told && !due || time.Now().Before(r.after) {
 		return 0
+	}
+	if r.overdue = age > fresh; r.overdue {
+		return wait.Jitter(heartbeat)
 	}
 	if err := r.Resource.Report(ctx, *report); err != nil {
 		if ctx.Err() != nil {

@@ -15,6 +15,7 @@ const (
 	SizeAdvised           = "SizeAdvised"
 	FileSystemsWritable   = "FileSystemsWritable"
 	InodesFree            = "InodesFree"
+	NodeObserved          = "NodeObserved"
 	SwapOff               = "SwapOff"
 	RebootNotPending      = "RebootNotPending"
 	HostNameStable        = "HostNameStable"
@@ -88,6 +89,7 @@ func catalogue() []entry {
 		{SizeAdvised, sizeAdvised, caution | harmless},
 		{FileSystemsWritable, fileSystemsWritable, 0},
 		{InodesFree, inodesFree, 0},
+		{NodeObserved, nodeObserved, 0},
 		{SwapOff, swapOff, 0},
 		{HostNameStable, hostNameStable, 0},
 		{RebootNotPending, rebootNotPending, harmless},
@@ -106,7 +108,7 @@ func catalogue() []entry {
 		{PrincipalCertificate, principalCertificate, 0},
 		{KubeletCertificate, kubeletCertificate, 0},
 		{CredentialValid, credentialValid, preflight | gate},
-		{VersionsCompatible, versionsCompatible, preflight},
+		{VersionsCompatible, versionsCompatible, preflight | gate},
 		{NodeOwned, nodeOwned, preflight},
 		{CertificateIssued, certificateIssued, 0},
 		{KubeletHealthy, kubeletHealthy, gate | local | explained},
@@ -221,7 +223,13 @@ func unknown(reason, message string) Condition {
 // notAsked is a condition whose evidence was not gathered.
 func notAsked() Condition { return unknown(notChecked, "this was not checked") }
 
-const notChecked = "NotChecked"
+const (
+	notChecked  = "NotChecked"
+	notAnswered = "NotAnswered"
+)
+
+// NotAnswered reports whether an error was the answer to the question that a condition depends on.
+func (c Condition) NotAnswered() bool { return c.Status == Unknown && c.Reason == notAnswered }
 
 // NotChecked tells that the evidence of a condition was not gathered, so that it says nothing.
 func (c Condition) NotChecked() bool { return c.Status == Unknown && c.Reason == notChecked }

@@ -30,7 +30,7 @@ func TestWatch(t *testing.T) {
 	}
 	want := []string{
 		SystemSupported, RootPrivileges, ToolsInstalled, DiskSpace, MemorySize, SizeAdvised,
-		FileSystemsWritable, InodesFree, SwapOff, HostNameStable, RebootNotPending,
+		FileSystemsWritable, InodesFree, NodeObserved, SwapOff, HostNameStable, RebootNotPending,
 		ProgramTrusted, RuntimeOwned,
 		DirectoriesFree, ReservationsFit, NodeAddressPresent, PodSubnetsFit, TimeSynchronized,
 		ContainerdRunning, KubeletRunning, KubeletStable,

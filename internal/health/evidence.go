@@ -32,7 +32,7 @@ func (a Answer[T]) missing() Condition {
 	if !a.Asked {
 		return notAsked()
 	}
-	return unknown("NotAnswered", oneLine(a.Err))
+	return unknown(notAnswered, oneLine(a.Err))
 }
 
 // Evidence is all that conditions are computed from. What is zero was not gathered, and makes
@@ -42,6 +42,8 @@ type Evidence struct {
 	Wanted Wanted
 	// Machine is what was found on the machine, nil when it was not examined.
 	Machine *Machine
+	// Observed says what of the machine could not be observed, and why.
+	Observed Answer[struct{}]
 	// Trust says why the program or its configuration cannot be trusted.
 	Trust Answer[struct{}]
 

@@ -50,6 +50,7 @@ func good() Evidence {
 			CNIConfigs: []string{"10-flex.conflist"}, Firewalls: Answered([]Firewall(nil), nil),
 			PodCIDRs: []string{"10.244.1.0/24", "fd00:1::/64"},
 		},
+		Observed:      Tried(nil),
 		Trust:         Tried(nil),
 		Containerd:    Answered(Service{Active: true, PID: 10, Since: ago(time.Hour)}, nil),
 		Kubelet:       Answered(Service{Active: true, PID: 11, Since: ago(time.Hour)}, nil),

@@ -32,7 +32,7 @@ func layers() []stratum {
 		{LayerConfiguration, []string{ConfigurationValid}},
 		{LayerMachine, []string{RootPrivileges, StateReadable, SystemSupported, ProcessorSupported,
 			ControlGroups, KernelModules, ToolsInstalled, FileSystemsWritable, DiskSpace, InodesFree,
-			DiskResponsive, MemorySize, SizeAdvised, ProgramTrusted, StoreIntact, RuntimeOwned,
+			NodeObserved, DiskResponsive, MemorySize, SizeAdvised, ProgramTrusted, StoreIntact, RuntimeOwned,
 			DirectoriesFree, ReservationsFit, SwapOff, HostNameStable, PortsFree, FirewallOpen,
 			MetadataGuarded, PackagesInOrder, RebootNotPending}},
 		{LayerNetwork, []string{DefaultRoute, NodeAddressPresent, PodSubnetsFit, PathMTU,

@@ -78,8 +78,8 @@ func orElse(d, fallback time.Duration) time.Duration {
 	return fallback
 }
 
-// connect returns the connection, a new one when the last was lost.
-func (s *DBus) connect() (dbusConn, error) {
+// connect returns the connection, a new one when the last was lost. ctx bounds the dialling.
+func (s *DBus) connect(ctx context.Context) (dbusConn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil && s.conn.Connected() {
@@ -90,14 +90,13 @@ func (s *DBus) connect() (dbusConn, error) {
 	if dial == nil {
 		dial = dialSystemd
 	}
-	// The context lives as long as the connection; until that is made, it bounds the dialling.
-	ctx, stop := context.WithCancel(context.Background())
-	timer := time.AfterFunc(orElse(s.CallTimeout, 30*time.Second), stop)
-	conn, err := dial(ctx)
-	if inTime := timer.Stop(); !inTime || err != nil {
+	life, stop := context.WithCancel(context.Background()) // of the connection
+	dialling := context.AfterFunc(ctx, stop)
+	conn, err := dial(life)
+	if inTime := dialling(); !inTime || err != nil {
 		stop()
 		if !inTime {
-			err = errors.Join(err, context.DeadlineExceeded)
+			err = errors.Join(err, ctx.Err())
 		}
 		return nil, fmt.Errorf("cannot reach systemd: %w", err)
 	}
@@ -136,7 +135,7 @@ func (s *DBus) close() {
 func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, orElse(s.CallTimeout, 30*time.Second))
 	defer cancel()
-	conn, err := s.connect()
+	conn, err := s.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -144,7 +143,7 @@ func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) erro
 	if err == nil || conn.Connected() || ctx.Err() != nil {
 		return err
 	}
-	if conn, err = s.connect(); err != nil {
+	if conn, err = s.connect(ctx); err != nil {
 		return err
 	}
 	return do(ctx, conn)

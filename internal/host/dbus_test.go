@@ -326,14 +326,18 @@ func TestNoSystemd(t *testing.T) {
 	}
 	none := func(context.Context) (dbusConn, error) { return nil, errLost }
 	for name, tt := range map[string]struct {
-		dial func(context.Context) (dbusConn, error)
-		late bool
-	}{"not there": {none, false}, "silent": {silent, true}} {
-		s := &DBus{dial: tt.dial, CallTimeout: 10 * time.Millisecond}
-		if !tt.late {
-			s.CallTimeout = time.Minute
-		}
-		_, err := s.connect()
+		dial          func(context.Context) (dbusConn, error)
+		bound, caller time.Duration
+		late          bool
+	}{
+		"not there":                {none, time.Minute, time.Minute, false},
+		"silent":                   {silent, 10 * time.Millisecond, time.Minute, true},
+		"silent, and no time left": {silent, time.Minute, 10 * time.Millisecond, true},
+	} {
+		s := &DBus{dial: tt.dial, CallTimeout: tt.bound}
+		ctx, cancel := context.WithTimeout(t.Context(), tt.caller)
+		err := s.Reload(ctx)
+		cancel()
 		if !errors.Is(err, errLost) || errors.Is(err, context.Canceled) ||
 			errors.Is(err, context.DeadlineExceeded) != tt.late {
 			t.Errorf("%s: the error is %v", name, err)

@@ -142,6 +142,17 @@ func (c *Client) Uncordon(ctx context.Context, name string) error {
 	return c.patch(ctx, name, patch, "uncordon")
 }
 
+// touched is the annotation of the Node with when a node has made sure that the cluster writes.
+const touched = "aks-flex-node/touched"
+
+// TouchNode changes an annotation of the Node. It writes, as kubelet does with its lease: a request
+// that changes nothing, and a dry run, succeed also where etcd takes no writes.
+func (c *Client) TouchNode(ctx context.Context, name string, at time.Time) error {
+	stamp := map[string]string{touched: at.UTC().Format(time.RFC3339Nano)}
+	patch := map[string]any{"metadata": map[string]any{"annotations": stamp}}
+	return c.patch(ctx, name, patch, "annotate")
+}
+
 func (c *Client) patch(ctx context.Context, name string, patch map[string]any, verb string) error {
 	body, err := json.Marshal(patch)
 	if err != nil {

@@ -37,6 +37,8 @@ type behaviour struct {
 	silent bool
 	// lapsed is a kubelet that does not renew its lease.
 	lapsed bool
+	// ill returns the status that a request fails with, 0 for none; nil fails none.
+	ill func(*http.Request) int
 	// ahead is how far its clock is ahead.
 	ahead time.Duration
 	// unlabelled forbids nodes to change their labels.

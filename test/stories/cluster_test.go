@@ -152,7 +152,10 @@ func (c *cluster) set(change func()) {
 func (c *cluster) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, map[string]string{"major": "1", "minor": "35", "gitVersion": c.version})
+		c.mu.Lock()
+		version := c.version
+		c.mu.Unlock()
+		reply(w, map[string]string{"major": "1", "minor": "35", "gitVersion": version})
 	})
 	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", c.review)
 	mux.HandleFunc("POST /apis/authentication.k8s.io/v1/selfsubjectreviews", c.whoAmI)
@@ -174,12 +177,18 @@ func (c *cluster) routes() http.Handler {
 		auth := r.Header.Get("Authorization")
 		known := auth == "" || auth == "Bearer "+c.token || c.identity(r) != ""
 		c.mu.Lock()
-		refused, ahead := c.refused, c.ahead
+		refused, ahead, ill := c.refused, c.ahead, c.ill
 		c.mu.Unlock()
 		w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
 		if !known || refused {
 			fail(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
 			return
+		}
+		if ill != nil {
+			if code := ill(r); code != 0 {
+				fail(w, code, metav1.StatusReasonInternalError)
+				return
+			}
 		}
 		mux.ServeHTTP(w, r)
 	})

@@ -8,13 +8,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
@@ -177,6 +181,99 @@ func TestVersionsThatDoNotWork(t *testing.T) {
 			w.goesOn(applied, since)
 		})
 	}
+}
+
+// fails makes the cluster answer requests for a path with 503.
+func (w *world) fails(method, path string) {
+	w.cluster.set(func() {
+		w.cluster.ill = func(r *http.Request) int {
+			if r.Method == method && strings.HasPrefix(r.URL.Path, path) {
+				return http.StatusServiceUnavailable
+			}
+			return 0
+		}
+	})
+}
+
+// works ends what fails has begun.
+func (w *world) works() { w.cluster.set(func() { w.cluster.ill = nil }) }
+
+// Another version of kubelet is refused while the API server does not say its own; other changes
+// are made.
+func TestServerVersionUnknown(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	applied, since := w.pointer("applied"), w.kubeletSince()
+	w.fails(http.MethodGet, "/version")
+	w.config = w.configuration(w.kubernetes("1.35.1", "1.35.1"))
+	if _, err := w.bootstrap(); err == nil ||
+		!strings.Contains(err.Error(), "version of the API server") {
+		t.Errorf("the error is %v", err)
+	}
+	w.goesOn(applied, since)
+	w.config = w.configuration(nodeSetting("maxPods", 42))
+	if _, err := w.bootstrap(); err != nil {
+		t.Errorf("a change that keeps the version: %v", err)
+	}
+	if c := w.condition(health.VersionsCompatible); c.Status != health.Unknown {
+		t.Errorf("the condition is %+v", c)
+	}
+	w.works()
+	w.config = w.configuration(w.kubernetes("1.35.1", "1.35.1"))
+	if _, err := w.bootstrap(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A kubelet that is newer than the API server is not committed, and one that the cluster has left
+// behind is found by status. Then other changes, and the way back, are not held up by it.
+func TestVersionsOfANode(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if c := w.condition(health.VersionsCompatible); c.Status != health.True {
+		t.Errorf("the condition is %+v", c)
+	}
+	w.illWhenChanged(func(w *world) func() { // after the preflight has seen a newer one
+		w.cluster.set(func() { w.cluster.version = "v1.34.9" })
+		return func() { w.cluster.set(func() { w.cluster.version = "v1.38.0" }) }
+	})
+	w.config = w.configuration(w.kubernetes("1.35.1", "1.35.1"), nodeSetting("maxPods", 42))
+	w.config.Agent.ReadyTimeout = "1500ms"
+	_, err := w.bootstrap()
+	if !rolledBack(err) || !strings.Contains(err.Error(), "kubelet may not be newer") {
+		t.Errorf("the error is %v", err)
+	}
+	if c := w.condition(health.VersionsCompatible); c.Reason != "KubeletTooOld" {
+		t.Errorf("the condition is %+v", c)
+	}
+}
+
+// The service asks for the API server's version once an hour.
+func TestServerVersionIsKept(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.join()
+		var asked atomic.Int64
+		s.cluster.set(func() {
+			s.cluster.ill = func(r *http.Request) int {
+				if r.URL.Path == "/version" {
+					asked.Add(1)
+				}
+				return 0
+			}
+		})
+		s.sleep(3 * time.Hour)
+		if n := asked.Load(); n < 2 || n > 4 {
+			t.Errorf("it is asked for %d times in three hours", n)
+		}
+		s.cluster.set(func() { s.cluster.version = "v1.38.0" })
+		s.until(2*time.Hour, "the cluster is too new", func() bool {
+			return s.condition(health.VersionsCompatible).Reason == "KubeletTooOld"
+		})
+	})
 }
 
 // The version that an owner left open remains as it was resolved: when the cluster is upgraded,

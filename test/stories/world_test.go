@@ -70,6 +70,8 @@ type world struct {
 	sick atomic.Bool
 	// deaf is how often containerd must be started until it serves kubelet.
 	deaf atomic.Int64
+	// mute makes systemd answer no question.
+	mute atomic.Bool
 	fuse
 }
 
@@ -220,7 +222,8 @@ func (w *world) agent() *agent.Agent {
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
 	p := w.begin()
 	var machine agent.Machine = &host.Host{
-		Root: w.root, Systemd: w.systemd, Kernel: w.kernel, Log: log, SecretDir: saved.RunDir,
+		Root: w.root, Systemd: &mute{w.systemd, w.mute.Load}, Kernel: w.kernel, Log: log,
+		SecretDir:  saved.RunDir,
 		PackageDir: agent.PackageDir,
 		Programs:   w.programs,
 		Touch:      func(string) (func(), error) { return w.touch(p), nil },

@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// undecided judges a gate that was not passed in time. Where nothing is found to be wrong but that
+// the API server does not answer, or does not write, the fault is elsewhere. A node that was rolled
+// back works again as soon as what it asks for answers, the issuer of its tokens included.
+func (w *work) undecided(
+	ctx context.Context, t *transition.Transition, last []health.Condition,
+) error {
+	excused := w.excuses(ctx, t, last)
+	wrong := slices.ContainsFunc(last, func(c health.Condition) bool {
+		return c.Status == health.False && !excused(c)
+	})
+	if !wrong && t.Kind == transition.Rollback {
+		w.warn("the API server or the issuer of the node's tokens does not answer; the restored node " +
+			"could not be proved and was healthy before")
+		return nil
+	}
+	if !wrong && t.Kind == transition.Change {
+		before := w.answersBefore(ctx, t)
+		now := w.holding(t, w.evaluateGate(ctx))
+		if health.Healthy(now) {
+			w.advise(ctx, t)
+			return nil
+		}
+		if !w.atFault(before, now, excused) {
+			return fmt.Errorf("%w: the API server does not answer, or does not write; run the same "+
+				"command again when it does", transition.ErrUndecided)
+		}
+	}
+	w.view.fail()
+	return w.explain(ctx, errNotReady)
+}
+
+// excuses returns whether something else than the change is at fault for a condition: an API server
+// that does not answer, for a rollback the issuer of the tokens that it is asked with, or a cluster
+// that writes nothing down.
+func (w *work) excuses(
+	ctx context.Context, t *transition.Transition, last []health.Condition,
+) func(health.Condition) bool {
+	unwritten := func(c health.Condition) bool {
+		return c.Status != health.True && (c.Reason == "NodeStatusUnknown" || slices.Contains([]string{
+			health.LeaseRenewed, health.PodsSynchronized, health.LabelsApplied}, c.Type))
+	}
+	writes := !slices.ContainsFunc(last, unwritten) || w.writes(ctx)
+	return func(c health.Condition) bool {
+		return c.Type == health.APIServerReachable ||
+			t.Kind == transition.Rollback && c.Reason == "CredentialUnavailable" ||
+			!writes && unwritten(c)
+	}
+}
+
+// writes reports whether the cluster writes to the Node, unless another reason than the cluster's
+// own keeps it from that.
+func (w *work) writes(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	client, err := w.kubeletClient(ctx, w.config, w.target())
+	if err != nil {
+		return true
+	}
+	defer client.Close()
+	return !kube.Unavailable(client.TouchNode(ctx, w.config.Agent.NodeName, now()))
+}
+
+// answersBefore asks the cluster the questions of the gate with the configuration that was applied
+// before.
+func (w *work) answersBefore(ctx context.Context, t *transition.Transition) health.Evidence {
+	var e health.Evidence
+	if from, err := w.saved.Generations.Load(t.From); err == nil {
+		w.clusterEvidence(ctx, w.home.saved.ConfigOf(&from), w.home.saved.At(), &e)
+	}
+	return e
+}
+
+// atFault reports whether the configuration is at fault that the gate is closed: the former one gets
+// an answer that this one does not get, or something else than a missing answer is wrong.
+func (w *work) atFault(
+	before health.Evidence, gate []health.Condition, excused func(health.Condition) bool,
+) bool {
+	if is := w.evidence; before.Node.OK() && !is.Node.OK() ||
+		before.Credential.OK() && !is.Credential.OK() ||
+		before.Lease.OK() && !is.Lease.OK() || before.Pods.OK() && !is.Pods.OK() {
+		return true
+	}
+	err := before.Node.Err
+	if !before.Node.Asked || kube.Unavailable(err) || errors.Is(err, kube.ErrUnauthorized) {
+		return false
+	}
+	return slices.ContainsFunc(gate, func(c health.Condition) bool {
+		return c.Status != health.True && !excused(c) && !c.NotAnswered() && !c.NotChecked()
+	})
+}
