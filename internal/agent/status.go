@@ -83,8 +83,8 @@ func (a *Agent) Status(ctx context.Context) (Status, error) {
 	}
 	switch {
 	case h.saved.Live == nil && h.saved.Transition != nil:
-		return Status{}, fmt.Errorf("this machine is not a node yet: a %s is under way (phase %s)%s; run "+
-			"`aks-flex-node bootstrap`", h.saved.Transition.Kind, h.saved.Transition.Phase, a.waitingText())
+		return Status{}, fmt.Errorf("this machine is not a node yet: a %s is under way (phase %s)%s; "+
+			"run `aks-flex-node bootstrap`", h.saved.Transition.Kind, h.saved.Transition.Phase, a.waitingText())
 	case h.saved.Live == nil:
 		return Status{}, errNoNode
 	}

@@ -74,7 +74,8 @@ func (a *Agent) waitingText() string {
 }
 
 // noteWaiting records why the change to a target waits after an attempt that ended with err, the
-// verdict on it. A verb that was kept from it by another, or interrupted, leaves the record.
+// verdict on it. An attempt that another verb or a signal has ended leaves the record unchanged,
+// and so does a person's that has begun nothing.
 func (a *Agent) noteWaiting(ctx context.Context, t *target, err error) {
 	_, busy := errors.AsType[*daemon.BusyError](err)
 	_, final := errors.AsType[*daemon.FinalError](err)
@@ -91,6 +92,9 @@ func (a *Agent) noteWaiting(ctx context.Context, t *target, err error) {
 	default:
 		next.Waiting = reasonOf(err)
 	}
+	if !t.daemon && next.Reason != health.DrainBlocked && !a.underWay() {
+		return
+	}
 	next.Since = stamp()
 	before := a.readWaiting()
 	if before != nil && before.Received == next.Received && before.Reason == next.Reason {
@@ -99,6 +103,13 @@ func (a *Agent) noteWaiting(ctx context.Context, t *target, err error) {
 	if err := a.volatile().Save(ctx, waitingFile, next); err != nil {
 		a.Log.Warn("cannot record why a change waits", "error", err)
 	}
+}
+
+// underWay reports whether a transition is left.
+func (a *Agent) underWay() bool {
+	var left transition.Transition
+	found, err := saved.Records{Disk: a.Machine, Dir: saved.StateDir}.Load(saved.TransitionFile, &left)
+	return found || err != nil
 }
 
 // reasonOf returns why a change waits that has failed for a cause that may pass.

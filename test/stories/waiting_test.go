@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// waits reports whether the status has a change that waits for a reason, with a text in its message.
+// waits reports whether the status has a change that waits, with a reason and a text.
 func (s *service) waits(reason, text string) func() bool {
 	return func() bool {
 		c := s.condition(health.NoChangeWaiting)
@@ -40,7 +40,7 @@ func (s *service) minor() []func(map[string]any) {
 	}}
 }
 
-// blocked has the service drain the Node, on which a budget keeps a pod, until the drain has run out
+// blocked has the service drain the Node, on which a budget keeps a pod, until the drain runs out
 // of time.
 func (s *service) blocked() {
 	s.t.Helper()
@@ -196,6 +196,27 @@ func TestJoinWithoutDownload(t *testing.T) {
 		s.until(7*time.Minute, "the machine is a node", s.isReady)
 		s.until(2*time.Minute, "nothing waits", s.nothingWaits)
 	})
+}
+
+// The same join by a person.
+func TestBootstrapWithoutDownload(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := filepath.Join(w.saved.Generations, "dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.bootstrap(); err == nil {
+		t.Fatal("it has joined")
+	}
+	s, err := w.agent().Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := health.First(s.Conditions)
+	if !strings.Contains(c.Message, "cannot get kubelet 1.34.4") {
+		t.Errorf("the first condition is %+v", c)
+	}
 }
 
 // A change that waits for its window says so, in the report too.
