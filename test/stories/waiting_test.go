@@ -202,7 +202,7 @@ func TestJoinWithoutDownload(t *testing.T) {
 func TestBootstrapWithoutDownload(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	file := filepath.Join(w.saved.Generations, "dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet")
+	file := filepath.Join(w.store, "dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet")
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
