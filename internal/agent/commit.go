@@ -19,8 +19,8 @@ import (
 
 // commit records that the node is healthy as it is now: the generation is the applied one, its
 // bindings are the proved ones, and what no kept generation refers to is removed. The secret of the
-// previous generation is erased, now that the new one is proved, unless the provider has not answered
-// with the new one yet. The Node is uncordoned last: while
+// previous generation is erased, now that the new one is proved, unless the provider has not
+// answered with the new one yet. The Node is uncordoned last: while
 // that fails the transition is not over.
 func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	w.bindings.ClusterUID = w.learnCluster(ctx, w.config, w.target())

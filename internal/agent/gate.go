@@ -92,7 +92,8 @@ func (w *work) holding(t *transition.Transition, gate []health.Condition) []heal
 
 // keepsKubelet reports whether kubelet's version is that of the node that was proved last.
 func (w *work) keepsKubelet() bool {
-	return w.saved.Applied != nil && w.saved.Applied.Config.Kubernetes.Version == w.config.Kubernetes.Version
+	was := w.saved.Applied
+	return was != nil && was.Config.Kubernetes.Version == w.config.Kubernetes.Version
 }
 
 // advise tells of what is not as it was asked for and holds no change, since only the operator can

@@ -83,7 +83,8 @@ func (h *home) reach(ctx context.Context, t *target, e *health.Evidence) error {
 	if wanted == "" {
 		return nil
 	}
-	if h.saved.Applied != nil && h.saved.Applied.Config.Kubernetes.Version != wanted && !e.ServerVersion.OK() {
+	was := h.saved.Applied
+	if was != nil && was.Config.Kubernetes.Version != wanted && !e.ServerVersion.OK() {
 		return fmt.Errorf("cannot change kubelet's version to %s: %w", wanted, e.ServerVersion.Err)
 	}
 	return health.Problem(health.Evaluate(health.Preflight(), *e))

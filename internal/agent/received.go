@@ -79,7 +79,8 @@ func (a *Agent) Withdraw(ctx context.Context) (bool, error) {
 	if err != nil || digest == "" {
 		return false, err
 	}
-	if h.saved.Applied == nil || h.saved.Applied.Received == digest || h.appliedResource() != (config.Resource{}) {
+	if h.saved.Applied == nil || h.saved.Applied.Received == digest ||
+		h.appliedResource() != (config.Resource{}) {
 		return false, nil
 	}
 	return true, errors.Join(h.saved.Remove(ctx, path.Base(saved.BundleFile)),

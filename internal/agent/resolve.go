@@ -64,7 +64,8 @@ func (h *home) aim(ctx context.Context, in Input) (*target, error) {
 	h.rememberedSwap(&t.facts)
 	t.facts.Advertised = h.advertised(t.seen.Advertised)
 	t.facts.Firewalls = h.managedFirewalls(in.Config, t.seen)
-	t.unchanged = h.saved.Applied != nil && h.saved.Applied.Received == t.received && h.sameMachine(in.Config, t.facts)
+	t.unchanged = h.saved.Applied != nil && h.saved.Applied.Received == t.received &&
+		h.sameMachine(in.Config, t.facts)
 	return t, nil
 }
 
@@ -285,7 +286,8 @@ func specs(c config.Config, arch string) []artifact.Spec {
 // sameNode refuses to give the Node another name: kubelet's state of the one must not become the
 // other's.
 func (h *home) sameNode(c config.Config) error {
-	if h.saved.Live == nil || !h.saved.Joined() || h.saved.Live.Config.Agent.NodeName == c.Agent.NodeName {
+	if h.saved.Live == nil || !h.saved.Joined() ||
+		h.saved.Live.Config.Agent.NodeName == c.Agent.NodeName {
 		return nil
 	}
 	return fmt.Errorf("cannot become Node %s: this machine is Node %s; run "+

@@ -84,7 +84,8 @@ func (a *Agent) Status(ctx context.Context) (Status, error) {
 	switch {
 	case h.saved.Live == nil && h.saved.Transition != nil:
 		return Status{}, fmt.Errorf("this machine is not a node yet: a %s is under way (phase %s)%s; "+
-			"run `aks-flex-node bootstrap`", h.saved.Transition.Kind, h.saved.Transition.Phase, a.waitingText())
+			"run `aks-flex-node bootstrap`", h.saved.Transition.Kind, h.saved.Transition.Phase,
+			a.waitingText())
 	case h.saved.Live == nil:
 		return Status{}, errNoNode
 	}
@@ -136,8 +137,9 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 		Joined: h.saved.Joined(), Generation: g.ID,
 		Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version, Runc: c.Runc.Version,
 		CNI: c.CNI.Version, NPD: c.NPD.Version, DriftPolicy: c.Agent.DriftPolicy,
-		PodCIDRs: h.saved.Bindings.PodCIDRs, Drift: drift, Pending: pending, Transition: h.saved.Transition,
-		Rejected: h.saved.Rejected, CheckedAt: now().UTC().Truncate(time.Second),
+		PodCIDRs: h.saved.Bindings.PodCIDRs, Drift: drift, Pending: pending,
+		Transition: h.saved.Transition,
+		Rejected:   h.saved.Rejected, CheckedAt: now().UTC().Truncate(time.Second),
 		ConfigVersion: h.appliedResource().ConfigVersion, Certificates: h.expiries(c),
 		Units: h.running(ctx, e),
 	}
@@ -206,8 +208,8 @@ func (h *home) wholly() *generation.Generation {
 // comparing bounds the comparison of the machine with the applied node, but for its packages.
 const comparing = 10 * time.Second
 
-// machineDrift returns what differs on the machine from the node that it is to be, as far as it could
-// be observed in time; the error says what could not.
+// machineDrift returns what differs on the machine from the node that it is to be, as far as it
+// could be observed in time; the error says what could not.
 func (h *home) machineDrift(ctx context.Context) (state.Plan, error) {
 	if !h.comparable() {
 		return nil, nil
@@ -219,7 +221,8 @@ func (h *home) machineDrift(ctx context.Context) (state.Plan, error) {
 }
 
 // withDrift adds to the evidence how the machine and its Node, as it was seen, differ from the node
-// that it is to be, and returns that: plan is what was found on the machine, unseen why not all was.
+// that it is to be, and returns that: plan is what was found on the machine, unseen why not all
+// was.
 func (h *home) withDrift(
 	ctx context.Context, e *health.Evidence, plan state.Plan, unseen error,
 ) state.Plan {

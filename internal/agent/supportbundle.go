@@ -232,7 +232,8 @@ func (c *collector) knowSecrets() {
 		c.knowText([]byte(s.AdminKubeconfig.Reveal()))
 	}
 	kubelet := c.config.Paths.Kubernetes.KubeletDir
-	for _, file := range []string{saved.BundleFile, path.Join(saved.StateDir, saved.SecretsFile), c.adminFile(),
+	secrets := path.Join(saved.StateDir, saved.SecretsFile)
+	for _, file := range []string{saved.BundleFile, secrets, c.adminFile(),
 		node.KubeconfigPath(kubelet), path.Join(kubelet, "bootstrap-kubeconfig")} {
 		c.knowFile(file)
 	}

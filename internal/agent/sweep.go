@@ -44,7 +44,8 @@ func (h *home) sweep(ctx context.Context) error {
 		return nil
 	}
 	h.beat()
-	next := sweep{At: stamp(), Generation: h.saved.Applied.ID, Damaged: h.unsound(h.saved.Applied, isDamaged)}
+	g := h.saved.Applied
+	next := sweep{At: stamp(), Generation: g.ID, Damaged: h.unsound(g, isDamaged)}
 	h.beat()
 	return h.sweeps().Save(ctx, sweepFile, next)
 }

@@ -34,7 +34,9 @@ type waiting struct {
 // errSilent reports an API server that does not answer before anything is touched.
 var errSilent = errors.New("the API server does not answer")
 
-func (a *Agent) volatile() saved.Records { return saved.Records{Disk: a.Machine, Dir: saved.RunDir} }
+func (a *Agent) volatile() saved.Records {
+	return saved.Records{Disk: a.Machine, Dir: saved.RunDir}
+}
 
 // readWaiting returns why a change waits; nil when none does.
 func (a *Agent) readWaiting() *waiting {

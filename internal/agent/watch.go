@@ -293,7 +293,8 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	if h.saved.Transition != nil {
 		found.Repair = nil
 	}
-	found.Reconcile = h.saved.Transition != nil || untrusted(s.Conditions) && !located(h.saved.Live.Config)
+	found.Reconcile = h.saved.Transition != nil ||
+		untrusted(s.Conditions) && !located(h.saved.Live.Config)
 	return found, h.keepStatus(ctx, &s)
 }
 

@@ -295,8 +295,8 @@ func (w *work) become(ctx context.Context, t *transition.Transition) error {
 }
 
 // chosen are the changes of a plan that a transition makes. A repair of given things makes theirs
-// alone, with the restarts that follow. It was asked for what it undoes, so it keeps no copies, which
-// would pile up where something else writes a file again and again.
+// alone, with the restarts that follow. It was asked for what it undoes, so it keeps no copies,
+// which would pile up where something else writes a file again and again.
 func chosen(plan state.Plan, t *transition.Transition) state.Plan {
 	if !t.Ungated {
 		return plan

@@ -36,7 +36,8 @@ func (w *world) underWay() string {
 }
 
 // A rollback whose gate cannot be passed, since the machine no longer fits what was applied, gives
-// way to the next configuration, whoever takes that up, also where it restores the machine only then.
+// way to the next configuration, for the daemon and for a person, also where it restores the machine
+// only then.
 func TestRollbackGivesWay(t *testing.T) {
 	t.Parallel()
 	byHand := func(w *world) error { _, err := w.bootstrap(); return err }
@@ -203,7 +204,7 @@ func TestUncordonIsTriedAgain(t *testing.T) {
 	w.steady("with the Node uncordoned")
 }
 
-// uncordons reports whether a patch makes a Node schedulable, which a cluster that is stuck refuses.
+// uncordons reports whether a patch makes a Node schedulable, which a stuck cluster refuses.
 func (c *cluster) uncordons(spec map[string]any, w http.ResponseWriter) bool {
 	cordon, ok := spec["unschedulable"]
 	if !c.stuck || !ok || cordon == true {

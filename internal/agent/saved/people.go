@@ -45,7 +45,9 @@ func (s *State) PublishCurrent(ctx context.Context, g *generation.Generation) er
 }
 
 // PublishApplied writes the configurations that were proved last and before that.
-func (s *State) PublishApplied(ctx context.Context, applied, previous *generation.Generation) error {
+func (s *State) PublishApplied(
+	ctx context.Context, applied, previous *generation.Generation,
+) error {
 	for name, g := range map[string]*generation.Generation{
 		currentFile: applied, appliedFile: applied, previousFile: previous,
 	} {

@@ -5,8 +5,8 @@ package saved
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
@@ -156,8 +156,7 @@ func (s *State) ClearTransition(ctx context.Context) error {
 }
 
 // ErrLedgerLost reports that the machine is a node, and that nothing says what it was before.
-var ErrLedgerLost = fmt.Errorf("the ledger is gone, so what the machine was before is not known: %w",
-	fs.ErrNotExist)
+var ErrLedgerLost = errors.New("the ledger is gone, so what the machine was before is not known")
 
 // LedgerLost tells a machine without a ledger from a machine that has lost it.
 func (s *State) LedgerLost() error {
