@@ -68,7 +68,9 @@ func TestNoCordonNoDrain(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	w.upgrade()
+	w.config = w.configuration(nodeSetting("maxPods", 42), func(c map[string]any) {
+		c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{"drain": "always"}
+	})
 	w.config.Agent.ReadyTimeout = "1s"
 	w.cluster.set(func() { w.cluster.down = true })
 	_, err := w.bootstrap()
