@@ -154,7 +154,7 @@ var largeReceivers = map[string]int{
 	agentRoot + ".locator":   240,
 	agentRoot + ".patient":   248,
 	agentRoot + ".steps":     75,
-	agentRoot + ".work":      326,
+	agentRoot + ".work":      329,
 }
 
 // TestReach holds the agent in parts that a reader can survey: how many methods a receiver reaches,

@@ -147,9 +147,8 @@ func (h *home) clusterEvidence(ctx context.Context, c config.Config, at where, e
 		return
 	}
 	defer client.Close()
-	h.nodeEvidence(ctx, client, c.Agent.NodeName, e)
-	if e.Node.OK() {
-		e.ServerVersion = h.versionEvidence(ctx, client, at.Server, c.Kubernetes.Version)
+	if h.nodeEvidence(ctx, client, c, at, e) {
+		e.Pods = health.Answered(client.PodsOn(ctx, c.Agent.NodeName))
 	}
 }
 
@@ -178,18 +177,24 @@ func (h *home) versionEvidence(
 	return is
 }
 
-// nodeEvidence asks an API server for all that concerns the node. One that does not answer is asked
-// only once.
+// nodeEvidence asks an API server for all that concerns the node, but for its pods. It reports
+// whether the API server answers: one that does not is asked only once.
 func (h *home) nodeEvidence(
-	ctx context.Context, client *kube.Client, name string, e *health.Evidence,
-) {
+	ctx context.Context, client *kube.Client, c config.Config, at where, e *health.Evidence,
+) bool {
+	name := c.Agent.NodeName
 	e.Node = health.Answered(client.Node(ctx, name))
 	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) && !kube.Answered(e.Node.Err) {
-		return
+		return false
 	}
-	e.Credential = health.Answered(client.WhoAmI(ctx))
-	e.Lease = health.Answered(client.Lease(ctx, name))
-	e.Pods = health.Answered(client.PodsOn(ctx, name))
+	atOnce(ctx,
+		func(ctx context.Context) { e.Credential = health.Answered(client.WhoAmI(ctx)) },
+		func(ctx context.Context) { e.Lease = health.Answered(client.Lease(ctx, name)) },
+		func(ctx context.Context) {
+			e.ServerVersion = h.versionEvidence(ctx, client, at.Server, c.Kubernetes.Version)
+		},
+	)
+	return true
 }
 
 // probeEvidence goes the way to the API server layer by layer, with the credential that there is.
@@ -236,10 +241,12 @@ func (w *work) explain(ctx context.Context, cause error) error {
 		defer cancel()
 		if client, err := w.joinClient(asking, c, at); err == nil {
 			defer client.Close()
-			w.nodeEvidence(asking, client, c.Agent.NodeName, &e)
+			if w.nodeEvidence(asking, client, c, at, &e) {
+				e.Pods = health.Answered(client.PodsOn(asking, c.Agent.NodeName))
+			}
 			e.CSRs = health.Answered(client.CSRs(asking, c.Agent.NodeName))
-			if !w.keepsKubelet() {
-				e.ServerVersion = w.versionEvidence(asking, client, at.Server, c.Kubernetes.Version)
+			if w.keepsKubelet() {
+				e.ServerVersion = health.Answer[string]{}
 			}
 		}
 	}

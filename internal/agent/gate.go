@@ -6,13 +6,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/nodeobject"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// gatePause is the pause between two evaluations of the gate.
-const gatePause = 500 * time.Millisecond
+// gatePause is the average pause after the first evaluation of the gate, and maxGatePause the
+// longest, which the pause grows to while the cluster is asked.
+const (
+	gatePause    = 500 * time.Millisecond
+	maxGatePause = 5 * time.Second
+)
 
 // gate waits until the node has proved that it is healthy: every condition of the gate holds. What
 // only a restart cures is restarted before that, once. A rollback returns to a node that was proved
@@ -30,6 +38,7 @@ func (w *work) gate(ctx context.Context, t *transition.Transition) error {
 	w.view.remain()
 	within, cancel := context.WithTimeout(ctx, w.config.ReadyTimeout())
 	defer cancel()
+	defer w.disconnect()
 	var last []health.Condition
 	err := errNodeDiffers
 	for tried := false; errors.Is(err, errNodeDiffers); tried = true {
@@ -53,12 +62,13 @@ var errNodeDiffers = errors.New("the Node object is not what it is to be")
 // the Node object is to be reconciled; where that was tried just now, the conditions come first.
 func (w *work) untilHealthy(ctx context.Context, t *transition.Transition, tried bool,
 	last *[]health.Condition) error {
-	for ; ; tried = false {
+	first := w.every(gatePause)
+	for pause := first; ; tried = false {
 		w.beat()
+		seen := w.evaluateGate(ctx, t)
 		if !tried && w.nodeDiffers(ctx) {
 			return errNodeDiffers
 		}
-		seen := w.holding(t, w.evaluateGate(ctx))
 		if ctx.Err() == nil || *last == nil { // what is cut short by the deadline tells nothing
 			*last = seen
 		}
@@ -68,9 +78,13 @@ func (w *work) untilHealthy(ctx context.Context, t *transition.Transition, tried
 			return nil
 		}
 		w.view.doing("waiting until the node has proved to be healthy: " + worst.Type)
-		if !wait.Sleep(ctx, w.every(gatePause)) {
+		if !w.evidence.Node.Asked {
+			pause = first
+		}
+		if !wait.Sleep(ctx, wait.Jitter(pause)) {
 			return errNotReady
 		}
+		pause = min(pause*5/4, first*(maxGatePause/gatePause))
 	}
 }
 
@@ -140,23 +154,78 @@ func (w *work) awaitServices(ctx context.Context) {
 	}
 }
 
-// evaluateGate gathers the evidence of the gate. The cluster is asked once what is on the machine
-// holds.
-func (w *work) evaluateGate(ctx context.Context) []health.Condition {
+// evaluateGate gathers the evidence of the gate, and returns those conditions that can keep it
+// closed. The cluster is asked once what is on the machine holds, and for the pods once all else
+// does.
+func (w *work) evaluateGate(ctx context.Context, t *transition.Transition) []health.Condition {
 	e := health.Evidence{Now: now(), Wanted: w.wanted(w.config)}
 	w.serviceEvidence(ctx, &e)
 	seen, err := w.Machine.Facts(ctx, w.query(w.config))
 	if err == nil {
 		e.Machine, _ = w.machineEvidence(ctx, w.config, seen) // without it, a condition is Unknown
 	}
+	w.evidence = e
 	if local := health.Evaluate(health.GateLocal(), e); !health.Healthy(local) {
 		return append(local, health.Condition{Type: health.NodeReady, Status: health.Unknown})
 	}
-	at := w.target()
-	w.clusterEvidence(ctx, w.config, at, &e)
+	w.askGate(ctx, t, &e)
 	if e.Node.Err != nil && e.Probe.Err == nil {
-		w.probeEvidence(ctx, w.config, at, &e)
+		w.probeEvidence(ctx, w.config, w.target(), &e)
 	}
 	w.evidence = e
-	return health.Evaluate(health.Gate(), e)
+	return w.holding(t, health.Evaluate(health.Gate(), e))
+}
+
+// askGate asks the cluster the questions of the gate, over the connection of the last time. If that
+// fails, what it was made with may no longer do, and another is made at once.
+func (w *work) askGate(ctx context.Context, t *transition.Transition, e *health.Evidence) {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	for kept := w.client != nil; ; kept = false {
+		if err := w.connect(ctx); err != nil {
+			e.Probe = health.Tried(err)
+			return
+		}
+		w.nodeEvidence(ctx, w.client, w.config, w.target(), e)
+		if (e.Node.OK() || kube.NodeMissing(e.Node.Err)) && e.Credential.OK() {
+			break
+		}
+		if w.disconnect(); !kept {
+			return
+		}
+	}
+	rest := slices.DeleteFunc(w.holding(t, health.Evaluate(health.Gate(), *e)),
+		func(c health.Condition) bool { return c.Type == health.PodsSynchronized })
+	if health.Healthy(rest) {
+		e.Pods = health.Answered(w.client.PodsOn(ctx, w.config.Agent.NodeName))
+	}
+}
+
+// connect makes the client that the gate asks with, unless there is one.
+func (w *work) connect(ctx context.Context) (err error) {
+	if w.client == nil {
+		w.client, err = w.kubeletClient(ctx, w.config, w.target())
+	}
+	return err
+}
+
+// disconnect closes the client that the gate asks with.
+func (w *work) disconnect() {
+	if w.client != nil {
+		w.client.Close()
+		w.client = nil
+	}
+}
+
+// nodeDiffers reports whether nodeObject has something to do with the Node as the gate has seen it.
+func (w *work) nodeDiffers(ctx context.Context) bool {
+	seen := w.evidence.Node
+	journal, err := apply.OpenJournal(w.Machine, saved.StateDir, saved.NodeLedgerFile)
+	if err != nil || !seen.Asked {
+		return false
+	}
+	object := &nodeobject.Host{Node: w.config.Agent.NodeName}
+	object.See(seen.Value, seen.Err)
+	plan, err := w.nodePlan(ctx, &apply.Engine{Host: object, Disk: w.Machine, Journal: journal})
+	return err == nil && (len(plan) > 0 || !journal.Exists())
 }

@@ -54,15 +54,14 @@ func (a *Agent) History(ctx context.Context) ([]Past, error) {
 	if err != nil {
 		return nil, err
 	}
-	past := h.pending()
-	for _, r := range h.saved.Rejected {
-		past = append(past, pastOf(r))
-	}
 	kept, err := h.kept(ctx, list)
 	if err != nil {
 		return nil, err
 	}
-	past = append(past, kept...)
+	past := append(h.pending(), kept...) // before those that were rejected in the same second
+	for _, r := range h.saved.Rejected {
+		past = append(past, pastOf(r))
+	}
 	slices.SortStableFunc(past, func(a, b Past) int { return b.when().Compare(a.when()) })
 	return past, nil
 }

@@ -171,17 +171,6 @@ func (w *work) nodePlan(ctx context.Context, engine *apply.Engine) (state.Plan, 
 	return chosen(plan, w.saved.Transition), err
 }
 
-// nodeDiffers tells whether nodeObject has something to do, as far as the API server answers.
-func (w *work) nodeDiffers(ctx context.Context) bool {
-	engine, done, err := w.nodeEngine(ctx, w.target())
-	if err != nil {
-		return false
-	}
-	defer done()
-	plan, err := w.nodePlan(ctx, engine)
-	return err == nil && (len(plan) > 0 || !engine.Journal.Exists())
-}
-
 // restartOwed restarts the units whose restart is owed, and changes nothing else.
 func (w *work) restartOwed(ctx context.Context) error {
 	plan, _, _, err := w.compare(ctx)

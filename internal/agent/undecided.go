@@ -27,8 +27,10 @@ func (w *work) undecided(
 		return nil
 	}
 	if !wrong && t.Kind == transition.Change {
+		w.beat()
 		before := w.answersBefore(ctx, t)
-		now := w.holding(t, w.evaluateGate(ctx))
+		w.beat()
+		now := w.evaluateGate(ctx, t)
 		if health.Healthy(now) {
 			w.advise(ctx, t)
 			return nil
@@ -38,6 +40,7 @@ func (w *work) undecided(
 				"command again when it does", transition.ErrUndecided)
 		}
 	}
+	w.beat()
 	w.view.fail()
 	return w.explain(ctx, errNotReady)
 }
@@ -88,9 +91,9 @@ func (w *work) answersBefore(ctx context.Context, t *transition.Transition) heal
 func (w *work) atFault(
 	before health.Evidence, gate []health.Condition, excused func(health.Condition) bool,
 ) bool {
-	if is := w.evidence; before.Node.OK() && !is.Node.OK() ||
-		before.Credential.OK() && !is.Credential.OK() ||
-		before.Lease.OK() && !is.Lease.OK() || before.Pods.OK() && !is.Pods.OK() {
+	is := w.evidence
+	if lost(before.Node, is.Node) || lost(before.Credential, is.Credential) ||
+		lost(before.Lease, is.Lease) || lost(before.Pods, is.Pods) {
 		return true
 	}
 	err := before.Node.Err
@@ -100,4 +103,9 @@ func (w *work) atFault(
 	return slices.ContainsFunc(gate, func(c health.Condition) bool {
 		return c.Status != health.True && !excused(c) && !c.NotAnswered() && !c.NotChecked()
 	})
+}
+
+// lost reports whether a question that had an answer before has none now.
+func lost[T any](before, is health.Answer[T]) bool {
+	return before.OK() && is.Asked && is.Err != nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -41,8 +42,10 @@ type work struct {
 	deadline time.Time
 	// ready is when a join has seen the Node Ready.
 	ready time.Time
-	// evidence is what the gate was judged by last.
+	// evidence is what the gate was judged by last, and client what it asks the cluster with; nil
+	// while it does not.
 	evidence health.Evidence
+	client   *kube.Client
 }
 
 // phases says what each phase does. Their order is that of package transition.

@@ -43,6 +43,8 @@ type cluster struct {
 	nodes map[string]*corev1.Node
 	// reads counts how often a Node was read.
 	reads int
+	// dials counts the connections that were tried.
+	dials int
 	// noServices: nobody makes Services work on the machine.
 	noServices bool
 	// refusals is how many connections to Services fail before they work; connections counts all.
@@ -110,6 +112,7 @@ func newCluster(t testing.TB) *cluster {
 // dial is how the agent reaches the cluster.
 func (c *cluster) dial(ctx context.Context, _, where string) (net.Conn, error) {
 	c.mu.Lock()
+	c.dials++
 	down, known := c.down, where == c.at
 	c.mu.Unlock()
 	if !down && c.serves(where) {

@@ -2,7 +2,9 @@ package stories
 
 import (
 	"context"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -252,4 +254,43 @@ func TestUnsatisfiable(t *testing.T) {
 // pods is a capacity.
 func podCapacity(number string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourcePods: resource.MustParse(number)}
+}
+
+// A gate that stays closed for long asks the cluster less and less often, keeps its connections (to
+// this cluster, which does not speak HTTP/2, more than one), and lists the pods only when all else
+// is well.
+func TestGateIsGentle(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.join()
+		ready := s.cluster.ready
+		s.onKubelet(func() error {
+			s.cluster.set(func() { s.cluster.ready = func(string) bool { return false } })
+			return nil
+		})
+		s.edit(readyTimeout("20m"), pods(42))
+		s.sleep(2 * time.Minute)
+		var nodes, lists atomic.Int64
+		s.cluster.set(func() {
+			s.cluster.dials = 0
+			s.cluster.ill = func(r *http.Request) int {
+				switch {
+				case r.URL.Path == "/api/v1/pods":
+					lists.Add(1)
+				case r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/api/v1/nodes/"):
+					nodes.Add(1)
+				}
+				return 0
+			}
+		})
+		s.sleep(10 * time.Minute)
+		var dials int
+		s.cluster.set(func() { dials = s.cluster.dials })
+		if n := nodes.Load(); n < 80 || n > 180 || lists.Load() > 0 || dials > 4 {
+			t.Errorf("in ten minutes the Node is read %d times, and pods %d times, over %d connections",
+				n, lists.Load(), dials)
+		}
+		s.cluster.set(func() { s.cluster.ready = ready })
+		s.until(30*time.Second, "the change is made", func() bool { return s.is().Transition == nil })
+		s.healthy("42")
+	})
 }
