@@ -579,7 +579,7 @@ func TestCheckAsks(t *testing.T) {
 		}
 		b.start()
 		b.sleep(2 * time.Hour)
-		if n := len(b.times("reconcile")); n < 20 || n > 32 {
+		if n := len(b.times("reconcile")); n < 18 || n > 42 {
 			t.Errorf("%d reconciliations in two hours", n)
 		}
 		b.set(func() { untrusted = false })
