@@ -99,7 +99,8 @@ func (h *home) proveProvider(ctx context.Context, c config.Config, is config.Res
 }
 
 // refusesNode reports whether a poll has failed since the provider refuses the node, or another
-// server has answered than the one that was named. Trying again does not help then.
+// server has answered than the one that was named. Trying again does not help then. A role that is
+// missing does not count: in Azure it takes effect minutes after it was assigned.
 func refusesNode(err error) bool {
 	if _, other := errors.AsType[x509.HostnameError](err); other {
 		return true
@@ -108,8 +109,7 @@ func refusesNode(err error) bool {
 	if !ok || refused.Code == "" { // something else may have answered, for now
 		return false
 	}
-	return refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden ||
-		refused.Status == http.StatusNotFound
+	return refused.Status == http.StatusUnauthorized || refused.Status == http.StatusNotFound
 }
 
 // tryProvider makes sure, before a machine joins, that the provider does not refuse it. A provider
