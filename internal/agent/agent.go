@@ -119,6 +119,8 @@ type Agent struct {
 	// Live is told what the service does; nil for any other verb.
 	Live *Live
 
+	// unanswered is how many questions in a row the container runtime has not answered.
+	unanswered int
 	// shown is what a slow Arc agent has told the last check.
 	shown shownArc
 	// version is the last one of the API server that works with kubelet's.

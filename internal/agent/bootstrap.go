@@ -114,8 +114,8 @@ func (h *home) asApplied(ctx context.Context, t *target) (bool, error) {
 	return err == nil && health.Healthy(health.Evaluate(health.GateLocal(), e)), err
 }
 
-// readyNow asks once whether the Node is Ready and labelled. Whether the API server can be reached
-// at all is for the preflight to say.
+// readyNow asks once whether the Node is Ready, labelled, and has its pod subnets. Whether the API
+// server can be reached at all is for the preflight to say.
 func (h *home) readyNow(ctx context.Context) bool {
 	client, err := h.kubeletClient(ctx, h.saved.ConfigOf(h.saved.Applied), h.saved.At())
 	if err != nil {
@@ -123,7 +123,7 @@ func (h *home) readyNow(ctx context.Context) bool {
 	}
 	defer client.Close()
 	n, err := client.Node(ctx, h.saved.Applied.Config.Agent.NodeName)
-	if err != nil || !readySince(time.Time{})(n) {
+	if err != nil || !readySince(time.Time{})(n) || len(h.otherSubnets(health.Answered(n, nil))) > 0 {
 		return false
 	}
 	for key, value := range h.saved.Applied.Config.Node.Labels {

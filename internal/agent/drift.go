@@ -7,6 +7,8 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -29,14 +31,15 @@ func (a *Agent) Drift(ctx context.Context, repair bool) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	plan = append(plan, h.nodeDrift(ctx, h.saved.Applied.Config, h.seeNode(ctx))...)
-	return Report{Changes: append(entries(plan), h.unplanned(ctx)...)}, nil
+	seen := h.seeNode(ctx)
+	plan = append(plan, h.nodeDrift(ctx, h.saved.Applied.Config, seen)...)
+	return Report{Changes: append(entries(plan), h.unplanned(ctx, seen)...)}, nil
 }
 
-// unplanned lists what differs and is in no plan: the store, the enrolment with Azure Arc, and how
-// the container runtime runs.
-func (h *home) unplanned(ctx context.Context) []Entry {
-	return slices.Concat(h.storeDrift(), h.arcLost(ctx), h.runtimeLost(ctx))
+// unplanned lists what differs and is in no plan: the pod subnets, the store, the enrolment with
+// Azure Arc, and how the container runtime runs.
+func (h *home) unplanned(ctx context.Context, seen health.Answer[kube.Node]) []Entry {
+	return slices.Concat(h.subnetDrift(seen), h.storeDrift(), h.arcLost(ctx), h.runtimeLost(ctx))
 }
 
 // Repair puts right what differs from what was applied. With things it does so only for them; nil
@@ -59,8 +62,9 @@ func (a *Agent) Repair(ctx context.Context, things []string) (Report, error) {
 	} else if err != nil {
 		return Report{}, err
 	}
-	plan = append(plan, h.nodeDrift(ctx, h.saved.Applied.Config, h.seeNode(ctx))...)
-	report := Report{Changes: append(entries(plan), h.unplanned(ctx)...)}
+	seen := h.seeNode(ctx)
+	plan = append(plan, h.nodeDrift(ctx, h.saved.Applied.Config, seen)...)
+	report := Report{Changes: append(entries(plan), h.unplanned(ctx, seen)...)}
 	if len(report.Changes) == 0 && h.saved.Transition == nil {
 		return Report{}, nil
 	}
@@ -89,7 +93,7 @@ func (h *home) drift(ctx context.Context, g *generation.Generation) (state.Plan,
 	if err != nil {
 		return nil, err
 	}
-	spared = slices.Concat(spared, h.standingArc())
+	spared = slices.Concat(spared, h.standingArc(), h.standingSwap())
 	plan, unknown, err := h.engine.Plan(ctx, node.Bind(g.Node, h.saved.Bound(b, g)), spared)
 	if err == nil {
 		err = apply.Blind(unknown)

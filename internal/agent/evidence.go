@@ -39,7 +39,7 @@ func (a *Agent) wanted(c config.Config) health.Wanted {
 	return health.Wanted{
 		Node: c.Agent.NodeName, Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version,
 		MaxPods: c.Node.MaxPods, NodeIP: c.Node.Kubelet.NodeIP, Unmasked: unmasked,
-		DNS:      c.Node.Kubelet.DNSServiceIP,
+		Allocated: c.CNI.PodCIDR == "", DNS: c.Node.Kubelet.DNSServiceIP,
 		Reserved: c.Node.Kubelet.KubeReserved, Eviction: c.Node.Kubelet.EvictionHard,
 		Labels: c.Node.Labels, Taints: c.Node.Taints,
 		FirewallIgnored: c.Network.Firewall == config.FirewallIgnore,
@@ -296,10 +296,12 @@ func (h *home) evidenceOf(ctx context.Context, g *generation.Generation) health.
 		func(ctx context.Context) { unseen = h.withMachine(ctx, c, &e) },
 		func(ctx context.Context) { e.Metadata = h.metadataEvidence(ctx, c) },
 		func(ctx context.Context) { h.serviceEvidence(ctx, &e) },
+		func(ctx context.Context) { e.Detector = health.Answered(h.service(ctx, node.NPDUnit)) },
 		func(ctx context.Context) { h.clusterEvidence(ctx, c, at, &e) },
 		func(ctx context.Context) { e.Arc = h.arcEvidence(ctx, c) },
 	)
-	e.Observed = health.Tried(errors.Join(unseen, e.Containerd.Err, e.Kubelet.Err))
+	e.Observed = health.Tried(
+		errors.Join(unseen, e.Containerd.Err, e.Kubelet.Err, e.Detector.Err))
 	atOnce(ctx,
 		func(ctx context.Context) { h.withServices(ctx, c, at, &e) },
 		func(ctx context.Context) { e.Authorised = h.roleEvidence(ctx, c, at, e.Node) },

@@ -91,7 +91,7 @@ func (w *work) untilHealthy(ctx context.Context, t *transition.Transition, tried
 // holding returns those conditions of the gate that can keep it closed. A first join does not wait
 // for the renewal of a lease, for which kubelet takes ten seconds: there is nothing to go back to.
 // Versions that do not go together are the fault of a change that brings another kubelet; where the
-// API server does not say its own, the preflight knew it.
+// API server does not say its own, the preflight knew it. No change is at fault for other subnets.
 func (w *work) holding(t *transition.Transition, gate []health.Condition) []health.Condition {
 	return slices.DeleteFunc(gate, func(c health.Condition) bool {
 		switch unknown := c.Status == health.Unknown; c.Type {
@@ -99,6 +99,8 @@ func (w *work) holding(t *transition.Transition, gate []health.Condition) []heal
 			return unknown && t.Kind == transition.Join
 		case health.VersionsCompatible:
 			return unknown || w.keepsKubelet()
+		case health.PodSubnetsAgree:
+			return unknown || t.Kind != transition.Join
 		}
 		return false
 	})

@@ -58,9 +58,6 @@ func (h *home) aim(ctx context.Context, in Input) (*target, error) {
 		NvidiaRuntime:    t.seen.NvidiaRuntime,
 		MetadataResolver: slices.Contains(t.seen.Resolvers, node.MetadataAddress),
 	}
-	for _, swap := range t.seen.Swaps {
-		t.facts.Swaps = append(t.facts.Swaps, swap.Name)
-	}
 	h.rememberedSwap(&t.facts)
 	t.facts.Advertised = h.advertised(t.seen.Advertised)
 	t.facts.Firewalls = h.managedFirewalls(in.Config, t.seen)
@@ -103,7 +100,7 @@ func (h *home) sameMachine(c config.Config, f node.Facts) bool {
 	return was.NvidiaRuntime == f.NvidiaRuntime && (was.Renames(name) || !f.Renames(name)) &&
 		was.Arch == f.Arch && was.ResolvConf == f.ResolvConf &&
 		was.MetadataResolver == f.MetadataResolver &&
-		slices.Equal(was.Swaps, f.Swaps) && slices.Equal(was.SwapUnits, f.SwapUnits) &&
+		slices.Equal(was.SwapUnits, f.SwapUnits) &&
 		slices.Equal(was.Firewalls, f.Firewalls)
 }
 
@@ -130,22 +127,26 @@ func (h *home) query(c config.Config) host.Query {
 	}
 }
 
-// rememberedSwap adds the swap that an earlier run took away: it is no longer seen on the machine,
-// but the ledger remembers it.
+// rememberedSwap adds the swap units that an earlier run has masked: they are no longer seen on the
+// machine, but the ledger remembers them.
 func (h *home) rememberedSwap(f *node.Facts) {
+	for _, item := range h.standingSwap() {
+		f.SwapUnits = append(f.SwapUnits, item.Resource.Key().Name())
+	}
+	slices.Sort(f.SwapUnits)
+	f.SwapUnits = slices.Compact(f.SwapUnits)
+}
+
+// standingSwap returns the swap units that are masked. They remain so as long as the machine is a
+// node: to unmask one turns swap on, and kubelet refuses to start.
+func (h *home) standingSwap() state.Desired {
+	var all state.Desired
 	for _, e := range h.engine.Journal.Ledger().Entries {
-		switch ours := e.Ours.Resource.(type) {
-		case state.Swap:
-			f.Swaps = append(f.Swaps, ours.Name)
-		case state.Unit:
-			if ours.Enabled == state.Masked {
-				f.SwapUnits = append(f.SwapUnits, ours.Name)
-			}
+		if unit, ok := e.Ours.Resource.(state.Unit); ok && unit.Enabled == state.Masked {
+			all = append(all, state.Item{Step: e.Step, Resource: unit})
 		}
 	}
-	slices.Sort(f.Swaps)
-	slices.Sort(f.SwapUnits)
-	f.Swaps, f.SwapUnits = slices.Compact(f.Swaps), slices.Compact(f.SwapUnits)
+	return all
 }
 
 // advertised adds to the interfaces on which the kernel would no longer listen to routers those on

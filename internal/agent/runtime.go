@@ -13,6 +13,7 @@ import (
 )
 
 // runtimeEvidence asks a container runtime that runs, as systemd says, whether it serves kubelet.
+// One that does not answer is asked again: by the service, with the next check.
 func (h *home) runtimeEvidence(ctx context.Context, e *health.Evidence) {
 	if !e.Containerd.OK() || !e.Containerd.Value.Active {
 		return
@@ -23,18 +24,32 @@ func (h *home) runtimeEvidence(ctx context.Context, e *health.Evidence) {
 			return kube.Runtime(ctx, h.path(node.ContainerdSocket))
 		}
 	}
-	e.Runtime = health.Tried(ask(ctx))
+	for {
+		e.Runtime = health.Tried(ask(ctx))
+		if !errors.Is(e.Runtime.Err, kube.ErrRuntimeSilent) {
+			h.unanswered = 0
+			return
+		}
+		h.unanswered++
+		if e.Unanswered = h.unanswered; h.InService || e.Hangs() {
+			return
+		}
+	}
 }
 
 // runtimeDrift lists a container runtime that runs and does not serve kubelet as drift of its unit.
 func runtimeDrift(e health.Evidence) []Entry {
-	if !errors.Is(e.Runtime.Err, kube.ErrNoRuntimeService) {
+	found := "running without it"
+	switch {
+	case e.Hangs():
+		found = "not answering"
+	case !errors.Is(e.Runtime.Err, kube.ErrNoRuntimeService):
 		return nil
 	}
 	return []Entry{{
 		Key: state.UnitKey(node.ContainerdUnit), Step: state.Start,
 		Action: "restart " + node.ContainerdUnit, Expected: "running with its CRI plugin",
-		Found: "running without it",
+		Found: found,
 	}}
 }
 
@@ -53,7 +68,7 @@ func (w *work) reviveRuntime(ctx context.Context, t *transition.Transition) erro
 	if len(t.Things) > 0 && !slices.Contains(t.Things, key) || len(w.runtimeLost(ctx)) == 0 {
 		return nil
 	}
-	w.warn("containerd runs without its CRI plugin; restarting it")
+	w.warn("containerd runs and does not serve kubelet; restarting it")
 	if err := w.engine.Owe(ctx, node.ContainerdUnit); err != nil {
 		return err
 	}

@@ -123,7 +123,8 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 	drift := entries(h.withDrift(ctx, &e, plan, unseen))
 	h.withKnown(&e, drift, known)
 	if h.comparable() {
-		drift = slices.Concat(drift, h.storeDrift(), arcDrift(e), runtimeDrift(e))
+		drift = slices.Concat(drift, h.subnetDrift(e.Node), h.storeDrift(), arcDrift(e),
+			runtimeDrift(e))
 		drift = slices.DeleteFunc(drift, func(d Entry) bool {
 			return h.driftPolicy(d.Key) == config.DriftOff
 		})
@@ -141,7 +142,7 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 		Transition: h.saved.Transition,
 		Rejected:   h.saved.Rejected, CheckedAt: now().UTC().Truncate(time.Second),
 		ConfigVersion: h.appliedResource().ConfigVersion, Certificates: h.expiries(c),
-		Units: h.running(ctx, e),
+		Units: running(e),
 	}
 	var enrolled arc.Record
 	if _, err := h.saved.Load(saved.ArcFile, &enrolled); err != nil {
@@ -160,9 +161,8 @@ func (h *home) status(ctx context.Context, known watching) (Status, error) {
 	return s, nil
 }
 
-// running returns which services run, of those that systemd answers for. How two of them do is
-// evidence already.
-func (h *home) running(ctx context.Context, e health.Evidence) []Running {
+// running returns which services run, of those that systemd answers for.
+func running(e health.Evidence) []Running {
 	var units []Running
 	add := func(name string, of health.Answer[health.Service]) {
 		if of.OK() {
@@ -171,9 +171,7 @@ func (h *home) running(ctx context.Context, e health.Evidence) []Running {
 	}
 	add(node.ContainerdUnit, e.Containerd)
 	add(node.KubeletUnit, e.Kubelet)
-	if e.Kubelet.OK() { // systemd answers
-		add(node.NPDUnit, health.Answered(h.service(ctx, node.NPDUnit)))
-	}
+	add(node.NPDUnit, e.Detector)
 	return units
 }
 

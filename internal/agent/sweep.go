@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"path"
 	"slices"
@@ -28,51 +29,78 @@ const sweepFile = "sweep.json"
 type sweep struct {
 	At         time.Time `json:"at"`
 	Generation string    `json:"generation"`
-	// Damaged names the artifacts that are not what was verified.
+	// Damaged names the artifacts that are not what was verified, Left those that are still to be
+	// read.
 	Damaged []string `json:"damaged"`
+	Left    []string `json:"left,omitempty"`
 }
 
 func (h *home) sweeps() saved.Records { return saved.Records{Disk: h.Machine, Dir: saved.RunDir} }
 
-// sweep reads the store when it is time to. A node that is being changed is not swept.
+// sweep reads the store when it is time to, as far as ctx allows; the next one goes on. A node that
+// is being changed is not swept.
 func (h *home) sweep(ctx context.Context) error {
 	if h.saved.Applied == nil || h.saved.Transition != nil {
 		return nil
 	}
-	last, known := h.swept()
-	if known && now().Sub(last.At) < sweepEvery {
-		return nil
+	s, known := h.swept()
+	age := now().Sub(s.At) // negative when the clock was set back
+	if !known || age < 0 || age >= sweepEvery {
+		s = sweep{At: stamp(), Generation: h.saved.Applied.ID, Damaged: s.Damaged,
+			Left: slices.Sorted(maps.Keys(h.saved.Applied.Facts.Store))}
 	}
-	h.beat()
-	g := h.saved.Applied
-	next := sweep{At: stamp(), Generation: g.ID, Damaged: h.unsound(g, isDamaged)}
-	h.beat()
-	return h.sweeps().Save(ctx, sweepFile, next)
+	for first := true; len(s.Left) > 0 && ctx.Err() == nil; first = false {
+		name := s.Left[0]
+		s.Left = s.Left[1:]
+		// Noted before it is read: what ends this process is not tried again at once.
+		if err := h.sweeps().Save(ctx, sweepFile, s); err != nil {
+			return err
+		}
+		damaged, err := h.unsound(ctx, h.saved.Applied, name, false)
+		switch {
+		case err != nil && !first: // with more time
+			s.Left = append(s.Left, name)
+		case err == nil:
+			s.Damaged = slices.DeleteFunc(s.Damaged, func(n string) bool { return n == name })
+			if damaged {
+				s.Damaged = append(s.Damaged, name)
+			}
+		}
+		if err := h.sweeps().Save(context.WithoutCancel(ctx), sweepFile, s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // swept is what the last sweep of the applied generation has found; false when there was none.
 func (h *home) swept() (sweep, bool) {
 	var last sweep
 	known, err := h.sweeps().Load(sweepFile, &last)
-	return last, err == nil && known && h.saved.Applied != nil && last.Generation == h.saved.Applied.ID
+	if err != nil || !known || h.saved.Applied == nil || last.Generation != h.saved.Applied.ID {
+		return sweep{}, false
+	}
+	return last, true
 }
 
-// unsound names the artifacts of a generation that are missing in the store or that is tells of.
-func (h *home) unsound(g *generation.Generation, is func(store, id string) bool) []string {
-	store := h.path(node.StoreDir)
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(g.Facts.Store)), func(name string) bool {
-		a := artifact.Artifact{ID: path.Base(g.Facts.Store[name])}
-		missing := len(artifact.Missing(store, []artifact.Artifact{a})) > 0
-		return !missing && !is(store, a.ID)
+// unsound reports whether an artifact of a generation is missing in the store, or not what was
+// verified. proved is for one that has no manifest. The error is that of ctx.
+func (h *home) unsound(
+	ctx context.Context, g *generation.Generation, name string, proved bool,
+) (bool, error) {
+	store, id := h.path(node.StoreDir), path.Base(g.Facts.Store[name])
+	if len(artifact.Missing(store, []artifact.Artifact{{ID: id}})) > 0 {
+		return true, nil
+	}
+	err := artifact.Verify(store, id, func() error {
+		h.beat()
+		return ctx.Err()
 	})
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	return err != nil && (proved || !errors.Is(err, artifact.ErrNoManifest)), nil
 }
-
-// isDamaged tells of an entry that is not what was verified, but not of one of which nobody can
-// tell.
-func isDamaged(store, id string) bool { return len(artifact.Damaged(store, []string{id})) > 0 }
-
-// isUnproved tells also of that.
-func isUnproved(store, id string) bool { return artifact.Verify(store, id) != nil }
 
 // storeEvidence is the last sweep, if there was one.
 func (h *home) storeEvidence() health.Answer[[]string] {
@@ -113,15 +141,27 @@ func linksInto(g *generation.Generation, name string) []state.Item {
 
 // toHeal names the artifacts that have to be fetched although they are in the store: what the last
 // sweep has found, and what an unbootstrap that did not end may have removed half of.
-func (w *work) toHeal(t *transition.Transition) []string {
-	if t.Follows == transition.Leave {
-		return w.unsound(w.to, isUnproved)
+func (w *work) toHeal(ctx context.Context, t *transition.Transition) ([]string, error) {
+	after := t.Follows == transition.Leave
+	suspects := slices.Sorted(maps.Keys(w.to.Facts.Store))
+	if !after {
+		last, _ := w.swept()
+		suspects = slices.DeleteFunc(slices.Clone(last.Damaged), func(name string) bool {
+			_, wanted := w.to.Facts.Store[name]
+			return !wanted || len(t.Things) > 0 && !slices.Contains(t.Things, string(storeKey(name)))
+		})
 	}
-	last, _ := w.swept()
-	return slices.DeleteFunc(slices.Clone(last.Damaged), func(name string) bool {
-		chosen := len(t.Things) == 0 || slices.Contains(t.Things, string(storeKey(name)))
-		return !chosen || !isDamaged(w.path(node.StoreDir), path.Base(w.to.Facts.Store[name]))
-	})
+	var list []string
+	for _, name := range suspects {
+		heal, err := w.unsound(ctx, w.to, name, after)
+		if err != nil {
+			return nil, err
+		}
+		if heal {
+			list = append(list, name)
+		}
+	}
+	return list, nil
 }
 
 // oweHealed has the units restart that run what is about to be replaced.

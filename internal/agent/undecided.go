@@ -86,8 +86,8 @@ func (w *work) answersBefore(ctx context.Context, t *transition.Transition) heal
 	return e
 }
 
-// atFault reports whether the configuration is at fault that the gate is closed: the former one gets
-// an answer that this one does not get, or something else than a missing answer is wrong.
+// atFault reports whether the configuration is at fault that the gate is closed: the former one
+// gets an answer that this one does not get, or something else than a missing answer is wrong.
 func (w *work) atFault(
 	before health.Evidence, gate []health.Condition, excused func(health.Condition) bool,
 ) bool {

@@ -271,9 +271,6 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	if w.Follows != nil {
 		w.Follows.settle(ctx, h)
 	}
-	if err := h.sweep(ctx); err != nil {
-		return daemon.Finding{}, err
-	}
 	known := watching{exhausted: exhausted, refused: w.refused, polls: w.Agent.Live.polling()}
 	s, err := h.status(ctx, known)
 	if err != nil {
@@ -295,7 +292,10 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	}
 	found.Reconcile = h.saved.Transition != nil ||
 		untrusted(s.Conditions) && !located(h.saved.Live.Config)
-	return found, h.keepStatus(ctx, &s)
+	if err := h.keepStatus(ctx, &s); err != nil {
+		return found, err
+	}
+	return found, h.sweep(ctx) // with the time that is left; the next check tells of it
 }
 
 // untrusted tells whether the API server cannot be found or trusted under the known address and CA.

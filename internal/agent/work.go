@@ -95,6 +95,9 @@ func (w *work) target() where { return where{Server: w.bindings.Server, CA: w.bi
 func (h *home) run(
 	ctx context.Context, t transition.Transition, until transition.Phase, view *steps,
 ) error {
+	if err := h.rebind(ctx, &t); err != nil {
+		return err
+	}
 	w, err := h.begin(t, view)
 	if err != nil {
 		return err
@@ -165,7 +168,10 @@ func (w *work) startFetching(ctx context.Context, arts []artifact.Artifact) {
 
 // findArtifacts resolves the artifacts, unless the store has all that the generation refers to.
 func (w *work) findArtifacts(ctx context.Context, t *transition.Transition) error {
-	w.healing = w.toHeal(t)
+	var err error
+	if w.healing, err = w.toHeal(ctx, t); err != nil {
+		return err
+	}
 	missing := len(w.healing) > 0
 	for _, dir := range w.to.Facts.Store {
 		is, err := w.Machine.Observe(ctx, state.PathKey(dir))
@@ -219,7 +225,8 @@ func (w *work) compare(
 	}
 	bound := node.Bind(w.to.Node, w.saved.Bound(b, w.to))
 	now, later, need := bound.Cut(func(n state.Need) bool { return w.met[n] })
-	plan, unknown, err := w.engine.Plan(ctx, now, slices.Concat(later, spared, w.standingArc()))
+	plan, unknown, err := w.engine.Plan(ctx, now, slices.Concat(later, spared, w.standingArc(),
+		w.standingSwap()))
 	if err == nil {
 		err = w.unobserved(unknown)
 	}

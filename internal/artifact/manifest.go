@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -34,9 +33,10 @@ type listed struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Verify compares an entry with its manifest, reading all of it. The error is ErrNoManifest when
-// nobody can tell, and else says every difference.
-func Verify(store, id string) error {
+// Verify compares an entry with its manifest, reading all of it. It calls each, unless that is nil,
+// before each file, and ends with its error. The error is ErrNoManifest for an entry that has none,
+// and else says every difference.
+func Verify(store, id string, each func() error) error {
 	root, err := os.OpenRoot(filepath.Join(store, id))
 	if err != nil {
 		return fmt.Errorf("cannot verify store entry %.12s: %w", id, err)
@@ -51,7 +51,7 @@ func Verify(store, id string) error {
 		err = json.Unmarshal(text, &made)
 	}
 	if err == nil {
-		is, err = list(root)
+		is, err = list(root, each)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot verify store entry %.12s: %w", id, err)
@@ -60,18 +60,6 @@ func Verify(store, id string) error {
 		return fmt.Errorf("store entry %.12s is damaged: %s", id, strings.Join(wrong, ", "))
 	}
 	return nil
-}
-
-// Damaged gives those of the entries that are in the store and no longer hold what they held when
-// they were made. Those that nobody can tell of are not among them.
-func Damaged(store string, ids []string) []string {
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-		if !present(store, id) {
-			return true
-		}
-		err := Verify(store, id)
-		return err == nil || errors.Is(err, ErrNoManifest)
-	})
 }
 
 // differences says in words how the files of an entry differ from those that it was made with.
@@ -102,12 +90,18 @@ func (m manifest) differences(is manifest) []string {
 	return wrong
 }
 
-// list reads all files below a directory. It follows no link: a link is listed without a digest.
-func list(root *os.Root) (manifest, error) {
+// list reads all files below a directory. It follows no link: a link is listed without a digest. It
+// calls each, unless that is nil, before each file, and ends with its error.
+func list(root *os.Root, each func() error) (manifest, error) {
 	var m manifest
 	err := fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || path == manifestName {
 			return err
+		}
+		if each != nil {
+			if err := each(); err != nil {
+				return err
+			}
 		}
 		info, err := root.Lstat(path)
 		if err != nil {
@@ -148,7 +142,7 @@ func digestOf(root *os.Root, path string) (string, error) {
 
 // writeManifest makes the manifest of a directory that is about to become an entry.
 func writeManifest(t tree) error {
-	m, err := list(t.Root)
+	m, err := list(t.Root, nil)
 	if err != nil {
 		return diskError(err)
 	}

@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -70,14 +71,10 @@ func TestDamageIsSeen(t *testing.T) {
 			r := newRig(t, nil, nil)
 			a, dir := r.makeEntry(t)
 			tt.damage(t, dir)
-			err := Verify(r.Store, a.ID)
+			err := Verify(r.Store, a.ID, nil)
 			if (err == nil) != (tt.want == "") || err != nil && (errors.Is(err, ErrNoManifest) ||
 				!strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
-			}
-			damaged := Damaged(r.Store, []string{sha([]byte("absent")), a.ID})
-			if (len(damaged) == 1) != (tt.want != "") {
-				t.Errorf("damaged: %v", damaged)
 			}
 		})
 	}
@@ -87,14 +84,26 @@ func TestDamageIsSeen(t *testing.T) {
 func TestEntryWithoutManifest(t *testing.T) {
 	store, id := t.TempDir(), sha([]byte("old"))
 	populate(t, store, id+"/kubelet")
-	if err := Verify(store, id); !errors.Is(err, ErrNoManifest) {
+	if err := Verify(store, id, nil); !errors.Is(err, ErrNoManifest) {
 		t.Errorf("%v", err)
 	}
-	if damaged := Damaged(store, []string{id}); len(damaged) != 0 {
-		t.Errorf("damaged: %v", damaged)
-	}
-	if err := Verify(store, sha([]byte("absent"))); !errors.Is(err, os.ErrNotExist) {
+	if err := Verify(store, sha([]byte("absent")), nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an entry that is not there: %v", err)
+	}
+}
+
+// Each file is announced before it is read, and none is read any more when that fails.
+func TestVerifyEnds(t *testing.T) {
+	r := newRig(t, nil, nil)
+	a, _ := r.makeEntry(t)
+	files := 0
+	must(t, Verify(r.Store, a.ID, func() error { files++; return nil }))
+	if files < 2 {
+		t.Errorf("%d files are announced", files)
+	}
+	err := Verify(r.Store, a.ID, func() error { files--; return io.EOF })
+	if !errors.Is(err, io.EOF) || files < 1 {
+		t.Errorf("%v; %d files were not read", err, files)
 	}
 }
 
@@ -122,13 +131,13 @@ func TestHeal(t *testing.T) {
 				must(t, os.WriteFile(path, []byte("evil"), 0o755))
 				again := r.again()
 				if tt.heal {
-					again.Heal = Damaged(r.Store, []string{a.ID})
+					again.Heal = []string{a.ID}
 				}
 				err := again.Run(t.Context(), []Artifact{a})
 				if (err == nil) != (tt.healed || !tt.heal) {
 					t.Errorf("%v", err)
 				}
-				if got := Verify(r.Store, a.ID); (got == nil) != tt.healed {
+				if got := Verify(r.Store, a.ID, nil); (got == nil) != tt.healed {
 					t.Errorf("afterwards: %v", got)
 				}
 				if _, err := os.Lstat(path); err != nil {
@@ -153,6 +162,6 @@ func TestHealWhatIsAbsent(t *testing.T) {
 		if diff := cmp.Diff([]string{"runc"}, files(t, r.Store, a.ID)); diff != "" {
 			t.Error(diff)
 		}
-		must(t, Verify(r.Store, a.ID))
+		must(t, Verify(r.Store, a.ID, nil))
 	})
 }

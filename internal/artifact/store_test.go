@@ -48,7 +48,7 @@ func listing(t testing.TB, dir string) []string {
 // files lists the files of an entry but its manifest.
 func files(t testing.TB, store, id string) []string {
 	t.Helper()
-	m, err := list(openRoot(t, filepath.Join(store, id)))
+	m, err := list(openRoot(t, filepath.Join(store, id)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

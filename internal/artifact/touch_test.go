@@ -76,7 +76,7 @@ func TestKilledAnywhere(t *testing.T) {
 			go run(store, f.touch)
 			<-f.burnt
 			if !tt.heal && present(store, tt.art.ID) {
-				must(t, Verify(store, tt.art.ID))
+				must(t, Verify(store, tt.art.ID, nil))
 			}
 			if tt.heal && !present(store, tt.art.ID) {
 				t.Errorf("%s, killed at %d: there is no entry any more", tt.name, n)
@@ -85,9 +85,9 @@ func TestKilledAnywhere(t *testing.T) {
 			if _, err := Collect(store, []string{tt.art.ID}, nil); err != nil {
 				t.Error(err)
 			}
-			if left := listing(t, store); len(left) != 1 || Verify(store, tt.art.ID) != nil {
+			if left := listing(t, store); len(left) != 1 || Verify(store, tt.art.ID, nil) != nil {
 				t.Errorf("%s, killed at %d of %d, then run again: %v, %v", tt.name, n, counter.n,
-					left, Verify(store, tt.art.ID))
+					left, Verify(store, tt.art.ID, nil))
 			}
 		}
 	}

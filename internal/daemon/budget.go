@@ -74,7 +74,10 @@ func (b *Budget) forget() {
 		b.reported = make(map[string]bool)
 	}
 	for thing, times := range b.Done {
-		times = slices.DeleteFunc(times, func(t time.Time) bool { return time.Since(t) >= b.Within })
+		times = slices.DeleteFunc(times, func(t time.Time) bool {
+			age := time.Since(t) // negative when the clock was set back
+			return age < 0 || age >= b.Within
+		})
 		b.Done[thing] = times
 		if len(times) == 0 {
 			delete(b.Done, thing)

@@ -67,7 +67,8 @@ var silences = map[string][]limit{
 		{file: "agent/evidence.go", name: "clusterTimeout", times: 2},
 		{file: "agent/evidence.go", name: "http.Client{Timeout"},
 		{file: "agent/services.go", name: "serviceTimeout"},
-		{file: "kube/runtime.go", name: "runtimeTimeout"}, {file: "agent/gate.go", name: "maxGatePause", times: 1.5},
+		{file: "kube/runtime.go", name: "runtimeTimeout", times: 2},
+		{file: "agent/gate.go", name: "maxGatePause", times: 1.5},
 	},
 	// A pause is spread by half.
 	"a try to learn a checksum": {

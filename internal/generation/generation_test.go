@@ -51,7 +51,7 @@ func rendered(t *testing.T, maxPods int) Generation {
 		t.Fatal(err)
 	}
 	f := node.Facts{
-		Arch: "amd64", ResolvConf: "/etc/resolv.conf", Swaps: []string{"/swap.img"},
+		Arch: "amd64", ResolvConf: "/etc/resolv.conf",
 		Store: map[string]string{"kubelet": node.StoreDir + "/k", "containerd": node.StoreDir + "/c"},
 	}
 	o := Origin{Kind: "file", Agent: "1.0"}

@@ -41,6 +41,7 @@ const (
 	NodeRegistered        = "NodeRegistered"
 	LeaseRenewed          = "LeaseRenewed"
 	NodeReady             = "NodeReady"
+	PodSubnetsAgree       = "PodSubnetsAgree"
 	RunsAsConfigured      = "RunsAsConfigured"
 	PodsSynchronized      = "PodsSynchronized"
 	LabelsApplied         = "LabelsApplied"
@@ -116,6 +117,7 @@ func catalogue() []entry {
 		{LeaseRenewed, leaseRenewed, gate},
 		{NodeReady, nodeReady, gate},
 		{RunsAsConfigured, runsAsConfigured, gate},
+		{PodSubnetsAgree, podSubnetsAgree, gate},
 		{PodsSynchronized, podsSynchronized, gate},
 		{LabelsApplied, labelsApplied, gate},
 		{TaintsApplied, taintsApplied, advice},

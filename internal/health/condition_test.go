@@ -37,7 +37,7 @@ func TestWatch(t *testing.T) {
 		ClusterCAValid, APIServerReachable, PrincipalCertificate, KubeletCertificate, CredentialValid,
 		VersionsCompatible, NodeOwned, CertificateIssued,
 		KubeletHealthy, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
-		PodsSynchronized, LabelsApplied, TaintsApplied, FirewallOpen, MetadataGuarded,
+		PodSubnetsAgree, PodsSynchronized, LabelsApplied, TaintsApplied, FirewallOpen, MetadataGuarded,
 		ServicesReachable,
 		ServingCertificate, ArcConnected, StoreIntact, HostAsConfigured, ConfigurationAccepted,
 		NoChangeWaiting, ProviderAnswers,
@@ -45,7 +45,7 @@ func TestWatch(t *testing.T) {
 	if diff := cmp.Diff(want, types(all)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
-	if len(all) > 48 {
+	if len(all) > 64 {
 		t.Errorf("%d conditions are more than a report takes", len(all))
 	}
 	for _, c := range all {

@@ -47,9 +47,12 @@ type Evidence struct {
 	// Trust says why the program or its configuration cannot be trusted.
 	Trust Answer[struct{}]
 
-	Containerd, Kubelet Answer[Service]
+	// Detector is the node-problem-detector.
+	Containerd, Kubelet, Detector Answer[Service]
 	// Runtime is what kube.Runtime says, asked of a containerd that runs.
 	Runtime Answer[struct{}]
+	// Unanswered is how many questions in a row the container runtime has not answered.
+	Unanswered int
 	// Healthz is what kubelet's healthz endpoint says.
 	Healthz Answer[struct{}]
 
@@ -101,6 +104,8 @@ type Wanted struct {
 	MaxPods                int
 	// DNS is the address that pods are told to ask for names.
 	DNS string
+	// Allocated reports that the cluster allocates the pod subnets.
+	Allocated bool
 	// Unmasked are the networks that pods reach with their own address, where the cluster allocates
 	// the pod subnets.
 	Unmasked []string

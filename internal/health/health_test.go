@@ -39,7 +39,7 @@ func good() Evidence {
 			DNS: "10.96.0.10", NodeIP: "10.0.0.4", Unmasked: []string{"10.244.0.0/16", "fd00::/16"},
 			Reserved: map[string]string{"cpu": "200m", "memory": "512Mi"},
 			Labels:   map[string]string{"site": "oslo"}, Taints: []string{"dedicated=edge:NoSchedule"},
-			Follows: true,
+			Follows: true, Allocated: true,
 		},
 		Machine: &Machine{
 			Arch: "amd64", OSID: "ubuntu", OSVersion: "24.04", OSName: "Ubuntu 24.04 LTS",
@@ -81,7 +81,7 @@ func goodNode() kube.Node {
 	n := kube.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "edge-1", Labels: map[string]string{"site": "oslo", "other": "x"},
 	}}
-	n.Spec.PodCIDR = "10.244.1.0/24"
+	n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.244.1.0/24", []string{"10.244.1.0/24", "fd00:1::/64"}
 	n.Spec.Taints = []corev1.Taint{{Key: "dedicated", Value: "edge", Effect: "NoSchedule"}}
 	n.Status.Conditions = []corev1.NodeCondition{{
 		Type: corev1.NodeReady, Status: corev1.ConditionTrue,

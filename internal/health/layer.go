@@ -46,8 +46,8 @@ func layers() []stratum {
 		{LayerRuntime, []string{ContainerdRunning}},
 		{LayerKubelet, []string{KubeletRunning, KubeletStable, KubeletHealthy, ServingCertificate}},
 		{LayerNode, []string{NodeOwned, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
-			PodsSynchronized, LabelsApplied, TaintsApplied, ServicesReachable, ConfigurationAccepted,
-			HostAsConfigured, NoChangeWaiting, ProviderAnswers}},
+			PodSubnetsAgree, PodsSynchronized, LabelsApplied, TaintsApplied, ServicesReachable,
+			ConfigurationAccepted, HostAsConfigured, NoChangeWaiting, ProviderAnswers}},
 	}
 }
 
@@ -131,10 +131,10 @@ func beside(name string) []string {
 		return []string{KubeletRunning, KubeletStable}
 	case LeaseRenewed, NodeReady:
 		return []string{NodeRegistered}
-	case RunsAsConfigured, PodsSynchronized:
+	case RunsAsConfigured, PodSubnetsAgree, PodsSynchronized:
 		return []string{NodeRegistered, LeaseRenewed, NodeReady}
 	case HostAsConfigured:
-		return []string{NodeRegistered, NodeReady, LabelsApplied}
+		return []string{NodeRegistered, NodeReady, PodSubnetsAgree, LabelsApplied}
 	}
 	return nil
 }

@@ -25,9 +25,17 @@ func containerdRunning(e Evidence) Condition {
 		return fails(OwnerMachine, "RuntimeServiceMissing", "containerd runs without its CRI plugin, "+
 			"so that kubelet starts no pod"+failedPlugin(s.Log)+"; run `systemctl restart containerd`, and "+
 			"if that does not help, "+cure)
+	case e.Hangs():
+		return fails(OwnerMachine, "Hung", "containerd runs and does not answer, so that kubelet starts "+
+			"no pod"+lastWords(s.Log)+"; run `systemctl restart containerd`; a disk that hangs has the "+
+			"same effect: see `dmesg`")
 	}
 	return holds()
 }
+
+// Hangs reports whether the container runtime runs and does not answer. One question may be lost on
+// a machine that is busy.
+func (e Evidence) Hangs() bool { return e.Unanswered > 1 }
 
 // failedPlugin quotes why containerd has no CRI plugin, where its log still tells: the last of its
 // plugins that could not be loaded.

@@ -31,6 +31,10 @@ func TestContainerdRunning(t *testing.T) {
 		{"down, and so not asked", with(func(e *Evidence) {
 			e.Containerd, e.Runtime = Answered(down, nil), Answer[struct{}]{}
 		}), False, "NotRunning", OwnerMachine, "conf.d/x.toml"},
+		{"it hangs", with(func(e *Evidence) { e.Unanswered = 2 }), False, "Hung", OwnerMachine, "dmesg"},
+		{"it was slow once", with(func(e *Evidence) {
+			e.Runtime, e.Unanswered = Tried(kube.ErrRuntimeSilent), 1
+		}), True, "", "", ""},
 		{"its socket is not there yet", with(func(e *Evidence) {
 			e.Runtime = Tried(errors.New("connection refused"))
 		}), True, "", "", ""},

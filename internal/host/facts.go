@@ -55,7 +55,7 @@ type Facts struct {
 	// Resolvers are the name servers of ResolvConf.
 	Resolvers []string
 	// Swaps are the swap areas in use, SwapUnits the units that systemd would start at boot.
-	Swaps     []state.Swap
+	Swaps     []state.SwapArea
 	SwapUnits []string
 	// CNIConfigs are the names of the network configurations, in the order in which a runtime reads
 	// them.

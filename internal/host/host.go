@@ -103,7 +103,7 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 	case "module":
 		return h.observeModule(name)
 	case "swap":
-		return h.observeSwap(name)
+		return h.observeSwap()
 	case "residue":
 		return h.observeResidue(ctx, name)
 	case "opening":

@@ -74,14 +74,15 @@ func TestModule(t *testing.T) {
 func TestSwap(t *testing.T) {
 	h := testHost(t)
 	k := h.Kernel.(*kernel)
-	off := state.Swap{Name: "/swap.img"}
+	off := state.Swap{}
 	if is := observe(t, h, off.Key()); !state.Equal(is, off) {
 		t.Errorf("without /proc/swaps it is %s", state.Show(is))
 	}
 	const head = "Filename Type Size Used Priority\n"
-	write(t, h, "/proc/swaps", head+"/swap.img file 1 0 -2\n")
+	write(t, h, "/proc/swaps", head+"/b.img file 1 0 -2\n/a.img file 1 0 7\n")
 	on := observe(t, h, off.Key()).(state.Swap)
-	if !on.On || on.Priority != -2 {
+	areas := []state.SwapArea{{Name: "/a.img", Priority: 7}, {Name: "/b.img", Priority: -2}}
+	if !slices.Equal(on.Areas, areas) {
 		t.Errorf("it is %+v", on)
 	}
 	for _, to := range []state.Swap{on, off} {
@@ -89,16 +90,19 @@ func TestSwap(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	write(t, h, "/proc/swaps", head)
+	write(t, h, "/proc/swaps", head+"/b.img file 1 0 -2\n/theirs file 1 0 -3\n")
 	if err := h.Set(t.Context(), state.Change{To: on}, nil); err != nil {
 		t.Error(err)
 	}
-	if !slices.Equal(k.done, []string{"swapoff /swap.img", "swapon /swap.img"}) {
+	want := []string{"swapoff /a.img", "swapoff /b.img", "swapon /a.img"}
+	if !slices.Equal(k.done, want) {
 		t.Errorf("the kernel did %v", k.done)
 	}
 	k.broken = unix.EPERM
-	if err := h.Set(t.Context(), state.Change{To: on}, nil); !errors.Is(err, unix.EPERM) {
-		t.Errorf("the error is %v", err)
+	for _, to := range []state.Swap{on, off} {
+		if err := h.Set(t.Context(), state.Change{To: to}, nil); !errors.Is(err, unix.EPERM) {
+			t.Errorf("the error is %v", err)
+		}
 	}
 	write(t, h, "/proc/swaps", "/swap.img file 1 0 x\n")
 	if err := h.Set(t.Context(), state.Change{To: on}, nil); err == nil {

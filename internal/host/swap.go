@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,8 +17,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// swaps reads /proc/swaps.
-func (h *Host) swaps() ([]state.Swap, error) {
+// swaps reads the areas in use, in the order of their names, from /proc/swaps.
+func (h *Host) swaps() ([]state.SwapArea, error) {
 	f, err := os.Open(h.path("/proc/swaps"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // a kernel without swap
@@ -26,7 +27,7 @@ func (h *Host) swaps() ([]state.Swap, error) {
 		return nil, fmt.Errorf("cannot read the swap areas: %w", err)
 	}
 	defer f.Close()
-	var list []state.Swap
+	var list []state.SwapArea
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
@@ -37,38 +38,52 @@ func (h *Host) swaps() ([]state.Swap, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the swap areas: %q", lines.Text())
 		}
-		list = append(list, state.Swap{Name: unescape(fields[0]), On: true, Priority: priority})
+		list = append(list, state.SwapArea{Name: unescape(fields[0]), Priority: priority})
 	}
+	slices.SortFunc(list, func(a, b state.SwapArea) int { return strings.Compare(a.Name, b.Name) })
 	return list, lines.Err()
 }
 
-func (h *Host) observeSwap(name string) (state.Resource, error) {
+func (h *Host) observeSwap() (state.Resource, error) {
 	list, err := h.swaps()
-	for _, s := range list {
-		if s.Name == name {
-			return s, err
-		}
-	}
-	return state.Swap{Name: name}, err
+	return state.Swap{Areas: list}, err
 }
 
+// setSwap turns on the areas that are wanted, or all off where none is.
 func (h *Host) setSwap(to state.Swap) error {
-	is, err := h.observeSwap(to.Name)
-	if err != nil || is.(state.Swap).On == to.On {
+	list, err := h.swaps()
+	if err != nil {
 		return err
 	}
-	done, err := h.touch("set swap %s", to.Name)
+	if len(to.Areas) == 0 {
+		for _, area := range list {
+			err = errors.Join(err, h.switchSwap(area, false))
+		}
+		return err
+	}
+	for _, area := range to.Areas {
+		same := func(is state.SwapArea) bool { return is.Name == area.Name }
+		if !slices.ContainsFunc(list, same) {
+			err = errors.Join(err, h.switchSwap(area, true))
+		}
+	}
+	return err
+}
+
+func (h *Host) switchSwap(area state.SwapArea, on bool) error {
+	done, err := h.touch("set swap %s", area.Name)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if to.On {
-		err = h.Kernel.SwapOn(to.Name, to.Priority)
+	verb := "off"
+	if on {
+		verb, err = "on", h.Kernel.SwapOn(area.Name, area.Priority)
 	} else {
-		err = h.Kernel.SwapOff(to.Name)
+		err = h.Kernel.SwapOff(area.Name)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot turn swap on %s %s: %w", to.Name, state.Show(to), err)
+		return fmt.Errorf("cannot turn %s swap on %s: %w", verb, area.Name, err)
 	}
 	return nil
 }

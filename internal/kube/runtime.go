@@ -16,8 +16,11 @@ import (
 // runs without its CRI plugin. The text is gRPC's, and that of kubelet's log.
 var ErrNoRuntimeService = errors.New("unknown service runtime.v1.RuntimeService")
 
-// runtimeTimeout bounds the question; the runtime is on this machine.
-const runtimeTimeout = 5 * time.Second
+// ErrRuntimeSilent reports that a container runtime accepts the question and does not answer.
+var ErrRuntimeSilent = errors.New("it does not answer in time")
+
+// runtimeTimeout bounds the question; the runtime is on this machine. Two of them fit into a check.
+const runtimeTimeout = 4 * time.Second
 
 // The statuses of gRPC that tell something here (gRPC's doc/statuscodes.md).
 const (
@@ -30,8 +33,20 @@ const (
 // one request over HTTP/2 with five bytes before its message, which is empty
 // (gRPC's doc/PROTOCOL-HTTP2.md): its library would be many times as large as this.
 func Runtime(ctx context.Context, socket string) error {
-	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
+	return runtimeWithin(ctx, socket, runtimeTimeout)
+}
+
+func runtimeWithin(ctx context.Context, socket string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrRuntimeSilent)
 	defer cancel()
+	err := askRuntime(ctx, socket)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrRuntimeSilent) {
+		return fmt.Errorf("cannot ask the container runtime: %w", cause)
+	}
+	return err
+}
+
+func askRuntime(ctx context.Context, socket string) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return fmt.Errorf("cannot ask the container runtime: %w", err)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -64,5 +65,24 @@ func TestRuntime(t *testing.T) {
 	err := Runtime(t.Context(), filepath.Join(t.TempDir(), "none"))
 	if err == nil || errors.Is(err, ErrNoRuntimeService) {
 		t.Errorf("none: %v", err)
+	}
+}
+
+// One that accepts a connection and says nothing hangs, unless the caller has no more time for it.
+func TestRuntimeIsSilent(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	const short = 10 * time.Millisecond
+	if err := runtimeWithin(t.Context(), socket, short); !errors.Is(err, ErrRuntimeSilent) {
+		t.Errorf("the error is %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), short)
+	defer cancel()
+	if err := Runtime(ctx, socket); err == nil || errors.Is(err, ErrRuntimeSilent) {
+		t.Errorf("without time, the error is %v", err)
 	}
 }

@@ -70,7 +70,7 @@ func (p *part) conflist() string {
 				"ipMasq":       len(p.config.CNI.NonMasqueradeCIDRs) == 0,
 				"hairpinMode":  true,
 				"promiscMode":  false,
-				"forceAddress": false,
+				"forceAddress": true, // the Node may be given another subnet
 				"ipam": object{
 					"type":   "host-local",
 					"ranges": unquoted(thisPodRanges),

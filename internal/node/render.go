@@ -21,9 +21,7 @@ type Facts struct {
 	// ResolvConf is the resolver configuration that pods inherit: a real one, not a stub that
 	// points to this machine.
 	ResolvConf string `json:"resolvConf"`
-	// Swaps are the swap areas in use and SwapUnits the systemd units that would turn swap on again
-	// at boot.
-	Swaps     []string `json:"swaps,omitempty"`
+	// SwapUnits are the systemd units that would turn swap on again at boot.
 	SwapUnits []string `json:"swapUnits,omitempty"`
 	// HostName is the machine's.
 	HostName string `json:"hostName,omitempty"`

@@ -129,7 +129,7 @@ func examples() []example {
 			b.PodCIDRs, b.ForeignCNI = []string{"10.244.3.0/24"}, []string{"05-cilium.conflist"}
 		}},
 		{name: "swap", facts: func(f *Facts) {
-			f.Swaps, f.SwapUnits = []string{"/swap.img"}, []string{"swap.img.swap"}
+			f.SwapUnits = []string{"swap.img.swap"}
 		}},
 		{name: "tuned", config: func(c *config.Config) {
 			c.Kubernetes.Version = "1.29.0"

@@ -63,9 +63,7 @@ func system(p *part) {
 	for _, unit := range p.facts.SwapUnits {
 		p.add(state.Unit{Name: unit, Enabled: state.Masked})
 	}
-	for _, name := range p.facts.Swaps {
-		p.add(state.Swap{Name: name})
-	}
+	p.add(state.Swap{})
 	openings(p)
 	metadata(p)
 }

@@ -21,7 +21,7 @@ func samples() []Resource {
 		running,
 		Sysctl{"vm.x", "1"},
 		Module{"overlay", true},
-		Swap{Name: "/swap.img", On: true, Priority: -2},
+		Swap{Areas: []SwapArea{{"/swap.img", -2}}},
 		Residue{Kind: Mounts, Match: "/run/netns/", Found: []string{"/run/netns/x"}},
 		Opening{"ufw", "in tcp 10250", true, false},
 		Table{"inet x", "/x.nft", 7},
@@ -122,7 +122,7 @@ func TestKeys(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{
 		"path:/a", "path:/b", "path:/c", "path:/d", "unit:x.service", "sysctl:vm.x",
-		"module:overlay", "swap:/swap.img", "residue:mount:/run/netns/",
+		"module:overlay", "swap:all", "residue:mount:/run/netns/",
 		"opening:ufw: in tcp 10250", "table:inet x", "package:azcmagent", "node:registration:n",
 		"node:label:kubernetes.azure.com/managed", "node:cordon",
 	}, keys); diff != "" {
@@ -135,7 +135,8 @@ func TestKeys(t *testing.T) {
 
 func TestShow(t *testing.T) {
 	for want, r := range map[string]Resource{
-		"absent": Absent{"/a"}, "off": Swap{Name: "/s"}, "on": Swap{Name: "/s", On: true},
+		"absent": Absent{"/a"}, "off": Swap{},
+		"on: /s, /t": Swap{Areas: []SwapArea{{"/s", 0}, {"/t", 1}}},
 		"a directory of mode 0700, owner 0:0, a mount point": at(1, "mounted"),
 		"a file of mode 0644, owner 0:0, sha256 0123456789ab": File{
 			Mode: 0o644, SHA256: "0123456789abcdef",
@@ -161,9 +162,10 @@ func TestShow(t *testing.T) {
 }
 
 func TestDescribe(t *testing.T) {
-	off := Swap{Name: "/s"}
+	on := Swap{Areas: []SwapArea{{"/s", 0}}}
 	for want, c := range map[string]Change{
-		"turn off swap on /s":             {To: off},
+		"turn off swap on /s":             {From: on, To: Swap{}},
+		"turn off swap":                   {To: Swap{}},
 		"remove /a":                       {To: Absent{"/a"}},
 		"mask x.swap":                     {To: Unit{Name: "x.swap", Enabled: Masked}},
 		"unload module x":                 {To: Module{Name: "x"}, Undo: true},

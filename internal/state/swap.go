@@ -1,40 +1,61 @@
 package state
 
-// Swap is a swap area in use, by its device or file.
+import (
+	"slices"
+	"strings"
+)
+
+// Swap is all swap of a machine: the areas in use. A node has none.
 type Swap struct {
+	Areas []SwapArea `json:"areas"`
+}
+
+// SwapArea is a swap area in use, by its device or file.
+type SwapArea struct {
 	Name     string `json:"name"`
-	On       bool   `json:"on"`
 	Priority int    `json:"priority,omitempty"`
 }
 
 // Key implements Resource.
-func (r Swap) Key() Key { return Key("swap:" + r.Name) }
+func (r Swap) Key() Key { return "swap:all" }
 
 func (r Swap) kind() string { return "swap" }
 
-// equal: the priority counts only while the area is on, and a negative one is the kernel's choice
-// (swapon(2)).
+// equal: a negative priority is the kernel's choice (swapon(2)).
 func (r Swap) equal(other Resource) bool {
 	o, ok := other.(Swap)
-	if !ok || r.On != o.On {
-		return false
-	}
-	return !r.On || r.Priority == o.Priority || r.Priority < 0 && o.Priority < 0
+	return ok && slices.EqualFunc(r.Areas, o.Areas, func(a, b SwapArea) bool {
+		return a.Name == b.Name && (a.Priority == b.Priority || a.Priority < 0 && b.Priority < 0)
+	})
 }
 
 func (r Swap) claims() bool { return false }
 
 func (r Swap) absence() Resource { return nil }
 
-func (r Swap) undoForeign(Resource) treatment { return leaveAsIs }
+// undoForeign: areas are only turned on, and those of others stay.
+func (r Swap) undoForeign(Resource) treatment { return undoAnyway }
 
-func (r Swap) describe(Change) string { return "turn off swap on " + r.Name }
+func (r Swap) describe(c Change) string {
+	if is, ok := c.From.(Swap); ok && len(is.Areas) > 0 {
+		return "turn off swap on " + is.names()
+	}
+	return "turn off swap"
+}
 
-func (r Swap) describeUndo(Change) string { return "turn on swap on " + r.Name }
+func (r Swap) describeUndo(Change) string { return "turn on swap on " + r.names() }
 
 func (r Swap) show() string {
-	if r.On {
-		return "on"
+	if len(r.Areas) > 0 {
+		return "on: " + r.names()
 	}
 	return "off"
+}
+
+func (r Swap) names() string {
+	names := make([]string, len(r.Areas))
+	for i, area := range r.Areas {
+		names[i] = area.Name
+	}
+	return strings.Join(names, ", ")
 }

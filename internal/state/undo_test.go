@@ -7,6 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// swap is a machine with one area.
+func swap(name string, priority int) Swap { return Swap{Areas: []SwapArea{{name, priority}}} }
+
 func TestDiffUndo(t *testing.T) {
 	chains := func(found ...string) Residue {
 		return Residue{Kind: Chains, Match: "CNI-", Found: found}
@@ -59,13 +62,9 @@ func TestDiffUndo(t *testing.T) {
 			entry(Label{Name: "a"}, Label{"a", "1", true}),
 			"leave label:a as it is: somebody else has changed it since",
 		},
-		{"swap", Swap{Name: "/s"}, entry(Swap{"/s", true, -2}, Swap{Name: "/s"}),
-			"turn on swap on /s"},
-		{"swap is on again at the kernel's priority", Swap{"/s", true, -3},
-			entry(Swap{"/s", true, -2}, Swap{Name: "/s"}), ""},
-		{"swap at a priority of somebody else", Swap{"/s", true, 5},
-			entry(Swap{"/s", true, -2}, Swap{Name: "/s"}),
-			"leave /s as it is: somebody else has changed it since"},
+		{"swap", Swap{}, entry(swap("/s", -2), Swap{}), "turn on swap on /s"},
+		{"swap is on again at the kernel's priority", swap("/s", -3), entry(swap("/s", -2), Swap{}), ""},
+		{"another area is on", swap("/t", 5), entry(swap("/s", -2), Swap{}), "turn on swap on /s"},
 		{"our unit", running, entry(missing, running), "disable and stop x.service owes daemon-reload"},
 		{
 			"our unit, whatever somebody has made of it",

@@ -2,9 +2,11 @@ package stories
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -60,6 +62,7 @@ func TestDamagedStore(t *testing.T) {
 	if err := os.Remove(w.root + saved.RunDir + "/sweep.json"); err != nil { // as a day later
 		t.Fatal(err)
 	}
+	w.check()
 	found, started := w.check(), w.kubeletSince()
 	if want := []string{"store:kubelet"}; !slices.Equal(found.Drift, want) {
 		t.Errorf("drift is %v, want %v", found.Drift, want)
@@ -108,5 +111,97 @@ func TestChecksAskForNoToken(t *testing.T) {
 	}
 	if n := sim.Requests(azuresim.Entra) - before; n > 0 {
 		t.Errorf("%d requests of Entra ID in three checks", n)
+	}
+}
+
+// kubelets is the file of the store that kubelet is.
+func (w *world) kubelets() string {
+	w.t.Helper()
+	entry, err := os.Readlink(w.root + "/usr/local/bin/kubelet")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return entry
+}
+
+// swept returns what is noted of the last sweep of the store.
+func (w *world) swept() (s struct {
+	At            time.Time
+	Generation    string
+	Left, Damaged []string
+}) {
+	w.t.Helper()
+	if err := json.Unmarshal([]byte(w.read(saved.RunDir+"/sweep.json")), &s); err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// A sweep in the future, by a clock that was set back, does not keep the store from being read.
+func TestSweepAfterTheClockWasSetBack(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	s := w.swept()
+	s.At = time.Now().Add(48 * time.Hour)
+	text, err := json.Marshal(map[string]any{"at": s.At, "generation": s.Generation})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write(saved.RunDir+"/sweep.json", string(text))
+	w.write(w.kubelets(), "something else")
+	w.check()
+	if found := w.check(); !slices.Equal(found.Drift, []string{"store:kubelet"}) {
+		t.Errorf("drift is %v", found.Drift)
+	}
+}
+
+// A sweep that its check has no time for goes on with the next one, and what it was reading when
+// its process ended is not begun with again. The agent beats for each file.
+func TestSweepGoesOn(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.write(w.kubelets(), "something else")
+	beats := 0
+	check := func(until int) {
+		t.Helper()
+		err := w.run(func(ctx context.Context, a *agent.Agent) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			beats = 0
+			a.Beat = func() {
+				if beats++; beats == until {
+					cancel()
+				}
+			}
+			_, err := w.watcher(a).Check(ctx, nil)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(1)
+	all := len(w.swept().Left)
+	if all < 4 || beats != 1 {
+		t.Fatalf("%d artifacts are left after %d beats", all, beats)
+	}
+	check(3) // within the second artifact or later
+	left := len(w.swept().Left)
+	if left == 0 || left > all {
+		t.Errorf("%d artifacts are left of %d", left, all)
+	}
+	check(-1)
+	s := w.swept()
+	if len(s.Left) > 0 || beats < all || !slices.Equal(s.Damaged, []string{"kubelet"}) {
+		t.Errorf("%+v after %d beats", s, beats)
+	}
+	check(-1)
+	if beats > 0 {
+		t.Errorf("it is read again: %d beats", beats)
 	}
 }

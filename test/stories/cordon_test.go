@@ -1,6 +1,7 @@
 package stories
 
 import (
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -72,7 +73,7 @@ func TestNoCordonNoDrain(t *testing.T) {
 		c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{"drain": "always"}
 	})
 	w.config.Agent.ReadyTimeout = "1s"
-	w.cluster.set(func() { w.cluster.down = true })
+	w.fails(http.MethodGet, "/api/v1/nodes/")
 	_, err := w.bootstrap()
 	if err == nil || !strings.Contains(err.Error(), "cannot cordon Node edge-1") {
 		t.Errorf("the error is %v", err)

@@ -2,6 +2,7 @@ package stories
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -65,18 +66,29 @@ func (k *kernel) UnloadModule(name string) error {
 	return os.Remove(filepath.Join(k.root, "/sys/module", name))
 }
 
-func (k *kernel) swaps(text string) error {
-	return os.WriteFile(
-		filepath.Join(k.root, "/proc/swaps"),
-		[]byte("Filename Type Size Used Priority\n"+text),
-		0o644,
-	)
+// SwapOff removes the line of an area.
+func (k *kernel) SwapOff(name string) error {
+	file := filepath.Join(k.root, "/proc/swaps")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(line string) bool {
+		return strings.HasPrefix(line, name+" ")
+	})
+	return os.WriteFile(file, []byte(strings.Join(lines, "")), 0o644)
 }
 
-func (k *kernel) SwapOff(string) error { return k.swaps("") }
-
+// SwapOn adds the line of an area.
 func (k *kernel) SwapOn(name string, priority int) error {
-	return k.swaps(fmt.Sprintf("%s file 1 0 %d\n", name, priority))
+	err := k.SwapOff(name)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(k.root, "/proc/swaps")
+	text, err := os.ReadFile(file)
+	line := fmt.Sprintf("%s file 1 0 %d\n", name, priority)
+	return errors.Join(err, os.WriteFile(file, append(text, line...), 0o644))
 }
 
 func (k *kernel) Find(_ context.Context, r state.Residue) ([]string, error) {

@@ -2,8 +2,10 @@ package stories
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -343,4 +345,68 @@ func TestPodSubnetChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	configured("10.244.7.0/24")
+}
+
+// A Node that was registered again has other pod subnets: that is a condition and drift, and
+// repaired by everything that makes the node again what it is to be. A change is not refused for it.
+func TestPodSubnetsOfANewNode(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	if c := w.condition(health.PodSubnetsAgree); c.Status != health.True {
+		t.Errorf("the condition is %+v", c)
+	}
+	n := 0
+	another := func() (subnet string) {
+		n++
+		subnet = fmt.Sprintf("10.244.9%d.0/24", n)
+		w.cluster.set(func() {
+			spec := &w.cluster.nodes["edge-1"].Spec
+			spec.PodCIDR, spec.PodCIDRs = subnet, []string{subnet}
+		})
+		return subnet
+	}
+	for how, repair := range map[string]func() error{
+		"drift --repair": func() error { _, err := w.drift(true); return err },
+		"bootstrap":      func() error { _, err := w.bootstrap(); return err },
+		"the daemon": func() error {
+			found := w.check()
+			if !slices.Contains(found.Drift, "node:subnets") {
+				t.Errorf("drift is %v", found.Drift)
+			}
+			return w.repair("node:subnets")
+		},
+		"a change": func() error {
+			w.config = w.configuration(nodeSetting("maxPods", 42))
+			_, err := w.bootstrap()
+			return err
+		},
+	} {
+		subnet := another()
+		c := w.condition(health.PodSubnetsAgree)
+		if c.Status != health.False || !strings.Contains(c.Message, subnet) {
+			t.Errorf("%s: the condition is %+v", how, c)
+		}
+		if report, err := w.drift(false); err != nil || len(report.Changes) != 1 {
+			t.Errorf("%s: drift is %+v, %v", how, report, err)
+		}
+		w.write("/proc/sys/kernel/panic", "0\n")
+		if err := repair(); err != nil {
+			t.Errorf("%s: %v", how, err)
+		}
+		if text := w.read(ours); !strings.Contains(text, subnet) {
+			t.Errorf("%s: the network is %s, want %s", how, text, subnet)
+		}
+		if left := w.read("/proc/sys/kernel/panic") == "0\n"; left != (how == "the daemon") {
+			t.Errorf("%s: what was not to be repaired: %v", how, left)
+		}
+		if _, err := w.drift(true); err != nil {
+			t.Error(err)
+		}
+		w.steady(how)
+		if c := w.condition(health.PodSubnetsAgree); c.Status != health.True {
+			t.Errorf("%s: the condition is %+v", how, c)
+		}
+	}
 }

@@ -185,7 +185,7 @@ func TestRefusedByTheProvider(t *testing.T) {
 		polls func(*http.Request) (*http.Response, error)
 		says  string
 	}{
-		"401": {instead(401, "application/json", `{"error":{"code":"InvalidToken"}}`), "InvalidToken"},
+		"401":        {instead(401, "application/json", `{"error":{"code":"InvalidToken"}}`), "InvalidToken"},
 		"404":        {instead(404, "application/json", bareNotFound), "ResourceNotFound"},
 		"wrong name": {otherName, "other.example"},
 	} {

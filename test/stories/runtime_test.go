@@ -15,12 +15,16 @@ import (
 
 const containerd = "unit:containerd.service"
 
-// served is what the container runtime answers: it does not serve kubelet before it was started as
-// often as w.deaf says.
+// served returns the answer of the container runtime: it does not answer so often as w.hung says, nor
+// serve kubelet before it was started as often as w.deaf says.
 func (w *world) served(context.Context) error {
-	if w.deaf.Load() > 0 {
+	switch {
+	case w.hung.Add(-1) >= 0:
+		return kube.ErrRuntimeSilent
+	case w.deaf.Load() > 0:
 		return kube.ErrNoRuntimeService
 	}
+	w.hung.Store(0)
 	return nil
 }
 
@@ -124,5 +128,59 @@ func TestRuntimeByHand(t *testing.T) {
 	}
 	if report, err := w.drift(false); err != nil || len(report.Changes) != 0 {
 		t.Errorf("drift remains: %+v, %v", report, err)
+	}
+}
+
+// A containerd that hangs is found when it has not answered twice in a row, and restarted where
+// drift is repaired, but not for ever.
+func TestRuntimeHangs(t *testing.T) {
+	story(t, func(t *testing.T, s *service) {
+		s.edit(policy("repair"))
+		s.join()
+		hung := func() bool {
+			c := s.condition(health.ContainerdRunning)
+			return c.Reason == "Hung" && c.Status == health.False
+		}
+		s.hung.Store(1)
+		s.sleep(5 * time.Minute)
+		if hung() || s.hung.Load() != 0 || len(s.drifts()) > 0 {
+			t.Error("it is called hung after one question without an answer")
+		}
+		restarts := s.restarts()
+		s.hung.Store(1 << 20)
+		s.until(3*time.Minute, "it is found", hung)
+		if drift := s.drifts(); !slices.Equal(drift, []string{containerd}) {
+			t.Errorf("the drift is %v", drift)
+		}
+		s.sleep(50 * time.Minute)
+		if n := restarts(); n != 3 {
+			t.Errorf("it is restarted %d times", n)
+		}
+		s.hung.Store(0)
+		s.until(2*time.Minute, "it answers", func() bool { return !hung() })
+	})
+}
+
+// A repair by hand asks a runtime that does not answer a second time before it restarts it.
+func TestHungRuntimeByHand(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.hung.Store(1)
+	if report, err := w.drift(true); err != nil || len(report.Changes) > 0 {
+		t.Errorf("one question without an answer: %+v, %v", report, err)
+	}
+	starts, start := 0, w.systemd.OnStart
+	w.systemd.OnStart = func(unit, text string) error {
+		if unit == "containerd.service" {
+			starts++
+			w.hung.Store(0)
+		}
+		return start(unit, text)
+	}
+	w.hung.Store(1 << 20)
+	if report, err := w.drift(true); err != nil || len(report.Changes) != 1 || starts != 1 {
+		t.Errorf("%+v, %v; started %d times", report, err, starts)
 	}
 }

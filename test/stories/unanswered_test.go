@@ -57,6 +57,9 @@ func TestCheckWithoutAnswers(t *testing.T) {
 		if c := s.condition(health.APIServerReachable); c.Reason != "NotConnected" {
 			t.Errorf("the condition is %+v", c)
 		}
+		if strings.Contains(s.log.String(), "cannot check the node") {
+			t.Error("a check fails")
+		}
 		if s.is().Healthy() {
 			t.Error("a node of which little is known is healthy")
 		}

@@ -70,6 +70,8 @@ type world struct {
 	sick atomic.Bool
 	// deaf is how often containerd must be started until it serves kubelet.
 	deaf atomic.Int64
+	// hung is how many questions containerd does not answer.
+	hung atomic.Int64
 	// mute makes systemd answer no question.
 	mute atomic.Bool
 	fuse

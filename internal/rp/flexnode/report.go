@@ -13,7 +13,7 @@ const MaxReport = 8 << 10
 
 // What an agent may say of its node.
 const (
-	maxConditions = 48
+	maxConditions = 64
 	maxItems      = 20
 	maxText       = 1024
 	maxName       = 256

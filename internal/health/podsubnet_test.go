@@ -1,0 +1,27 @@
+package health
+
+import (
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/kube"
+)
+
+func TestPodSubnetsAgree(t *testing.T) {
+	another := func(n *kube.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.244.9.0/24", nil }
+	check(t, PodSubnetsAgree, []expect{
+		blank("NotChecked"),
+		{"no answer", with(func(e *Evidence) { e.Node = failed[kube.Node]() }), Unknown, "NotAnswered",
+			"", ""},
+		{"another subnet", withNode(another), False, "SubnetsDiffer", OwnerMachine, "10.244.9.0/24"},
+		{"none yet", withNode(func(n *kube.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "", nil }),
+			Unknown, "NotAllocated", "", "10.244.1.0/24"},
+		{"the owner's own", with(func(e *Evidence) {
+			e.Wanted.Allocated = false
+			another(&e.Node.Value)
+		}), True, "", "", ""},
+		{"another's network", with(func(e *Evidence) {
+			e.Machine.PodCIDRs = nil
+			another(&e.Node.Value)
+		}), True, "", "", ""},
+	})
+}

@@ -1,0 +1,83 @@
+package stories
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+const swapKey = "swap:all"
+
+// swapped reports whether swap is on.
+func (w *world) swapped() bool { return strings.Contains(w.read("/proc/swaps"), " file ") }
+
+// Swap that is turned on on a node is drift, and turned off by a repair and by bootstrap. What was on
+// before the node is on again after it.
+func TestSwapThatComesLater(t *testing.T) {
+	w := newWorld(t)
+	before := w.tree()
+	if _, err := w.bootstrap(); err != nil || w.swapped() {
+		t.Fatalf("swap is on: %v, %v", w.swapped(), err)
+	}
+	for how, repair := range map[string]func() error{
+		"drift --repair": func() error { _, err := w.drift(true); return err },
+		"the daemon":     func() error { return w.repair(swapKey) },
+		"bootstrap":      func() error { _, err := w.bootstrap(); return err },
+	} {
+		if err := w.kernel.SwapOn("/new.img", -3); err != nil {
+			t.Fatal(err)
+		}
+		report, err := w.drift(false)
+		if err != nil || len(report.Changes) != 1 || report.Changes[0].Key != swapKey {
+			t.Errorf("%s: drift is %+v, %v", how, report, err)
+		}
+		if c := w.condition(health.SwapOff); !strings.Contains(c.Message, "/new.img") {
+			t.Errorf("%s: the condition is %+v", how, c)
+		}
+		if err := repair(); err != nil || w.swapped() {
+			t.Errorf("%s: swap is on: %v, %v", how, w.swapped(), err)
+		}
+		w.steady(how)
+	}
+	if err := w.unbootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.same(before)
+}
+
+// A change that takes swap away which came since is rolled back without it: kubelet would not start.
+func TestRollbackLeavesSwapOff(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	applied, start := w.pointer("applied"), w.systemd.OnStart
+	w.systemd.OnStart = func(unit, text string) error {
+		switch {
+		case unit == "new.img.swap":
+			return w.kernel.SwapOn("/new.img", -3)
+		case unit == "kubelet.service" && w.swapped():
+			t.Error("kubelet is started with swap on")
+		}
+		return start(unit, text)
+	}
+	w.systemd.Generate("new.img.swap")
+	if err := w.systemd.Start(t.Context(), "new.img.swap"); err != nil {
+		t.Fatal(err)
+	}
+	before := w.tree()
+	w.illWhenChanged(func(w *world) func() {
+		w.sick.Store(true)
+		return func() { w.sick.Store(false) }
+	})
+	w.config = w.configuration(nodeSetting("maxPods", 42))
+	w.config.Agent.ReadyTimeout = "1500ms"
+	if _, err := w.bootstrap(); !rolledBack(err) || w.swapped() {
+		t.Errorf("swap is on: %v, %v", w.swapped(), err)
+	}
+	w.goesOn(applied, w.kubeletSince())
+	if err := w.unbootstrap(); err != nil || !w.swapped() {
+		t.Errorf("swap is on after all: %v, %v; it was\n%s", w.swapped(), err, before)
+	}
+}
