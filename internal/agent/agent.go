@@ -75,7 +75,7 @@ type Agent struct {
 	Show func(progress.Event)
 	// Beat is told that work goes on; nil tells nobody.
 	Beat func()
-	// Proving is told that the node proves to be healthy, which a new configuration does not
+	// Proving is called when the health gate begins, which a new configuration does not
 	// interrupt at once, until done is called; nil is not called.
 	Proving func() (done func())
 	// Client makes the HTTP client that artifacts are fetched with, over the configured proxy.

@@ -99,7 +99,7 @@ func (h *home) situation(t *target) (transition.Situation, error) {
 	if t == nil {
 		return s, nil
 	}
-	s.Asked, s.Closed = !t.daemon, t.waits != nil
+	s.Asked, s.Waits = !t.daemon, t.waits != nil
 	s.Moved = h.movedTo(h.bindingsFor(t)) != nil
 	_, rejected := h.rejectionOf(t)
 	switch {

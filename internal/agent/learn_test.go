@@ -60,7 +60,9 @@ func TestWaiting(t *testing.T) {
 			t.Attempt++
 			return h.saved.SaveTransition(context.Background(), t)
 		}, true},
-		{"ended", change, func(h *home) error { return h.saved.ClearTransition(context.Background()) }, true},
+		{"ended", change, func(h *home) error {
+			return h.saved.ClearTransition(context.Background())
+		}, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -192,9 +192,9 @@ func (h *home) changing() bool {
 	return t != nil && (t.Touched || t.Kind == transition.Rollback)
 }
 
-// wholly returns the generation that the machine is compared with: the applied one, or the one that
+// compared returns the generation that the machine is compared with: the applied one, or the one that
 // a change makes of the machine.
-func (h *home) wholly() *generation.Generation {
+func (h *home) compared() *generation.Generation {
 	if h.changing() {
 		if to, err := h.saved.Generations.Load(h.saved.Transition.To); err == nil {
 			return &to
@@ -215,7 +215,7 @@ func (h *home) machineDrift(ctx context.Context) (state.Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*comparing)
 	defer cancel()
 	h.engine.Patience = comparing
-	return h.drift(ctx, h.wholly())
+	return h.drift(ctx, h.compared())
 }
 
 // withDrift adds to the evidence how the machine and its Node, as it was seen, differ from the node
@@ -228,7 +228,7 @@ func (h *home) withDrift(
 	if !h.comparable() {
 		return nil
 	}
-	plan = append(plan, h.nodeDrift(ctx, h.wholly().Config, e.Node)...)
+	plan = append(plan, h.nodeDrift(ctx, h.compared().Config, e.Node)...)
 	plan = slices.DeleteFunc(plan, func(c state.Change) bool {
 		return h.driftPolicy(c.To.Key()) == config.DriftOff
 	})

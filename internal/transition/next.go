@@ -28,8 +28,9 @@ type Situation struct {
 	Asked bool
 	// Moved reports that the API server has another address or CA than was proved.
 	Moved bool
-	// Closed reports that the maintenance window is closed for a change.
-	Closed bool
+	// Waits reports that a change has to wait: the maintenance window is closed, or pods that may
+	// not move away blocked its drain.
+	Waits bool
 }
 
 // Move is what a decision does with the record.
@@ -91,14 +92,14 @@ func (s Situation) fromRest() Decision {
 		return Decision{Move: Begin, Kind: Join, Why: "the machine is not a node"}
 	case s.Applied == "":
 		return Decision{Move: Rest, Why: "the configuration is " + string(s.Wanted)}
-	case s.Wanted == New && !s.Closed:
+	case s.Wanted == New && !s.Waits:
 		return Decision{Move: Begin, Kind: Change, Why: "the configuration has changed"}
 	case s.Moved:
 		return follow
 	case s.Wanted == Current && s.Asked:
 		return Decision{Move: Begin, Kind: Repair, To: s.Applied, Why: "a person has asked"}
 	case s.Wanted == New:
-		return Decision{Move: Rest, Why: "the maintenance window is closed"}
+		return Decision{Move: Rest, Why: "the change has to wait"}
 	}
 	return Decision{Move: Rest, Why: "the configuration is " + string(s.Wanted)}
 }
@@ -108,7 +109,7 @@ func (s Situation) fromRollback() Decision {
 	d := Decision{Move: Continue, Why: "the rollback is finished first"}
 	restoring := s.Record.Phase != Gate && s.Record.Phase != Commit
 	switch {
-	case s.Wanted != New || s.Closed:
+	case s.Wanted != New || s.Waits:
 		return d
 	case restoring:
 		d.Until = Gate
@@ -140,7 +141,7 @@ func (s Situation) replace() Decision {
 		return Decision{Move: Rest, Why: "the configuration is " + string(s.Wanted)}
 	case s.Wanted == New:
 		d.Kind, d.Why = Change, "the configuration has changed again"
-	case s.Moved:
+	case s.Wanted == Current && s.Moved:
 		d.Kind, d.To, d.Why = Change, s.Applied, "the API server has moved"
 	default:
 		d.Kind, d.To, d.Why = Repair, s.Applied, "the machine becomes again what was applied"
