@@ -141,8 +141,8 @@ func TestReachFindsGodObject(t *testing.T) {
 // agentRoot is the agent, whose packages and receivers have limits.
 const agentRoot = module + "internal/agent"
 
-// largeReceivers are the receivers of the agent that still reach more than 60 methods. The numbers may
-// only fall.
+// largeReceivers are the receivers of the agent that still reach more than 60 methods. The numbers
+// may only fall.
 var largeReceivers = map[string]int{
 	"":                       60,
 	agentRoot + ".Agent":     111,

@@ -14,5 +14,7 @@ func removeTree(store, name string, touch Touch) error {
 		return fmt.Errorf("cannot open the artifact store: %w", err)
 	}
 	defer dir.Close()
-	return remove.Tree(dir, name, func(what string) (func(), error) { return touch.before("%s", what) })
+	return remove.Tree(dir, name, func(what string) (func(), error) {
+		return touch.before("%s", what)
+	})
 }

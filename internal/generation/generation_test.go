@@ -227,6 +227,20 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// put writes the files of a generation as they are given, and returns their directory.
+func (d *disk) put(t *testing.T, id string, first, second []byte) string {
+	t.Helper()
+	dir := d.file("/state/generations/" + id)
+	err := errors.Join(
+		os.MkdirAll(dir, 0o700), os.WriteFile(dir+"/generation.json", first, 0o600),
+		os.WriteFile(dir+"/node.json", second, 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // A generation of a newer release holds what this one does not know; saving it again keeps that.
 func TestSaveKeepsUnknownFields(t *testing.T) {
 	d, g := newDisk(t), rendered(t, 110)
@@ -239,14 +253,7 @@ func TestSaveKeepsUnknownFields(t *testing.T) {
 	first = bytes.Replace(first, []byte(former), []byte(state.Digest(string(second))), 1)
 	first = bytes.Replace(first, []byte(`{`), []byte(`{"newer":1,`), 1)
 	id := state.Digest(string(first))
-	dir := d.file("/state/generations/" + id)
-	err = errors.Join(
-		os.MkdirAll(dir, 0o700), os.WriteFile(dir+"/generation.json", first, 0o600),
-		os.WriteFile(dir+"/node.json", second, 0o600),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := d.put(t, id, first, second)
 	read, err := d.Load(id)
 	if err != nil {
 		t.Fatal(err)
@@ -276,14 +283,7 @@ func TestContentMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := state.Digest(string(first))
-	dir := d.file("/state/generations/" + id)
-	err = errors.Join(
-		os.Mkdir(dir, 0o700), os.WriteFile(dir+"/generation.json", first, 0o600),
-		os.WriteFile(dir+"/node.json", second, 0o600),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.put(t, id, first, second)
 	_, err = d.Load(id)
 	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "content of") {
 		t.Errorf("the error is %v", err)

@@ -23,7 +23,8 @@ func podSubnetsAgree(e Evidence) Condition {
 	uses := strings.Join(e.Machine.PodCIDRs, ", ")
 	switch {
 	case len(is) == 0:
-		return unknown("NotAllocated", "the Node has no pod subnet, and pods here have addresses of "+uses)
+		return unknown("NotAllocated",
+			"the Node has no pod subnet, and pods here have addresses of "+uses)
 	case slices.Equal(is, e.Machine.PodCIDRs):
 		return holds()
 	}

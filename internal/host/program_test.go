@@ -34,7 +34,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("it printed %q, %v", out, err)
 	}
 	h.Programs = nil
-	if out, err = h.Run(t.Context(), time.Minute, []byte("secret"), "cat"); err != nil || len(out) != 6 {
+	out, err = h.Run(t.Context(), time.Minute, []byte("secret"), "cat")
+	if err != nil || len(out) != 6 {
 		t.Errorf("it printed %q, %v", out, err)
 	}
 	if left, err := filepath.Glob(h.path("/run/x/.*")); err != nil || len(left) > 0 {
@@ -44,7 +45,8 @@ func TestRun(t *testing.T) {
 
 func TestRunErrors(t *testing.T) {
 	h := testHost(t)
-	if _, err := h.Run(t.Context(), time.Minute, nil, "no-such-program"); !errors.Is(err, fs.ErrNotExist) {
+	_, err := h.Run(t.Context(), time.Minute, nil, "no-such-program")
+	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the error is %v", err)
 	}
 	for _, script := range []string{"echo why; exit 1", "echo why >&2; exit 1"} {
@@ -53,7 +55,7 @@ func TestRunErrors(t *testing.T) {
 			t.Errorf("the error is %v", err)
 		}
 	}
-	err := h.RunOnTerminal(t.Context(), time.Minute, nil, "no-such-program")
+	err = h.RunOnTerminal(t.Context(), time.Minute, nil, "no-such-program")
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the error is %v", err)
 	}

@@ -67,7 +67,8 @@ func TestRunAs(t *testing.T) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a program that is not there: %v", err)
 	}
-	if err := h.RunOnTerminal(t.Context(), time.Minute, u, "sh", "-c", `test "$(id -u)" = 1`); err != nil {
+	err = h.RunOnTerminal(t.Context(), time.Minute, u, "sh", "-c", `test "$(id -u)" = 1`)
+	if err != nil {
 		t.Errorf("on the terminal: %v", err)
 	}
 	err = h.RunOnTerminal(t.Context(), time.Minute, u, "no-such-program")

@@ -1,5 +1,5 @@
-// Package remove removes directories with all that is in them. It follows no link and enters no mount,
-// be it of another file system or bound from the same one (openat2(2), RESOLVE_NO_XDEV).
+// Package remove removes directories with all that is in them. It follows no link and enters no
+// mount, be it of another file system or bound from the same one (openat2(2), RESOLVE_NO_XDEV).
 package remove
 
 import (
@@ -42,7 +42,8 @@ func Tree(dir *os.File, name string, touch Touch) error {
 	return unlink(dir, name, unix.AT_REMOVEDIR, touch)
 }
 
-// Contents removes all that is in an open directory, except the given names. It goes on after an error.
+// Contents removes all that is in an open directory, except the given names. It goes on after
+// an error.
 func Contents(dir *os.File, touch Touch, except ...string) error {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {

@@ -212,7 +212,8 @@ func TestFirewallChecked(t *testing.T) {
 			t.Errorf("%d warnings say %q in\n%s", n, text, w.log.String())
 		}
 	}
-	if c := w.condition(health.FirewallOpen); c.Status != health.False || c.Reason != "FirewallBlocks" {
+	c := w.condition(health.FirewallOpen)
+	if c.Status != health.False || c.Reason != "FirewallBlocks" {
 		t.Errorf("the condition is %+v", c)
 	}
 	if !w.status().Healthy() {
@@ -403,7 +404,7 @@ func TestClosedFirewallIsCheap(t *testing.T) {
 }
 
 // A node keeps pods from the metadata service of its machine: again when the rules were flushed,
-// whatever the drift policy is, until it is told to allow it or to leave.
+// whatever the drift policy is, until the configuration allows it or the machine leaves.
 func TestMetadataGuard(t *testing.T) {
 	w := newWorld(t)
 	before := w.tree()

@@ -348,7 +348,7 @@ func TestPodSubnetChanges(t *testing.T) {
 }
 
 // A Node that was registered again has other pod subnets: that is a condition and drift, and
-// repaired by everything that makes the node again what it is to be. A change is not refused for it.
+// repaired by everything that makes the node again what it is to be. No change is refused for it.
 func TestPodSubnetsOfANewNode(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

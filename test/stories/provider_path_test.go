@@ -185,7 +185,8 @@ func TestRefusedByTheProvider(t *testing.T) {
 		polls func(*http.Request) (*http.Response, error)
 		says  string
 	}{
-		"401":        {instead(401, "application/json", `{"error":{"code":"InvalidToken"}}`), "InvalidToken"},
+		"401": {instead(401, "application/json", `{"error":{"code":"InvalidToken"}}`),
+			"InvalidToken"},
 		"404":        {instead(404, "application/json", bareNotFound), "ResourceNotFound"},
 		"wrong name": {otherName, "other.example"},
 	} {
@@ -221,8 +222,9 @@ func unreachable() map[string]error {
 	}
 }
 
-// A version with an endpoint that cannot be reached, or whose identity has no role yet, waits, and is
-// applied once the endpoint answers: nothing is rejected meanwhile, and the node is polled as before.
+// A version with an endpoint that cannot be reached, or whose identity has no role yet, waits, and
+// is applied once the endpoint answers: nothing is rejected meanwhile, and the agent polls as
+// before.
 func TestUnreachableEndpointWaits(t *testing.T) {
 	ways := map[string]func(*http.Request) (*http.Response, error){
 		"no role": instead(403, "application/json", `{"error":{"code":"AuthorizationFailed"}}`),
@@ -286,7 +288,7 @@ func TestRolledBackWayToTheProvider(t *testing.T) {
 	})
 }
 
-// A first join needs no provider, and is told of one that does not answer; an identity that is
+// A first join needs no provider, and warns of one that does not answer; an identity that is
 // refused ends it before anything is touched.
 func TestJoinWithoutAProvider(t *testing.T) {
 	join := func(t *testing.T, secret string) (*world, string, error) {

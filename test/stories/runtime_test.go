@@ -15,8 +15,8 @@ import (
 
 const containerd = "unit:containerd.service"
 
-// served returns the answer of the container runtime: it does not answer so often as w.hung says, nor
-// serve kubelet before it was started as often as w.deaf says.
+// served returns the answer of the container runtime: it does not answer as often as w.hung says,
+// nor serve kubelet before it was started as often as w.deaf says.
 func (w *world) served(context.Context) error {
 	switch {
 	case w.hung.Add(-1) >= 0:

@@ -12,7 +12,7 @@ const swapKey = "swap:all"
 // swapped reports whether swap is on.
 func (w *world) swapped() bool { return strings.Contains(w.read("/proc/swaps"), " file ") }
 
-// Swap that is turned on on a node is drift, and turned off by a repair and by bootstrap. What was on
+// Swap that is turned on, on a node, is drift; a repair or bootstrap turns it off. What was on
 // before the node is on again after it.
 func TestSwapThatComesLater(t *testing.T) {
 	w := newWorld(t)
@@ -46,7 +46,8 @@ func TestSwapThatComesLater(t *testing.T) {
 	w.same(before)
 }
 
-// A change that takes swap away which came since is rolled back without it: kubelet would not start.
+// A change that takes away swap which came since is rolled back without it: kubelet would not
+// start.
 func TestRollbackLeavesSwapOff(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.bootstrap(); err != nil {

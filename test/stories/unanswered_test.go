@@ -70,7 +70,7 @@ func TestCheckWithoutAnswers(t *testing.T) {
 	})
 }
 
-// A check that fails is reported, too: the previous status is not repeated as if it were the present.
+// A check that fails is reported, too: the previous status is not repeated as if it were current.
 func TestFailedCheckIsTold(t *testing.T) {
 	story(t, func(t *testing.T, s *service) {
 		s.join()
