@@ -105,52 +105,40 @@ func (w *world) dieRestoring() {
 // anything, leaves the machine as it was applied, not half-way.
 func TestSupersededChangeThatFails(t *testing.T) {
 	t.Parallel()
-	for name, fails := range map[string]func(*world) func(map[string]any){
-		"download": func(w *world) func(map[string]any) {
-			offer := w.kubernetes("1.34.9", "1.34.9")
-			return func(c map[string]any) {
-				offer(c)
-				if err := os.RemoveAll(filepath.Join(w.store, "dl.k8s.io/v1.34.9")); err != nil {
-					w.t.Fatal(err)
-				}
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			if _, err := w.bootstrap(); err != nil {
-				t.Fatal(err)
-			}
-			applied, healthy := w.pointer("applied"), w.config
-			w.readyWith("110")
-			w.config = w.configuration(nodeSetting("maxPods", 42))
-			w.interruptChanged()
-			if record := w.underWay(); !strings.Contains(record, `"touched": true`) {
-				t.Fatalf("under way is %s", record)
-			}
-			w.config = w.configuration(nodeSetting("maxPods", 43), fails(w))
-			if err := w.daemonReconciles(); err == nil {
-				t.Error("the configuration that cannot be fetched is applied")
-			}
-			if record := w.underWay(); record != "" {
-				t.Errorf("under way is %s", record)
-			}
-			if is := maxPods(w.root); is != "110" {
-				t.Errorf("kubelet takes %s pods", is)
-			}
-			for _, pointer := range []string{"applied", "live"} {
-				if is := w.pointer(pointer); is != applied {
-					t.Errorf("%s is %.12s, want %.12s", pointer, is, applied)
-				}
-			}
-			if list := w.rejected(); len(list) > 0 {
-				t.Errorf("what could not be fetched is rejected: %+v", list)
-			}
-			w.config = healthy
-			w.steady("with the applied configuration")
-		})
+	w := newWorld(t)
+	if _, err := w.bootstrap(); err != nil {
+		t.Fatal(err)
 	}
+	applied, healthy := w.pointer("applied"), w.config
+	w.readyWith("110")
+	w.config = w.configuration(nodeSetting("maxPods", 42))
+	w.interruptChanged()
+	if record := w.underWay(); !strings.Contains(record, `"touched": true`) {
+		t.Fatalf("under way is %s", record)
+	}
+	w.config = w.configuration(nodeSetting("maxPods", 43), w.kubernetes("1.34.9", "1.34.9"))
+	if err := os.RemoveAll(filepath.Join(w.store, "dl.k8s.io/v1.34.9")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.daemonReconciles(); err == nil {
+		t.Error("the configuration that cannot be fetched is applied")
+	}
+	if record := w.underWay(); record != "" {
+		t.Errorf("under way is %s", record)
+	}
+	if is := maxPods(w.root); is != "110" {
+		t.Errorf("kubelet takes %s pods", is)
+	}
+	for _, pointer := range []string{"applied", "live"} {
+		if is := w.pointer(pointer); is != applied {
+			t.Errorf("%s is %.12s, want %.12s", pointer, is, applied)
+		}
+	}
+	if list := w.rejected(); len(list) > 0 {
+		t.Errorf("what could not be fetched is rejected: %+v", list)
+	}
+	w.config = healthy
+	w.steady("with the applied configuration")
 }
 
 // interruptChanged runs the daemon's reconciliation and cuts it off once kubelet has started with
