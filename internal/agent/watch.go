@@ -104,6 +104,9 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	if done {
 		err = errors.Join(err, unfollowed)
 	} else {
+		if unfollowed != nil { // the new configuration may be the cure
+			w.Agent.Log.Warn("cannot find the API server again", "error", unfollowed)
+		}
 		err = w.lead(ctx, h, t)
 	}
 	err = verdict(err)
