@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -58,23 +59,20 @@ func driftPolicy(remedy string) string {
 
 // rename replaces every alias in the document by the setting it means. Both with different values
 // are a problem.
-func rename(doc *value, r *report) {
+func rename(doc map[string]any, r *report) {
 	for _, a := range aliases() {
 		parentPath, name := split(a.name)
 		parent := lookup(doc, parentPath)
-		v := parent.get(name)
+		v := parent[name]
+		delete(parent, name)
 		if v == nil {
 			continue
 		}
-		parent.remove(name)
-		if v.kind == aNull {
+		if kindOf(v) != a.kind {
+			r.add(a.name, "", fmt.Sprintf("must be %s, not %s", a.kind, kindOf(v)))
 			continue
 		}
-		if v.kind != a.kind {
-			r.add(a.name, "", "must be "+string(a.kind)+", not "+string(v.kind))
-			continue
-		}
-		a.set(doc, &value{kind: aString, text: a.value(v.text)}, r)
+		a.set(doc, a.value(fmt.Sprint(v)), r)
 	}
 	closeGroups(doc, r)
 }
@@ -96,17 +94,16 @@ var groups = sync.OnceValue(func() []string {
 })
 
 // closeGroups removes the objects that exist only for aliases; what is left in them is unknown.
-func closeGroups(doc *value, r *report) {
+func closeGroups(doc map[string]any, r *report) {
 	for _, group := range groups() {
-		if v := doc.get(group); v != nil {
-			if v.kind != anObject && v.kind != aNull {
-				r.add(group, "", "must be an object, not "+string(v.kind))
-			}
-			for _, m := range v.members {
-				r.add(member(group, m.name), "", unknown(group, m.name, nil))
-			}
-			doc.remove(group)
+		members, ok := doc[group].(map[string]any)
+		if v := doc[group]; v != nil && !ok {
+			r.add(group, "", fmt.Sprintf("must be an object, not %s", kindOf(v)))
 		}
+		for name := range members {
+			r.add(member(group, name), "", unknown(group, name, nil))
+		}
+		delete(doc, group)
 	}
 }
 
@@ -137,43 +134,41 @@ func (a alias) value(written string) string {
 }
 
 // set puts the value where the setting is read from.
-func (a alias) set(doc, v *value, r *report) {
+func (a alias) set(doc map[string]any, value string, r *report) {
 	parentPath, name := split(a.setting)
 	parent := ensure(doc, parentPath)
-	if parent == nil || v.text == "" {
+	if parent == nil || value == "" {
 		return
 	}
-	switch there := parent.get(name); {
-	case there == nil || there.kind == aNull || (there.kind == aString && there.text == ""):
-		parent.remove(name)
-		parent.members = append(parent.members, entry{name: name, value: v})
+	switch parent[name] {
+	case nil, "":
+		parent[name] = value
 		r.write(a)
-	case there.kind != aString || there.text != v.text:
+	case value:
+	default:
 		r.add(a.name, "",
 			"means the same as "+a.setting+", which is set to another value: keep one")
 	}
 }
 
-// lookup returns the object at a plain path, or nil.
-func lookup(doc *value, path string) *value {
+// lookup returns the object at a plain path; nil where something else is.
+func lookup(doc map[string]any, path string) map[string]any {
 	for name := range strings.SplitSeq(path, ".") {
 		if path != "" {
-			doc = doc.get(name)
+			doc, _ = doc[name].(map[string]any)
 		}
 	}
 	return doc
 }
 
 // ensure returns the object at a plain path, made where there is none; nil where something else is.
-func ensure(doc *value, path string) *value {
+func ensure(doc map[string]any, path string) map[string]any {
 	for name := range strings.SplitSeq(path, ".") {
-		next := doc.get(name)
-		if next == nil || next.kind == aNull {
-			doc.remove(name)
-			next = &value{kind: anObject}
-			doc.members = append(doc.members, entry{name: name, value: next})
+		if doc[name] == nil {
+			doc[name] = map[string]any{}
 		}
-		if next.kind != anObject {
+		next, ok := doc[name].(map[string]any)
+		if !ok {
 			return nil
 		}
 		doc = next

@@ -47,10 +47,8 @@ func TokenOf(bundle []byte) (Secret, error) {
 	if len(r.problems) > 0 {
 		return "", r.sorted(Config{})
 	}
-	if token := doc.get("azure").get("bootstrapToken").get("token"); token != nil {
-		return Secret(token.text), nil
-	}
-	return "", nil
+	token, _ := get(get(doc["azure"], "bootstrapToken"), "token").(string)
+	return Secret(token), nil
 }
 
 // WithToken puts a bootstrap token into a bundle that has an empty one.
@@ -69,7 +67,7 @@ func WithToken(bundle []byte, token Secret) ([]byte, error) {
 func WithoutOnboarding(bundle []byte) ([]byte, error) {
 	return changeAzure(bundle, func(azure map[string]any) bool {
 		principal, _ := azure["servicePrincipal"].(map[string]any)
-		if _, there := principal["clientSecret"]; !there || !isArc(valueOf(azure)) {
+		if _, there := principal["clientSecret"]; !there || !isArc(azure) {
 			return false
 		}
 		delete(principal, "clientSecret")
@@ -99,16 +97,18 @@ func changeAzure(bundle []byte, change func(azure map[string]any) bool) ([]byte,
 
 // unwrap returns the configuration in a bundle, and what the bundle says of where it is from. A
 // document without a schemaVersion that holds anything else is no bundle.
-func unwrap(doc *value, r *report) (settings, origin *value) {
-	inner, origin, schema := doc.get("config"), doc.get("resource"), doc.get("schemaVersion")
+func unwrap(doc map[string]any, r *report) (settings map[string]any, origin any) {
+	inner, ok := doc["config"].(map[string]any)
+	origin, from := doc["resource"]
+	schema, versioned := doc["schemaVersion"]
 	size := 1
-	if origin != nil {
+	if from {
 		size = 2
 	}
-	if inner == nil || inner.kind != anObject || schema == nil && len(doc.members) != size {
+	if !ok || !versioned && len(doc) != size {
 		return doc, nil
 	}
-	if schema != nil {
+	if versioned {
 		readSchema(schema, r)
 	}
 	return inner, origin
@@ -116,16 +116,17 @@ func unwrap(doc *value, r *report) (settings, origin *value) {
 
 // readSchema reads the form of a bundle. One with a newer minor version may have members that this
 // program does not know; nothing else is said about one with a newer major version.
-func readSchema(schema *value, r *report) {
-	major, minor, ok := cutSchema(schema.text)
+func readSchema(schema any, r *report) {
+	text, _ := schema.(string)
+	major, minor, ok := cutSchema(text)
 	ours, known, _ := cutSchema(SchemaVersion)
 	switch {
-	case schema.kind != aString || !ok:
+	case !ok:
 		r.add("schemaVersion", "", "must be a version major.minor, such as \""+SchemaVersion+"\"")
 	case major > ours:
 		r.unreadable = true
 		r.problems = nil
-		r.add("schemaVersion", show(schema.text), fmt.Sprintf("this agent reads configurations of "+
+		r.add("schemaVersion", show(text), fmt.Sprintf("this agent reads configurations of "+
 			"the form %d.x: update the agent on this machine (operations.md)", ours))
 	case major == ours && minor > known:
 		r.newer = true
@@ -141,29 +142,29 @@ func cutSchema(s string) (major, minor int, ok bool) {
 
 // readResource reads where a bundle is from; nil when it does not say. Members that are not known
 // are a newer provider's.
-func readResource(origin *value, r *report) *Resource {
-	if origin == nil || origin.kind == aNull {
+func readResource(origin any, r *report) *Resource {
+	if origin == nil {
 		return nil
 	}
-	if origin.kind != anObject {
-		r.add("resource", "", "must be an object, not "+string(origin.kind))
+	if kindOf(origin) != anObject {
+		r.add("resource", "", fmt.Sprintf("must be an object, not %s", kindOf(origin)))
 		return nil
 	}
 	resource := &Resource{}
 	for name, s := range map[string]*string{
 		"id": &resource.ID, "uid": &resource.UID, "configVersion": &resource.ConfigVersion,
 	} {
-		switch v := origin.get(name); {
-		case v == nil || v.kind == aNull:
-		case v.kind != aString:
-			r.add(member("resource", name), "", "must be a string, not "+string(v.kind))
-		default:
-			*s = v.text
+		v := get(origin, name)
+		text, ok := v.(string)
+		if v != nil && !ok {
+			r.add(member("resource", name), "", fmt.Sprintf("must be a string, not %s", kindOf(v)))
 		}
+		*s = text
 	}
-	if v := origin.get("epoch"); v != nil && v.kind != aNull {
-		epoch, err := strconv.ParseInt(v.text, 10, 64)
-		if v.kind != aNumber || err != nil || epoch < 0 {
+	if v := get(origin, "epoch"); v != nil {
+		n, _ := v.(json.Number)
+		epoch, err := n.Int64()
+		if err != nil || epoch < 0 {
 			r.add("resource.epoch", "", "must be a whole number of at least 0")
 		}
 		resource.Epoch = epoch

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 )
 
 const aCA = "base64 of one or more PEM certificates of certificate authorities"
@@ -20,27 +19,9 @@ func checkCA(c Config, r *report) {
 	if c.Node.Kubelet.CACertData == "" || r.spoiled(at) {
 		return
 	}
-	if err := parseCAOnce(c.Node.Kubelet.CACertData); err != nil {
+	if err := parseCA(c.Node.Kubelet.CACertData); err != nil {
 		r.add(at, "", fmt.Sprintf("must be %s: %v", aCA, err))
 	}
-}
-
-// parsedCA is what parseCA has found.
-type parsedCA struct {
-	data string
-	err  error
-}
-
-// lastCA is the one that was parsed last. The provider reads many configurations of one cluster.
-var lastCA atomic.Pointer[parsedCA]
-
-func parseCAOnce(data string) error {
-	if last := lastCA.Load(); last != nil && last.data == data {
-		return last.err
-	}
-	parsed := &parsedCA{data, parseCA(data)}
-	lastCA.Store(parsed)
-	return parsed.err
 }
 
 func parseCA(data string) error {

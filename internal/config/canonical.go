@@ -2,9 +2,7 @@ package config
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
-	"slices"
 )
 
 // Canonical is one spelling of a document: compact JSON with sorted names, out of its bundle, with
@@ -18,60 +16,19 @@ func Canonical(data []byte) ([]byte, error) {
 	if len(r.problems) > 0 {
 		return nil, r.sorted(Config{})
 	}
-	azure := doc.get("azure")
-	if principal := azure.get("servicePrincipal"); principal != nil && isArc(azure) {
-		principal.members = slices.DeleteFunc(principal.members, func(m entry) bool {
-			return m.name == "clientSecret"
-		})
+	azure, _ := doc["azure"].(map[string]any)
+	if principal, ok := azure["servicePrincipal"].(map[string]any); ok && isArc(azure) {
+		delete(principal, "clientSecret")
 	}
-	return doc.append(nil), nil
-}
-
-// isArc tells whether a section azure makes the machine an Arc machine (Azure.ArcEnabled).
-func isArc(azure *value) bool {
-	arc := azure.get("arc")
-	enabled := arc.get("enabled")
-	return arc != nil && arc.kind == anObject && (enabled == nil || enabled.text != "false")
-}
-
-// append writes the value as compact JSON.
-func (v *value) append(b []byte) []byte {
-	switch v.kind {
-	case anObject:
-		members := slices.SortedFunc(slices.Values(v.members), func(a, b entry) int {
-			return cmp.Compare(a.name, b.name)
-		})
-		b = append(b, '{')
-		for i, m := range members {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(appendString(b, m.name), ':')
-			b = m.value.append(b)
-		}
-		return append(b, '}')
-	case aList:
-		b = append(b, '[')
-		for i, next := range v.items {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = next.append(b)
-		}
-		return append(b, ']')
-	case aString:
-		return appendString(b, v.text)
-	case aNull:
-		return append(b, "null"...)
-	}
-	return append(b, v.text...) // a number, true or false, as it was written
-}
-
-// appendString writes a string as JSON, without the escapes that only HTML needs.
-func appendString(b []byte, s string) []byte {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string and a buffer give no error
-	return append(b, bytes.TrimSuffix(text.Bytes(), []byte("\n"))...)
+	err := e.Encode(doc)
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
+}
+
+// isArc reports whether a section azure makes the machine an Arc machine (Azure.ArcEnabled).
+func isArc(azure map[string]any) bool {
+	arc, ok := azure["arc"].(map[string]any)
+	return ok && arc["enabled"] != false
 }

@@ -6,26 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
+	"maps"
 	"unicode/utf8"
 )
-
-// value is one JSON value. It keeps what decoding into Go values loses: the kind, null, and numbers
-// as written.
-type value struct {
-	kind kind
-	// text is the content of a string, or the literal of a number, true or false.
-	text    string
-	members []entry
-	items   []*value
-}
-
-// entry is a member of an object.
-type entry struct {
-	name  string
-	value *value
-}
 
 // kind is the type of a JSON value, as a person calls it.
 type kind string
@@ -39,78 +22,89 @@ const (
 	aNull    kind = "null"
 )
 
-// get returns the member of an object, or nil.
-func (v *value) get(name string) *value {
-	if v == nil || v.kind != anObject {
-		return nil
-	}
-	for _, m := range v.members {
-		if m.name == name {
-			return m.value
-		}
-	}
-	return nil
-}
-
-// valueOf makes a value of what encoding/json has decoded, with numbers as written.
-func valueOf(decoded any) *value {
-	v := new(value)
-	v.set(decoded)
-	return v
-}
-
-func (v *value) set(decoded any) {
-	switch d := decoded.(type) {
+// kindOf returns the type of a value that was decoded with numbers as written.
+func kindOf(v any) kind {
+	switch v.(type) {
 	case map[string]any:
-		*v = value{kind: anObject, members: make([]entry, 0, len(d))}
-		within := make([]value, len(d))
-		for name, next := range d { // problems are sorted by their paths
-			one := &within[len(v.members)]
-			one.set(next)
-			v.members = append(v.members, entry{name, one})
-		}
+		return anObject
 	case []any:
-		*v = value{kind: aList, items: make([]*value, len(d))}
-		within := make([]value, len(d))
-		for i, next := range d {
-			within[i].set(next)
-			v.items[i] = &within[i]
-		}
+		return aList
 	case string:
-		*v = value{kind: aString, text: d}
+		return aString
 	case json.Number:
-		*v = value{kind: aNumber, text: d.String()}
+		return aNumber
 	case bool:
-		*v = value{kind: aBoolean, text: strconv.FormatBool(d)}
-	case nil:
-		*v = value{kind: aNull}
-	default:
-		panic(fmt.Sprintf("internal error: %T is no part of a decoded document", decoded))
+		return aBoolean
 	}
+	return aNull
 }
 
-// remove deletes a member of an object.
-func (v *value) remove(name string) {
-	v.members = slices.DeleteFunc(v.members, func(m entry) bool { return m.name == name })
+// get returns a member of an object; nil where there is no such object or member.
+func get(v any, name string) any {
+	o, _ := v.(map[string]any)
+	return o[name]
 }
 
-// readDocument parses one JSON object. Names that are given twice are problems; anything that is
-// not JSON is an error with line and column.
-func readDocument(data []byte, r *report) *value {
+// readDocument parses one JSON object, with numbers as written. Names that are given twice are
+// problems; anything that is not JSON is an error with line and column.
+func readDocument(data []byte, r *report) map[string]any {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if message := checkSyntax(data); message != "" {
 		r.add("", "", message)
 		return nil
 	}
-	doc := (&reader{text: data, report: r}).value()
-	if doc.kind != anObject {
-		r.add("", "", fmt.Sprintf("the configuration must be an object ({...}), not %s", doc.kind))
-		return nil
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	whole := r.readValue(decoder, "")
+	doc, ok := whole.(map[string]any)
+	if !ok {
+		r.add("", "", fmt.Sprintf("the configuration must be an object ({...}), not %s", kindOf(whole)))
 	}
 	return doc
 }
 
-// checkSyntax says where and why data is no JSON text, or "".
+// readValue reads the next value of a well-formed text. Of members with one name the first counts.
+func (r *report) readValue(d *json.Decoder, path string) any {
+	token, _ := d.Token()
+	switch token {
+	case json.Delim('{'):
+		o := map[string]any{}
+		for d.More() {
+			key, _ := d.Token()
+			name, _ := key.(string)
+			at := member(path, name)
+			value := r.readValue(d, at)
+			if _, twice := o[name]; twice {
+				r.add(at, "", "is given twice: keep one")
+				continue
+			}
+			o[name] = value
+		}
+		_, _ = d.Token()
+		return o
+	case json.Delim('['):
+		list := []any{}
+		for d.More() {
+			list = append(list, r.readValue(d, item(path, len(list))))
+		}
+		_, _ = d.Token()
+		return list
+	}
+	return token
+}
+
+// cloned returns a copy of a document. Lists are not copied: only objects are changed.
+func cloned(o map[string]any) map[string]any {
+	o = maps.Clone(o)
+	for name, v := range o {
+		if inner, ok := v.(map[string]any); ok {
+			o[name] = cloned(inner)
+		}
+	}
+	return o
+}
+
+// checkSyntax returns where and why data is not JSON, or "".
 func checkSyntax(data []byte) string {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return "the configuration is empty"
@@ -134,13 +128,12 @@ func checkSyntax(data []byte) string {
 	return place(data, at) + ": " + hint(data, at, err)
 }
 
+// invalidUTF8 returns the offset of the first byte that is not UTF-8, or -1.
 func invalidUTF8(data []byte) int {
-	for i := 0; i < len(data); {
-		r, size := utf8.DecodeRune(data[i:])
-		if r == utf8.RuneError && size == 1 {
+	for i, r := range string(data) {
+		if r == utf8.RuneError && !bytes.HasPrefix(data[i:], []byte("\uFFFD")) {
 			return i
 		}
-		i += size
 	}
 	return -1
 }
@@ -157,7 +150,7 @@ func hint(data []byte, at int, err error) string {
 	return err.Error()
 }
 
-// place gives line and column (in characters, from 1) of an offset.
+// place returns line and column (in characters, from 1) of an offset.
 func place(data []byte, at int) string {
 	head := data[:at]
 	line := 1 + bytes.Count(head, []byte("\n"))

@@ -82,10 +82,10 @@ func settings(t reflect.Type, path string) []string {
 		return nil
 	}
 	var list []string
-	for _, f := range fields(t) {
+	for i, f := range fields(t) {
 		at := member(path, f.name)
 		list = append(list, at)
-		list = append(list, settings(t.Field(f.index).Type, at)...)
+		list = append(list, settings(t.Field(i).Type, at)...)
 	}
 	return list
 }

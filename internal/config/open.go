@@ -23,7 +23,7 @@ func FillAndCheck(document map[string]any, host Host) (open map[string]any, prob
 // that the document leaves open.
 func spelled(document map[string]any, r *report) (Config, map[string]any) {
 	c := defaults()
-	doc := settingsOf(valueOf(document), r)
+	doc := settingsOf(cloned(document), r)
 	decode(doc, &c, r)
 	c.complete(Host{})
 	c.spell()
@@ -31,7 +31,7 @@ func spelled(document map[string]any, r *report) (Config, map[string]any) {
 }
 
 // open is what a configuration has and a document leaves open, without the versions.
-func (c Config) open(doc *value) map[string]any {
+func (c Config) open(doc map[string]any) map[string]any {
 	for _, version := range c.versions() {
 		*version = ""
 	}
@@ -54,8 +54,8 @@ func (c *Config) spell() {
 }
 
 // missing is what v has and a document leaves open; nil for nothing.
-func missing(doc *value, v reflect.Value) any {
-	open := doc == nil || doc.kind == aNull || doc.kind == aString && doc.text == ""
+func missing(doc any, v reflect.Value) any {
+	open := doc == nil || doc == ""
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() {
@@ -69,8 +69,8 @@ func missing(doc *value, v reflect.Value) any {
 		}
 	case reflect.Struct:
 		var found map[string]any
-		for _, f := range fields(v.Type()) {
-			found = with(found, f.name, missing(doc.get(f.name), v.Field(f.index)))
+		for i, f := range fields(v.Type()) {
+			found = with(found, f.name, missing(get(doc, f.name), v.Field(i)))
 		}
 		if found != nil {
 			return found
@@ -78,7 +78,7 @@ func missing(doc *value, v reflect.Value) any {
 	case reflect.Map:
 		var found map[string]any
 		for name, next := range entries(v) {
-			found = with(found, name, missing(doc.get(name), next))
+			found = with(found, name, missing(get(doc, name), next))
 		}
 		if found != nil {
 			return found

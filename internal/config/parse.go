@@ -26,11 +26,11 @@ func Parse(data []byte, host Host) (Config, []Warning, error) {
 	return c, warnings, nil
 }
 
-// CheckObject tells what Parse would find wrong with a document that was decoded into maps, lists,
+// CheckObject returns the problems that Parse would find in a document that was decoded into maps, lists,
 // strings, json.Number, booleans and nil.
 func CheckObject(o map[string]any, host Host) Problems {
 	r := &report{}
-	_, _, problems := parseValue(valueOf(o), host, r)
+	_, _, problems := parseDocument(cloned(o), host, r)
 	return problems
 }
 
@@ -41,11 +41,11 @@ func parse(data []byte, host Host) (Config, []Warning, Problems) {
 	if doc == nil {
 		return defaults(), nil, r.sorted(defaults())
 	}
-	return parseValue(doc, host, r)
+	return parseDocument(doc, host, r)
 }
 
-// parseValue is parse of a document that was read.
-func parseValue(doc *value, host Host, r *report) (Config, []Warning, Problems) {
+// parseDocument parses a document that was read.
+func parseDocument(doc map[string]any, host Host, r *report) (Config, []Warning, Problems) {
 	c := defaults()
 	doc = settingsOf(doc, r)
 	c.keepVersions(host.Before)
@@ -71,7 +71,7 @@ func (c Config) check(host Host, r *report) Problems {
 }
 
 // readSettings reads a document down to the object that holds the settings, by their own names.
-func readSettings(data []byte, r *report) *value {
+func readSettings(data []byte, r *report) map[string]any {
 	doc := readDocument(data, r)
 	if doc == nil {
 		return nil
@@ -80,7 +80,7 @@ func readSettings(data []byte, r *report) *value {
 }
 
 // settingsOf is the object in a document that holds the settings, by their own names.
-func settingsOf(doc *value, r *report) *value {
+func settingsOf(doc map[string]any, r *report) map[string]any {
 	doc, origin := unwrap(doc, r)
 	readResource(origin, r)
 	rename(doc, r)

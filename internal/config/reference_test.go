@@ -48,10 +48,10 @@ func typeSettings(
 		for i, f := range fields(typ) {
 			next := typ.Field(i)
 			doc := comments[typ.Name()+"."+next.Name]
-			if doc == "" && kindOf(next.Type) != anObject {
+			if doc == "" && kindOfType(next.Type) != anObject {
 				t.Errorf("%s.%s has no comment", typ.Name(), next.Name)
 			}
-			below(next.Type, join(at.pattern, f.name), doc)
+			below(next.Type, member(at.pattern, f.name), doc)
 		}
 	case reflect.Map:
 		list = append(list, setting{at.pattern, "object", at.doc})
@@ -115,7 +115,7 @@ func shownDefaults() map[string]string {
 			continue
 		}
 		if text, json := l.text(), l.shown(); text != "" && text != "0" {
-			shown[l.path()] = "`" + json + "`"
+			shown[l.path] = "`" + json + "`"
 		}
 	}
 	shown["continuousMonitoring"] = "`false`"

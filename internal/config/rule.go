@@ -14,7 +14,7 @@ type rule struct {
 	pattern string
 	// allowed completes "must be ..." (for the names in a map: "every name must be ...").
 	allowed string
-	// ok tells whether a value is allowed; nil when the setting is checked elsewhere.
+	// ok reports whether a value is allowed; nil when the setting is checked elsewhere.
 	ok func(string) bool
 }
 
@@ -24,25 +24,31 @@ var rules = sync.OnceValue(func() []rule {
 		pathRules(), networkRules(), agentRules())
 })
 
-// applyRules checks every setting by itself. What is not set is left to the checks of what is
-// required; what is as by default is allowed.
-func applyRules(c *Config, r *report) { eachLeaf(c, r.applyRule) }
+// rulesByPattern finds the rule of a setting. It is made once.
+var rulesByPattern = sync.OnceValue(func() map[string]rule {
+	found := map[string]rule{}
+	for _, rule := range rules() {
+		found[rule.pattern] = rule
+	}
+	return found
+})
 
-func (r *report) applyRule(l leaf) {
-	switch {
-	case l.rule.ok == nil:
-	case l.value.Kind() == reflect.Map:
-		for _, name := range names(l.value) {
-			if !l.rule.ok(name) && !r.spoiled(l.path()) {
-				r.add(member(l.path(), name), "", "every name here must be "+l.rule.allowed)
+// applyRules checks every setting by itself. What is not set is left to the checks of what is
+// required.
+func applyRules(c *Config, r *report) {
+	for _, l := range leaves(c) {
+		rule := rulesByPattern()[l.pattern]
+		switch text := l.text(); {
+		case rule.ok == nil:
+		case l.value.Kind() == reflect.Map:
+			for name := range entries(l.value) {
+				if !rule.ok(name) && !r.spoiled(l.path) {
+					r.add(member(l.path, name), "", "every name here must be "+rule.allowed)
+				}
 			}
-		}
-	default:
-		text := l.text()
-		unset := text == "" && !strings.HasSuffix(l.pattern, "*")
-		usual := text != "" && text == l.usual
-		if !unset && !usual && !l.isAllowed(text) && !r.spoiled(l.path()) {
-			r.add(l.path(), l.shown(), "must be "+l.rule.allowed)
+		case text == "" && !strings.HasSuffix(l.pattern, "*"):
+		case !rule.ok(text) && !r.spoiled(l.path):
+			r.add(l.path, l.shown(), "must be "+rule.allowed)
 		}
 	}
 }
