@@ -85,7 +85,7 @@ var rules = []struct {
 	{"internal/identity", []string{"internal/config", "internal/regular", "internal/wait"},
 		[]string{"os/exec"}},
 	{"internal/aks", []string{"internal/config", "internal/identity"}, []string{"os", "os/exec"}},
-	{"internal/arc", []string{"internal/arm", "internal/config", "internal/identity", "internal/wait"},
+	{"internal/arc", []string{"internal/config", "internal/identity", "internal/wait"},
 		[]string{"os", "os/exec"}},
 	{"internal/agent", []string{
 		"api/flexnode/v20260501preview", "internal/follow", "internal/aks", "internal/apply",

@@ -7,14 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 
-	"github.com/Azure/AKSFlexNode/internal/arm"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
@@ -96,24 +98,25 @@ func (a Arc) Gaps(ctx context.Context, w Wanting) (gaps []Gap, principal string,
 func (a Arc) permissions(
 	ctx context.Context, scope string,
 ) ([]*armauthorization.Permission, error) {
-	id, err := arm.Parse(scope)
+	id, err := arm.ParseResourceID(scope)
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
-	client, err := armauthorization.NewPermissionsClient(id.Subscription, a.Credential, a.Options)
+	client, err := armauthorization.NewPermissionsClient(id.SubscriptionID, a.Credential, a.Options)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a client of Resource Manager: %w", err)
 	}
 	var list []*armauthorization.Permission
-	if id.Namespace == "" {
-		list, err = all(ctx, client.NewListForResourceGroupPager(id.ResourceGroup, nil),
+	kind := id.ResourceType
+	if kind.String() == arm.ResourceGroupResourceType.String() {
+		list, err = all(ctx, client.NewListForResourceGroupPager(id.ResourceGroupName, nil),
 			func(p armauthorization.PermissionsClientListForResourceGroupResponse) []*armauthorization.
 				Permission {
 				return p.Value
 			})
 	} else {
-		list, err = all(ctx, client.NewListForResourcePager(id.ResourceGroup, id.Namespace, "",
-			id.Types[0], id.Name(), nil),
+		list, err = all(ctx, client.NewListForResourcePager(id.ResourceGroupName, kind.Namespace, "",
+			kind.Types[0], id.Name, nil),
 			func(p armauthorization.PermissionsClientListForResourceResponse) []*armauthorization.
 				Permission {
 				return p.Value
@@ -143,24 +146,22 @@ func all[P any](ctx context.Context, pages *runtime.Pager[P],
 	return list, nil
 }
 
-// allows tells whether one of the permissions has an action and does not take it away again.
+// allows reports whether one of the permissions has an action and does not take it away again.
 func allows(permissions []*armauthorization.Permission, action string) bool {
-	for _, p := range permissions {
-		if p != nil && arm.Allows(words(p.Actions), action) && !arm.Allows(words(p.NotActions), action) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(permissions, func(p *armauthorization.Permission) bool {
+		return p != nil && covered(p.Actions, action) && !covered(p.NotActions, action)
+	})
 }
 
-func words(list []*string) []string {
-	var found []string
-	for _, s := range list {
-		if s != nil {
-			found = append(found, *s)
+// covered reports whether a pattern is for an action: case is ignored, and * stands for anything.
+func covered(patterns []*string, action string) bool {
+	return slices.ContainsFunc(patterns, func(p *string) bool {
+		if p == nil {
+			return false
 		}
-	}
-	return found
+		expression := strings.ReplaceAll(regexp.QuoteMeta(*p), `\*`, ".*")
+		return regexp.MustCompile("(?i)^" + expression + "$").MatchString(action)
+	})
 }
 
 // Principal is the object id of the identity that a token is for; "" when it does not say.

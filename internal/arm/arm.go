@@ -1,6 +1,6 @@
 // Package arm is Azure Resource Manager as a protocol: resource ids, the error body, the headers.
-// It knows no resource type and asks no network; the agent, the resource provider and azuresim
-// speak with it.
+// It knows no resource type and asks no network; the resource provider and azuresim speak with
+// it.
 package arm
 
 import (
