@@ -40,8 +40,6 @@ type Host struct {
 	PackageWait time.Duration
 	Log         *slog.Logger
 
-	// legacy is what iptables-legacy-save has printed last, by family.
-	legacy map[string]legacyRules
 	// flushing is held by one Flush at a time, so that no other returns before it has synced.
 	flushing sync.Mutex
 	// mu guards unsynced, the directories whose entries have changed since the last Flush.

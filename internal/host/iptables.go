@@ -102,11 +102,7 @@ func (h *Host) legacyFirewalls(ctx context.Context) ([]Firewall, error) {
 	return found, nil
 }
 
-// legacyRules are the rules of iptables-legacy, and by what they were known in the kernel.
-type legacyRules struct{ known, rules string }
-
-// legacyTable are the rules of the table filter of iptables-legacy; "" where there is none. Its
-// program runs only when the kernel says that rules have come or gone.
+// legacyTable returns the rules of the table filter of iptables-legacy; "" without that table.
 func (h *Host) legacyTable(ctx context.Context, family string) (string, error) {
 	names, err := h.ReadFile("/proc/net/" + family + "_tables_names")
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !hasLine(string(names), "filter") {
@@ -115,26 +111,12 @@ func (h *Host) legacyTable(ctx context.Context, family string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot tell whether iptables-legacy has rules: %w", err)
 	}
-	known, err := h.Kernel.LegacyTable(family)
-	if err != nil {
-		return "", err
-	}
-	if last, ok := h.legacy[family]; ok && last.known == known {
-		return last.rules, nil
-	}
 	out, err := h.ask(ctx, toolLimit, family+"tables-legacy-save", "-t", "filter")
 	if errors.Is(err, fs.ErrNotExist) {
-		out, err = nil, nil // who has made the rules has gone, and nobody can change them
+		return "", nil // the program that made the rules is gone, and no other can change them
 	}
-	if err != nil {
-		return "", err
-	}
-	if h.legacy == nil {
-		h.legacy = make(map[string]legacyRules)
-	}
-	h.legacy[family] = legacyRules{known, string(out)}
-	return string(out), nil
+	return string(out), err
 }
 
-// hasLine tells whether a text has a line.
+// hasLine reports whether a text has a line.
 func hasLine(text, line string) bool { return slices.Contains(strings.Split(text, "\n"), line) }

@@ -29,9 +29,6 @@ type Kernel interface {
 	LoadTable(ctx context.Context, to state.Table) error
 	// DialFrom connects to a TCP port from a network namespace, and ends the connection.
 	DialFrom(ctx context.Context, namespace string, to netip.AddrPort) error
-	// LegacyTable says in a few bytes how iptables-legacy filters a family, ip or ip6: it is another
-	// text when its rules or policies are others, and "" where there are none at all.
-	LegacyTable(family string) (string, error)
 	// ClockSynchronized tells whether somebody has told the kernel that its clock is right.
 	ClockSynchronized() (bool, error)
 }

@@ -183,9 +183,8 @@ type kernel struct {
 	broken error
 	// unsynchronized tells that nobody has told it that its clock is right.
 	unsynchronized bool
-	// filters are the chains of nf_tables, and legacy is what tells of those of iptables-legacy.
+	// filters are the chains of nf_tables.
 	filters []Filter
-	legacy  string
 	// rules is the number of rules of a table of ours.
 	rules int
 }
@@ -211,8 +210,6 @@ func (k *kernel) LoadTable(_ context.Context, to state.Table) error {
 	k.rules = to.Rules
 	return k.broken
 }
-
-func (k *kernel) LegacyTable(string) (string, error) { return k.legacy, k.broken }
 
 func (k *kernel) LoadModule(_ context.Context, name string) error {
 	k.done = append(k.done, "load "+name)

@@ -72,9 +72,6 @@ func (k *kernel) LoadTable(_ context.Context, to state.Table) error {
 	return nil
 }
 
-// LegacyTable implements host.Kernel.
-func (k *kernel) LegacyTable(string) (string, error) { return "", nil }
-
 func (k *kernel) ClockSynchronized() (bool, error) { return !k.unsynchronized.Load(), nil }
 
 // change changes the rules of one chain.
