@@ -56,6 +56,23 @@ const (
 	ConfigurationAccepted = "ConfigurationAccepted"
 	NoChangeWaiting       = "NoChangeWaiting"
 	ProviderAnswers       = "ProviderAnswers"
+
+	// Only Examine tells these.
+	ConfigurationValid = "ConfigurationValid"
+	StateReadable      = "StateReadable"
+	ProcessorSupported = "ProcessorSupported"
+	ControlGroups      = "ControlGroups"
+	KernelModules      = "KernelModules"
+	PortsFree          = "PortsFree"
+	DiskResponsive     = "DiskResponsive"
+	PackagesInOrder    = "PackagesInOrder"
+	DefaultRoute       = "DefaultRoute"
+	PathMTU            = "PathMTU"
+	EndpointsReachable = "EndpointsReachable"
+	ResolverConfigured = "ResolverConfigured"
+	NamesResolved      = "NamesResolved"
+	ClockAccurate      = "ClockAccurate"
+	EndpointsTrusted   = "EndpointsTrusted"
 )
 
 // use is a set of occasions on which a condition is asked for, and what it counts for.
@@ -70,10 +87,17 @@ const (
 	network                   // when the pod subnets have become known
 	explained                 // the services' logs say why it is False
 	harmless                  // may be False on a node that is healthy, of which it is told
+	doctor                    // only Examine tells it, whose caller waits for the evidence
+
+	// Without this part of the evidence the condition is not checked.
+	ofMachine
+	ofUpkeep
+	ofExamined
 )
 
 type entry struct {
 	name  string
+	layer Layer
 	check func(Evidence) Condition
 	use   use
 }
@@ -82,55 +106,70 @@ type entry struct {
 // first in it explains what fails after it.
 func catalogue() []entry {
 	return []entry{
-		{SystemSupported, systemSupported, preflight},
-		{RootPrivileges, rootPrivileges, preflight},
-		{ToolsInstalled, toolsInstalled, preflight},
-		{DiskSpace, diskSpace, preflight},
-		{MemorySize, memorySize, preflight},
-		{SizeAdvised, sizeAdvised, caution | harmless},
-		{FileSystemsWritable, fileSystemsWritable, 0},
-		{InodesFree, inodesFree, 0},
-		{NodeObserved, nodeObserved, 0},
-		{SwapOff, swapOff, 0},
-		{HostNameStable, hostNameStable, 0},
-		{RebootNotPending, rebootNotPending, harmless},
-		{ProgramTrusted, programTrusted, preflight},
-		{RuntimeOwned, runtimeOwned, preflight},
-		{DirectoriesFree, directoriesFree, preflight},
-		{ReservationsFit, reservationsFit, preflight},
-		{NodeAddressPresent, nodeAddressPresent, preflight | gate | local},
-		{PodSubnetsFit, podSubnetsFit, preflight | network},
-		{TimeSynchronized, timeSynchronized, harmless},
-		{ContainerdRunning, containerdRunning, gate | local | explained},
-		{KubeletRunning, kubeletRunning, gate | local | explained},
-		{KubeletStable, kubeletStable, gate | local | explained},
-		{ClusterCAValid, clusterCAValid, 0},
-		{APIServerReachable, apiServerReachable, preflight | gate},
-		{PrincipalCertificate, principalCertificate, 0},
-		{KubeletCertificate, kubeletCertificate, 0},
-		{CredentialValid, credentialValid, preflight | gate},
-		{VersionsCompatible, versionsCompatible, preflight | gate},
-		{NodeOwned, nodeOwned, preflight},
-		{CertificateIssued, certificateIssued, 0},
-		{KubeletHealthy, kubeletHealthy, gate | local | explained},
-		{NodeRegistered, nodeRegistered, gate | explained},
-		{LeaseRenewed, leaseRenewed, gate},
-		{NodeReady, nodeReady, gate},
-		{RunsAsConfigured, runsAsConfigured, gate},
-		{PodSubnetsAgree, podSubnetsAgree, gate},
-		{PodsSynchronized, podsSynchronized, gate},
-		{LabelsApplied, labelsApplied, gate},
-		{TaintsApplied, taintsApplied, advice},
-		{FirewallOpen, firewallOpen, caution | harmless},
-		{MetadataGuarded, metadataGuarded, 0},
-		{ServicesReachable, servicesReachable, advice | harmless},
-		{ServingCertificate, servingCertificate, advice},
-		{ArcConnected, arcConnected, 0},
-		{StoreIntact, storeIntact, 0},
-		{HostAsConfigured, hostAsConfigured, 0},
-		{ConfigurationAccepted, configurationAccepted, 0},
-		{NoChangeWaiting, noChangeWaiting, harmless},
-		{ProviderAnswers, providerAnswers, harmless},
+		{ConfigurationValid, LayerConfiguration, configurationValid, doctor},
+		{RootPrivileges, LayerMachine, rootPrivileges, preflight | ofMachine},
+		{StateReadable, LayerMachine, stateReadable, doctor},
+		{SystemSupported, LayerMachine, systemSupported, preflight},
+		{ProcessorSupported, LayerMachine, processorSupported, doctor | ofExamined},
+		{ControlGroups, LayerMachine, controlGroups, doctor | ofExamined},
+		{KernelModules, LayerMachine, kernelModules, doctor | ofExamined},
+		{ToolsInstalled, LayerMachine, toolsInstalled, preflight | ofMachine},
+		{FileSystemsWritable, LayerMachine, fileSystemsWritable, ofUpkeep},
+		{DiskSpace, LayerMachine, diskSpace, preflight | ofMachine},
+		{InodesFree, LayerMachine, inodesFree, ofUpkeep},
+		{NodeObserved, LayerMachine, nodeObserved, 0},
+		{DiskResponsive, LayerMachine, diskResponsive, harmless | doctor | ofExamined},
+		{MemorySize, LayerMachine, memorySize, preflight},
+		{SizeAdvised, LayerMachine, sizeAdvised, caution | harmless},
+		{ProgramTrusted, LayerMachine, programTrusted, preflight},
+		{StoreIntact, LayerMachine, storeIntact, 0},
+		{RuntimeOwned, LayerMachine, runtimeOwned, preflight | ofMachine},
+		{DirectoriesFree, LayerMachine, directoriesFree, preflight | ofMachine},
+		{ReservationsFit, LayerMachine, reservationsFit, preflight},
+		{SwapOff, LayerMachine, swapOff, ofUpkeep},
+		{HostNameStable, LayerMachine, hostNameStable, ofUpkeep},
+		{PortsFree, LayerMachine, portsFree, doctor | ofExamined},
+		{FirewallOpen, LayerMachine, firewallOpen, caution | harmless | ofMachine},
+		{MetadataGuarded, LayerMachine, metadataGuarded, 0},
+		{PackagesInOrder, LayerMachine, packagesInOrder, harmless | doctor},
+		{RebootNotPending, LayerMachine, rebootNotPending, harmless | ofUpkeep},
+		{DefaultRoute, LayerNetwork, defaultRoute, doctor | ofExamined},
+		{NodeAddressPresent, LayerNetwork, nodeAddressPresent, preflight | gate | local},
+		{PodSubnetsFit, LayerNetwork, podSubnetsFit, preflight | network | ofMachine},
+		{PathMTU, LayerNetwork, pathMTU, doctor},
+		{EndpointsReachable, LayerNetwork, endpointsReachable, doctor},
+		{ResolverConfigured, LayerDNS, resolverConfigured, doctor | ofExamined},
+		{NamesResolved, LayerDNS, namesResolved, doctor},
+		{ClockAccurate, LayerClock, clockAccurate, doctor},
+		{TimeSynchronized, LayerClock, timeSynchronized, harmless | ofUpkeep},
+		{ClusterCAValid, LayerTLS, clusterCAValid, ofUpkeep},
+		{EndpointsTrusted, LayerTLS, endpointsTrusted, doctor},
+		{PrincipalCertificate, LayerCredential, principalCertificate, ofUpkeep},
+		{KubeletCertificate, LayerCredential, kubeletCertificate, ofUpkeep},
+		{CredentialValid, LayerCredential, credentialValid, preflight | gate},
+		{CertificateIssued, LayerCredential, certificateIssued, 0},
+		{ArcConnected, LayerCredential, arcConnected, 0},
+		{APIServerReachable, LayerAPIServer, apiServerReachable, preflight | gate},
+		{VersionsCompatible, LayerAPIServer, versionsCompatible, preflight | gate},
+		{ContainerdRunning, LayerRuntime, containerdRunning, gate | local | explained},
+		{KubeletRunning, LayerKubelet, kubeletRunning, gate | local | explained},
+		{KubeletStable, LayerKubelet, kubeletStable, gate | local | explained},
+		{KubeletHealthy, LayerKubelet, kubeletHealthy, gate | local | explained},
+		{ServingCertificate, LayerKubelet, servingCertificate, advice},
+		{NodeOwned, LayerNode, nodeOwned, preflight},
+		{NodeRegistered, LayerNode, nodeRegistered, gate | explained},
+		{LeaseRenewed, LayerNode, leaseRenewed, gate},
+		{NodeReady, LayerNode, nodeReady, gate},
+		{RunsAsConfigured, LayerNode, runsAsConfigured, gate},
+		{PodSubnetsAgree, LayerNode, podSubnetsAgree, gate | ofMachine},
+		{PodsSynchronized, LayerNode, podsSynchronized, gate},
+		{LabelsApplied, LayerNode, labelsApplied, gate},
+		{TaintsApplied, LayerNode, taintsApplied, advice},
+		{ServicesReachable, LayerNode, servicesReachable, advice | harmless},
+		{ConfigurationAccepted, LayerNode, configurationAccepted, 0},
+		{HostAsConfigured, LayerNode, hostAsConfigured, 0},
+		{NoChangeWaiting, LayerNode, noChangeWaiting, harmless},
+		{ProviderAnswers, LayerNode, providerAnswers, harmless | ofUpkeep},
 	}
 }
 
@@ -156,7 +195,7 @@ func Advice() []Check { return used(func(u use) bool { return u&advice != 0 }) }
 func Cautions(e Evidence) []Condition {
 	var cautions []Condition
 	for _, known := range catalogue() {
-		if c := known.check(e); known.use&caution != 0 && c.Status == False {
+		if c := known.judge(e); known.use&caution != 0 && c.Status == False {
 			c.Type = known.name
 			cautions = append(cautions, c)
 		}
@@ -165,7 +204,7 @@ func Cautions(e Evidence) []Condition {
 }
 
 // Watch returns all conditions, as status reports them.
-func Watch() []Check { return used(func(use) bool { return true }) }
+func Watch() []Check { return used(func(u use) bool { return u&doctor == 0 }) }
 
 func used(on func(use) bool) []Check {
 	var checks []Check
@@ -193,8 +232,17 @@ func (c Condition) of(u use) bool {
 // longestMessage is what the resource provider takes of a message, in bytes.
 const longestMessage = 1024
 
+// judge checks a condition whose evidence was gathered.
+func (c entry) judge(e Evidence) Condition {
+	if c.use&ofMachine != 0 && e.Machine == nil || c.use&ofUpkeep != 0 && e.Upkeep == nil ||
+		c.use&ofExamined != 0 && e.Examined == nil {
+		return notAsked()
+	}
+	return c.check(e)
+}
+
 func (c entry) evaluate(e Evidence) Condition {
-	condition := c.check(e)
+	condition := c.judge(e)
 	condition.Type, condition.Message = c.name, Clip(condition.Message, longestMessage)
 	return condition
 }

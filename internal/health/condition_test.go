@@ -29,18 +29,16 @@ func TestWatch(t *testing.T) {
 		t.Errorf("a node that is well: %v", Problem(all))
 	}
 	want := []string{
-		SystemSupported, RootPrivileges, ToolsInstalled, DiskSpace, MemorySize, SizeAdvised,
-		FileSystemsWritable, InodesFree, NodeObserved, SwapOff, HostNameStable, RebootNotPending,
-		ProgramTrusted, RuntimeOwned,
-		DirectoriesFree, ReservationsFit, NodeAddressPresent, PodSubnetsFit, TimeSynchronized,
-		ContainerdRunning, KubeletRunning, KubeletStable,
-		ClusterCAValid, APIServerReachable, PrincipalCertificate, KubeletCertificate, CredentialValid,
-		VersionsCompatible, NodeOwned, CertificateIssued,
-		KubeletHealthy, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
-		PodSubnetsAgree, PodsSynchronized, LabelsApplied, TaintsApplied, FirewallOpen, MetadataGuarded,
-		ServicesReachable,
-		ServingCertificate, ArcConnected, StoreIntact, HostAsConfigured, ConfigurationAccepted,
-		NoChangeWaiting, ProviderAnswers,
+		RootPrivileges, SystemSupported, ToolsInstalled, FileSystemsWritable, DiskSpace,
+		InodesFree, NodeObserved, MemorySize, SizeAdvised, ProgramTrusted, StoreIntact,
+		RuntimeOwned, DirectoriesFree, ReservationsFit, SwapOff, HostNameStable, FirewallOpen,
+		MetadataGuarded, RebootNotPending, NodeAddressPresent, PodSubnetsFit, TimeSynchronized,
+		ClusterCAValid, PrincipalCertificate, KubeletCertificate, CredentialValid,
+		CertificateIssued, ArcConnected, APIServerReachable, VersionsCompatible,
+		ContainerdRunning, KubeletRunning, KubeletStable, KubeletHealthy, ServingCertificate,
+		NodeOwned, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured, PodSubnetsAgree,
+		PodsSynchronized, LabelsApplied, TaintsApplied, ServicesReachable,
+		ConfigurationAccepted, HostAsConfigured, NoChangeWaiting, ProviderAnswers,
 	}
 	if diff := cmp.Diff(want, types(all)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)

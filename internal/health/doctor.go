@@ -6,62 +6,10 @@ import (
 	"slices"
 )
 
-// The types of the conditions that only Examine tells.
-const (
-	ConfigurationValid = "ConfigurationValid"
-	StateReadable      = "StateReadable"
-	ProcessorSupported = "ProcessorSupported"
-	ControlGroups      = "ControlGroups"
-	KernelModules      = "KernelModules"
-	PortsFree          = "PortsFree"
-	DiskResponsive     = "DiskResponsive"
-	PackagesInOrder    = "PackagesInOrder"
-	DefaultRoute       = "DefaultRoute"
-	PathMTU            = "PathMTU"
-	EndpointsReachable = "EndpointsReachable"
-	ResolverConfigured = "ResolverConfigured"
-	NamesResolved      = "NamesResolved"
-	ClockAccurate      = "ClockAccurate"
-	EndpointsTrusted   = "EndpointsTrusted"
-)
-
-// doctorOnly are the conditions beside the catalogue: they need evidence that only somebody who
-// asks what is wrong waits for.
-func doctorOnly() []entry {
-	return []entry{
-		{ConfigurationValid, configurationValid, 0},
-		{StateReadable, stateReadable, 0},
-		{ProcessorSupported, processorSupported, 0},
-		{ControlGroups, controlGroups, 0},
-		{KernelModules, kernelModules, 0},
-		{PortsFree, portsFree, 0},
-		{DiskResponsive, diskResponsive, harmless},
-		{PackagesInOrder, packagesInOrder, harmless},
-		{DefaultRoute, defaultRoute, 0},
-		{PathMTU, pathMTU, 0},
-		{EndpointsReachable, endpointsReachable, 0},
-		{ResolverConfigured, resolverConfigured, 0},
-		{NamesResolved, namesResolved, 0},
-		{ClockAccurate, clockAccurate, 0},
-		{EndpointsTrusted, endpointsTrusted, 0},
-	}
-}
-
-// everything is the catalogue and what only Examine tells, in the order of the layers.
-func everything() []entry {
-	all := append(catalogue(), doctorOnly()...)
-	slices.SortStableFunc(all, func(a, b entry) int {
-		_, x := place(a.name)
-		_, y := place(b.name)
-		return cmp.Compare(x, y)
-	})
-	return all
-}
-
 // Names are the types of all conditions, in the order of the layers.
 func Names() []string {
 	var names []string
-	for _, known := range everything() {
+	for _, known := range catalogue() {
 		names = append(names, known.name)
 	}
 	return names
@@ -96,7 +44,7 @@ func (d Diagnosis) Found() bool { return d.Verdict == Fault || d.Verdict == Warn
 // cause before everything else, and what follows from a cause behind it.
 func Examine(e Evidence, wanted func(name string) bool) []Diagnosis {
 	var checks []Check
-	for _, known := range everything() {
+	for _, known := range catalogue() {
 		if wanted(known.name) {
 			checks = append(checks, known.evaluate)
 		}
@@ -133,7 +81,7 @@ func diagnosisOf(c Condition) Diagnosis {
 		d.Verdict = Skipped
 	case c.Status == Unknown:
 		d.Verdict = Unclear
-	case c.Status == False && harmlessName(c.Type):
+	case c.Status == False && c.of(harmless):
 		d.Verdict = Warning
 	case c.Status == False:
 		d.Verdict = Fault
@@ -144,12 +92,6 @@ func diagnosisOf(c Condition) Diagnosis {
 		}
 	}
 	return d
-}
-
-func harmlessName(name string) bool {
-	return slices.ContainsFunc(everything(), func(known entry) bool {
-		return known.name == name && known.use&harmless != 0
-	})
 }
 
 // inOrder puts causes first, each followed by what follows from it.
@@ -192,9 +134,7 @@ func severity(d Diagnosis) int {
 
 // depth is how far from the machine something is wrong.
 func depth(d Diagnosis) int {
-	layer := slices.IndexFunc(layers(), func(s stratum) bool { return s.layer == d.Layer })
-	_, rank := place(d.Type)
-	return layer*1000 + rank
+	return slices.Index(layers(), d.Layer)*1000 + slices.Index(Names(), d.Type)
 }
 
 // explains tells whether one finding is the likely cause of another. What is only a warning
@@ -208,7 +148,5 @@ func explains(cause, effect Diagnosis) bool {
 		cause.Layer == effect.Layer && slices.Contains(beside(effect.Type), cause.Type)
 }
 
-// OfDoctor tells whether a condition is one that only Examine tells.
-func OfDoctor(name string) bool {
-	return slices.ContainsFunc(doctorOnly(), func(known entry) bool { return known.name == name })
-}
+// OfDoctor reports whether a condition is one that only Examine tells.
+func OfDoctor(name string) bool { return Condition{Type: name}.of(doctor) }

@@ -36,9 +36,6 @@ func stateReadable(e Evidence) Condition {
 }
 
 func processorSupported(e Evidence) Condition {
-	if e.Examined == nil {
-		return notAsked()
-	}
 	return lacking(e.Examined.MissingCPU, "TooOld",
 		"the processor lacks features of x86-64-v2, which images need",
 		"; on a virtual machine choose a newer CPU model, such as the host's; `lscpu` shows it")
@@ -46,8 +43,6 @@ func processorSupported(e Evidence) Condition {
 
 func controlGroups(e Evidence) Condition {
 	switch {
-	case e.Examined == nil:
-		return notAsked()
 	case e.Examined.CgroupVersion == 1 && !e.Examined.CgroupV1Allowed && refusesCgroupV1(e):
 		return fails(OwnerMachine, "CgroupV1", "this machine has control groups of version 1, which "+
 			"kubelet refuses from 1.35 on; boot with systemd.unified_cgroup_hierarchy=1: add it to "+
@@ -69,18 +64,12 @@ func refusesCgroupV1(e Evidence) bool {
 }
 
 func kernelModules(e Evidence) Condition {
-	if e.Examined == nil {
-		return notAsked()
-	}
 	return lacking(e.Examined.MissingModules, "ModulesMissing",
 		"the kernel lacks modules that a node needs", "; install the package that has them "+
 			"(`apt-get install linux-modules-extra-$(uname -r)`), or another kernel")
 }
 
 func portsFree(e Evidence) Condition {
-	if e.Examined == nil {
-		return notAsked()
-	}
 	var taken []string
 	for _, port := range e.Examined.Taken {
 		taken = append(taken, strconv.Itoa(port))
@@ -96,7 +85,7 @@ func (e Evidence) reached() bool {
 
 // defaultRoute: a machine whose servers are all on its own network needs none.
 func defaultRoute(e Evidence) Condition {
-	if e.Examined == nil || e.Examined.Routed == nil {
+	if e.Examined.Routed == nil {
 		return notAsked()
 	}
 	if !*e.Examined.Routed && !e.reached() {
@@ -107,7 +96,7 @@ func defaultRoute(e Evidence) Condition {
 }
 
 func resolverConfigured(e Evidence) Condition {
-	if e.Examined == nil || e.Examined.Resolvers == nil {
+	if e.Examined.Resolvers == nil {
 		return notAsked()
 	}
 	if len(e.Examined.Resolvers) == 0 {
@@ -122,7 +111,7 @@ func resolverConfigured(e Evidence) Condition {
 const slowSync = 250 * time.Millisecond
 
 func diskResponsive(e Evidence) Condition {
-	if e.Examined == nil || e.Examined.Sync == 0 {
+	if e.Examined.Sync == 0 {
 		return notAsked()
 	}
 	if took := e.Examined.Sync; took > slowSync {

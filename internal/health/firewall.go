@@ -5,9 +5,6 @@ import "strings"
 // firewallOpen: behind a firewall that drops what no rule accepts, a node is Ready, but its pods
 // reach nothing and nothing reaches its kubelet.
 func firewallOpen(e Evidence) Condition {
-	if e.Machine == nil {
-		return notAsked()
-	}
 	found := e.Machine.Firewalls
 	if e.Wanted.FirewallIgnored {
 		return holds()

@@ -33,7 +33,7 @@ func TestFirewallOpen(t *testing.T) {
 			e := good()
 			e.Machine.Firewalls = closed
 			tt.change(&e)
-			c := firewallOpen(e)
+			c := condition(t, FirewallOpen, e)
 			if c.Status != tt.status || c.Message != tt.message {
 				t.Errorf("the condition is %s: %q", c.Status, c.Message)
 			}

@@ -49,8 +49,6 @@ func knownSystem(id, version string) bool {
 
 func rootPrivileges(e Evidence) Condition {
 	switch {
-	case e.Machine == nil:
-		return notAsked()
 	case e.Machine.UID != 0:
 		return fails(OwnerMachine, "NotRoot", "cannot run without root: start it with sudo")
 	}
@@ -59,8 +57,6 @@ func rootPrivileges(e Evidence) Condition {
 
 func toolsInstalled(e Evidence) Condition {
 	switch {
-	case e.Machine == nil:
-		return notAsked()
 	case !e.Machine.IPTables:
 		return fails(OwnerMachine, "IPTablesMissing", "iptables is not installed, and the pod "+
 			"network needs it: apt-get install iptables")
@@ -79,9 +75,6 @@ const (
 )
 
 func diskSpace(e Evidence) Condition {
-	if e.Machine == nil {
-		return notAsked()
-	}
 	least := int64(leastFree)
 	if e.Machine.Installed {
 		least = leastFreeInstalled
@@ -111,9 +104,6 @@ func programTrusted(e Evidence) Condition {
 
 // runtimeOwned: two container runtimes or kubelets on one machine break each other.
 func runtimeOwned(e Evidence) Condition {
-	if e.Machine == nil {
-		return notAsked()
-	}
 	var foreign []string
 	for _, u := range e.Machine.ForeignUnits {
 		foreign = append(foreign, fmt.Sprintf("%s (%s)", u.Name, u.Path))
@@ -126,9 +116,6 @@ func runtimeOwned(e Evidence) Condition {
 }
 
 func directoriesFree(e Evidence) Condition {
-	if e.Machine == nil {
-		return notAsked()
-	}
 	var used []string
 	for _, dir := range e.Machine.ForeignDirectories {
 		used = append(used, path.Clean(dir))
@@ -175,9 +162,6 @@ func present(text string, addresses []string) bool {
 // podSubnetsFit: pods do not start where they are to have addresses of IPv6 and the machine has
 // none; and what the configuration says of a family that pods do not have would have no effect.
 func podSubnetsFit(e Evidence) Condition {
-	if e.Machine == nil {
-		return notAsked()
-	}
 	var six, four []string
 	for _, cidr := range e.Machine.PodCIDRs {
 		if strings.Contains(cidr, ":") {

@@ -20,53 +20,19 @@ const (
 	LayerNode          Layer = "node"
 )
 
-// stratum is a layer with its conditions, in their order.
-type stratum struct {
-	layer Layer
-	names []string
-}
-
-// layers are all layers in their order.
-func layers() []stratum {
-	return []stratum{
-		{LayerConfiguration, []string{ConfigurationValid}},
-		{LayerMachine, []string{RootPrivileges, StateReadable, SystemSupported, ProcessorSupported,
-			ControlGroups, KernelModules, ToolsInstalled, FileSystemsWritable, DiskSpace, InodesFree,
-			NodeObserved, DiskResponsive, MemorySize, SizeAdvised, ProgramTrusted, StoreIntact, RuntimeOwned,
-			DirectoriesFree, ReservationsFit, SwapOff, HostNameStable, PortsFree, FirewallOpen,
-			MetadataGuarded, PackagesInOrder, RebootNotPending}},
-		{LayerNetwork, []string{DefaultRoute, NodeAddressPresent, PodSubnetsFit, PathMTU,
-			EndpointsReachable}},
-		{LayerDNS, []string{ResolverConfigured, NamesResolved}},
-		{LayerClock, []string{ClockAccurate, TimeSynchronized}},
-		{LayerTLS, []string{ClusterCAValid, EndpointsTrusted}},
-		{LayerCredential, []string{PrincipalCertificate, KubeletCertificate, CredentialValid,
-			CertificateIssued, ArcConnected}},
-		{LayerAPIServer, []string{APIServerReachable, VersionsCompatible}},
-		{LayerRuntime, []string{ContainerdRunning}},
-		{LayerKubelet, []string{KubeletRunning, KubeletStable, KubeletHealthy, ServingCertificate}},
-		{LayerNode, []string{NodeOwned, NodeRegistered, LeaseRenewed, NodeReady, RunsAsConfigured,
-			PodSubnetsAgree, PodsSynchronized, LabelsApplied, TaintsApplied, ServicesReachable,
-			ConfigurationAccepted, HostAsConfigured, NoChangeWaiting, ProviderAnswers}},
-	}
-}
-
-// place is where a condition stands: its layer, and its rank among all.
-func place(name string) (Layer, int) {
-	rank := 0
-	for _, l := range layers() {
-		if i := slices.Index(l.names, name); i >= 0 {
-			return l.layer, rank + i
-		}
-		rank += len(l.names)
-	}
-	return LayerNode, rank
+// layers lists all layers in their order.
+func layers() []Layer {
+	return []Layer{LayerConfiguration, LayerMachine, LayerNetwork, LayerDNS, LayerClock, LayerTLS,
+		LayerCredential, LayerAPIServer, LayerRuntime, LayerKubelet, LayerNode}
 }
 
 // layerOf is the layer of a condition. What keeps the API server from being reached is in the layer
 // that is broken.
 func layerOf(c Condition) Layer {
-	l, _ := place(c.Type)
+	l := LayerNode
+	if i := slices.Index(Names(), c.Type); i >= 0 {
+		l = catalogue()[i].layer
+	}
 	if c.Type != APIServerReachable || c.Status != False {
 		return l
 	}

@@ -9,8 +9,6 @@ import (
 // gives the former ones to another node.
 func podSubnetsAgree(e Evidence) Condition {
 	switch {
-	case e.Machine == nil:
-		return notAsked()
 	case !e.Node.OK():
 		return e.Node.missing()
 	case !e.Wanted.Allocated || len(e.Machine.PodCIDRs) == 0:

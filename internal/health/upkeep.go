@@ -64,9 +64,6 @@ func lacking(found []string, reason, what, cure string) Condition {
 }
 
 func fileSystemsWritable(e Evidence) Condition {
-	if e.Upkeep == nil {
-		return notAsked()
-	}
 	return lacking(e.Upkeep.ReadOnly, "ReadOnly", "cannot write below",
 		"; the file system is mounted read-only, often after an error of its disk: see `dmesg`, "+
 			"check it with fsck, and mount it again")
@@ -76,9 +73,6 @@ func fileSystemsWritable(e Evidence) Condition {
 const mostInodes = 94
 
 func inodesFree(e Evidence) Condition {
-	if e.Upkeep == nil {
-		return notAsked()
-	}
 	var full []string
 	for _, dir := range slices.Sorted(maps.Keys(e.Upkeep.InodesUsed)) {
 		if used := e.Upkeep.InodesUsed[dir]; used > mostInodes {
@@ -90,17 +84,12 @@ func inodesFree(e Evidence) Condition {
 }
 
 func swapOff(e Evidence) Condition {
-	if e.Upkeep == nil {
-		return notAsked()
-	}
 	return lacking(e.Upkeep.Swaps, "SwapOn", "swap is on, and kubelet refuses to start with it",
 		"; turn it off with `aks-flex-node drift --repair`, and find out what turned it on")
 }
 
 func rebootNotPending(e Evidence) Condition {
 	switch {
-	case e.Upkeep == nil:
-		return notAsked()
 	case e.Upkeep.RebootRequired:
 		return fails(OwnerMachine, "RebootRequired", "an update of the system waits for a reboot "+
 			"(/run/reboot-required); drain the node, and run `reboot`")
@@ -111,9 +100,6 @@ func rebootNotPending(e Evidence) Condition {
 // hostNameStable: a kubelet that is not told its Node's name takes the machine's at each start, and
 // with another name it is refused.
 func hostNameStable(e Evidence) Condition {
-	if e.Upkeep == nil {
-		return notAsked()
-	}
 	if e.Wanted.Node == "localhost" || strings.HasPrefix(e.Wanted.Node, "localhost.") {
 		return fails(OwnerConfiguration, "HostNameNotUnique", "the Node's name would be "+e.Wanted.Node+
 			", which many machines have: set agent.nodeName, or run `hostnamectl set-hostname`")
@@ -135,7 +121,7 @@ const settled = 10 * time.Minute
 // timeSynchronized: a clock that no time service corrects drifts until certificates and tokens are
 // refused.
 func timeSynchronized(e Evidence) Condition {
-	if e.Upkeep == nil || e.Upkeep.Clock == nil {
+	if e.Upkeep.Clock == nil {
 		return notAsked()
 	}
 	switch c := e.Upkeep.Clock; {
@@ -156,8 +142,6 @@ func timeSynchronized(e Evidence) Condition {
 // clusterCAValid: the CA that the configuration gives must be valid now.
 func clusterCAValid(e Evidence) Condition {
 	switch {
-	case e.Upkeep == nil:
-		return notAsked()
 	case e.Upkeep.CA == "":
 		return unknown(notChecked, "the cluster's CA is not known")
 	}
@@ -198,9 +182,6 @@ func ofCertificate(e Evidence, a Answer[Validity]) (v Validity, c Condition, dec
 
 // kubeletCertificate: kubelet asks for the next one when 10 to 30 % of the time is left.
 func kubeletCertificate(e Evidence) Condition {
-	if e.Upkeep == nil {
-		return notAsked()
-	}
 	const what = "kubelet's client certificate "
 	v, c, decided := ofCertificate(e, e.Upkeep.Client)
 	switch until := v.To.UTC().Format(time.RFC3339); {
@@ -222,9 +203,6 @@ const soon = 14 * 24 * time.Hour
 
 // principalCertificate: nobody renews the certificate of a service principal but its owner.
 func principalCertificate(e Evidence) Condition {
-	if e.Upkeep == nil {
-		return notAsked()
-	}
 	const what = "the certificate of the service principal (azure.servicePrincipal.certificateFile) "
 	const renew = "; have a new one made, add it to the application in Entra ID, and put it there"
 	v, c, decided := ofCertificate(e, e.Upkeep.Principal)
@@ -254,9 +232,6 @@ const unanswered = 15 * time.Minute
 
 // providerAnswers: a node whose provider does not answer goes on, and is told of no change.
 func providerAnswers(e Evidence) Condition {
-	if e.Upkeep == nil {
-		return notAsked()
-	}
 	p := e.Upkeep.Polls
 	if !e.Wanted.Follows || p == nil || p.Lost < 2 || e.Now.Sub(p.Since) < unanswered {
 		return holds()
