@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -235,18 +236,13 @@ func (r *Resource) send(
 
 // endingBody ends the time of a request when its answer was read.
 type endingBody struct {
-	body interface {
-		Read([]byte) (int, error)
-		Close() error
-	}
+	io.ReadCloser
 	end context.CancelFunc
 }
 
-func (b *endingBody) Read(p []byte) (int, error) { return b.body.Read(p) }
-
 func (b *endingBody) Close() error {
 	defer b.end()
-	return b.body.Close()
+	return b.ReadCloser.Close()
 }
 
 // seconds reads a header that is a number of seconds; 0 for none.

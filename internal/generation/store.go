@@ -110,17 +110,11 @@ func (s Store) Config(id string) (config.Config, error) {
 	if err != nil {
 		return config.Config{}, err
 	}
-	var h struct {
-		Config config.Config `json:"config"`
-	}
-	err = ErrDamaged
-	if state.Digest(string(first)) == id {
-		err = json.Unmarshal(first, &h)
-	}
+	g, _, err := decode(id, first)
 	if err != nil {
 		return config.Config{}, fmt.Errorf("cannot read %s: %w", s.head(id), err)
 	}
-	return h.Config, nil
+	return g.Config, nil
 }
 
 // read reads a file of a generation. One that is not there is damage: whoever asks for a generation
