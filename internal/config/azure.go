@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -21,7 +22,7 @@ const (
 	ChinaCloud        = "AzureChinaCloud"
 )
 
-var aClusterID = expression(clusterID)
+var aClusterID = regexp.MustCompile(clusterID)
 
 func azureRules() []rule {
 	const (
@@ -112,7 +113,7 @@ func isClusterID(s string) bool {
 
 // ID splits the cluster's resource id; all parts are empty when it is not one.
 func (t TargetCluster) ID() (subscription, resourceGroup, name string) {
-	m := aClusterID().FindStringSubmatch(t.ResourceID)
+	m := aClusterID.FindStringSubmatch(t.ResourceID)
 	if m == nil || !isResourceGroup(m[2]) {
 		return "", "", ""
 	}

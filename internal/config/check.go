@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 )
+
+// matches makes a check of a regular expression that must match the whole value.
+func matches(pattern string) func(string) bool {
+	return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString
+}
 
 func oneOf(values ...string) func(string) bool {
 	return func(s string) bool { return slices.Contains(values, s) }

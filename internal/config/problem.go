@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -143,19 +144,19 @@ func (r *report) sorted(c Config) Problems {
 // tokens.
 func conceal(s string) string {
 	if strings.Contains(s, "://") {
-		s = userInURL().ReplaceAllString(s, "://"+redacted+"@")
-		s = queryInURL().ReplaceAllString(s, "$1?"+redacted)
+		s = userInURL.ReplaceAllString(s, "://"+redacted+"@")
+		s = queryInURL.ReplaceAllString(s, "$1?"+redacted)
 	}
 	if !strings.Contains(s, ".") {
 		return s
 	}
-	return tokenInText().ReplaceAllString(s, redacted)
+	return tokenInText.ReplaceAllString(s, redacted)
 }
 
 var (
-	userInURL   = expression(`://.*@`)
-	queryInURL  = expression(`(://[^?]*)\?.*`)
-	tokenInText = expression(`[a-z0-9]{6}\.[a-z0-9]{16}`)
+	userInURL   = regexp.MustCompile(`://.*@`)
+	queryInURL  = regexp.MustCompile(`(://[^?]*)\?.*`)
+	tokenInText = regexp.MustCompile(`[a-z0-9]{6}\.[a-z0-9]{16}`)
 )
 
 // cut shortens what is too long for a line.
