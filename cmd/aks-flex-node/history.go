@@ -50,18 +50,13 @@ it, and its state:
   received  delivered by the provider and not tried yet
   rejected  failed, or held back after a rollback; with the reason`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, done, err := o.agent(nil)
-			if err != nil {
-				return err
-			}
-			defer done()
-			past, err := a.History(cmd.Context())
+		RunE: o.reads(func(ctx context.Context, a *agent.Agent, _ []string) error {
+			past, err := a.History(ctx)
 			if err != nil {
 				return err
 			}
 			return o.print(past, func(w io.Writer) { writeHistory(w, past) })
-		},
+		}),
 	}
 }
 
@@ -114,13 +109,8 @@ id as ` + "`history`" + ` shows it. Without arguments it compares the previous g
 the applied one; with one argument, that one with the applied one. Secrets are redacted.
 Exits with 2 when there is a difference.`,
 		Args: atMost(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			a, done, err := o.agent(nil)
-			if err != nil {
-				return err
-			}
-			defer done()
-			c, err := a.Compare(cmd.Context(), argument(args, 0), argument(args, 1))
+		RunE: o.reads(func(ctx context.Context, a *agent.Agent, args []string) error {
+			c, err := a.Compare(ctx, argument(args, 0), argument(args, 1))
 			if err != nil {
 				return err
 			}
@@ -129,7 +119,7 @@ Exits with 2 when there is a difference.`,
 				err = errChanges
 			}
 			return err
-		},
+		}),
 	}
 }
 

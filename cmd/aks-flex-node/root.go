@@ -226,22 +226,31 @@ func planCommand(o *options) *cobra.Command {
 download and from which hosts. Nothing is written. Exits with 0 when there is
 nothing to do and with 2 when there is.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			in, err := o.input(cmd.Context())
+		RunE: o.reads(func(ctx context.Context, a *agent.Agent, _ []string) error {
+			in, err := o.input(ctx)
 			if err != nil {
 				return err
 			}
-			a, done, err := o.agent(nil)
-			if err != nil {
-				return err
-			}
-			defer done()
-			report, err := a.Plan(cmd.Context(), in)
+			report, err := a.Plan(ctx, in)
 			if err != nil {
 				return err
 			}
 			return o.differs(report, writePlan, "nothing to do")
-		},
+		}),
+	}
+}
+
+// reads is a command that works with the agent and changes nothing.
+func (o *options) reads(
+	run func(ctx context.Context, a *agent.Agent, args []string) error,
+) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a, done, err := o.agent(nil)
+		if err != nil {
+			return err
+		}
+		defer done()
+		return run(cmd.Context(), a, args)
 	}
 }
 
@@ -364,13 +373,8 @@ func statusCommand(o *options) *cobra.Command {
 		Long: `Tells how the node is: its conditions, services, what the agent's service does, the
 change under way, rejected configurations, and drift. Exits with 1 when something is wrong.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, done, err := o.agent(nil)
-			if err != nil {
-				return err
-			}
-			defer done()
-			status, err := a.Status(cmd.Context())
+		RunE: o.reads(func(ctx context.Context, a *agent.Agent, _ []string) error {
+			status, err := a.Status(ctx)
 			if err != nil {
 				return err
 			}
@@ -379,7 +383,7 @@ change under way, rejected configurations, and drift. Exits with 1 when somethin
 				return errors.New("the node is not healthy")
 			}
 			return err
-		},
+		}),
 	}
 }
 
@@ -392,18 +396,13 @@ server. kubelet and kubeconfigs call it. Tokens are kept in /run/aks-flex-node,
 which only root reads, renewed early by one process at a time, and handed out
 until they expire while the issuer is down.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, done, err := o.agent(nil)
-			if err != nil {
-				return err
-			}
-			defer done()
-			token, err := a.Token(cmd.Context())
+		RunE: o.reads(func(ctx context.Context, a *agent.Agent, _ []string) error {
+			token, err := a.Token(ctx)
 			if err != nil {
 				return err
 			}
 			return identity.WriteExec(o.out, token, os.Getenv("KUBERNETES_EXEC_INFO"))
-		},
+		}),
 	}
 }
 
