@@ -174,18 +174,16 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 	if err != nil {
 		return UnitStatus{}, false, err
 	}
-	text := func(key string) string { s, _ := unit[key].(string); return s }
-	is = UnitStatus{
-		File: text("UnitFileState"), Active: text("ActiveState"), Path: text("FragmentPath"),
+	read := s.uptime
+	if read == nil {
+		read = uptime
 	}
-	if text("LoadState") == "masked" {
-		is.File = "masked"
+	now := time.Now()
+	up, err := read()
+	if err != nil {
+		return UnitStatus{}, false, err
 	}
-	if entered, _ := unit["ActiveEnterTimestampMonotonic"].(uint64); entered > 0 {
-		if is.Since, err = s.wallTime(time.Duration(entered) * time.Microsecond); err != nil {
-			return UnitStatus{}, false, err
-		}
-	}
+	is = UnitStatusOf(unit, now, up)
 	is.MainPID, is.Restarts = int(pid), int(restarts)
 	if pair, ok := unit["Job"].([]any); ok && len(pair) > 0 { // (id, object path); 0 is none
 		id, _ := pair[0].(uint32)
@@ -194,16 +192,21 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 	return is, job, nil
 }
 
-// wallTime converts a time of CLOCK_MONOTONIC by the present wall clock. The wall time that systemd
+// UnitStatusOf returns the state of a unit by its properties on the bus, but for those of a service.
+// now and up are one moment by the wall clock and by CLOCK_MONOTONIC. The wall time that systemd
 // stamps is by the clock of then, which may have been stepped since.
-func (s *DBus) wallTime(monotonic time.Duration) (time.Time, error) {
-	read := s.uptime
-	if read == nil {
-		read = uptime
+func UnitStatusOf(unit map[string]any, now time.Time, up time.Duration) UnitStatus {
+	text := func(key string) string { s, _ := unit[key].(string); return s }
+	is := UnitStatus{
+		File: text("UnitFileState"), Active: text("ActiveState"), Path: text("FragmentPath"),
 	}
-	now := time.Now()
-	up, err := read()
-	return now.Add(monotonic - up), err
+	if text("LoadState") == "masked" {
+		is.File = "masked"
+	}
+	if entered, _ := unit["ActiveEnterTimestampMonotonic"].(uint64); entered > 0 {
+		is.Since = now.Add(time.Duration(entered)*time.Microsecond - up)
+	}
+	return is
 }
 
 // uptime returns CLOCK_MONOTONIC, which does not count the time that a machine is suspended.

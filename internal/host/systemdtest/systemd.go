@@ -28,8 +28,13 @@ type Systemd struct {
 	Root string
 	// OnStart is called when a unit starts; an error makes the job fail. May be nil.
 	OnStart func(unit, text string) error
+	// Stamp returns the time that the wall clock showed at an instant, as a number of the clock that
+	// is now. It differs where the clock was set since. May be nil.
+	Stamp func(at time.Time) time.Time
 
-	mu sync.Mutex
+	// booted is when CLOCK_MONOTONIC began.
+	booted time.Time
+	mu     sync.Mutex
 	// units are those in memory. One that is inactive and that nothing refers to is dropped.
 	units map[string]*unit
 	// wanted are the units that multi-user.target wants, as of the last reload.
@@ -44,7 +49,7 @@ type Systemd struct {
 // New returns a systemd that runs nothing yet.
 func New(root string) *Systemd {
 	return &Systemd{
-		Root: root, units: map[string]*unit{}, wanted: map[string]bool{},
+		Root: root, booted: time.Now().Add(-time.Minute), units: map[string]*unit{}, wanted: map[string]bool{},
 		generated: map[string]bool{}, lastPID: 100,
 	}
 }
@@ -55,26 +60,43 @@ func (s *Systemd) Unit(_ context.Context, name string) (host.UnitStatus, error) 
 	defer s.mu.Unlock()
 	defer s.collect()
 	u := s.load(name)
-	status := host.UnitStatus{Active: "inactive", MainPID: u.pid, Restarts: u.restarts, Since: u.since}
+	up := time.Since(s.booted)
+	status := host.UnitStatusOf(s.properties(name, u), s.booted.Add(up), up)
+	status.MainPID, status.Restarts = u.pid, u.restarts
+	return status, nil
+}
+
+// properties are those of a unit on the bus, with what the host package reads, and the wall time
+// that it is not to read.
+func (s *Systemd) properties(name string, u *unit) map[string]any {
+	is := map[string]any{"ActiveState": "inactive"}
 	switch {
 	case u.active:
-		status.Active = "active"
+		is["ActiveState"] = "active"
 	case u.looping:
-		status.Active = "activating"
+		is["ActiveState"] = "activating"
 	}
 	switch u.is {
 	case masked:
-		status.File = "masked"
+		is["LoadState"] = "masked"
 	case generated:
-		status.File = "generated"
+		is["UnitFileState"] = "generated"
 	case loaded:
-		status.Path = path.Join(unitDir, name)
+		is["FragmentPath"] = path.Join(unitDir, name)
 		if u.enablement == "" {
 			u.enablement = s.enablement(name)
 		}
-		status.File = u.enablement
+		is["UnitFileState"] = u.enablement
 	}
-	return status, nil
+	if u.entered > 0 {
+		stamp := s.booted.Add(u.entered)
+		if s.Stamp != nil {
+			stamp = s.Stamp(stamp)
+		}
+		is["ActiveEnterTimestampMonotonic"] = uint64(u.entered.Microseconds())
+		is["ActiveEnterTimestamp"] = uint64(stamp.UnixMicro())
+	}
+	return is
 }
 
 // Fragments implements host.Systemd.
@@ -152,7 +174,7 @@ func (s *Systemd) Restart(ctx context.Context, name string) error {
 // run gives a unit a new process. Its process id is greater than any before.
 func (s *Systemd) run(u *unit) {
 	s.lastPID++
-	u.pid, u.since = s.lastPID, time.Now()
+	u.pid, u.entered = s.lastPID, time.Since(s.booted)
 }
 
 // Crash ends the process of a running unit, which systemd then starts again by itself.

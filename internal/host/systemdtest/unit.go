@@ -31,7 +31,8 @@ type unit struct {
 	pid, restarts int
 	// looping tells that its process has ended, and that systemd is about to start it again.
 	looping bool
-	since   time.Time
+	// entered is when it became active, by CLOCK_MONOTONIC (ActiveEnterTimestampMonotonic).
+	entered time.Duration
 	// running is the text that the unit was started with.
 	running string
 }
