@@ -37,6 +37,8 @@ type behaviour struct {
 	silent bool
 	// lapsed is a kubelet that does not renew its lease.
 	lapsed bool
+	// heartbeat returns when kubelet was last heard, as the Node and its lease say it; nil is now.
+	heartbeat func() time.Time
 	// ill returns the status that a request fails with, 0 for none; nil fails none.
 	ill func(*http.Request) int
 	// ahead is how far its clock is ahead.
@@ -92,6 +94,14 @@ func (c *cluster) lapses() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lapsed
+}
+
+// heard returns when kubelet was last heard; c.mu is held.
+func (c *cluster) heard() time.Time {
+	if c.heartbeat == nil {
+		return time.Now()
+	}
+	return c.heartbeat()
 }
 
 // authority is a CA, with the API server's certificate of it.

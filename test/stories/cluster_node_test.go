@@ -18,7 +18,9 @@ func (c *cluster) lease(w http.ResponseWriter, r *http.Request) {
 		TypeMeta:   metav1.TypeMeta{Kind: "Lease", APIVersion: "coordination.k8s.io/v1"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kube-node-lease"},
 	}
-	seconds, at := int32(40), metav1.NewMicroTime(time.Now())
+	c.mu.Lock()
+	seconds, at := int32(40), metav1.NewMicroTime(c.heard())
+	c.mu.Unlock()
 	if c.running().IsZero() || c.lapses() {
 		at = metav1.NewMicroTime(time.Now().Add(-time.Hour))
 	}
@@ -84,7 +86,7 @@ func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
 	}
 	shown := n.DeepCopy()
 	shown.Status.Conditions = []corev1.NodeCondition{{
-		Type: corev1.NodeReady, Status: status, LastHeartbeatTime: metav1.Now(),
+		Type: corev1.NodeReady, Status: status, LastHeartbeatTime: metav1.NewTime(c.heard()),
 		Message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady",
 	}}
 	reply(w, shown)
