@@ -52,6 +52,7 @@ func TestAzure(t *testing.T) {
 	t.Run("Together", func(t *testing.T) {
 		t.Run("Follows", follows)
 		t.Run("Extension", azExtension)
+		t.Run("Budget", oneBudget)
 	})
 	t.Run("ProviderClusters", providerClusters)
 }

@@ -69,11 +69,17 @@ const patience = 3 * time.Minute
 // eventually waits for something that comes without being asked for.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	within(t, patience, what, done)
+}
+
+// within waits for something that is to come in a time.
+func within(t *testing.T, limit time.Duration, what string, done func() bool) {
+	t.Helper()
+	deadline := time.After(limit)
 	for !done() {
 		select {
 		case <-deadline:
-			t.Fatalf("%s did not come within %s", what, patience)
+			t.Fatalf("%s did not come within %s", what, limit)
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
