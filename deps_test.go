@@ -87,21 +87,36 @@ var rules = []struct {
 	{"internal/aks", []string{"internal/config", "internal/identity"}, []string{"os", "os/exec"}},
 	{"internal/arc", []string{"internal/config", "internal/identity", "internal/wait"},
 		[]string{"os", "os/exec"}},
-	{"internal/agent", []string{
-		"api/flexnode/v20260501preview", "internal/follow", "internal/aks", "internal/apply",
-		"internal/arc", "internal/artifact", "internal/config",
-		"internal/daemon", "internal/generation", "internal/health", "internal/host",
+	{"internal/agent/inspect", []string{
+		"internal/agent/saved", "internal/apply", "internal/arc", "internal/config",
+		"internal/generation", "internal/health", "internal/host", "internal/identity",
+		"internal/kube", "internal/node", "internal/nodeobject", "internal/progress",
+		"internal/state", "internal/transition",
+	}, []string{"os/exec"}},
+	{"internal/agent/change", []string{
+		"internal/agent/inspect", "internal/agent/saved", "internal/aks", "internal/apply",
+		"internal/arc", "internal/artifact", "internal/config", "internal/daemon",
+		"internal/follow", "internal/generation", "internal/health", "internal/host",
 		"internal/identity", "internal/kube", "internal/node", "internal/nodeobject",
-		"internal/agent/saved", "internal/metrics", "internal/progress", "internal/regular",
-		"internal/release", "internal/state", "internal/support", "internal/transition",
-		"internal/wait",
+		"internal/progress", "internal/state", "internal/transition", "internal/wait",
+	}, []string{"os/exec"}},
+	{"internal/agent/service", []string{
+		"api/flexnode/v20260501preview", "internal/agent/change", "internal/agent/inspect",
+		"internal/agent/saved", "internal/config", "internal/daemon", "internal/follow",
+		"internal/health", "internal/identity", "internal/metrics", "internal/progress",
+		"internal/state", "internal/transition", "internal/wait",
+	}, []string{"os/exec"}},
+	{"internal/agent/support", []string{
+		"internal/agent/change", "internal/agent/inspect", "internal/agent/saved",
+		"internal/artifact", "internal/config", "internal/health", "internal/host",
+		"internal/kube", "internal/node", "internal/redact",
 	}, []string{"os/exec"}},
 	{"internal/agent/saved", []string{
 		"internal/apply", "internal/config", "internal/generation", "internal/node",
 		"internal/state", "internal/transition",
 	}, []string{"os/exec", "net", "net/http"}},
 	{"internal/metrics", nil, []string{"os", "net", "net/http", "os/exec", "time"}},
-	{"internal/support", nil, []string{"os", "os/exec", "net", "net/http"}},
+	{"internal/redact", nil, []string{"os", "os/exec", "net", "net/http"}},
 }
 
 func TestArrows(t *testing.T) {

@@ -141,39 +141,17 @@ func TestReachFindsGodObject(t *testing.T) {
 // agentRoot is the agent, whose packages and receivers have limits.
 const agentRoot = module + "internal/agent"
 
-// largeReceivers are the receivers of the agent that still reach more than 60 methods. The numbers
-// may only fall.
-var largeReceivers = map[string]int{
-	"":                       60,
-	agentRoot + ".Agent":     111,
-	agentRoot + ".Following": 87,
-	agentRoot + ".Watcher":   98,
-	agentRoot + ".collector": 265,
-	agentRoot + ".home":      280,
-	agentRoot + ".leaving":   261,
-	agentRoot + ".locator":   243,
-	agentRoot + ".patient":   251,
-	agentRoot + ".steps":     75,
-	agentRoot + ".work":      332,
-}
-
 // TestReach holds the agent in parts that a reader can survey: how many methods a receiver reaches,
 // and how many of our packages a package imports.
 func TestReach(t *testing.T) {
 	list := load(t, "./internal/agent/...")
 	reached := reach(list, agentRoot)
-	for _, name := range above(reached, largeReceivers) {
+	for _, name := range above(reached, map[string]int{"": 60}) {
 		t.Errorf("%s reaches %d methods", name, reached[name])
-	}
-	for name, limit := range largeReceivers {
-		if name != "" && reached[name] < limit {
-			t.Errorf("%s reaches %d methods: write that in place of %d", name, reached[name], limit)
-		}
 	}
 	imports := imported(list)
 	limits := map[string]int{
-		"": 10, agentRoot: 30, agentRoot + "/change": 18, agentRoot + "/inspect": 14,
-		agentRoot + "/service": 14,
+		"": 10, agentRoot + "/change": 20, agentRoot + "/inspect": 14, agentRoot + "/service": 14,
 	}
 	for _, name := range above(imports, limits) {
 		t.Errorf("%s imports %d packages", name, imports[name])

@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 )
 
@@ -69,9 +70,11 @@ func runAgent(ctx context.Context, o *options) error {
 		return err
 	}
 	defer done()
-	if err := a.Claim(); err != nil {
+	claim, err := service.Claim(a)
+	if err != nil {
 		return err
 	}
+	defer claim.Release()
 	hints := make(chan string)
 	watchdog, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
@@ -79,12 +82,15 @@ func runAgent(ctx context.Context, o *options) error {
 	}
 	in := o.inputOf(read)
 	in.Config = c
-	follows := a.Follow(ctx, in)
+	live := service.NewLive(version)
+	live.Attach(a)
+	follows := service.Follow(ctx, a, in, live)
 	d := &daemon.Daemon{
-		Node: &agent.Watcher{
-			Agent: a, Load: func() (agent.Input, error) { return o.input(ctx) }, Follows: follows,
+		Node: &service.Watcher{
+			Agent: a, Load: func() (change.Input, error) { return o.input(ctx) }, Follows: follows,
+			Live: live,
 		},
-		Changed: o.changed(), Hints: hints, Watchdog: watchdog, Budget: a.Repairs(), Log: a.Log,
+		Changed: o.changed(), Hints: hints, Watchdog: watchdog, Budget: service.Repairs(a), Log: a.Log,
 		Received: follows.Received(), Deleted: follows.Gone(),
 		Notify: func(message string) {
 			if _, err := sd.SdNotify(false, message); err != nil {
@@ -93,8 +99,7 @@ func runAgent(ctx context.Context, o *options) error {
 		},
 	}
 	a.Beat, a.Proving = d.Beat, d.Proving
-	a.Live = agent.NewLive(version)
-	d.Told = a.Live.Job
+	d.Told = live.Job
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -105,12 +110,12 @@ func runAgent(ctx context.Context, o *options) error {
 		case <-ctx.Done():
 		}
 	}
-	watching.Go(func() { a.Deleted(ctx, hint) })
-	watching.Go(func() { a.Changed(ctx, hint) })
+	watching.Go(func() { service.Deleted(ctx, a, hint) })
+	watching.Go(func() { service.Changed(ctx, a, hint) })
 	watching.Go(func() { follows.Run(ctx) })
-	defer a.Live.Close()
+	defer live.Close()
 	watching.Go(func() {
-		if err := a.Tell(ctx); err != nil {
+		if err := live.Tell(ctx, a); err != nil {
 			a.Log.Error("the status cannot be asked for", "error", err)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
@@ -76,19 +76,19 @@ func (o *options) receive(ctx context.Context, from string) (service bool, err e
 		return false, err
 	}
 	defer done()
-	known, err := a.Received(u.Digest())
+	known, err := change.Received(a, u.Digest())
 	if err == nil && !known {
 		err = o.fetch(ctx, a, u, before)
 	}
 	if err != nil || a.InService {
 		return false, err
 	}
-	return a.EnableService(ctx)
+	return change.EnableService(ctx, a)
 }
 
 // fetch fetches a configuration and has the agent keep it.
 func (o *options) fetch(
-	ctx context.Context, a *agent.Agent, u follow.URL, before *config.Config,
+	ctx context.Context, a *change.Agent, u follow.URL, before *config.Config,
 ) error {
 	fetcher := follow.Fetcher{
 		Client: follow.NewClient(http.ProxyFromEnvironment), For: fetchFor,
@@ -108,7 +108,7 @@ func (o *options) fetch(
 	if err != nil {
 		return fmt.Errorf("cannot use the configuration that %s has given: %w", u.Host(), err)
 	}
-	err = a.Receive(ctx, agent.Delivery{Bundle: bundle, Loaded: read, URLSHA256: u.Digest()})
+	err = change.Receive(ctx, a, change.Delivery{Bundle: bundle, Loaded: read, URLSHA256: u.Digest()})
 	if err != nil {
 		return err
 	}
@@ -137,15 +137,15 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	result, err := a.Bootstrap(ctx, in)
+	result, err := change.Bootstrap(ctx, a, in)
 	if busy, ok := errors.AsType[*saved.LockedError](err); ok && busy.Holder.Verb == "agent" {
 		fmt.Fprintf(o.err, "%s is joining this machine already; see `aks-flex-node status`\n",
-			agent.Service)
+			change.Service)
 		return nil
 	}
 	if ctx.Err() == nil { // whoever interrupts this does not want it to go on by itself
-		err = errors.Join(err, a.StartService(ctx))
-	} else if back, e := a.Withdraw(context.WithoutCancel(ctx)); e != nil || back {
+		err = errors.Join(err, change.StartService(ctx, a))
+	} else if back, e := change.Withdraw(context.WithoutCancel(ctx), a); e != nil || back {
 		done()
 		return errors.Join(e, errWithdrawn)
 	}
@@ -155,7 +155,7 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	}
 	return o.print(result, func(w io.Writer) {
 		fmt.Fprintf(w, "Node %s is Ready (%s, %.1f s); %s keeps it so\n", result.NodeName,
-			changes(result.Changes), result.Seconds, agent.Service)
+			changes(result.Changes), result.Seconds, change.Service)
 	})
 }
 

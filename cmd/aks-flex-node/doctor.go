@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/support"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
@@ -47,8 +47,8 @@ func (s *selection) wanted(name string) bool {
 }
 
 // now is the machine's configuration, as far as whoever runs this may read it.
-func (o *options) now(cmd *cobra.Command) agent.Given {
-	g := agent.Given{Unprivileged: os.Geteuid() != 0}
+func (o *options) now(cmd *cobra.Command) support.Given {
+	g := support.Given{Unprivileged: os.Geteuid() != 0}
 	read, err := config.Load(o.config, o.applied(cmd.Context()))
 	switch {
 	case err == nil:
@@ -84,7 +84,7 @@ Exit codes: 0 nothing is wrong; 1 something is; 2 it could not run;
 				return notRunError{err}
 			}
 			defer done()
-			list := a.Doctor(cmd.Context(), o.now(cmd), s.wanted)
+			list := support.Doctor(cmd.Context(), a, o.now(cmd), s.wanted)
 			if err := cmd.Context().Err(); err != nil {
 				return notRunError{err}
 			}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/support"
 )
 
 func endpointsCommand(o *options) *cobra.Command {
@@ -28,15 +28,15 @@ Exit codes: 0 all that is needed now answers; 1 something does not; 2 it could n
 				return notRunError{err}
 			}
 			defer done()
-			list, err := a.Endpoints(cmd.Context(), o.now(cmd))
+			list, err := support.Endpoints(cmd.Context(), a, o.now(cmd))
 			if err := cmp.Or(err, cmd.Context().Err()); err != nil {
 				return notRunError{err}
 			}
-			answers := agent.Answers(list)
+			answers := support.Answers(list)
 			if err := o.print(answers, func(w io.Writer) { writeEndpoints(w, answers) }); err != nil {
 				return notRunError{err}
 			}
-			if slices.ContainsFunc(answers, func(a agent.Answer) bool { return a.Needed && !a.Answers }) {
+			if slices.ContainsFunc(answers, func(a support.Answer) bool { return a.Needed && !a.Answers }) {
 				return errFindings
 			}
 			return nil
@@ -44,7 +44,7 @@ Exit codes: 0 all that is needed now answers; 1 something does not; 2 it could n
 	}
 }
 
-func writeEndpoints(w io.Writer, answers []agent.Answer) {
+func writeEndpoints(w io.Writer, answers []support.Answer) {
 	for _, a := range answers {
 		verdict := "answers"
 		switch {

@@ -10,7 +10,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -21,7 +22,7 @@ import (
 // agent puts together what a verb works with, on a machine with a configuration, or with none yet.
 // A verb that only looks writes no log. The function that it returns ends the progress and closes
 // everything; it may be called twice.
-func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
+func (o *options) agent(c *config.Config) (*change.Agent, func(), error) {
 	if err := asRoot(); err != nil {
 		return nil, nil, err
 	}
@@ -29,9 +30,9 @@ func (o *options) agent(c *config.Config) (*agent.Agent, func(), error) {
 }
 
 // looking is agent for a verb that only looks, and that anybody may run.
-func (o *options) looking() (*agent.Agent, func(), error) { return o.wire(nil) }
+func (o *options) looking() (*change.Agent, func(), error) { return o.wire(nil) }
 
-func (o *options) wire(c *config.Config) (*agent.Agent, func(), error) {
+func (o *options) wire(c *config.Config) (*change.Agent, func(), error) {
 	service := os.Getenv("AKS_FLEX_NODE_SERVICE") != ""
 	program, err := os.Executable()
 	if err != nil {
@@ -43,21 +44,21 @@ func (o *options) wire(c *config.Config) (*agent.Agent, func(), error) {
 		log = o.journal.logger(c)
 	}
 	machine := host.New("", log)
-	machine.SecretDir, machine.PackageDir = saved.RunDir, agent.PackageDir
+	machine.SecretDir, machine.PackageDir = saved.RunDir, change.PackageDir
 	view := o.view(service)
 	told := &progress.Log{Log: log}
-	a := &agent.Agent{
+	a := &change.Agent{
+		Env: inspect.Env{
+			Reader: machine, Log: log, Learn: o.secrets.Know, InService: service,
+			Show:    func(e progress.Event) { view.Show(e); told.Show(e) },
+			Program: program, Version: version,
+		},
 		Machine: machine,
-		Log:     log,
-		Show:    func(e progress.Event) { view.Show(e); told.Show(e) },
 		Client: func(proxy func(*http.Request) (*url.URL, error)) *http.Client {
 			return artifact.NewClient(proxy)
 		},
-		Given: o.reread, Learn: o.secrets.Know,
-		InService: service,
-		Terminal:  !service && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(o.err.Fd())),
-		Program:   program,
-		Version:   version,
+		Given:    o.reread,
+		Terminal: !service && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(o.err.Fd())),
 	}
 	machine.Beat = func() {
 		if a.Beat != nil { // the service's, which comes later

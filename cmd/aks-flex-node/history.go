@@ -12,7 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
@@ -50,8 +51,8 @@ it, and its state:
   received  delivered by the provider and not tried yet
   rejected  failed, or held back after a rollback; with the reason`,
 		Args: noArgs,
-		RunE: o.reads(func(ctx context.Context, a *agent.Agent, _ []string) error {
-			past, err := a.History(ctx)
+		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+			past, err := inspect.History(ctx, &a.Env)
 			if err != nil {
 				return err
 			}
@@ -61,7 +62,7 @@ it, and its state:
 }
 
 // writeHistory writes a history for people.
-func writeHistory(w io.Writer, past []agent.Past) {
+func writeHistory(w io.Writer, past []inspect.Past) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "GENERATION\tWHEN\tFROM\tKUBERNETES\tAGENT\tSTATE")
 	for _, p := range past {
@@ -89,7 +90,7 @@ func orDash(text string) string {
 }
 
 // origin says where a configuration came from.
-func origin(p agent.Past) string {
+func origin(p inspect.Past) string {
 	switch {
 	case p.Version != "":
 		return "flexNodeConfig " + p.Version
@@ -109,8 +110,8 @@ id as ` + "`history`" + ` shows it. Without arguments it compares the previous g
 the applied one; with one argument, that one with the applied one. Secrets are redacted.
 Exits with 2 when there is a difference.`,
 		Args: atMost(2),
-		RunE: o.reads(func(ctx context.Context, a *agent.Agent, args []string) error {
-			c, err := a.Compare(ctx, argument(args, 0), argument(args, 1))
+		RunE: o.reads(func(ctx context.Context, a *change.Agent, args []string) error {
+			c, err := inspect.Compare(ctx, &a.Env, argument(args, 0), argument(args, 1))
 			if err != nil {
 				return err
 			}
@@ -124,7 +125,7 @@ Exits with 2 when there is a difference.`,
 }
 
 // writeComparison writes a comparison for people, its changes as a plan.
-func writeComparison(w io.Writer, c agent.Comparison) {
+func writeComparison(w io.Writer, c inspect.Comparison) {
 	fmt.Fprintf(w, "from %.12s to %.12s\n", c.From, c.To)
 	for i, d := range c.Config {
 		name := ""
@@ -133,7 +134,7 @@ func writeComparison(w io.Writer, c agent.Comparison) {
 		}
 		fmt.Fprintf(w, "%-12s %s\n", name, difference(d))
 	}
-	writePlan(w, agent.Report{Changes: c.Changes})
+	writePlan(w, inspect.Report{Changes: c.Changes})
 	if len(c.Config)+len(c.Changes) == 0 {
 		fmt.Fprintln(w, "no difference")
 	}
@@ -176,7 +177,7 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 			defer done()
 			name := argument(args, 0)
 			if !yes {
-				c, err := a.Back(cmd.Context(), name)
+				c, err := change.Back(cmd.Context(), a, name)
 				if err != nil {
 					return err
 				}
@@ -188,7 +189,7 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 					return err
 				}
 			}
-			result, err := a.Rollback(cmd.Context(), name)
+			result, err := change.Rollback(cmd.Context(), a, name)
 			done()
 			if err != nil {
 				return err

@@ -10,7 +10,7 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/support"
+	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
 // The log is rotated at 10 MB and five old files are kept, so that it cannot fill the disk.
@@ -22,7 +22,7 @@ const (
 // journal is the log of a machine: a file, which is made when the first command begins that changes
 // something and which stays when the machine is given back, and, of the service, systemd's journal.
 type journal struct {
-	secrets *support.Redactor
+	secrets *redact.Redactor
 	file    *lumberjack.Logger
 	err     io.Writer // of the service; nil else
 }

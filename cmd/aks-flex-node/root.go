@@ -17,12 +17,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
-	"github.com/Azure/AKSFlexNode/internal/support"
+	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
 // Set by the linker.
@@ -45,24 +46,24 @@ type options struct {
 	changes bool
 	// journal is the log, once it is known where that is; secrets are what must not be in it.
 	journal *journal
-	secrets support.Redactor
+	secrets redact.Redactor
 }
 
 func (o *options) json() bool { return o.output == "json" }
 
 // input reads the configuration as it is now. What it leaves open remains as it was resolved for
 // the node that this machine is.
-func (o *options) input(ctx context.Context) (agent.Input, error) {
+func (o *options) input(ctx context.Context) (change.Input, error) {
 	if err := asRoot(); err != nil {
-		return agent.Input{}, err
+		return change.Input{}, err
 	}
 	read, err := o.read(o.applied(ctx))
 	return o.inputOf(read), err
 }
 
 // inputOf is a configuration that was read.
-func (o *options) inputOf(read config.Loaded) agent.Input {
-	in := agent.Input{Config: read.Config, Document: read.Document, Origin: "file"}
+func (o *options) inputOf(read config.Loaded) change.Input {
+	in := change.Input{Config: read.Config, Document: read.Document, Origin: "file"}
 	if o.config == saved.BundleFile {
 		in.Origin, in.Resource = "url", read.Resource
 	}
@@ -72,8 +73,8 @@ func (o *options) inputOf(read config.Loaded) agent.Input {
 // applied is the configuration of the node that this machine is; nil when it is none, or when
 // whoever runs this may not read it.
 func (o *options) applied(ctx context.Context) *config.Config {
-	a := agent.Agent{Machine: host.New("", slog.New(slog.DiscardHandler))}
-	c, err := a.Applied(ctx)
+	a := inspect.Env{Reader: host.New("", slog.New(slog.DiscardHandler))}
+	c, err := inspect.Applied(ctx, &a)
 	if err != nil {
 		return nil
 	}
@@ -194,7 +195,7 @@ configuration is applied. A new configuration that does not work is rolled back.
 			if err != nil {
 				return err
 			}
-			result, err := a.Bootstrap(cmd.Context(), in)
+			result, err := change.Bootstrap(cmd.Context(), a, in)
 			done()
 			if err != nil {
 				return err
@@ -226,12 +227,12 @@ func planCommand(o *options) *cobra.Command {
 download and from which hosts. Nothing is written. Exits with 0 when there is
 nothing to do and with 2 when there is.`,
 		Args: noArgs,
-		RunE: o.reads(func(ctx context.Context, a *agent.Agent, _ []string) error {
+		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			in, err := o.input(ctx)
 			if err != nil {
 				return err
 			}
-			report, err := a.Plan(ctx, in)
+			report, err := change.Plan(ctx, a, in)
 			if err != nil {
 				return err
 			}
@@ -242,7 +243,7 @@ nothing to do and with 2 when there is.`,
 
 // reads is a command that works with the agent and changes nothing.
 func (o *options) reads(
-	run func(ctx context.Context, a *agent.Agent, args []string) error,
+	run func(ctx context.Context, a *change.Agent, args []string) error,
 ) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a, done, err := o.agent(nil)
@@ -255,9 +256,11 @@ func (o *options) reads(
 }
 
 // differs prints a plan or drift and tells by its error whether there is any.
-func (o *options) differs(r agent.Report, text func(io.Writer, agent.Report), none string) error {
+func (o *options) differs(
+	r inspect.Report, text func(io.Writer, inspect.Report), none string,
+) error {
 	if r.Changes == nil {
-		r.Changes = []agent.Entry{}
+		r.Changes = []inspect.Entry{}
 	}
 	err := o.print(r, func(w io.Writer) {
 		if text(w, r); len(r.Changes) == 0 {
@@ -286,7 +289,12 @@ right, and the exit code is 0 once it is.`,
 				return err
 			}
 			defer done()
-			report, err := a.Drift(cmd.Context(), repair)
+			var report inspect.Report
+			if repair {
+				report, err = change.Repair(cmd.Context(), a, nil)
+			} else {
+				report, err = inspect.Drift(cmd.Context(), &a.Env)
+			}
 			if err != nil {
 				return err
 			}
@@ -318,7 +326,7 @@ func (o *options) given(cmd *cobra.Command) (*config.Config, error) {
 }
 
 func unbootstrapCommand(o *options) *cobra.Command {
-	how := agent.Leave{}
+	how := change.Leave{}
 	cmd := &cobra.Command{
 		Use:   "unbootstrap",
 		Short: "Leave the cluster and give the machine back as it was",
@@ -341,7 +349,7 @@ undone; running it again tries that again.`,
 			if err != nil {
 				return err
 			}
-			result, err := a.Unbootstrap(cmd.Context(), given, how)
+			result, err := change.Unbootstrap(cmd.Context(), a, given, how)
 			done()
 			if err != nil {
 				return err
@@ -373,8 +381,8 @@ func statusCommand(o *options) *cobra.Command {
 		Long: `Tells how the node is: its conditions, services, what the agent's service does, the
 change under way, rejected configurations, and drift. Exits with 1 when something is wrong.`,
 		Args: noArgs,
-		RunE: o.reads(func(ctx context.Context, a *agent.Agent, _ []string) error {
-			status, err := a.Status(ctx)
+		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+			status, err := inspect.ReadStatus(ctx, &a.Env)
 			if err != nil {
 				return err
 			}
@@ -396,8 +404,8 @@ server. kubelet and kubeconfigs call it. Tokens are kept in /run/aks-flex-node,
 which only root reads, renewed early by one process at a time, and handed out
 until they expire while the issuer is down.`,
 		Args: noArgs,
-		RunE: o.reads(func(ctx context.Context, a *agent.Agent, _ []string) error {
-			token, err := a.Token(ctx)
+		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
+			token, err := inspect.Token(ctx, &a.Env)
 			if err != nil {
 				return err
 			}

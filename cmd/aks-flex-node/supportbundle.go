@@ -11,7 +11,8 @@ import (
 	"filippo.io/age"
 	"github.com/spf13/cobra"
 
-	"github.com/Azure/AKSFlexNode/internal/support"
+	"github.com/Azure/AKSFlexNode/internal/agent/support"
+	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
 func supportBundleCommand(o *options) *cobra.Command {
@@ -46,12 +47,12 @@ is there, what is not and why. Names and addresses are in it.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), within)
 			defer cancel()
 			given := o.now(cmd)
-			return o.bundle(file, func(out io.Writer) (support.Manifest, error) {
+			return o.bundle(file, func(out io.Writer) (redact.Manifest, error) {
 				sealed, err := seal(out)
 				if err != nil {
-					return support.Manifest{}, err
+					return redact.Manifest{}, err
 				}
-				manifest, err := a.SupportBundle(ctx, given, sealed)
+				manifest, err := support.SupportBundle(ctx, a, given, sealed)
 				return manifest, errors.Join(err, sealed.Close())
 			})
 		},
@@ -96,7 +97,7 @@ func (plain) Close() error { return nil }
 
 // bundle writes a bundle to a new file, or to standard output, and tells what is in it.
 func (o *options) bundle(
-	name string, write func(io.Writer) (support.Manifest, error),
+	name string, write func(io.Writer) (redact.Manifest, error),
 ) (err error) {
 	if name == "-" {
 		_, err := write(o.out)

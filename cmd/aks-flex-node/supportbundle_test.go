@@ -10,7 +10,7 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/Azure/AKSFlexNode/internal/support"
+	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
 // A sealed bundle can be read by its recipient alone.
@@ -53,13 +53,13 @@ func TestSealFor(t *testing.T) {
 func TestBundleFile(t *testing.T) {
 	o := &options{streams: streams{out: os.Stderr, err: os.Stderr}}
 	name := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	fails := func(io.Writer) (support.Manifest, error) { return support.Manifest{}, io.ErrShortWrite }
+	fails := func(io.Writer) (redact.Manifest, error) { return redact.Manifest{}, io.ErrShortWrite }
 	if err := o.bundle(name, fails); err == nil {
 		t.Error("a failure is not told")
 	}
-	works := func(w io.Writer) (support.Manifest, error) {
+	works := func(w io.Writer) (redact.Manifest, error) {
 		_, err := io.WriteString(w, "x")
-		return support.Manifest{}, err
+		return redact.Manifest{}, err
 	}
 	if err := o.bundle(name, works); err != nil {
 		t.Fatal(err)

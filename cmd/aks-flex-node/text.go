@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 // writePlan writes a plan for people: its changes by step, then what is downloaded.
-func writePlan(w io.Writer, r agent.Report) {
+func writePlan(w io.Writer, r inspect.Report) {
 	if r.Drains {
 		fmt.Fprintln(w, "drain        the pods move to other nodes first")
 	}
@@ -38,7 +38,7 @@ func writePlan(w io.Writer, r agent.Report) {
 }
 
 // writeDrift writes what has drifted: what, expected and found.
-func writeDrift(w io.Writer, r agent.Report) {
+func writeDrift(w io.Writer, r inspect.Report) {
 	for _, e := range r.Changes {
 		fmt.Fprintf(w, "%s\n  expected  %s\n  found     %s\n", e.Key, e.Expected, e.Found)
 	}
@@ -52,7 +52,7 @@ func size(n int64) string {
 }
 
 // writeStatus writes a status for people.
-func writeStatus(w io.Writer, s agent.Status) {
+func writeStatus(w io.Writer, s inspect.Status) {
 	ready := "Ready"
 	if s.Ready != "True" {
 		ready = "NOT Ready: " + s.Reason
@@ -104,7 +104,7 @@ func writeStatus(w io.Writer, s agent.Status) {
 }
 
 // writeService writes what the running service does.
-func writeService(w io.Writer, is *agent.Work) {
+func writeService(w io.Writer, is *inspect.Work) {
 	if is == nil {
 		return
 	}

@@ -10,16 +10,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // Host is what an engine observes and changes: a machine, or the Node object of one.
 type Host interface {
-	// Observe returns what is at key; state.Unknown when that cannot be found out now. It changes
-	// nothing.
-	Observe(ctx context.Context, key state.Key) (state.Resource, error)
+	Observer
 	// Set makes the thing be c.To. A file whose content is not in c.To is read from content, by its
 	// digest.
 	Set(ctx context.Context, c state.Change, content Contents) error
@@ -58,9 +55,6 @@ type Engine struct {
 	// Emit receives every event; nil drops them.
 	Emit func(Event)
 
-	// Patience bounds the observation of all things; what has not been observed by then is unknown. 0
-	// is no bound.
-	Patience time.Duration
 	// Kept are the copies that were made of what somebody else had changed, and Left is what was
 	// left to them, since the engine was made.
 	Kept []Kept
@@ -84,54 +78,10 @@ func (e *Error) Error() string { return fmt.Sprintf("step %s: %v", e.Change.Step
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Observe returns what is there of everything that now names or the ledger remembers. A residue
-// that is wanted counts as not found: to find it may mean to run a program, and only its undo needs
-// it. One thing that the host fails to observe is unknown; only the end of ctx ends the whole.
+// Observe returns what is there of everything that now names or the ledger remembers
+// (View.Observe).
 func (e *Engine) Observe(ctx context.Context, now, later state.Desired) (state.Observed, error) {
-	seen := make(state.Observed)
-	for _, item := range slices.Concat(now, later) {
-		switch r := item.Resource.(type) {
-		case state.Residue:
-			seen[r.Key()] = state.Residue{Kind: r.Kind, Match: r.Match}
-		case state.Opaque:
-			seen[r.Key()] = written(r)
-		}
-	}
-	for _, entry := range e.Journal.Ledger().Entries {
-		if r, ok := entry.Before.Resource.(state.Opaque); ok {
-			seen[r.Key()] = written(r)
-		}
-	}
-	asking, cancel := e.patient(ctx)
-	defer cancel()
-	for _, key := range slices.Concat(now.Keys(), e.Journal.Ledger().Keys()) {
-		if _, ok := seen[key]; ok {
-			continue
-		}
-		r, err := e.Host.Observe(asking, key)
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return nil, err
-		case err != nil:
-			r = state.Unknown{Of: key, Why: err.Error(), Err: err}
-		}
-		seen[key] = r
-	}
-	return seen, nil
-}
-
-// patient returns ctx with the bound of an observation.
-func (e *Engine) patient(ctx context.Context) (context.Context, context.CancelFunc) {
-	if e.Patience == 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, e.Patience)
-}
-
-// written is the observation of what only a newer release can observe.
-func written(r state.Opaque) state.Unknown {
-	const why = "this release does not know a %s; a newer aks-flex-node wrote it"
-	return state.Unknown{Of: r.Key(), Why: fmt.Sprintf(why, r.Kind)}
+	return View{Host: e.Host, Ledger: e.Journal.Ledger()}.Observe(ctx, now, later)
 }
 
 // Plan returns the changes that make the host what now says, and what could not be observed. What

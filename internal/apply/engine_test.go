@@ -435,10 +435,9 @@ func (s *silent) Observe(ctx context.Context, key state.Key) (state.Resource, er
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(old)
-		e := engine(t, m)
-		e.Host, e.Patience = &silent{m}, time.Minute
+		v := View{Host: &silent{m}, Ledger: engine(t, m).Journal.Ledger(), Patience: time.Minute}
 		began := time.Now()
-		plan, unknown, err := e.Plan(t.Context(), slices.Concat(want[1:], want[:1]), nil)
+		plan, unknown, err := v.Plan(t.Context(), slices.Concat(want[1:], want[:1]), nil)
 		if err != nil || !slices.Equal(plan.Keys(), []state.Key{file.Key()}) {
 			t.Errorf("the plan is %v, %v", plan, err)
 		}

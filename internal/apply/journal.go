@@ -47,13 +47,24 @@ func NewJournal(disk Disk, dir, name string) *Journal {
 // OpenJournal reads the ledger in the file name in dir; where there is none it is empty. It writes
 // nothing. A ledger that does not match its own digest gives ErrDamaged.
 func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
-	j := NewJournal(disk, dir, name)
-	data, err := disk.ReadFile(j.path())
+	j, err := ReadJournal(disk, dir, name)
+	j.disk = disk
+	return j, err
+}
+
+// ReadJournal is OpenJournal for a reader that never saves.
+func ReadJournal(
+	files interface {
+		ReadFile(path string) ([]byte, error)
+	}, dir, name string,
+) (*Journal, error) {
+	j := NewJournal(nil, dir, name)
+	data, err := files.ReadFile(j.path())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return j, nil
 	case err != nil:
-		return nil, fmt.Errorf("cannot read the ledger: %w", err)
+		return j, fmt.Errorf("cannot read the ledger: %w", err)
 	}
 	return j, j.decode(data)
 }

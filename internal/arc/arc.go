@@ -24,14 +24,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// Machine runs programs on this machine and restarts its services.
+// Machine runs programs on this machine.
 type Machine interface {
 	// Run runs a program for limit at longest; secret, if not nil, is the content of a file that only
 	// root reads while it runs, whose path is the last argument.
 	Run(
 		ctx context.Context, limit time.Duration, secret []byte, argv ...string,
 	) ([]byte, error)
-	RestartUnit(ctx context.Context, name string) error
 }
 
 // Record is what has been done, or is being done, to this machine and in Azure: all that is to be
@@ -56,8 +55,10 @@ type Assignment struct {
 
 // Arc enrols this machine.
 type Arc struct {
-	Config     config.Azure
-	Machine    Machine
+	Config  config.Azure
+	Machine Machine
+	// Restart restarts a unit; only Enrol and Leave call it.
+	Restart    func(ctx context.Context, unit string) error
 	Credential azcore.TokenCredential
 	Options    *arm.ClientOptions
 	// Proxy is the configured proxy for https, which the Arc agent is to use too; "" is none.
@@ -195,7 +196,7 @@ func (a Arc) awaken(ctx context.Context, is shown) error {
 		return nil
 	}
 	a.say("restarting the Arc agent, which does not reach Azure")
-	return a.Machine.RestartUnit(ctx, "himdsd.service")
+	return a.Restart(ctx, "himdsd.service")
 }
 
 // join connects the machine as configured.

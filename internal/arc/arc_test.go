@@ -209,7 +209,7 @@ func (w *world) arc(n int) (Arc, context.Context) {
 	warn := func(format string, args ...any) {
 		w.warned = append(w.warned, fmt.Sprintf(format, args...))
 	}
-	return Arc{Config: c, Machine: w, Credential: credential, Options: options, Save: save,
+	return Arc{Config: c, Machine: w, Restart: w.RestartUnit, Credential: credential, Options: options, Save: save,
 		Proxy: w.proxy, Warn: warn, Poll: time.Millisecond}, ctx
 }
 

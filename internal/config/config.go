@@ -3,7 +3,11 @@
 // changes nothing. The agent's commands call Load; everything after them sees only a valid Config.
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/regular"
+)
 
 // Config is the whole configuration of one node. Load returns it complete: every default is filled
 // in and every value is valid, so readers need no fallbacks of their own; only kubernetes.version
@@ -125,6 +129,9 @@ type ArcPackage struct {
 	// not Microsoft's.
 	KeyFile string `json:"keyFile,omitempty"`
 }
+
+// Key reads the key that must have signed the repository.
+func (p ArcPackage) Key() ([]byte, error) { return regular.ReadFile(p.KeyFile) }
 
 // TargetCluster names the managed cluster that the node joins.
 type TargetCluster struct {

@@ -132,6 +132,17 @@ func checkKubernetes(c Config, r *report) {
 	}
 }
 
+// WithKubernetesFor returns the configuration with the newest version of Kubernetes that works with
+// that of an API server (WithKubernetes).
+func (c Config) WithKubernetesFor(server string) (Config, []Warning, error) {
+	version, err := release.KubernetesFor(server)
+	if err != nil {
+		return c, nil, fmt.Errorf("cannot choose a version of Kubernetes: %w; set kubernetes.version",
+			err)
+	}
+	return c.WithKubernetes(version)
+}
+
 // WithKubernetes is the configuration with the version of Kubernetes that was chosen for it, and
 // with the defaults that depend on it. The warnings are of what Parse could not know without it.
 // The error is of type Problems: the version, or what does not go together with it.

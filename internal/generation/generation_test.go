@@ -76,7 +76,6 @@ func newDisk(t *testing.T) *disk {
 	if err := os.MkdirAll(filepath.Join(d.root, "state"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	d.Store = Store{Dir: "/state"}
 	d.reopen()
 	return d
 }
@@ -87,7 +86,7 @@ func (d *disk) reopen() {
 		Root: d.root, Systemd: systemdtest.New(d.root), Log: slog.New(slog.DiscardHandler),
 		Touch: d.touch,
 	}
-	d.Disk, d.List = h, h.List
+	d.Store = NewStore(h, "/state")
 }
 
 func (d *disk) file(path string) string { return filepath.Join(d.root, path) }
@@ -333,7 +332,7 @@ func TestCollect(t *testing.T) {
 	if err := d.Collect(ctx, second.ID); err != nil {
 		t.Fatal(err)
 	}
-	names, err := d.List("/state/generations")
+	names, err := d.Files.List("/state/generations")
 	if err != nil || !cmp.Equal(names, []string{second.ID}) {
 		t.Errorf("left are %v, %v", names, err)
 	}

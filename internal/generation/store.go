@@ -27,24 +27,44 @@ const (
 // ErrDamaged tells that a generation on disk does not match its own digest, or is not whole.
 var ErrDamaged = errors.New("the generation is damaged")
 
-// Store keeps generations below one directory of mode 0700:
+// Files is a machine as Reader reads it.
+type Files interface {
+	Observe(ctx context.Context, key state.Key) (state.Resource, error)
+	ReadFile(path string) ([]byte, error)
+	// List names the entries of a directory.
+	List(dir string) ([]string, error)
+}
+
+// Reader reads the generations below one directory of mode 0700:
 //
 //	generations/<id>/generation.json  configuration, facts, origin
 //	generations/<id>/node.json        resources and contents
 //	live, applied, previous           links to generations/<id>
-type Store struct {
-	Disk apply.Disk
+type Reader struct {
+	Files Files
 	// Dir is the directory, which exists.
 	Dir string
-	// List names the entries of a directory.
-	List func(dir string) ([]string, error)
 }
 
-func (s Store) generations() string        { return path.Join(s.Dir, "generations") }
-func (s Store) path(id string) string      { return path.Join(s.generations(), id) }
-func (s Store) pointer(p Pointer) string   { return path.Join(s.Dir, string(p)) }
-func (s Store) head(id string) string      { return path.Join(s.path(id), "generation.json") }
-func (s Store) resources(id string) string { return path.Join(s.path(id), "node.json") }
+// Store keeps generations.
+type Store struct {
+	Reader
+	Disk apply.Disk
+}
+
+// NewStore returns the store in a directory of a machine.
+func NewStore[M interface {
+	apply.Disk
+	Files
+}](machine M, dir string) Store {
+	return Store{Reader: Reader{Files: machine, Dir: dir}, Disk: machine}
+}
+
+func (s Reader) generations() string        { return path.Join(s.Dir, "generations") }
+func (s Reader) path(id string) string      { return path.Join(s.generations(), id) }
+func (s Reader) pointer(p Pointer) string   { return path.Join(s.Dir, string(p)) }
+func (s Reader) head(id string) string      { return path.Join(s.path(id), "generation.json") }
+func (s Reader) resources(id string) string { return path.Join(s.path(id), "node.json") }
 
 // Save writes a generation, unless it is on disk and whole: it is never written again, since this
 // release may not know all that it holds. generation.json comes last: a generation that has one is
@@ -84,7 +104,7 @@ func (s Store) set(ctx context.Context, r state.Resource) error {
 }
 
 // Load reads a generation and verifies it.
-func (s Store) Load(id string) (Generation, error) {
+func (s Reader) Load(id string) (Generation, error) {
 	first, err := s.read(s.head(id))
 	if err != nil {
 		return Generation{}, err
@@ -105,7 +125,7 @@ func (s Store) Load(id string) (Generation, error) {
 }
 
 // Config reads only the configuration of a generation, which is all that a token needs.
-func (s Store) Config(id string) (config.Config, error) {
+func (s Reader) Config(id string) (config.Config, error) {
 	first, err := s.read(s.head(id))
 	if err != nil {
 		return config.Config{}, err
@@ -119,8 +139,8 @@ func (s Store) Config(id string) (config.Config, error) {
 
 // read reads a file of a generation. One that is not there is damage: whoever asks for a generation
 // was pointed to it.
-func (s Store) read(file string) ([]byte, error) {
-	data, err := s.Disk.ReadFile(file)
+func (s Reader) read(file string) ([]byte, error) {
+	data, err := s.Files.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("cannot read %s: %w: %w", file, ErrDamaged, err)
@@ -156,8 +176,8 @@ func decodeNode(sha256 string, second []byte) (state.Desired, error) {
 }
 
 // Target returns the id that a pointer leads to; "" when there is no such pointer.
-func (s Store) Target(ctx context.Context, p Pointer) (string, error) {
-	is, err := s.Disk.Observe(ctx, state.PathKey(s.pointer(p)))
+func (s Reader) Target(ctx context.Context, p Pointer) (string, error) {
+	is, err := s.Files.Observe(ctx, state.PathKey(s.pointer(p)))
 	if err != nil {
 		return "", err
 	}
@@ -178,7 +198,7 @@ func (s Store) Point(ctx context.Context, p Pointer, id string) error {
 }
 
 // Read returns the generation that a pointer leads to; nil when there is no such pointer.
-func (s Store) Read(ctx context.Context, p Pointer) (*Generation, error) {
+func (s Reader) Read(ctx context.Context, p Pointer) (*Generation, error) {
 	id, err := s.Target(ctx, p)
 	if err != nil || id == "" {
 		return nil, err
@@ -191,8 +211,8 @@ func (s Store) Read(ctx context.Context, p Pointer) (*Generation, error) {
 }
 
 // IDs lists the generations that are kept.
-func (s Store) IDs() ([]string, error) {
-	names, err := s.List(s.generations())
+func (s Reader) IDs() ([]string, error) {
+	names, err := s.Files.List(s.generations())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -140,3 +140,6 @@ func certificateIssued(e Evidence) Condition {
 	}
 	return holds()
 }
+
+// Works reports whether a version of kubelet works with one of the API server.
+func Works(kubelet, server string) bool { return release.SkewOf(kubelet, server) == release.Works }

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
@@ -67,8 +68,8 @@ func TestAdminKubeconfig(t *testing.T) {
 	if err != nil || len(report.Changes) != 1 || w.read(file) != "# "+admins+"\n" {
 		t.Errorf("repaired %+v, %v", report, err)
 	}
-	err = w.run(func(ctx context.Context, a *agent.Agent) error {
-		report, err = a.Plan(ctx, agent.Input{Config: w.config, Origin: "file"})
+	err = w.run(func(ctx context.Context, a *change.Agent) error {
+		report, err = change.Plan(ctx, a, change.Input{Config: w.config, Origin: "file"})
 		return err
 	})
 	if err != nil || len(report.Changes) > 0 {
@@ -100,8 +101,8 @@ func TestAdminKubeconfigAfterRollback(t *testing.T) {
 		}
 	}
 	administrator(sim, false)
-	told, err := w.agent().Back(t.Context(), "")
-	if err != nil || slices.ContainsFunc(told.Changes, func(e agent.Entry) bool {
+	told, err := change.Back(t.Context(), w.agent(), "")
+	if err != nil || slices.ContainsFunc(told.Changes, func(e inspect.Entry) bool {
 		return strings.Contains(string(e.Key), file)
 	}) {
 		t.Errorf("it would do %+v, %v", told.Changes, err)

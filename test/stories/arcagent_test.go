@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -104,7 +104,7 @@ func TestArcAgentIsInstalled(t *testing.T) {
 	if !m.installed() || len(sim.Machines()) != 1 {
 		t.Fatalf("ran %q, machines %v", m.ran, sim.Machines())
 	}
-	if _, err := os.Stat(w.root + agent.PackageDir); err == nil {
+	if _, err := os.Stat(w.root + change.PackageDir); err == nil {
 		t.Error("what was fetched is left")
 	}
 	if report, err := w.drift(false); err != nil || len(report.Changes) > 0 {
@@ -174,9 +174,9 @@ func TestArcAgentRemains(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	err := w.run(func(ctx context.Context, a *agent.Agent) error {
+	err := w.run(func(ctx context.Context, a *change.Agent) error {
 		keep := transition.Options{KeepArc: true}
-		_, err := a.Unbootstrap(ctx, nil, agent.Leave{Options: keep})
+		_, err := change.Unbootstrap(ctx, a, nil, change.Leave{Options: keep})
 		return err
 	})
 	if err != nil || !m.installed() || len(sim.Machines()) != 1 {

@@ -8,7 +8,7 @@ import (
 
 	azpolicy "github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -58,7 +58,7 @@ func (w *world) mended(sim *azuresim.Sim, how string) {
 
 // checkAndRepair is a round of the daemon.
 func (w *world) checkAndRepair() (found daemon.Finding, err error) {
-	err = w.run(func(ctx context.Context, a *agent.Agent) error {
+	err = w.run(func(ctx context.Context, a *change.Agent) error {
 		watcher := w.watcher(a)
 		if found, err = watcher.Check(ctx, nil); err != nil || len(found.Repair) == 0 {
 			return err

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/azuresim/azuresimtest"
 	"github.com/Azure/AKSFlexNode/internal/identity"
@@ -41,7 +42,7 @@ func token(root string) int {
 	w := &world{root: root, fuse: fuse{left: -1}, cluster: &cluster{}}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	t, err := w.agent().Token(ctx)
+	t, err := inspect.Token(ctx, &w.agent().Env)
 	if err == nil {
 		err = identity.WriteExec(os.Stdout, t, "")
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
@@ -17,11 +17,11 @@ import (
 
 // daemonRuns is one reconciliation of the daemon, with the configuration file as it is now.
 func (w *world) daemonRuns(unreadable error) error {
-	return w.run(func(ctx context.Context, a *agent.Agent) error {
+	return w.run(func(ctx context.Context, a *change.Agent) error {
 		a.InService = true
 		watcher := w.watcher(a)
 		if unreadable != nil {
-			watcher.Load = func() (agent.Input, error) { return agent.Input{Origin: "file"}, unreadable }
+			watcher.Load = func() (change.Input, error) { return change.Input{Origin: "file"}, unreadable }
 		}
 		return watcher.Reconcile(ctx)
 	})
@@ -30,7 +30,7 @@ func (w *world) daemonRuns(unreadable error) error {
 // check is one check of the daemon.
 func (w *world) check() (found daemon.Finding) {
 	w.t.Helper()
-	err := w.run(func(ctx context.Context, a *agent.Agent) (err error) {
+	err := w.run(func(ctx context.Context, a *change.Agent) (err error) {
 		found, err = w.watcher(a).Check(ctx, nil)
 		return err
 	})
@@ -70,7 +70,7 @@ func TestDamagedStore(t *testing.T) {
 	if c := w.condition(health.StoreIntact); c.Reason != "Damaged" {
 		t.Errorf("the condition is %+v", c)
 	}
-	err = w.run(func(ctx context.Context, a *agent.Agent) error {
+	err = w.run(func(ctx context.Context, a *change.Agent) error {
 		return w.watcher(a).Repair(ctx, found.Drift)
 	})
 	if err != nil {
@@ -169,7 +169,7 @@ func TestSweepGoesOn(t *testing.T) {
 	beats := 0
 	check := func(until int) {
 		t.Helper()
-		err := w.run(func(ctx context.Context, a *agent.Agent) error {
+		err := w.run(func(ctx context.Context, a *change.Agent) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			beats = 0

@@ -24,7 +24,7 @@ import (
 // moves the numbers that were stamped before it: an hour back makes them an hour later. Intervals
 // are those of the bubble, as those of CLOCK_MONOTONIC are.
 type clock struct {
-	service *service
+	service *serviceStory
 
 	mu    sync.Mutex
 	steps []step
@@ -41,9 +41,9 @@ type step struct {
 }
 
 // clocked is a story of a machine whose clock is ahead of the right time, or behind it.
-func clocked(t *testing.T, ahead time.Duration, tell func(*testing.T, *service, *clock)) {
+func clocked(t *testing.T, ahead time.Duration, tell func(*testing.T, *serviceStory, *clock)) {
 	t.Helper()
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		c := &clock{service: s, ahead: ahead}
 		s.systemd.Stamp = c.stamp
 		s.cluster.set(func() { s.cluster.ahead, s.cluster.heartbeat = -ahead, c.heartbeat })
@@ -86,7 +86,7 @@ func (c *clock) set(by time.Duration) {
 }
 
 // inCharge reports whether the agent runs.
-func (s *service) inCharge() bool {
+func (s *serviceStory) inCharge() bool {
 	select {
 	case <-s.ended:
 		return false
@@ -150,7 +150,7 @@ func (c *clock) started() []string {
 }
 
 // unwell returns the conditions of the status that are not True, in words.
-func (s *service) unwell() (list []string) {
+func (s *serviceStory) unwell() (list []string) {
 	for _, c := range s.is().Conditions {
 		if c.Status != health.True {
 			list = append(list, fmt.Sprintf("%s is %s: %s %s", c.Type, c.Status, c.Reason, c.Message))
@@ -161,7 +161,7 @@ func (s *service) unwell() (list []string) {
 
 // staysHealthy lets time pass, and fails unless every check finds the node as healthy as before,
 // no unit is started, and nothing is rejected.
-func (s *service) staysHealthy(c *clock, within time.Duration, before []string) {
+func (s *serviceStory) staysHealthy(c *clock, within time.Duration, before []string) {
 	s.t.Helper()
 	for began := time.Now(); time.Since(began) < within; s.sleep(20 * time.Second) {
 		is := s.is()
@@ -200,7 +200,7 @@ func TestClockIsSetAfterBoot(t *testing.T) {
 			grace: 2 * time.Minute, within: 30 * time.Minute},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			clocked(t, -tt.by, func(t *testing.T, s *service, c *clock) {
+			clocked(t, -tt.by, func(t *testing.T, s *serviceStory, c *clock) {
 				s.edit(policy("repair"))
 				s.join()
 				s.sleep(2 * time.Minute)
@@ -224,7 +224,7 @@ func TestClockIsSetAfterBoot(t *testing.T) {
 }
 
 // after returns a function that has do called once, a time after the next start of kubelet.
-func (s *service) after(pause time.Duration, do func()) {
+func (s *serviceStory) after(pause time.Duration, do func()) {
 	var once sync.Once
 	s.onKubelet(func() error {
 		once.Do(func() { time.AfterFunc(pause, do) })
@@ -233,7 +233,7 @@ func (s *service) after(pause time.Duration, do func()) {
 }
 
 // phase returns the recorded phase of what is under way.
-func (s *service) phase() transition.Phase {
+func (s *serviceStory) phase() transition.Phase {
 	var t transition.Transition
 	data, err := os.ReadFile(filepath.Join(s.root, saved.StateDir, saved.TransitionFile))
 	if err == nil {
@@ -253,7 +253,7 @@ func TestClockIsSetDuringJoin(t *testing.T) {
 	for _, by := range []time.Duration{-3 * time.Hour, 2 * time.Hour} {
 		for _, moment := range moments {
 			t.Run(fmt.Sprintf("by %s after %s", by, moment), func(t *testing.T) {
-				clocked(t, -by, func(t *testing.T, s *service, c *clock) {
+				clocked(t, -by, func(t *testing.T, s *serviceStory, c *clock) {
 					starts := s.started()
 					s.after(moment, func() { c.set(by) })
 					s.start()
@@ -272,6 +272,23 @@ func TestClockIsSetDuringJoin(t *testing.T) {
 	}
 }
 
+// A time that a join has read before the clock is set back is one of the future after that: the join
+// does not wait for it.
+func TestClockGoesBackAfterJoinHasReadIt(t *testing.T) {
+	clocked(t, 3*time.Hour, func(t *testing.T, s *serviceStory, c *clock) {
+		s.onKubelet(func() error { s.set(func() { s.later = 3 * time.Hour }); return nil })
+		s.after(700*time.Millisecond, func() {
+			s.set(func() { s.later = 0 })
+			c.set(-3 * time.Hour)
+		})
+		s.start()
+		s.until(30*time.Second, "the machine is a node", s.isReady)
+		s.sleep(2 * time.Minute)
+		c.started()
+		s.staysHealthy(c, 10*time.Minute, s.unwell())
+	})
+}
+
 // A clock that is set while a change waits in its gate is no reason to reject a healthy version:
 // the change is committed at its time, and starts the units that it starts without that.
 func TestClockIsSetInGate(t *testing.T) {
@@ -279,7 +296,7 @@ func TestClockIsSetInGate(t *testing.T) {
 		for _, moment := range moments {
 			for _, ends := range []bool{false, true} {
 				t.Run(fmt.Sprintf("by %s after %s agent ends %v", by, moment, ends), func(t *testing.T) {
-					clocked(t, -by, func(t *testing.T, s *service, c *clock) {
+					clocked(t, -by, func(t *testing.T, s *serviceStory, c *clock) {
 						s.join()
 						c.started()
 						s.edit(pods(41))
@@ -328,7 +345,7 @@ func TestClockIsSetInGate(t *testing.T) {
 
 // A clock that goes forward in the gate does not make a kubelet stable that ends again and again.
 func TestClockProvesNothing(t *testing.T) {
-	clocked(t, -2*time.Hour, func(t *testing.T, s *service, c *clock) {
+	clocked(t, -2*time.Hour, func(t *testing.T, s *serviceStory, c *clock) {
 		s.join()
 		applied := s.pointer("applied")
 		s.illWhenChanged(func(w *world) func() {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
@@ -26,7 +27,6 @@ type tokenClock struct {
 	right time.Time // the time of the issuer and of the API server
 	// ahead is the lead of the wall clock over that.
 	ahead time.Duration
-	asked int
 	// What kubelet keeps: a token, and when by the wall clock it runs the plugin again.
 	shown string
 	until time.Time
@@ -91,7 +91,7 @@ func (m *tokenClock) token() (got identity.Token, err error) {
 	wall := m.now().Add(m.ahead)
 	synctest.Test(m.t, func(t *testing.T) {
 		time.Sleep(time.Until(wall))
-		got, err = m.world.agent().Token(t.Context())
+		got, err = inspect.Token(t.Context(), &m.world.agent().Env)
 	})
 	return got, err
 }

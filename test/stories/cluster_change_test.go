@@ -11,8 +11,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
@@ -64,23 +66,23 @@ func (w *world) bindings() (b struct{ Server, CA, ClusterUID string }) {
 
 // daemonReconciles is what the daemon does when it starts, and when a check asks for it.
 func (w *world) daemonReconciles() error {
-	return w.run(func(ctx context.Context, a *agent.Agent) error {
+	return w.run(func(ctx context.Context, a *change.Agent) error {
 		return w.watcher(a).Reconcile(ctx)
 	})
 }
 
-func (w *world) watcher(a *agent.Agent) *agent.Watcher {
-	return &agent.Watcher{Agent: a, Load: func() (agent.Input, error) {
-		return agent.Input{Config: w.config, Origin: "file"}, nil
+func (w *world) watcher(a *change.Agent) *service.Watcher {
+	return &service.Watcher{Agent: a, Load: func() (change.Input, error) {
+		return change.Input{Config: w.config, Origin: "file"}, nil
 	}}
 }
 
 // status is what the agent says of the node.
-func (w *world) status() agent.Status {
+func (w *world) status() inspect.Status {
 	w.t.Helper()
-	var status agent.Status
-	err := w.run(func(ctx context.Context, a *agent.Agent) (err error) {
-		status, err = a.Status(ctx)
+	var status inspect.Status
+	err := w.run(func(ctx context.Context, a *change.Agent) (err error) {
+		status, err = inspect.ReadStatus(ctx, &a.Env)
 		return err
 	})
 	if err != nil {

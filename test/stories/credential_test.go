@@ -17,7 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -83,8 +84,8 @@ func (w *world) kubeletGetsToken() {
 	if err := w.forgetTokens(); err != nil {
 		w.t.Error(err)
 	}
-	err := w.run(func(ctx context.Context, a *agent.Agent) error {
-		_, err := a.Token(ctx)
+	err := w.run(func(ctx context.Context, a *change.Agent) error {
+		_, err := inspect.Token(ctx, &a.Env)
 		return err
 	})
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -22,7 +23,7 @@ const panicSysctl = "/proc/sys/kernel/panic"
 
 // The daemon joins the cluster, and says READY before it does anything.
 func TestDaemonJoins(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		before := s.tree()
 		s.cluster.set(func() { s.cluster.down = true })
 		s.start()
@@ -56,13 +57,13 @@ func TestDaemonJoins(t *testing.T) {
 // An outage that begins before the daemon is restarted: it is in charge at once, tells what drifts,
 // and repairs it, all without a network (M6, M7).
 func TestOutageBeforeRestart(t *testing.T) {
-	for name, silence := range map[string]func(s *service){
-		"refused":   func(s *service) { s.cluster.set(func() { s.cluster.down = true }) },
-		"swallowed": func(s *service) { s.set(func() { s.hole = true }) },
+	for name, silence := range map[string]func(s *serviceStory){
+		"refused":   func(s *serviceStory) { s.cluster.set(func() { s.cluster.down = true }) },
+		"swallowed": func(s *serviceStory) { s.set(func() { s.hole = true }) },
 	} {
 		for _, p := range []string{"report", "repair"} {
 			t.Run(name+" "+p, func(t *testing.T) {
-				story(t, func(t *testing.T, s *service) {
+				story(t, func(t *testing.T, s *serviceStory) {
 					s.edit(policy(p))
 					s.join()
 					s.end()
@@ -98,7 +99,7 @@ func TestOutageBeforeRestart(t *testing.T) {
 
 // A worker that is stuck in a call that never returns is not fed (M5).
 func TestStuckWorker(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		release := make(chan struct{})
 		t.Cleanup(func() { close(release) })
@@ -123,7 +124,7 @@ func TestStuckWorker(t *testing.T) {
 func TestWaitingWorkerIsFed(t *testing.T) {
 	for name, joined := range map[string]bool{"join": false, "change": true} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(t *testing.T, s *service) {
+			story(t, func(t *testing.T, s *serviceStory) {
 				s.edit(readyTimeout("30m"))
 				if joined {
 					s.join()
@@ -153,7 +154,7 @@ func TestWaitingWorkerIsFed(t *testing.T) {
 }
 
 // hold takes the lock as another verb does.
-func (s *service) hold(verb string) (release func()) {
+func (s *serviceStory) hold(verb string) (release func()) {
 	s.t.Helper()
 	file, err := os.OpenFile(filepath.Join(s.root, saved.RunDir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err == nil {
@@ -171,7 +172,7 @@ func (s *service) hold(verb string) (release func()) {
 // While another verb is at work the daemon changes nothing, and goes on watching; that is no
 // failure, and no drift that keeps coming back.
 func TestBusyLock(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))
 		s.join()
 		release := s.hold("bootstrap")
@@ -197,9 +198,9 @@ func TestBusyLock(t *testing.T) {
 // A second daemon is refused, and says who is the first; the next one after the first has ended is
 // not.
 func TestSecondDaemon(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
-		err := s.process().Claim()
+		_, err := service.Claim(s.process())
 		locked, ok := errors.AsType[*saved.LockedError](err)
 		if !ok || locked.Holder.Verb != "agent" || locked.Holder.PID != os.Getpid() {
 			t.Errorf("a second daemon ends with %v", err)
@@ -211,7 +212,7 @@ func TestSecondDaemon(t *testing.T) {
 
 // waiting has the daemon wait for an API server that does not answer: for its join, or for the
 // proof of a change.
-func (s *service) waiting(joined bool) {
+func (s *serviceStory) waiting(joined bool) {
 	s.t.Helper()
 	s.edit(readyTimeout("20m"))
 	if joined {
@@ -234,15 +235,15 @@ func (s *service) waiting(joined bool) {
 func TestVerbsWhileWaiting(t *testing.T) {
 	for name, joined := range map[string]bool{"join": false, "change": true} {
 		t.Run("bootstrap during a "+name, func(t *testing.T) {
-			story(t, func(t *testing.T, s *service) {
+			story(t, func(t *testing.T, s *serviceStory) {
 				s.waiting(joined)
 				s.cluster.set(func() { s.cluster.down = false })
 				in, err := s.load()
 				if err != nil {
 					t.Fatal(err)
 				}
-				err = s.run(func(ctx context.Context, a *agent.Agent) error {
-					_, err := a.Bootstrap(ctx, in)
+				err = s.run(func(ctx context.Context, a *change.Agent) error {
+					_, err := change.Bootstrap(ctx, a, in)
 					return err
 				})
 				if err != nil {
@@ -252,7 +253,7 @@ func TestVerbsWhileWaiting(t *testing.T) {
 			})
 		})
 		t.Run("unbootstrap during a "+name, func(t *testing.T) {
-			story(t, func(t *testing.T, s *service) {
+			story(t, func(t *testing.T, s *serviceStory) {
 				before := s.tree()
 				s.waiting(joined)
 				s.cluster.set(func() { s.cluster.down = false })
@@ -270,7 +271,7 @@ func TestVerbsWhileWaiting(t *testing.T) {
 func TestPolicies(t *testing.T) {
 	for _, p := range []string{"report", "repair", "off"} {
 		t.Run(p, func(t *testing.T) {
-			story(t, func(t *testing.T, s *service) {
+			story(t, func(t *testing.T, s *serviceStory) {
 				s.edit(policy(p))
 				s.join()
 				s.harm()
@@ -306,7 +307,7 @@ func TestPolicies(t *testing.T) {
 // What somebody keeps changing is repaired three times in an hour, in however many processes, and
 // however clean the checks in between are (M8).
 func TestRepairBudget(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))
 		s.join()
 		revert := func() bool {
@@ -362,7 +363,7 @@ func TestRepairBudget(t *testing.T) {
 // status. It asks for the Node once, and for each unit twice: how it runs, and whether it has
 // drifted.
 func TestCheckIsCheap(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		s.sleep(5 * time.Minute)
 		before, touches := s.tree(), s.touched()
@@ -396,7 +397,7 @@ func TestCheckIsCheap(t *testing.T) {
 
 // What changes after many checks is found, also where only the content of a file is another one.
 func TestDriftOfSameSize(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("report"))
 		s.join()
 		s.sleep(10 * time.Minute)

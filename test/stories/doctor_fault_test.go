@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
@@ -220,7 +220,7 @@ func faults() []fault {
 			if _, err := p.bootstrap(); err != nil {
 				p.t.Fatal(err)
 			}
-			p.serves(agent.Work{Started: time.Now().Add(-time.Hour), Polls: &agent.Polls{
+			p.serves(inspect.Work{Started: time.Now().Add(-time.Hour), Polls: &inspect.Polls{
 				Result: "failed", Error: "cannot connect", Failures: 9}})
 		}, health.ProviderAnswers},
 		{"a damaged ledger", true, func(p *patient) {

@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
@@ -174,9 +174,9 @@ func (p *patient) packages(name, status string) {
 }
 
 // serves is a service that runs and tells what it does.
-func (p *patient) serves(work agent.Work) {
+func (p *patient) serves(work inspect.Work) {
 	p.t.Helper()
-	listener, err := net.Listen("unix", p.root+agent.SocketFile)
+	listener, err := net.Listen("unix", p.root+inspect.SocketFile)
 	if err != nil {
 		p.t.Fatal(err)
 	}

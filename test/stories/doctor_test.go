@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/support"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
@@ -21,6 +22,7 @@ func (p *patient) doctor(t *testing.T) []health.Diagnosis {
 	before := p.tree()
 	a := p.agent()
 	a.Machine, a.Patience = told{a.Machine.(*host.Host), p}, 2*time.Second
+	a.Reader = a.Machine
 	if p.real {
 		a.Dial = nil
 	}
@@ -32,11 +34,11 @@ func (p *patient) doctor(t *testing.T) []health.Diagnosis {
 			return (&net.Dialer{}).DialContext(ctx, network, address)
 		}
 	}
-	given := agent.Given{Err: p.given}
+	given := support.Given{Err: p.given}
 	if p.given == nil {
-		given.Input = &agent.Input{Config: p.config, Origin: "file"}
+		given.Input = &change.Input{Config: p.config, Origin: "file"}
 	}
-	list := a.Doctor(t.Context(), given, func(string) bool { return true })
+	list := support.Doctor(t.Context(), a, given, func(string) bool { return true })
 	p.same(before)
 	return list
 }

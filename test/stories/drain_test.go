@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -86,7 +87,8 @@ func TestDrainThatCannotFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		bootstrap := func() error {
-			_, err := w.agent().Bootstrap(t.Context(), agent.Input{Config: w.config, Origin: "file"})
+			_, err := change.Bootstrap(t.Context(), w.agent(), change.Input{Config: w.config,
+				Origin: "file"})
 			return err
 		}
 		if err := bootstrap(); err != nil {
@@ -121,7 +123,7 @@ func TestDrainThatCannotFinish(t *testing.T) {
 		}
 		changed := w.config
 		w.config = healthy
-		report, err := w.agent().Drift(t.Context(), false)
+		report, err := inspect.Drift(t.Context(), &w.agent().Env)
 		if err != nil || len(report.Changes) > 0 {
 			t.Errorf("drift: %v %+v", err, report.Changes)
 		}
@@ -209,8 +211,8 @@ func TestLeaveKeepsPods(t *testing.T) {
 				w.cluster.behaviour.pods[1].Spec.Volumes = data
 			})
 			tt.options.DrainTimeout = time.Minute
-			err := w.service(func(ctx context.Context, a *agent.Agent) error {
-				_, err := a.Unbootstrap(ctx, nil, agent.Leave{Options: tt.options})
+			err := w.service(func(ctx context.Context, a *change.Agent) error {
+				_, err := change.Unbootstrap(ctx, a, nil, change.Leave{Options: tt.options})
 				return err
 			})
 			if err != nil {

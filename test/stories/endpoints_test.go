@@ -4,7 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/support"
 )
 
 // endpoints lists what the configuration needs, and why.
@@ -12,8 +13,8 @@ func TestEndpoints(t *testing.T) {
 	w := newWorld(t)
 	w.config.Artifacts.Directory = ""
 	w.config.Artifacts.Mirror = "https://mirror.example/flex"
-	list, err := w.agent().Endpoints(t.Context(), agent.Given{
-		Input: &agent.Input{Config: w.config, Origin: "file"},
+	list, err := support.Endpoints(t.Context(), w.agent(), support.Given{
+		Input: &change.Input{Config: w.config, Origin: "file"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +23,7 @@ func TestEndpoints(t *testing.T) {
 		needed, answers bool
 	}
 	got := make(map[string]line)
-	for _, a := range agent.Answers(list) {
+	for _, a := range support.Answers(list) {
 		got[a.URL+" "+a.Purpose] = line{a.Needed, a.Answers}
 	}
 	for what, want := range map[string]line{
@@ -38,11 +39,11 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// Who may read neither the node's records nor its configuration is told so, and not that there is no
-// node.
+// Who may read neither the node's records nor its configuration is told so, and not that there is
+// no node.
 func TestEndpointsWithoutRoot(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.agent().Endpoints(t.Context(), agent.Given{Unprivileged: true})
+	_, err := support.Endpoints(t.Context(), w.agent(), support.Given{Unprivileged: true})
 	if err == nil || !strings.Contains(err.Error(), "run it with sudo") {
 		t.Errorf("the error is %v", err)
 	}

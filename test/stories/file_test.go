@@ -17,7 +17,7 @@ import (
 // bad makes whatever kubelet takes so many pods sick in some way.
 type bad struct {
 	name   string
-	sicken func(s *service)
+	sicken func(s *serviceStory)
 	reason string // a word of why it is rejected
 }
 
@@ -26,29 +26,31 @@ const sickPods = "43"
 
 func badOnes() []bad {
 	return []bad{
-		{name: "kubelet does not start", reason: "this kubelet does not start", sicken: func(s *service) {
-			s.onKubelet(func() error {
-				if maxPods(s.root) == sickPods {
-					return errors.New("this kubelet does not start")
-				}
-				return nil
-			})
-		}},
-		{name: "kubelet crashes again and again", reason: health.KubeletStable, sicken: func(s *service) {
-			go func() {
-				for every := time.NewTicker(2 * time.Second); ; {
-					select {
-					case <-s.t.Context().Done():
-						return
-					case <-every.C:
-					}
+		{name: "kubelet does not start", reason: "this kubelet does not start",
+			sicken: func(s *serviceStory) {
+				s.onKubelet(func() error {
 					if maxPods(s.root) == sickPods {
-						s.systemd.Crash("kubelet.service")
+						return errors.New("this kubelet does not start")
 					}
-				}
-			}()
-		}},
-		{name: "the Node does not get Ready", reason: health.NodeReady, sicken: func(s *service) {
+					return nil
+				})
+			}},
+		{name: "kubelet crashes again and again", reason: health.KubeletStable,
+			sicken: func(s *serviceStory) {
+				go func() {
+					for every := time.NewTicker(2 * time.Second); ; {
+						select {
+						case <-s.t.Context().Done():
+							return
+						case <-every.C:
+						}
+						if maxPods(s.root) == sickPods {
+							s.systemd.Crash("kubelet.service")
+						}
+					}
+				}()
+			}},
+		{name: "the Node does not get Ready", reason: health.NodeReady, sicken: func(s *serviceStory) {
 			ready := s.cluster.ready
 			s.cluster.set(func() {
 				s.cluster.ready = func(name string) bool { return maxPods(s.root) != sickPods && ready(name) }
@@ -63,7 +65,7 @@ func badOnes() []bad {
 func TestBadConfiguration(t *testing.T) {
 	for _, b := range badOnes() {
 		t.Run(b.name, func(t *testing.T) {
-			story(t, func(t *testing.T, s *service) {
+			story(t, func(t *testing.T, s *serviceStory) {
 				s.join()
 				good := s.file
 				started := s.started()
@@ -109,7 +111,7 @@ func TestBadConfiguration(t *testing.T) {
 
 // A rejected configuration that is followed by the one that is applied is no longer what is wrong.
 func TestBackToApplied(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		good := s.file
 		badOnes()[0].sicken(s)
@@ -126,7 +128,7 @@ func TestBackToApplied(t *testing.T) {
 
 // A changed file is applied within seconds.
 func TestChangedFile(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		s.edit(pods(42), func(c map[string]any) {
 			c["node"].(map[string]any)["labels"] = map[string]any{"example.com/site": "south"}
@@ -147,7 +149,7 @@ func TestChangedFile(t *testing.T) {
 // A change that waits for its proof is given up when the file is as it was, and the node is as it
 // was.
 func TestChangedBack(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		good := s.file
 		badOnes()[2].sicken(s)
@@ -164,7 +166,7 @@ func TestChangedBack(t *testing.T) {
 
 // A download that fails touches nothing, rejects nothing, and is tried again.
 func TestFailedDownload(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		before := s.tree()
 		other := []byte("#!/bin/sh\n# another runc\n")
@@ -216,7 +218,7 @@ func TestUnreadable(t *testing.T) {
 		"no JSON": "{", "invalid": `{"node": {"maxPods": -1}}`, "empty": "",
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(t *testing.T, s *service) {
+			story(t, func(t *testing.T, s *serviceStory) {
 				s.edit(policy("repair"))
 				s.join()
 				started := s.started()
@@ -244,7 +246,7 @@ func TestUnreadable(t *testing.T) {
 
 // A configuration that cannot work on this machine is refused before anything is touched, and told.
 func TestRefusedByPreflight(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		started := s.started()
 		s.edit(func(c map[string]any) {
@@ -266,7 +268,7 @@ func TestRefusedByPreflight(t *testing.T) {
 // While it cannot be known whether a change works, it is under way; the node is checked all the
 // same, and the change is committed when the API server answers.
 func TestUndecided(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		down := true
 		s.onKubelet(func() error { s.cluster.set(func() { s.cluster.down = down }); return nil })
@@ -289,7 +291,7 @@ func TestUndecided(t *testing.T) {
 
 // The name of the machine may change after the join: the Node's does not (m4).
 func TestRenamed(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		unnamed := func(c map[string]any) { delete(c["agent"].(map[string]any), "nodeName") }
 		s.edit(unnamed)
 		s.join()

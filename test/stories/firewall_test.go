@@ -342,7 +342,7 @@ func TestFirewallNoLongerManaged(t *testing.T) {
 // The daemon opens a managed firewall again after a reload, whatever its policy for other drift is,
 // and a check runs no program.
 func TestFirewallReloaded(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.wall()
 		runs := 0
 		s.programs = func(ctx context.Context, argv []string) ([]byte, error) {
@@ -376,7 +376,7 @@ func TestFirewallReloaded(t *testing.T) {
 // A check of a node behind a closed firewall runs no program and reads no journal, and the daemon
 // says that the node is healthy, and once what the firewall stops.
 func TestClosedFirewallIsCheap(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.wall()
 		s.edit()
 		s.join()

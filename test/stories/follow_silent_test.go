@@ -9,19 +9,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 // silent tells whether the provider is called silent.
-func (s *service) silent() bool {
+func (s *serviceStory) silent() bool {
 	return s.condition(health.ProviderAnswers).Status == health.False
 }
 
 // A provider that is asked once in an hour is not silent because one poll was lost, and is when the
 // next one is lost, too.
 func TestFollowsSeldom(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		hourly := func(c map[string]any) {
 			c["agent"].(map[string]any)["monitoring"] = map[string]any{"interval": "1h"}
 		}
@@ -61,7 +62,7 @@ func TestFollowsSeldom(t *testing.T) {
 
 // A node that does not follow its resource any more misses no provider.
 func TestFollowsNoMore(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.offers(s.delivery("8", readyTimeout("1m")))
 		s.until(time.Minute, "the version is applied", func() bool {
 			return s.read(saved.StateDir+"/config-version.txt") == "8\n"
@@ -83,7 +84,7 @@ func TestFollowsNoMore(t *testing.T) {
 			s.provider.down = false
 		})
 		next := s.delivery("9", monitored, readyTimeout("1m"), pods(42))
-		if err := s.agent().Receive(t.Context(), next); err != nil {
+		if err := change.Receive(t.Context(), s.agent(), next); err != nil {
 			t.Fatal(err)
 		}
 		s.until(time.Minute, "the next configuration is applied", s.takes("42"))
@@ -103,7 +104,7 @@ func TestFollowsAsApplied(t *testing.T) {
 		"it asks elsewhere": func(c map[string]any) { monitored(c); elsewhere(c) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			followed(t, func(t *testing.T, s *service, _ string) {
+			followed(t, func(t *testing.T, s *serviceStory, _ string) {
 				s.onKubelet(func() error {
 					if s.takes("42")() {
 						return errors.New("kubelet does not like this")
@@ -127,7 +128,7 @@ func TestFollowsAsApplied(t *testing.T) {
 		})
 	}
 	t.Run("it cannot be used", func(t *testing.T) {
-		followed(t, func(t *testing.T, s *service, _ string) {
+		followed(t, func(t *testing.T, s *serviceStory, _ string) {
 			s.end()
 			bad := strings.Replace(s.bundle(), `"node":{`, `"node":{"maxPods":"x",`, 1)
 			s.write(saved.BundleFile, bad)
@@ -141,11 +142,11 @@ func TestFollowsAsApplied(t *testing.T) {
 // A node that has joined by a file is followed as soon as a provider has delivered its
 // configuration, also when that does not work: the next version may.
 func TestFollowsAfterAFile(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		s.end()
 		first := s.delivery("7", monitored, readyTimeout("1m"), pods(42))
-		if err := s.agent().Receive(t.Context(), first); err != nil {
+		if err := change.Receive(t.Context(), s.agent(), first); err != nil {
 			t.Fatal(err)
 		}
 		s.onKubelet(func() error {
@@ -168,14 +169,14 @@ func TestFollowsAfterAFile(t *testing.T) {
 
 // What another command has applied is how the provider is asked from then on.
 func TestFollowsAsAnotherCommandSays(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(time.Minute)
 		elsewhere := func(c map[string]any) {
 			c["agent"].(map[string]any)["monitoring"] = map[string]any{
 				"endpoint": "https://elsewhere.example",
 			}
 		}
-		if err := s.agent().Receive(t.Context(),
+		if err := change.Receive(t.Context(), s.agent(),
 			s.delivery("8", monitored, readyTimeout("1m"), elsewhere)); err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +184,7 @@ func TestFollowsAsAnotherCommandSays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.agent().Bootstrap(t.Context(), in); err != nil {
+		if _, err := change.Bootstrap(t.Context(), s.agent(), in); err != nil {
 			t.Fatal(err)
 		}
 		s.until(3*time.Minute, "the provider is asked elsewhere", func() bool {

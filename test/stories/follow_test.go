@@ -15,8 +15,10 @@ import (
 
 	"github.com/Azure/AKSFlexNode/api/flexnode/sealed"
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
@@ -25,7 +27,7 @@ import (
 type provider struct {
 	mu sync.Mutex
 	// offer is what the node is to be; one without a bundle was deleted.
-	offer   agent.Delivery
+	offer   change.Delivery
 	changed chan struct{}
 	reports []api.Report
 	down    bool
@@ -42,7 +44,7 @@ type provider struct {
 }
 
 // offers has the provider offer a configuration.
-func (p *provider) offers(d agent.Delivery) {
+func (p *provider) offers(d change.Delivery) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.offer = d
@@ -133,7 +135,7 @@ func (p *provider) poll(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (p *provider) now() (agent.Delivery, chan struct{}) {
+func (p *provider) now() (change.Delivery, chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.offer, p.changed
@@ -173,29 +175,29 @@ func monitored(c map[string]any) {
 }
 
 // following is how the service follows its provider.
-func (s *service) following(a *agent.Agent) *agent.Following {
+func (s *serviceStory) following(a *change.Agent, live *service.Live) *service.Following {
 	if s.provider == nil {
 		return nil
 	}
 	in, err := s.load()
 	if err != nil { // it goes on as it is
-		c, err := a.Applied(s.t.Context())
+		c, err := inspect.Applied(s.t.Context(), &a.Env)
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		in.Config = *c
 	}
-	return a.Follow(s.t.Context(), in)
+	return service.Follow(s.t.Context(), a, in, live)
 }
 
 // followed is the story of a machine that has joined by a configuration URL and follows.
-func followed(t *testing.T, tell func(t *testing.T, s *service, before string)) {
+func followed(t *testing.T, tell func(t *testing.T, s *serviceStory, before string)) {
 	t.Helper()
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		before := s.tree()
 		first := s.delivery("7", monitored, readyTimeout("1m"))
 		s.provider = &provider{offer: first, changed: make(chan struct{})}
-		if err := s.agent().Receive(t.Context(), first); err != nil {
+		if err := change.Receive(t.Context(), s.agent(), first); err != nil {
 			t.Fatal(err)
 		}
 		s.join()
@@ -205,7 +207,7 @@ func followed(t *testing.T, tell func(t *testing.T, s *service, before string)) 
 
 // What the provider offers is applied within seconds, and what became of it is reported.
 func TestFollows(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
 		if r := s.provider.said(); r.Config == nil || r.Config.Applied != "7" ||
 			r.Components.Agent == "" {
@@ -230,7 +232,7 @@ func TestFollows(t *testing.T) {
 // What wears out or changes under a healthy node is reported while it is so: the owner sees it
 // without a shell on the machine. A provider that is silent for long is found by status.
 func TestFollowsReportsFindings(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		reported := func(name string) func() bool {
 			return func() bool {
 				return slices.ContainsFunc(s.provider.said().Conditions, func(c api.Condition) bool {
@@ -268,7 +270,7 @@ func TestFollowsReportsFindings(t *testing.T) {
 
 // A change waits for the maintenance window; one that is under way when it closes is finished.
 func TestFollowsInItsWindow(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		opens := time.Now().UTC().Add(3 * time.Hour).Truncate(time.Minute)
 		window := func(c map[string]any) {
 			c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{
@@ -294,7 +296,7 @@ func TestFollowsInItsWindow(t *testing.T) {
 
 // A version with which nothing on the machine changes only moves the version.
 func TestFollowsAVersionOnly(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		kubelet := s.started()
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m")))
 		s.until(time.Minute, "the version moves", func() bool {
@@ -308,7 +310,7 @@ func TestFollowsAVersionOnly(t *testing.T) {
 
 // A version that does not work is rolled back, reported, and not tried again; the next one is.
 func TestFollowsPastABadVersion(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.onKubelet(func() error {
 			if s.takes("42")() {
 				return errors.New("kubelet does not like this")
@@ -333,7 +335,7 @@ func TestFollowsPastABadVersion(t *testing.T) {
 // A kubelet that has ended again and again does not make the one before it wait for its own health:
 // a rollback is over within seconds.
 func TestFollowsPastACrashingKubelet(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.onKubelet(func() error {
 			if s.takes("42")() {
 				go func() {
@@ -366,7 +368,7 @@ func TestFollowsPastACrashingKubelet(t *testing.T) {
 // Policies for kinds of things come from the provider, and nothing but what is done about drift
 // changes by them: things of the kind that is to be repaired are, those of others are not.
 func TestFollowsDriftPolicies(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		const file = "/etc/sysctl.d/999-aks-flex-node.conf"
 		own := s.read(panicSysctl)
 		s.write(panicSysctl, "0\n")
@@ -410,7 +412,7 @@ func TestFollowsDriftPolicies(t *testing.T) {
 
 // Configurations of another node, or that are none, change nothing, and the node goes on.
 func TestFollowsNoNonsense(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		other := s.delivery("8", monitored, func(c map[string]any) {
 			c["agent"].(map[string]any)["nodeName"] = "edge-2"
 		})
@@ -437,14 +439,14 @@ func TestFollowsNoNonsense(t *testing.T) {
 // A machine that has got the configuration of another resource of its name is not given back when
 // the former resource is seen to be deleted.
 func TestFollowsAnotherResource(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		next := s.delivery("9", monitored, readyTimeout("1m"))
 		next.Bundle = []byte(strings.Replace(string(next.Bundle), `"uid":"u"`, `"uid":"v"`, 1))
 		next.Loaded.Resource.UID = "v"
-		if err := s.agent().Receive(t.Context(), next); err != nil {
+		if err := change.Receive(t.Context(), s.agent(), next); err != nil {
 			t.Fatal(err)
 		}
-		s.provider.offers(agent.Delivery{})
+		s.provider.offers(change.Delivery{})
 		s.until(10*time.Minute, "the daemon ends", func() bool {
 			select {
 			case <-s.ended:
@@ -461,12 +463,12 @@ func TestFollowsAnotherResource(t *testing.T) {
 
 // A node whose resource was deleted gives its machine back, and nothing is left.
 func TestFollowsToTheEnd(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, before string) {
+	followed(t, func(t *testing.T, s *serviceStory, before string) {
 		s.provider.set(func() { s.provider.down = true })
 		s.sleep(time.Hour)
 		s.healthy("110")
 		s.provider.set(func() { s.provider.down = false })
-		s.provider.offers(agent.Delivery{})
+		s.provider.offers(change.Delivery{})
 		s.until(10*time.Minute, "the daemon ends", func() bool {
 			select {
 			case <-s.ended:
@@ -488,7 +490,7 @@ func TestFollowsToTheEnd(t *testing.T) {
 
 // A version that says to ask elsewhere has the provider be asked there as soon as it is applied.
 func TestFollowsElsewhere(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		elsewhere := func(c map[string]any) {
 			c["agent"].(map[string]any)["monitoring"] = map[string]any{
 				"endpoint": "https://elsewhere.example", "interval": "20s",

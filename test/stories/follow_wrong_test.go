@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -25,7 +25,7 @@ type wrongAnswer struct {
 	// polls and refreshes answer in the place of the provider; nil leaves that to it.
 	polls, refreshes func(*http.Request) (*http.Response, error)
 	// offer changes what is on offer; nil offers a version that would work.
-	offer func(*agent.Delivery)
+	offer func(*change.Delivery)
 	// lasts is for how long; default ten minutes.
 	lasts time.Duration
 	// says is what the log tells of it; "" nothing.
@@ -104,8 +104,8 @@ func bomb() string {
 }
 
 // edited is a bundle in which a text is another.
-func edited(from, to string) func(*agent.Delivery) {
-	return func(d *agent.Delivery) {
+func edited(from, to string) func(*change.Delivery) {
+	return func(d *change.Delivery) {
 		d.Bundle = []byte(strings.Replace(string(d.Bundle), from, to, 1))
 	}
 }
@@ -149,7 +149,7 @@ func wrongAnswers() []wrongAnswer {
 		{name: "403 for the bundle", refreshes: json(403, `{"error":{"code":"AuthorizationFailed"}}`),
 			lasts: long, says: "AuthorizationFailed"},
 		{name: "truncated bundle", says: "is not used",
-			offer: func(d *agent.Delivery) { d.Bundle = d.Bundle[:len(d.Bundle)/2] }},
+			offer: func(d *change.Delivery) { d.Bundle = d.Bundle[:len(d.Bundle)/2] }},
 		{name: "bundle of a newer schema", says: "9.0",
 			offer: edited(`{"config"`, `{"schemaVersion":"9.0","config"`)},
 		{name: "bundle of another resource", says: "is not used",
@@ -168,7 +168,7 @@ func wrongAnswers() []wrongAnswer {
 func TestFollowsThroughWrongAnswers(t *testing.T) {
 	for _, c := range wrongAnswers() {
 		t.Run(c.name, func(t *testing.T) {
-			followed(t, func(t *testing.T, s *service, _ string) {
+			followed(t, func(t *testing.T, s *serviceStory, _ string) {
 				s.sleep(2 * time.Minute)
 				kept, told := s.bundle(), len(s.log.String())
 				next := s.delivery("8", monitored, readyTimeout("1m"), pods(42))
@@ -198,7 +198,7 @@ func TestFollowsThroughWrongAnswers(t *testing.T) {
 // A disk that is full keeps the former bundle whole; when there is room again, the new one is
 // taken.
 func TestFollowsOntoAFullDisk(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
 		kept := s.bundle()
 		s.set(func() { s.full = true })
@@ -216,7 +216,7 @@ func TestFollowsOntoAFullDisk(t *testing.T) {
 // A clock that is a year off holds nothing up: pauses are measured, and versions compared, without
 // it.
 func TestFollowsWithAWrongClock(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.sleep(2 * time.Minute)
 		s.provider.set(func() { s.provider.ahead = 365 * 24 * time.Hour })
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
@@ -227,7 +227,7 @@ func TestFollowsWithAWrongClock(t *testing.T) {
 	})
 }
 
-// Set implements agent.Machine. On a full disk no bundle is written.
+// Set implements change.Machine. On a full disk no bundle is written.
 func (c *costly) Set(
 	ctx context.Context, change state.Change, content func(string) (io.ReadCloser, error),
 ) error {

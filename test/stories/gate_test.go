@@ -164,7 +164,7 @@ func TestGate(t *testing.T) {
 
 // The least readyTimeout that is accepted leaves a kubelet time to prove that it is healthy.
 func TestLeastReadyTimeout(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		least := readyTimeout("10s")
 		s.edit(least)
 		s.join()
@@ -260,7 +260,7 @@ func podCapacity(number string) corev1.ResourceList {
 // this cluster, which does not speak HTTP/2, more than one), and lists the pods only when all else
 // is well.
 func TestGateIsGentle(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		ready := s.cluster.ready
 		s.onKubelet(func() error {

@@ -10,14 +10,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 )
 
 // back rolls back by hand.
 func (w *world) back(name string) error {
-	return w.run(func(ctx context.Context, a *agent.Agent) error {
-		_, err := a.Rollback(ctx, name)
+	return w.run(func(ctx context.Context, a *change.Agent) error {
+		_, err := change.Rollback(ctx, a, name)
 		return err
 	})
 }
@@ -25,7 +26,7 @@ func (w *world) back(name string) error {
 // states are the states of the history, the newest first.
 func (w *world) states() []string {
 	w.t.Helper()
-	past, err := w.agent().History(w.t.Context())
+	past, err := inspect.History(w.t.Context(), &w.agent().Env)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -215,7 +216,7 @@ func TestCompare(t *testing.T) {
 	if _, err := w.bootstrap(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := w.agent().Compare(t.Context(), "", "")
+	c, err := inspect.Compare(t.Context(), &w.agent().Env, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +238,7 @@ func TestCompare(t *testing.T) {
 	if strings.Contains(told.String(), "-pass") {
 		t.Errorf("a secret is told:\n%s", &told)
 	}
-	same, err := w.agent().Compare(t.Context(), "applied", "")
+	same, err := inspect.Compare(t.Context(), &w.agent().Env, "applied", "")
 	if err != nil || len(same.Config)+len(same.Changes) != 0 {
 		t.Errorf("compared with itself: %+v, %v", same, err)
 	}
@@ -246,13 +247,13 @@ func TestCompare(t *testing.T) {
 // A followed node that was rolled back by hand tells its provider, and goes on with the next
 // version.
 func TestFollowsAfterRollbackByHand(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42)))
 		s.until(2*time.Minute, "the version is reported", func() bool {
 			c := s.provider.said().Config
 			return c != nil && c.Applied == "8"
 		})
-		if _, err := s.agent().Rollback(t.Context(), ""); err != nil {
+		if _, err := change.Rollback(t.Context(), s.agent(), ""); err != nil {
 			t.Fatal(err)
 		}
 		s.until(3*time.Minute, "it is reported", func() bool {
@@ -262,7 +263,7 @@ func TestFollowsAfterRollbackByHand(t *testing.T) {
 		})
 		s.sleep(10 * time.Minute)
 		s.healthy("110")
-		past, err := s.agent().History(t.Context())
+		past, err := inspect.History(t.Context(), &s.agent().Env)
 		if err != nil || past[0].Version != "7" || past[1].Version != "8" {
 			t.Errorf("the history is %+v, %v", past, err)
 		}

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -76,35 +78,35 @@ func followedCampaigns() []campaign {
 }
 
 // delivered is the configuration that was delivered last, as the daemon reads it.
-func (w *world) delivered(ctx context.Context, a *agent.Agent) (agent.Input, error) {
-	before, err := a.Applied(ctx)
+func (w *world) delivered(ctx context.Context, a *change.Agent) (change.Input, error) {
+	before, err := inspect.Applied(ctx, &a.Env)
 	if err != nil {
-		return agent.Input{}, err
+		return change.Input{}, err
 	}
 	bundle := []byte(w.bundle())
 	host := config.Host{HostName: "edge-1", Arch: "amd64", Before: before}
 	c, _, err := config.Parse(bundle, host)
 	if err != nil {
-		return agent.Input{}, err
+		return change.Input{}, err
 	}
 	document, err := config.Canonical(bundle)
 	if err != nil {
-		return agent.Input{}, err
+		return change.Input{}, err
 	}
 	resource, err := config.ResourceOf(bundle)
-	return agent.Input{Config: c, Document: document, Origin: "url", Resource: resource}, err
+	return change.Input{Config: c, Document: document, Origin: "url", Resource: resource}, err
 }
 
 // watches is the daemon's worker on a machine that follows.
-func (w *world) watches(ctx context.Context, a *agent.Agent) *agent.Watcher {
-	load := func() (agent.Input, error) { return w.delivered(ctx, a) }
-	return &agent.Watcher{Agent: a, Load: load}
+func (w *world) watches(ctx context.Context, a *change.Agent) *service.Watcher {
+	load := func() (change.Input, error) { return w.delivered(ctx, a) }
+	return &service.Watcher{Agent: a, Load: load}
 }
 
 // joinsByURL does what the one command does, and then its service.
 func (w *world) joinsByURL() error {
-	return w.run(func(ctx context.Context, a *agent.Agent) error {
-		if err := a.Receive(ctx, w.offer); err != nil {
+	return w.run(func(ctx context.Context, a *change.Agent) error {
+		if err := change.Receive(ctx, a, w.offer); err != nil {
 			return err
 		}
 		return w.watches(ctx, a).Reconcile(ctx)
@@ -114,17 +116,17 @@ func (w *world) joinsByURL() error {
 // takesOffer receives what the provider offers and applies it. That it was rolled back, or is not
 // tried again, is as it should be.
 func (w *world) takesOffer() error {
-	return w.run(func(ctx context.Context, a *agent.Agent) error {
+	return w.run(func(ctx context.Context, a *change.Agent) error {
 		in, err := w.delivered(ctx, a)
 		if err != nil {
 			return err
 		}
-		if err := a.Follow(ctx, in).Receive(ctx, w.offer.Bundle); err != nil {
+		if err := service.Follow(ctx, a, in, nil).Receive(ctx, w.offer.Bundle); err != nil {
 			return err
 		}
 		err = w.watches(ctx, a).Reconcile(ctx)
 		_, back := errors.AsType[*transition.RolledBackError](err)
-		_, rejected := errors.AsType[*agent.RejectedError](err)
+		_, rejected := errors.AsType[*change.RejectedError](err)
 		if w.refused && (back || rejected) {
 			return nil
 		}
@@ -134,13 +136,13 @@ func (w *world) takesOffer() error {
 
 // seesDeletion gives the machine back, since its resource is gone.
 func (w *world) seesDeletion() error {
-	return w.run(func(ctx context.Context, a *agent.Agent) error {
+	return w.run(func(ctx context.Context, a *change.Agent) error {
 		in, err := w.delivered(ctx, a)
 		if err != nil {
 			return err
 		}
 		d := w.watches(ctx, a)
-		d.Follows = a.Follow(ctx, in)
+		d.Follows = service.Follow(ctx, a, in, nil)
 		return d.Leave(ctx)
 	})
 }
@@ -150,7 +152,7 @@ func (w *world) reconciles() error {
 	if w.bundle() == "" {
 		return nil // it waits for a configuration
 	}
-	err := w.run(func(ctx context.Context, a *agent.Agent) error {
+	err := w.run(func(ctx context.Context, a *change.Agent) error {
 		return w.watches(ctx, a).Reconcile(ctx)
 	})
 	if errors.Is(err, daemon.ErrDeleted) || errors.Is(err, daemon.ErrLeft) {
@@ -192,7 +194,7 @@ func (w *world) eitherVersion(t *testing.T, when string) {
 		}
 		return
 	}
-	applied, err := w.agent().Applied(t.Context())
+	applied, err := inspect.Applied(t.Context(), &w.agent().Env)
 	if err != nil || applied == nil {
 		t.Fatalf("%s, nothing is applied: %v", when, err)
 	}

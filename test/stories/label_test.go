@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -82,7 +82,7 @@ func TestPlanOfLabels(t *testing.T) {
 	w.config = w.configuration(func(c map[string]any) {
 		c["node"].(map[string]any)["labels"] = map[string]any{"example.com/floor": "2"}
 	})
-	plan, err := w.agent().Plan(t.Context(), agent.Input{Config: w.config})
+	plan, err := change.Plan(t.Context(), w.agent(), change.Input{Config: w.config})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -18,9 +18,9 @@ import (
 )
 
 // leave is unbootstrap with a configuration that was given to it.
-func (w *world) leave(given *config.Config) (result agent.Result, err error) {
-	err = w.run(func(ctx context.Context, a *agent.Agent) error {
-		result, err = a.Unbootstrap(ctx, given, agent.Leave{})
+func (w *world) leave(given *config.Config) (result change.Result, err error) {
+	err = w.run(func(ctx context.Context, a *change.Agent) error {
+		result, err = change.Unbootstrap(ctx, a, given, change.Leave{})
 		return err
 	})
 	return result, err
@@ -152,7 +152,7 @@ func TestArcNotLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wholly(t, "a node again")
-	_, err := w.agent().Unbootstrap(t.Context(), nil, agent.Leave{
+	_, err := change.Unbootstrap(t.Context(), w.agent(), nil, change.Leave{
 		Options: transition.Options{KeepArc: true},
 	})
 	if err != nil {

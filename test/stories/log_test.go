@@ -9,11 +9,11 @@ import (
 // is done with it.
 func TestLogLearnsWhatArrives(t *testing.T) {
 	const late = "zzzzzz.zzzzzzzzzzzzzzzz"
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		a := s.agent()
 		var known []string
 		a.Learn = func(secrets ...string) { known = append(known, secrets...) }
-		f := s.following(a)
+		f := s.following(a, nil)
 		offer := s.delivery("8", monitored, func(c map[string]any) {
 			c["azure"].(map[string]any)["bootstrapToken"] = map[string]any{"token": late}
 		})

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
@@ -46,9 +46,9 @@ func (w *world) personal(t *testing.T, valid *bool) *[]string {
 
 // bootstrapAs is bootstrap at the terminal of somebody who has called sudo.
 func (w *world) bootstrapAs(u *host.User) error {
-	return w.run(func(ctx context.Context, a *agent.Agent) error {
+	return w.run(func(ctx context.Context, a *change.Agent) error {
 		a.Invoker = u
-		_, err := a.Bootstrap(ctx, agent.Input{Config: w.config, Origin: "file"})
+		_, err := change.Bootstrap(ctx, a, change.Input{Config: w.config, Origin: "file"})
 		return err
 	})
 }

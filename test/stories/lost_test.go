@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
@@ -48,12 +48,12 @@ type name struct {
 
 // cutMachine is a machine whose disk can be cut off.
 type cutMachine struct {
-	agent.Machine
+	change.Machine
 	root string
 	disk *disk
 }
 
-// Set implements agent.Machine.
+// Set implements change.Machine.
 func (m *cutMachine) Set(
 	ctx context.Context, c state.Change, content func(string) (io.ReadCloser, error),
 ) error {
@@ -102,7 +102,7 @@ func (m *cutMachine) before(c state.Change) (name, error) {
 	return is, err
 }
 
-// Flush implements agent.Machine.
+// Flush implements change.Machine.
 func (m *cutMachine) Flush() error {
 	if err := m.Machine.Flush(); err != nil {
 		return err

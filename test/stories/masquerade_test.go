@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -18,11 +19,11 @@ func TestPlanOfMasquerading(t *testing.T) {
 	w.config = w.configuration(func(c map[string]any) {
 		c["cni"] = map[string]any{"nonMasqueradeCIDRs": []string{"10.244.0.0/16"}}
 	})
-	plan, err := w.agent().Plan(t.Context(), agent.Input{Config: w.config})
+	plan, err := change.Plan(t.Context(), w.agent(), change.Input{Config: w.config})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(plan.Changes, func(e agent.Entry) bool {
+	if !slices.ContainsFunc(plan.Changes, func(e inspect.Entry) bool {
 		return e.Key == state.UnitKey("aks-flex-node-masquerade.service")
 	}) {
 		t.Errorf("planned %+v", plan.Changes)

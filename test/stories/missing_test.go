@@ -8,17 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // deleteNode deletes the Node as `kubectl delete node` does.
-func (s *service) deleteNode() { s.cluster.set(func() { s.cluster.remove("edge-1") }) }
+func (s *serviceStory) deleteNode() { s.cluster.set(func() { s.cluster.remove("edge-1") }) }
 
 // back fails unless the Node is registered again within the time in which its pods live on, with
 // the pod subnet and labels that it had.
-func (s *service) back(when string) {
+func (s *serviceStory) back(when string) {
 	s.t.Helper()
 	took := s.until(30*time.Second, when+": the Node is registered again", s.registered)
 	s.t.Logf("%s: registered again after %s", when, took)
@@ -33,7 +33,7 @@ func (s *service) back(when string) {
 // A Node that somebody deletes is found by the watch and registered again while its pods live on,
 // whenever that happens (R1).
 func TestNodeDeleted(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))
 		s.join()
 		s.sleep(10 * time.Second)
@@ -57,7 +57,7 @@ func TestNodeDeleted(t *testing.T) {
 
 // A Node is registered again three times in an hour; then it is only said to be missing.
 func TestNodeDeletedAgainAndAgain(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))
 		s.join()
 		for i := range 3 {
@@ -81,7 +81,7 @@ func TestNodeDeletedAgainAndAgain(t *testing.T) {
 // With the policy report a missing Node is said to be missing, within seconds, and nothing is done
 // about it; nor is the API server asked about it again and again.
 func TestNodeMissingIsReported(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		started := s.started()
 		s.deleteNode()
@@ -109,13 +109,16 @@ func TestNodeMissingIsReported(t *testing.T) {
 
 // An API server that does not answer is not a missing Node, and nothing is repaired for it.
 func TestSilenceIsNoDeletion(t *testing.T) {
-	for name, silence := range map[string]func(s *service, on bool){
-		"refused":      func(s *service, on bool) { s.cluster.set(func() { s.cluster.down = on }) },
-		"swallowed":    func(s *service, on bool) { s.set(func() { s.hole = on }) },
-		"unauthorized": func(s *service, on bool) { s.cluster.set(func() { s.cluster.refused = on }) },
+	for name, silence := range map[string]func(s *serviceStory, on bool){
+		"refused":   func(s *serviceStory, on bool) { s.cluster.set(func() { s.cluster.down = on }) },
+		"swallowed": func(s *serviceStory, on bool) { s.set(func() { s.hole = on }) },
+		"unauthorized": func(s *serviceStory,
+			on bool) {
+			s.cluster.set(func() { s.cluster.refused = on })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(t *testing.T, s *service) {
+			story(t, func(t *testing.T, s *serviceStory) {
 				s.edit(policy("repair"))
 				s.join()
 				started := s.started()
@@ -139,14 +142,14 @@ func TestSilenceIsNoDeletion(t *testing.T) {
 func TestKilledUnbootstrap(t *testing.T) {
 	for _, n := range []int{0, 3, 9, 20, 40, 60, 80} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			story(t, func(t *testing.T, s *service) {
+			story(t, func(t *testing.T, s *serviceStory) {
 				before := s.tree()
 				s.join()
 				s.end()
 				s.blow(n)
-				err := s.run(func(ctx context.Context, a *agent.Agent) error {
-					how := agent.Leave{Options: transition.Options{DrainTimeout: time.Minute}}
-					_, err := a.Unbootstrap(ctx, nil, how)
+				err := s.run(func(ctx context.Context, a *change.Agent) error {
+					how := change.Leave{Options: transition.Options{DrainTimeout: time.Minute}}
+					_, err := change.Unbootstrap(ctx, a, nil, how)
 					return err
 				})
 				s.blow(-1)
@@ -172,7 +175,7 @@ func TestKilledUnbootstrap(t *testing.T) {
 
 // Somebody who runs unbootstrap under a daemon that watches has a machine that is left alone.
 func TestUnbootstrapUnderTheDaemon(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		before := s.tree()
 		s.edit(policy("repair"))
 		s.join()
@@ -187,7 +190,7 @@ func TestUnbootstrapUnderTheDaemon(t *testing.T) {
 
 // A generation that is damaged is no reason to keep the machine.
 func TestDamagedGeneration(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		before := s.tree()
 		s.join()
 		s.end()

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
@@ -326,7 +326,7 @@ func TestPodSubnetChanges(t *testing.T) {
 		w.wholly(t, cidr)
 	}
 	subnet("10.9.0.0/24", 110)
-	plan, err := w.agent().Plan(t.Context(), agent.Input{Config: w.config})
+	plan, err := change.Plan(t.Context(), w.agent(), change.Input{Config: w.config})
 	result, bootErr := w.bootstrap()
 	if err = errors.Join(err, bootErr); err != nil || len(plan.Changes) != result.Changes {
 		t.Errorf("%v, planned %+v, and made %d changes", err, plan.Changes, result.Changes)

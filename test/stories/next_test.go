@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
@@ -146,7 +146,7 @@ func TestSupersededChangeThatFails(t *testing.T) {
 func (w *world) interruptChanged() {
 	w.t.Helper()
 	start, healthy := w.systemd.OnStart, kubeletConfig(w.root)
-	err := w.run(func(ctx context.Context, a *agent.Agent) error {
+	err := w.run(func(ctx context.Context, a *change.Agent) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		w.systemd.OnStart = func(unit, text string) error {

@@ -9,16 +9,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // asDelivered reads the configuration that a provider has delivered, as every command does.
-func (w *world) asDelivered() agent.Input {
+func (w *world) asDelivered() change.Input {
 	w.t.Helper()
-	before, err := w.agent().Applied(w.t.Context())
+	before, err := inspect.Applied(w.t.Context(), &w.agent().Env)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -31,20 +32,20 @@ func (w *world) asDelivered() agent.Input {
 	}
 	c.Agent.ReadyTimeout = "6s"
 	w.config = c // what is read again for the secret
-	return agent.Input{Config: c, Document: document, Origin: "url", Resource: resource}
+	return change.Input{Config: c, Document: document, Origin: "url", Resource: resource}
 }
 
 // receive takes a delivery, and joins with it or does what it asks for.
-func (w *world) receive(d agent.Delivery) error {
-	return w.run(func(ctx context.Context, a *agent.Agent) error {
-		return a.Receive(ctx, d)
+func (w *world) receive(d change.Delivery) error {
+	return w.run(func(ctx context.Context, a *change.Agent) error {
+		return change.Receive(ctx, a, d)
 	})
 }
 
-func (w *world) joinAsDelivered() (result agent.Result, err error) {
+func (w *world) joinAsDelivered() (result change.Result, err error) {
 	in := w.asDelivered()
-	err = w.run(func(ctx context.Context, a *agent.Agent) error {
-		result, err = a.Bootstrap(ctx, in)
+	err = w.run(func(ctx context.Context, a *change.Agent) error {
+		result, err = change.Bootstrap(ctx, a, in)
 		return err
 	})
 	return result, err

@@ -5,11 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 )
 
 // dies has a version applied that takes 42 pods, after which a host answers no more.
-func (s *service) dies(host string, change ...func(map[string]any)) {
+func (s *serviceStory) dies(host string, change ...func(map[string]any)) {
 	s.t.Helper()
 	s.onKubelet(func() error {
 		if s.takes("42")() {
@@ -28,7 +29,7 @@ func (s *service) dies(host string, change ...func(map[string]any)) {
 func TestFormerWayToTheProvider(t *testing.T) {
 	for name, restarts := range map[string]bool{"running": false, "restarted": true} {
 		t.Run(name, func(t *testing.T) {
-			followed(t, func(t *testing.T, s *service, _ string) {
+			followed(t, func(t *testing.T, s *serviceStory, _ string) {
 				s.dies(wrongHost, polledWith(newSecret), at(wrongHost))
 				if s.sleep(10 * time.Minute); restarts {
 					s.restart()
@@ -60,7 +61,7 @@ func TestFormerWayToTheProvider(t *testing.T) {
 // An endpoint that answers again after the former way was tried is used alone from then on, and the
 // former secret is erased.
 func TestNewWayToTheProviderAnswersLate(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.dies(wrongHost, polledWith(newSecret), at(wrongHost))
 		s.until(30*time.Minute, "the former way", func() bool { return s.asked() == usualHost })
 		s.provider.answersAt(wrongHost, nil)
@@ -84,10 +85,10 @@ func TestNewWayToTheProviderAnswersLate(t *testing.T) {
 // A secret is erased when the provider has answered with the next one, and not earlier; a version
 // that changes nothing about that, and comes before, keeps it.
 func TestFormerSecretIsErasedLate(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.dies(usualHost, polledWith(newSecret))
 		next := s.delivery("9", polledWith(newSecret), readyTimeout("1m"), pods(43))
-		if err := s.agent().Receive(t.Context(), next); err != nil {
+		if err := change.Receive(t.Context(), s.agent(), next); err != nil {
 			t.Fatal(err)
 		}
 		s.until(5*time.Minute, "the next version is committed", s.versionIs("9"))
@@ -105,7 +106,7 @@ func TestFormerSecretIsErasedLate(t *testing.T) {
 }
 
 // lacks reports whether credentials.json lacks a secret.
-func (s *service) lacks(secret string) func() bool {
+func (s *serviceStory) lacks(secret string) func() bool {
 	return func() bool {
 		return !strings.Contains(s.read(saved.StateDir+"/credentials.json"), secret)
 	}
@@ -114,10 +115,10 @@ func (s *service) lacks(secret string) func() bool {
 // A person may go back to the former way while the provider answers on none: with the secret of
 // then, which is the only one that is kept afterwards.
 func TestRollbackToTheFormerWay(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.dies(usualHost, polledWith(newSecret))
 		s.until(time.Minute, "nothing is under way", func() bool { return s.is().Transition == nil })
-		if _, err := s.agent().Rollback(t.Context(), ""); err != nil {
+		if _, err := change.Rollback(t.Context(), s.agent(), ""); err != nil {
 			t.Fatal(err)
 		}
 		s.healthy("110")

@@ -90,7 +90,7 @@ func (p *provider) answersAt(host string, answer func(*http.Request) (*http.Resp
 }
 
 // onTrial fails the test unless all requests to a host are trials.
-func (s *service) onTrial(
+func (s *serviceStory) onTrial(
 	answer func(*http.Request) (*http.Response, error),
 ) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
@@ -107,12 +107,12 @@ func fails(err error) func(*http.Request) (*http.Response, error) {
 }
 
 // versionIs reports whether the node runs on a version.
-func (s *service) versionIs(version string) func() bool {
+func (s *serviceStory) versionIs(version string) func() bool {
 	return func() bool { return s.read(saved.StateDir+"/config-version.txt") == version+"\n" }
 }
 
 // failed reports whether the provider was told that a version has failed, and why.
-func (s *service) failed(version, why string) func() bool {
+func (s *serviceStory) failed(version, why string) func() bool {
 	return func() bool {
 		c := s.provider.said().Config
 		return c != nil && c.Failed != nil && c.Failed.Version == version && c.Applied == "7" &&
@@ -132,7 +132,7 @@ func (w *world) keeps(secret, gone string) {
 // A wrong secret of the identity that polls is refused, though kubelet does not need it: the node
 // goes on as it is, says why, and takes the corrected version.
 func TestWrongPollingSecret(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		kubelet := s.started()
 		s.provider.offers(s.delivery("8", polledWith(wrongSecret), readyTimeout("1m"), pods(42)))
 		s.until(5*time.Minute, "the failure is reported", s.failed("8", "AADSTS7000215"))
@@ -191,7 +191,7 @@ func TestRefusedByTheProvider(t *testing.T) {
 		"wrong name": {otherName, "other.example"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			followed(t, func(t *testing.T, s *service, _ string) {
+			followed(t, func(t *testing.T, s *serviceStory, _ string) {
 				s.provider.answersAt(wrongHost, s.onTrial(c.polls))
 				s.provider.offers(s.delivery("8", monitored, at(wrongHost), readyTimeout("1m"), pods(42)))
 				s.until(5*time.Minute, "the failure is reported", s.failed("8", c.says))
@@ -234,7 +234,7 @@ func TestUnreachableEndpointWaits(t *testing.T) {
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
-			followed(t, func(t *testing.T, s *service, _ string) {
+			followed(t, func(t *testing.T, s *serviceStory, _ string) {
 				s.provider.answersAt(wrongHost, s.onTrial(way))
 				s.provider.offers(s.delivery("8", monitored, at(wrongHost), readyTimeout("1m"), pods(42)))
 				s.sleep(30 * time.Minute)
@@ -252,7 +252,7 @@ func TestUnreachableEndpointWaits(t *testing.T) {
 // A version whose endpoint cannot be reached is replaced by the next one, which comes by the way
 // that works.
 func TestWrongEndpointIsCorrected(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.provider.answersAt(wrongHost, fails(unreachable()["DNS"]))
 		s.provider.offers(s.delivery("8", monitored, at(wrongHost), readyTimeout("1m"), pods(42)))
 		s.sleep(30 * time.Minute)
@@ -263,14 +263,14 @@ func TestWrongEndpointIsCorrected(t *testing.T) {
 }
 
 // asked returns the host that the provider was asked at last.
-func (s *service) asked() (host string) {
+func (s *serviceStory) asked() (host string) {
 	s.provider.set(func() { host = s.provider.host })
 	return host
 }
 
 // A rolled back version has no part in how the provider is asked, and none of its secret remains.
 func TestRolledBackWayToTheProvider(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		s.onKubelet(func() error {
 			if s.takes("42")() {
 				return errors.New("kubelet does not like this")

@@ -9,15 +9,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
 // delivery is what a configuration URL gives for this machine.
-func (w *world) delivery(version string, change ...func(map[string]any)) agent.Delivery {
+func (w *world) delivery(version string, edits ...func(map[string]any)) change.Delivery {
 	w.t.Helper()
-	document := w.document(change...)
+	document := w.document(edits...)
 	bundle, err := json.Marshal(map[string]any{
 		"config": json.RawMessage(document),
 		"resource": map[string]any{
@@ -36,7 +36,7 @@ func (w *world) delivery(version string, change ...func(map[string]any)) agent.D
 		w.t.Fatal(err)
 	}
 	loaded := config.Loaded{Config: c, Document: document, Resource: resource}
-	return agent.Delivery{Bundle: bundle, Loaded: loaded, URLSHA256: "digest of " + version}
+	return change.Delivery{Bundle: bundle, Loaded: loaded, URLSHA256: "digest of " + version}
 }
 
 // bundle is the delivered configuration on disk, "" when there is none.
@@ -56,7 +56,7 @@ func TestReceive(t *testing.T) {
 	before := w.tree()
 	d := w.delivery("7")
 	a := w.agent()
-	if err := a.Receive(t.Context(), d); err != nil {
+	if err := change.Receive(t.Context(), a, d); err != nil {
 		t.Fatal(err)
 	}
 	for path, mode := range map[string]os.FileMode{saved.StateDir: 0o700, saved.BundleFile: 0o600} {
@@ -65,13 +65,13 @@ func TestReceive(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, info, err)
 		}
 	}
-	known, err := a.Received(d.URLSHA256)
-	other, err2 := a.Received("of another URL")
+	known, err := change.Received(a, d.URLSHA256)
+	other, err2 := change.Received(a, "of another URL")
 	if errors.Join(err, err2) != nil || !known || other {
 		t.Errorf("knows its URL: %t, knows another: %t, %v, %v", known, other, err, err2)
 	}
-	in := agent.Input{Config: d.Loaded.Config, Document: d.Loaded.Document, Origin: "url"}
-	if _, err := a.Bootstrap(t.Context(), in); err != nil {
+	in := change.Input{Config: d.Loaded.Config, Document: d.Loaded.Document, Origin: "url"}
+	if _, err := change.Bootstrap(t.Context(), a, in); err != nil {
 		t.Fatal(err)
 	}
 	if w.bundle() != string(d.Bundle) {
@@ -89,23 +89,23 @@ func TestReceiveOnANode(t *testing.T) {
 	w := newWorld(t)
 	d := w.delivery("7")
 	a := w.agent()
-	if err := a.Receive(t.Context(), d); err != nil {
+	if err := change.Receive(t.Context(), a, d); err != nil {
 		t.Fatal(err)
 	}
-	in := agent.Input{Config: d.Loaded.Config, Document: d.Loaded.Document, Origin: "url"}
-	if _, err := a.Bootstrap(t.Context(), in); err != nil {
+	in := change.Input{Config: d.Loaded.Config, Document: d.Loaded.Document, Origin: "url"}
+	if _, err := change.Bootstrap(t.Context(), a, in); err != nil {
 		t.Fatal(err)
 	}
 	joined := w.tree()
-	for name, change := range map[string]func(map[string]any){
+	for name, edit := range map[string]func(map[string]any){
 		"edge-2": func(c map[string]any) { c["agent"].(map[string]any)["nodeName"] = "edge-2" },
 		"other-cluster": func(c map[string]any) {
 			cluster := c["azure"].(map[string]any)["targetCluster"].(map[string]any)
 			cluster["resourceId"] = cluster["resourceId"].(string) + "other-cluster"
 		},
 	} {
-		err := a.Receive(t.Context(), w.delivery("8", change))
-		_, refused := errors.AsType[*agent.OtherNodeError](err)
+		err := change.Receive(t.Context(), a, w.delivery("8", edit))
+		_, refused := errors.AsType[*change.OtherNodeError](err)
 		if !refused || !strings.Contains(err.Error(), name) ||
 			!strings.Contains(err.Error(), "unbootstrap") {
 			t.Errorf("%s: got %v", name, err)
@@ -113,12 +113,12 @@ func TestReceiveOnANode(t *testing.T) {
 	}
 	again := w.delivery("7")
 	again.Bundle = append(again.Bundle, '\n')
-	if err := a.Receive(t.Context(), again); err != nil {
+	if err := change.Receive(t.Context(), a, again); err != nil {
 		t.Error(err)
 	}
 	w.same(joined)
 	next := w.delivery("8", pods(42))
-	if err := a.Receive(t.Context(), next); err != nil || w.bundle() != string(next.Bundle) {
+	if err := change.Receive(t.Context(), a, next); err != nil || w.bundle() != string(next.Bundle) {
 		t.Errorf("the next version was not taken: %v", err)
 	}
 }
@@ -131,7 +131,10 @@ func TestReceiveKilledAnywhere(t *testing.T) {
 		before := w.tree()
 		d := w.delivery("7")
 		w.blow(at)
-		err := w.run(func(ctx context.Context, a *agent.Agent) error { return a.Receive(ctx, d) })
+		err := w.run(func(ctx context.Context, a *change.Agent) error {
+			return change.Receive(ctx, a,
+				d)
+		})
 		w.blow(-1)
 		if err != nil && !errors.Is(err, errKilled) {
 			t.Fatal(err)
@@ -139,7 +142,8 @@ func TestReceiveKilledAnywhere(t *testing.T) {
 		if text := w.bundle(); text != "" && text != string(d.Bundle) {
 			t.Fatalf("killed at touch %d, half of a bundle is left", at)
 		}
-		if known, err := w.agent().Received(d.URLSHA256); err != nil || known && w.bundle() == "" {
+		if known, err := change.Received(w.agent(),
+			d.URLSHA256); err != nil || known && w.bundle() == "" {
 			t.Errorf("killed at touch %d: knows its URL without the bundle: %v", at, err)
 		}
 		if err := w.unbootstrap(); err != nil {
@@ -160,7 +164,7 @@ func TestWithdraw(t *testing.T) {
 	w := newWorld(t)
 	withdrawn := func() bool {
 		t.Helper()
-		back, err := w.agent().Withdraw(t.Context())
+		back, err := change.Withdraw(t.Context(), w.agent())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +173,7 @@ func TestWithdraw(t *testing.T) {
 		}
 		return back
 	}
-	if err := w.agent().Receive(t.Context(), w.delivery("7")); err != nil {
+	if err := change.Receive(t.Context(), w.agent(), w.delivery("7")); err != nil {
 		t.Fatal(err)
 	}
 	if withdrawn() {
@@ -180,13 +184,13 @@ func TestWithdraw(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := w.delivery("7", pods(42))
-	if err := w.agent().Receive(t.Context(), next); err != nil {
+	if err := change.Receive(t.Context(), w.agent(), next); err != nil {
 		t.Fatal(err)
 	}
 	if !withdrawn() {
 		t.Error("the configuration that was interrupted is not taken back")
 	}
-	if known, err := w.agent().Received(next.URLSHA256); err != nil || known {
+	if known, err := change.Received(w.agent(), next.URLSHA256); err != nil || known {
 		t.Errorf("the URL counts as used: %t, %v", known, err)
 	}
 	if err := w.daemonRuns(nil); err != nil || maxPods(w.root) != "110" {

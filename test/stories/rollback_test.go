@@ -10,7 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -90,8 +91,8 @@ func TestGoesBackWithoutAzure(t *testing.T) {
 			}
 			w.goesOn(applied, w.kubeletSince())
 			if how.azure != nil && w.config.Azure.KubeletCredential == "token" {
-				err := w.run(func(ctx context.Context, a *agent.Agent) error {
-					_, err := a.Token(ctx)
+				err := w.run(func(ctx context.Context, a *change.Agent) error {
+					_, err := inspect.Token(ctx, &a.Env)
 					return err
 				})
 				if err != nil {
@@ -135,8 +136,8 @@ func TestGoesBackWithoutToken(t *testing.T) {
 		return err
 	}
 	w.config = w.configuration(w.azure(nil), nodeSetting("maxPods", 42))
-	err := w.service(func(ctx context.Context, a *agent.Agent) error {
-		_, err := a.Bootstrap(ctx, agent.Input{Config: w.config, Origin: "file"})
+	err := w.service(func(ctx context.Context, a *change.Agent) error {
+		_, err := change.Bootstrap(ctx, a, change.Input{Config: w.config, Origin: "file"})
 		return err
 	})
 	if !rolledBack(err) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
@@ -39,7 +39,7 @@ func (w *world) restarts() func() int64 {
 // A containerd that runs without its CRI plugin is found, with the cause, and restarted where drift
 // is repaired.
 func TestRuntimeWithoutCRI(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		kubelet := s.started()
 		s.deaf.Store(1)
@@ -66,7 +66,7 @@ func TestRuntimeWithoutCRI(t *testing.T) {
 
 // One that comes back so again and again is not restarted for ever.
 func TestRuntimeStaysWithoutCRI(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))
 		s.join()
 		restarts := s.restarts()
@@ -87,7 +87,7 @@ func TestRuntimeOfAJoin(t *testing.T) {
 	w.config.Agent.ReadyTimeout = "5s" // of the next try, too, also on a busy machine
 	w.deaf.Store(3)
 	_, err := w.bootstrap()
-	unhealthy, ok := errors.AsType[*agent.UnhealthyError](err)
+	unhealthy, ok := errors.AsType[*change.UnhealthyError](err)
 	if !ok || unhealthy.Condition.Reason != "RuntimeServiceMissing" {
 		t.Fatalf("the error is %v", err)
 	}
@@ -134,7 +134,7 @@ func TestRuntimeByHand(t *testing.T) {
 // A containerd that hangs is found when it has not answered twice in a row, and restarted where
 // drift is repaired, but not for ever.
 func TestRuntimeHangs(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(policy("repair"))
 		s.join()
 		hung := func() bool {

@@ -15,8 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -24,8 +26,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// service is a machine on which the daemon runs as a service, in simulated time.
-type service struct {
+// serviceStory is a machine on which the daemon runs as a service, in simulated time.
+type serviceStory struct {
 	*world
 	t *testing.T
 
@@ -38,6 +40,9 @@ type service struct {
 	hole bool
 	// full makes the disk take no bundle.
 	full bool
+
+	// later is added to the times of units that the agent reads.
+	later time.Duration
 
 	messages []string    // to systemd
 	loads    []time.Time // when the configuration was read
@@ -56,11 +61,11 @@ type service struct {
 }
 
 // story tells what happens to a machine on which the daemon runs. The daemon is stopped at its end.
-func story(t *testing.T, tell func(t *testing.T, s *service)) {
+func story(t *testing.T, tell func(t *testing.T, s *serviceStory)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &service{world: newWorld(t), t: t, host: "edge-1", units: map[string]int{}}
+		s := &serviceStory{world: newWorld(t), t: t, host: "edge-1", units: map[string]int{}}
 		s.write("/run/systemd/system/.keep", "")
 		start := s.systemd.OnStart
 		s.systemd.OnStart = func(unit, text string) error {
@@ -78,11 +83,11 @@ func story(t *testing.T, tell func(t *testing.T, s *service)) {
 }
 
 // onKubelet has do called whenever kubelet is started from now on.
-func (s *service) onKubelet(do func() error) {
+func (s *serviceStory) onKubelet(do func() error) {
 	s.set(func() { s.kubelet = append(s.kubelet, do) })
 }
 
-func (s *service) kubeletStarts() error {
+func (s *serviceStory) kubeletStarts() error {
 	s.mu.Lock()
 	hooks := s.kubelet
 	s.mu.Unlock()
@@ -95,7 +100,7 @@ func (s *service) kubeletStarts() error {
 }
 
 // started counts how often kubelet is started from now on.
-func (s *service) started() func() int {
+func (s *serviceStory) started() func() int {
 	n := 0
 	s.onKubelet(func() error { s.set(func() { n++ }); return nil })
 	return func() int {
@@ -106,7 +111,7 @@ func (s *service) started() func() int {
 }
 
 // edit writes the configuration file as the usual one, changed.
-func (s *service) edit(change ...func(map[string]any)) []byte {
+func (s *serviceStory) edit(change ...func(map[string]any)) []byte {
 	s.t.Helper()
 	slow := func(c map[string]any) { c["agent"].(map[string]any)["readyTimeout"] = "1m" }
 	text := s.document(append([]func(map[string]any){slow}, change...)...)
@@ -115,12 +120,12 @@ func (s *service) edit(change ...func(map[string]any)) []byte {
 }
 
 // save writes the configuration file.
-func (s *service) save(text []byte) {
+func (s *serviceStory) save(text []byte) {
 	s.set(func() { s.file, s.version = text, s.version+1 })
 }
 
 // set changes what the daemon meets.
-func (s *service) set(change func()) {
+func (s *serviceStory) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
@@ -140,7 +145,7 @@ func readyTimeout(d string) func(map[string]any) {
 }
 
 // load reads the configuration file as the daemon does.
-func (s *service) load() (agent.Input, error) {
+func (s *serviceStory) load() (change.Input, error) {
 	s.mu.Lock()
 	text, name, origin := s.file, s.host, "file"
 	if bundle := s.bundle(); bundle != "" {
@@ -148,27 +153,28 @@ func (s *service) load() (agent.Input, error) {
 	}
 	s.loads = append(s.loads, time.Now())
 	s.mu.Unlock()
-	before, err := (&agent.Agent{Machine: s.process().Machine}).Applied(context.Background())
+	before, err := inspect.Applied(context.Background(), (&inspect.Env{Reader: s.process().Machine}))
 	if err != nil {
-		return agent.Input{}, err
+		return change.Input{}, err
 	}
 	c, _, err := config.Parse(text, config.Host{HostName: name, Arch: "amd64", Before: before})
 	if err != nil {
-		return agent.Input{Origin: origin}, err
+		return change.Input{Origin: origin}, err
 	}
 	document, err := config.Canonical(text)
 	if err != nil {
-		return agent.Input{}, err
+		return change.Input{}, err
 	}
 	resource, err := config.ResourceOf(text)
-	return agent.Input{Config: c, Document: document, Origin: origin, Resource: resource}, err
+	return change.Input{Config: c, Document: document, Origin: origin, Resource: resource}, err
 }
 
 // process is the agent of the service, with the pauses that it has in the field.
-func (s *service) process() *agent.Agent {
+func (s *serviceStory) process() *change.Agent {
 	a := s.agent()
-	a.Poll, a.Settling, a.InService, a.Live = 0, 0, true, agent.NewLive("1.2.3")
+	a.Poll, a.Settling, a.InService = 0, 0, true
 	a.Machine = &costly{Machine: a.Machine, service: s}
+	a.Reader = a.Machine
 	dial := a.Dial
 	a.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		s.mu.Lock()
@@ -185,8 +191,8 @@ func (s *service) process() *agent.Agent {
 
 // costly counts what a machine is asked for that costs something.
 type costly struct {
-	agent.Machine
-	service *service
+	change.Machine
+	service *serviceStory
 }
 
 func (c *costly) Journal(ctx context.Context, unit string, lines int) []string {
@@ -196,7 +202,9 @@ func (c *costly) Journal(ctx context.Context, unit string, lines int) []string {
 
 func (c *costly) UnitStatus(ctx context.Context, name string) (host.UnitStatus, error) {
 	c.service.set(func() { c.service.units[name]++ })
-	return c.Machine.UnitStatus(ctx, name)
+	is, err := c.Machine.UnitStatus(ctx, name)
+	c.service.set(func() { is.Since = is.Since.Add(c.service.later) })
+	return is, err
 }
 
 func (c *costly) Observe(ctx context.Context, key state.Key) (state.Resource, error) {
@@ -219,17 +227,20 @@ func (c *costly) Run(
 }
 
 // start starts the service, as its program does (cmd/aks-flex-node).
-func (s *service) start() {
+func (s *serviceStory) start() {
 	s.t.Helper()
 	a := s.process()
-	if err := a.Claim(); err != nil {
+	claim, err := service.Claim(a)
+	if err != nil {
 		s.t.Fatal(err)
 	}
+	live := service.NewLive("1.2.3")
+	live.Attach(a)
 	seen, bundle := s.version, s.bundle()
-	follows := s.following(a)
+	follows := s.following(a, live)
 	hints := make(chan string)
 	d := &daemon.Daemon{
-		Node:     &agent.Watcher{Agent: a, Load: s.load, Follows: follows},
+		Node:     &service.Watcher{Agent: a, Load: s.load, Follows: follows, Live: live},
 		Received: follows.Received(), Deleted: follows.Gone(),
 		Changed: func() bool {
 			s.mu.Lock()
@@ -238,7 +249,7 @@ func (s *service) start() {
 			seen, bundle = s.version, s.bundle()
 			return changed
 		},
-		Hints: hints, Watchdog: 3 * time.Minute, Budget: a.Repairs(), Log: a.Log,
+		Hints: hints, Watchdog: 3 * time.Minute, Budget: service.Repairs(a), Log: a.Log,
 		Notify: func(message string) { s.set(func() { s.messages = append(s.messages, message) }) },
 	}
 	a.Beat, a.Proving = d.Beat, d.Proving
@@ -246,7 +257,7 @@ func (s *service) start() {
 	s.stop, s.ended = stop, make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		a.Deleted(ctx, func(hint string) {
+		service.Deleted(ctx, a, func(hint string) {
 			select {
 			case hints <- hint:
 			case <-ctx.Done():
@@ -257,6 +268,7 @@ func (s *service) start() {
 	go func() {
 		defer close(s.ended)
 		s.err = d.Run(ctx)
+		claim.Release()
 		stop()
 		watching.Wait()
 	}()
@@ -264,7 +276,7 @@ func (s *service) start() {
 }
 
 // end stops the service and waits for its end.
-func (s *service) end() {
+func (s *serviceStory) end() {
 	if s.stop != nil {
 		s.stop()
 		<-s.ended
@@ -273,7 +285,7 @@ func (s *service) end() {
 }
 
 // left fails unless the daemon ends, as there is nothing more for it to do.
-func (s *service) left() {
+func (s *serviceStory) left() {
 	s.t.Helper()
 	s.until(5*time.Minute, "the daemon ends", func() bool {
 		select {
@@ -288,20 +300,20 @@ func (s *service) left() {
 	}
 }
 
-func (s *service) restart() {
+func (s *serviceStory) restart() {
 	s.end()
 	s.start()
 }
 
 // sleep lets time pass.
-func (s *service) sleep(d time.Duration) {
+func (s *serviceStory) sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
 // until lets time pass until something holds, and tells how long it took; a story in which it does
 // not hold within the time given fails.
-func (s *service) until(within time.Duration, what string, holds func() bool) time.Duration {
+func (s *serviceStory) until(within time.Duration, what string, holds func() bool) time.Duration {
 	s.t.Helper()
 	began := time.Now()
 	for !holds() {
@@ -314,7 +326,7 @@ func (s *service) until(within time.Duration, what string, holds func() bool) ti
 }
 
 // join starts the service and waits until the machine is a healthy node.
-func (s *service) join() {
+func (s *serviceStory) join() {
 	s.t.Helper()
 	s.start()
 	s.until(time.Minute, "the machine is a node", s.isReady)
@@ -322,29 +334,29 @@ func (s *service) join() {
 }
 
 // isReady tells whether the daemon has found the Node Ready.
-func (s *service) isReady() bool { return s.is().Ready == "True" }
+func (s *serviceStory) isReady() bool { return s.is().Ready == "True" }
 
 // reverted tells whether the kernel's setting is what somebody else has made of it.
-func (s *service) reverted() bool { return s.read(panicSysctl) == "0\n" }
+func (s *serviceStory) reverted() bool { return s.read(panicSysctl) == "0\n" }
 
 // takes tells whether kubelet takes so many pods.
-func (s *service) takes(pods string) func() bool {
+func (s *serviceStory) takes(pods string) func() bool {
 	return func() bool { return maxPods(s.root) == pods }
 }
 
 // registered tells whether the cluster has the Node.
-func (s *service) registered() bool { return s.cluster.has("edge-1") }
+func (s *serviceStory) registered() bool { return s.cluster.has("edge-1") }
 
 // told are the messages to systemd that begin with a word.
-func (s *service) told(word string) []string {
+func (s *serviceStory) told(word string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	other := func(m string) bool { return !strings.HasPrefix(m, word) }
 	return slices.DeleteFunc(slices.Clone(s.messages), other)
 }
 
-func (s *service) raw() string {
-	data, err := os.ReadFile(filepath.Join(s.root, agent.StatusFile))
+func (s *serviceStory) raw() string {
+	data, err := os.ReadFile(filepath.Join(s.root, inspect.StatusFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		s.t.Fatal(err)
 	}
@@ -352,7 +364,7 @@ func (s *service) raw() string {
 }
 
 // is the status that the daemon has written last.
-func (s *service) is() (status agent.Status) {
+func (s *serviceStory) is() (status inspect.Status) {
 	s.t.Helper()
 	if text := s.raw(); text != "" {
 		if err := json.Unmarshal([]byte(text), &status); err != nil {
@@ -363,7 +375,7 @@ func (s *service) is() (status agent.Status) {
 }
 
 // condition is one of the status.
-func (s *service) condition(name string) health.Condition {
+func (s *serviceStory) condition(name string) health.Condition {
 	s.t.Helper()
 	conditions := s.is().Conditions
 	i := slices.IndexFunc(conditions, func(c health.Condition) bool { return c.Type == name })
@@ -374,7 +386,7 @@ func (s *service) condition(name string) health.Condition {
 }
 
 // drifts are the keys of what drifts.
-func (s *service) drifts() []string {
+func (s *serviceStory) drifts() []string {
 	keys := map[string]bool{}
 	for _, d := range s.is().Drift {
 		keys[string(d.Key)] = true
@@ -384,7 +396,7 @@ func (s *service) drifts() []string {
 
 // healthy fails unless the machine is a node with so many pods, nothing is under way and nothing
 // drifts.
-func (s *service) healthy(pods string) {
+func (s *serviceStory) healthy(pods string) {
 	s.t.Helper()
 	s.sleep(2 * time.Minute)
 	status := s.is()
@@ -398,7 +410,7 @@ func (s *service) healthy(pods string) {
 }
 
 // dropGeneration removes the resources of the generation that is applied.
-func (s *service) dropGeneration() {
+func (s *serviceStory) dropGeneration() {
 	s.t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.root, saved.StateDir, "generations/*/node.json"))
 	if err != nil || len(files) != 1 {

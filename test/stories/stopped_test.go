@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
@@ -20,7 +20,7 @@ func TestStoppedJoin(t *testing.T) {
 			w := newWorld(t)
 			before := w.tree()
 			stopped := false
-			err := w.run(func(ctx context.Context, a *agent.Agent) error {
+			err := w.run(func(ctx context.Context, a *change.Agent) error {
 				ctx, stop := context.WithCancel(ctx)
 				defer stop()
 				machine := a.Machine.(*host.Host)
@@ -35,7 +35,7 @@ func TestStoppedJoin(t *testing.T) {
 						}
 					}, err
 				}
-				_, err := a.Bootstrap(ctx, agent.Input{Config: w.config, Origin: "file"})
+				_, err := change.Bootstrap(ctx, a, change.Input{Config: w.config, Origin: "file"})
 				return err
 			})
 			if err == nil || !stopped {

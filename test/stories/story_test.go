@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 )
@@ -158,7 +158,8 @@ func TestLostLedger(t *testing.T) {
 		t.Errorf("the error is %v; want the lost ledger and --force", err)
 	}
 	w.same(joined)
-	if _, err := w.agent().Unbootstrap(t.Context(), &w.config, agent.Leave{Force: true}); err != nil {
+	if _, err := change.Unbootstrap(t.Context(), w.agent(), &w.config,
+		change.Leave{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	for path, stays := range map[string]bool{
@@ -185,7 +186,7 @@ func TestForeignNetworkWins(t *testing.T) {
 			warnings = append(warnings, e.Text)
 		}
 	}
-	if _, err := a.Bootstrap(t.Context(), agent.Input{Config: w.config}); err != nil {
+	if _, err := change.Bootstrap(t.Context(), a, change.Input{Config: w.config}); err != nil {
 		t.Fatal(err)
 	}
 	if text := strings.Join(warnings, "\n"); !strings.Contains(text, "05-cilium.conflist") {

@@ -19,9 +19,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/support"
 	"github.com/Azure/AKSFlexNode/internal/host"
-	"github.com/Azure/AKSFlexNode/internal/support"
+	"github.com/Azure/AKSFlexNode/internal/redact"
 )
 
 // talkative is a host whose services log whatever they know.
@@ -35,13 +36,14 @@ func (m talkative) Journal(context.Context, string, int) []string { return m.lin
 // bundleOf runs the verb, and returns the files by their names.
 func (w *world) bundleOf(
 	ctx context.Context, lines []string,
-) (files map[string]string, m support.Manifest) {
+) (files map[string]string, m redact.Manifest) {
 	w.t.Helper()
 	a := w.agent()
 	a.Machine = talkative{a.Machine.(*host.Host), lines}
+	a.Reader = a.Machine
 	var out bytes.Buffer
-	given := agent.Given{Input: &agent.Input{Config: w.config, Origin: "file"}}
-	m, err := a.SupportBundle(ctx, given, &out)
+	given := support.Given{Input: &change.Input{Config: w.config, Origin: "file"}}
+	m, err := support.SupportBundle(ctx, a, given, &out)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -166,7 +168,7 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 		}
 	}
 	const admin = "/etc/kubernetes/admin.conf"
-	left := func(l support.LeftOut) bool {
+	left := func(l redact.LeftOut) bool {
 		return l.Name == admin && strings.Contains(l.Why, "secret")
 	}
 	if files["files"+admin] != "" || !slices.ContainsFunc(manifest.LeftOut, left) {
@@ -215,22 +217,22 @@ func TestSupportBundleIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := w.tree()
-	long := strings.Repeat(strings.Repeat("x", 99)+"\n", support.MaxFile/100+1)
+	long := strings.Repeat(strings.Repeat("x", 99)+"\n", redact.MaxFile/100+1)
 	files, manifest := w.bundleOf(t.Context(), []string{"the first line", long, "the last line"})
 	journal := files["journal/kubelet.service.log"]
-	if len(journal) > support.MaxFile || !strings.HasSuffix(journal, "the last line\n") {
+	if len(journal) > redact.MaxFile || !strings.HasSuffix(journal, "the last line\n") {
 		t.Errorf("the journal has %d bytes", len(journal))
 	}
-	at := slices.IndexFunc(manifest.Files, func(f support.File) bool {
+	at := slices.IndexFunc(manifest.Files, func(f redact.File) bool {
 		return f.Name == "journal/kubelet.service.log"
 	})
-	if at < 0 || manifest.Files[at].CutFrom <= support.MaxFile {
+	if at < 0 || manifest.Files[at].CutFrom <= redact.MaxFile {
 		t.Errorf("the manifest does not say what was cut: %+v", manifest.Files)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, manifest = w.bundleOf(ctx, []string{"a line"})
-	if !slices.ContainsFunc(manifest.LeftOut, func(l support.LeftOut) bool {
+	if !slices.ContainsFunc(manifest.LeftOut, func(l redact.LeftOut) bool {
 		return l.Name == "journal/kubelet.service.log" && strings.Contains(l.Why, "time")
 	}) {
 		t.Errorf("the manifest does not say that the time was over: %+v", manifest.LeftOut)
@@ -266,7 +268,7 @@ func TestSupportBundleWaitsForNoPipe(t *testing.T) {
 	strange = append(strange[:5], dir+"/socket.conf", dir+"/device.conf")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	ended := make(chan support.Manifest, 1)
+	ended := make(chan redact.Manifest, 1)
 	go func() {
 		_, m := w.bundleOf(ctx, nil)
 		ended <- m
@@ -274,7 +276,7 @@ func TestSupportBundleWaitsForNoPipe(t *testing.T) {
 	select {
 	case m := <-ended:
 		for _, name := range strange {
-			if !slices.ContainsFunc(m.LeftOut, func(l support.LeftOut) bool { return l.Name == name }) {
+			if !slices.ContainsFunc(m.LeftOut, func(l redact.LeftOut) bool { return l.Name == name }) {
 				t.Errorf("%s is not said to be left out: %+v", name, m.LeftOut)
 			}
 		}

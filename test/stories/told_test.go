@@ -13,7 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/metrics"
 )
@@ -27,13 +29,15 @@ func metered(listen, textfile string) func(map[string]any) {
 	}
 }
 
-// checked is an agent whose service has joined, was asked to check twice, and has seen a file drift
-// in between.
-func (w *world) checked(t *testing.T) *agent.Agent {
+// checked returns what a service knows that has joined, was asked to check twice, and has seen a
+// file drift in between.
+func (w *world) checked(t *testing.T) (*change.Agent, *service.Live) {
 	t.Helper()
 	a := w.agent()
-	a.Live = agent.NewLive("1.2.3")
+	live := service.NewLive("1.2.3")
+	live.Attach(a)
 	watcher := w.watcher(a)
+	watcher.Live = live
 	if err := watcher.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +45,10 @@ func (w *world) checked(t *testing.T) *agent.Agent {
 		if _, err := watcher.Check(t.Context(), []string{"path:/exhausted"}); err != nil {
 			t.Fatal(err)
 		}
-		a.Live.Job(daemon.Job{Kind: "check", Ended: true})
+		live.Job(daemon.Job{Kind: "check", Ended: true})
 		w.write("/etc/sysctl.d/999-aks-flex-node.conf", "# somebody else's\n")
 	}
-	return a
+	return a, live
 }
 
 // get asks an address, or the socket, for the metrics.
@@ -87,7 +91,7 @@ func TestTells(t *testing.T) {
 	before := w.tree()
 	address := freeAddress(t)
 	w.config = w.configuration(metered(address, "/var/lib/metrics.prom"))
-	a := w.checked(t)
+	a, live := w.checked(t)
 	file := w.read("/var/lib/metrics.prom")
 	for _, want := range []string{
 		`aks_flex_node_build_info{version="1.2.3",`, "aks_flex_node_drifted 1\n",
@@ -109,8 +113,8 @@ func TestTells(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	told := make(chan error, 1)
-	go func() { told <- a.Tell(ctx) }()
-	socket := w.root + agent.SocketFile
+	go func() { told <- live.Tell(ctx, a) }()
+	socket := w.root + inspect.SocketFile
 	status := w.status()
 	for deadline := time.Now().Add(time.Minute); status.Service == nil; status = w.status() {
 		if time.Now().After(deadline) {
@@ -131,7 +135,7 @@ func TestTells(t *testing.T) {
 	if err := <-told; err != nil {
 		t.Error(err)
 	}
-	a.Live.Close()
+	live.Close()
 	if status := w.status(); status.Service != nil {
 		t.Errorf("nobody is there, and %+v is told", status.Service)
 	}
@@ -149,7 +153,8 @@ func TestMetricsFileMoves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.config = w.configuration(metered(freeAddress(t), "/var/lib/former.prom"))
-	w.checked(t).Live.Close()
+	_, live := w.checked(t)
+	live.Close()
 	if !strings.Contains(w.read("/var/lib/former.prom"), "aks_flex_node_build_info") {
 		t.Fatal("there are no metrics")
 	}
@@ -168,7 +173,8 @@ func TestMetricsFileStays(t *testing.T) {
 	w := newWorld(t)
 	const former = "/var/lib/former.prom"
 	w.config = w.configuration(metered(freeAddress(t), former))
-	w.checked(t).Live.Close()
+	_, live := w.checked(t)
+	live.Close()
 	if err := os.Remove(w.root + former); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +199,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	offered := map[string]bool{}
 	w := newWorld(t)
-	for _, f := range w.checked(t).Live.Metrics() {
+	_, live := w.checked(t)
+	for _, f := range live.Metrics() {
 		offered[f.Name] = true
 		if !strings.Contains(string(doc), "| `"+f.Name+"` |") {
 			t.Errorf("%s is not in docs/operations.md", f.Name)
@@ -218,7 +225,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 
 // How often a machine is checked is what the configuration in force says.
 func TestCheckInterval(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		every := func(interval string) func(map[string]any) {
 			return func(c map[string]any) {
 				c["agent"].(map[string]any)["checkInterval"] = interval

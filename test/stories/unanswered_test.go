@@ -38,7 +38,7 @@ func (m *mute) Fragments(ctx context.Context, names []string) (map[string]string
 // A check ends in its time where neither systemd nor the network answers. It finds what has changed
 // on the machine, and says what it could not find out.
 func TestCheckWithoutAnswers(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		s.mute.Store(true)
 		s.set(func() { s.hole = true })
@@ -72,7 +72,7 @@ func TestCheckWithoutAnswers(t *testing.T) {
 
 // A check that fails is reported, too: the previous status is not repeated as if it were current.
 func TestFailedCheckIsTold(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		s.until(2*time.Minute, "a check", func() bool {
 			return s.condition(health.NodeObserved).Status == health.True

@@ -16,7 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/release"
@@ -64,7 +65,7 @@ func (w *world) containerdVersion() string {
 // before, if any.
 func (w *world) reads(
 	document map[string]any, defaults *config.Config,
-) (result agent.Result, err error) {
+) (result change.Result, err error) {
 	w.t.Helper()
 	text, err := json.Marshal(document)
 	if err != nil {
@@ -74,8 +75,8 @@ func (w *world) reads(
 	if err != nil {
 		return result, err
 	}
-	err = w.run(func(ctx context.Context, a *agent.Agent) error {
-		before, err := a.Applied(ctx)
+	err = w.run(func(ctx context.Context, a *change.Agent) error {
+		before, err := inspect.Applied(ctx, &a.Env)
 		if err != nil {
 			return err
 		}
@@ -85,7 +86,8 @@ func (w *world) reads(
 			return err
 		}
 		w.config = c
-		result, err = a.Bootstrap(ctx, agent.Input{Config: c, Document: canonical, Origin: "file"})
+		result, err = change.Bootstrap(ctx, a, change.Input{Config: c, Document: canonical,
+			Origin: "file"})
 		return err
 	})
 	return result, err
@@ -254,7 +256,7 @@ func TestVersionsOfANode(t *testing.T) {
 
 // The service asks for the API server's version once an hour.
 func TestServerVersionIsKept(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		var asked atomic.Int64
 		s.cluster.set(func() {

@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 // waits reports whether the status has a change that waits, with a reason and a text.
-func (s *service) waits(reason, text string) func() bool {
+func (s *serviceStory) waits(reason, text string) func() bool {
 	return func() bool {
 		c := s.condition(health.NoChangeWaiting)
 		return c.Status == health.False && c.Reason == reason && strings.Contains(c.Message, text)
@@ -21,12 +22,12 @@ func (s *service) waits(reason, text string) func() bool {
 }
 
 // nothingWaits reports whether the status has no change that waits.
-func (s *service) nothingWaits() bool {
+func (s *serviceStory) nothingWaits() bool {
 	return s.condition(health.NoChangeWaiting).Status == health.True
 }
 
 // cordoned returns how often the Node was cordoned, and whether it is now.
-func (s *service) cordoned() (times int, now bool) {
+func (s *serviceStory) cordoned() (times int, now bool) {
 	s.cluster.set(func() {
 		times, now = s.cluster.cordons, s.cluster.nodes["edge-1"].Spec.Unschedulable
 	})
@@ -34,7 +35,7 @@ func (s *service) cordoned() (times int, now bool) {
 }
 
 // minor is a change that drains the Node, within a minute.
-func (s *service) minor() []func(map[string]any) {
+func (s *serviceStory) minor() []func(map[string]any) {
 	return []func(map[string]any){s.kubernetes("1.35.1", "1.35.1"), func(c map[string]any) {
 		c["agent"].(map[string]any)["upgradePolicy"] = map[string]any{"deadline": "1m"}
 	}}
@@ -42,7 +43,7 @@ func (s *service) minor() []func(map[string]any) {
 
 // blocked has the service drain the Node, on which a budget keeps a pod, until the drain runs out
 // of time.
-func (s *service) blocked() {
+func (s *serviceStory) blocked() {
 	s.t.Helper()
 	s.join()
 	s.cluster.run("db")
@@ -53,7 +54,7 @@ func (s *service) blocked() {
 
 // A drain that a budget blocks cordons the Node once an hour, and the node says what it waits for.
 func TestDrainBlocked(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.blocked()
 		for _, text := range []string{"default/db", "; since ", ", next attempt by ",
 			"the owner of the workload can help"} {
@@ -89,7 +90,7 @@ func TestDrainBlocked(t *testing.T) {
 
 // A change goes on within a minute after its pods may move away.
 func TestDrainUnblocked(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.blocked()
 		s.cluster.set(func() { s.cluster.guarded = nil })
 		s.until(2*time.Minute, "the change is applied", func() bool {
@@ -103,7 +104,7 @@ func TestDrainUnblocked(t *testing.T) {
 
 // Where a webhook refuses dry runs only the hourly attempt is left.
 func TestDrainUnasked(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.blocked()
 		s.cluster.set(func() { s.cluster.guarded, s.cluster.undry = nil, true })
 		s.sleep(50 * time.Minute)
@@ -118,14 +119,14 @@ func TestDrainUnasked(t *testing.T) {
 
 // A person's bootstrap, or another configuration, does not wait for the hour.
 func TestDrainBlockedOvertaken(t *testing.T) {
-	for name, overtake := range map[string]func(s *service){
-		"bootstrap": func(s *service) {
+	for name, overtake := range map[string]func(s *serviceStory){
+		"bootstrap": func(s *serviceStory) {
 			in, err := s.load()
 			if err != nil {
 				s.t.Fatal(err)
 			}
-			err = s.run(func(ctx context.Context, a *agent.Agent) error {
-				_, err := a.Bootstrap(ctx, in)
+			err = s.run(func(ctx context.Context, a *change.Agent) error {
+				_, err := change.Bootstrap(ctx, a, in)
 				return err
 			})
 			if err == nil || !strings.Contains(err.Error(), "default/db") {
@@ -135,11 +136,11 @@ func TestDrainBlockedOvertaken(t *testing.T) {
 				s.t.Errorf("the Node was cordoned %d times", n)
 			}
 		},
-		"back": func(s *service) {
+		"back": func(s *serviceStory) {
 			s.edit()
 			s.until(2*time.Minute, "nothing waits", s.nothingWaits)
 		},
-		"another change": func(s *service) {
+		"another change": func(s *serviceStory) {
 			s.edit(pods(42))
 			s.until(2*time.Minute, "nothing waits", func() bool {
 				return s.takes("42")() && s.nothingWaits()
@@ -147,7 +148,7 @@ func TestDrainBlockedOvertaken(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(t *testing.T, s *service) {
+			story(t, func(t *testing.T, s *serviceStory) {
 				s.blocked()
 				overtake(s)
 			})
@@ -156,7 +157,7 @@ func TestDrainBlockedOvertaken(t *testing.T) {
 }
 
 // without removes kubelet of a version from the directory that artifacts come from.
-func (s *service) without(version string) func(map[string]any) {
+func (s *serviceStory) without(version string) func(map[string]any) {
 	return func(map[string]any) {
 		file := filepath.Join(s.store, "dl.k8s.io/v"+version+"/bin/linux/amd64/kubelet")
 		if err := os.Remove(file); err != nil {
@@ -167,7 +168,7 @@ func (s *service) without(version string) func(map[string]any) {
 
 // A change whose download fails names it, and is applied once it is there.
 func TestDownloadFailed(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.join()
 		s.edit(append(s.minor(), s.without("1.35.1"))...)
 		s.until(5*time.Minute, "the change waits", s.waits("DownloadFailed", "cannot get kubelet 1.35.1"))
@@ -183,7 +184,7 @@ func TestDownloadFailed(t *testing.T) {
 
 // A join whose download fails names it, not the services that cannot run without it.
 func TestJoinWithoutDownload(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.edit(s.without("1.34.4"))
 		s.start()
 		s.until(5*time.Minute, "the join waits", s.waits("DownloadFailed", "cannot get kubelet 1.34.4"))
@@ -209,7 +210,7 @@ func TestBootstrapWithoutDownload(t *testing.T) {
 	if _, err := w.bootstrap(); err == nil {
 		t.Fatal("it has joined")
 	}
-	s, err := w.agent().Status(t.Context())
+	s, err := inspect.ReadStatus(t.Context(), &w.agent().Env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func TestBootstrapWithoutDownload(t *testing.T) {
 
 // A change that waits for its window says so, in the report too.
 func TestWindowClosed(t *testing.T) {
-	followed(t, func(t *testing.T, s *service, _ string) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
 		opens := time.Now().UTC().Add(3 * time.Hour).Truncate(time.Minute)
 		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"), pods(42),
 			func(c map[string]any) {
@@ -248,7 +249,7 @@ func TestWindowClosed(t *testing.T) {
 
 // A change whose proof an API server does not give waits for that.
 func TestProofWaits(t *testing.T) {
-	story(t, func(t *testing.T, s *service) {
+	story(t, func(t *testing.T, s *serviceStory) {
 		s.waiting(true)
 		s.until(25*time.Minute, "the change waits", s.waits("APIServerSilent", "does not answer"))
 		if d := s.is().Drift; len(d) > 0 {

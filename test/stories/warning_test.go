@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // service runs the agent as its own service does: nobody watches, and the log has all that is to be
 // known.
-func (w *world) service(do func(context.Context, *agent.Agent) error) error {
-	return w.run(func(ctx context.Context, a *agent.Agent) error {
+func (w *world) service(do func(context.Context, *change.Agent) error) error {
+	return w.run(func(ctx context.Context, a *change.Agent) error {
 		a.InService = true
 		a.Show = (&progress.Log{Log: a.Log}).Show
 		return do(ctx, a)
@@ -35,7 +35,10 @@ func (w *world) warned(text string) int {
 // What a person at a terminal would be warned of, the journal of the service has, and has once.
 func TestWarningsReachTheLog(t *testing.T) {
 	w := newWorld(t)
-	reconcile := func(ctx context.Context, a *agent.Agent) error { return w.watcher(a).Reconcile(ctx) }
+	reconcile := func(ctx context.Context,
+		a *change.Agent) error {
+		return w.watcher(a).Reconcile(ctx)
+	}
 	once := func(text string) {
 		t.Helper()
 		if n := w.warned(text); n != 1 {
@@ -62,9 +65,9 @@ func TestWarningsReachTheLog(t *testing.T) {
 
 	w.cluster.run("web")
 	w.cluster.guarded = []string{"web"}
-	err := w.service(func(ctx context.Context, a *agent.Agent) error {
+	err := w.service(func(ctx context.Context, a *change.Agent) error {
 		options := transition.Options{DrainTimeout: 50 * time.Millisecond}
-		_, err := a.Unbootstrap(ctx, nil, agent.Leave{Options: options})
+		_, err := change.Unbootstrap(ctx, a, nil, change.Leave{Options: options})
 		return err
 	})
 	if err != nil {

@@ -29,7 +29,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/Azure/AKSFlexNode/internal/agent"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
@@ -61,7 +62,7 @@ type world struct {
 	// disk forgets what was not synced, when it is told to; nil forgets nothing.
 	disk *disk
 	// offer is what a configuration URL, or the provider, gives.
-	offer agent.Delivery
+	offer change.Delivery
 	// provider is the resource provider that the machine reaches; nil for none.
 	provider *provider
 	// settling is how long kubelet must have run as one process; 0 is no time at all.
@@ -220,28 +221,32 @@ func (w *world) kubeletSince() time.Time {
 }
 
 // agent is the agent on this machine. It is made anew for each run, as a process is.
-func (w *world) agent() *agent.Agent {
+func (w *world) agent() *change.Agent {
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
 	p := w.begin()
-	var machine agent.Machine = &host.Host{
+	var machine change.Machine = &host.Host{
 		Root: w.root, Systemd: &mute{w.systemd, w.mute.Load}, Kernel: w.kernel, Log: log,
 		SecretDir:  saved.RunDir,
-		PackageDir: agent.PackageDir,
+		PackageDir: change.PackageDir,
 		Programs:   w.programs,
 		Touch:      func(string) (func(), error) { return w.touch(p), nil },
 	}
 	if w.disk != nil {
 		machine = &cutMachine{Machine: machine, root: w.root, disk: w.disk}
 	}
-	return &agent.Agent{
-		Machine: machine, Root: w.root, Log: log, Show: (&progress.Log{Log: log}).Show,
-		Given: func() *config.Config { return &w.config },
-		Poll:  time.Millisecond, Program: w.program,
-		Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth, Runtime: w.served,
-		Version: "story", Trusted: w.judge, Provider: w.client, Identity: w.identity,
-		Dial: func(ctx context.Context, network, where string) (net.Conn, error) {
-			return w.cluster.dial(context.WithValue(ctx, callerKey{}, p), network, where)
+	return &change.Agent{
+		Env: inspect.Env{
+			Reader: machine, Root: w.root, Log: log, Show: (&progress.Log{Log: log}).Show,
+			Poll: time.Millisecond, Program: w.program,
+			Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth, Runtime: w.served,
+			Version: "story", Trusted: w.judge,
+			Dial: func(ctx context.Context, network, where string) (net.Conn, error) {
+				return w.cluster.dial(context.WithValue(ctx, callerKey{}, p), network, where)
+			},
 		},
+		Machine:  machine,
+		Given:    func() *config.Config { return &w.config },
+		Provider: w.client, Identity: w.identity,
 		Client: func(func(*http.Request) (*url.URL,
 			error)) *http.Client {
 			return artifact.NewClient(nil)
@@ -266,7 +271,7 @@ func (w *world) kubeletHealth(context.Context) error {
 }
 
 // run runs one process to its end, or until the fuse kills it.
-func (w *world) run(do func(context.Context, *agent.Agent) error) error {
+func (w *world) run(do func(context.Context, *change.Agent) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	a := w.agent()
 	p := w.running()
@@ -291,28 +296,32 @@ func (w *world) unlock() {
 	}
 }
 
-func (w *world) bootstrap() (result agent.Result, err error) {
-	err = w.run(func(ctx context.Context, a *agent.Agent) error {
-		result, err = a.Bootstrap(ctx, agent.Input{Config: w.config, Origin: "file"})
+func (w *world) bootstrap() (result change.Result, err error) {
+	err = w.run(func(ctx context.Context, a *change.Agent) error {
+		result, err = change.Bootstrap(ctx, a, change.Input{Config: w.config, Origin: "file"})
 		return err
 	})
 	return result, err
 }
 
 func (w *world) unbootstrap() error {
-	return w.run(func(ctx context.Context, a *agent.Agent) error {
+	return w.run(func(ctx context.Context, a *change.Agent) error {
 		var given *config.Config
 		if w.config.Azure.ArcEnabled() { // the command reads the file
 			given = &w.config
 		}
-		_, err := a.Unbootstrap(ctx, given, agent.Leave{})
+		_, err := change.Unbootstrap(ctx, a, given, change.Leave{})
 		return err
 	})
 }
 
-func (w *world) drift(repair bool) (report agent.Report, err error) {
-	err = w.run(func(ctx context.Context, a *agent.Agent) error {
-		report, err = a.Drift(ctx, repair)
+func (w *world) drift(repair bool) (report inspect.Report, err error) {
+	err = w.run(func(ctx context.Context, a *change.Agent) error {
+		if repair {
+			report, err = change.Repair(ctx, a, nil)
+		} else {
+			report, err = inspect.Drift(ctx, &a.Env)
+		}
 		return err
 	})
 	return report, err
@@ -320,8 +329,8 @@ func (w *world) drift(repair bool) (report agent.Report, err error) {
 
 // repair puts one thing right, as the daemon does.
 func (w *world) repair(thing string) error {
-	return w.run(func(ctx context.Context, a *agent.Agent) error {
-		_, err := a.Repair(ctx, []string{thing})
+	return w.run(func(ctx context.Context, a *change.Agent) error {
+		_, err := change.Repair(ctx, a, []string{thing})
 		return err
 	})
 }

@@ -28,7 +28,7 @@ func (s *State) ReadBindings() error {
 }
 
 // SaveBindings writes the bindings.
-func (s *State) SaveBindings(ctx context.Context) error {
+func (s *Store) SaveBindings(ctx context.Context) error {
 	return s.Save(ctx, BindingsFile, s.Bindings)
 }
 

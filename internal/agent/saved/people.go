@@ -32,7 +32,7 @@ type shown struct {
 	Config     any    `json:"config"`
 }
 
-func (s *State) publish(ctx context.Context, name string, g *generation.Generation) error {
+func (s *Store) publish(ctx context.Context, name string, g *generation.Generation) error {
 	if g == nil {
 		return s.Remove(ctx, name)
 	}
@@ -40,12 +40,12 @@ func (s *State) publish(ctx context.Context, name string, g *generation.Generati
 }
 
 // PublishCurrent writes the configuration that the machine is to have.
-func (s *State) PublishCurrent(ctx context.Context, g *generation.Generation) error {
+func (s *Store) PublishCurrent(ctx context.Context, g *generation.Generation) error {
 	return s.publish(ctx, currentFile, g)
 }
 
 // PublishApplied writes the configurations that were proved last and before that.
-func (s *State) PublishApplied(
+func (s *Store) PublishApplied(
 	ctx context.Context, applied, previous *generation.Generation,
 ) error {
 	for name, g := range map[string]*generation.Generation{
@@ -59,7 +59,7 @@ func (s *State) PublishApplied(
 }
 
 // PublishJoin writes what the machine is to its cluster.
-func (s *State) PublishJoin(ctx context.Context, nodeName string) error {
+func (s *Store) PublishJoin(ctx context.Context, nodeName string) error {
 	return s.Save(ctx, JoinFile, JoinState{
 		NodeName: nodeName, Server: s.Bindings.Server,
 		CASHA256: state.Digest(s.Bindings.CA), Joined: s.Bindings.Joined,
@@ -67,9 +67,9 @@ func (s *State) PublishJoin(ctx context.Context, nodeName string) error {
 }
 
 // publishVersion writes the configVersion that the node runs on.
-func (r Records) publishVersion(ctx context.Context, version string) error {
+func (w Writer) publishVersion(ctx context.Context, version string) error {
 	if version == "" {
-		return r.Remove(ctx, VersionFile)
+		return w.Remove(ctx, VersionFile)
 	}
-	return r.write(ctx, VersionFile, version+"\n")
+	return w.write(ctx, VersionFile, version+"\n")
 }

@@ -12,18 +12,29 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
-// Records are the small JSON files of a directory, all 0600.
+// Records are the small JSON files of a directory, to be read.
 type Records struct {
+	Files interface {
+		ReadFile(path string) ([]byte, error)
+	}
+	Dir string
+}
+
+// Writer writes the records of a directory, all 0600.
+type Writer struct {
 	Disk apply.Disk
 	Dir  string
 }
+
+// records returns the records to be read.
+func (w Writer) records() Records { return Records{Files: w.Disk, Dir: w.Dir} }
 
 // Path returns the path of a record.
 func (r Records) Path(name string) string { return path.Join(r.Dir, name) }
 
 // Load reads a record into v, and reports whether it exists.
 func (r Records) Load(name string, v any) (bool, error) {
-	data, err := r.Disk.ReadFile(r.Path(name))
+	data, err := r.Files.ReadFile(r.Path(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -51,7 +62,7 @@ func (r Records) Holds(name string, v any) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	data, err := r.Disk.ReadFile(r.Path(name))
+	data, err := r.Files.ReadFile(r.Path(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -59,33 +70,33 @@ func (r Records) Holds(name string, v any) (bool, error) {
 }
 
 // Save writes a record, unless it is on disk already.
-func (r Records) Save(ctx context.Context, name string, v any) error {
+func (w Writer) Save(ctx context.Context, name string, v any) error {
 	body, err := Encode(v)
 	if err != nil {
 		return err
 	}
-	return r.write(ctx, name, body)
+	return w.write(ctx, name, body)
 }
 
 // write writes a file, unless it is on disk already, and returns when it is durable.
-func (r Records) write(ctx context.Context, name, body string) error {
-	want := state.NewFile(r.Path(name), 0o600, body)
-	is, err := r.Disk.Observe(ctx, want.Key())
+func (w Writer) write(ctx context.Context, name, body string) error {
+	want := state.NewFile(path.Join(w.Dir, name), 0o600, body)
+	is, err := w.Disk.Observe(ctx, want.Key())
 	if err != nil || state.Equal(is, want) {
 		return err
 	}
-	return errors.Join(r.Disk.Set(ctx, state.Change{From: is, To: want}, nil), r.Disk.Flush())
+	return errors.Join(w.Disk.Set(ctx, state.Change{From: is, To: want}, nil), w.Disk.Flush())
 }
 
 // Remove deletes a record and returns when that is durable.
-func (r Records) Remove(ctx context.Context, name string) error {
-	is, err := r.Disk.Observe(ctx, state.PathKey(r.Path(name)))
+func (w Writer) Remove(ctx context.Context, name string) error {
+	is, err := w.Disk.Observe(ctx, state.PathKey(path.Join(w.Dir, name)))
 	if err != nil {
 		return err
 	}
 	if _, ok := is.(state.Absent); ok {
 		return nil
 	}
-	gone := state.Change{From: is, To: state.Absent{Path: r.Path(name)}, Undo: true}
-	return errors.Join(r.Disk.Set(ctx, gone, nil), r.Disk.Flush())
+	gone := state.Change{From: is, To: state.Absent{Path: path.Join(w.Dir, name)}, Undo: true}
+	return errors.Join(w.Disk.Set(ctx, gone, nil), w.Disk.Flush())
 }

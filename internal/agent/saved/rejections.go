@@ -62,7 +62,7 @@ func (list Rejections) without(received string) Rejections {
 }
 
 // KeepRejection adds a rejection to those that are kept.
-func (s *State) KeepRejection(ctx context.Context, r Rejection) error {
+func (s *Store) KeepRejection(ctx context.Context, r Rejection) error {
 	list := append(s.Rejected.without(r.Received), r)
 	s.Rejected = list[max(0, len(list)-maxRejections):]
 	return s.Save(ctx, RejectedFile, s.Rejected)
@@ -76,7 +76,7 @@ func (s *State) Outdated(received string) bool {
 }
 
 // Want writes which document is wanted now: rejections of others are past.
-func (s *State) Want(ctx context.Context, received string) error {
+func (s *Store) Want(ctx context.Context, received string) error {
 	if !s.Outdated(received) {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (s *State) Want(ctx context.Context, received string) error {
 }
 
 // Forgive forgets that a document was rejected.
-func (s *State) Forgive(ctx context.Context, received string) error {
+func (s *Store) Forgive(ctx context.Context, received string) error {
 	if _, ok := s.Rejected.Of(received); !ok {
 		return nil
 	}

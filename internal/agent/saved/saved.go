@@ -1,6 +1,7 @@
-// Package saved is the state directory of the agent as one typed value. Read fills it from disk;
-// each method that writes returns when that is durable. Whether a process may write is for its
-// lock to say. It decides nothing: what comes next is for package transition.
+// Package saved is the state directory of the agent as one typed value. A State is read from disk
+// and writes nothing; a Store writes it, and each of its methods returns when that is durable.
+// Whether a process may write is for its lock to say. The package decides nothing: which change
+// comes next is for package transition.
 package saved
 
 import (
@@ -35,10 +36,10 @@ const (
 	SourceFile     = "source.json"
 )
 
-// State is what the agent remembers of this machine.
+// State is what the agent remembers of this machine. It is read, and cannot be written.
 type State struct {
 	Records
-	Generations generation.Store
+	Generations generation.Reader
 	// Live and Applied are nil on a machine that is not a node: the generation that the machine runs
 	// on, and the one that was proved healthy last.
 	Live, Applied *generation.Generation
@@ -49,12 +50,34 @@ type State struct {
 	Rejected   Rejections
 }
 
-// New returns the empty state of a directory.
-func New(disk apply.Disk, list func(dir string) ([]string, error)) *State {
+// New returns the empty state of a machine.
+func New(files generation.Files) *State {
 	return &State{
-		Records:     Records{Disk: disk, Dir: StateDir},
-		Generations: generation.Store{Disk: disk, Dir: StateDir, List: list},
+		Records:     Records{Files: files, Dir: StateDir},
+		Generations: generation.Reader{Files: files, Dir: StateDir},
 		Secrets:     Secrets{},
+	}
+}
+
+// Store writes the state. Its process holds the lock.
+type Store struct {
+	*State
+	Writer
+	Generations generation.Store
+}
+
+// Machine keeps the state.
+type Machine interface {
+	apply.Disk
+	List(dir string) ([]string, error)
+}
+
+// NewStore returns what writes a state of a machine.
+func NewStore(s *State, machine Machine) *Store {
+	return &Store{
+		State:       s,
+		Writer:      Writer{Disk: machine, Dir: StateDir},
+		Generations: generation.NewStore(machine, StateDir),
 	}
 }
 
@@ -130,14 +153,14 @@ func (s *State) Bound(b node.Bindings, g *generation.Generation) node.Bindings {
 }
 
 // SaveTransition writes the record of a transition.
-func (s *State) SaveTransition(ctx context.Context, t transition.Transition) error {
+func (s *Store) SaveTransition(ctx context.Context, t transition.Transition) error {
 	s.Transition = &t
 	return s.Save(ctx, TransitionFile, t)
 }
 
 // ClearTransition removes the record of a transition. The generation that it was to lead to, and
 // has not, keeps no secret.
-func (s *State) ClearTransition(ctx context.Context) error {
+func (s *Store) ClearTransition(ctx context.Context) error {
 	s.Transition = nil
 	if err := s.Remove(ctx, TransitionFile); err != nil {
 		return err

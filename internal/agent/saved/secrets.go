@@ -34,7 +34,7 @@ func (s *State) ReadSecrets() error {
 }
 
 // SaveSecrets writes the credentials of all generations, or removes the file without any.
-func (s *State) SaveSecrets(ctx context.Context) error {
+func (s *Store) SaveSecrets(ctx context.Context) error {
 	list := make(map[string]revealed)
 	for id, c := range s.Secrets {
 		if c != (config.Credentials{}) {

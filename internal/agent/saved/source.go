@@ -29,31 +29,31 @@ func (r Records) Source() (from Source, known bool, err error) {
 }
 
 // SetApplied writes which version the node runs on; zero for none.
-func (r Records) SetApplied(ctx context.Context, resource config.Resource) error {
-	from, _, err := r.Source()
+func (w Writer) SetApplied(ctx context.Context, resource config.Resource) error {
+	from, _, err := w.records().Source()
 	if err != nil || from.Applied == resource {
 		return err
 	}
-	if err := r.publishVersion(ctx, resource.ConfigVersion); err != nil {
+	if err := w.publishVersion(ctx, resource.ConfigVersion); err != nil {
 		return err
 	}
 	from.Applied = resource
-	return r.Save(ctx, SourceFile, from)
+	return w.Save(ctx, SourceFile, from)
 }
 
 // SetURL writes which URL the bundle came from.
-func (r Records) SetURL(ctx context.Context, digest string) error {
-	from, _, err := r.Source()
+func (w Writer) SetURL(ctx context.Context, digest string) error {
+	from, _, err := w.records().Source()
 	if err != nil {
 		return err
 	}
 	from.URLSHA256 = digest
-	return r.Save(ctx, SourceFile, from)
+	return w.Save(ctx, SourceFile, from)
 }
 
 // Bundle reads the delivered configuration; nil without one.
 func (r Records) Bundle() ([]byte, error) {
-	data, err := r.Disk.ReadFile(BundleFile)
+	data, err := r.Files.ReadFile(BundleFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -90,20 +90,20 @@ func (r Records) BundleResource() config.Resource {
 }
 
 // KeepBundle writes a delivered configuration.
-func (r Records) KeepBundle(ctx context.Context, bundle []byte) error {
-	dir := state.Dir{Path: r.Dir, Mode: 0o700}
-	is, err := r.Disk.Observe(ctx, dir.Key())
+func (w Writer) KeepBundle(ctx context.Context, bundle []byte) error {
+	dir := state.Dir{Path: w.Dir, Mode: 0o700}
+	is, err := w.Disk.Observe(ctx, dir.Key())
 	if err != nil {
 		return err
 	}
 	if _, absent := is.(state.Absent); absent {
-		if err := r.Disk.Set(ctx, state.Change{From: is, To: dir}, nil); err != nil {
+		if err := w.Disk.Set(ctx, state.Change{From: is, To: dir}, nil); err != nil {
 			return err
 		}
 	}
 	file := state.NewFile(BundleFile, 0o600, string(bundle))
-	if is, err = r.Disk.Observe(ctx, file.Key()); err != nil {
+	if is, err = w.Disk.Observe(ctx, file.Key()); err != nil {
 		return err
 	}
-	return errors.Join(r.Disk.Set(ctx, state.Change{From: is, To: file}, nil), r.Disk.Flush())
+	return errors.Join(w.Disk.Set(ctx, state.Change{From: is, To: file}, nil), w.Disk.Flush())
 }

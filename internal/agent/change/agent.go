@@ -1,0 +1,99 @@
+// Package change changes a machine: it joins, reconfigures, repairs, rolls back and gives back. Each
+// verb makes a transition and carries it out: package transition has the order of its phases, and
+// each phase is one method of work (work.phases) or of leaving. What is neither a resource of the
+// machine nor of the Node object - mirrors, Azure, the waits for kubelet - is ordinary code in the
+// phases. Package inspect says how the machine is.
+package change
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// Service is the unit that runs the daemon, when it was installed as one.
+const Service = "aks-flex-node-agent.service"
+
+// Machine is the machine that the agent changes.
+type Machine interface {
+	inspect.Reader
+	apply.Disk
+	RestartUnit(ctx context.Context, name string) error
+	// RunAs runs a program as a user, for limit at longest.
+	RunAs(ctx context.Context, limit time.Duration, u host.User, argv ...string) ([]byte, error)
+	// RunOnTerminal runs a program that talks to the person at the terminal; u nil is root.
+	RunOnTerminal(ctx context.Context, limit time.Duration, u *host.User, argv ...string) error
+	// Touched notes that another writer than the engine is about to change something, and done
+	// that it has.
+	Touched(what string) (done func(), err error)
+	// Watch calls hint for what happens to files and units, until ctx ends.
+	Watch(ctx context.Context, files, units []string, hint func(what string))
+	// Close ends the connection to systemd; the next question opens another.
+	Close()
+}
+
+// Agent is what the agent changes one machine with.
+type Agent struct {
+	inspect.Env
+	Machine Machine
+	// Proving is called when the health gate begins, which a new configuration does not
+	// interrupt at once, until done is called; nil is not called.
+	Proving func() (done func())
+	// Ended is called with how a transition has ended, and how long it took; nil is not called.
+	Ended func(kind transition.Kind, result string, took time.Duration)
+	// Client makes the HTTP client that artifacts are fetched with, over the configured proxy.
+	Client func(proxy func(*http.Request) (*url.URL, error)) *http.Client
+	// Provider makes the HTTP client for requests to the resource provider; nil is follow.NewClient.
+	Provider func(proxy func(*http.Request) (*url.URL, error)) *http.Client
+	// Identity makes the credential of the node's own identity in Azure; nil is identity.Node.
+	Identity func(c config.Config) (identity.Credential, error)
+	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
+	// cannot be read. A nil function reads none.
+	Given func() *config.Config
+	// Terminal reports that there is a person to be asked.
+	Terminal bool
+	// Invoker is the user who called sudo at the terminal, whose login of the Azure CLI is used; nil
+	// for root itself.
+	Invoker *host.User
+
+	// Bundle is held while the configuration that a provider has delivered is written.
+	Bundle sync.Mutex
+}
+
+// Input is a configuration as it was received.
+type Input struct {
+	Config config.Config
+	// Document is the canonical form of what the configuration was read from (config.Canonical);
+	// without it the configuration stands for itself.
+	Document []byte
+	// Origin tells where it came from: "file", or "url" for one that a provider has delivered.
+	Origin string
+	// Resource is the flexNodeConfig that it is from; nil when it does not say.
+	Resource *config.Resource
+}
+
+// ProviderClient returns an HTTP client for requests to the provider of a configuration.
+func ProviderClient(a *Agent, c config.Config) *http.Client {
+	if a.Provider != nil {
+		return a.Provider(c.ProxyFunc())
+	}
+	return follow.NewClient(c.ProxyFunc())
+}
+
+// NodeCredential returns the credential of the node's own identity in Azure.
+func NodeCredential(a *Agent, c config.Config) (identity.Credential, error) {
+	if a.Identity != nil {
+		return a.Identity(c)
+	}
+	return identity.Node(c.Azure, c.ProxyFunc())
+}

@@ -1,0 +1,168 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// heldBack is why the configuration that was left by hand is not tried again.
+const heldBack = "held back: somebody went back to generation %.12s with `aks-flex-node rollback`"
+
+// Rollback makes this machine the node that it was: a kept generation, by default the previous one,
+// as it was rendered then. It is a change like any other: it is proved by the health gate, and one
+// that does not work is undone. The configuration that it leaves is held back until it changes or
+// Bootstrap is asked for it. A rollback that was interrupted is finished.
+func Rollback(ctx context.Context, a *Agent, name string) (Result, error) {
+	began := inspect.Now()
+	h, err := OpenLocked(ctx, a, "rollback")
+	if err != nil {
+		return Result{}, err
+	}
+	defer h.Close()
+	to, err := backTo(ctx, h, name)
+	if err != nil {
+		return Result{}, err
+	}
+	result := Result{NodeName: to.Config.Agent.NodeName}
+	view := &Steps{Agent: a}
+	if h.Saved.Transition != nil {
+		err = Settle(ctx, h, nil, false, view)
+	} else {
+		err = goBack(ctx, h, to, view)
+	}
+	result.finish(began, view.total, err)
+	return result, err
+}
+
+// Back tells what Rollback would do.
+func Back(ctx context.Context, a *Agent, name string) (inspect.Comparison, error) {
+	h, err := OpenReadOnly(ctx, a)
+	if err != nil {
+		return inspect.Comparison{}, err
+	}
+	to, err := backTo(ctx, h, name)
+	if err != nil {
+		return inspect.Comparison{}, err
+	}
+	return inspect.Compare(ctx, &a.Env, h.Saved.Applied.ID, to.ID)
+}
+
+// backTo is the generation that a rollback leads to, if there can be one.
+func backTo(ctx context.Context, h *Home, name string) (*generation.Generation, error) {
+	switch {
+	case h.Saved.Applied == nil && h.Saved.Transition == nil:
+		return nil, inspect.ErrNoNode
+	case h.Saved.Transition != nil:
+		return goingBackTo(ctx, h, name)
+	}
+	to, err := inspect.Find(ctx, h.Node, cmp.Or(name, string(generation.Previous)))
+	switch {
+	case err != nil:
+		return nil, err
+	case to.ID == h.Saved.Applied.ID:
+		return nil, fmt.Errorf("cannot roll back to generation %.12s: the machine runs on it", to.ID)
+	}
+	list, err := h.Saved.ReadHistory()
+	if err != nil {
+		return nil, err
+	}
+	previous, err := h.Saved.Generations.Target(ctx, generation.Previous)
+	if err != nil {
+		return nil, err
+	}
+	if _, was := list.Last(to.ID); !was && to.ID != previous {
+		return nil, fmt.Errorf("cannot roll back to generation %.12s: it was never proved healthy",
+			to.ID)
+	}
+	_, err = credentialsOf(h, to)
+	return to, err
+}
+
+// goingBackTo is the generation that an interrupted rollback leads to. Anything else that is under
+// way comes first, as does a rollback to another generation than the one that is named.
+func goingBackTo(ctx context.Context, h *Home, name string) (*generation.Generation, error) {
+	left := *h.Saved.Transition
+	if !left.GoesBack() {
+		return nil, &UnderWayError{left}
+	}
+	to, err := inspect.Find(ctx, h.Node, cmp.Or(name, left.To))
+	if err == nil && to.ID != left.To {
+		return nil, &UnderWayError{left}
+	}
+	return to, err
+}
+
+// credentialsOf are the credentials with which a generation of before works again: those of now, if
+// they are of the same identity.
+func credentialsOf(h *Home, to *generation.Generation) (config.Credentials, error) {
+	cannot := fmt.Sprintf("cannot roll back to generation %.12s: ", to.ID)
+	if !inspect.Credentialed(h.Node, to.Config) {
+		return config.Credentials{}, errors.New(cannot + "kubelet has no certificate for it; write " +
+			"that configuration, with a new bootstrap token, and run `aks-flex-node bootstrap`")
+	}
+	sp := to.Config.Azure.ServicePrincipal
+	if sp == nil || sp.ClientSecretFile != "" || sp.CertificateFile != "" ||
+		to.Config.Azure.AuthMode() == config.AuthArc {
+		return config.Credentials{}, nil
+	}
+	if kept := h.Saved.Secrets[to.ID].ClientSecret; kept != "" {
+		return config.Credentials{ClientSecret: kept}, nil
+	}
+	now := h.Saved.ConfigOf(h.Saved.Applied)
+	is, given := now.Azure.ServicePrincipal, now.Credentials()
+	if is == nil || is.ClientID != sp.ClientID || is.TenantID != sp.TenantID ||
+		given.ClientSecret == "" {
+		return config.Credentials{}, errors.New(cannot + "the secret of the service principal " +
+			sp.ClientID + " is not kept; write that configuration, with the secret, and run " +
+			"`aks-flex-node bootstrap`")
+	}
+	return config.Credentials{ClientSecret: given.ClientSecret}, nil
+}
+
+// goBack makes the transition that leads back, and carries it out.
+func goBack(ctx context.Context, h *Home, to *generation.Generation, view *Steps) error {
+	credentials, err := credentialsOf(h, to)
+	if err != nil {
+		return err
+	}
+	h.Saved.Secrets[to.ID] = credentials
+	if err := withAdmin(ctx, h, h.Saved.ConfigOf(to), to); err != nil {
+		return err
+	}
+	if err := h.Store.Forgive(ctx, to.Received); err != nil {
+		return err
+	}
+	b := h.Saved.Bindings
+	if configs, err := h.Agent.Machine.CNIConfigs(to.Config.Paths.CNI.ConfDir); err == nil {
+		b.ForeignCNI = inspect.ForeignNetworks(configs)
+	}
+	b.Program = h.Program
+	next := following(h, transition.Decision{Kind: transition.Change, To: to.ID})
+	next.ByHand, next.Drains = true, drains(h.Saved.Applied.Config, to.Config)
+	if err := announce(ctx, h, next, to, b, view); err != nil {
+		return err
+	}
+	return run(ctx, h, next, "", view)
+}
+
+// holdBack has the document of the generation that a person has left not be tried again, and the
+// one that he went back to be accepted.
+func holdBack(ctx context.Context, w *work, t transition.Transition) error {
+	from, err := w.Saved.Generations.Load(t.From)
+	if err != nil {
+		return err
+	}
+	if _, held := w.Saved.Rejected.Of(from.Received); held || from.Received == w.to.Received {
+		return nil
+	}
+	r := newRejection(w.Home, &from, fmt.Sprintf(heldBack, t.To))
+	r.ByHand = true
+	return w.Store.KeepRejection(ctx, r)
+}

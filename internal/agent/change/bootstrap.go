@@ -1,0 +1,189 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// Result sums up what a verb has done.
+type Result struct {
+	NodeName string        `json:"nodeName"`
+	Ready    bool          `json:"ready"`
+	Changes  int           `json:"changes"`
+	Took     time.Duration `json:"-"`
+	Seconds  float64       `json:"seconds"`
+	// Kept are copies of what somebody else had changed and unbootstrap has replaced, Left is what
+	// it has left alone for that reason.
+	Kept []string `json:"kept,omitempty"`
+	Left []string `json:"left,omitempty"`
+}
+
+// Bootstrap makes this machine the node that a configuration describes, and returns when the Node
+// is healthy and labelled. On a machine that is that node it is a no-op. What another run left
+// unfinished is finished first. A healthy machine whose new configuration does not work is rolled
+// back.
+func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
+	began := inspect.Now()
+	result := Result{NodeName: in.Config.Agent.NodeName}
+	before, err := OpenReadOnly(ctx, a)
+	if err != nil {
+		return result, err
+	}
+	t, err := Aim(ctx, before, in)
+	if err != nil {
+		return result, err
+	}
+	if before.Saved.Idle() && t.unchanged && !before.Saved.Outdated(t.Received) {
+		if done, err := nothingToDo(ctx, before, t); done || err != nil {
+			if err == nil {
+				err = NoteApplied(ctx, a, in.Resource)
+				forgetWaiting(ctx, a)
+			}
+			result.finish(began, 0, err)
+			return result, err
+		}
+	}
+	view := &Steps{Agent: a}
+	err = Reconcile(ctx, before, "bootstrap", t, view)
+	if err == nil {
+		err = NoteApplied(ctx, a, in.Resource)
+	}
+	NoteWaiting(ctx, a, t, Verdict(err))
+	result.finish(began, view.total, err)
+	return result, err
+}
+
+func (r *Result) finish(began time.Time, changes int, err error) {
+	r.Ready, r.Changes, r.Took = err == nil, changes, time.Since(began)
+	r.Seconds = r.Took.Seconds()
+}
+
+func (e *RejectedError) Error() string {
+	return fmt.Sprintf("the configuration was rejected at %s: %s",
+		e.Rejection.At.Format(time.DateTime), e.Rejection.Reason)
+}
+
+// isFor tells whether a transition leads to what a target asks for.
+func isFor(h *Home, left transition.Transition, t *Target) (bool, error) {
+	to, err := h.Saved.Generations.Load(left.To)
+	if errors.Is(err, generation.ErrDamaged) {
+		return false, nil
+	}
+	return err == nil && to.Received == t.Received, err
+}
+
+// nothingToDo tells whether the machine is the node already: an empty plan, services that are
+// healthy, and a Node that is registered, Ready and labelled.
+func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
+	if !h.Saved.Joined() || !inspect.Credentialed(h.Node, h.Saved.Applied.Config) {
+		return false, nil
+	}
+	unchanged, err := asApplied(ctx, h, t)
+	if err != nil || !unchanged {
+		return false, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return readyNow(bounded, h), nil
+}
+
+// asApplied tells whether nothing differs on the machine and its services are healthy.
+func asApplied(ctx context.Context, h *Home, t *Target) (bool, error) {
+	plan, err := inspect.DriftPlan(ctx, h.Node, h.Saved.Applied)
+	if err != nil || len(plan) > 0 {
+		return false, err
+	}
+	if len(inspect.ArcLost(ctx, h.Node)) > 0 {
+		return false, nil
+	}
+	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(h.Node.Env,
+		h.Saved.Applied.Config)}
+	inspect.ServiceEvidence(ctx, h.Node, &e)
+	e.Machine, err = inspect.MachineEvidence(ctx, h.Node, h.Saved.Applied.Config, t.seen)
+	return err == nil && health.Healthy(health.Evaluate(health.GateLocal(), e)), err
+}
+
+// readyNow asks once whether the Node is Ready, labelled, and has its pod subnets. Whether the API
+// server can be reached at all is for the preflight to say.
+func readyNow(ctx context.Context, h *Home) bool {
+	client, err := inspect.KubeletClient(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Applied), h.Saved.At())
+	if err != nil {
+		return false
+	}
+	defer client.Close()
+	n, err := client.Node(ctx, h.Saved.Applied.Config.Agent.NodeName)
+	if err != nil || !readySince(time.Time{})(n) || len(inspect.OtherSubnets(h.Node,
+		health.Answered(n, nil))) > 0 {
+		return false
+	}
+	for key, value := range h.Saved.Applied.Config.Node.Labels {
+		if n.Labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// movedTo is where the API server is according to new bindings; nil when that is where it was
+// proved.
+func movedTo(h *Home, b saved.Bindings) *inspect.Cluster {
+	is := h.Saved.At()
+	if is.Server == "" || b.Server == is.Server && b.CA == is.CA {
+		return nil
+	}
+	return &inspect.Cluster{Server: b.Server, CA: b.CA}
+}
+
+// announce puts on disk all that a transition needs before it begins. The ledger is first: a
+// machine whose state directory has records must have one.
+func announce(
+	ctx context.Context, h *Home, t transition.Transition, to *generation.Generation, b saved.Bindings,
+	view *Steps,
+) error {
+	others := wholeLedger(h.Engine.Journal.Ledger())
+	plan, _, err := h.Engine.Plan(ctx, node.Foundation(h.Saved.ConfigOf(to)), others)
+	if err != nil {
+		return err
+	}
+	h.Engine.Emit, view.quiet = view.emit, true
+	defer func() { view.quiet = false }()
+	if err := h.Engine.Apply(ctx, plan); err != nil {
+		return err
+	}
+	if err := h.Store.Generations.Save(ctx, *to); err != nil {
+		return err
+	}
+	if err := h.Store.SaveSecrets(ctx); err != nil {
+		return err
+	}
+	if t.Kind == transition.Join {
+		h.Saved.Bindings = b
+		if err := h.Store.SaveBindings(ctx); err != nil {
+			return err
+		}
+		if err := h.Store.PublishJoin(ctx, to.Config.Agent.NodeName); err != nil {
+			return err
+		}
+	}
+	h.Saved.Bindings.ForeignCNI, h.Saved.Bindings.Program = b.ForeignCNI, b.Program
+	return h.Store.PublishCurrent(ctx, to)
+}
+
+// wholeLedger wants all that is remembered as it is, so that a plan beside it undoes nothing.
+func wholeLedger(l state.Ledger) state.Desired {
+	var all state.Desired
+	for _, e := range l.Entries {
+		all = append(all, state.Item{Step: e.Step, Resource: e.Ours.Resource})
+	}
+	return all
+}

@@ -1,0 +1,271 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// Reconcile leads the machine to a target, which was aimed at without the lock: what can be found
+// out before anything is touched is found out without it, too.
+func Reconcile(ctx context.Context, h *Home, verb string, t *Target, view *Steps) error {
+	first := h.Saved.Transition == nil || h.Saved.Transition.Kind == transition.Join
+	if first {
+		if err := preflight(ctx, h, t); err != nil {
+			return err
+		}
+	} else if err := findAgain(ctx, h, t); err != nil {
+		h.Log.Warn("cannot find the API server again", "error", err)
+	}
+	h, err := OpenLocked(ctx, h.Agent, verb)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if t, err = aimAgain(ctx, h, t); err != nil {
+		return err
+	}
+	back := h.Saved.Transition != nil && h.Saved.Transition.GoesBack()
+	if !t.Daemon && !back { // a person has asked, so what was rejected is tried again
+		if err := h.Store.Forgive(ctx, t.Received); err != nil {
+			return err
+		}
+	}
+	if !t.standing {
+		if err := h.Store.Want(ctx, t.Received); err != nil {
+			return err
+		}
+	}
+	return Settle(ctx, h, t, !first, view)
+}
+
+// Settle carries out what comes next, until the target is reached or nothing more can be done. A
+// target that is nil is an unreadable configuration. A transition that begins is preceded by the
+// preflight, if that is due.
+func Settle(ctx context.Context, h *Home, t *Target, checks bool, view *Steps) error {
+	for {
+		s, err := Situation(h, t)
+		if err != nil {
+			return err
+		}
+		d := transition.Next(s)
+		h.Log.Debug("decided", "move", d.Move, "kind", d.Kind, "why", d.Why)
+		switch d.Move {
+		case transition.Halt:
+			return errors.New(d.Why)
+		case transition.Rest:
+			return Rest(ctx, h, t, s)
+		case transition.Revert:
+			r, _ := h.Saved.Rejected.OfGeneration(h.Saved.Transition.To)
+			back := h.Saved.Transition.Back(errors.New(r.Reason), inspect.Stamp())
+			return errors.Join(&RejectedError{r}, run(ctx, h, back, "", view))
+		case transition.Begin:
+			if s.Wanted == transition.Rejected {
+				r, _ := rejectionOf(h, t)
+				return errors.Join(&RejectedError{r}, run(ctx, h, following(h, d), "", view))
+			}
+			if checks {
+				if err := preflight(ctx, h, t); err != nil {
+					return err
+				}
+			}
+			return pursue(ctx, h, t, d, view)
+		}
+		if err := carryOn(ctx, h, t, s.Leads, d.Until, view); err != nil || t == nil || s.Leads {
+			return err
+		}
+		if t, err = aimAfter(ctx, h, t); err != nil {
+			return err
+		}
+	}
+}
+
+// Situation is all that decides which transition comes next.
+func Situation(h *Home, t *Target) (transition.Situation, error) {
+	s := transition.Situation{Record: h.Saved.Transition, Wanted: transition.Unreadable}
+	if h.Saved.Applied != nil {
+		s.Applied = h.Saved.Applied.ID
+	}
+	if h.Saved.Transition != nil {
+		_, s.Failed = h.Saved.Rejected.OfGeneration(h.Saved.Transition.To)
+	}
+	if t == nil {
+		return s, nil
+	}
+	s.Asked, s.Waits = !t.Daemon, t.Waits != nil
+	s.Moved = movedTo(h, bindingsFor(h, t)) != nil
+	_, rejected := rejectionOf(h, t)
+	switch {
+	case t.unchanged:
+		s.Wanted = transition.Current
+	case rejected:
+		s.Wanted = transition.Rejected
+	default:
+		s.Wanted = transition.New
+	}
+	var err error
+	r := h.Saved.Transition
+	if r != nil && (r.Kind == transition.Join || r.Kind == transition.Change) {
+		s.Leads, err = isFor(h, *r, t)
+	}
+	return s, err
+}
+
+// Rest ends a run that has nothing to do. Whether the node is healthy is for a check.
+func Rest(ctx context.Context, h *Home, t *Target, s transition.Situation) error {
+	switch {
+	case s.Wanted == transition.Rejected:
+		r, _ := rejectionOf(h, t)
+		return &RejectedError{r}
+	case s.Wanted == transition.New:
+		later := &daemon.LaterError{Why: t.Waits.Message, At: t.Waits.NextAttempt}
+		if t.Waits.Reason == health.DrainBlocked {
+			later.Every = askPause
+		}
+		return later
+	}
+	return knowCluster(ctx, h)
+}
+
+// carryOn continues the transition that another run has left.
+func carryOn(
+	ctx context.Context, h *Home, t *Target, leads bool, until transition.Phase, view *Steps,
+) error {
+	left := *h.Saved.Transition
+	h.Log.Info("continuing what another run has left", "kind", left.Kind, "phase", left.Phase)
+	if leads {
+		if err := renewOnboarding(ctx, h, left.To, t.Input.Config); err != nil {
+			return err
+		}
+		to := movedTo(h, bindingsFor(h, t))
+		if to != nil && (left.Cluster == nil || *to != *left.Cluster) {
+			left.Cluster, left.Phase = to, "" // from the start, with the other address
+		}
+	}
+	return run(ctx, h, left, until, view)
+}
+
+// aimAfter aims again at a target after a transition that came first.
+func aimAfter(ctx context.Context, h *Home, t *Target) (*Target, error) {
+	if h.Saved.Transition == nil {
+		h.Note("the rollback that another run had begun is finished")
+	}
+	if err := h.Read(ctx); err != nil {
+		return t, err
+	}
+	t, err := aimAgain(ctx, h, t)
+	if err != nil || t.Daemon {
+		return t, err
+	}
+	return t, h.Store.Forgive(ctx, t.Received) // a rollback that was finished holds it back
+}
+
+// following is the transition that a decision begins.
+func following(h *Home, d transition.Decision) transition.Transition {
+	t := transition.Transition{
+		Kind: d.Kind, To: d.To, Began: inspect.Stamp(),
+		Follows: d.Follows, Touched: d.Touched, Cordoned: d.Cordoned,
+	}
+	if h.Saved.Applied != nil {
+		t.From = h.Saved.Applied.ID
+	}
+	return t
+}
+
+// pursue makes the transition that leads to a target, and carries it out.
+func pursue(
+	ctx context.Context, h *Home, t *Target, d transition.Decision, view *Steps,
+) error {
+	if err := unknownFirewalls(t); err != nil {
+		return err
+	}
+	b := bindingsFor(h, t)
+	next := following(h, d)
+	if next.Kind == transition.Repair {
+		return makeAgain(ctx, h, t, b, next, view)
+	}
+	next.Cluster = movedTo(h, b)
+	to := h.Saved.Applied
+	if d.To == "" {
+		resolved, _, err := resolve(ctx, h, t)
+		if err != nil {
+			return err
+		}
+		to = resolved
+	}
+	if foreign := b.ForeignCNI; len(foreign) > 0 {
+		h.Warn("%s has a pod network already (%s); ours is left out",
+			t.Input.Config.Paths.CNI.ConfDir, strings.Join(foreign, ", "))
+	}
+	next.To = to.ID
+	if next.Kind == transition.Change {
+		next.Drains = drains(h.Saved.Applied.Config, to.Config)
+	}
+	h.Saved.Secrets[to.ID] = t.Input.Config.Credentials()
+	if err := withAdmin(ctx, h, t.Input.Config, to); err != nil {
+		return err
+	}
+	if err := announce(ctx, h, next, to, b, view); err != nil {
+		return err
+	}
+	return run(ctx, h, next, "", view)
+}
+
+// makeAgain makes the machine again what was applied. A kubelet that has lost its credential joins
+// again, with the bootstrap token that is in the configuration now.
+func makeAgain(
+	ctx context.Context, h *Home, t *Target, b saved.Bindings, next transition.Transition, view *Steps,
+) error {
+	h.Saved.Bindings.ForeignCNI, h.Saved.Bindings.Program = b.ForeignCNI, b.Program
+	if !inspect.Credentialed(h.Node, h.Saved.Applied.Config) {
+		h.Saved.Secrets[h.Saved.Applied.ID] = t.Input.Config.Credentials()
+		if err := h.Store.SaveSecrets(ctx); err != nil {
+			return err
+		}
+	}
+	return run(ctx, h, next, "", view)
+}
+
+// drains reports whether the pods move away before one configuration replaces another: the minor
+// version of Kubernetes or the major version of containerd is another one.
+func drains(from, to config.Config) bool {
+	minor := func(version string) string {
+		i := strings.LastIndex(version, ".")
+		return version[:max(i, 0)]
+	}
+	major := func(version string) string { v, _, _ := strings.Cut(version, "."); return v }
+	return to.Agent.UpgradePolicy.Drains(
+		minor(from.Kubernetes.Version) != minor(to.Kubernetes.Version) ||
+			major(from.Containerd.Version) != major(to.Containerd.Version))
+}
+
+// FollowCluster finds the API server of the applied generation again, whatever document is wanted,
+// and reports whether the node has followed it to another address or CA.
+func FollowCluster(ctx context.Context, h *Home) (bool, error) {
+	t, err := Aim(ctx, h, Input{Config: h.Saved.ConfigOf(h.Saved.Applied)})
+	if err != nil {
+		return false, err
+	}
+	t.Daemon, t.standing = true, true
+	t.Received, t.unchanged = h.Saved.Applied.Received, true
+	if err := findAgain(ctx, h, t); err != nil || !t.moved {
+		return false, err
+	}
+	return true, Reconcile(ctx, h, "agent", t, &Steps{Agent: h.Agent})
+}
+
+// sameFacts reports whether two sets of facts about this machine are equal, but for the artifacts.
+func sameFacts(a, b node.Facts) bool {
+	a.Store, b.Store = nil, nil
+	one, err1 := saved.Encode(a)
+	two, err2 := saved.Encode(b)
+	return errors.Join(err1, err2) == nil && one == two
+}

@@ -1,0 +1,235 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/nodeobject"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+	"github.com/Azure/AKSFlexNode/internal/wait"
+)
+
+// gatePause is the average pause after the first evaluation of the gate, and maxGatePause the
+// longest, which the pause grows to while the cluster is asked.
+const (
+	gatePause    = 500 * time.Millisecond
+	maxGatePause = 5 * time.Second
+)
+
+// gate waits until the node has proved that it is healthy: every condition of the gate holds. What
+// only a restart cures is restarted before that, once. A rollback returns to a node that was proved
+// before: it passes also while the API server does not answer.
+func (w *work) gate(ctx context.Context, t *transition.Transition) error {
+	if err := reviveRuntime(ctx, w, t); err != nil {
+		return err
+	}
+	if t.Ungated {
+		return nodeObject(ctx, w)
+	}
+	if w.Agent.Proving != nil {
+		defer w.Agent.Proving()()
+	}
+	w.view.remain()
+	within, cancel := context.WithTimeout(ctx, w.config.ReadyTimeout())
+	defer cancel()
+	defer disconnectGate(w)
+	var last []health.Condition
+	err := errNodeDiffers
+	for tried := false; errors.Is(err, errNodeDiffers); tried = true {
+		if tried {
+			tryNodeObject(within, w)
+		}
+		err = w.waiting(within, func(ctx context.Context) error {
+			return untilHealthy(ctx, w, t, tried, &last)
+		})
+	}
+	if !errors.Is(err, errNotReady) || ctx.Err() != nil {
+		return err
+	}
+	return undecided(ctx, w, t, last)
+}
+
+// errNodeDiffers ends a wait, since only who has the lock changes the Node object and its ledger.
+var errNodeDiffers = errors.New("the Node object is not what it is to be")
+
+// untilHealthy waits until the gate is passed. It changes nothing. It ends with errNodeDiffers when
+// the Node object is to be reconciled; where that was tried just now, the conditions come first.
+func untilHealthy(ctx context.Context, w *work, t *transition.Transition, tried bool,
+	last *[]health.Condition) error {
+	first := w.Every(gatePause)
+	for pause := first; ; tried = false {
+		w.Alive()
+		seen := evaluateGate(ctx, w, t)
+		if !tried && nodeDiffers(ctx, w) {
+			return errNodeDiffers
+		}
+		if ctx.Err() == nil || *last == nil { // what is cut short by the deadline tells nothing
+			*last = seen
+		}
+		worst, failing := health.First(seen)
+		if !failing {
+			advise(ctx, w, t)
+			return nil
+		}
+		w.view.doing("waiting until the node has proved to be healthy: " + worst.Type)
+		if !w.evidence.Node.Asked {
+			pause = first
+		}
+		if !wait.Sleep(ctx, wait.Jitter(pause)) {
+			return errNotReady
+		}
+		pause = min(pause*5/4, first*(maxGatePause/gatePause))
+	}
+}
+
+// holding returns those conditions of the gate that can keep it closed. A first join does not wait
+// for the renewal of a lease, for which kubelet takes ten seconds: there is nothing to go back to.
+// Versions that do not go together are the fault of a change that brings another kubelet; where the
+// API server does not say its own, the preflight knew it. No change is at fault for other subnets.
+func holding(w *work, t *transition.Transition, gate []health.Condition) []health.Condition {
+	return slices.DeleteFunc(gate, func(c health.Condition) bool {
+		switch unknown := c.Status == health.Unknown; c.Type {
+		case health.LeaseRenewed:
+			return unknown && t.Kind == transition.Join
+		case health.VersionsCompatible:
+			return unknown || keepsKubelet(w)
+		case health.PodSubnetsAgree:
+			return unknown || t.Kind != transition.Join
+		}
+		return false
+	})
+}
+
+// keepsKubelet reports whether kubelet's version is that of the node that was proved last.
+func keepsKubelet(w *work) bool {
+	was := w.Saved.Applied
+	return was != nil && was.Config.Kubernetes.Version == w.config.Kubernetes.Version
+}
+
+// advise tells of what is not as it was asked for and holds no change, since only the operator can
+// cure it.
+func advise(ctx context.Context, w *work, t *transition.Transition) {
+	inspect.WithServices(ctx, w.Home.Node, w.config, w.target(), &w.evidence)
+	inspect.WithServing(w.Home.Node, w.config, &w.evidence)
+	if t.Kind == transition.Join {
+		awaitServices(ctx, w)
+	}
+	for _, c := range health.Evaluate(health.Advice(), w.evidence) {
+		if c.Status == health.False {
+			w.Warn("%s", c.Message)
+		}
+	}
+}
+
+// What makes Services work comes as a pod, once the Node is Ready: a join waits for it for so long,
+// and asks so often.
+const (
+	servicesPatience = 10 * time.Second
+	servicesPause    = 500 * time.Millisecond
+)
+
+// awaitServices waits a while for Services that do not answer, and for kubelet's serving
+// certificate where the cluster issues it. It ends at once where they are there.
+func awaitServices(ctx context.Context, w *work) {
+	ctx, cancel := context.WithDeadline(ctx, w.ready.Add(servicesPatience))
+	defer cancel()
+	tries := int(servicesPatience / servicesPause)
+	for ; tries > 0 && health.Awaited(w.evidence); tries-- {
+		w.Alive()
+		w.view.doing("waiting for the cluster's Services")
+		if !wait.Sleep(ctx, wait.Jitter(w.Every(servicesPause))) {
+			return
+		}
+		at, seen := w.target(), w.evidence
+		inspect.ClusterEvidence(ctx, w.Home.Node, w.config, at, &seen)
+		inspect.WithServices(ctx, w.Home.Node, w.config, at, &seen)
+		inspect.WithServing(w.Home.Node, w.config, &seen)
+		if ctx.Err() == nil { // what is cut short by the deadline tells nothing
+			w.evidence = seen
+		}
+	}
+}
+
+// evaluateGate gathers the evidence of the gate, and returns those conditions that can keep it
+// closed. The cluster is asked once what is on the machine holds, and for the pods once all else
+// does.
+func evaluateGate(ctx context.Context, w *work, t *transition.Transition) []health.Condition {
+	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(w.Home.Node.Env, w.config)}
+	inspect.ServiceEvidence(ctx, w.Home.Node, &e)
+	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, w.config))
+	if err == nil {
+		// Without it, a condition is Unknown.
+		e.Machine, _ = inspect.MachineEvidence(ctx, w.Home.Node, w.config, seen)
+	}
+	w.evidence = e
+	if local := health.Evaluate(health.GateLocal(), e); !health.Healthy(local) {
+		return append(local, health.Condition{Type: health.NodeReady, Status: health.Unknown})
+	}
+	askGate(ctx, w, t, &e)
+	if e.Node.Err != nil && e.Probe.Err == nil {
+		inspect.ProbeEvidence(ctx, w.Home.Node, w.config, w.target(), &e)
+	}
+	w.evidence = e
+	return holding(w, t, health.Evaluate(health.Gate(), e))
+}
+
+// askGate asks the cluster the questions of the gate, over the connection of the last time. If that
+// fails, what it was made with may no longer do, and another is made at once.
+func askGate(ctx context.Context, w *work, t *transition.Transition, e *health.Evidence) {
+	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
+	defer cancel()
+	for kept := w.client != nil; ; kept = false {
+		if err := connectGate(ctx, w); err != nil {
+			e.Probe = health.Tried(err)
+			return
+		}
+		inspect.NodeEvidence(ctx, w.Home.Node, w.client, w.config, w.target(), e)
+		if (e.Node.OK() || kube.NodeMissing(e.Node.Err)) && e.Credential.OK() {
+			break
+		}
+		if disconnectGate(w); !kept {
+			return
+		}
+	}
+	rest := slices.DeleteFunc(holding(w, t, health.Evaluate(health.Gate(), *e)),
+		func(c health.Condition) bool { return c.Type == health.PodsSynchronized })
+	if health.Healthy(rest) {
+		e.Pods = health.Answered(w.client.PodsOn(ctx, w.config.Agent.NodeName))
+	}
+}
+
+// connectGate makes the client that the gate asks with, unless there is one.
+func connectGate(ctx context.Context, w *work) (err error) {
+	if w.client == nil {
+		w.client, err = inspect.KubeletClient(ctx, w.Home.Node, w.config, w.target())
+	}
+	return err
+}
+
+// disconnectGate closes the client that the gate asks with.
+func disconnectGate(w *work) {
+	if w.client != nil {
+		w.client.Close()
+		w.client = nil
+	}
+}
+
+// nodeDiffers reports whether nodeObject has something to do with the Node as the gate has seen it.
+func nodeDiffers(ctx context.Context, w *work) bool {
+	seen := w.evidence.Node
+	journal, err := apply.OpenJournal(w.Agent.Machine, saved.StateDir, saved.NodeLedgerFile)
+	if err != nil || !seen.Asked {
+		return false
+	}
+	object := &nodeobject.Host{Node: w.config.Agent.NodeName}
+	object.See(seen.Value, seen.Err)
+	plan, err := nodePlan(ctx, w, &apply.Engine{Host: object, Disk: w.Agent.Machine, Journal: journal})
+	return err == nil && (len(plan) > 0 || !journal.Exists())
+}

@@ -1,0 +1,87 @@
+package change
+
+import (
+	"context"
+	"os"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/apply"
+)
+
+// Home is what one verb works with: the machine under its ledger, and all that the agent remembers
+// of it. A verb that writes holds the lock.
+type Home struct {
+	*inspect.Node
+	Agent  *Agent
+	Engine *apply.Engine
+	Store  *saved.Store
+	lock   *saved.Lock
+}
+
+// OpenReadOnly begins a verb that changes nothing yet: no lock, no write.
+func OpenReadOnly(ctx context.Context, a *Agent) (*Home, error) {
+	journal, err := apply.OpenJournal(a.Machine, saved.StateDir, saved.LedgerFile)
+	if err != nil {
+		return nil, err
+	}
+	h := NewHome(a, journal, nil)
+	if !journal.Exists() {
+		if err := h.Saved.LedgerLost(); err != nil {
+			return nil, err
+		}
+	}
+	return h, h.Read(ctx)
+}
+
+// NewHome returns a home of which nothing but the ledger was read.
+func NewHome(a *Agent, journal *apply.Journal, l *saved.Lock) *Home {
+	n := inspect.NewNode(&a.Env, journal)
+	return &Home{
+		Node: n, Agent: a, lock: l,
+		Engine: &apply.Engine{Host: a.Machine, Disk: a.Machine, Journal: journal},
+		Store:  saved.NewStore(n.Saved, a.Machine),
+	}
+}
+
+// OpenLocked begins a verb that writes. It takes the lock and removes what a killed run has left
+// half written.
+func OpenLocked(ctx context.Context, a *Agent, verb string) (*Home, error) {
+	l, err := Acquire(a, saved.LockFile, verb)
+	if err != nil {
+		return nil, err
+	}
+	h, err := OpenReadOnly(ctx, a)
+	if err == nil {
+		h.lock = l
+		err = a.Machine.Sweep(h.Engine.Journal.Ledger().Keys())
+	}
+	if err != nil {
+		l.Release()
+		return nil, err
+	}
+	return h, nil
+}
+
+// Close releases the lock.
+func (h *Home) Close() {
+	if h.lock != nil {
+		h.lock.Release()
+	}
+}
+
+// Acquire takes one of the locks for a command of this process.
+func Acquire(a *Agent, name, verb string) (*saved.Lock, error) {
+	holder := saved.Holder{PID: os.Getpid(), Verb: verb, Since: inspect.Now()}
+	return saved.Acquire(a.Path(saved.RunDir), name, holder)
+}
+
+// writer writes the saved records, for what needs nothing else.
+func writer(a *Agent) saved.Writer {
+	return saved.Writer{Disk: a.Machine, Dir: saved.StateDir}
+}
+
+// Unopened returns a home of which nothing was read, not even the ledger.
+func Unopened(a *Agent) *Home {
+	return NewHome(a, apply.NewJournal(a.Machine, saved.StateDir, saved.LedgerFile), nil)
+}

@@ -1,0 +1,220 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/artifact"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+	"github.com/Azure/AKSFlexNode/internal/wait"
+)
+
+// errNotReady is why the wait for the Node ended.
+var errNotReady = errors.New("the Node did not become Ready in time")
+
+// learn waits until a need is met, and notes what was learned with it.
+func learn(ctx context.Context, w *work, need state.Need) error {
+	w.view.remain()
+	if w.deadline.IsZero() {
+		w.deadline = inspect.Now().Add(w.config.ReadyTimeout())
+	}
+	bounded, cancel := context.WithDeadlineCause(ctx, w.deadline, errNotReady)
+	defer cancel()
+	err := w.waiting(bounded, func(ctx context.Context) error {
+		if err := learnCredential(ctx, w); err != nil || need == node.Credential {
+			return err
+		}
+		if need == node.Network {
+			return learnNetwork(ctx, w)
+		}
+		return learnReady(ctx, w)
+	})
+	late := errors.Is(context.Cause(bounded), errNotReady)
+	if err != nil && late && !errors.Is(err, transition.ErrSuperseded) {
+		return explain(ctx, w, err)
+	}
+	if err != nil {
+		return err
+	}
+	w.met[need] = true
+	return learned(ctx, w, need)
+}
+
+// learned keeps what was learned: it holds also for the next process.
+func learned(ctx context.Context, w *work, need state.Need) error {
+	known := &w.Saved.Bindings
+	known.PodCIDRs, known.ForeignCNI = w.bindings.PodCIDRs, w.bindings.ForeignCNI
+	if need == node.Ready {
+		w.ready = inspect.Now()
+		w.bindings.Joined = true
+		w.Saved.Bindings = w.bindings
+		if err := w.Store.PublishJoin(ctx, w.config.Agent.NodeName); err != nil {
+			return err
+		}
+		startFetching(ctx, w, slices.DeleteFunc(slices.Clone(w.artifacts),
+			func(a artifact.Artifact) bool {
+				return !a.Late // those are there
+			}))
+	}
+	return w.Store.SaveBindings(ctx)
+}
+
+// learnCredential waits until kubelet has its certificate.
+func learnCredential(ctx context.Context, w *work) error {
+	if !inspect.Credentialed(w.Home.Node, w.config) {
+		w.view.doing("waiting for kubelet to get its certificate")
+	}
+	for !inspect.Credentialed(w.Home.Node, w.config) {
+		w.Alive()
+		if !wait.Sleep(ctx, w.Every(50*time.Millisecond)) {
+			return fmt.Errorf("cannot wait for kubelet's certificate: %w", context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// learnNetwork waits until there is a pod network: a subnet that the cluster has allocated to the
+// Node, or one that somebody else configures, which may come with kubelet.
+func learnNetwork(ctx context.Context, w *work) error {
+	w.view.doing("waiting for a pod subnet, or for the cluster's own pod network")
+	_, err := waitNode(ctx, w, func(n kube.Node) bool {
+		w.bindings.PodCIDRs = inspect.PodCIDRs(n)
+		w.bindings.ForeignCNI = foreignCNI(w)
+		return len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0
+	})
+	if err != nil || len(w.bindings.ForeignCNI) > 0 {
+		return err
+	}
+	return subnetsFit(ctx, w)
+}
+
+// subnetsFit refuses pod subnets of families that the machine does not have, or that are not those
+// which the configuration counts on.
+func subnetsFit(ctx context.Context, w *work) error {
+	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, w.config))
+	if err != nil {
+		return err
+	}
+	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(w.Home.Node.Env, w.config),
+		Machine: &health.Machine{
+			PodCIDRs: w.bindings.PodCIDRs, NoIPv6: seen.NoIPv6,
+		}}
+	return health.Problem(health.Evaluate(health.Network(), e))
+}
+
+// learnReady waits until the Node is Ready as the kubelet that runs now says it, and learns which
+// cluster this is.
+func learnReady(ctx context.Context, w *work) error {
+	w.view.doing("waiting for the Node to be Ready")
+	// When kubelet started is read again each time: the clock may be set during the wait.
+	_, err := waitNode(ctx, w, func(n kube.Node) bool {
+		is, err := w.Reader.UnitStatus(ctx, node.KubeletUnit)
+		return err == nil && readySince(is.Since)(n)
+	})
+	if err != nil {
+		return err
+	}
+	if foreign := foreignCNI(w); len(foreign) > 0 { // one that has come since replaces ours
+		w.bindings.ForeignCNI = foreign
+	}
+	w.bindings.ClusterUID = learnCluster(ctx, w.Home, w.config, w.target())
+	return nil
+}
+
+// learnCluster is the uid of the node's cluster: what is known, else what the API server says; ""
+// when it does not answer.
+func learnCluster(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) string {
+	if known := h.Saved.Bindings.ClusterUID; known != "" {
+		return known
+	}
+	uid, err := clusterUID(ctx, h, c, at)
+	if err != nil {
+		h.Log.Warn("cannot learn the cluster's uid", "error", err)
+	}
+	return uid
+}
+
+// knowCluster keeps the cluster's uid of a node that joined before it was learned.
+func knowCluster(ctx context.Context, h *Home) error {
+	if h.Saved.Bindings.ClusterUID != "" || !h.Saved.Joined() || h.Saved.Applied == nil {
+		return nil
+	}
+	h.Saved.Bindings.ClusterUID = learnCluster(ctx, h, h.Saved.ConfigOf(h.Saved.Applied), h.Saved.At())
+	return h.Store.SaveBindings(ctx)
+}
+
+func waitNode(ctx context.Context, w *work, until func(kube.Node) bool) (kube.Node, error) {
+	client, err := inspect.KubeletClient(ctx, w.Home.Node, w.config, w.target())
+	for err != nil { // the issuer of its tokens may be down
+		w.Alive()
+		if !wait.Sleep(ctx, w.Every(time.Second)) {
+			return kube.Node{}, err
+		}
+		client, err = inspect.KubeletClient(ctx, w.Home.Node, w.config, w.target())
+	}
+	defer client.Close()
+	return client.WaitNode(ctx, w.config.Agent.NodeName, w.Alive, until)
+}
+
+// foreignCNI are the network configurations of somebody else that are on the machine now.
+func foreignCNI(w *work) []string {
+	configs, err := w.Agent.Machine.CNIConfigs(w.config.Paths.CNI.ConfDir)
+	if err != nil {
+		return w.bindings.ForeignCNI
+	}
+	return inspect.ForeignNetworks(configs)
+}
+
+// waiting runs a wait. In the service other verbs may have the lock meanwhile: the machine is not
+// being changed, and the record on disk says what is under way. A verb that has worked on that
+// leaves another record: then what this process remembers is no longer so, and it gives up.
+func (w *work) waiting(ctx context.Context, do func(context.Context) error) error {
+	if !w.Agent.InService || w.lock == nil || w.Saved.Transition == nil {
+		return do(ctx)
+	}
+	w.fetch.idle(ctx) // only who has the lock writes into the store
+	w.lock.Release()
+	w.lock = nil
+	err := whileOurs(ctx, w, do)
+	l, lockErr := Acquire(w.Agent, saved.LockFile, "agent")
+	if lockErr != nil {
+		return fmt.Errorf("%w: %w", transition.ErrSuperseded, lockErr)
+	}
+	w.lock = l
+	ours, readErr := w.Saved.Holds(saved.TransitionFile, w.Saved.Transition)
+	if readErr != nil || !ours {
+		return errors.Join(transition.ErrSuperseded, readErr)
+	}
+	return err
+}
+
+// recordPause is how often a wait makes sure that nobody else has worked on what it waits for.
+const recordPause = 2 * time.Second
+
+// whileOurs runs a wait, which ends early when another verb has worked on the transition.
+func whileOurs(ctx context.Context, w *work, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for wait.Sleep(ctx, recordPause) {
+			if ours, err := w.Saved.Holds(saved.TransitionFile, w.Saved.Transition); err == nil && !ours {
+				cancel()
+			}
+		}
+	})
+	err := do(ctx)
+	cancel()
+	watching.Wait()
+	return err
+}

@@ -1,0 +1,421 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// Leave says how a machine stops being a node.
+type Leave struct {
+	transition.Options
+	// Force goes on without a ledger: only what still is as we made it is removed.
+	Force bool
+}
+
+// leaving carries out the transition of a machine that stops being a node.
+type leaving struct {
+	*Home
+	// config is the node's, nil when nobody knows it; given is what the user gave, which decides
+	// who speaks to Azure.
+	config, given *config.Config
+	view          *Steps
+	// server is where the API server is now, once that was found out.
+	server *inspect.Cluster
+	// remaining is what could not be deleted elsewhere: the Node object, what is in Azure.
+	remaining []error
+	arcFailed bool
+}
+
+// Unbootstrap gives the machine back as it was: its pods move to other nodes if they can, the Node
+// object is deleted, what the ledger remembers is restored, and then the agent's own records are
+// removed. The error lists all that could not be undone; that is still in the ledger, so running
+// again finishes it.
+func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave) (Result, error) {
+	began := inspect.Now()
+	h, err := openToLeave(ctx, a, given, how)
+	if err != nil {
+		return Result{}, err
+	}
+	defer h.Close()
+	if is := a.Records().BundleResource().UID; how.Deleted != "" && is != "" && is != how.Deleted {
+		return Result{}, daemon.ErrReplaced
+	}
+	l := &leaving{Home: h, config: leaver(h, given), given: given, view: &Steps{Agent: a}}
+	result := Result{}
+	if l.config != nil {
+		result.NodeName = l.config.Agent.NodeName
+	}
+	if !h.Engine.Journal.Exists() {
+		h.Note("this machine is not a node; nothing to undo")
+		stopped := stopDaemon(ctx, h, how.Waits)
+		if err := errors.Join(stopped, leaveArc(ctx, h, arcConfig(l), how.KeepArc)); err != nil {
+			return result, err
+		}
+		return result, eraseRecords(ctx, h)
+	}
+	h.Engine.Emit = l.view.emit
+	err = l.run(ctx, how.Options)
+	result.finish(began, l.view.total, err)
+	result.Kept, result.Left = reports(l)
+	return result, err
+}
+
+// run carries out the phases of leaving. What an interrupted run has done is done again, which
+// changes nothing.
+func (l *leaving) run(ctx context.Context, how transition.Options) error {
+	t := transition.Transition{Kind: transition.Leave, Began: inspect.Stamp(), Leave: &how}
+	if g := begun(l.Home); g != nil {
+		t.From = g.ID
+	}
+	runner := transition.Runner{
+		Steps: map[transition.Phase]transition.Step{
+			transition.Drain: l.drain, transition.Farewell: l.farewell,
+			transition.Undo: l.undo, transition.Erase: l.erase,
+		},
+		Save: l.Store.SaveTransition, Now: inspect.Stamp,
+		// Erasing removes the record together with everything else.
+		Clear: func(context.Context) error { return nil },
+	}
+	return runner.Run(ctx, t, "")
+}
+
+// openToLeave opens the records. The ledger is all that undoing needs: one that is lost or damaged
+// stops here, unless forced, and other records that cannot be read do not.
+func openToLeave(ctx context.Context, a *Agent, given *config.Config, how Leave) (*Home, error) {
+	h, err := OpenLocked(ctx, a, "unbootstrap")
+	_, locked := errors.AsType[*saved.LockedError](err)
+	unknown := errors.Is(err, saved.ErrLedgerLost) || errors.Is(err, apply.ErrDamaged)
+	switch {
+	case err == nil, locked, ctx.Err() != nil:
+		return h, err
+	case !unknown:
+		a.Warn("%v", err)
+		return openLedgerOnly(a)
+	case !how.Force:
+		return nil, fmt.Errorf("%w; with --force what still is as aks-flex-node made it is removed, and "+
+			"the rest is left", err)
+	}
+	return openForced(ctx, a, given)
+}
+
+// leaver returns the configuration of the node that this machine is, or was becoming: the live one,
+// else what the user gave, else that of the join which has begun.
+func leaver(h *Home, given *config.Config) *config.Config {
+	g := begun(h)
+	if h.Saved.Live == nil && given != nil || g == nil {
+		return given
+	}
+	c := h.Saved.ConfigOf(g)
+	return &c
+}
+
+// begun is the live generation, else that of a join which has not come so far; nil where there is
+// none.
+func begun(h *Home) *generation.Generation {
+	if h.Saved.Live != nil || h.Saved.Transition == nil {
+		return h.Saved.Live
+	}
+	g, err := h.Saved.Generations.Load(cmp.Or(h.Saved.Transition.To, h.Saved.Transition.From))
+	if err != nil {
+		return nil
+	}
+	return &g
+}
+
+// arcConfig decides who speaks to Azure: what the user gave, since the secret that enrolled the
+// machine may be long expired.
+func arcConfig(l *leaving) *config.Config {
+	if l.given != nil && (l.given.Azure.ArcEnabled() || l.given.Azure.ServicePrincipal != nil) {
+		return l.given
+	}
+	return l.config
+}
+
+// member returns a client with kubelet's credential; nil when there is none, as before the first
+// join.
+func member(ctx context.Context, l *leaving) *kube.Client {
+	if l.config == nil || !inspect.Credentialed(l.Home.Node, *l.config) {
+		return nil
+	}
+	client, err := inspect.KubeletClient(ctx, l.Home.Node, *l.config, found(ctx, l))
+	if err != nil {
+		l.Warn("%v", err)
+		return nil
+	}
+	return client
+}
+
+// found is where the API server is, which may have another address or CA since the node was last
+// changed.
+func found(ctx context.Context, l *leaving) inspect.Cluster {
+	if l.server != nil {
+		return *l.server
+	}
+	c := l.config
+	if l.given != nil {
+		c = l.given
+	}
+	t := &Target{Input: Input{Config: *c}, Locator: &Locator{Home: l.Home}, At: l.Saved.At()}
+	if err := findAgain(ctx, l.Home, t); err != nil {
+		l.Warn("%v", err)
+		t.At = l.Saved.At()
+	}
+	t.At.CA = saved.Unite(t.At.CA, l.Saved.Bindings.CA)
+	l.server = &t.At
+	return t.At
+}
+
+// drain moves the pods to other nodes. That it does not succeed is no reason to keep the machine.
+func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
+	client := member(ctx, l)
+	if client == nil || t.Leave.DrainTimeout == 0 {
+		return nil
+	}
+	defer client.Close()
+	name := l.config.Agent.NodeName
+	l.Note("draining Node %s", name)
+	bounded, cancel := context.WithTimeout(ctx, t.Leave.DrainTimeout)
+	defer cancel()
+	err := client.Cordon(bounded, name)
+	if err == nil {
+		err = client.Drain(bounded, name, kube.DrainOptions{
+			DeleteEmptyDir: !t.Leave.KeepEmptyDir, Force: !t.Leave.KeepUnmanaged, Partial: true,
+			Progress: l.Alive,
+		})
+	}
+	if err != nil {
+		l.Warn("pods were not moved away: %v", err)
+	}
+	return ctx.Err()
+}
+
+// farewell deletes what is elsewhere, while there is a credential to do it with: the Node object,
+// and what was made in Azure. What remains does not keep the machine from being given back.
+func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error {
+	stopped := stopDaemon(ctx, l.Home, t.Leave != nil && t.Leave.Waits)
+	if client := member(ctx, l); client != nil {
+		defer client.Close()
+		bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		l.remain(client.DeleteNode(bounded, l.config.Agent.NodeName))
+	}
+	if err := leaveArc(ctx, l.Home, arcConfig(l), t.Leave.KeepArc); err != nil {
+		l.remain(err)
+		l.arcFailed = true
+	}
+	return errors.Join(stopped, ctx.Err())
+}
+
+func (l *leaving) remain(err error) {
+	if err != nil {
+		l.remaining = append(l.remaining, err)
+	}
+}
+
+// undo brings everything that the ledger remembers back to what it was.
+func (l *leaving) undo(ctx context.Context, t *transition.Transition) error {
+	if t.Leave.KeepArc {
+		if err := keepArc(ctx, l.Home); err != nil {
+			return errors.Join(append(l.remaining, err)...)
+		}
+	}
+	if err := l.Engine.Revert(ctx); err != nil {
+		return errors.Join(append(l.remaining, err)...)
+	}
+	l.view.end()
+	return nil
+}
+
+// erase removes the agent's own records. Those of what is left in Azure remain for the next run,
+// and who leaves it; what is left then is no node.
+func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
+	errs := append(l.remaining, eraseMetrics(ctx, l))
+	if l.arcFailed && !t.Leave.Waits {
+		return errors.Join(append(errs, forgetNode(ctx, l.Home))...)
+	}
+	return errors.Join(append(errs, eraseRecords(ctx, l.Home))...)
+}
+
+// reports are the copies that were kept, and what was left as somebody else had changed it.
+func reports(l *leaving) (kept, left []string) {
+	for _, k := range l.Engine.Kept {
+		l.Warn("somebody else had changed %s; a copy is kept as %s", k.Path, k.Copy)
+		kept = append(kept, k.Copy)
+	}
+	for _, c := range l.Engine.Left {
+		l.Warn("%s was changed by somebody else and is left as it is", c.From.Key())
+		left = append(left, string(c.From.Key()))
+	}
+	return kept, left
+}
+
+// stopDaemon stops and disables the agent's own service, which else would make this machine a node
+// again.
+func stopDaemon(ctx context.Context, h *Home, waits bool) error {
+	if waits {
+		return nil
+	}
+	is, err := h.Agent.Machine.Observe(ctx, state.UnitKey(Service))
+	if err != nil {
+		return err
+	}
+	from := is.(state.Unit)
+	to := from
+	to.Active = to.Active && h.Agent.InService
+	if to.Enabled == state.Enabled {
+		to.Enabled = state.Disabled
+	}
+	if state.Equal(from, to) {
+		return nil
+	}
+	return h.Agent.Machine.Set(ctx, state.Change{From: from, To: to}, nil)
+}
+
+// eraseMetrics removes the file that the service has written its metrics to.
+func eraseMetrics(ctx context.Context, l *leaving) error {
+	if l.config == nil || l.config.Agent.Metrics.Textfile == "" {
+		return nil
+	}
+	return RemoveMetrics(ctx, l.Home, l.config.Agent.Metrics.Textfile)
+}
+
+// eraseRecords removes the agent's own records. What says that this machine is a node comes first,
+// and the record of leaving last but for the configuration that a provider has delivered: a run
+// that is killed in between leaves a machine that is none, and whose daemon goes on.
+func eraseRecords(ctx context.Context, h *Home) error {
+	errs := []error{forgetNode(ctx, h), h.Store.Remove(ctx, string(generation.Live))}
+	names, err := h.Agent.Machine.List(saved.StateDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	last := []string{saved.TransitionFile, saved.SourceFile, path.Base(saved.BundleFile)}
+	for _, name := range names {
+		if !slices.Contains(last, name) {
+			errs = append(errs, removeAll(ctx, h, path.Join(saved.StateDir, name)))
+		}
+	}
+	for _, name := range last {
+		errs = append(errs, removeAll(ctx, h, path.Join(saved.StateDir, name)))
+	}
+	errs = append(errs, removeAll(ctx, h, saved.StateDir), removeAll(ctx, h, saved.RunDir))
+	return errors.Join(append(errs, h.Agent.Machine.Flush())...)
+}
+
+// forgetNode removes what says that this machine is a node. As whom it was one remains.
+func forgetNode(ctx context.Context, h *Home) error {
+	var errs []error
+	for _, name := range []string{
+		saved.JoinFile, string(generation.Applied), string(generation.Previous), saved.BindingsFile,
+	} {
+		errs = append(errs, h.Store.Remove(ctx, name))
+	}
+	return errors.Join(errs...)
+}
+
+// removeAll removes what is at a path of ours, with all that is in it.
+func removeAll(ctx context.Context, h *Home, path string) error {
+	is, err := h.Agent.Machine.Observe(ctx, state.PathKey(path))
+	if err != nil {
+		return err
+	}
+	if _, gone := is.(state.Absent); gone {
+		return nil
+	}
+	return h.Agent.Machine.Set(ctx, state.Change{
+		From: is, To: state.Absent{Path: path}, Undo: true, Ours: state.Dir{Path: path, Purge: true},
+	}, nil)
+}
+
+// openLedgerOnly opens the ledger of a machine whose other records cannot be read.
+func openLedgerOnly(a *Agent) (*Home, error) {
+	l, err := Acquire(a, saved.LockFile, "unbootstrap")
+	if err != nil {
+		return nil, err
+	}
+	journal, err := apply.OpenJournal(a.Machine, saved.StateDir, saved.LedgerFile)
+	if err != nil {
+		l.Release()
+		return nil, err
+	}
+	h := NewHome(a, journal, l)
+	if _, err := h.Saved.Load(saved.BindingsFile, &h.Saved.Bindings); err != nil {
+		a.Warn("%v", err)
+	}
+	return h, nil
+}
+
+// openForced makes a ledger of what we would have made: everything that is exactly so is ours and
+// is removed; everything else is left.
+func openForced(ctx context.Context, a *Agent, c *config.Config) (*Home, error) {
+	if c == nil {
+		return nil, errors.New("cannot tell what is ours without the configuration: give it with " +
+			"--config")
+	}
+	l, err := Acquire(a, saved.LockFile, "unbootstrap --force")
+	if err != nil {
+		return nil, err
+	}
+	h := NewHome(a, apply.NewJournal(a.Machine, saved.StateDir, saved.LedgerFile), l)
+	if err := adopt(ctx, h, *c); err != nil {
+		l.Release()
+		return nil, err
+	}
+	return h, nil
+}
+
+// adopt enters into an empty ledger all that is on the machine exactly as we would make it, with
+// its absence as what was before.
+func adopt(ctx context.Context, h *Home, c config.Config) error {
+	want, err := wouldBe(ctx, h, c)
+	if err != nil {
+		return err
+	}
+	seen, err := h.Engine.Observe(ctx, want, nil)
+	if err == nil {
+		err = apply.Blind(seen.Unknown())
+	}
+	if err != nil {
+		return err
+	}
+	return h.Engine.Journal.Save(ctx, state.Adopt(want, seen))
+}
+
+// wouldBe is the node as it is kept, else as the configuration says.
+func wouldBe(ctx context.Context, h *Home, c config.Config) (state.Desired, error) {
+	if err := h.Read(ctx); err == nil && h.Saved.Live != nil {
+		b := h.Saved.Bindings.Bindings
+		b.ForeignArc = true
+		return node.Bind(h.Saved.Live.Node, b), nil
+	}
+	t, err := Aim(ctx, h, Input{Config: c})
+	if err != nil {
+		return nil, err
+	}
+	if t.At, err = t.Locator.Locate(ctx, c); err != nil {
+		return nil, err
+	}
+	to, _, err := resolve(ctx, h, t)
+	if err != nil {
+		return nil, err
+	}
+	b := bindingsFor(h, t).Bindings
+	b.Joined, b.ForeignArc = true, true // whose the Arc agent is, only the ledger knew
+	return node.Bind(to.Node, b), nil
+}

@@ -1,0 +1,230 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/nodeobject"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// nodeEngine is the engine of the Node object: its own host, and a ledger of its own. Without a
+// credential nothing of the Node can be observed, which is no error. The function that it returns
+// closes it.
+func nodeEngine(ctx context.Context, h *Home, at inspect.Cluster) (*apply.Engine, func(), error) {
+	journal, err := apply.OpenJournal(h.Agent.Machine, saved.StateDir, saved.NodeLedgerFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, clientErr := inspect.KubeletClient(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Live), at)
+	object := &nodeobject.Host{
+		Node:   h.Saved.Live.Config.Agent.NodeName,
+		Client: func(context.Context) (*kube.Client, error) { return client, clientErr },
+		Taints: h.Saved.Live.Config.Node.Taints,
+		Capacity: func(ctx context.Context) (corev1.ResourceList, error) {
+			c := h.Saved.Live.Config
+			seen, err := h.Agent.Machine.Facts(ctx, inspect.Query(h.Node, c))
+			return capacity(c, seen), err
+		},
+	}
+	engine := &apply.Engine{Host: object, Disk: h.Agent.Machine, Journal: journal}
+	return engine, func() {
+		if clientErr == nil {
+			client.Close()
+		}
+	}, nil
+}
+
+// capacity is what a machine has for pods. What kubelet keeps back of it, as it reports soon, is in
+// it: the pods that run had room before.
+func capacity(c config.Config, seen host.Facts) corev1.ResourceList {
+	list := corev1.ResourceList{
+		corev1.ResourcePods:             *resource.NewQuantity(int64(c.Node.MaxPods), resource.DecimalSI),
+		corev1.ResourceCPU:              *resource.NewMilliQuantity(int64(seen.CPUs), resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(seen.MemoryBytes, resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(seen.DiskBytes, resource.BinarySI),
+	}
+	for size, bytes := range seen.HugePages {
+		name := corev1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String()
+		list[corev1.ResourceName(name)] = *resource.NewQuantity(bytes, resource.BinarySI)
+	}
+	return list
+}
+
+// adoptNode begins the ledger of the Node object, which kubelet has registered as a configuration
+// says.
+func adoptNode(ctx context.Context, h *Home, journal *apply.Journal, c config.Config) error {
+	if journal.Exists() {
+		return nil
+	}
+	want := node.NodeObject(c, h.Saved.Bindings.Bindings)
+	seen := make(state.Observed)
+	for _, item := range want {
+		seen[item.Resource.Key()] = item.Resource
+	}
+	return journal.Save(ctx, state.Adopt(want, seen))
+}
+
+// tryNodeObject reconciles the Node object as far as the API server answers; the gate's conditions
+// tell whether it did.
+func tryNodeObject(ctx context.Context, w *work) {
+	if err := nodeObject(ctx, w); err != nil {
+		w.Log.Debug("cannot reconcile the Node object yet", "error", err)
+	}
+}
+
+// nodeObject makes the Node object what the generation says: registered, and labelled. One that
+// somebody has deleted is created again with its pod subnets, and kubelet, which registers only
+// when it starts, is restarted: that restart is owed before anything is done. A Node that this
+// transition has cordoned remains so until it is committed.
+func nodeObject(ctx context.Context, w *work) error {
+	engine, done, err := nodeEngine(ctx, w.Home, w.target())
+	if err != nil {
+		return err
+	}
+	defer done()
+	before := w.config
+	if w.Saved.Applied != nil {
+		before = w.Saved.Applied.Config
+	}
+	if err := adoptNode(ctx, w.Home, engine.Journal, before); err != nil {
+		return err
+	}
+	plan, err := nodePlan(ctx, w, engine)
+	if err != nil || len(plan) == 0 {
+		return err
+	}
+	registers := slices.ContainsFunc(plan, func(c state.Change) bool {
+		_, ok := c.To.(state.Registration)
+		return ok
+	})
+	if registers {
+		w.Warn("Node %s is missing in the cluster; registering it again", w.config.Agent.NodeName)
+		if err := w.Engine.Owe(ctx, node.KubeletUnit); err != nil {
+			return err
+		}
+	}
+	engine.Emit = w.view.emit
+	if err := engine.Apply(ctx, plan); err != nil || !registers {
+		return err
+	}
+	return restartOwed(ctx, w)
+}
+
+// nodePlan is what the Node object differs in from the generation.
+func nodePlan(ctx context.Context, w *work, engine *apply.Engine) (state.Plan, error) {
+	want := node.NodeObject(w.config, w.bindings.Bindings)
+	if w.Saved.Transition.Cordoned {
+		want = append(want, state.Item{Step: state.Start, Resource: state.Cordon{On: true}})
+	}
+	plan, _, err := engine.Plan(ctx, want, nil)
+	return chosen(plan, w.Saved.Transition), err
+}
+
+// restartOwed restarts the units whose restart is owed, and changes nothing else.
+func restartOwed(ctx context.Context, w *work) error {
+	plan, _, _, err := w.compare(ctx)
+	if err != nil {
+		return err
+	}
+	restarts := slices.DeleteFunc(plan, func(c state.Change) bool { return !c.Restart })
+	return w.Engine.Apply(ctx, restarts)
+}
+
+// cordon keeps new pods away from a Node that is to be drained. One that somebody else has cordoned
+// remains so afterwards.
+func (w *work) cordon(ctx context.Context, t *transition.Transition) error {
+	if !t.Drains {
+		return nil
+	}
+	engine, done, err := nodeEngine(ctx, w.Home, w.target())
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := adoptNode(ctx, w.Home, engine.Journal, w.Saved.Applied.Config); err != nil {
+		return err
+	}
+	is, err := engine.Host.Observe(ctx, state.Cordon{}.Key())
+	if err != nil {
+		return err
+	}
+	seen, known := is.(state.Cordon)
+	if !known {
+		return fmt.Errorf("cannot cordon Node %s: %w: %s", w.Saved.Live.Config.Agent.NodeName, errSilent,
+			state.Show(is))
+	}
+	if seen.On {
+		return nil
+	}
+	t.Cordoned = true // on disk before the Node is touched
+	if err := w.Store.SaveTransition(ctx, *t); err != nil {
+		return err
+	}
+	plan := state.Plan{{Step: state.Start, From: state.Cordon{}, To: state.Cordon{On: true}}}
+	return engine.Apply(ctx, plan)
+}
+
+// drain moves the pods to other nodes, with the credential that the node still has.
+func (w *work) drain(ctx context.Context, t *transition.Transition) error {
+	if !t.Drains {
+		return nil
+	}
+	client, err := inspect.KubeletClient(ctx, w.Home.Node, w.Saved.ConfigOf(w.Saved.Live), w.target())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	w.Note("draining Node %s before it is changed", w.config.Agent.NodeName)
+	ctx, cancel := context.WithTimeout(ctx, w.config.Agent.UpgradePolicy.DrainDeadline())
+	defer cancel()
+	err = w.waiting(ctx, func(ctx context.Context) error {
+		o := drainOptions(w.Agent, w.config)
+		o.Blocked = func(e *kube.DrainError) { w.view.doing(e.Error()) }
+		return client.Drain(ctx, w.config.Agent.NodeName, o)
+	})
+	if _, blocked := errors.AsType[*kube.DrainError](err); !blocked && kube.Unavailable(err) {
+		err = fmt.Errorf("%w: %w", errSilent, err)
+	}
+	return err
+}
+
+// release uncordons a Node that a transition has cordoned, and undoes nothing else.
+func (w *work) release(ctx context.Context, t transition.Transition) error {
+	if !t.Cordoned {
+		return nil
+	}
+	engine, done, err := nodeEngine(ctx, w.Home, w.target())
+	if err != nil {
+		return err
+	}
+	defer done()
+	var others state.Desired
+	for _, e := range engine.Journal.Ledger().Entries {
+		if e.Ours.Key() != (state.Cordon{}).Key() {
+			others = append(others, state.Item{Step: e.Step, Resource: e.Ours.Resource})
+		}
+	}
+	plan, unknown, err := engine.Plan(ctx, nil, others)
+	if err != nil {
+		return err
+	}
+	if len(unknown) > 0 {
+		return fmt.Errorf("cannot uncordon Node %s: %s", w.Saved.Live.Config.Agent.NodeName,
+			unknown[0].Why)
+	}
+	return engine.Apply(ctx, plan)
+}

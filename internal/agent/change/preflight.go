@@ -1,0 +1,176 @@
+package change
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+)
+
+// preflight finds out, before anything is touched, whether this machine can become the node: all
+// that stands against it is in the error. The network is asked only for what is new.
+func preflight(ctx context.Context, h *Home, t *Target) error {
+	c := t.Input.Config
+	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(h.Node.Env, c),
+		Trust: health.Tried(inspect.Trusted(h.Node))}
+	var err error
+	if e.Machine, err = inspect.MachineEvidence(ctx, h.Node, c, t.seen); err != nil {
+		return err
+	}
+	if err := health.Problem(health.Evaluate(health.Preflight(), e)); err != nil {
+		return err
+	}
+	if err := sameNode(h, c); err != nil {
+		return err
+	}
+	if err := unknownFirewalls(t); err != nil {
+		return err
+	}
+	if !t.unchanged {
+		caution(h, c, e)
+	}
+	if err := findAgain(ctx, h, t); err != nil || t.unchanged && inspect.Credentialed(h.Node, c) {
+		return err
+	}
+	if err := Identifiable(ctx, h, t); err != nil {
+		return err
+	}
+	if t.At, err = t.Locator.Locate(ctx, c); err != nil {
+		return err
+	}
+	if err := sameCluster(ctx, h, c, t.At); err != nil {
+		return err
+	}
+	if err := reach(ctx, h, t, &e); err != nil {
+		return err
+	}
+	return tryProvider(ctx, h, t)
+}
+
+// caution tells, before anything is touched, what is wrong with the machine and keeps nothing from
+// being done. Firewalls that are managed are opened with the node.
+func caution(h *Home, c config.Config, e health.Evidence) {
+	for _, caution := range health.Cautions(e) {
+		if caution.Type != health.FirewallOpen || c.Network.Firewall != config.FirewallManage {
+			h.Warn("%s", caution.Message)
+		}
+	}
+}
+
+// reach makes sure that the API server can be reached, accepts the credential, and goes together
+// with the configured version. The credential of a node that has joined is proved later, past every
+// cache.
+func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
+	c := t.Input.Config
+	if !h.Saved.Joined() || !inspect.Credentialed(h.Node, c) {
+		inspect.ProbeEvidence(ctx, h.Node, c, t.At, e)
+		if err := health.Problem(health.Evaluate(health.Preflight(), *e)); err != nil {
+			return err
+		}
+		if err := inspect.Allowed(ctx, h.Node, c, t.At); err != nil {
+			return err
+		}
+	}
+	if !h.Saved.Joined() && showsWho(ctx, h, c) {
+		e.Node = registered(ctx, h, c, t.At)
+		if err := health.Problem(health.Evaluate(health.Preflight(), *e)); err != nil {
+			return err
+		}
+	}
+	wanted := c.Kubernetes.Version
+	e.ServerVersion = health.Answered(ServerVersion(ctx, h, t))
+	if wanted == "" {
+		return nil
+	}
+	was := h.Saved.Applied
+	if was != nil && was.Config.Kubernetes.Version != wanted && !e.ServerVersion.OK() {
+		return fmt.Errorf("cannot change kubelet's version to %s: %w", wanted, e.ServerVersion.Err)
+	}
+	return health.Problem(health.Evaluate(health.Preflight(), *e))
+}
+
+// showsWho tells whether there is a credential already: a machine that is still to be enrolled with
+// Arc has none.
+func showsWho(ctx context.Context, h *Home, c config.Config) bool {
+	return c.Azure.AuthMode() != config.AuthArc || inspect.EnrolledBefore(h.Node) ||
+		inspect.ArcMachineID(ctx, h.Node, c) != ""
+}
+
+// registered is the Node object that has this node's name already. Not every credential may read
+// it.
+func registered(
+	ctx context.Context, h *Home, c config.Config, at inspect.Cluster,
+) health.Answer[kube.Node] {
+	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
+	defer cancel()
+	client, err := inspect.JoinClient(ctx, h.Node, c, at)
+	if err != nil {
+		return health.Answered(kube.Node{}, err)
+	}
+	defer client.Close()
+	return health.Answered(client.Node(ctx, c.Agent.NodeName))
+}
+
+// unowned makes sure that the Node object which a machine is about to register is not that of
+// another machine, where no credential could tell before.
+func unowned(ctx context.Context, w *work) error {
+	if w.Saved.Joined() {
+		return nil
+	}
+	c := w.config
+	seen, err := w.Agent.Machine.Facts(ctx, inspect.Query(w.Home.Node, c))
+	if err != nil {
+		return err
+	}
+	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(w.Home.Node.Env, c),
+		Node: registered(ctx, w.Home, c, w.target())}
+	if e.Machine, err = inspect.MachineEvidence(ctx, w.Home.Node, c, seen); err != nil {
+		return err
+	}
+	return health.Problem(health.Evaluate(health.Preflight(), e))
+}
+
+// Identifiable makes sure, before anything is touched, that Azure knows who asks, and that the
+// cluster takes such a node.
+func Identifiable(ctx context.Context, h *Home, t *Target) error {
+	c := t.Input.Config
+	mode := c.Azure.AuthMode()
+	if mode == config.AuthBootstrapToken {
+		return nil
+	}
+	connected := inspect.ArcMachineID(ctx, h.Node, c) != ""
+	if mode == config.AuthArc {
+		err := arcReady(ctx, h, c, t.seen)
+		if err == nil && !connected {
+			err = onboardable(ctx, h, c) // it reads the cluster too
+		}
+		if err != nil {
+			return err
+		}
+	}
+	at, err := t.Locator.Locate(ctx, c)
+	if err == nil && connected && !admitted(ctx, h, c, at) {
+		err = onboardable(ctx, h, c)
+	}
+	if err != nil {
+		return err
+	}
+	cluster := t.Locator.asked
+	if cluster == nil {
+		return nil
+	}
+	name := c.Azure.TargetCluster.ResourceID
+	switch {
+	case !cluster.Entra:
+		return fmt.Errorf("cannot join %s: it does not accept identities of Entra ID; enable that "+
+			"(az aks update --enable-aad), or join with azure.bootstrapToken", name)
+	case c.Azure.ShowsToken() && !cluster.AzureRBAC:
+		return fmt.Errorf("cannot join %s with azure.kubeletCredential token: Azure's role assignments "+
+			"do not authorise there; enable that (az aks update --enable-azure-rbac), or set "+
+			"azure.kubeletCredential to certificate", name)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package change
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/config"
+)
+
+// ResourceOf is where a configuration is from; zero for none. What a provider has delivered is from
+// it also when it cannot be used.
+func ResourceOf(a *Agent, in Input) config.Resource {
+	switch {
+	case in.Resource != nil:
+		return *in.Resource
+	case in.Origin == "url":
+		return cmp.Or(a.Records().BundleResource(), inspect.AppliedResource(&a.Env))
+	}
+	return config.Resource{}
+}
+
+// NoteApplied writes down which version the node runs on.
+func NoteApplied(ctx context.Context, a *Agent, r *config.Resource) error {
+	if r == nil {
+		return nil
+	}
+	return writer(a).SetApplied(ctx, *r)
+}
+
+// FormerManner returns the manner in which the provider has answered last, as long as it has not
+// answered in that of the applied configuration; else the zero value.
+func FormerManner(h *Home) Manner {
+	id := h.Saved.Bindings.Answered
+	if id == "" {
+		return Manner{}
+	}
+	c, err := h.Saved.Generations.Config(id)
+	if err != nil {
+		h.Log.Warn("the former way to the provider cannot be read", "error", err)
+		return Manner{}
+	}
+	return MannerOf(c.WithCredentials(h.Saved.Secrets[id]))
+}
+
+// answeredBefore returns the generation in whose manner the provider has answered last; "" when the
+// one that is being committed asks it in the same manner, or not at all.
+func answeredBefore(w *work) string {
+	id, former := w.Saved.Bindings.Answered, FormerManner(w.Home)
+	if !former.Asks && w.Saved.Applied != nil {
+		id, former = w.Saved.Applied.ID, MannerOf(w.Saved.ConfigOf(w.Saved.Applied))
+	}
+	next := MannerOf(w.config)
+	if !next.Asks || !former.Asks || next.sameWay(former) {
+		return ""
+	}
+	return id
+}

@@ -1,0 +1,156 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// Delivery is a configuration as a configuration URL has given it.
+type Delivery struct {
+	Bundle []byte
+	// Loaded is what the bundle says.
+	Loaded config.Loaded
+	// URLSHA256 recognizes the URL.
+	URLSHA256 string
+}
+
+// OtherNodeError tells that a machine is a node already, and that the configuration is of another.
+type OtherNodeError struct{ Is, Given string }
+
+func (e *OtherNodeError) Error() string {
+	return fmt.Sprintf("cannot use the configuration: it is of %s, and this machine is %s; run "+
+		"`aks-flex-node unbootstrap` first, or use a URL of that node", e.Given, e.Is)
+}
+
+// Received tells whether this machine has its configuration from the URL with a digest.
+func Received(a *Agent, digest string) (bool, error) {
+	from, known, err := a.Records().Source()
+	if err != nil || !known || from.URLSHA256 != digest {
+		return false, err
+	}
+	bundle, err := a.Records().Bundle()
+	return bundle != nil, err
+}
+
+// Receive makes a delivered configuration the one of this machine. It is on disk, 0600, before
+// anything else is done with it. On a machine that is a node it must be of the same node; one of
+// another is an *OtherNodeError, and nothing is written. What is the same as before is not written.
+func Receive(ctx context.Context, a *Agent, d Delivery) error {
+	h, err := OpenLocked(ctx, a, "agent --config-url")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if h.Saved.Transition != nil && h.Saved.Transition.Kind == transition.Leave {
+		return errors.New("cannot use the configuration: this machine is being given back; wait for " +
+			"that, or run `aks-flex-node unbootstrap`")
+	}
+	if err := ForThisNode(h, d.Loaded.Config); err != nil {
+		return err
+	}
+	if same, err := hasReceived(ctx, h, d); err != nil || same {
+		return err
+	}
+	if err := h.Store.KeepBundle(ctx, d.Bundle); err != nil {
+		return err
+	}
+	return h.Store.SetURL(ctx, d.URLSHA256)
+}
+
+// Withdraw takes back a configuration that was delivered to a machine which is a node by a file,
+// and was not applied: whoever has interrupted that does not want it. It tells whether it has done
+// so.
+func Withdraw(ctx context.Context, a *Agent) (bool, error) {
+	h, err := OpenLocked(ctx, a, "agent --config-url")
+	if err != nil {
+		return false, err
+	}
+	defer h.Close()
+	digest, err := h.Records().BundleDigest()
+	if err != nil || digest == "" {
+		return false, err
+	}
+	if h.Saved.Applied == nil || h.Saved.Applied.Received == digest ||
+		inspect.AppliedResource(h.Node.Env) != (config.Resource{}) {
+		return false, nil
+	}
+	return true, errors.Join(h.Store.Remove(ctx, path.Base(saved.BundleFile)),
+		h.Store.Remove(ctx, saved.SourceFile))
+}
+
+// ForThisNode is an *OtherNodeError if this machine is, or is becoming, another node than a
+// configuration describes.
+func ForThisNode(h *Home, c config.Config) error {
+	if h.Saved.Live == nil {
+		return nil
+	}
+	is, given := nameOf(h.Saved.Live.Config), nameOf(c)
+	if strings.EqualFold(is, given) {
+		return nil
+	}
+	return &OtherNodeError{Is: is, Given: given}
+}
+
+// nameOf names a node and its cluster.
+func nameOf(c config.Config) string {
+	return fmt.Sprintf("the node %s of the cluster %s", c.Agent.NodeName,
+		path.Clean(c.Azure.TargetCluster.ResourceID))
+}
+
+// hasReceived tells whether a joined machine has a delivered version already. The bootstrap token
+// in it is another one, which a node that has its certificate does not need. An Arc machine that
+// has to be enrolled again needs the secret in it.
+func hasReceived(ctx context.Context, h *Home, d Delivery) (bool, error) {
+	given := d.Loaded.Resource
+	if given == nil || h.Saved.Applied == nil || !inspect.Credentialed(h.Node,
+		h.Saved.Applied.Config) {
+		return false, nil
+	}
+	data, err := h.Agent.Machine.ReadFile(saved.BundleFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	before, err := config.ResourceOf(data)
+	if err != nil || before == nil || *before != *given {
+		return false, nil
+	}
+	c := d.Loaded.Config.Azure
+	return !(c.ArcEnabled() && onboards(c) && len(inspect.ArcLost(ctx, h.Node)) > 0), nil
+}
+
+// EnableService has the agent's service start at boot; false when it is not installed. Leaving
+// disables it.
+func EnableService(ctx context.Context, a *Agent) (bool, error) {
+	is, err := a.Machine.Observe(ctx, state.UnitKey(Service))
+	if err != nil {
+		return false, err
+	}
+	unit, ok := is.(state.Unit)
+	if !ok || unit.Enabled == state.NoUnit || unit.Enabled == state.Masked {
+		return false, nil
+	}
+	to := unit
+	to.Enabled = state.Enabled
+	if state.Equal(unit, to) {
+		return true, nil
+	}
+	return true, a.Machine.Set(ctx, state.Change{From: unit, To: to}, nil)
+}
+
+// StartService starts the agent's service, or restarts it: it reads the configuration anew.
+func StartService(ctx context.Context, a *Agent) error {
+	return a.Machine.RestartUnit(ctx, Service)
+}

@@ -1,0 +1,54 @@
+package change
+
+import (
+	"context"
+	"errors"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// Repair puts right what differs from what was applied. With things it does so only for them; nil
+// means everything.
+func Repair(ctx context.Context, a *Agent, things []string) (inspect.Report, error) {
+	h, err := OpenLocked(ctx, a, "drift --repair")
+	if err != nil {
+		return inspect.Report{}, err
+	}
+	defer h.Close()
+	if h.Saved.Applied == nil {
+		return inspect.Report{}, inspect.ErrNoNode
+	}
+	if h.Saved.Transition != nil && h.Saved.Transition.Kind != transition.Repair {
+		return inspect.Report{}, &UnderWayError{*h.Saved.Transition}
+	}
+	plan, err := inspect.DriftPlan(ctx, h.Node, h.Saved.Applied)
+	if _, blind := errors.AsType[*apply.BlindError](err); blind {
+		h.Warn("%v; repairing the rest", err)
+	} else if err != nil {
+		return inspect.Report{}, err
+	}
+	seen := inspect.SeeNode(ctx, h.Node)
+	plan = append(plan, inspect.NodeDrift(ctx, h.Node, h.Saved.Applied.Config, seen)...)
+	report := inspect.Report{Changes: append(inspect.Entries(plan), inspect.Unplanned(ctx, h.Node,
+		seen)...)}
+	if len(report.Changes) == 0 && h.Saved.Transition == nil {
+		return inspect.Report{}, nil
+	}
+	t := following(h, transition.Decision{Kind: transition.Repair, To: h.Saved.Applied.ID})
+	t.Ungated, t.Things = true, things
+	return report, run(ctx, h, t, "", &Steps{Agent: a})
+}
+
+// UnderWayError tells that a change is under way, which comes before a repair or a rollback.
+type UnderWayError struct{ Transition transition.Transition }
+
+func (e *UnderWayError) Error() string {
+	finish := "bootstrap"
+	if e.Transition.GoesBack() {
+		finish = "rollback"
+	}
+	return "cannot begin now: a " + string(e.Transition.Kind) + " is under way (phase " +
+		string(e.Transition.Phase) + "); finish it with `aks-flex-node " + finish + "`"
+}

@@ -1,0 +1,172 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/artifact"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// The pauses of a change whose drain was blocked: between two questions whether the pods could move
+// away now, and before the next drain where the answer is not yes.
+const (
+	askPause  = 30 * time.Second
+	drainHold = time.Hour
+)
+
+// errSilent reports an API server that does not answer before anything is touched.
+var errSilent = errors.New("the API server does not answer")
+
+// forgetWaiting removes the record: nothing waits.
+func forgetWaiting(ctx context.Context, a *Agent) {
+	if err := VolatileWriter(a).Remove(ctx, inspect.WaitingFile); err != nil {
+		a.Log.Warn("cannot remove why a change waited", "error", err)
+	}
+}
+
+// NoteWaiting records why the change to a target waits after an attempt that ended with err, the
+// verdict on it. An attempt that another verb or a signal has ended leaves the record unchanged,
+// and so does a person's that has begun nothing.
+func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
+	_, busy := errors.AsType[*daemon.BusyError](err)
+	_, final := errors.AsType[*daemon.FinalError](err)
+	_, later := errors.AsType[*daemon.LaterError](err)
+	next := inspect.Waiting{Received: t.Received}
+	switch {
+	case busy || ctx.Err() != nil:
+		return
+	case err == nil || final || t.unchanged:
+		forgetWaiting(ctx, a)
+		return
+	case later && t.Waits != nil:
+		next.Waiting = *t.Waits
+	default:
+		next.Waiting = reasonOf(err)
+	}
+	if !t.Daemon && next.Reason != health.DrainBlocked && !underWay(a) {
+		return
+	}
+	next.Since = inspect.Stamp()
+	before := inspect.ReadWaiting(&a.Env)
+	if before != nil && before.Received == next.Received && before.Reason == next.Reason {
+		next.Since = before.Since
+	}
+	if err := VolatileWriter(a).Save(ctx, inspect.WaitingFile, next); err != nil {
+		a.Log.Warn("cannot record why a change waits", "error", err)
+	}
+}
+
+// underWay reports whether a transition is left.
+func underWay(a *Agent) bool {
+	var left transition.Transition
+	found, err := a.Records().Load(saved.TransitionFile, &left)
+	return found || err != nil
+}
+
+// reasonOf returns why a change waits that has failed for a cause that may pass.
+func reasonOf(err error) health.Waiting {
+	w := health.Waiting{
+		Reason: health.AttemptFailed, Message: err.Error(), Owner: health.OwnerMachine,
+		NextAttempt: inspect.Stamp().Add(daemon.RetryWithin),
+	}
+	drain, blocked := errors.AsType[*kube.DrainError](err)
+	download, failed := errors.AsType[*artifact.Error](err)
+	unfit, refused := errors.AsType[*health.Error](err)
+	unready, late := errors.AsType[*UnhealthyError](err)
+	_, fault := errors.AsType[*kube.Fault](err)
+	switch {
+	case blocked:
+		w.Reason, w.Message, w.Owner = health.DrainBlocked, drain.Error(), health.OwnerWorkload
+		w.NextAttempt = inspect.Stamp().Add(drainHold)
+	case failed:
+		w.Reason = health.DownloadFailed
+		if !download.Local() {
+			w.Owner = health.OwnerNetwork
+		}
+	case refused:
+		w.Reason, w.Owner = health.PreflightFailed, unfit.Conditions[0].Owner
+		if unfit.Conditions[0].Type == health.APIServerReachable {
+			w.Reason = health.APIServerSilent
+		}
+	case late:
+		w.Owner = unready.Condition.Owner
+	case fault, errors.Is(err, errSilent), errors.Is(err, transition.ErrUndecided):
+		w.Reason, w.Owner = health.APIServerSilent, health.OwnerNetwork
+	}
+	return w
+}
+
+// Closed returns that the maintenance window is closed in which a node is changed for its provider;
+// nil where the target need not wait.
+func Closed(t *Target) *health.Waiting {
+	window := t.Input.Config.Agent.UpgradePolicy.MaintenanceWindow
+	if window == nil || t.Input.Resource == nil {
+		return nil
+	}
+	opens := window.Opens(inspect.Now())
+	if !opens.After(inspect.Now()) {
+		return nil
+	}
+	return &health.Waiting{
+		Reason: health.WindowClosed, Owner: health.OwnerConfiguration, NextAttempt: opens,
+		Message: "the maintenance window is closed; `aks-flex-node bootstrap` applies the change now",
+	}
+}
+
+// Held returns the blocked drain of the change to a target, as long as it holds the change: until
+// the pods could move away, or the next attempt is due. It forgets why another change waits.
+func Held(ctx context.Context, h *Home, t *Target) *health.Waiting {
+	w := inspect.ReadWaiting(h.Node.Env)
+	switch {
+	case w == nil:
+		return nil
+	case w.Received != t.Received:
+		forgetWaiting(ctx, h.Agent)
+		return nil
+	case w.Reason != health.DrainBlocked || h.Saved.Applied == nil ||
+		!inspect.Now().Before(w.NextAttempt):
+		return nil
+	}
+	err := canDrain(ctx, h, t.Input.Config)
+	if err == nil {
+		forgetWaiting(ctx, h.Agent)
+		return nil
+	}
+	if drain, ok := errors.AsType[*kube.DrainError](err); ok {
+		w.Message = drain.Error()
+	}
+	return &w.Waiting
+}
+
+// canDrain reports whether the pods could move away now.
+func canDrain(ctx context.Context, h *Home, c config.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, askPause)
+	defer cancel()
+	client, err := inspect.KubeletClient(ctx, h.Node, h.Saved.ConfigOf(h.Saved.Applied), h.Saved.At())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return client.CanDrain(ctx, h.Saved.Applied.Config.Agent.NodeName, drainOptions(h.Agent, c))
+}
+
+// drainOptions returns which pods move away before a configuration replaces another.
+func drainOptions(a *Agent, c config.Config) kube.DrainOptions {
+	o := c.Agent.UpgradePolicy.DrainOptions
+	return kube.DrainOptions{
+		DeleteEmptyDir: o.DeletesEmptyDir(), Force: o.Force, Progress: a.Alive,
+	}
+}
+
+// VolatileWriter writes the records that do not survive a reboot.
+func VolatileWriter(a *Agent) saved.Writer {
+	return saved.Writer{Disk: a.Machine, Dir: saved.RunDir}
+}

@@ -1,0 +1,365 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/apply"
+	"github.com/Azure/AKSFlexNode/internal/artifact"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// work carries out one transition. Its methods named after phases are those phases.
+type work struct {
+	*Home
+	// to is the generation that the machine is to become, config its configuration with
+	// credentials.
+	to     *generation.Generation
+	config config.Config
+	// bindings are what to is bound with; they become the proved ones when it is committed.
+	bindings  saved.Bindings
+	artifacts []artifact.Artifact
+	// healing names those that are fetched although they are in the store.
+	healing []string
+	fetch   *fetch
+	view    *Steps
+	// met are the needs that are met already, deadline is when the unmet ones must be.
+	met      map[state.Need]bool
+	deadline time.Time
+	// ready is when a join has seen the Node Ready.
+	ready time.Time
+	// evidence is what the gate was judged by last, and client what it asks the cluster with; nil
+	// while it does not.
+	evidence health.Evidence
+	client   *kube.Client
+}
+
+// phases says what each phase does. Their order is that of package transition.
+func (w *work) phases() map[transition.Phase]transition.Step {
+	return map[transition.Phase]transition.Step{
+		transition.Prefetch: w.prefetch,
+		transition.Enrol:    w.enrol,
+		transition.Prove:    w.proveChange,
+		transition.Cordon:   w.cordon,
+		transition.Drain:    w.drain,
+		transition.Apply:    w.apply,
+		transition.Restore:  w.restore,
+		transition.Gate:     w.gate,
+		transition.Commit:   w.commit,
+	}
+}
+
+// begin prepares the work on a transition from what is on disk.
+func begin(h *Home, t transition.Transition, view *Steps) (*work, error) {
+	to, err := h.Saved.Generations.Load(t.To)
+	if err != nil {
+		return nil, err
+	}
+	w := &work{
+		Home: h, to: &to, config: h.Saved.ConfigOf(&to), bindings: h.Saved.Bindings, view: view,
+	}
+	w.bindings.PodCIDRs = inspect.Subnets(h.Node, w.config)
+	if t.Cluster != nil {
+		w.bindings.Server, w.bindings.CA = t.Cluster.Server, t.Cluster.CA
+		w.bindings.Rebound = h.Saved.Bindings.Rebound || h.Saved.Bindings.Joined
+	}
+	// A kubelet that has lost its credential joins once more. A repair only compares.
+	w.bindings.Joined = h.Saved.Joined() && (t.Ungated || inspect.Credentialed(h.Node, w.config))
+	w.met = map[state.Need]bool{
+		node.Credential: w.bindings.Joined,
+		node.Network:    len(w.bindings.PodCIDRs) > 0 || len(w.bindings.ForeignCNI) > 0,
+		node.Ready:      w.bindings.Joined,
+	}
+	w.Engine.Emit, w.Engine.Wait = view.emit, w.wait
+	return w, nil
+}
+
+// target is where the API server is for the generation that the machine is to become.
+func (w *work) target() inspect.Cluster {
+	return inspect.Cluster{Server: w.bindings.Server, CA: w.bindings.CA}
+}
+
+// run carries out a transition, up to a phase; "" is all of it.
+func run(
+	ctx context.Context, h *Home, t transition.Transition, until transition.Phase, view *Steps,
+) error {
+	if err := rebind(ctx, h, &t); err != nil {
+		return err
+	}
+	w, err := begin(h, t, view)
+	if err != nil {
+		return err
+	}
+	defer func() { w.fetch.end() }()
+	runner := transition.Runner{
+		Steps: w.phases(), Save: h.Store.SaveTransition, Clear: h.Store.ClearTransition,
+		Now: inspect.Stamp,
+		Reject: func(ctx context.Context, t transition.Transition, cause error) error {
+			return reject(ctx, h, t, cause)
+		},
+		Release: w.release,
+	}
+	began := inspect.Now()
+	err = runner.Run(ctx, t, until)
+	if h.Agent.Ended != nil {
+		h.Agent.Ended(t.Kind, resultOf(ctx, err), inspect.Now().Sub(began))
+	}
+	return err
+}
+
+// resultOf names how a transition has ended.
+func resultOf(ctx context.Context, err error) string {
+	_, back := errors.AsType[*transition.RolledBackError](err)
+	_, refused := errors.AsType[*transition.RefusedError](err)
+	switch {
+	case err == nil:
+		return "done"
+	case back:
+		return "rolled_back"
+	case refused:
+		return "refused"
+	case transition.Interrupted(ctx, err):
+		return "interrupted"
+	}
+	return "failed"
+}
+
+// prefetch fetches and verifies every artifact while the node works. A first join only begins to,
+// and waits for each artifact when it needs it; what a node does not need to be Ready comes later
+// still.
+func (w *work) prefetch(ctx context.Context, t *transition.Transition) error {
+	if err := claimStore(ctx, w); err != nil {
+		return err
+	}
+	if err := findArtifacts(ctx, w, t); err != nil {
+		return err
+	}
+	if err := oweHealed(ctx, w); err != nil {
+		return err
+	}
+	first := w.artifacts
+	if !w.met[node.Ready] {
+		first = slices.DeleteFunc(slices.Clone(first), func(a artifact.Artifact) bool { return a.Late })
+	}
+	startFetching(ctx, w, first)
+	if t.Kind == transition.Join {
+		return nil
+	}
+	if err := w.fetch.all(ctx); err != nil {
+		return fmt.Errorf("cannot fetch what the configuration needs; nothing was changed: %w", err)
+	}
+	return healed(ctx, w)
+}
+
+func startFetching(ctx context.Context, w *work, arts []artifact.Artifact) {
+	w.fetch.end()
+	var heal []string
+	for _, name := range w.healing {
+		heal = append(heal, path.Base(w.to.Facts.Store[name]))
+	}
+	w.fetch = startFetch(ctx, w.Home, w.config, arts, heal)
+}
+
+// findArtifacts resolves the artifacts, unless the store has all that the generation refers to.
+func findArtifacts(ctx context.Context, w *work, t *transition.Transition) error {
+	var err error
+	if w.healing, err = toHeal(ctx, w, t); err != nil {
+		return err
+	}
+	missing := len(w.healing) > 0
+	for _, dir := range w.to.Facts.Store {
+		is, err := w.Agent.Machine.Observe(ctx, state.PathKey(dir))
+		if err != nil {
+			return err
+		}
+		_, there := is.(state.Dir)
+		missing = missing || !there
+	}
+	if !missing {
+		return nil
+	}
+	arts, err := artifacts(ctx, w.Home, w.config, w.to.Facts.Arch)
+	if err != nil {
+		return err
+	}
+	for _, a := range arts {
+		if id := path.Base(w.to.Facts.Store[string(a.Name)]); id != a.ID {
+			return fmt.Errorf("cannot fetch %s: its digest is %.12s now and was %.12s when the "+
+				"configuration was accepted; pin it with artifacts.overrides", a, a.ID, id)
+		}
+	}
+	w.artifacts = arts
+	return nil
+}
+
+// claimStore claims the directories that are written to before anything else: for the log, and for
+// artifacts.
+func claimStore(ctx context.Context, w *work) error {
+	plan, _, _, err := w.compare(ctx)
+	if err != nil {
+		return err
+	}
+	w.view.quiet = true
+	defer func() { w.view.quiet = false }()
+	return w.Engine.Apply(ctx, plan.Only(node.Foundation(w.config).Keys()))
+}
+
+// compare plans what makes the machine the node, as far as its needs are met. It returns that part
+// of the node too, and the first need that is not met. A repair leaves the pod network to whoever
+// configures it.
+func (w *work) compare(
+	ctx context.Context,
+) (plan state.Plan, now state.Desired, need state.Need, err error) {
+	b, spared := w.bindings.Bindings, state.Desired(nil)
+	if w.Saved.Transition.Ungated {
+		b, spared = inspect.Standing(w.Home.Node, w.to, b)
+	}
+	if b, err = inspect.WithArc(ctx, w.Home.Node, w.to.Node, b); err != nil {
+		return nil, nil, "", err
+	}
+	bound := node.Bind(w.to.Node, w.Saved.Bound(b, w.to))
+	now, later, need := bound.Cut(func(n state.Need) bool { return w.met[n] })
+	plan, unknown, err := w.Engine.Plan(ctx, now, slices.Concat(later, spared,
+		inspect.StandingArc(w.Home.Node),
+		inspect.StandingSwap(w.Home.Node)))
+	if err == nil {
+		err = unobserved(w, unknown)
+	}
+	return plan, now, need, err
+}
+
+// unobserved stops a join or change while something cannot be observed. A repair or rollback goes
+// on with the others.
+func unobserved(w *work, unknown []state.Unknown) error {
+	err := apply.Blind(unknown)
+	if kind := w.Saved.Transition.Kind; kind != transition.Repair && kind != transition.Rollback {
+		return err
+	}
+	if err != nil {
+		w.Log.Warn("going on with what can be observed", "error", err)
+	}
+	return nil
+}
+
+// proveChange makes sure that the credential works, when it or the cluster's address is another
+// one, and that the provider answers, when it is asked in a manner in which it has not answered.
+func (w *work) proveChange(ctx context.Context, t *transition.Transition) error {
+	if t.From == "" {
+		return nil
+	}
+	from, err := w.Saved.Generations.Load(t.From)
+	if err != nil {
+		return err
+	}
+	before := w.Saved.ConfigOf(&from)
+	if !sameIdentity(before, w.config) || t.Cluster != nil {
+		if err := prove(ctx, w.Home, w.config, w.target()); err != nil {
+			return err
+		}
+	}
+	next := MannerOf(w.config)
+	if next.sameWay(MannerOf(before)) || next.sameWay(FormerManner(w.Home)) {
+		return nil
+	}
+	return proveProvider(ctx, w.Home, w.config, cmp.Or(w.Records().BundleResource(),
+		inspect.AppliedResource(w.Home.Node.Env)))
+}
+
+// apply changes the machine. A process that goes on where another one has ended goes on with the
+// downloads, too.
+func (w *work) apply(ctx context.Context, t *transition.Transition) error {
+	if w.fetch == nil {
+		if err := w.prefetch(ctx, t); err != nil {
+			return err
+		}
+	}
+	return w.become(ctx, t)
+}
+
+// become makes the machine what the generation says: as far as its needs are met, then it learns
+// what is still needed, and goes on.
+func (w *work) become(ctx context.Context, t *transition.Transition) error {
+	if err := errors.Join(goLive(ctx, w), w.Engine.Resume(ctx)); err != nil {
+		return err
+	}
+	for {
+		plan, _, need, err := w.compare(ctx)
+		if err != nil {
+			return err
+		}
+		if err := w.Engine.Apply(ctx, chosen(plan, t)); err != nil {
+			return err
+		}
+		if need == "" {
+			return nil
+		}
+		if err := learn(ctx, w, need); err != nil {
+			w.view.fail()
+			return err
+		}
+	}
+}
+
+// chosen are the changes of a plan that a transition makes. A repair of given things makes theirs
+// alone, with the restarts that follow. It was asked for what it undoes, so it keeps no copies,
+// which would pile up where something else writes a file again and again.
+func chosen(plan state.Plan, t *transition.Transition) state.Plan {
+	if !t.Ungated {
+		return plan
+	}
+	var list state.Plan
+	for _, c := range plan {
+		if c.Keep = false; len(t.Things) == 0 || c.Restart ||
+			slices.Contains(t.Things, string(c.To.Key())) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// restore makes the machine again what it was. Everything that it needs is on the machine.
+func (w *work) restore(ctx context.Context, t *transition.Transition) error {
+	to, err := w.Saved.Generations.Load(t.To)
+	if err != nil {
+		return err
+	}
+	w.to, w.config, w.bindings = &to, w.Saved.ConfigOf(&to), w.Saved.Bindings
+	w.bindings.PodCIDRs = inspect.Subnets(w.Home.Node, w.config)
+	w.Warn("the new configuration does not work (%s); rolling back", daemon.FirstLine(t.Cause))
+	for _, need := range []state.Need{node.Credential, node.Network, node.Ready} {
+		w.met[need] = true
+	}
+	return w.become(ctx, t)
+}
+
+// goLive makes the generation the one that kubelet's credential plugin reads.
+func goLive(ctx context.Context, w *work) error {
+	if err := w.Store.Generations.Point(ctx, generation.Live, w.to.ID); err != nil {
+		return err
+	}
+	w.Saved.Live = w.to
+	return nil
+}
+
+// sameIdentity tells whether two configurations authenticate as the same identity with the same
+// secret. One that cannot be read is like no other.
+func sameIdentity(a, b config.Config) bool {
+	one, err1 := identity.Key(a.Azure)
+	two, err2 := identity.Key(b.Azure)
+	return errors.Join(err1, err2) == nil && one == two && a.Azure.AuthMode() == b.Azure.AuthMode()
+}

@@ -1,0 +1,120 @@
+package inspect
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/arc"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// ArcKey names the enrolment among the things that drift.
+const ArcKey state.Key = "arc:machine"
+
+// arcEvidence asks the Arc agent how the machine stands. It asks nothing of Resource Manager. An
+// answer that was slow to come stands for a while, unless the machine has to be enrolled again.
+func arcEvidence(ctx context.Context, h *Node, c config.Config) health.Answer[health.Arc] {
+	if c.Azure.AuthMode() != config.AuthArc {
+		return health.Answer[health.Arc]{}
+	}
+	if last := h.shown; last.answer.Asked && time.Since(last.at) < arcStands {
+		return last.answer
+	}
+	began := time.Now()
+	is := health.Answered(arcStanding(ctx, h, c))
+	h.shown = shownArc{}
+	if time.Since(began) > arcSlow && !is.Value.Lost {
+		h.shown = shownArc{answer: is, at: time.Now()}
+	}
+	return is
+}
+
+// arcSlow is how long a quick Arc agent takes at most, and arcStands how long the answer of a slow
+// one stands.
+const (
+	arcSlow   = 3 * time.Second
+	arcStands = 10 * time.Minute
+)
+
+// shownArc is the last answer of an Arc agent that was slow.
+type shownArc struct {
+	answer health.Answer[health.Arc]
+	at     time.Time
+}
+
+// roleEvidence asks a cluster that answers whether the identity that kubelet shows still has its
+// roles.
+func roleEvidence(
+	ctx context.Context, h *Node, c config.Config, at Cluster, seen health.Answer[kube.Node],
+) health.Answer[bool] {
+	if c.Azure.AuthMode() != config.AuthArc || !c.Azure.ShowsToken() ||
+		!seen.OK() && !kube.Answered(seen.Err) {
+		return health.Answer[bool]{}
+	}
+	token, err := shownToken(ctx, h, c)
+	if err != nil {
+		return health.Answer[bool]{}
+	}
+	return health.Answered(Authorised(ctx, h, c, at, token))
+}
+
+// arcStanding is what the Arc agent says, compared with what was recorded.
+func arcStanding(ctx context.Context, h *Node, c config.Config) (health.Arc, error) {
+	var record arc.Record
+	if _, err := h.Saved.Load(saved.ArcFile, &record); err != nil {
+		return health.Arc{}, err
+	}
+	s, err := ArcAgent(h, c).Status(ctx)
+	if err != nil {
+		return health.Arc{}, err
+	}
+	a := health.Arc{Machine: s.MachineID, Recorded: record.MachineID, Agent: string(s.Agent)}
+	switch s.Agent {
+	case arc.Connected:
+	case arc.Expired:
+		a.Refused = true
+	default:
+		_, err := FreshToken(ctx, c)
+		a.Refused = identity.Refused(err)
+	}
+	a.Lost = s.MachineID == "" || a.Refused || !strings.EqualFold(s.MachineID, record.MachineID)
+	return a, nil
+}
+
+// arcDrift lists an enrolment that has to be made anew as drift.
+func arcDrift(e health.Evidence) []Entry {
+	lost := e.Arc.OK() && e.Arc.Value.Lost
+	if !lost && !(e.Authorised.OK() && !e.Authorised.Value) {
+		return nil
+	}
+	found := "not accepted by Azure"
+	if !lost {
+		found = "without its roles"
+	}
+	return []Entry{{Key: ArcKey, Step: state.Arc, Action: "enrol the machine with Azure Arc again",
+		Expected: "connected and authorised", Found: found}}
+}
+
+// ArcLost are the entries of arcDrift for the applied node, as the machine is now.
+func ArcLost(ctx context.Context, h *Node) []Entry {
+	if h.Saved.Applied == nil || h.Saved.Applied.Config.Azure.AuthMode() != config.AuthArc {
+		return nil
+	}
+	c := h.Saved.ConfigOf(h.Saved.Applied)
+	return arcDrift(health.Evidence{
+		Arc:        health.Answered(arcStanding(ctx, h, c)),
+		Authorised: roleEvidence(ctx, h, c, h.Saved.At(), SeeNode(ctx, h)),
+	})
+}
+
+// arcRole is what the identity of an Arc machine needs in the cluster.
+func arcRole(c config.Config) string {
+	_, role := RequiredAccess(c)
+	return role
+}

@@ -1,0 +1,131 @@
+// Package inspect gathers evidence: how the machine, its Node object, its API server and its records
+// are. It takes a Reader, which has no Set, and a saved.State, which cannot be written: a check
+// changes nothing. Conditions follow from the evidence in package health.
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/progress"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// Reader is a machine as a check reads it. It cannot change the machine.
+type Reader interface {
+	// Observe returns what is at key; state.Unknown when that cannot be found out now.
+	Observe(ctx context.Context, key state.Key) (state.Resource, error)
+	// ReadFile and Open read a file, List names the entries of a directory.
+	ReadFile(path string) ([]byte, error)
+	Open(path string) (io.ReadCloser, error)
+	List(dir string) ([]string, error)
+	Facts(ctx context.Context, q host.Query) (host.Facts, error)
+	// Examine finds out what is asked only when something may be wrong.
+	Examine(modules []string, dir, resolvConf string) host.Examination
+	// Upkeep finds out what wears out or changes under a machine that runs.
+	Upkeep(ctx context.Context, dirs []string) host.Upkeep
+	// CNIConfigs lists the network configurations in a directory.
+	CNIConfigs(dir string) ([]string, error)
+	// UnitStatus returns how a unit runs: its process, since when, and how often it was restarted.
+	UnitStatus(ctx context.Context, name string) (host.UnitStatus, error)
+	// Journal returns the last lines that a unit has logged.
+	Journal(ctx context.Context, unit string, lines int) []string
+	// OpeningCommands returns the commands that make an opening in a firewall, for people to run.
+	OpeningCommands(o state.Opening) []string
+	// DialFromPod connects to a TCP port from the network of a pod.
+	DialFromPod(ctx context.Context, to netip.AddrPort) error
+	// Run runs a program for limit at longest; secret, if not nil, is the content of a file that
+	// only root reads while it runs, whose path is the last argument.
+	Run(ctx context.Context, limit time.Duration, secret []byte, argv ...string) ([]byte, error)
+}
+
+// Env is what a process of the agent inspects a machine with.
+type Env struct {
+	Reader Reader
+	// Root is put before every path; "" on a real machine.
+	Root string
+	Log  *slog.Logger
+	// Show receives progress; nil shows nothing.
+	Show func(progress.Event)
+	// Beat is called as work goes on; nil is not called.
+	Beat func()
+	// Learn receives the secrets of each configuration, so that no log shows them; nil receives none.
+	Learn func(secrets ...string)
+	// Dial opens connections to the API server; nil is the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// InService reports that this process is the daemon's own service, which must not stop itself.
+	InService bool
+	// Program is the path of aks-flex-node, which kubelet calls for tokens; Version is its own.
+	Program, Version string
+	// Trusted is an error when another user than root can change a program; nil is config.Trusted.
+	Trusted func(program string) error
+	// Poll is the first pause of a wait for kubelet or Azure; 0 is that of each wait.
+	Poll time.Duration
+	// Patience is how long doctor waits for one server; 0 is its default.
+	Patience time.Duration
+	// Settling is how long kubelet must have been one and the same process before a change is
+	// committed; 0 is defaultSettling.
+	Settling time.Duration
+	// Healthz asks kubelet's health endpoint; nil asks the one on this machine.
+	Healthz func(context.Context) error
+	// Runtime asks the container runtime whether it serves kubelet (kube.Runtime); nil asks the one
+	// on this machine.
+	Runtime func(context.Context) error
+
+	// unanswered is how many questions in a row the container runtime has not answered.
+	unanswered int
+	// shown is the last answer of a slow Arc agent.
+	shown shownArc
+	// version is the last one of the API server that works with kubelet's.
+	version knownVersion
+}
+
+// Emit shows progress, which is a sign of life too.
+func (a *Env) Emit(e progress.Event) {
+	a.Alive()
+	if a.Show != nil {
+		a.Show(e)
+	}
+}
+
+// Alive notes that work goes on.
+func (a *Env) Alive() {
+	if a.Beat != nil {
+		a.Beat()
+	}
+}
+
+// Conceal passes on secrets that no log may show.
+func (a *Env) Conceal(secrets ...string) {
+	if a.Learn != nil {
+		a.Learn(secrets...)
+	}
+}
+
+// Warn shows what an operator should know.
+func (a *Env) Warn(format string, args ...any) {
+	a.Emit(progress.Event{Kind: progress.Warning, Text: fmt.Sprintf(format, args...)})
+}
+
+// Note shows what is worth knowing.
+func (a *Env) Note(format string, args ...any) {
+	a.Emit(progress.Event{Kind: progress.Note, Text: fmt.Sprintf(format, args...)})
+}
+
+// Path returns the path of a file as this process reaches it.
+func (a *Env) Path(p string) string { return path.Join("/", a.Root, p) }
+
+// Every returns the pause of a wait.
+func (a *Env) Every(usual time.Duration) time.Duration {
+	if a.Poll != 0 {
+		return a.Poll
+	}
+	return usual
+}

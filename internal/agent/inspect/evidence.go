@@ -1,0 +1,297 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// defaultSettling is how long kubelet must have been one process before a change is committed. A
+// kubelet that ends itself does so within a second or two of its start.
+const defaultSettling = 5 * time.Second
+
+// ClusterTimeout bounds each gathering of what the cluster says.
+const ClusterTimeout = 10 * time.Second
+
+// Wanted is what a configuration says about the node.
+func Wanted(a *Env, c config.Config) health.Wanted {
+	settling := a.Settling
+	if settling == 0 {
+		settling = defaultSettling
+	}
+	var unmasked []string
+	if c.CNI.PodCIDR == "" {
+		unmasked = c.CNI.NonMasqueradeCIDRs
+	}
+	return health.Wanted{
+		Node: c.Agent.NodeName, Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version,
+		MaxPods: c.Node.MaxPods, NodeIP: c.Node.Kubelet.NodeIP, Unmasked: unmasked,
+		Allocated: c.CNI.PodCIDR == "", DNS: c.Node.Kubelet.DNSServiceIP,
+		Reserved: c.Node.Kubelet.KubeReserved, Eviction: c.Node.Kubelet.EvictionHard,
+		Labels: c.Node.Labels, Taints: c.Node.Taints,
+		FirewallIgnored: c.Network.Firewall == config.FirewallIgnore,
+		FirewallManaged: c.Network.Firewall == config.FirewallManage,
+		MetadataAllowed: c.Network.Metadata == config.MetadataAllow,
+		ServingIssued:   c.Node.Kubelet.ServerTLSBootstrap,
+		Arc:             c.Azure.AuthMode() == config.AuthArc, ArcRole: arcRole(c),
+		Entra: c.Azure.ShowsToken(), Follows: c.ContinuousMonitoring, Located: Located(c),
+		Settling: settling,
+	}
+}
+
+// MachineEvidence is what was found on the machine. What is ours does not count as foreign.
+func MachineEvidence(
+	ctx context.Context, h *Node, c config.Config, seen host.Facts,
+) (*health.Machine, error) {
+	m := &health.Machine{
+		UID: seen.UID, Arch: seen.Arch, OSID: seen.OSID, OSVersion: seen.OSVersion, OSName: seen.OSName,
+		MachineID: seen.MachineID, SystemUUID: seen.SystemUUID,
+		Systemd: seen.Systemd, IPTables: seen.IPTables, NFTables: seen.NFTables,
+		Installed: h.ledger.Exists(),
+		Free:      seen.Free, Addresses: seen.Addresses,
+		CPUMillis: int64(seen.CPUs), MemoryBytes: seen.MemoryBytes, DiskBytes: seen.DiskBytes,
+		CNIConfigs: seen.CNIConfigs, NoIPv6: seen.NoIPv6,
+		Firewalls: firewallEvidence(ctx, h, c, seen),
+	}
+	own := len(ForeignNetworks(seen.CNIConfigs)) == 0
+	if own && (c.CNI.PodCIDR != "" || h.Saved.Joined()) {
+		m.PodCIDRs = Subnets(h, c)
+	}
+	for _, unit := range seen.Units {
+		m.ForeignUnits = append(m.ForeignUnits, health.ForeignUnit{Name: unit.Name, Path: unit.Path})
+	}
+	ledger := h.ledger.Ledger()
+	for _, dir := range []string{c.Paths.Kubernetes.KubeletDir, "/var/lib/containerd"} {
+		key := state.PathKey(dir)
+		if _, ours := ledger.Entry(key); ours {
+			continue
+		}
+		is, err := h.Reader.Observe(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if filled(is) {
+			m.ForeignDirectories = append(m.ForeignDirectories, dir)
+		}
+	}
+	return m, nil
+}
+
+// ServiceEvidence is how containerd and kubelet run.
+func ServiceEvidence(ctx context.Context, h *Node, e *health.Evidence) {
+	e.Containerd = health.Answered(service(ctx, h, node.ContainerdUnit))
+	e.Kubelet = health.Answered(service(ctx, h, node.KubeletUnit))
+	healthz := h.Healthz
+	if healthz == nil {
+		healthz = localHealthz
+	}
+	e.Healthz = health.Tried(healthz(ctx))
+	runtimeEvidence(ctx, h, e)
+}
+
+// localHealthz asks kubelet's health endpoint on this machine.
+func localHealthz(ctx context.Context) error {
+	once := &http.Transport{DisableKeepAlives: true}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: once}
+	return kube.Healthz(ctx, client, kube.KubeletHealthz)
+}
+
+func service(ctx context.Context, h *Node, unit string) (health.Service, error) {
+	is, err := h.Reader.UnitStatus(ctx, unit)
+	if err != nil {
+		return health.Service{}, fmt.Errorf("cannot check %s: %w", unit, err)
+	}
+	s := health.Service{Active: is.Running(), PID: is.MainPID, Restarts: is.Restarts, Since: is.Since}
+	return s, nil
+}
+
+// WithLogs adds the services' last log lines, which are read only when something is wrong.
+func WithLogs(ctx context.Context, h *Node, e *health.Evidence) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	e.Containerd.Value.Log = h.Reader.Journal(ctx, node.ContainerdUnit, 50)
+	e.Kubelet.Value.Log = h.Reader.Journal(ctx, node.KubeletUnit, 50)
+}
+
+// ClusterEvidence is what the cluster says of the node, as far as it answers.
+func ClusterEvidence(
+	ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence,
+) {
+	ctx, cancel := context.WithTimeout(ctx, ClusterTimeout)
+	defer cancel()
+	client, err := KubeletClient(ctx, h, c, at)
+	if err != nil {
+		e.Probe = health.Tried(err)
+		return
+	}
+	defer client.Close()
+	if NodeEvidence(ctx, h, client, c, at, e) {
+		e.Pods = health.Answered(client.PodsOn(ctx, c.Agent.NodeName))
+	}
+}
+
+// versionStands is how long the version of an API server stands that works with kubelet's.
+const versionStands = time.Hour
+
+// knownVersion is the version of an API server, as it said it then.
+type knownVersion struct {
+	server, kubelet, version string
+	at                       time.Time
+}
+
+// versionEvidence asks for the API server's version, once in a while if it works with kubelet's.
+func versionEvidence(
+	ctx context.Context, h *Node, client *kube.Client, server, kubelet string,
+) health.Answer[string] {
+	last := h.version
+	known := last.server == server && last.kubelet == kubelet
+	if known && time.Since(last.at) < versionStands {
+		return health.Answered(last.version, nil)
+	}
+	is := health.Answered(client.ServerVersion(ctx))
+	if is.OK() && health.Works(kubelet, is.Value) {
+		h.version = knownVersion{server, kubelet, is.Value, time.Now()}
+	}
+	return is
+}
+
+// NodeEvidence asks an API server for all that concerns the node, but for its pods. It reports
+// whether the API server answers: one that does not is asked only once.
+func NodeEvidence(
+	ctx context.Context, h *Node, client *kube.Client, c config.Config, at Cluster, e *health.Evidence,
+) bool {
+	name := c.Agent.NodeName
+	e.Node = health.Answered(client.Node(ctx, name))
+	if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) && !kube.Answered(e.Node.Err) {
+		return false
+	}
+	atOnce(ctx,
+		func(ctx context.Context) { e.Credential = health.Answered(client.WhoAmI(ctx)) },
+		func(ctx context.Context) { e.Lease = health.Answered(client.Lease(ctx, name)) },
+		func(ctx context.Context) {
+			e.ServerVersion = versionEvidence(ctx, h, client, at.Server, c.Kubernetes.Version)
+		},
+	)
+	return true
+}
+
+// ProbeEvidence goes the way to the API server layer by layer, with the credential that there is.
+func ProbeEvidence(ctx context.Context, h *Node, c config.Config, at Cluster, e *health.Evidence) {
+	target := kube.Target{Server: at.Server, CA: []byte(at.CA), Options: Options(h.Env, c)}
+	target.Entra = c.Azure.BootstrapToken == nil
+	// With its certificate kubelet no longer needs what it joined with. An Arc identity may not
+	// exist before the machine is connected.
+	arc := c.Azure.AuthMode() == config.AuthArc && !EnrolledBefore(h)
+	if !arc && (c.Azure.ShowsToken() || !Credentialed(h, c)) {
+		token, err := shownToken(ctx, h, c)
+		if err != nil {
+			e.Probe = health.Tried(err)
+			return
+		}
+		target.Token = token
+	}
+	e.Probe = health.Tried(kube.Probe(ctx, target))
+}
+
+// EvidenceOf is all that is known of a node, but for its drift. All questions are asked at once,
+// each with a bound, so that one without an answer keeps no other from being asked.
+func EvidenceOf(ctx context.Context, h *Node, g *generation.Generation) health.Evidence {
+	c, at := h.Saved.ConfigOf(g), h.Saved.At()
+	e := health.Evidence{Now: Now(), Wanted: Wanted(h.Env, c), Trust: health.Tried(Trusted(h))}
+	WithServing(h, c, &e)
+	if t := h.Saved.Transition; t != nil {
+		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
+	}
+	e.Damaged, e.Waiting = storeEvidence(h), WaitingEvidence(h.Env)
+	var unseen error
+	atOnce(ctx,
+		func(ctx context.Context) { unseen = withMachine(ctx, h, c, &e) },
+		func(ctx context.Context) { e.Metadata = metadataEvidence(ctx, h, c) },
+		func(ctx context.Context) { ServiceEvidence(ctx, h, &e) },
+		func(ctx context.Context) { e.Detector = health.Answered(service(ctx, h, node.NPDUnit)) },
+		func(ctx context.Context) { ClusterEvidence(ctx, h, c, at, &e) },
+		func(ctx context.Context) { e.Arc = arcEvidence(ctx, h, c) },
+	)
+	e.Observed = health.Tried(
+		errors.Join(unseen, e.Containerd.Err, e.Kubelet.Err, e.Detector.Err))
+	atOnce(ctx,
+		func(ctx context.Context) { WithServices(ctx, h, c, at, &e) },
+		func(ctx context.Context) { e.Authorised = roleEvidence(ctx, h, c, at, e.Node) },
+		func(ctx context.Context) {
+			if e.Node.Err != nil && !kube.NodeMissing(e.Node.Err) {
+				ProbeEvidence(ctx, h, c, at, &e)
+			}
+		},
+	)
+	return e
+}
+
+// answerTimeout bounds each of the questions that are asked at once.
+const answerTimeout = 10 * time.Second
+
+// atOnce asks several questions at once, and returns when each is answered or out of time.
+func atOnce(ctx context.Context, questions ...func(context.Context)) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, ask := range questions {
+		all.Go(func() { ask(ctx) })
+	}
+	all.Wait()
+}
+
+// withMachine adds what is found on the machine. Without it conditions are Unknown.
+func withMachine(ctx context.Context, h *Node, c config.Config, e *health.Evidence) error {
+	seen, err := h.Reader.Facts(ctx, Query(h, c))
+	if err != nil {
+		return err
+	}
+	e.Upkeep = Upkeep(ctx, h, c, h.Saved.At(), seen)
+	e.Machine, err = MachineEvidence(ctx, h, c, seen)
+	return err
+}
+
+// WithKnown adds what only the daemon knows.
+func WithKnown(h *Node, e *health.Evidence, drift []Entry, known Watching) {
+	e.BudgetExhausted = slices.ContainsFunc(drift, func(d Entry) bool {
+		return slices.Contains(known.Exhausted, string(d.Key))
+	})
+	e.Rejected = refusal(h, known)
+	if e.Upkeep != nil {
+		e.Upkeep.Polls = known.Polls
+	}
+}
+
+// judge returns all conditions of a node.
+func judge(ctx context.Context, h *Node, e health.Evidence) []health.Condition {
+	conditions := health.Evaluate(health.Watch(), e)
+	// Reading the journal runs a program.
+	if slices.ContainsFunc(conditions, health.Condition.Explained) {
+		WithLogs(ctx, h, &e)
+		conditions = health.Evaluate(health.Watch(), e)
+	}
+	return conditions
+}
+
+// refusal is why the configuration that is wanted is not in force; nil when it is.
+func refusal(h *Node, known Watching) *health.Rejection {
+	for _, r := range slices.Backward(h.Saved.Rejected) {
+		// The applied document is accepted, also where it failed for other facts of the machine.
+		if !r.Past && (h.Saved.Applied == nil || r.Received != h.Saved.Applied.Received) {
+			return &health.Rejection{Version: r.Generation[:12], Reason: r.Reason, At: r.At}
+		}
+	}
+	return known.Refused
+}

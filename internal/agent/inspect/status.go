@@ -1,0 +1,221 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/arc"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// Status is how the node is: what it was made as, its conditions, and what has drifted.
+type Status struct {
+	NodeName   string `json:"nodeName"`
+	Server     string `json:"server"`
+	Identity   string `json:"identity"`             // how kubelet proves who it is: a config.AuthMode
+	ArcMachine string `json:"arcMachine,omitempty"` // the ARM id of the Arc machine
+	Joined     bool   `json:"joined"`
+	// Ready is True, False or Unknown: the condition NodeReady, and its message.
+	Ready      string   `json:"ready"`
+	Reason     string   `json:"reason,omitempty"`
+	Generation string   `json:"generation"`
+	Kubernetes string   `json:"kubernetes"`
+	Containerd string   `json:"containerd"`
+	Runc       string   `json:"runc"`
+	CNI        string   `json:"cni"`
+	NPD        string   `json:"npd"`
+	PodCIDRs   []string `json:"podCIDRs,omitempty"`
+	// Conditions are all that is known of the node's health, in the order of the layers.
+	Conditions []health.Condition `json:"conditions"`
+	Drift      []Entry            `json:"drift"`
+	// Pending are the changes that a transition under way still has to make; no drift is known then.
+	Pending []Entry `json:"pending,omitempty"`
+	// DriftPolicy is what is done about drift; Runs are the versions that run.
+	DriftPolicy string                 `json:"driftPolicy"`
+	Runs        Versions               `json:"runs,omitzero"`
+	Transition  *transition.Transition `json:"transition,omitempty"`
+	Rejected    []saved.Rejection      `json:"rejected,omitempty"`
+	Units       []Running              `json:"units"`
+	// ConfigVersion is the version of the flexNodeConfig that the node runs on, "" for none.
+	ConfigVersion string `json:"configVersion,omitempty"`
+	// Certificates are kubelet's, with when each expires.
+	Certificates map[string]time.Time `json:"certificates,omitempty"`
+	// Service is what the running service does; nil when none runs.
+	Service   *Work     `json:"service,omitempty"`
+	CheckedAt time.Time `json:"checkedAt"`
+}
+
+// Running is a service of the node.
+type Running struct {
+	Name   string `json:"name"`
+	Active bool   `json:"active"`
+}
+
+// Healthy tells whether nothing needs attention.
+func (s Status) Healthy() bool {
+	for _, u := range s.Units {
+		if !u.Active {
+			return false
+		}
+	}
+	ill := slices.ContainsFunc(s.Conditions, health.Condition.Ill)
+	return !ill && s.Ready == "True" && len(s.Drift) == 0
+}
+
+// StatusFile is where the daemon keeps the status that it found last.
+const StatusFile = saved.RunDir + "/status.json"
+
+// ReadStatus checks the node now. It changes nothing.
+func ReadStatus(ctx context.Context, a *Env) (Status, error) {
+	h, err := open(ctx, a)
+	if err != nil {
+		return Status{}, err
+	}
+	switch {
+	case h.Saved.Live == nil && h.Saved.Transition != nil:
+		return Status{}, fmt.Errorf("this machine is not a node yet: a %s is under way (phase %s)%s; "+
+			"run `aks-flex-node bootstrap`", h.Saved.Transition.Kind, h.Saved.Transition.Phase,
+			waitingText(a))
+	case h.Saved.Live == nil:
+		return Status{}, ErrNoNode
+	}
+	work := Working(ctx, a)
+	s, err := StatusOf(ctx, h, KnownBy(work))
+	s.Service = work
+	return s, err
+}
+
+// StatusOf gathers the status of the applied node, or of the one that is joining.
+func StatusOf(ctx context.Context, h *Node, known Watching) (Status, error) {
+	g := h.Saved.Applied
+	if g == nil {
+		g = h.Saved.Live
+	}
+	c := g.Config
+	plan, unseen := MachineDrift(ctx, h) // first: it needs no network
+	e := EvidenceOf(ctx, h, g)
+	drift := Entries(WithDrift(ctx, h, &e, plan, unseen))
+	WithKnown(h, &e, drift, known)
+	if isComparable(h) {
+		drift = slices.Concat(drift, subnetDrift(h, e.Node), storeDrift(h), arcDrift(e),
+			runtimeDrift(e))
+		drift = slices.DeleteFunc(drift, func(d Entry) bool {
+			return DriftPolicy(h, d.Key) == config.DriftOff
+		})
+	}
+	var pending []Entry
+	if changing(h) {
+		pending, drift = drift, []Entry{}
+	}
+	s := Status{
+		NodeName: c.Agent.NodeName, Server: h.Saved.Bindings.Server, Identity: string(c.Azure.AuthMode()),
+		Joined: h.Saved.Joined(), Generation: g.ID,
+		Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version, Runc: c.Runc.Version,
+		CNI: c.CNI.Version, NPD: c.NPD.Version, DriftPolicy: c.Agent.DriftPolicy,
+		PodCIDRs: h.Saved.Bindings.PodCIDRs, Drift: drift, Pending: pending,
+		Transition: h.Saved.Transition,
+		Rejected:   h.Saved.Rejected, CheckedAt: Now().UTC().Truncate(time.Second),
+		ConfigVersion: AppliedResource(h.Env).ConfigVersion, Certificates: expiries(h, c),
+		Units: running(e),
+	}
+	var enrolled arc.Record
+	if _, err := h.Saved.Load(saved.ArcFile, &enrolled); err != nil {
+		return Status{}, err
+	}
+	s.ArcMachine = enrolled.MachineID
+	if e.Node.Err == nil {
+		s.Runs = versionsOf(e.Node.Value)
+	}
+	s.Conditions = judge(ctx, h, e)
+	for _, condition := range s.Conditions {
+		if condition.Type == health.NodeReady {
+			s.Ready, s.Reason = string(condition.Status), condition.Message
+		}
+	}
+	return s, nil
+}
+
+// running returns which services run, of those that systemd answers for.
+func running(e health.Evidence) []Running {
+	var units []Running
+	add := func(name string, of health.Answer[health.Service]) {
+		if of.OK() {
+			units = append(units, Running{Name: name, Active: of.Value.Active})
+		}
+	}
+	add(node.ContainerdUnit, e.Containerd)
+	add(node.KubeletUnit, e.Kubelet)
+	add(node.NPDUnit, e.Detector)
+	return units
+}
+
+// isComparable reports whether the machine is compared with what was applied: while a join is under
+// way there is nothing to compare with.
+func isComparable(h *Node) bool {
+	return h.Saved.Applied != nil && h.Saved.Applied.Config.Agent.DetectsDrift()
+}
+
+// DriftPolicy is what is done about a thing that drifts.
+func DriftPolicy(h *Node, key state.Key) string {
+	return h.Saved.Applied.Config.Agent.DriftPolicyOf(KindOf(string(key)))
+}
+
+// changing reports whether a transition is making the machine another one than was applied.
+func changing(h *Node) bool {
+	t := h.Saved.Transition
+	return t != nil && (t.Touched || t.Kind == transition.Rollback)
+}
+
+// compared returns the generation that the machine is compared with: the applied one, or the one
+// that a change makes of the machine.
+func compared(h *Node) *generation.Generation {
+	if changing(h) {
+		if to, err := h.Saved.Generations.Load(h.Saved.Transition.To); err == nil {
+			return &to
+		}
+	}
+	return h.Saved.Applied
+}
+
+// comparing bounds the comparison of the machine with the applied node, but for its packages.
+const comparing = 10 * time.Second
+
+// MachineDrift returns what differs on the machine from the node that it is to be, as far as it
+// could be observed in time; the error says what could not.
+func MachineDrift(ctx context.Context, h *Node) (state.Plan, error) {
+	if !isComparable(h) {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*comparing)
+	defer cancel()
+	return driftPlanWithin(ctx, h, compared(h), comparing)
+}
+
+// WithDrift adds to the evidence how the machine and its Node, as it was seen, differ from the node
+// that it is to be, and returns that: plan is what was found on the machine, unseen why not all
+// was.
+func WithDrift(
+	ctx context.Context, h *Node, e *health.Evidence, plan state.Plan, unseen error,
+) state.Plan {
+	e.Observed = health.Tried(errors.Join(unseen, e.Observed.Err))
+	if !isComparable(h) {
+		return nil
+	}
+	plan = append(plan, NodeDrift(ctx, h, compared(h).Config, e.Node)...)
+	plan = slices.DeleteFunc(plan, func(c state.Change) bool {
+		return DriftPolicy(h, c.To.Key()) == config.DriftOff
+	})
+	if e.Drift = health.Answered(len(plan), nil); len(plan) == 0 {
+		e.Drift.Err = unseen
+	}
+	return plan
+}

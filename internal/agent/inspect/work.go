@@ -1,0 +1,127 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// Work is what the running service does, and what it alone knows.
+type Work struct {
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// Job is what its worker does (rest, reconcile, check, repair, leave) and since when; Doing says
+	// more of it.
+	Job   string    `json:"job"`
+	Since time.Time `json:"since"`
+	Doing string    `json:"doing,omitempty"`
+	// Checked is when the node was checked last.
+	Checked time.Time `json:"checked,omitzero"`
+	// Polls is how the provider is asked; nil when it is not.
+	Polls *Polls `json:"polls,omitempty"`
+	// Exhausted are the things that are no longer repaired; Refused is why the configuration is not
+	// in force.
+	Exhausted []string          `json:"exhausted,omitempty"`
+	Refused   *health.Rejection `json:"refused,omitempty"`
+	// Events are the last things that drifted, were repaired, or were put right by others.
+	Events []DriftEvent `json:"events,omitempty"`
+}
+
+// Polls is how the provider is asked.
+type Polls struct {
+	// First is when it was asked for the first time, Answered when it has answered last.
+	First    time.Time `json:"first"`
+	Last     time.Time `json:"last"`
+	Next     time.Time `json:"next"`
+	Answered time.Time `json:"answered,omitzero"`
+	// Result is unchanged, offered, deleted or failed; Error says why it has failed.
+	Result string `json:"result"`
+	Error  string `json:"error,omitempty"`
+	// Failures is how many polls in a row have failed.
+	Failures int `json:"failures,omitempty"`
+	// Received and Applied are the configVersions that the machine has and that it runs on.
+	Received string `json:"received,omitempty"`
+	Applied  string `json:"applied,omitempty"`
+}
+
+// DriftEvent is what has become of one thing.
+type DriftEvent struct {
+	At time.Time `json:"at"`
+	// What is found, repaired, or gone: nobody here has repaired it.
+	What     string `json:"what"`
+	Key      string `json:"key"`
+	Expected string `json:"expected,omitempty"`
+	Found    string `json:"found,omitempty"`
+}
+
+// SocketFile is where the running service tells what it does. Only root can connect to it.
+const SocketFile = saved.RunDir + "/agent.sock"
+
+// askFor is how long the service may take to say what it does.
+const askFor = 2 * time.Second
+
+// Working asks the running service what it does; nil when none runs.
+func Working(ctx context.Context, a *Env) *Work {
+	socket := a.Path(SocketFile)
+	if _, err := os.Stat(socket); err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}
+	transport := &http.Transport{DialContext: dial}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/work", nil)
+	if err != nil {
+		return nil
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil
+	}
+	defer resp.Body.Close()
+	var w Work
+	if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&w) != nil {
+		return nil
+	}
+	return &w
+}
+
+// Watching is what only the daemon knows: the things that it no longer repairs, and why the
+// configuration is not in force.
+type Watching struct {
+	Exhausted []string
+	Refused   *health.Rejection
+	Polls     *health.Polls
+}
+
+// KnownBy is what a running service has told; nil if none runs.
+func KnownBy(w *Work) Watching {
+	if w == nil {
+		return Watching{}
+	}
+	return Watching{Exhausted: w.Exhausted, Refused: w.Refused, Polls: PollsOf(w)}
+}
+
+// PollsOf is how the provider is asked, as far as a service does it.
+func PollsOf(w *Work) *health.Polls {
+	if w == nil || w.Polls == nil {
+		return nil
+	}
+	p := &health.Polls{Since: w.Polls.Answered, Err: w.Polls.Error,
+		Lost: w.Polls.Failures}
+	if p.Since.IsZero() {
+		p.Since = w.Polls.First
+	}
+	return p
+}

@@ -1,0 +1,372 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+)
+
+// pollWait is for how long the provider may hold a poll back, until there is something new.
+const pollWait = 25 * time.Second
+
+// Following follows the flexNodeConfig that the configuration of this machine is from: it polls,
+// puts on disk what is on offer, and reports, as long as what the node runs on asks for it. A nil
+// one follows nothing.
+type Following struct {
+	Resource *follow.Resource
+
+	agent    *change.Agent
+	live     *Live
+	reporter *follow.Reporter
+	// before is what the machine is to run on, as it was when the service began.
+	before            config.Config
+	received, deleted chan struct{}
+	// credential is of the identity with the key. tokens guards both, also while a token is asked for,
+	// which may take minutes: the daemon's worker never waits for it.
+	tokens     sync.Mutex
+	key        string
+	credential identity.Credential
+	// unusable is the offer that cannot be used, nil if the last one can; under mu.
+	mu       sync.Mutex
+	unusable *api.FailedConfig
+	// ways are how the provider is to be asked, and again has that begin; under mu.
+	ways  ways
+	again context.CancelFunc
+}
+
+// settle has the provider be asked as the configuration says that the node runs on now, whichever
+// command has applied it. Once it has answered, the former way to it is forgotten.
+func (f *Following) settle(ctx context.Context, h *change.Home) {
+	answered := f.change(change.MannerOf(f.configOf(h)), change.FormerManner(h))
+	if !answered || h.Saved.Bindings.Answered == "" {
+		return
+	}
+	if err := f.forgetFormer(ctx); err != nil {
+		f.agent.Log.Warn("cannot forget how the provider was asked; trying again", "error", err)
+	}
+}
+
+// change has the provider be asked in a manner, and reports whether it has answered in that.
+func (f *Following) change(current, former change.Manner) (answered bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed, answered := f.ways.change(current, former)
+	if !changed {
+		return answered
+	}
+	if current.Asks {
+		f.agent.Log.Info("the provider is asked in another way", "endpoint", current.Endpoint,
+			"interval", current.Interval)
+	} else {
+		f.agent.Log.Info("the provider is not asked any more")
+	}
+	f.again()
+	return false
+}
+
+// forgetFormer forgets the former way to the provider, and erases its secret. While another command
+// works, or has changed the way, that waits for the next check.
+func (f *Following) forgetFormer(ctx context.Context) error {
+	h, err := change.OpenLocked(ctx, f.agent, "agent")
+	if _, locked := errors.AsType[*saved.LockedError](err); locked {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if h.Saved.Transition != nil || !f.change(change.MannerOf(f.configOf(h)), change.FormerManner(h)) {
+		return nil
+	}
+	if h.Saved.Bindings.Answered != h.Saved.AppliedID() {
+		delete(h.Saved.Secrets, h.Saved.Bindings.Answered)
+	}
+	if err := h.Store.SaveSecrets(ctx); err != nil {
+		return err
+	}
+	h.Saved.Bindings.Answered = ""
+	return h.Store.SaveBindings(ctx)
+}
+
+// begin returns how the provider is asked from now on, until within ends; nil when it is not.
+func (f *Following) begin(ctx context.Context) (polls *follow.Follower, within context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	within, f.again = context.WithCancel(ctx)
+	before := f.ways.asked
+	if f.ways.turn() {
+		f.agent.Log.Warn("the provider does not answer as it is configured; it is asked in the former "+
+			"way too", "endpoint", f.ways.asked.Endpoint)
+	}
+	m := f.ways.asked
+	if !m.Asks {
+		f.live.notPolled()
+		return nil, within
+	}
+	f.Resource.Endpoint = m.Endpoint
+	if !reflect.DeepEqual(m.Proxy, before.Proxy) {
+		f.Resource.Client = change.ProviderClient(f.agent, m.Config)
+	}
+	return &follow.Follower{
+		Resource: f.Resource, Machine: f, Wait: pollWait, Log: f.agent.Log,
+		Interval: m.Interval, Told: f.polled,
+	}, within
+}
+
+// polled takes in how a poll has ended, and has the other way begin when it is time for that.
+func (f *Following) polled(answer follow.Answer, err error, pause time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.ways.back { // what the former way brings does not make the configured one work
+		f.live.polled(answer, err, pause)
+	}
+	if f.ways.polled(err) {
+		f.again()
+	}
+}
+
+// Follow returns how this machine follows the resource that its configuration is from, as what it
+// runs on says; nil when it is from none.
+func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *Following {
+	is := change.ResourceOf(a, in)
+	if is.UID == "" {
+		return nil
+	}
+	f := &Following{
+		agent: a, live: live, before: in.Config, again: func() {},
+		received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
+	}
+	c, err := f.config(ctx)
+	if err != nil {
+		c = in.Config
+	}
+	f.ways.change(change.MannerOf(c), change.Manner{})
+	f.ways.asked = f.ways.current
+	f.Resource = &follow.Resource{
+		Client: change.ProviderClient(a, c), Token: f.token, ID: is.ID, UID: is.UID,
+	}
+	f.reporter = follow.NewReporter(f.Resource, a.Log)
+	return f
+}
+
+// Received tells that another configuration is on disk.
+func (f *Following) Received() <-chan struct{} {
+	if f == nil {
+		return nil
+	}
+	return f.received
+}
+
+// Gone tells that the owner has deleted the resource.
+func (f *Following) Gone() <-chan struct{} {
+	if f == nil {
+		return nil
+	}
+	return f.deleted
+}
+
+// told is told how the node is, and reports it.
+func (f *Following) told(s inspect.Status) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	asks, unusable := f.ways.current.Asks, f.unusable
+	f.mu.Unlock()
+	if !asks {
+		return
+	}
+	report := reportOf(f.agent, s)
+	if unusable != nil {
+		report.Config.Observed, report.Config.Failed = unusable.Version, unusable
+	}
+	f.reporter.Say(fit(report))
+}
+
+// Unusable implements follow.Machine: what is on offer and cannot be used is reported as failed.
+func (f *Following) Unusable(version string, why error) {
+	at := inspect.Now().UTC().Truncate(time.Second)
+	failed := &api.FailedConfig{
+		Version: version, Reason: "NotUsable", Message: health.Clip(why.Error(), 4*reportText), At: &at,
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unusable = failed
+}
+
+// Run follows until ctx ends.
+func (f *Following) Run(ctx context.Context) {
+	if f == nil {
+		return
+	}
+	for ctx.Err() == nil {
+		polls, within := f.begin(ctx)
+		if polls == nil {
+			<-within.Done()
+			continue
+		}
+		var both sync.WaitGroup
+		both.Go(func() { polls.Run(within) })
+		both.Go(func() { f.reporter.Run(within) })
+		both.Wait()
+	}
+}
+
+// tell says something that has to be known once.
+func tell(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// token is one of the node's identity in Azure. It is that of the configuration which the node runs
+// on, if it can be: one that was received and not proved yet may have a wrong secret.
+func (f *Following) token(ctx context.Context) (string, error) {
+	f.mu.Lock()
+	c := f.ways.asked.Config
+	f.mu.Unlock()
+	f.tokens.Lock()
+	defer f.tokens.Unlock()
+	key, err := identity.Key(c.Azure)
+	if err != nil {
+		return "", err
+	}
+	if f.credential == nil || key != f.key {
+		if f.credential, err = change.NodeCredential(f.agent, c); err != nil {
+			return "", err
+		}
+		f.key = key
+	}
+	t, err := f.credential.GetToken(ctx, policy.TokenRequestOptions{
+		Scopes: []string{change.ProviderScope(c)},
+	})
+	if err != nil {
+		return "", identity.Explain(err, identity.NodeToken(c.Azure))
+	}
+	return t.Token, nil
+}
+
+// config is the configuration that says how the provider is asked.
+func (f *Following) config(ctx context.Context) (config.Config, error) {
+	h, err := change.OpenReadOnly(ctx, f.agent)
+	if err != nil {
+		return config.Config{}, err
+	}
+	return f.configOf(h), nil
+}
+
+// configOf is what the node runs on, with its credentials. While that is from no provider, or there
+// is nothing yet, it is what a provider has delivered.
+func (f *Following) configOf(h *change.Home) config.Config {
+	if h.Saved.Applied == nil || inspect.AppliedResource(h.Node.Env) == (config.Resource{}) {
+		return f.before
+	}
+	return h.Saved.ConfigOf(h.Saved.Applied)
+}
+
+// Offers implements follow.Machine.
+func (f *Following) Offers() (received, applied follow.Offer) {
+	return offerOf(f.agent.Records().BundleResource()), offerOf(inspect.AppliedResource(&f.agent.Env))
+}
+
+func offerOf(r config.Resource) follow.Offer {
+	return follow.Offer{UID: r.UID, Version: r.ConfigVersion, Epoch: r.Epoch}
+}
+
+// Fetch implements follow.Machine.
+func (f *Following) Fetch(ctx context.Context) ([]byte, follow.Offer, error) {
+	token, err := spentToken(ctx, f.agent)
+	if err != nil {
+		return nil, follow.Offer{}, err
+	}
+	bundle, err := f.Resource.Bundle(ctx, token != "")
+	if err != nil {
+		return nil, follow.Offer{}, err
+	}
+	if bundle, err = config.WithToken(bundle, token); err != nil {
+		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
+	}
+	resource, err := config.ResourceOf(bundle)
+	if err == nil && (resource == nil || !strings.EqualFold(resource.ID, f.Resource.ID)) {
+		err = errors.New("it does not say that it is of " + f.Resource.ID)
+	}
+	if err != nil {
+		return nil, follow.Offer{}, &follow.UnusableError{Err: err}
+	}
+	return bundle, offerOf(*resource), nil
+}
+
+// spentToken is the bootstrap token that the node has joined with and needs no more, as it has its
+// certificate; "" for a node that needs one, or never did. It remains in the configuration, which
+// with another one would be another.
+func spentToken(ctx context.Context, a *change.Agent) (config.Secret, error) {
+	h, err := change.OpenReadOnly(ctx, a)
+	if err != nil || h.Saved.Applied == nil || !inspect.Credentialed(h.Node, h.Saved.Applied.Config) {
+		return "", err
+	}
+	data, err := a.Machine.ReadFile(saved.BundleFile)
+	if err != nil {
+		return "", fmt.Errorf("cannot read %s: %w", saved.BundleFile, err)
+	}
+	return config.TokenOf(data)
+}
+
+// Receive implements follow.Machine. Whether the configuration works is found out when it is
+// applied; one that cannot be read, or is of another node, is not received at all.
+func (f *Following) Receive(ctx context.Context, bundle []byte) error {
+	before, err := inspect.Applied(ctx, &f.agent.Env)
+	if err != nil {
+		return err
+	}
+	read, err := config.Read(bundle, before)
+	f.agent.Conceal(read.Config.Secrets()...)
+	if err != nil {
+		return &follow.UnusableError{Err: err}
+	}
+	if err := receiveNext(ctx, f.agent, bundle, read.Config); err != nil {
+		if _, other := errors.AsType[*change.OtherNodeError](err); other {
+			err = &follow.UnusableError{Err: err}
+		}
+		return err
+	}
+	f.mu.Lock()
+	f.unusable = nil
+	f.mu.Unlock()
+	f.agent.Log.Info("configuration received", "version", read.Resource.ConfigVersion)
+	tell(f.received)
+	return nil
+}
+
+// receiveNext puts the next configuration of a node on disk. It needs no lock: the file is written
+// as a whole, and nobody else writes it while a daemon runs but a person with a URL.
+func receiveNext(ctx context.Context, a *change.Agent, bundle []byte, c config.Config) error {
+	h, err := change.OpenReadOnly(ctx, a)
+	if err != nil {
+		return err
+	}
+	if err := change.ForThisNode(h, c); err != nil {
+		return err
+	}
+	a.Bundle.Lock()
+	defer a.Bundle.Unlock()
+	return h.Store.KeepBundle(ctx, bundle)
+}
+
+// Deleted implements follow.Machine.
+func (f *Following) Deleted(context.Context, follow.Tombstone) { tell(f.deleted) }

@@ -1,0 +1,63 @@
+package service
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/follow"
+)
+
+// A provider that was never heard of is silent since it was asked for the first time, and not since
+// the service began.
+func TestPollsBeginLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLive("1.2.3")
+		if l.polling() != nil {
+			t.Error("nobody is asked")
+		}
+		time.Sleep(24 * time.Hour)
+		first := time.Now()
+		for range 2 {
+			l.polled(follow.Answer{}, errors.New("connection refused"), time.Minute)
+			time.Sleep(time.Minute)
+		}
+		if p := l.polling(); !p.Since.Equal(first) || p.Lost != 2 {
+			t.Errorf("it was asked at %s: %+v", first, p)
+		}
+		answered := time.Now()
+		l.polled(follow.Answer{}, nil, time.Minute)
+		time.Sleep(time.Minute)
+		l.polled(follow.Answer{}, errors.New("connection refused"), time.Minute)
+		if p := l.polling(); !p.Since.Equal(answered) || p.Lost != 1 {
+			t.Errorf("it has answered at %s: %+v", answered, p)
+		}
+		l.notPolled()
+		if p := l.polling(); p != nil {
+			t.Errorf("nobody is asked any more: %+v", p)
+		}
+	})
+}
+
+// What was repaired once, drifts again and is put right by somebody else is told as that.
+func TestEventsOfOneThing(t *testing.T) {
+	const key = "path:/etc/x"
+	l := NewLive("1.2.3")
+	found := []inspect.Entry{{Key: key}}
+	l.drifted(found, nil)
+	l.Job(daemon.Job{Kind: "repair", Ended: true, Things: []string{key}})
+	l.drifted(nil, []string{key})
+	l.drifted(found, nil)
+	l.drifted(nil, []string{key})
+	var told []string
+	for _, e := range l.Work().Events {
+		told = append(told, e.What)
+	}
+	if want := []string{"found", "repaired", "found", "gone"}; !slices.Equal(told, want) {
+		t.Errorf("it tells %q, want %q", told, want)
+	}
+}

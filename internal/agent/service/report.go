@@ -1,0 +1,126 @@
+package service
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/health"
+)
+
+// What a report may hold: the provider takes 8 KiB in all (docs/api.md).
+const (
+	reportConditions = 12
+	reportItems      = 10
+	reportText       = 200
+	reportLog        = 1500
+)
+
+// reportOf is how the node is, as the provider is told it: what runs, which versions it knows, what
+// has drifted, and the conditions that are not True.
+func reportOf(a *change.Agent, s inspect.Status) api.Report {
+	received, applied := a.Records().BundleResource(), inspect.AppliedResource(&a.Env)
+	r := api.Report{
+		Components: &api.Components{
+			Kubelet: s.Runs.Kubelet, Containerd: s.Runs.Containerd, Runc: s.Runc,
+			CNI: s.CNI, NPD: s.NPD, Agent: health.Clip(a.Version, 64),
+			Kernel: health.Clip(s.Runs.Kernel, 64), OS: health.Clip(s.Runs.OS, 64),
+		},
+		Config: &api.Applied{Observed: received.ConfigVersion, Applied: applied.ConfigVersion},
+		Drift:  &api.Drift{Policy: s.DriftPolicy, Count: len(s.Drift)},
+	}
+	if digest, err := a.Records().BundleDigest(); err == nil && digest != "" {
+		r.Config.Failed = failedOf(s.Rejected, digest, received.ConfigVersion)
+	}
+	for i, d := range s.Drift {
+		if i == reportItems {
+			break
+		}
+		r.Drift.Items = append(r.Drift.Items, api.DriftItem{
+			Name:    health.Clip(string(d.Key), reportText),
+			Message: health.Clip("expected "+d.Expected+", found "+d.Found, reportText),
+		})
+	}
+	for _, c := range toReport(s.Conditions) {
+		limit := reportText
+		if c.Type == health.NoChangeWaiting {
+			limit *= 4 // it names the pods and budgets
+		}
+		r.Conditions = append(r.Conditions, api.Condition{
+			Type: c.Type, Status: string(c.Status), Reason: c.Reason,
+			Message: health.Clip(c.Message, limit), LastTransitionTime: c.Since,
+		})
+	}
+	return r
+}
+
+// toReport returns the conditions of a report: why a change waits, then what makes the node
+// unhealthy, what is False on one that works, and what is Unknown. What was not asked for is left
+// out, and Ready, which the provider knows from the cluster.
+func toReport(conditions []health.Condition) []health.Condition {
+	told := slices.DeleteFunc(slices.Clone(conditions), func(c health.Condition) bool {
+		return c.Status == health.True || c.Type == health.NodeReady || c.NotChecked()
+	})
+	rank := func(c health.Condition) int {
+		switch {
+		case c.Type == health.NoChangeWaiting:
+			return -1
+		case c.Ill():
+			return 0
+		case c.Status == health.False:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(told, func(a, b health.Condition) int { return rank(a) - rank(b) })
+	return told[:min(len(told), reportConditions)]
+}
+
+// failedOf is the failure of the document with a digest, nil if it has not failed.
+func failedOf(rejected []saved.Rejection, digest, version string) *api.FailedConfig {
+	for _, r := range rejected {
+		if r.Received == digest && version != "" {
+			at, why := r.At, "Rejected"
+			if r.ByHand {
+				why = api.RolledBack
+			}
+			return &api.FailedConfig{
+				Version: version, Reason: why, Message: health.Clip(r.Reason, 4*reportText),
+				Log: health.Clip(strings.Join(r.Log, "\n"), reportLog), At: &at,
+			}
+		}
+	}
+	return nil
+}
+
+// maxReport is what the provider takes, in bytes (docs/api.md), less what the request adds.
+const maxReport = 8000
+
+// fit leaves out what a report is too large with: first the log, then drift and conditions from
+// their ends.
+func fit(r api.Report) api.Report {
+	config, drift := *r.Config, *r.Drift
+	r.Config, r.Drift = &config, &drift
+	for {
+		text, err := json.Marshal(r)
+		if err != nil || len(text) <= maxReport {
+			return r
+		}
+		switch {
+		case r.Config.Failed != nil && r.Config.Failed.Log != "":
+			failed := *r.Config.Failed
+			failed.Log = ""
+			r.Config.Failed = &failed
+		case len(r.Drift.Items) > 1:
+			r.Drift.Items = r.Drift.Items[:len(r.Drift.Items)/2]
+		case len(r.Conditions) > 1:
+			r.Conditions = r.Conditions[:len(r.Conditions)/2]
+		default:
+			return r
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package service
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+)
+
+// sweepEvery is how often the artifacts in the store are compared with what was verified when they
+// were fetched: all of it is read.
+const sweepEvery = 24 * time.Hour
+
+// sweepStore reads the store when it is time to, as far as ctx allows; the next one goes on. A node
+// that is being changed is not swept.
+func sweepStore(ctx context.Context, h *change.Home) error {
+	if h.Saved.Applied == nil || h.Saved.Transition != nil {
+		return nil
+	}
+	s, known := inspect.Swept(h.Node)
+	age := inspect.Now().Sub(s.At) // negative when the clock was set back
+	if !known || age < 0 || age >= sweepEvery {
+		s = inspect.Sweep{At: inspect.Stamp(), Generation: h.Saved.Applied.ID, Damaged: s.Damaged,
+			Left: slices.Sorted(maps.Keys(h.Saved.Applied.Facts.Store))}
+	}
+	for first := true; len(s.Left) > 0 && ctx.Err() == nil; first = false {
+		name := s.Left[0]
+		s.Left = s.Left[1:]
+		// Noted before it is read: what ends this process is not tried again at once.
+		if err := change.VolatileWriter(h.Agent).Save(ctx, inspect.SweepFile, s); err != nil {
+			return err
+		}
+		damaged, err := change.Unsound(ctx, h.Node, h.Saved.Applied, name, false)
+		switch {
+		case err != nil && !first: // with more time
+			s.Left = append(s.Left, name)
+		case err == nil:
+			s.Damaged = slices.DeleteFunc(s.Damaged, func(n string) bool { return n == name })
+			if damaged {
+				s.Damaged = append(s.Damaged, name)
+			}
+		}
+		if err := change.VolatileWriter(h.Agent).Save(context.WithoutCancel(ctx), inspect.SweepFile,
+			s); err != nil {
+			return err
+		}
+	}
+	return nil
+}

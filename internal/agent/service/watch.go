@@ -1,0 +1,382 @@
+// Package service is the running daemon's part of the agent: what its worker does with the machine
+// (Watcher), how it follows a flexNodeConfig (Following), and what it shows of itself (Live): the
+// socket, the metrics, the report to the provider. Package daemon has the loop.
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// Watcher is this machine under the daemon: what the daemon's worker does (daemon.Node).
+type Watcher struct {
+	Agent *change.Agent
+	// Load reads the configuration as it is now.
+	Load func() (change.Input, error)
+	// Follows is how this machine follows its resource; nil when it is from none.
+	Follows *Following
+	// Live is what the service does and has counted; nil counts nothing.
+	Live *Live
+
+	// node tells that this machine has been seen as a node, or on its way to be one.
+	node bool
+	// refused is why the configuration is not in force, nil when it is.
+	refused *health.Rejection
+	logged  string
+	// last is the status of the last check that has not failed; nil before it.
+	last *inspect.Status
+	// drifting is what the last check has found, unpublished why metrics cannot be published.
+	drifting    map[string]bool
+	unpublished string
+}
+
+// Claim makes this process the one daemon of the machine, until the lock is released or the process
+// ends.
+func Claim(a *change.Agent) (*saved.Lock, error) {
+	return change.Acquire(a, saved.DaemonLockFile, "agent")
+}
+
+// Reconcile makes the machine the node that its configuration describes now, and finishes what
+// another run has left unfinished, also when the configuration cannot be read. It does nothing to a
+// node that is as configured: whether that is healthy is for a check.
+func (w *Watcher) Reconcile(ctx context.Context) error {
+	err := w.reconcile(ctx)
+	final, refused := errors.AsType[*daemon.FinalError](err)
+	switch {
+	case err == nil:
+		w.refused = nil
+	case refused && (w.refused == nil || w.refused.Reason != final.Error()):
+		w.refused = &health.Rejection{Version: "file", Reason: final.Error(), At: inspect.Now()}
+	}
+	return err
+}
+
+func (w *Watcher) reconcile(ctx context.Context) error {
+	h, err := change.OpenReadOnly(ctx, w.Agent)
+	if err != nil {
+		return err
+	}
+	if w.left(h) {
+		return daemon.ErrLeft
+	}
+	in, err := w.Load()
+	if h.Saved.Transition != nil && h.Saved.Transition.Kind == transition.Leave {
+		return w.finishLeaving(ctx, *h.Saved.Transition, in)
+	}
+	var unfollowed error
+	if h.Saved.Idle() && h.Saved.Applied != nil {
+		followed := false
+		followed, unfollowed = change.FollowCluster(ctx, h)
+		if followed {
+			again, err := change.OpenReadOnly(ctx, w.Agent)
+			if err != nil {
+				return change.Verdict(errors.Join(unfollowed, err))
+			}
+			h = again
+		}
+	}
+	if err != nil {
+		return change.Verdict(errors.Join(err, unfollowed, resume(ctx, w, h)))
+	}
+	t, err := change.Aim(ctx, h, in)
+	if err != nil {
+		return err
+	}
+	t.Daemon, t.Waits = true, change.Closed(t)
+	if t.Waits == nil {
+		t.Waits = change.Held(ctx, h, t)
+	}
+	if err := want(ctx, w, h, t.Received); err != nil {
+		return change.Verdict(err)
+	}
+	done, err := w.resting(ctx, h, t)
+	if done {
+		err = errors.Join(err, unfollowed)
+	} else {
+		if unfollowed != nil { // the new configuration may be the cure
+			w.Agent.Log.Warn("cannot find the API server again", "error", unfollowed)
+		}
+		err = leadTo(ctx, w, h, t)
+	}
+	err = change.Verdict(err)
+	change.NoteWaiting(ctx, w.Agent, t, err)
+	return err
+}
+
+// leadTo leads the machine to a target.
+func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) error {
+	err := change.Reconcile(ctx, h, "agent", t, &change.Steps{Agent: w.Agent})
+	if errors.Is(err, transition.ErrSuperseded) {
+		w.node = true // it was on its way when another verb took over
+	}
+	if err == nil {
+		err = change.NoteApplied(ctx, w.Agent, t.Input.Resource)
+	}
+	return err
+}
+
+// resting reports whether a node rests with this target, without the lock, and how that ends.
+func (w *Watcher) resting(ctx context.Context, h *change.Home, t *change.Target) (bool, error) {
+	s, err := change.Situation(h, t)
+	if err != nil || transition.Next(s).Move != transition.Rest {
+		return err != nil, err
+	}
+	if s.Wanted == transition.Current {
+		return true, change.NoteApplied(ctx, w.Agent, t.Input.Resource)
+	}
+	return true, change.Rest(ctx, h, t, s)
+}
+
+// left tells that the machine was a node and is none any more: somebody has run unbootstrap.
+func (w *Watcher) left(h *change.Home) bool {
+	is := h.Saved.Live != nil || h.Engine.Journal.Exists()
+	left := w.node && !is
+	w.node = w.node || is
+	return left
+}
+
+// want notes which document is wanted now.
+func want(ctx context.Context, w *Watcher, before *change.Home, received string) error {
+	if !before.Saved.Outdated(received) {
+		return nil
+	}
+	h, err := change.OpenLocked(ctx, w.Agent, "agent")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return h.Store.Want(ctx, received)
+}
+
+// resume finishes what another run has left, without a configuration.
+func resume(ctx context.Context, w *Watcher, before *change.Home) error {
+	if before.Saved.Transition == nil {
+		return nil
+	}
+	h, err := change.OpenLocked(ctx, w.Agent, "agent")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	switch {
+	case h.Saved.Transition == nil:
+		return nil
+	case h.Saved.Transition.Kind == transition.Leave:
+		return transition.ErrSuperseded
+	}
+	return change.Settle(ctx, h, nil, false, &change.Steps{Agent: w.Agent})
+}
+
+// finishLeaving goes on with an unbootstrap that was interrupted. in is the configuration if it can
+// be read: it may say who speaks to Azure.
+func (w *Watcher) finishLeaving(
+	ctx context.Context, t transition.Transition, in change.Input,
+) error {
+	how := change.Leave{}
+	if t.Leave != nil {
+		how.Options = *t.Leave
+	}
+	var given *config.Config
+	if in.Config.Agent.NodeName != "" {
+		given = &in.Config
+	}
+	if _, err := change.Unbootstrap(ctx, w.Agent, given, how); err != nil {
+		return change.Verdict(err)
+	}
+	if how.Waits {
+		return daemon.ErrDeleted
+	}
+	return daemon.ErrLeft
+}
+
+// deletedDrain is how long pods may take to move away from a node whose resource was deleted.
+const deletedDrain = time.Minute
+
+// Leave gives the machine back, since its owner has deleted the resource. The service remains, and
+// waits for another configuration.
+func (w *Watcher) Leave(ctx context.Context) error {
+	how := change.Leave{Options: transition.Options{
+		DrainTimeout: deletedDrain, Waits: true, Deleted: w.Follows.Resource.UID,
+	}}
+	var given *config.Config
+	if in, err := w.Load(); err == nil { // it may say who speaks to Azure
+		given = &in.Config
+	}
+	_, err := change.Unbootstrap(ctx, w.Agent, given, how)
+	return change.Verdict(err)
+}
+
+// Check finds out how the node is and writes the status file. What is on the machine is checked
+// without a network and without the lock. A check that fails is reported, too.
+func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
+	// systemd tells whoever is connected of all that any unit does.
+	defer w.Agent.Machine.Close()
+	found, err := w.check(ctx, exhausted)
+	if err != nil && w.last != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		s := *w.last
+		s.Conditions = health.Unchecked(s.Conditions, err, inspect.Now())
+		w.Follows.told(s)
+		w.Live.unchecked(s)
+		err = errors.Join(err, keepStatus(context.WithoutCancel(ctx), w.Agent, &s))
+	}
+	return found, err
+}
+
+func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
+	h, err := change.OpenReadOnly(ctx, w.Agent)
+	if err != nil {
+		return daemon.Finding{}, err
+	}
+	left := w.left(h)
+	if h.Saved.Live == nil {
+		return daemon.Finding{Left: left, Summary: "not joined yet"}, nil
+	}
+	if w.Follows != nil {
+		w.Follows.settle(ctx, h)
+	}
+	known := inspect.Watching{Exhausted: exhausted, Refused: w.refused, Polls: w.Live.polling()}
+	s, err := inspect.StatusOf(ctx, h.Node, known)
+	if err != nil {
+		return daemon.Finding{}, err
+	}
+	w.last = &s
+	w.report(s)
+	w.Follows.told(s)
+	w.tell(ctx, h, s, known)
+	found := daemon.Finding{Summary: summary(s), Every: h.Saved.Live.Config.CheckInterval()}
+	for _, d := range s.Drift {
+		found.Drift = append(found.Drift, string(d.Key))
+		if inspect.DriftPolicy(h.Node, d.Key) == config.DriftRepair || d.Key.IsFirewall() {
+			found.Repair = append(found.Repair, string(d.Key))
+		}
+	}
+	if h.Saved.Transition != nil {
+		found.Repair = nil
+	}
+	found.Reconcile = h.Saved.Transition != nil ||
+		untrusted(s.Conditions) && !inspect.Located(h.Saved.Live.Config)
+	if err := keepStatus(ctx, w.Agent, &s); err != nil {
+		return found, err
+	}
+	return found, sweepStore(ctx, h) // with the time that is left; the next check tells of it
+}
+
+// untrusted tells whether the API server cannot be found or trusted under the known address and CA.
+func untrusted(conditions []health.Condition) bool {
+	return slices.ContainsFunc(conditions, func(c health.Condition) bool {
+		return c.Type == health.APIServerReachable && c.Status == health.False &&
+			(c.Reason == "NotTrusted" || c.Reason == "NameNotResolved")
+	})
+}
+
+// report logs what differs from the last check.
+func (w *Watcher) report(s inspect.Status) {
+	text := summary(s)
+	if text == w.logged {
+		return
+	}
+	w.logged = text
+	log := w.Agent.Log
+	failing := false
+	for _, c := range s.Conditions {
+		if c.Status == health.False {
+			failing = failing || c.Ill()
+			log.Warn("condition", "type", c.Type, "reason", c.Reason, "owner", c.Owner,
+				"message", c.Message)
+		}
+	}
+	if !failing {
+		log.Info("the node is healthy", "node", s.NodeName, "ready", s.Ready)
+	}
+}
+
+// tell tells who watches this service what a check has found: the log of what drifts and did not
+// before, and the metrics.
+func (w *Watcher) tell(
+	ctx context.Context, h *change.Home, s inspect.Status, known inspect.Watching,
+) {
+	before := w.drifting
+	w.drifting = make(map[string]bool, len(s.Drift))
+	var found []inspect.Entry
+	for _, d := range s.Drift {
+		key := string(d.Key)
+		if w.drifting[key] = true; before[key] {
+			continue
+		}
+		found = append(found, d)
+		w.Agent.Log.Warn("drift", "what", d.Key, "step", d.Step, "expected", d.Expected,
+			"found", d.Found)
+	}
+	var gone []string
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		if !w.drifting[key] {
+			gone = append(gone, key)
+			w.Agent.Log.Info("no drift any more", "what", key)
+		}
+	}
+	w.Live.drifted(found, gone)
+	w.Live.checked(s, known)
+	unpublished := ""
+	if err := publishMetrics(ctx, w, h); err != nil {
+		unpublished = err.Error()
+	}
+	if unpublished != "" && unpublished != w.unpublished {
+		w.Agent.Log.Warn("cannot publish metrics", "error", unpublished)
+	}
+	w.unpublished = unpublished
+}
+
+// summary is one line on a status.
+func summary(s inspect.Status) string {
+	text := fmt.Sprintf("Node %s ready=%q, %s", s.NodeName, s.Ready, change.Plural(len(s.Drift),
+		"drift"))
+	if worst, ok := health.First(s.Conditions); ok && worst.Status == health.False {
+		text += ", " + worst.Type + ": " + worst.Reason
+	}
+	return text
+}
+
+// Repair puts the named things right.
+func (w *Watcher) Repair(ctx context.Context, things []string) error {
+	defer w.Agent.Machine.Close() // a pause follows if it fails
+	_, err := change.Repair(ctx, w.Agent, things)
+	return change.Verdict(err)
+}
+
+// repairsFile keeps when things were repaired, for the next process.
+const repairsFile = saved.RunDir + "/repairs.json"
+
+// Repairs is the daemon's budget: three repairs of one thing in an hour.
+func Repairs(a *change.Agent) *daemon.Budget {
+	b := &daemon.Budget{Most: 3, Within: time.Hour}
+	if data, err := a.Machine.ReadFile(repairsFile); err == nil {
+		if err := json.Unmarshal(data, &b.Done); err != nil {
+			a.Log.Warn("cannot read when things were repaired", "error", err)
+		}
+	}
+	b.Save = func(done map[string][]time.Time) {
+		body, err := json.Marshal(done)
+		if err == nil {
+			file := state.NewFile(repairsFile, 0o600, string(body))
+			err = a.Machine.Set(context.Background(), state.Change{To: file}, nil)
+		}
+		if err != nil {
+			a.Log.Warn("cannot keep when things were repaired", "error", err)
+		}
+	}
+	return b
+}

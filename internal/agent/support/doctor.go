@@ -1,0 +1,238 @@
+// Package support finds out what is wrong with a machine, for people: doctor, endpoints, and the
+// support bundle. It changes nothing.
+package support
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/node"
+)
+
+// Given is the machine's configuration as it is now.
+type Given struct {
+	// Input is nil when it cannot be used, and Err says why. Both are nil on a machine without one.
+	Input *change.Input
+	Err   error
+	// Unprivileged tells that somebody other than root asks.
+	Unprivileged bool
+}
+
+// Doctor finds out what is wrong with this machine and the way to its cluster: before, during and
+// after a join. It changes nothing, and goes as far as it can: what cannot be found out is unknown.
+func Doctor(
+	ctx context.Context, a *change.Agent, given Given, wanted func(name string) bool,
+) []health.Diagnosis {
+	d := diagnose(ctx, a, given)
+	d.took = make(map[string]time.Duration)
+	d.examined(ctx)
+	if slices.ContainsFunc(ofEndpoints(), wanted) {
+		began := time.Now()
+		d.evidence.Examined.Endpoints = d.endpointEvidence(ctx)
+		d.took["endpoints"] = time.Since(began)
+	}
+	d.gather(ctx, wanted(health.HostAsConfigured))
+	list := health.Examine(d.evidence, wanted)
+	if slices.ContainsFunc(list, func(x health.Diagnosis) bool { return x.Explained() }) {
+		inspect.WithLogs(ctx, d.Home.Node, &d.evidence)
+		list = health.Examine(d.evidence, wanted)
+	}
+	for i := range list {
+		list[i].Seconds = d.took[gathered(list[i].Type)].Seconds()
+	}
+	return list
+}
+
+// ofEndpoints are the conditions for which servers are tried.
+func ofEndpoints() []string {
+	return []string{health.NamesResolved, health.PathMTU, health.EndpointsReachable,
+		health.EndpointsTrusted, health.ClockAccurate}
+}
+
+// gathered is where the evidence of a condition comes from.
+func gathered(name string) string {
+	switch {
+	case slices.Contains(ofEndpoints(), name):
+		return "endpoints"
+	case health.OfDoctor(name):
+		return "machine"
+	case name == health.HostAsConfigured:
+		return "drift"
+	}
+	return "node"
+}
+
+// patient is a machine that is examined: what is remembered of it, and the configuration that
+// counts.
+type patient struct {
+	*change.Home
+	given Given
+	// config is that of the node, else the one that was given, else only defaults.
+	config config.Config
+	// at is where its API server is, as far as that is known.
+	at       inspect.Cluster
+	seen     host.Facts
+	evidence health.Evidence
+	took     map[string]time.Duration
+}
+
+// diagnose opens the machine's memory as far as it can be read.
+func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
+	p := &patient{given: given}
+	x := &health.Examined{Unprivileged: given.Unprivileged}
+	var err error
+	if !given.Unprivileged {
+		p.Home, err = change.OpenReadOnly(ctx, a)
+		x.State = health.Tried(err)
+	}
+	if p.Home == nil || err != nil {
+		p.Home = change.Unopened(a)
+	}
+	switch {
+	case p.Saved.Live != nil:
+		g := p.Saved.Live
+		if p.Saved.Applied != nil {
+			g = p.Saved.Applied
+		}
+		p.config, p.at = p.Saved.ConfigOf(g), p.Home.Saved.At()
+	case given.Input != nil:
+		p.config = given.Input.Config
+		l := &change.Locator{Home: p.Home}
+		if inspect.Located(p.config) {
+			p.at, _ = l.Locate(ctx, p.config) // it only reads the configuration
+		}
+	default:
+		defaults, _ := config.Read([]byte("{}"), nil) // there is no cluster in it
+		p.config = defaults.Config
+	}
+	if given.Input != nil || given.Err != nil {
+		x.Configuration = health.Tried(given.Err)
+	}
+	p.evidence = health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(p.Home.Node.Env,
+		p.config), Examined: x}
+	return p
+}
+
+// examined adds what only doctor asks the machine.
+func (p *patient) examined(ctx context.Context) {
+	began := time.Now()
+	defer func() { p.took["machine"] = time.Since(began) }()
+	x := p.evidence.Examined
+	var err error
+	query := inspect.Query(p.Home.Node, p.config)
+	query.Firewalls = query.Firewalls && !p.given.Unprivileged
+	if p.seen, err = p.Reader.Facts(ctx, query); err != nil {
+		p.Log.Debug("cannot examine the machine", "error", err)
+		return
+	}
+	m := p.Reader.Examine(node.Modules(), saved.StateDir, p.seen.ResolvConf)
+	x.MissingModules, x.MissingControllers, x.MissingCPU =
+		m.MissingModules, m.MissingControllers, m.MissingCPU
+	x.CgroupVersion, x.Routed, x.Resolvers, x.Sync = m.CgroupVersion, m.Routed, m.Resolvers, m.Sync
+	x.Unfinished, x.Held, x.Upgradable = m.Unfinished, m.Held, m.Upgradable
+	x.CgroupV1Allowed = p.allowsCgroupV1()
+	if is, err := p.Reader.UnitStatus(ctx, node.KubeletUnit); err == nil && !is.Running() {
+		for _, port := range node.KubeletPorts() {
+			if slices.Contains(m.Listening, port) {
+				x.Taken = append(x.Taken, port)
+			}
+		}
+	}
+	if p.Saved.Live == nil {
+		p.evidence.Upkeep = inspect.Upkeep(ctx, p.Home.Node, p.config, p.at, p.seen)
+	}
+}
+
+// allowsCgroupV1 tells whether the owner has had kubelet accept control groups of version 1.
+func (p *patient) allowsCgroupV1() bool {
+	dir := path.Join(p.config.Paths.Kubernetes.ConfigDir, "kubelet.conf.d")
+	names, _ := p.Reader.List(dir) // there may be none
+	return slices.ContainsFunc(names, func(name string) bool {
+		text, err := p.Reader.ReadFile(path.Join(dir, name))
+		return err == nil && strings.Contains(string(text), "failCgroupV1: false")
+	})
+}
+
+// gather adds the evidence that status and preflight judge by.
+func (p *patient) gather(ctx context.Context, drift bool) {
+	began := time.Now()
+	defer func() { p.took["node"] += time.Since(began) }()
+	x := p.evidence.Examined
+	if p.Saved.Live == nil {
+		p.prospect(ctx)
+		return
+	}
+	g := p.Saved.Live
+	if p.Saved.Applied != nil {
+		g = p.Saved.Applied
+	}
+	p.evidence = inspect.EvidenceOf(ctx, p.Home.Node, g)
+	p.evidence.Examined = x
+	if !p.evidence.Probe.Asked && p.evidence.Node.Err != nil {
+		inspect.ProbeEvidence(ctx, p.Home.Node, p.config, p.at, &p.evidence)
+	}
+	told := inspect.KnownBy(inspect.Working(ctx, p.Home.Node.Env))
+	if u := p.evidence.Upkeep; u != nil {
+		u.Polls = told.Polls
+	}
+	if !drift {
+		return
+	}
+	compare := time.Now()
+	plan, unseen := inspect.MachineDrift(ctx, p.Home.Node)
+	plan = inspect.WithDrift(ctx, p.Home.Node, &p.evidence, plan, unseen)
+	inspect.WithKnown(p.Home.Node, &p.evidence, inspect.Entries(plan), told)
+	p.took["drift"] = time.Since(compare)
+	p.took["node"] -= p.took["drift"]
+}
+
+// prospect gathers the evidence of preflight, on a machine that is no node.
+func (p *patient) prospect(ctx context.Context) {
+	e, c := &p.evidence, p.config
+	e.Trust, e.Waiting = health.Tried(inspect.Trusted(p.Home.Node)),
+		inspect.WaitingEvidence(p.Home.Node.Env)
+	// Without it, conditions are Unknown.
+	e.Machine, _ = inspect.MachineEvidence(ctx, p.Home.Node, c, p.seen)
+	installed := func(u host.InstalledUnit) bool { return u.Name == node.KubeletUnit }
+	if p.given.Unprivileged && slices.ContainsFunc(p.seen.Units, installed) {
+		inspect.ServiceEvidence(ctx, p.Home.Node, e)
+	}
+	if p.Saved.Transition != nil {
+		e.Transition = &health.Transition{
+			Kind: string(p.Saved.Transition.Kind), Phase: string(p.Saved.Transition.Phase),
+		}
+	}
+	if p.given.Input == nil {
+		return
+	}
+	t, err := change.Aim(ctx, p.Home, *p.given.Input)
+	if err == nil {
+		err = change.Identifiable(ctx, p.Home, t)
+	}
+	if err == nil {
+		t.At, err = t.Locator.Locate(ctx, c)
+	}
+	if err != nil {
+		e.Probe = health.Tried(err)
+		return
+	}
+	inspect.ProbeEvidence(ctx, p.Home.Node, c, t.At, e)
+	if e.Probe.OK() {
+		e.Credential = health.Answered("", nil)
+		if err := inspect.Allowed(ctx, p.Home.Node, c, t.At); err != nil {
+			e.Probe, e.Credential = health.Tried(err), health.Answer[string]{}
+		}
+	}
+	if server, err := change.ServerVersion(ctx, p.Home, t); err == nil {
+		e.ServerVersion = health.Answered(server, nil)
+	}
+}

@@ -1,0 +1,222 @@
+package support
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/artifact"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+)
+
+// patience is how long one server may take to answer.
+const patience = 5 * time.Second
+
+// Endpoints lists every server that the configuration needs, and tries them. It changes nothing.
+func Endpoints(ctx context.Context, a *change.Agent, given Given) ([]health.Endpoint, error) {
+	p := diagnose(ctx, a, given)
+	if err := p.evidence.Examined.State.Err; err != nil {
+		return nil, err
+	}
+	if p.Saved.Live == nil && given.Input == nil {
+		if given.Unprivileged && given.Err == nil {
+			return nil, errors.New("cannot tell without root what this machine needs: run it with sudo, " +
+				"or name a configuration with --config")
+		}
+		return nil, cmp.Or(given.Err, inspect.ErrNoNode)
+	}
+	return p.endpointEvidence(ctx).Value, nil
+}
+
+// endpointEvidence tries the servers that the configuration needs, all at once.
+func (p *patient) endpointEvidence(ctx context.Context) health.Answer[[]health.Endpoint] {
+	list := p.endpoints()
+	var all sync.WaitGroup
+	for i := range list {
+		all.Go(func() { p.try(ctx, &list[i]) })
+	}
+	all.Wait()
+	return health.Answered(list, nil)
+}
+
+// try goes the way to one server.
+func (p *patient) try(ctx context.Context, e *health.Endpoint) {
+	limit := p.Patience
+	if limit == 0 {
+		limit = patience
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	t := kube.Target{Server: e.URL, Name: e.Purpose, Options: inspect.Options(p.Home.Node.Env,
+		p.config)}
+	if e.Cluster {
+		t.CA, t.Name = []byte(p.at.CA), ""
+	}
+	if metadata(e.URL) {
+		t.Proxy = nil // it is on the machine's own link
+	}
+	began := time.Now()
+	e.Reached, e.Err = kube.Reach(ctx, t)
+	e.Took = time.Since(began)
+}
+
+// imds is where an Azure VM gets its tokens.
+const imds = "http://169.254.169.254"
+
+func metadata(url string) bool { return url == imds }
+
+// endpoints are the servers that the configuration needs. On a machine that is no node they are
+// needed now; on a node most are for a change to come.
+func (p *patient) endpoints() []health.Endpoint {
+	var list []health.Endpoint
+	c, joining := p.config, !p.Saved.Joined()
+	if p.Saved.Live == nil && p.given.Input == nil {
+		return nil
+	}
+	add := func(raw, purpose string, needed bool) {
+		u, err := url.Parse(raw)
+		if err != nil || u.Host == "" {
+			return
+		}
+		e := health.Endpoint{URL: u.Scheme + "://" + u.Host, Purpose: purpose, Needed: needed}
+		at := slices.IndexFunc(list, func(o health.Endpoint) bool { return o.URL == e.URL })
+		switch {
+		case at < 0:
+			list = append(list, e)
+		default:
+			list[at].Needed = list[at].Needed || needed
+			if !strings.Contains(list[at].Purpose, purpose) {
+				list[at].Purpose += ", " + purpose
+			}
+		}
+	}
+	add(p.at.Server, "the API server", true)
+	if len(list) > 0 {
+		list[0].Cluster = true
+	}
+	p.azureEndpoints(c, joining, add)
+	p.artifactEndpoints(c, joining, add)
+	p.registry(c, joining, add)
+	return list
+}
+
+// azureEndpoints are those of the node's identity, of the cluster's resource, and of the provider.
+func (p *patient) azureEndpoints(c config.Config, joining bool, add func(string, string, bool)) {
+	az := c.Azure
+	follows := c.ContinuousMonitoring
+	identity := az.AuthMode() != config.AuthBootstrapToken || follows
+	daily := joining || az.ShowsToken() || follows
+	if identity {
+		if az.ServicePrincipal != nil {
+			add(az.AuthorityHost, "Entra ID", daily)
+		}
+		if az.ManagedIdentity != nil {
+			add(imds, "the VM's metadata service", daily)
+		}
+		if az.AuthMode() != config.AuthBootstrapToken && !inspect.Located(c) || az.ArcEnabled() {
+			add(az.ResourceManagerEndpoint, "Azure Resource Manager", joining)
+		}
+	}
+	if follows {
+		add(cmp.Or(c.Agent.Monitoring.Endpoint, az.ResourceManagerEndpoint), "the resource provider",
+			true)
+	}
+	if !az.ArcEnabled() {
+		return
+	}
+	repository := "https://packages.microsoft.com"
+	if az.Arc.Package != nil {
+		repository = cmp.Or(az.Arc.Package.URL, repository)
+	}
+	add(repository, "the package of the Arc agent", false)
+	if az.ResourceManagerEndpoint == "https://management.azure.com" {
+		add("https://gbl.his.arc.azure.com", "Azure Arc: identity", true)
+		add("https://agentserviceapi.guestconfiguration.azure.com", "Azure Arc: agent", false)
+	}
+}
+
+// artifactEndpoints are where programs are downloaded from: mirrors first, then upstream.
+func (p *patient) artifactEndpoints(c config.Config, joining bool, add func(string, string, bool)) {
+	mirrors := artifact.NewSource(c.Artifacts, nil).Mirrors
+	for i, m := range mirrors {
+		add(m, "programs (mirror)", joining && i == 0)
+	}
+	if c.Artifacts.Directory != "" {
+		return
+	}
+	if c.Kubernetes.Version == "" {
+		c.Kubernetes.Version = "0.0.0" // the host is the same for all
+	}
+	for _, s := range change.Specs(c, cmp.Or(p.seen.Arch, "amd64")) {
+		at := artifact.Upstream(s, c.Artifacts.Overrides)
+		add(at, "programs", joining && len(mirrors) == 0)
+	}
+}
+
+// mirrored finds the servers in a hosts.toml of containerd.
+var mirrored = regexp.MustCompile(`(?m)^\s*\[host\."([^"]+)"\]`)
+
+// registry is where the image of each pod's sandbox comes from. A machine without a network for
+// programs has its images, too.
+func (p *patient) registry(c config.Config, joining bool, add func(string, string, bool)) {
+	host, _, _ := strings.Cut(c.Containerd.PauseImage, "/")
+	needed := joining && c.Artifacts.Directory == ""
+	for _, dir := range []string{host, "_default"} {
+		hosts, err := p.Reader.ReadFile(path.Join("/etc/containerd/certs.d", dir, "hosts.toml"))
+		if err != nil {
+			continue
+		}
+		for _, found := range mirrored.FindAllStringSubmatch(string(hosts), -1) {
+			add(found[1], "container images (mirror)", false)
+			needed = false
+		}
+		break
+	}
+	add("https://"+host, "container images", needed)
+}
+
+// Answer is how a server answers, for people and programs.
+type Answer struct {
+	URL     string `json:"url"`
+	Purpose string `json:"purpose"`
+	// Needed tells that this machine needs it now; another one only for a change to come.
+	Needed  bool   `json:"needed"`
+	Proxy   string `json:"proxy,omitempty"`
+	Answers bool   `json:"answers"`
+	Error   string `json:"error,omitempty"`
+	Issuer  string `json:"issuer,omitempty"`
+	// NotAfter is when its certificate ends; ClockAhead is how far its clock is ahead of this
+	// machine's, in seconds.
+	NotAfter   time.Time `json:"notAfter,omitzero"`
+	ClockAhead *float64  `json:"clockAhead,omitempty"`
+	Seconds    float64   `json:"seconds"`
+}
+
+// Answers tells how servers answer.
+func Answers(list []health.Endpoint) []Answer {
+	answers := make([]Answer, len(list))
+	for i, e := range list {
+		a := Answer{URL: e.URL, Purpose: e.Purpose, Needed: e.Needed, Proxy: e.Proxy,
+			Answers: e.Err == nil, Issuer: e.Issuer, NotAfter: e.NotAfter, Seconds: e.Took.Seconds()}
+		if e.Err != nil {
+			a.Error = e.Err.Error()
+		}
+		if e.Ahead != nil {
+			ahead := e.Ahead.Seconds()
+			a.ClockAhead = &ahead
+		}
+		answers[i] = a
+	}
+	return answers
+}

@@ -1,0 +1,338 @@
+package support
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/redact"
+)
+
+// journalLines is how many lines of each service's journal a support bundle has.
+const journalLines = 2000
+
+// SupportBundle writes an archive for somebody who is to help: how the machine is, without secrets.
+// It changes nothing on the machine, and goes on where something cannot be collected: the manifest
+// says what is not there, and why. When ctx ends, what is left is left out.
+func SupportBundle(
+	ctx context.Context, a *change.Agent, given Given, out io.Writer,
+) (redact.Manifest, error) {
+	c := &collector{patient: diagnose(ctx, a, given), redactor: &redact.Redactor{}}
+	c.knowSecrets()
+	c.archive = redact.NewArchive(out, c.redactor, a.Version, inspect.Now())
+	for _, step := range []func(context.Context) error{
+		c.versions, c.judgements, c.configurations, c.journals, c.texts,
+	} {
+		if err := step(ctx); err != nil {
+			return redact.Manifest{}, err
+		}
+	}
+	return c.archive.Close()
+}
+
+// collector collects what a support bundle has.
+type collector struct {
+	*patient
+	redactor *redact.Redactor
+	archive  *redact.Archive
+}
+
+// ended notes what is left out because the time is over.
+func (c *collector) ended(ctx context.Context, name string) bool {
+	if ctx.Err() == nil {
+		return false
+	}
+	c.archive.Omit(name, errors.New("the time was over"))
+	return true
+}
+
+func (c *collector) versions(context.Context) error {
+	return c.archive.Value("versions.json", map[string]string{
+		"aks-flex-node": c.Version, "go": runtime.Version(),
+		"platform": runtime.GOOS + "/" + runtime.GOARCH,
+	})
+}
+
+// judgements are what status, doctor and endpoints say.
+func (c *collector) judgements(ctx context.Context) error {
+	all := func(string) bool { return true }
+	if err := c.archive.Value("doctor.json", Doctor(ctx, c.Agent, c.given, all)); err != nil {
+		return err
+	}
+	if !c.ended(ctx, "status.json") {
+		if status, err := inspect.ReadStatus(ctx, &c.Agent.Env); err != nil {
+			c.archive.Omit("status.json", err)
+		} else if err := c.archive.Value("status.json", status); err != nil {
+			return err
+		}
+	}
+	if c.ended(ctx, "endpoints.json") {
+		return nil
+	}
+	list, err := Endpoints(ctx, c.Agent, c.given)
+	if err != nil {
+		c.archive.Omit("endpoints.json", err)
+		return nil
+	}
+	return c.archive.Value("endpoints.json", Answers(list))
+}
+
+// configurations are the configuration of now and those of the generations, which show no secret.
+func (c *collector) configurations(context.Context) error {
+	if c.given.Input != nil {
+		if err := c.archive.Value("config.json", c.given.Input.Config); err != nil {
+			return err
+		}
+	} else {
+		why := c.given.Err
+		if why == nil {
+			why = fs.ErrNotExist
+		}
+		c.archive.Omit("config.json", why)
+	}
+	if c.Saved.Applied != nil {
+		if err := c.archive.Value("applied-config.json", c.Saved.Applied.Config); err != nil {
+			return err
+		}
+	}
+	if c.Saved.Live != nil && c.Saved.Live != c.Saved.Applied {
+		return c.archive.Value("live-config.json", c.Saved.Live.Config)
+	}
+	return nil
+}
+
+func (c *collector) journals(ctx context.Context) error {
+	for _, unit := range []string{node.KubeletUnit, node.ContainerdUnit, node.NPDUnit,
+		change.Service} {
+		name := "journal/" + unit + ".log"
+		if c.ended(ctx, name) {
+			continue
+		}
+		lines := c.Reader.Journal(ctx, unit, journalLines)
+		if len(lines) == 0 {
+			c.archive.Omit(name, errors.New("the journal has nothing of it"))
+			continue
+		}
+		if err := c.archive.Add(name, strings.Join(lines, "\n")+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// texts are the files of the machine that say how it is. None of them is there for secrets.
+func (c *collector) texts(ctx context.Context) error {
+	const units, own = "/etc/systemd/system/", "/etc/kubernetes/"
+	files := []string{inspect.StatusFile, path.Join(c.config.Agent.LogDir, "aks-flex-node.log"),
+		"/etc/containerd/config.toml", "/etc/os-release", "/etc/resolv.conf", "/etc/hosts",
+		"/etc/hostname", "/etc/fstab", "/proc/version", "/proc/cmdline", "/proc/mounts",
+		"/proc/meminfo", "/proc/loadavg", "/proc/swaps", "/proc/uptime", "/proc/net/route",
+		"/proc/net/ipv6_route", "/proc/net/dev", "/proc/net/tcp", "/proc/pressure/memory",
+		"/proc/pressure/io", "/proc/pressure/cpu", "/sys/fs/cgroup/cgroup.controllers",
+		units + node.KubeletUnit, units + node.ContainerdUnit, units + node.NPDUnit,
+		units + change.Service,
+		"/usr/lib/systemd/system/" + change.Service,
+	}
+	for _, record := range []string{
+		saved.LedgerFile, saved.NodeLedgerFile, saved.TransitionFile, saved.RejectedFile,
+		saved.JoinFile, saved.VersionFile, saved.BindingsFile, saved.ArcFile, saved.HistoryFile,
+	} {
+		files = append(files, path.Join(saved.StateDir, record))
+	}
+	for _, dir := range []string{
+		c.config.Paths.Kubernetes.ConfigDir, own + "kubelet.conf.d", "/etc/containerd/conf.d",
+		"/etc/containerd/certs.d/_default", c.config.Paths.CNI.ConfDir,
+		units + node.KubeletUnit + ".d", units + node.ContainerdUnit + ".d",
+		units + change.Service + ".d",
+		"/etc/sysctl.d", "/etc/modules-load.d",
+	} {
+		names, _ := c.Reader.List(dir) // a directory that is not there has no files
+		for _, name := range names {
+			if plainText(name) {
+				files = append(files, path.Join(dir, name))
+			}
+		}
+	}
+	slices.Sort(files)
+	for _, file := range slices.Compact(files) {
+		if c.ended(ctx, file) {
+			continue
+		}
+		if err := c.file(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adminFile is the kubeconfig of the cluster's administrator, which is a secret as a whole.
+func (c *collector) adminFile() string {
+	return node.AdminKubeconfigPath(c.config.Paths.Kubernetes.ConfigDir)
+}
+
+// plainText tells whether a file of a directory of settings is one of settings.
+func plainText(name string) bool {
+	return slices.Contains([]string{".conf", ".conflist", ".json", ".toml", ".yaml", ".yml", ".env"},
+		path.Ext(name))
+}
+
+// file adds one file of the machine; one that is not there is no news.
+func (c *collector) file(name string) error {
+	in, err := c.Reader.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		c.archive.Omit(name, err)
+		return nil
+	}
+	defer in.Close()
+	if name == c.adminFile() {
+		c.archive.Omit(name, errors.New("it is a secret as a whole"))
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(in, largest+1))
+	switch {
+	case err != nil:
+		c.archive.Omit(name, err)
+		return nil
+	case len(text) > largest:
+		c.archive.Omit(name, fmt.Errorf("it is larger than %d MiB", largest>>20))
+		return nil
+	}
+	return c.archive.Add("files"+name, string(text))
+}
+
+// largest is how large a file may be to be read at all.
+const largest = 16 << 20
+
+// knowSecrets finds every secret that this machine keeps: it is taken out wherever it shows.
+func (c *collector) knowSecrets() {
+	know := func(cfg config.Config) {
+		c.redactor.Know(cfg.Secrets()...)
+		if sp := cfg.Azure.ServicePrincipal; sp != nil {
+			c.knowFile(sp.ClientSecretFile)
+			c.knowFile(sp.CertificateFile)
+		}
+	}
+	know(c.config)
+	if c.given.Input != nil {
+		know(c.given.Input.Config)
+	}
+	for _, s := range c.Saved.Secrets {
+		c.redactor.Know(s.BootstrapToken.Reveal(), s.ClientSecret.Reveal())
+		c.knowText([]byte(s.AdminKubeconfig.Reveal()))
+	}
+	kubelet := c.config.Paths.Kubernetes.KubeletDir
+	secrets := path.Join(saved.StateDir, saved.SecretsFile)
+	for _, file := range []string{saved.BundleFile, secrets, c.adminFile(),
+		node.KubeconfigPath(kubelet), path.Join(kubelet, "bootstrap-kubeconfig")} {
+		c.knowFile(file)
+	}
+	for _, dir := range []string{saved.RunDir, path.Join(kubelet, "pki"), "/var/opt/azcmagent/certs",
+		"/var/opt/azcmagent/tokens"} {
+		names, _ := c.Reader.List(dir)
+		for _, name := range names {
+			if name != path.Base(inspect.StatusFile) {
+				c.knowFile(path.Join(dir, name))
+			}
+		}
+	}
+}
+
+// assigned are the values of settings that are named like secrets, in YAML or an environment.
+var assigned = regexp.MustCompile(
+	`(?im)(?:password|token|secret|key|key-data|authorization)["']?\s*[:=]\s*["']?([^\s"',}]{6,})`)
+
+// knowFile adds the secrets of a file that is there for them.
+func (c *collector) knowFile(name string) {
+	if name == "" {
+		return
+	}
+	data, err := c.Reader.ReadFile(name)
+	if err != nil || len(data) > 1<<20 {
+		return
+	}
+	c.knowText(data)
+}
+
+// knowText adds the secrets of a text that is there for them.
+func (c *collector) knowText(data []byte) {
+	var doc any
+	if json.Unmarshal(data, &doc) == nil {
+		c.knowValues(doc, "")
+		if cfg, err := config.Read(data, nil); err == nil {
+			c.redactor.Know(cfg.Config.Secrets()...)
+		}
+		return
+	}
+	text := strings.TrimSpace(string(data))
+	for _, found := range assigned.FindAllStringSubmatch(text, -1) {
+		c.guess(found[1])
+	}
+	if !strings.Contains(text, "\n") && !strings.Contains(text, " ") {
+		c.guess(text)
+	}
+	if strings.Contains(text, "PRIVATE KEY") {
+		c.knowKey(text)
+	}
+}
+
+// guess adds what may be a secret. A shorter one is a word that occurs elsewhere.
+func (c *collector) guess(text string) {
+	if len(text) > 5 {
+		c.redactor.Know(text)
+	}
+}
+
+// knowKey adds the lines of private keys: a piece of one is secret, too.
+func (c *collector) knowKey(text string) {
+	secret := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "-----BEGIN"):
+			secret = strings.Contains(line, "PRIVATE KEY")
+		case strings.HasPrefix(line, "-----END"):
+			secret = false
+		case secret:
+			c.guess(line)
+		}
+	}
+}
+
+// knowValues adds the values of a JSON document that are named like secrets.
+func (c *collector) knowValues(v any, name string) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, member := range v {
+			c.knowValues(member, key)
+		}
+	case []any:
+		for _, item := range v {
+			c.knowValues(item, name)
+		}
+	case string:
+		if secretName.MatchString(name) {
+			c.guess(v)
+			if _, half, ok := strings.Cut(v, "."); ok && len(half) == 16 {
+				c.guess(half) // a bootstrap token's
+			}
+		}
+	}
+}
+
+var secretName = regexp.MustCompile(`(?i)(password|token|secret|private_?key|client_?key)$`)

@@ -1,0 +1,83 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// Observer is a host that is observed, and not changed.
+type Observer interface {
+	// Observe returns what is at key; state.Unknown when that cannot be found out now. It changes
+	// nothing.
+	Observe(ctx context.Context, key state.Key) (state.Resource, error)
+}
+
+// View compares a host with what it is to be, and changes nothing.
+type View struct {
+	Host   Observer
+	Ledger state.Ledger
+	// Patience bounds the observation of all things; what has not been observed by then is unknown. 0
+	// is no bound.
+	Patience time.Duration
+}
+
+// Observe returns what is there of everything that now names or the ledger remembers. A residue
+// that is wanted counts as not found: to find it may mean to run a program, and only its undo needs
+// it. One thing that the host fails to observe is unknown; only the end of ctx ends the whole.
+func (v View) Observe(ctx context.Context, now, later state.Desired) (state.Observed, error) {
+	seen := make(state.Observed)
+	for _, item := range slices.Concat(now, later) {
+		switch r := item.Resource.(type) {
+		case state.Residue:
+			seen[r.Key()] = state.Residue{Kind: r.Kind, Match: r.Match}
+		case state.Opaque:
+			seen[r.Key()] = written(r)
+		}
+	}
+	for _, entry := range v.Ledger.Entries {
+		if r, ok := entry.Before.Resource.(state.Opaque); ok {
+			seen[r.Key()] = written(r)
+		}
+	}
+	asking, cancel := ctx, func() {}
+	if v.Patience > 0 {
+		asking, cancel = context.WithTimeout(ctx, v.Patience)
+	}
+	defer cancel()
+	for _, key := range slices.Concat(now.Keys(), v.Ledger.Keys()) {
+		if _, ok := seen[key]; ok {
+			continue
+		}
+		r, err := v.Host.Observe(asking, key)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, err
+		case err != nil:
+			r = state.Unknown{Of: key, Why: err.Error(), Err: err}
+		}
+		seen[key] = r
+	}
+	return seen, nil
+}
+
+// written is the observation of what only a newer release can observe.
+func written(r state.Opaque) state.Unknown {
+	const why = "this release does not know a %s; a newer aks-flex-node wrote it"
+	return state.Unknown{Of: r.Key(), Why: fmt.Sprintf(why, r.Kind)}
+}
+
+// Plan returns the changes that make the host what now says, and what could not be observed. What
+// later wants is not changed yet, and not undone either.
+func (v View) Plan(
+	ctx context.Context, now, later state.Desired,
+) (state.Plan, []state.Unknown, error) {
+	seen, err := v.Observe(ctx, now, later)
+	if err != nil {
+		return nil, nil, err
+	}
+	return state.Diff(now, later, seen, v.Ledger), seen.Unknown(), nil
+}

@@ -1,0 +1,142 @@
+package redact
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// How large one file, and all of them, may become, before they are compressed.
+const (
+	MaxFile = 1 << 20
+	MaxAll  = 32 << 20
+)
+
+// Manifest says what is in an archive, and what is not.
+type Manifest struct {
+	Created time.Time `json:"created"`
+	Version string    `json:"version"`
+	Files   []File    `json:"files"`
+	LeftOut []LeftOut `json:"leftOut"`
+	// Redacted counts what was taken out, by kind.
+	Redacted map[string]int `json:"redacted"`
+}
+
+// File is one file of an archive.
+type File struct {
+	Name  string `json:"name"`
+	Bytes int    `json:"bytes"`
+	// CutFrom is how large it was of which only the end is there; 0 for a whole one.
+	CutFrom int `json:"cutFrom,omitempty"`
+}
+
+// LeftOut is what is not in an archive.
+type LeftOut struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+// Archive is an archive that is being written. Everything that is added is redacted.
+type Archive struct {
+	redactor *Redactor
+	zip      *gzip.Writer
+	tar      *tar.Writer
+	manifest Manifest
+	size     int
+}
+
+// NewArchive begins an archive.
+func NewArchive(out io.Writer, r *Redactor, version string, now time.Time) *Archive {
+	zip := gzip.NewWriter(out)
+	return &Archive{redactor: r, zip: zip, tar: tar.NewWriter(zip),
+		manifest: Manifest{Created: now.UTC().Truncate(time.Second), Version: version,
+			Files: []File{}, LeftOut: []LeftOut{}}}
+}
+
+// Add adds a text. Of a long one only the end is kept, from a whole line on.
+func (a *Archive) Add(name, text string) error {
+	kept := tail(a.redactor.Redact(withoutHalfKey(tail(text, MaxFile))), MaxFile)
+	if a.size+len(kept) > MaxAll {
+		a.Omit(name, fmt.Errorf("the archive would be larger than %d MiB", MaxAll>>20))
+		return nil
+	}
+	f := File{Name: name, Bytes: len(kept)}
+	if len(text) > MaxFile {
+		f.CutFrom = len(text)
+	}
+	a.size += len(kept)
+	a.manifest.Files = append(a.manifest.Files, f)
+	return a.write(name, kept)
+}
+
+// Value adds a value as JSON.
+func (a *Archive) Value(name string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		a.Omit(name, err)
+		return nil
+	}
+	return a.Add(name, string(text)+"\n")
+}
+
+// Omit notes what is not in the archive, and why.
+func (a *Archive) Omit(name string, why error) {
+	a.manifest.LeftOut = append(a.manifest.LeftOut,
+		LeftOut{Name: name, Why: a.redactor.Redact(why.Error())})
+}
+
+// Close adds the manifest and ends the archive.
+func (a *Archive) Close() (Manifest, error) {
+	a.manifest.Redacted = a.redactor.counts
+	slices.SortStableFunc(a.manifest.LeftOut, func(x, y LeftOut) int {
+		if x.Name < y.Name {
+			return -1
+		}
+		return 1
+	})
+	text, err := json.MarshalIndent(a.manifest, "", "  ")
+	if err == nil {
+		err = a.write("manifest.json", string(text)+"\n")
+	}
+	return a.manifest, errors.Join(err, a.tar.Close(), a.zip.Close())
+}
+
+func (a *Archive) write(name, text string) error {
+	err := a.tar.WriteHeader(&tar.Header{Name: "aks-flex-node-support/" + name, Mode: 0o600,
+		Size: int64(len(text)), ModTime: a.manifest.Created, Typeflag: tar.TypeReg})
+	if err == nil {
+		_, err = io.WriteString(a.tar, text)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", name, err)
+	}
+	return nil
+}
+
+// withoutHalfKey drops the rest of a private key whose beginning was cut off.
+func withoutHalfKey(text string) string {
+	end := endOfKey.FindStringIndex(text)
+	if end == nil || strings.Contains(text[:end[0]], "-----BEGIN") {
+		return text
+	}
+	return text[end[1]:]
+}
+
+var endOfKey = regexp.MustCompile(`-----END [A-Z0-9 ]*PRIVATE KEY-----`)
+
+// tail is the end of a text, from the beginning of a line on. What has no lines could only be cut
+// in the middle of a secret.
+func tail(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	_, end, _ := strings.Cut(text[len(text)-most:], "\n")
+	return end
+}
