@@ -49,7 +49,10 @@ func (s *serviceStory) blocked() {
 	s.cluster.run("db")
 	s.cluster.set(func() { s.cluster.guarded = []string{"db"} })
 	s.edit(s.minor()...)
-	s.until(5*time.Minute, "the change waits", s.waits("DrainBlocked", "disruption budget few needs"))
+	s.until(5*time.Minute, "the change waits", func() bool {
+		_, now := s.cordoned() // the drain says what blocks it before it ends
+		return !now && s.waits("DrainBlocked", "disruption budget few needs")()
+	})
 }
 
 // A drain that a budget blocks cordons the Node once an hour, and the node says what it waits for.
@@ -258,5 +261,26 @@ func TestProofWaits(t *testing.T) {
 		s.cluster.set(func() { s.cluster.down = false })
 		s.until(7*time.Minute, "nothing waits", s.nothingWaits)
 		s.healthy("42")
+	})
+}
+
+// A drain that takes long says meanwhile which budget blocks it.
+func TestDrainBlockedIsTold(t *testing.T) {
+	followed(t, func(t *testing.T, s *serviceStory, _ string) {
+		s.cluster.run("db")
+		s.cluster.set(func() { s.cluster.guarded = []string{"db"} })
+		s.provider.offers(s.delivery("8", monitored, readyTimeout("1m"),
+			s.kubernetes("1.35.1", "1.35.1")))
+		s.until(3*time.Minute, "it is reported", func() bool {
+			for _, c := range s.provider.said().Conditions {
+				if c.Type == health.NoChangeWaiting && strings.Contains(c.Message, "budget few") {
+					return true
+				}
+			}
+			return false
+		})
+		if n, now := s.cordoned(); n != 1 || !now {
+			t.Errorf("the Node was cordoned %d times, and is cordoned: %v", n, now)
+		}
 	})
 }

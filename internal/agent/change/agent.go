@@ -49,6 +49,9 @@ type Agent struct {
 	// Proving is called when the health gate begins, which a new configuration does not
 	// interrupt at once, until done is called; nil is not called.
 	Proving func() (done func())
+	// Blocked is called now and then with the pods that have blocked a drain for a while, which goes
+	// on; nil is not called.
+	Blocked func(why error)
 	// Ended is called with how a transition has ended, and how long it took; nil is not called.
 	Ended func(kind transition.Kind, result string, took time.Duration)
 	// Client makes the HTTP client that artifacts are fetched with, over the configured proxy.

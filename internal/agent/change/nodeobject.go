@@ -193,7 +193,14 @@ func (w *work) drain(ctx context.Context, t *transition.Transition) error {
 	defer cancel()
 	err = w.waiting(ctx, func(ctx context.Context) error {
 		o := drainOptions(w.Agent, w.config)
-		o.Blocked = func(e *kube.DrainError) { w.view.doing(e.Error()) }
+		told := inspect.Now()
+		o.Blocked = func(e *kube.DrainError) {
+			w.view.doing(e.Error())
+			if w.Agent.Blocked != nil && inspect.Now().Sub(told) >= askPause {
+				w.Agent.Blocked(e)
+				told = inspect.Now()
+			}
+		}
 		return client.Drain(ctx, w.config.Agent.NodeName, o)
 	})
 	if _, blocked := errors.AsType[*kube.DrainError](err); !blocked && kube.Unavailable(err) {

@@ -42,6 +42,8 @@ type Watcher struct {
 	// drifting is what the last check has found, unpublished why metrics cannot be published.
 	drifting    map[string]bool
 	unpublished string
+	// exhausted are the things that the last check was told are no longer repaired.
+	exhausted []string
 }
 
 // Claim makes this process the one daemon of the machine, until the lock is released or the process
@@ -119,6 +121,12 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 
 // leadTo leads the machine to a target.
 func leadTo(ctx context.Context, w *Watcher, h *change.Home, t *change.Target) error {
+	w.Agent.Blocked = func(why error) { // no check comes before the drain has ended
+		change.NoteWaiting(ctx, w.Agent, t, why)
+		if _, err := w.Check(ctx, w.exhausted); err != nil {
+			w.Agent.Log.Warn("cannot report what blocks the drain", "error", err)
+		}
+	}
 	err := change.Reconcile(ctx, h, "agent", t, &change.Steps{Agent: w.Agent})
 	if errors.Is(err, transition.ErrSuperseded) {
 		w.node = true // it was on its way when another verb took over
@@ -225,6 +233,7 @@ func (w *Watcher) Leave(ctx context.Context) error {
 func (w *Watcher) Check(ctx context.Context, exhausted []string) (daemon.Finding, error) {
 	// systemd tells whoever is connected of all that any unit does.
 	defer w.Agent.Machine.Close()
+	w.exhausted = exhausted
 	found, err := w.check(ctx, exhausted)
 	if err != nil && w.last != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		s := *w.last
