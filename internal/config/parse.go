@@ -26,8 +26,8 @@ func Parse(data []byte, host Host) (Config, []Warning, error) {
 	return c, warnings, nil
 }
 
-// CheckObject returns the problems that Parse would find in a document that was decoded into maps, lists,
-// strings, json.Number, booleans and nil.
+// CheckObject returns the problems that Parse would find in a document that was decoded into maps,
+// lists, strings, json.Number, booleans and nil.
 func CheckObject(o map[string]any, host Host) Problems {
 	r := &report{}
 	_, _, problems := parseDocument(cloned(o), host, r)

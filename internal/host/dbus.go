@@ -192,9 +192,9 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 	return is, job, nil
 }
 
-// UnitStatusOf returns the state of a unit by its properties on the bus, but for those of a service.
-// now and up are one moment by the wall clock and by CLOCK_MONOTONIC. The wall time that systemd
-// stamps is by the clock of then, which may have been stepped since.
+// UnitStatusOf returns the state of a unit by its properties on the bus, but for those of a
+// service. now and up are one moment by the wall clock and by CLOCK_MONOTONIC. The wall time that
+// systemd stamps is by the clock of then, which may have been stepped since.
 func UnitStatusOf(unit map[string]any, now time.Time, up time.Duration) UnitStatus {
 	text := func(key string) string { s, _ := unit[key].(string); return s }
 	is := UnitStatus{

@@ -1,6 +1,6 @@
-// Package redact takes secrets out of text, and makes the archive of such text that an operator sends
-// to support. It knows nothing of nodes; package agent/support says what is collected, and which
-// secrets this machine has.
+// Package redact takes secrets out of text, and makes the archive of such text that an operator
+// sends to support. It knows nothing of nodes; package agent/support says what is collected, and
+// which secrets this machine has.
 package redact
 
 import (

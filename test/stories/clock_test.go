@@ -272,8 +272,8 @@ func TestClockIsSetDuringJoin(t *testing.T) {
 	}
 }
 
-// A time that a join has read before the clock is set back is one of the future after that: the join
-// does not wait for it.
+// A time that a join has read before the clock is set back is one of the future after that: the
+// join does not wait for it.
 func TestClockGoesBackAfterJoinHasReadIt(t *testing.T) {
 	clocked(t, 3*time.Hour, func(t *testing.T, s *serviceStory, c *clock) {
 		s.onKubelet(func() error { s.set(func() { s.later = 3 * time.Hour }); return nil })

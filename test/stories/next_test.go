@@ -36,8 +36,8 @@ func (w *world) underWay() string {
 }
 
 // A rollback whose gate cannot be passed, since the machine no longer fits what was applied, gives
-// way to the next configuration, for the daemon and for a person, also where the machine is restored
-// only then.
+// way to the next configuration, for the daemon and for a person, also where the machine is
+// restored only then.
 func TestRollbackGivesWay(t *testing.T) {
 	t.Parallel()
 	byHand := func(w *world) error { _, err := w.bootstrap(); return err }

@@ -73,7 +73,7 @@ func merge(given, found inspect.Cluster) inspect.Cluster {
 	return given
 }
 
-// askAzure asks whoever may, and returns the first answer.
+// askAzure asks with each credential that may, and returns the first answer.
 func askAzure(ctx context.Context, h *Home, c config.Config) (aks.Cluster, error) {
 	return askManagers(ctx, h, c,
 		func(ctx context.Context, client aks.Client) (aks.Cluster, error) { return client.Cluster(ctx) })

@@ -74,7 +74,7 @@ func failedUnitLog(ctx context.Context, h *Home, cause error) []string {
 	return h.Agent.Machine.Journal(ctx, unit, 10)
 }
 
-// readySince tells whether the Node is Ready as a kubelet says it that started at the given time.
+// readySince reports whether the Node is Ready as a kubelet says it that started at the given time.
 // What the kubelet before it has said remains in the Node for a while, and must not count.
 // Heartbeats have whole seconds.
 func readySince(started time.Time) func(kube.Node) bool {

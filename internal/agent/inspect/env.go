@@ -1,6 +1,6 @@
-// Package inspect gathers evidence: how the machine, its Node object, its API server and its records
-// are. It takes a Reader, which has no Set, and a saved.State, which cannot be written: a check
-// changes nothing. Conditions follow from the evidence in package health.
+// Package inspect gathers evidence: how the machine, its Node object, its API server and its
+// records are. It takes a Reader, which has no Set, and a saved.State, which cannot be written: a
+// check changes nothing. Conditions follow from the evidence in package health.
 package inspect
 
 import (
