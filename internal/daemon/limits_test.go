@@ -64,11 +64,11 @@ var silences = map[string][]limit{
 		{file: "kube/node.go", name: "mostPause", times: 1.5},
 	},
 	"an evaluation of the gate": {
-		{file: "agent/evidence.go", name: "clusterTimeout", times: 2},
-		{file: "agent/evidence.go", name: "http.Client{Timeout"},
-		{file: "agent/services.go", name: "serviceTimeout"},
+		{file: "agent/inspect/evidence.go", name: "ClusterTimeout", times: 2},
+		{file: "agent/inspect/evidence.go", name: "http.Client{Timeout"},
+		{file: "agent/inspect/services.go", name: "serviceTimeout"},
 		{file: "kube/runtime.go", name: "runtimeTimeout", times: 2},
-		{file: "agent/gate.go", name: "maxGatePause", times: 1.5},
+		{file: "agent/change/gate.go", name: "maxGatePause", times: 1.5},
 	},
 	// A pause is spread by half.
 	"a try to learn a checksum": {
