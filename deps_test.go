@@ -85,8 +85,13 @@ var rules = []struct {
 	{"internal/identity", []string{"internal/config", "internal/regular", "internal/wait"},
 		[]string{"os/exec"}},
 	{"internal/aks", []string{"internal/config", "internal/identity"}, []string{"os", "os/exec"}},
-	{"internal/arc", []string{"internal/config", "internal/identity", "internal/wait"},
+	{"internal/arc",
+		[]string{"internal/config", "internal/identity", "internal/state", "internal/wait"},
 		[]string{"os", "os/exec"}},
+	{"internal/agent/azure", []string{
+		"internal/agent/inspect", "internal/agent/saved", "internal/aks", "internal/arc",
+		"internal/config", "internal/host", "internal/identity", "internal/state", "internal/wait",
+	}, []string{"os", "os/exec"}},
 	{"internal/agent/inspect", []string{
 		"internal/agent/saved", "internal/apply", "internal/arc", "internal/config",
 		"internal/generation", "internal/health", "internal/host", "internal/identity",
@@ -94,8 +99,8 @@ var rules = []struct {
 		"internal/state", "internal/transition",
 	}, []string{"os/exec"}},
 	{"internal/agent/change", []string{
-		"internal/agent/inspect", "internal/agent/saved", "internal/aks", "internal/apply",
-		"internal/arc", "internal/artifact", "internal/config", "internal/daemon",
+		"internal/agent/azure", "internal/agent/inspect", "internal/agent/saved", "internal/apply",
+		"internal/artifact", "internal/config", "internal/daemon",
 		"internal/follow", "internal/generation", "internal/health", "internal/host",
 		"internal/identity", "internal/kube", "internal/node", "internal/nodeobject",
 		"internal/progress", "internal/state", "internal/transition", "internal/wait",

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/azure"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -44,7 +45,7 @@ func (o *options) wire(c *config.Config) (*change.Agent, func(), error) {
 		log = o.journal.logger(c)
 	}
 	machine := host.New("", log)
-	machine.SecretDir, machine.PackageDir = saved.RunDir, change.PackageDir
+	machine.SecretDir, machine.PackageDir = saved.RunDir, azure.PackageDir
 	view := o.view(service)
 	told := &progress.Log{Log: log}
 	a := &change.Agent{
@@ -57,16 +58,17 @@ func (o *options) wire(c *config.Config) (*change.Agent, func(), error) {
 		Client: func(proxy func(*http.Request) (*url.URL, error)) *http.Client {
 			return artifact.NewClient(proxy)
 		},
-		Given:    o.reread,
-		Terminal: !service && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(o.err.Fd())),
+		Given: o.reread,
 	}
+	a.Person.Terminal = !service && term.IsTerminal(int(os.Stdin.Fd())) &&
+		term.IsTerminal(int(o.err.Fd()))
 	machine.Beat = func() {
 		if a.Beat != nil { // the service's, which comes later
 			a.Beat()
 		}
 	}
-	if a.Terminal {
-		if a.Invoker, err = host.Invoker(os.Getenv); err != nil {
+	if a.Person.Terminal {
+		if a.Person.Invoker, err = host.Invoker(os.Getenv); err != nil {
 			fmt.Fprintf(o.err, "warning: root's login of the Azure CLI is used: %v\n", err)
 		}
 	}

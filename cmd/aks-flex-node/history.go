@@ -181,7 +181,7 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 				if err != nil {
 					return err
 				}
-				if !a.Terminal {
+				if !a.Person.Terminal {
 					return usageError{errors.New("cannot ask without a terminal: use --yes")}
 				}
 				writeComparison(o.err, c)

@@ -47,7 +47,7 @@ func (w *world) personal(t *testing.T, valid *bool) *[]string {
 // bootstrapAs is bootstrap at the terminal of somebody who has called sudo.
 func (w *world) bootstrapAs(u *host.User) error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
-		a.Invoker = u
+		a.Person.Invoker = u
 		_, err := change.Bootstrap(ctx, a, change.Input{Config: w.config, Origin: "file"})
 		return err
 	})

@@ -12,11 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/azure"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
-	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -28,11 +28,7 @@ const Service = "aks-flex-node-agent.service"
 type Machine interface {
 	inspect.Reader
 	apply.Disk
-	RestartUnit(ctx context.Context, name string) error
-	// RunAs runs a program as a user, for limit at longest.
-	RunAs(ctx context.Context, limit time.Duration, u host.User, argv ...string) ([]byte, error)
-	// RunOnTerminal runs a program that talks to the person at the terminal; u nil is root.
-	RunOnTerminal(ctx context.Context, limit time.Duration, u *host.User, argv ...string) error
+	azure.Machine
 	// Touched notes that another writer than the engine is about to change something, and done
 	// that it has.
 	Touched(what string) (done func(), err error)
@@ -63,11 +59,8 @@ type Agent struct {
 	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
 	// cannot be read. A nil function reads none.
 	Given func() *config.Config
-	// Terminal reports that there is a person to be asked.
-	Terminal bool
-	// Invoker is the user who called sudo at the terminal, whose login of the Azure CLI is used; nil
-	// for root itself.
-	Invoker *host.User
+	// Person is who runs the agent.
+	Person azure.Person
 
 	// Bundle is held while the configuration that a provider has delivered is written.
 	Bundle sync.Mutex

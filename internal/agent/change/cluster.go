@@ -2,81 +2,84 @@ package change
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
-	"github.com/Azure/AKSFlexNode/internal/aks"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 )
 
-// Locator finds out where the API server is. Azure is asked at most once in a run.
-type Locator struct {
-	Home *Home
-	// asked is what Azure has said; nil when it was not asked.
-	asked *aks.Cluster
-	// again asks Azure although there is a proved address, because that one no longer works.
-	again bool
-}
-
-// Locate returns the address: as the configuration says, else as it was proved, else as Azure says.
-func (l *Locator) Locate(ctx context.Context, c config.Config) (inspect.Cluster, error) {
-	given := inspect.Cluster{Server: c.Node.Kubelet.ServerURL}
-	if text := c.Node.Kubelet.CACertData; text != "" {
-		ca, err := base64.StdEncoding.DecodeString(text)
-		if err != nil {
-			return given, fmt.Errorf("internal error: caCertData was not validated: %w", err)
+// withAdmin adds the administrator's kubeconfig to the secrets of a generation that wants it: the
+// one that the node has already, else what Azure gives to the identity that a configuration names.
+func withAdmin(
+	ctx context.Context, h *Home, asking config.Config, to *generation.Generation,
+) (err error) {
+	if !to.Config.Node.AdminKubeconfig {
+		return nil
+	}
+	secrets := h.Saved.Secrets[to.ID]
+	if secrets.AdminKubeconfig = inspect.Admin(h.Node); secrets.AdminKubeconfig == "" {
+		if secrets.AdminKubeconfig, err = askAzure(h).AdminKubeconfig(ctx, asking); err != nil {
+			return err
 		}
-		given.CA = string(ca)
 	}
-	if given.Server != "" && given.CA != "" {
-		return given, nil
-	}
-	if proved, ok := proved(l, c); ok && !l.again {
-		return merge(given, proved), nil
-	}
-	if l.asked == nil {
-		found, err := askAzure(ctx, l.Home, c)
-		if err != nil {
-			return given, err
-		}
-		l.asked = &found
-	}
-	return merge(given, inspect.Cluster{Server: l.asked.Server, CA: l.asked.CA}), nil
+	h.Saved.Secrets[to.ID] = secrets
+	return nil
 }
 
-// proved is where the API server of the same cluster was last.
-func proved(l *Locator, c config.Config) (inspect.Cluster, bool) {
-	live, b := l.Home.Saved.Live, l.Home.Saved.Bindings
-	if live == nil || b.Server == "" || b.CA == "" {
-		return inspect.Cluster{}, false
+// withDNS fills in the address of the cluster's DNS service that the owner left open: as Azure
+// says, else as the cluster does. It is never guessed: a node whose pods ask a wrong address is
+// Ready, and resolves no name.
+func withDNS(ctx context.Context, h *Home, t *Target, c config.Config) (config.Config, error) {
+	if c.Node.Kubelet.DNSServiceIP != "" {
+		return c, nil
 	}
-	was, is := live.Config.Azure.TargetCluster.ResourceID, c.Azure.TargetCluster.ResourceID
-	same := strings.EqualFold(was, is)
-	return inspect.Cluster{Server: b.Server, CA: b.CA}, same
+	if _, same := t.Locator.Proved(c); same && h.Saved.Live.Config.Node.Kubelet.DNSServiceIP != "" {
+		return c.WithDNS(h.Saved.Live.Config.Node.Kubelet.DNSServiceIP)
+	}
+	address, err := dnsOfAzure(ctx, t, c)
+	if err == nil {
+		return c.WithDNS(address)
+	}
+	address, clusterErr := dnsOfCluster(ctx, h, t, c)
+	if clusterErr == nil {
+		return c.WithDNS(address)
+	}
+	return c, fmt.Errorf("cannot tell the address of the cluster's DNS service, which pods ask for "+
+		"names: set node.kubelet.dnsServiceIP to it (kubectl get service --namespace kube-system "+
+		"kube-dns): %w", errors.Join(err, clusterErr))
 }
 
-// merge fills in what is not given.
-func merge(given, found inspect.Cluster) inspect.Cluster {
-	if given.Server == "" {
-		given.Server = found.Server
+func dnsOfAzure(ctx context.Context, t *Target, c config.Config) (string, error) {
+	if c.Azure.AuthMode() == config.AuthBootstrapToken {
+		return "", errors.New("a bootstrap token cannot ask Azure")
 	}
-	if given.CA == "" {
-		given.CA = found.CA
+	said, err := t.Locator.Ask(ctx, c)
+	if err == nil && said.DNSServiceIP == "" {
+		err = errors.New("its networkProfile in Azure does not say it")
 	}
-	return given
+	if err != nil {
+		return "", err
+	}
+	return said.DNSServiceIP, nil
 }
 
-// askAzure asks with each credential that may, and returns the first answer.
-func askAzure(ctx context.Context, h *Home, c config.Config) (aks.Cluster, error) {
-	return askManagers(ctx, h, c,
-		func(ctx context.Context, client aks.Client) (aks.Cluster, error) { return client.Cluster(ctx) })
+// dnsOfCluster asks the cluster, which answers to a node and to a token that may join as one.
+func dnsOfCluster(ctx context.Context, h *Home, t *Target, c config.Config) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, inspect.ClusterTimeout)
+	defer cancel()
+	client, err := inspect.JoinClient(ctx, h.Node, c, t.At)
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	service, err := client.Service(ctx, "kube-system", "kube-dns")
+	return service.Spec.ClusterIP, err
 }
 
 // findAgain finds the API server again when it no longer is where it was proved to be: its name
@@ -95,7 +98,7 @@ func findAgain(ctx context.Context, h *Home, t *Target) error {
 	if !kube.Rebind(fault) {
 		return nil
 	}
-	t.Locator.again = true
+	t.Locator.Again = true
 	at, err := t.Locator.Locate(ctx, c)
 	if err != nil {
 		return fmt.Errorf("the API server is not where it was (%w), and cannot find it again: %w",

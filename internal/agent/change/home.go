@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/azure"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
@@ -43,6 +44,17 @@ func NewHome(a *Agent, journal *apply.Journal, l *saved.Lock) *Home {
 		Store:  saved.NewStore(n.Saved, a.Machine),
 	}
 }
+
+// askAzure returns what asks Azure for a verb.
+func askAzure(h *Home) *azure.Azure {
+	return &azure.Azure{
+		Node: h.Node, Machine: h.Agent.Machine, Store: h.Store.Writer, Person: h.Agent.Person,
+		Given: h.Agent.Given,
+	}
+}
+
+// NewLocator returns what finds the API server for a verb.
+func NewLocator(h *Home) *azure.Locator { return &azure.Locator{Azure: askAzure(h)} }
 
 // OpenLocked begins a verb that writes. It takes the lock and removes what a killed run has left
 // half written.

@@ -65,7 +65,7 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 	if !h.Engine.Journal.Exists() {
 		h.Note("this machine is not a node; nothing to undo")
 		stopped := stopDaemon(ctx, h, how.Waits)
-		if err := errors.Join(stopped, leaveArc(ctx, h, arcConfig(l), how.KeepArc)); err != nil {
+		if err := errors.Join(stopped, leaveArc(ctx, l, how.KeepArc)); err != nil {
 			return result, err
 		}
 		return result, eraseRecords(ctx, h)
@@ -139,13 +139,17 @@ func begun(h *Home) *generation.Generation {
 	return &g
 }
 
-// arcConfig decides who speaks to Azure: what the user gave, since the secret that enrolled the
-// machine may be long expired.
-func arcConfig(l *leaving) *config.Config {
-	if l.given != nil && (l.given.Azure.ArcEnabled() || l.given.Azure.ServicePrincipal != nil) {
-		return l.given
+// leaveArc takes back what the agent did in Azure Arc, unless it is to stay. It asks as the identity
+// that the user gave, since the secret that enrolled the machine may have expired.
+func leaveArc(ctx context.Context, l *leaving, keep bool) error {
+	if keep {
+		return nil
 	}
-	return l.config
+	as := l.config
+	if l.given != nil && (l.given.Azure.ArcEnabled() || l.given.Azure.ServicePrincipal != nil) {
+		as = l.given
+	}
+	return askAzure(l.Home).Leave(ctx, as)
 }
 
 // member returns a client with kubelet's credential; nil when there is none, as before the first
@@ -172,7 +176,7 @@ func found(ctx context.Context, l *leaving) inspect.Cluster {
 	if l.given != nil {
 		c = l.given
 	}
-	t := &Target{Input: Input{Config: *c}, Locator: &Locator{Home: l.Home}, At: l.Saved.At()}
+	t := &Target{Input: Input{Config: *c}, Locator: NewLocator(l.Home), At: l.Saved.At()}
 	if err := findAgain(ctx, l.Home, t); err != nil {
 		l.Warn("%v", err)
 		t.At = l.Saved.At()
@@ -216,7 +220,7 @@ func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error 
 		defer cancel()
 		l.remain(client.DeleteNode(bounded, l.config.Agent.NodeName))
 	}
-	if err := leaveArc(ctx, l.Home, arcConfig(l), t.Leave.KeepArc); err != nil {
+	if err := leaveArc(ctx, l, t.Leave.KeepArc); err != nil {
 		l.remain(err)
 		l.arcFailed = true
 	}
@@ -308,13 +312,13 @@ func eraseRecords(ctx context.Context, h *Home) error {
 	last := []string{saved.TransitionFile, saved.SourceFile, path.Base(saved.BundleFile)}
 	for _, name := range names {
 		if !slices.Contains(last, name) {
-			errs = append(errs, removeAll(ctx, h, path.Join(saved.StateDir, name)))
+			errs = append(errs, h.Store.RemoveTree(ctx, path.Join(saved.StateDir, name)))
 		}
 	}
 	for _, name := range last {
-		errs = append(errs, removeAll(ctx, h, path.Join(saved.StateDir, name)))
+		errs = append(errs, h.Store.RemoveTree(ctx, path.Join(saved.StateDir, name)))
 	}
-	errs = append(errs, removeAll(ctx, h, saved.StateDir), removeAll(ctx, h, saved.RunDir))
+	errs = append(errs, h.Store.RemoveTree(ctx, saved.StateDir), h.Store.RemoveTree(ctx, saved.RunDir))
 	return errors.Join(append(errs, h.Agent.Machine.Flush())...)
 }
 
@@ -327,20 +331,6 @@ func forgetNode(ctx context.Context, h *Home) error {
 		errs = append(errs, h.Store.Remove(ctx, name))
 	}
 	return errors.Join(errs...)
-}
-
-// removeAll removes what is at a path of ours, with all that is in it.
-func removeAll(ctx context.Context, h *Home, path string) error {
-	is, err := h.Agent.Machine.Observe(ctx, state.PathKey(path))
-	if err != nil {
-		return err
-	}
-	if _, gone := is.(state.Absent); gone {
-		return nil
-	}
-	return h.Agent.Machine.Set(ctx, state.Change{
-		From: is, To: state.Absent{Path: path}, Undo: true, Ours: state.Dir{Path: path, Purge: true},
-	}, nil)
 }
 
 // openLedgerOnly opens the ledger of a machine whose other records cannot be read.

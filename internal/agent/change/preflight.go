@@ -133,44 +133,8 @@ func unowned(ctx context.Context, w *work) error {
 	return health.Problem(health.Evaluate(health.Preflight(), e))
 }
 
-// Identifiable makes sure, before anything is touched, that Azure knows who asks, and that the
-// cluster takes such a node.
+// Identifiable makes sure, before anything is touched, that Azure knows the configured identity, and
+// that the cluster takes such a node.
 func Identifiable(ctx context.Context, h *Home, t *Target) error {
-	c := t.Input.Config
-	mode := c.Azure.AuthMode()
-	if mode == config.AuthBootstrapToken {
-		return nil
-	}
-	connected := inspect.ArcMachineID(ctx, h.Node, c) != ""
-	if mode == config.AuthArc {
-		err := arcReady(ctx, h, c, t.seen)
-		if err == nil && !connected {
-			err = onboardable(ctx, h, c) // it reads the cluster too
-		}
-		if err != nil {
-			return err
-		}
-	}
-	at, err := t.Locator.Locate(ctx, c)
-	if err == nil && connected && !admitted(ctx, h, c, at) {
-		err = onboardable(ctx, h, c)
-	}
-	if err != nil {
-		return err
-	}
-	cluster := t.Locator.asked
-	if cluster == nil {
-		return nil
-	}
-	name := c.Azure.TargetCluster.ResourceID
-	switch {
-	case !cluster.Entra:
-		return fmt.Errorf("cannot join %s: it does not accept identities of Entra ID; enable that "+
-			"(az aks update --enable-aad), or join with azure.bootstrapToken", name)
-	case c.Azure.ShowsToken() && !cluster.AzureRBAC:
-		return fmt.Errorf("cannot join %s with azure.kubeletCredential token: Azure's role assignments "+
-			"do not authorise there; enable that (az aks update --enable-azure-rbac), or set "+
-			"azure.kubeletCredential to certificate", name)
-	}
-	return nil
+	return t.Locator.Ready(ctx, t.Input.Config, t.seen)
 }

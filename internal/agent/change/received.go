@@ -11,6 +11,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
@@ -128,7 +129,7 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) (bool, error) {
 		return false, nil
 	}
 	c := d.Loaded.Config.Azure
-	return !(c.ArcEnabled() && onboards(c) && len(inspect.ArcLost(ctx, h.Node)) > 0), nil
+	return !(c.ArcEnabled() && identity.Onboards(c) && len(inspect.ArcLost(ctx, h.Node)) > 0), nil
 }
 
 // EnableService has the agent's service start at boot; false when it is not installed. Leaving

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/azure"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
@@ -28,7 +29,7 @@ type Target struct {
 	facts    node.Facts // without Store
 	// unchanged tells that the applied generation came from the same document, on the same machine.
 	unchanged bool
-	Locator   *Locator
+	Locator   *azure.Locator
 	At        inspect.Cluster
 	// moved tells that the API server has another address or CA than was proved.
 	moved bool
@@ -48,7 +49,7 @@ func Aim(ctx context.Context, h *Home, in Input) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{Input: in, Received: received, Locator: &Locator{Home: h}, At: h.Saved.At()}
+	t := &Target{Input: in, Received: received, Locator: NewLocator(h), At: h.Saved.At()}
 	if t.seen, err = h.Agent.Machine.Facts(ctx, inspect.Query(h.Node, in.Config)); err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func aimAgain(ctx context.Context, h *Home, before *Target) (*Target, error) {
 		t.Received, t.unchanged = before.Received, true
 	}
 	t.Waits = before.Waits
-	t.Locator = &Locator{Home: h, asked: before.Locator.asked, again: before.Locator.again}
+	t.Locator.Asked, t.Locator.Again = before.Locator.Asked, before.Locator.Again
 	t.At, t.moved, t.server, t.Daemon = before.At, before.moved, before.server, before.Daemon
 	return t, nil
 }
@@ -180,10 +181,10 @@ func withPodNetwork(h *Home, t *Target, c config.Config) config.Config {
 	if c.CNI.NonMasqueradeCIDRs != nil || h.Saved.Applied != nil {
 		return c
 	}
-	_, same := proved(t.Locator, c)
+	_, same := t.Locator.Proved(c)
 	switch {
-	case t.Locator.asked != nil:
-		c.CNI.NonMasqueradeCIDRs = slices.Clone(t.Locator.asked.PodCIDRs)
+	case t.Locator.Asked != nil:
+		c.CNI.NonMasqueradeCIDRs = slices.Clone(t.Locator.Asked.PodCIDRs)
 		if own := c.CNI.PodCIDR; own != "" { // then pods have no address of the other family
 			c.CNI.NonMasqueradeCIDRs = slices.DeleteFunc(c.CNI.NonMasqueradeCIDRs,
 				func(cidr string) bool { return strings.Contains(cidr, ":") != strings.Contains(own, ":") })
@@ -206,8 +207,8 @@ func ServerVersion(ctx context.Context, h *Home, t *Target) (string, error) {
 		defer client.Close()
 		t.server, err = client.ServerVersion(ctx)
 	}
-	if err != nil && t.Locator.asked != nil && t.Locator.asked.Version != "" {
-		t.server, err = t.Locator.asked.Version, nil
+	if err != nil && t.Locator.Asked != nil && t.Locator.Asked.Version != "" {
+		t.server, err = t.Locator.Asked.Version, nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot tell the version of the API server: %w", err)

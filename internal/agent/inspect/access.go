@@ -55,10 +55,5 @@ func RequiredAccess(c config.Config) (kube.Access, string) {
 			"manifest), or azure.kubeletCredential token with roles of Azure"
 }
 
-// Trusted makes sure that nobody but root can change the program that root and kubelet run.
-func Trusted(h *Node) error {
-	if h.Trusted != nil {
-		return h.Trusted(h.Program)
-	}
-	return config.Trusted(h.Program)
-}
+// Trusted makes sure that only root can change the program that root and kubelet run.
+func Trusted(h *Node) error { return h.TrustedFile(h.Program) }

@@ -13,6 +13,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -128,4 +129,12 @@ func (a *Env) Every(usual time.Duration) time.Duration {
 		return a.Poll
 	}
 	return usual
+}
+
+// TrustedFile returns an error when another user than root can change a file.
+func (a *Env) TrustedFile(file string) error {
+	if a.Trusted != nil {
+		return a.Trusted(file)
+	}
+	return config.Trusted(file)
 }

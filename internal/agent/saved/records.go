@@ -100,3 +100,17 @@ func (w Writer) Remove(ctx context.Context, name string) error {
 	gone := state.Change{From: is, To: state.Absent{Path: path.Join(w.Dir, name)}, Undo: true}
 	return errors.Join(w.Disk.Set(ctx, gone, nil), w.Disk.Flush())
 }
+
+// RemoveTree removes what is at a path of the agent's own, with all that is in it.
+func (w Writer) RemoveTree(ctx context.Context, path string) error {
+	is, err := w.Disk.Observe(ctx, state.PathKey(path))
+	if err != nil {
+		return err
+	}
+	if _, gone := is.(state.Absent); gone {
+		return nil
+	}
+	return w.Disk.Set(ctx, state.Change{
+		From: is, To: state.Absent{Path: path}, Undo: true, Ours: state.Dir{Path: path, Purge: true},
+	}, nil)
+}

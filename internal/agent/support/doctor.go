@@ -106,7 +106,7 @@ func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 		p.config, p.at = p.Saved.ConfigOf(g), p.Home.Saved.At()
 	case given.Input != nil:
 		p.config = given.Input.Config
-		l := &change.Locator{Home: p.Home}
+		l := change.NewLocator(p.Home)
 		if inspect.Located(p.config) {
 			p.at, _ = l.Locate(ctx, p.config) // it only reads the configuration
 		}

@@ -1,0 +1,191 @@
+package arc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// aptLimit bounds a run of apt.
+const aptLimit = 10 * time.Minute
+
+// System is what the choice of a package depends on: the architecture in Debian's words, and ID and
+// VERSION_ID of os-release(5).
+type System struct{ Arch, ID, Version string }
+
+// Download fetches the Arc agent's package to where it is installed from.
+type Download struct {
+	Machine Machine
+	// Make makes a file, link or directory be as given.
+	Make func(ctx context.Context, to state.Resource) error
+	// Dir is the directory for the package, as a resource of the machine; Path is where that is.
+	Dir, Path string
+	// Clear removes Dir and all that is in it.
+	Clear func(ctx context.Context) error
+	// Trusted returns an error when another user than root can change a file.
+	Trusted func(file string) error
+	// Doing shows what is going on.
+	Doing func(text string)
+}
+
+// Fetch takes the package from the directory of artifacts, else from the first repository that has
+// it and whose signature is right. It changes only Dir.
+func (d Download) Fetch(ctx context.Context, c config.Config, on System) error {
+	if err := d.empty(ctx); err != nil {
+		return err
+	}
+	file, err := d.file(c, on)
+	if err != nil {
+		return err
+	}
+	if file != "" {
+		link := state.Link{Path: path.Join(d.Dir, path.Base(file)), Target: file}
+		return d.Make(ctx, link)
+	}
+	list, err := d.repositories(c, on)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range list {
+		d.Doing("fetching the Arc agent's package from " + r.URL)
+		err := d.from(ctx, r)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		errs = append(errs, err)
+	}
+	return fmt.Errorf("cannot fetch the Arc agent's package; nothing was installed: %w; "+
+		"docs/arc.md says which repository, key and file can be configured (azure.arc.package)",
+		errors.Join(errs...))
+}
+
+// Check returns an error when no place is known to fetch the package from. It touches nothing.
+func (d Download) Check(c config.Config, on System) error {
+	file, err := d.file(c, on)
+	if err == nil && file == "" {
+		_, err = d.repositories(c, on)
+	}
+	return err
+}
+
+// from has apt fetch and verify the package.
+func (d Download) from(ctx context.Context, r Repository) error {
+	if err := d.empty(ctx); err != nil {
+		return err
+	}
+	changes := []state.Resource{state.Dir{Path: path.Join(d.Dir, EmptyDir), Mode: 0o700}}
+	for name, content := range r.Files(d.Path) {
+		changes = append(changes, state.NewFile(path.Join(d.Dir, name), 0o600, content))
+	}
+	for _, to := range changes {
+		if err := d.Make(ctx, to); err != nil {
+			return err
+		}
+	}
+	update, fetch := Commands(d.Path)
+	if _, err := d.Machine.Run(ctx, aptLimit, nil, update...); err != nil {
+		return fmt.Errorf("%s: cannot read the repository, or it is not signed by the right key: %w",
+			r.URL, err)
+	}
+	if _, err := d.Machine.Run(ctx, aptLimit, nil, fetch...); err != nil {
+		return fmt.Errorf("%s: it has no package %s, or a damaged one: %w", r.URL, Package, err)
+	}
+	return nil
+}
+
+func (d Download) empty(ctx context.Context) error {
+	if err := d.Clear(ctx); err != nil {
+		return err
+	}
+	return d.Make(ctx, state.Dir{Path: d.Dir, Mode: 0o700})
+}
+
+// file returns the package's file in the directory of artifacts, "" when there is none. It is
+// trusted because only root can have put it there.
+func (d Download) file(c config.Config, on System) (string, error) {
+	dir := c.Artifacts.Directory
+	if dir == "" {
+		return "", nil
+	}
+	files, err := filepath.Glob(path.Join(dir, Package+"_*_"+on.Arch+".deb"))
+	switch {
+	case err != nil || len(files) == 0:
+		return "", err
+	case len(files) == 1:
+		return files[0], d.Trusted(files[0])
+	}
+	return "", fmt.Errorf("cannot tell which package of the Arc agent to install: there are %s; "+
+		"keep one", strings.Join(files, " and "))
+}
+
+// repositories returns those that may have the package, in the order in which they are tried.
+func (d Download) repositories(c config.Config, on System) ([]Repository, error) {
+	base, known := RepositoryFor(on.ID, on.Version)
+	urls := []string{base.URL}
+	if p := c.Azure.Arc.Package; p != nil {
+		if p.URL != "" {
+			base.URL, urls, known = p.URL, []string{p.URL}, true
+		}
+		if p.Suite != "" {
+			base.Suite = p.Suite
+		}
+		if p.KeyFile != "" {
+			key, err := p.Key()
+			if err == nil {
+				err = d.Trusted(p.KeyFile)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("cannot use azure.arc.package.keyFile: %w", err)
+			}
+			base.Key = string(key)
+		}
+	}
+	if !known || base.Suite == "" {
+		return nil, fmt.Errorf("cannot install the Arc agent: no package repository of it is known for "+
+			"%s %s; set azure.arc.package.url and suite, or install azcmagent yourself",
+			on.ID, on.Version)
+	}
+	urls = places(c.Artifacts, urls[0], c.Azure.Arc.Package != nil && c.Azure.Arc.Package.URL != "")
+	list := make([]Repository, len(urls))
+	for i, url := range urls {
+		list[i] = base
+		list[i].URL = url
+		if base.Key == "" {
+			list[i].Key = Key
+		}
+		if r, err := http.NewRequest(http.MethodGet, url, nil); err == nil && r.URL.Host != "" {
+			if proxy, err := c.ProxyFunc()(r); err == nil && proxy != nil {
+				list[i].Proxy = proxy.String()
+			}
+		}
+	}
+	return list, nil
+}
+
+// places returns where a repository may be: in the directory of artifacts, else at the mirrors and
+// at last upstream. One that the configuration names is nowhere else.
+func places(a config.Artifacts, url string, own bool) []string {
+	at := strings.TrimPrefix(strings.TrimPrefix(url, "https://"), "http://")
+	switch {
+	case own:
+		return []string{url}
+	case a.Directory != "":
+		return []string{"file:" + path.Join(a.Directory, at)}
+	}
+	var list []string
+	for _, mirror := range append([]string{a.Mirror}, a.Mirrors...) {
+		if mirror != "" {
+			list = append(list, mirror+"/"+at)
+		}
+	}
+	return append(list, url)
+}
