@@ -2,6 +2,7 @@ package stories
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -79,6 +81,48 @@ func TestRollbackUncordons(t *testing.T) {
 				n.Spec.Unschedulable, n.Status.NodeInfo.KubeletVersion)
 		}
 	}
+}
+
+// What changes that could not begin have fetched does not pile up: the machine keeps what is applied
+// and what it would try next.
+func TestBlockedChangesAreCollected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		stored := func() int { return len(w.entries("/opt/aks-flex-node/store")) }
+		before := stored()
+		w.cluster.run("db")
+		w.cluster.set(func() { w.cluster.guarded = []string{"db"} })
+		for _, version := range []string{"1.35.1", "1.35.2", "1.35.3"} {
+			w.config = w.configuration(w.kubernetes(version, version))
+			if _, err := w.bootstrap(); err == nil {
+				t.Fatal("the drain is not blocked")
+			}
+		}
+		// kubelet, kubectl and kubeadm of the version that is tried next
+		if is := stored(); is != before+3 {
+			t.Errorf("%d artifacts are stored, want %d", is, before+3)
+		}
+		if list := w.entries(saved.StateDir + "/generations"); len(list) != 2 {
+			t.Errorf("generations: %v", list)
+		}
+	})
+}
+
+// entries returns the names in a directory of the machine.
+func (w *world) entries(dir string) []string {
+	w.t.Helper()
+	list, err := os.ReadDir(w.root + dir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
 }
 
 // A drain that a disruption budget does not let finish leaves the node on its version, and gives it

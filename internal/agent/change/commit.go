@@ -45,7 +45,7 @@ func (w *work) commit(ctx context.Context, t *transition.Transition) error {
 	if err := w.Store.PublishApplied(ctx, w.to, previous); err != nil {
 		return err
 	}
-	if err := collect(ctx, w, previous); err != nil {
+	if err := collect(ctx, w.Home, w.to); err != nil {
 		return err
 	}
 	if err := w.release(ctx, *t); err != nil { // the record remains, and the next run goes on here
@@ -174,28 +174,34 @@ func leaveMetrics(
 	}
 }
 
-// collect removes the generations that are not in the history, and the artifacts that neither the
-// node nor the one before refers to.
-func collect(ctx context.Context, w *work, previous *generation.Generation) error {
+// collect removes the generations that neither the pointers nor the history refer to, and the
+// artifacts that neither the node, nor the one before it, nor next refers to.
+func collect(ctx context.Context, h *Home, next *generation.Generation) error {
+	ids := []string{h.Saved.Bindings.Answered}
 	keep := map[string]bool{}
-	ids := []string{w.to.ID, w.bindings.Answered}
-	add := func(f node.Facts) {
-		for _, dir := range f.Store {
+	add := func(g *generation.Generation) {
+		if g == nil {
+			return
+		}
+		ids = append(ids, g.ID)
+		for _, dir := range g.Facts.Store {
 			keep[path.Base(dir)] = true
 		}
 	}
-	add(w.to.Facts)
-	if previous != nil {
-		ids = append(ids, previous.ID)
-		add(previous.Facts)
+	previous, err := h.Saved.Generations.Read(ctx, generation.Previous)
+	if err != nil {
+		return err
 	}
-	if list, err := w.Saved.ReadHistory(); err == nil {
+	for _, g := range []*generation.Generation{next, h.Saved.Live, h.Saved.Applied, previous} {
+		add(g)
+	}
+	if list, err := h.Saved.ReadHistory(); err == nil {
 		ids = append(ids, list.IDs()...)
 	}
-	if err := w.Store.Generations.Collect(ctx, ids...); err != nil {
+	if err := h.Store.Generations.Collect(ctx, ids...); err != nil {
 		return err
 	}
 	kept := slices.Sorted(maps.Keys(keep))
-	_, err := artifact.Collect(w.Path(node.StoreDir), kept, w.Agent.Machine.Touched)
+	_, err = artifact.Collect(h.Path(node.StoreDir), kept, h.Agent.Machine.Touched)
 	return err
 }

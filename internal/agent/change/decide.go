@@ -208,6 +208,9 @@ func pursue(
 	next.To = to.ID
 	if next.Kind == transition.Change {
 		next.Drains = drains(h.Saved.Applied.Config, to.Config)
+		if err := collect(ctx, h, to); err != nil { // changes that were refused have left theirs
+			return err
+		}
 	}
 	h.Saved.Secrets[to.ID] = t.Input.Config.Credentials()
 	if err := withAdmin(ctx, h, t.Input.Config, to); err != nil {
