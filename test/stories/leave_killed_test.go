@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 )
@@ -66,5 +67,36 @@ func TestLeavingIsFinished(t *testing.T) {
 			t.Errorf("%s: the daemon ends with %v", when, err)
 		}
 		w.sameAs(t, when, before)
+	}
+}
+
+// The agent's own service is disabled last: a machine that is rebooted while it is given back has a
+// service that goes on with it.
+func TestServiceIsDisabledLast(t *testing.T) {
+	t.Parallel()
+	for n := 2; ; n += 9 {
+		w := newWorld(t)
+		w.write("/etc/systemd/system/"+change.Service,
+			"[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n")
+		if _, err := w.bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		if there, err := change.EnableService(t.Context(), w.agent()); err != nil || !there {
+			t.Fatalf("the service is installed: %v, %v", there, err)
+		}
+		w.blow(n)
+		err := w.unbootstrap()
+		w.blow(-1)
+		state, _ := w.systemd.Unit(t.Context(), change.Service)
+		if err == nil {
+			if state.File != "disabled" {
+				t.Errorf("after the end the service is %s", state.File)
+			}
+			return
+		}
+		_, gone := os.Stat(w.root + saved.StateDir + "/bindings.json")
+		if gone == nil && state.File != "enabled" {
+			t.Errorf("killed at touch %d, the service is %s", n, state.File)
+		}
 	}
 }

@@ -64,8 +64,11 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 	}
 	if !h.Engine.Journal.Exists() {
 		h.Note("this machine is not a node; nothing to undo")
-		stopped := stopDaemon(ctx, h, how.Waits)
-		if err := errors.Join(stopped, leaveArc(ctx, l, how.KeepArc)); err != nil {
+		err := leaveArc(ctx, l, how.KeepArc)
+		if !how.Waits {
+			err = errors.Join(stopDaemon(ctx, h), disableDaemon(ctx, h), err)
+		}
+		if err != nil {
 			return result, err
 		}
 		return result, eraseRecords(ctx, h)
@@ -213,7 +216,10 @@ func (l *leaving) drain(ctx context.Context, t *transition.Transition) error {
 // farewell deletes what is elsewhere, while there is a credential to do it with: the Node object,
 // and what was made in Azure. What remains does not keep the machine from being given back.
 func (l *leaving) farewell(ctx context.Context, t *transition.Transition) error {
-	stopped := stopDaemon(ctx, l.Home, t.Leave != nil && t.Leave.Waits)
+	var stopped error
+	if !t.Leave.Waits {
+		stopped = stopDaemon(ctx, l.Home)
+	}
 	if client := member(ctx, l); client != nil {
 		defer client.Close()
 		bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -251,6 +257,9 @@ func (l *leaving) undo(ctx context.Context, t *transition.Transition) error {
 // and who leaves it; what is left then is no node.
 func (l *leaving) erase(ctx context.Context, t *transition.Transition) error {
 	errs := append(l.remaining, eraseMetrics(ctx, l))
+	if !t.Leave.Waits {
+		errs = append(errs, disableDaemon(ctx, l.Home))
+	}
 	if l.arcFailed && !t.Leave.Waits {
 		return errors.Join(append(errs, forgetNode(ctx, l.Home))...)
 	}
@@ -270,23 +279,28 @@ func reports(l *leaving) (kept, left []string) {
 	return kept, left
 }
 
-// stopDaemon stops and disables the agent's own service, which else would make this machine a node
-// again.
-func stopDaemon(ctx context.Context, h *Home, waits bool) error {
-	if waits {
-		return nil
-	}
+// stopDaemon stops the agent's own service, which else would make this machine a node again. It
+// remains enabled while the machine is given back: after a reboot it goes on with that.
+func stopDaemon(ctx context.Context, h *Home) error {
+	return setDaemon(ctx, h, func(to *state.Unit) { to.Active = to.Active && h.Agent.InService })
+}
+
+func disableDaemon(ctx context.Context, h *Home) error {
+	return setDaemon(ctx, h, func(to *state.Unit) {
+		if to.Enabled == state.Enabled {
+			to.Enabled = state.Disabled
+		}
+	})
+}
+
+func setDaemon(ctx context.Context, h *Home, change func(*state.Unit)) error {
 	is, err := h.Agent.Machine.Observe(ctx, state.UnitKey(Service))
 	if err != nil {
 		return err
 	}
 	from := is.(state.Unit)
 	to := from
-	to.Active = to.Active && h.Agent.InService
-	if to.Enabled == state.Enabled {
-		to.Enabled = state.Disabled
-	}
-	if state.Equal(from, to) {
+	if change(&to); state.Equal(from, to) {
 		return nil
 	}
 	return h.Agent.Machine.Set(ctx, state.Change{From: from, To: to}, nil)
