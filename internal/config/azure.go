@@ -2,11 +2,8 @@ package config
 
 import (
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 const (
@@ -24,86 +21,22 @@ const (
 
 var aClusterID = regexp.MustCompile(clusterID)
 
-func azureRules() []rule {
-	const (
-		aGUID    = "a GUID"
-		aFile    = "a clean absolute path"
-		aURL     = "an https URL of a host, perhaps with a port"
-		aToken   = "a bootstrap token: 6 characters, a dot, 16 characters, each a-z or 0-9"
-		aCluster = "the id of a managed cluster: /subscriptions/<GUID>/resourceGroups/<name>" +
-			"/providers/Microsoft.ContainerService/managedClusters/<name>"
-		aPoolName = "1 to 12 characters a-z and 0-9, a letter first"
-	)
-	clouds := []string{PublicCloud, USGovernmentCloud, ChinaCloud}
-	const principal = "azure.servicePrincipal."
-	return []rule{
-		{"azure.subscriptionId", aGUID, isGUID},
-		{"azure.tenantId", aGUID, isGUID},
-		{"azure.cloud", "one of " + strings.Join(clouds, ", "), oneOf(clouds...)},
-		{"azure.resourceManagerEndpoint", aURL, isHTTPSHost},
-		{"azure.authorityHost", aURL, isHTTPSHost},
-		{principal + "tenantId", aGUID, isGUID},
-		{principal + "clientId", aGUID, isGUID},
-		{principal + "clientSecret", "printable ASCII without spaces", matches(`[!-~]+`)},
-		{principal + "clientSecretFile", aFile + ", or the name of a systemd credential",
-			func(s string) bool { return isAbs(s) || isCredential(s) }},
-		{principal + "certificateFile", aFile, isAbs},
-		{"azure.managedIdentity.clientId", aGUID, isGUID},
-		{"azure.bootstrapToken.token", aToken, matches(`[a-z0-9]{6}\.[a-z0-9]{16}`)},
-		{"azure.targetCluster.resourceId", aCluster, isClusterID},
-		{"azure.targetCluster.location", aLocation, isLocation},
-		{"azure.kubeletCredential", "token or certificate",
-			oneOf(CredentialToken, CredentialCertificate)},
-		{"azure.targetAgentPoolName", aPoolName, matches(`[a-z][a-z0-9]{0,11}`)},
-	}
-}
-
-const aLocation = "an Azure region, such as westeurope"
-
 var (
-	isLocation   = matches(`[A-Za-z0-9][A-Za-z0-9 ]{0,62}`)
-	isGUID       = matches(guid)
-	isCredential = matches(`[A-Za-z0-9._-]+`)
-	isTagName    = matches(`[^<>%&\\?/=\p{C}]+`)
-	isTagValue   = matches(`[^\p{C}]*`)
-	isGroupName  = matches(`[\p{L}\p{N}_.()-]+`)
+	isGUID          = matches(guid)
+	isCredential    = matches(`[A-Za-z0-9._-]+`)
+	isResourceGroup = upTo(90, matches(`[\p{L}\p{N}_.()-]*[\p{L}\p{N}_()-]`)) // as ARM has it
 )
 
-func arcRules() []rule {
-	const (
-		aMachine = "1 to 54 letters, digits, '-', '_' and '.', a letter or digit first and last"
-		aGroup   = "the name of a resource group: up to 90 letters, digits, '-', '_', '.', '(' " +
-			"and ')', no '.' last"
-		aTag = `the name of a tag: 1 to 512 characters, none of < > % & \ ? / = ` +
-			`and none that does not print`
-	)
-	roles := strings.Join(slices.Sorted(maps.Keys(Roles())), ", ")
-	return []rule{
-		{"azure.arc.machineName", aMachine,
-			matches(`[A-Za-z0-9](?:[A-Za-z0-9._-]{0,52}[A-Za-z0-9])?`)},
-		{"azure.arc.resourceGroup", aGroup, isResourceGroup},
-		{"azure.arc.location", aLocation, isLocation},
-		{"azure.arc.package.url", "an http or https URL without user, query and fragment",
-			func(s string) bool { return isHTTPS(s) || isHTTPS("https"+strings.TrimPrefix(s, "http")) }},
-		{"azure.arc.package.suite", "letters, digits and . _ / -", matches(`[A-Za-z0-9._/-]+`)},
-		{"azure.arc.package.keyFile", "a clean absolute path", isAbs},
-		{"azure.arc.roles.*", "a GUID, or one of " + roles, func(s string) bool {
-			_, known := Roles()[s]
-			return known || isGUID(s)
-		}},
-		{"azure.arc.tags", aTag, func(s string) bool {
-			return isTagName(s) && utf8.RuneCountInString(s) <= 512
-		}},
-		{"azure.arc.tags.*", "up to 256 characters that print", func(s string) bool {
-			return isTagValue(s) && utf8.RuneCountInString(s) <= 256
-		}},
-	}
+func isSecretFile(s string) bool { return isAbs(s) || isCredential(s) }
+
+// isPackageURL allows http too: the repository is signed.
+func isPackageURL(s string) bool {
+	return isHTTPS(s) || isHTTPS("https"+strings.TrimPrefix(s, "http"))
 }
 
-// isResourceGroup follows ARM's rules for names of resource groups.
-func isResourceGroup(s string) bool {
-	return isGroupName(s) && utf8.RuneCountInString(s) <= 90 &&
-		!strings.HasSuffix(s, ".")
+func isRole(s string) bool {
+	_, known := Roles()[s]
+	return known || isGUID(s)
 }
 
 func isClusterID(s string) bool {

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -367,7 +366,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 func TestDefaultsAreAllowed(t *testing.T) {
 	c := defaults()
 	for _, l := range leaves(&c) {
-		rule := rulesByPattern()[l.pattern]
+		rule := l.rule()
 		if text := l.text(); text != "" && rule.ok != nil && !rule.ok(text) {
 			t.Errorf("%s: %s is the default and not allowed", l.path, l.shown())
 		}
@@ -376,25 +375,16 @@ func TestDefaultsAreAllowed(t *testing.T) {
 
 // TestRules holds that every setting has a rule, and every rule a setting.
 func TestRules(t *testing.T) {
-	var patterns []string
-	for _, r := range rules() {
-		if slices.Contains(patterns, r.pattern) {
-			t.Errorf("%s has two rules", r.pattern)
-		}
-		patterns = append(patterns, r.pattern)
-	}
-	settings := map[string]bool{}
+	used := map[string]bool{}
 	for _, s := range reference(t) {
-		if s.typ != "boolean" {
-			settings[s.pattern] = true
-			if !slices.Contains(patterns, s.pattern) {
-				t.Errorf("%s has no rule", s.pattern)
-			}
+		if _, known := rules[s.rule]; !known && s.typ != "boolean" {
+			t.Errorf("%s has no rule", s.pattern)
 		}
+		used[s.rule] = true
 	}
-	for _, p := range patterns {
-		if !settings[p] {
-			t.Errorf("the rule for %s is for no setting", p)
+	for name := range rules {
+		if !used[name] {
+			t.Errorf("the rule %s is for no setting", name)
 		}
 	}
 }

@@ -4,38 +4,10 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 )
-
-// matches makes a check of a regular expression that must match the whole value.
-func matches(pattern string) func(string) bool {
-	return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString
-}
-
-func oneOf(values ...string) func(string) bool {
-	return func(s string) bool { return slices.Contains(values, s) }
-}
-
-// between checks a whole number.
-func between(low, high int64) func(string) bool {
-	return func(s string) bool {
-		n, err := strconv.ParseInt(s, 10, 64)
-		return err == nil && low <= n && n <= high
-	}
-}
-
-func isDuration(low, high time.Duration) func(string) bool {
-	return func(s string) bool {
-		d, err := time.ParseDuration(s)
-		return err == nil && low <= d && d <= high
-	}
-}
 
 // isHost tells whether s is a DNS name or an IP address (in URL form: IPv6 without brackets).
 func isHost(s string) bool {
@@ -53,7 +25,7 @@ func parseURL(s string) (*url.URL, bool) {
 		return nil, false
 	}
 	port := u.Port()
-	if port == "" && strings.HasSuffix(u.Host, ":") || port != "" && !between(1, 65535)(port) {
+	if port == "" && strings.HasSuffix(u.Host, ":") || port != "" && !isWhole(port, 1, 65535) {
 		return nil, false
 	}
 	return u, isURLPath(u.EscapedPath())

@@ -38,15 +38,15 @@ type Config struct {
 type Azure struct {
 	// SubscriptionID is the subscription of the machine's own Azure resources (Arc); default that
 	// of the cluster.
-	SubscriptionID string `json:"subscriptionId,omitempty"`
+	SubscriptionID string `json:"subscriptionId,omitempty" must:"guid"`
 	// TenantID is the Entra tenant; needed by a service principal and by Arc.
-	TenantID string `json:"tenantId,omitempty"`
+	TenantID string `json:"tenantId,omitempty" must:"guid"`
 	// Cloud is the Azure cloud; it decides the defaults of the two endpoints below.
-	Cloud string `json:"cloud"`
+	Cloud string `json:"cloud" must:"cloud"`
 	// ResourceManagerEndpoint is the base URL of Azure Resource Manager.
-	ResourceManagerEndpoint string `json:"resourceManagerEndpoint"`
+	ResourceManagerEndpoint string `json:"resourceManagerEndpoint" must:"host"`
 	// AuthorityHost is the base URL of Entra ID.
-	AuthorityHost string `json:"authorityHost"`
+	AuthorityHost string `json:"authorityHost" must:"host"`
 	// ServicePrincipal authenticates as an Entra application; beside an Arc section it registers
 	// the machine with Arc.
 	ServicePrincipal *ServicePrincipal `json:"servicePrincipal,omitempty"`
@@ -62,38 +62,38 @@ type Azure struct {
 	// KubeletCredential is what kubelet authenticates with when the node has an Azure identity: the
 	// identity's token in each request, or a client certificate, which TLS bootstrap requests once
 	// with that token.
-	KubeletCredential string `json:"kubeletCredential,omitempty"`
+	KubeletCredential string `json:"kubeletCredential,omitempty" must:"credential"`
 	// TargetAgentPoolName is the agent pool that the node is counted to; it has no effect in this
 	// release.
-	TargetAgentPoolName string `json:"targetAgentPoolName,omitempty"`
+	TargetAgentPoolName string `json:"targetAgentPoolName,omitempty" must:"pool"`
 }
 
 // ServicePrincipal is an Entra application with exactly one of a secret, a file that holds the
 // secret, or a certificate.
 type ServicePrincipal struct {
 	// TenantID is the tenant of the application; default azure.tenantId.
-	TenantID string `json:"tenantId,omitempty"`
+	TenantID string `json:"tenantId,omitempty" must:"guid"`
 	// ClientID is the application (client) id; required in this section.
-	ClientID string `json:"clientId"`
+	ClientID string `json:"clientId" must:"guid"`
 	// ClientSecret is the application's secret.
-	ClientSecret Secret `json:"clientSecret,omitempty"`
+	ClientSecret Secret `json:"clientSecret,omitempty" must:"secret"`
 	// ClientSecretFile is a file that holds the secret and nothing else, or a systemd credential
 	// that does.
-	ClientSecretFile string `json:"clientSecretFile,omitempty"`
+	ClientSecretFile string `json:"clientSecretFile,omitempty" must:"secret-file"`
 	// CertificateFile is a PEM file with the application's certificate and private key.
-	CertificateFile string `json:"certificateFile,omitempty"`
+	CertificateFile string `json:"certificateFile,omitempty" must:"path"`
 }
 
 // ManagedIdentity is the identity of an Azure VM; an empty ClientID means the system-assigned one.
 type ManagedIdentity struct {
 	// ClientID selects a user-assigned identity; empty means the system-assigned one.
-	ClientID string `json:"clientId,omitempty"`
+	ClientID string `json:"clientId,omitempty" must:"guid"`
 }
 
 // BootstrapToken is the Kubernetes bootstrap token of a TLS bootstrap.
 type BootstrapToken struct {
 	// Token is the bootstrap token; required in this section.
-	Token Secret `json:"token"`
+	Token Secret `json:"token" must:"token"`
 }
 
 // Arc registers the machine with Azure Arc, whose managed identity then is the node's.
@@ -101,19 +101,19 @@ type Arc struct {
 	// Enabled says whether this section is used.
 	Enabled *bool `json:"enabled,omitempty"`
 	// MachineName is the name of the Arc machine; default the machine's host name.
-	MachineName string `json:"machineName,omitempty"`
+	MachineName string `json:"machineName,omitempty" must:"machine"`
 	// Tags are put on the Arc machine.
-	Tags map[string]string `json:"tags,omitempty"`
+	Tags map[string]string `json:"tags,omitempty" keys:"tag" must:"tag-value"`
 	// ResourceGroup is the one of the Arc machine; default that of the cluster.
-	ResourceGroup string `json:"resourceGroup,omitempty"`
+	ResourceGroup string `json:"resourceGroup,omitempty" must:"group"`
 	// Location of the Arc machine; default azure.targetCluster.location.
-	Location string `json:"location,omitempty"`
+	Location string `json:"location,omitempty" must:"location"`
 	// AutoRoleAssignment makes the agent assign the roles on the cluster to the Arc identity;
 	// otherwise the operator assigns them, and the join says which are missing.
 	AutoRoleAssignment *bool `json:"autoRoleAssignment,omitempty"`
 	// Roles are those that are assigned to the Arc identity on the cluster, by name or GUID;
 	// default: three with azure.kubeletCredential token, none with certificate.
-	Roles []string `json:"roles,omitempty"`
+	Roles []string `json:"roles,omitempty" must:"role"`
 	// Package says where the Arc agent's package comes from, on a machine that has none.
 	Package *ArcPackage `json:"package,omitempty"`
 }
@@ -122,12 +122,12 @@ type Arc struct {
 // machine's distribution.
 type ArcPackage struct {
 	// URL of the repository; it may be http, since it is signed.
-	URL string `json:"url,omitempty"`
+	URL string `json:"url,omitempty" must:"http-url"`
 	// Suite of the repository, such as noble; needed where Microsoft has none for the distribution.
-	Suite string `json:"suite,omitempty"`
+	Suite string `json:"suite,omitempty" must:"suite"`
 	// KeyFile is a file with the armored key that must have signed the repository, for one that is
 	// not Microsoft's.
-	KeyFile string `json:"keyFile,omitempty"`
+	KeyFile string `json:"keyFile,omitempty" must:"path"`
 }
 
 // Key reads the key that must have signed the repository.
@@ -136,54 +136,54 @@ func (p ArcPackage) Key() ([]byte, error) { return regular.ReadFile(p.KeyFile) }
 // TargetCluster names the managed cluster that the node joins.
 type TargetCluster struct {
 	// ResourceID is the ARM id of the cluster; required; case-insensitive, kept as written.
-	ResourceID string `json:"resourceId"`
+	ResourceID string `json:"resourceId" must:"cluster"`
 	// Location is the Azure region of the cluster; needed by Arc when azure.arc.location is not
 	// set.
-	Location string `json:"location,omitempty"`
+	Location string `json:"location,omitempty" must:"location"`
 }
 
 // Kubernetes selects the version of kubelet, kubectl and kubeadm.
 type Kubernetes struct {
 	// Version of kubelet, kubectl and kubeadm; a leading "v" is accepted. Default: the API server's
 	// own version where its digests are known, else the newest known one that is not newer.
-	Version string `json:"version,omitempty"`
+	Version string `json:"version,omitempty" must:"kubernetes"`
 	// URLTemplate is the URL of the directory that holds kubelet, kubectl and kubeadm, when it is
 	// not the upstream one.
-	URLTemplate string `json:"urlTemplate,omitempty"`
+	URLTemplate string `json:"urlTemplate,omitempty" must:"directory-url"`
 }
 
 // Containerd selects and tunes the container runtime.
 type Containerd struct {
 	// Version of containerd; a leading "v" is accepted. 1.7 works up to Kubernetes 1.35. Default: by
 	// the version of Kubernetes (versions.md).
-	Version string `json:"version,omitempty"`
+	Version string `json:"version,omitempty" must:"containerd"`
 	// PauseImage is the image of the container that holds a pod's namespaces.
-	PauseImage string `json:"pauseImage"`
+	PauseImage string `json:"pauseImage" must:"image"`
 	// MetricsAddress is where containerd serves its metrics, without authentication.
-	MetricsAddress string `json:"metricsAddress"`
+	MetricsAddress string `json:"metricsAddress" must:"listen"`
 }
 
 // Runc selects the OCI runtime.
 type Runc struct {
 	// Version of runc; a leading "v" is accepted. Default: by the version of containerd (versions.md).
-	Version string `json:"version,omitempty"`
+	Version string `json:"version,omitempty" must:"version"`
 	// URL of the runc binary, or the template of one, when it is not the upstream one; the digest is
 	// still that of the release.
-	URL string `json:"url,omitempty"`
+	URL string `json:"url,omitempty" must:"runc-url"`
 }
 
 // CNI selects the CNI plugins and the pod network of this node.
 type CNI struct {
 	// Version of the reference CNI plugins; a leading "v" is accepted.
-	Version string `json:"version"`
+	Version string `json:"version" must:"cni"`
 	// PodCIDR is the node's own pod subnet, of one family; empty means what the cluster allocates to
 	// the Node, which can be one of each.
-	PodCIDR string `json:"podCIDR,omitempty"`
+	PodCIDR string `json:"podCIDR,omitempty" must:"pod-cidr"`
 	// NonMasqueradeCIDRs are the networks that pods reach with their own address, such as the
 	// cluster's pod network; elsewhere they have the machine's. Without any, pods have their own
 	// address on this node only. Default at the join: the cluster's pod network, where Azure is
 	// asked for the cluster and says it (operations.md); [] is none.
-	NonMasqueradeCIDRs []string `json:"nonMasqueradeCIDRs,omitzero"`
+	NonMasqueradeCIDRs []string `json:"nonMasqueradeCIDRs,omitzero" must:"network"`
 }
 
 // Network is about the machine's own network.
@@ -191,27 +191,27 @@ type Network struct {
 	// Firewall says what happens where a firewall of the machine's owner stops a node's traffic:
 	// manage opens what is needed and takes that back at the end, check tells the commands that open
 	// it, ignore does nothing (operations.md).
-	Firewall string `json:"firewall,omitempty"`
+	Firewall string `json:"firewall,omitempty" must:"firewall"`
 	// Metadata is block or allow: whether pods are kept from the metadata services of clouds, which
 	// give a machine's identity to every program that can send packets to them (security.md).
-	Metadata string `json:"metadata,omitempty"`
+	Metadata string `json:"metadata,omitempty" must:"metadata"`
 }
 
 // NPD selects the node-problem-detector.
 type NPD struct {
 	// Version of the node-problem-detector; a leading "v" is accepted.
-	Version string `json:"version"`
+	Version string `json:"version" must:"version"`
 }
 
 // Node is about the Node object and its kubelet.
 type Node struct {
 	// MaxPods is the number of pods that the node takes.
-	MaxPods int `json:"maxPods"`
+	MaxPods int `json:"maxPods" must:"max-pods"`
 	// Labels of the Node; kubernetes.azure.com/managed=false is always among them, and
 	// flexnode.azure.com/pod-cidr if cni.podCIDR is set.
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels map[string]string `json:"labels,omitempty" keys:"label" must:"label-value"`
 	// Taints are those that the Node is registered with: "key=value:Effect" or "key:Effect".
-	Taints  []string `json:"taints,omitempty"`
+	Taints  []string `json:"taints,omitempty" must:"taint"`
 	Kubelet Kubelet  `json:"kubelet"`
 	// AdminKubeconfig asks Azure for the kubeconfig of the cluster's administrator and keeps it in
 	// admin.conf below paths.kubernetes.configDir, for root alone; unbootstrap removes it. Who joins
@@ -222,48 +222,48 @@ type Node struct {
 // Kubelet holds the settings of kubelet and of its connection to the API server.
 type Kubelet struct {
 	// KubeReserved is what kubelet reserves for Kubernetes' own daemons.
-	KubeReserved map[string]string `json:"kubeReserved,omitempty"`
+	KubeReserved map[string]string `json:"kubeReserved,omitempty" keys:"reserved" must:"quantity"`
 	// EvictionHard are eviction thresholds by signal; a signal that is not set keeps kubelet's
 	// default.
-	EvictionHard map[string]string `json:"evictionHard,omitempty"`
+	EvictionHard map[string]string `json:"evictionHard,omitempty" keys:"signal" must:"threshold"`
 	// Verbosity is kubelet's log level.
-	Verbosity int `json:"verbosity"`
+	Verbosity int `json:"verbosity" must:"verbosity"`
 	// ImageGCHighThreshold is the disk usage in percent above which unused images are removed.
-	ImageGCHighThreshold int `json:"imageGCHighThreshold"`
+	ImageGCHighThreshold int `json:"imageGCHighThreshold" must:"percent"`
 	// ImageGCLowThreshold is the disk usage in percent down to which images are removed; lower than
 	// the high threshold.
-	ImageGCLowThreshold int `json:"imageGCLowThreshold"`
+	ImageGCLowThreshold int `json:"imageGCLowThreshold" must:"percent"`
 	// DNSServiceIP is the address of the cluster's DNS service. Default at the join: what Azure or the
 	// cluster's Service kube-system/kube-dns says; must be set where neither can be asked, as with a
 	// bootstrap token.
-	DNSServiceIP string `json:"dnsServiceIP,omitempty"`
+	DNSServiceIP string `json:"dnsServiceIP,omitempty" must:"dns"`
 	// ServerURL is the URL of the API server.
-	ServerURL string `json:"serverURL,omitempty"`
+	ServerURL string `json:"serverURL,omitempty" must:"host"`
 	// CACertData is the cluster's CA: base64 of PEM certificates.
-	CACertData string `json:"caCertData,omitempty"`
+	CACertData string `json:"caCertData,omitempty" must:"ca"`
 	// NodeIP is the address that the node announces, for machines with several; one of each family,
 	// separated by a comma, announces both.
-	NodeIP string `json:"nodeIP,omitempty"`
+	NodeIP string `json:"nodeIP,omitempty" must:"node-ip"`
 	// SeccompDefault has every container run with the runtime's seccomp profile unless its pod says
 	// otherwise.
 	SeccompDefault *bool `json:"seccompDefault,omitempty"`
 	// PodPidsLimit is how many processes and threads one pod may have; -1 is no limit.
-	PodPidsLimit *int `json:"podPidsLimit,omitempty"`
+	PodPidsLimit *int `json:"podPidsLimit,omitempty" must:"pids"`
 	// ContainerLogMaxSize is how large a container's log becomes before it is rotated; default
 	// kubelet's, 10Mi.
-	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty"`
+	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty" must:"log-size"`
 	// ContainerLogMaxFiles is how many files of a container's log are kept; default kubelet's, 5.
-	ContainerLogMaxFiles *int `json:"containerLogMaxFiles,omitempty"`
+	ContainerLogMaxFiles *int `json:"containerLogMaxFiles,omitempty" must:"log-files"`
 	// ServerTLSBootstrap has kubelet ask the cluster for its serving certificate instead of signing
 	// one itself; only for clusters where somebody approves such requests, as flexnode-rp does for
 	// its nodes, else kubectl logs and exec do not work (condition ServingCertificate).
 	ServerTLSBootstrap bool `json:"serverTLSBootstrap,omitempty"`
 	// ShutdownGracePeriod is how long a shutdown or reboot of the machine waits for pods to end, as
 	// a Go duration; 0s does not wait.
-	ShutdownGracePeriod string `json:"shutdownGracePeriod,omitempty"`
-	// ShutdownGracePeriodCriticalPods is the last part of shutdownGracePeriod, in which critical
+	ShutdownGracePeriod string `json:"shutdownGracePeriod,omitempty" must:"stop"`
+	// CriticalGracePeriod is the last part of shutdownGracePeriod, in which critical
 	// pods end; default a third of it, 15s at most.
-	ShutdownGracePeriodCriticalPods string `json:"shutdownGracePeriodCriticalPods,omitempty"`
+	CriticalGracePeriod string `json:"shutdownGracePeriodCriticalPods,omitempty" must:"stop"`
 }
 
 // Paths are the standard directories, for hosts that have them elsewhere.
@@ -275,86 +275,86 @@ type Paths struct {
 // KubernetesPaths are kubelet's directories.
 type KubernetesPaths struct {
 	// ConfigDir holds kubelet's configuration.
-	ConfigDir string `json:"configDir"`
+	ConfigDir string `json:"configDir" must:"dir"`
 	// CertsDir holds the cluster's CA.
-	CertsDir string `json:"certsDir"`
+	CertsDir string `json:"certsDir" must:"dir"`
 	// ManifestsDir holds static pods.
-	ManifestsDir string `json:"manifestsDir"`
+	ManifestsDir string `json:"manifestsDir" must:"dir"`
 	// VolumePluginDir holds volume plugins.
-	VolumePluginDir string `json:"volumePluginDir"`
+	VolumePluginDir string `json:"volumePluginDir" must:"dir"`
 	// KubeletDir is kubelet's root directory; nothing else may be in it, and unbootstrap removes
 	// it.
-	KubeletDir string `json:"kubeletDir"`
+	KubeletDir string `json:"kubeletDir" must:"own-dir"`
 }
 
 // CNIPaths are where plugins and network configurations live.
 type CNIPaths struct {
 	// BinDir holds the CNI plugins.
-	BinDir string `json:"binDir"`
+	BinDir string `json:"binDir" must:"dir"`
 	// ConfDir holds the network configurations.
-	ConfDir string `json:"confDir"`
+	ConfDir string `json:"confDir" must:"dir"`
 }
 
 // Proxy is the HTTP proxy of the agent, containerd and kubelet.
 type Proxy struct {
 	// HTTP is the URL of the proxy for http requests; it may hold user and password.
-	HTTP Secret `json:"http,omitempty"`
+	HTTP Secret `json:"http,omitempty" must:"proxy"`
 	// HTTPS is the URL of the proxy for https requests; it may hold user and password.
-	HTTPS Secret `json:"https,omitempty"`
+	HTTPS Secret `json:"https,omitempty" must:"proxy"`
 	// NoProxy are hosts, domains and CIDRs that are reached directly, beside those that always are.
-	NoProxy []string `json:"noProxy,omitempty"`
+	NoProxy []string `json:"noProxy,omitempty" must:"no-proxy"`
 }
 
 // Artifacts says where binaries come from.
 type Artifacts struct {
 	// Mirror is a base URL that serves <mirror>/<upstream host>/<upstream path>; it is tried before
 	// upstream.
-	Mirror string `json:"mirror,omitempty"`
+	Mirror string `json:"mirror,omitempty" must:"url"`
 	// Mirrors are further base URLs, tried in order after the mirror and before upstream.
-	Mirrors []string `json:"mirrors,omitempty"`
+	Mirrors []string `json:"mirrors,omitempty" must:"url"`
 	// Directory holds the same layout as files, for hosts without a network; nothing is downloaded
 	// then.
-	Directory string `json:"directory,omitempty"`
+	Directory string `json:"directory,omitempty" must:"path"`
 	// Overrides replaces url and digest of an artifact, for private builds: by its name, or, before
 	// that, by name and version (kubelet@1.36.3), for that version only.
-	Overrides map[string]Override `json:"overrides,omitempty"`
+	Overrides map[string]Override `json:"overrides,omitempty" keys:"artifact"`
 }
 
 // Override replaces what is known about one artifact.
 type Override struct {
 	// URL replaces the upstream URL; empty keeps it.
-	URL string `json:"url,omitempty"`
+	URL string `json:"url,omitempty" must:"url"`
 	// SHA256 is the digest of the file as it is published: a plain binary or a .tar.gz; required in
 	// this section.
-	SHA256 string `json:"sha256"`
+	SHA256 string `json:"sha256" must:"digest"`
 	// TarSHA256 is the digest of the uncompressed tar of an archive; with it .tar.zst variants can
 	// be used too.
-	TarSHA256 string `json:"tarSHA256,omitempty"`
+	TarSHA256 string `json:"tarSHA256,omitempty" must:"digest"`
 	// Size is the length of the file in bytes, for progress; 0 when unknown.
-	Size int64 `json:"size,omitempty"`
+	Size int64 `json:"size,omitempty" must:"size"`
 }
 
 // Agent is about the agent itself.
 type Agent struct {
 	// LogLevel is the lowest level that is logged; "warn" is accepted for "warning".
-	LogLevel string `json:"logLevel"`
+	LogLevel string `json:"logLevel" must:"log-level"`
 	// LogDir holds aks-flex-node.log, which remains when the machine is given back.
-	LogDir string `json:"logDir"`
+	LogDir string `json:"logDir" must:"own-dir"`
 	// NodeName is the name of the Node object; default the machine's host name in lower case.
-	NodeName string `json:"nodeName"`
+	NodeName string `json:"nodeName" must:"node-name"`
 	// DriftPolicy says what happens when the host is no longer as configured: drift is reported,
 	// repaired, or not detected.
-	DriftPolicy string `json:"driftPolicy"`
+	DriftPolicy string `json:"driftPolicy" must:"drift"`
 	// DriftPolicies are those of single kinds of things, by the kind's name, where they differ from
 	// driftPolicy.
-	DriftPolicies map[string]string `json:"driftPolicies,omitempty"`
+	DriftPolicies map[string]string `json:"driftPolicies,omitempty" keys:"drift-kind" must:"drift"`
 	// CheckInterval is how often the service compares the machine with what was applied, spread by a
 	// fifth, as a Go duration; default one minute. What the kernel or systemd tells of is compared
 	// within seconds, whatever this is; the rest, and how healthy the node is, is found by this.
-	CheckInterval string `json:"checkInterval,omitempty"`
+	CheckInterval string `json:"checkInterval,omitempty" must:"check"`
 	// ReadyTimeout bounds the wait for the Node to be Ready, as a Go duration; with less than 20s a
 	// change can be rolled back only because kubelet was slow to renew the Node's lease.
-	ReadyTimeout string `json:"readyTimeout"`
+	ReadyTimeout string `json:"readyTimeout" must:"ready"`
 	// UpgradePolicy is how a change of the configuration reaches the node.
 	UpgradePolicy UpgradePolicy `json:"upgradePolicy,omitzero"`
 	// Monitoring is how an agent follows its resource.
@@ -366,20 +366,20 @@ type Agent struct {
 // Metrics is where the service offers its metrics, in the text format of Prometheus.
 type Metrics struct {
 	// Listen is where they are served over HTTP, without authentication; nowhere if it is not set.
-	Listen string `json:"listen,omitempty"`
+	Listen string `json:"listen,omitempty" must:"loopback"`
 	// Textfile is a file that they are written to at each check, for the textfile collector of
 	// node_exporter; its directory must be there, and only root may write to it.
-	Textfile string `json:"textfile,omitempty"`
+	Textfile string `json:"textfile,omitempty" must:"textfile"`
 }
 
 // UpgradePolicy is how a change of the configuration reaches a node.
 type UpgradePolicy struct {
 	// Drain says when the pods move to other nodes before the machine is changed: at a change of the
 	// Kubernetes minor version, at every change, or never.
-	Drain string `json:"drain,omitempty"`
+	Drain string `json:"drain,omitempty" must:"drain"`
 	// Deadline bounds that move, as a Go duration; a change whose pods do not move in time waits, and
 	// nothing was touched.
-	Deadline string `json:"deadline,omitempty"`
+	Deadline string `json:"deadline,omitempty" must:"deadline"`
 	// DrainOptions are the pods that the move may delete, as in kubectl drain.
 	DrainOptions DrainOptions `json:"drainOptions,omitzero"`
 	// MaintenanceWindow is when an agent that follows its resource may begin a change; what a person
@@ -400,45 +400,33 @@ type DrainOptions struct {
 // MaintenanceWindow is a time that comes again each week.
 type MaintenanceWindow struct {
 	// Days are those on which a window begins; none means every day.
-	Days []string `json:"days,omitempty"`
+	Days []string `json:"days,omitempty" must:"day"`
 	// Start is the time of day at which it begins; required in this section.
-	Start string `json:"start"`
+	Start string `json:"start" must:"time"`
 	// Duration is how long it lasts, as a Go duration; required in this section.
-	Duration string `json:"duration"`
+	Duration string `json:"duration" must:"window"`
 	// UTCOffset is that of days and start; it has no daylight saving time; default +00:00.
-	UTCOffset string `json:"utcOffset,omitempty"`
+	UTCOffset string `json:"utcOffset,omitempty" must:"offset"`
 }
 
 // Monitoring is how an agent follows its flexNodeConfig resource.
 type Monitoring struct {
 	// Endpoint is the base URL that is polled in the place of azure.resourceManagerEndpoint; it gets
 	// tokens that are for that.
-	Endpoint string `json:"endpoint,omitempty"`
+	Endpoint string `json:"endpoint,omitempty" must:"host"`
 	// Interval is the mean time between two polls, as a Go duration; default 30s. What the endpoint
 	// answers goes before it.
-	Interval string `json:"interval,omitempty"`
+	Interval string `json:"interval,omitempty" must:"poll"`
 }
 
 // PollInterval is agent.monitoring.interval as a duration; 0 when it is not set.
-func (c Config) PollInterval() time.Duration {
-	d, _ := time.ParseDuration(c.Agent.Monitoring.Interval)
-	return d
-}
+func (c Config) PollInterval() time.Duration { return duration(c.Agent.Monitoring.Interval) }
 
 // CheckInterval is agent.checkInterval as a duration; 0 when it is not set.
-func (c Config) CheckInterval() time.Duration {
-	d, _ := time.ParseDuration(c.Agent.CheckInterval)
-	return d
-}
+func (c Config) CheckInterval() time.Duration { return duration(c.Agent.CheckInterval) }
 
 // ReadyTimeout is agent.readyTimeout as a duration; Parse has validated it.
-func (c Config) ReadyTimeout() time.Duration {
-	d, _ := time.ParseDuration(c.Agent.ReadyTimeout)
-	return d
-}
+func (c Config) ReadyTimeout() time.Duration { return duration(c.Agent.ReadyTimeout) }
 
 // EndsPods tells whether kubelet ends pods before the machine shuts down.
-func (k Kubelet) EndsPods() bool {
-	period, err := time.ParseDuration(k.ShutdownGracePeriod)
-	return err == nil && period > 0
-}
+func (k Kubelet) EndsPods() bool { return duration(k.ShutdownGracePeriod) > 0 }

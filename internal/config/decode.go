@@ -115,6 +115,8 @@ func (r *report) entries(path string, o map[string]any, dst reflect.Value) {
 // field is a member that an object of the configuration can have.
 type field struct {
 	name string
+	// must and keys are the names of its rules (see rules).
+	must, keys string
 	// empties is true where an empty list is another setting than none.
 	empties bool
 }
@@ -125,7 +127,8 @@ func fields(t reflect.Type) []field {
 	for i := range list {
 		f := t.Field(i)
 		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
-		list[i] = field{name, f.Type.Kind() == reflect.Slice && option == "omitzero"}
+		empties := f.Type.Kind() == reflect.Slice && option == "omitzero"
+		list[i] = field{name, f.Tag.Get("must"), f.Tag.Get("keys"), empties}
 	}
 	return list
 }

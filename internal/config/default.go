@@ -140,11 +140,11 @@ func (k *Kubelet) completeSafety(before *Config) {
 	}
 	if k.ShutdownGracePeriod == "" {
 		k.ShutdownGracePeriod = was.ShutdownGracePeriod
-		or(&k.ShutdownGracePeriodCriticalPods, was.ShutdownGracePeriodCriticalPods)
+		or(&k.CriticalGracePeriod, was.CriticalGracePeriod)
 	}
 	if total, err := time.ParseDuration(k.ShutdownGracePeriod); err == nil {
 		critical := min(total/3, longestCritical).Truncate(time.Second)
-		or(&k.ShutdownGracePeriodCriticalPods, critical.String())
+		or(&k.CriticalGracePeriod, critical.String())
 	}
 }
 

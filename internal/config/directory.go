@@ -6,18 +6,6 @@ import (
 	"strings"
 )
 
-func pathRules() []rule {
-	const allowed = "a clean absolute path of letters, digits and . _ + @ -, " +
-		"which is no directory of the system itself"
-	rules := []rule{{"agent.logDir", allowed, isDir}}
-	for _, d := range directories(Config{}) {
-		if d.path != "agent.logDir" {
-			rules = append(rules, rule{d.path, allowed, isDir})
-		}
-	}
-	return rules
-}
-
 // isDir tells whether s can be a directory of the node. Some are removed with all that is in them
 // by unbootstrap, so that none may be one that the system or others have their files in.
 func isDir(s string) bool {
@@ -36,54 +24,34 @@ func isDir(s string) bool {
 	}, s)
 }
 
-// directory is a directory of the node.
-type directory struct {
-	path, dir string
-	// alone means that nobody else may have files in it.
-	alone bool
-}
-
-func directories(c Config) []directory {
-	k, n := c.Paths.Kubernetes, c.Paths.CNI
-	return []directory{
-		{path: "paths.kubernetes.configDir", dir: k.ConfigDir},
-		{path: "paths.kubernetes.certsDir", dir: k.CertsDir},
-		{path: "paths.kubernetes.manifestsDir", dir: k.ManifestsDir},
-		{path: "paths.kubernetes.volumePluginDir", dir: k.VolumePluginDir},
-		{path: "paths.kubernetes.kubeletDir", dir: k.KubeletDir, alone: true},
-		{path: "paths.cni.binDir", dir: n.BinDir},
-		{path: "paths.cni.confDir", dir: n.ConfDir},
-		{path: "agent.logDir", dir: c.Agent.LogDir, alone: true},
-	}
-}
-
 // ownDirs are the directories that this program uses under fixed names.
-func ownDirs() []string {
-	return []string{
-		"/etc/aks-flex-node", "/var/lib/aks-flex-node", "/run/aks-flex-node", "/opt/aks-flex-node",
-		"/var/lib/containerd", "/run/containerd", "/etc/containerd", "/etc/node-problem-detector",
-	}
+var ownDirs = []string{
+	"/etc/aks-flex-node", "/var/lib/aks-flex-node", "/run/aks-flex-node", "/opt/aks-flex-node",
+	"/var/lib/containerd", "/run/containerd", "/etc/containerd", "/etc/node-problem-detector",
 }
 
 // checkDirs keeps directories apart that must not be one another's, nor contain one another.
 func checkDirs(c Config, r *report) {
-	dirs := directories(c)
-	for i, d := range dirs {
-		if r.spoiled(d.path) {
+	var before []leaf
+	for _, l := range leaves(&c) {
+		if l.must != "dir" && l.must != "own-dir" || r.spoiled(l.path) {
 			continue
 		}
-		for _, own := range ownDirs() {
-			if overlap(d.dir, own) {
-				r.add(d.path, show(d.dir), "must lie apart from "+own+", which is in use already")
+		dir := l.text()
+		for _, own := range ownDirs {
+			if overlap(dir, own) {
+				r.add(l.path, show(dir), "must lie apart from "+own+", which is in use already")
 			}
 		}
-		for _, other := range dirs[:i] {
-			clash := d.dir == other.dir || (d.alone || other.alone) && overlap(d.dir, other.dir)
+		for _, other := range before {
+			alone := l.must == "own-dir" || other.must == "own-dir"
+			clash := dir == other.text() || alone && overlap(dir, other.text())
 			if clash && !r.spoiled(other.path) {
-				r.add(d.path, show(d.dir),
-					fmt.Sprintf("must lie apart from %s (%s)", other.path, other.dir))
+				r.add(l.path, show(dir),
+					fmt.Sprintf("must lie apart from %s (%s)", other.path, other.text()))
 			}
 		}
+		before = append(before, l)
 	}
 }
 

@@ -14,35 +14,48 @@ type leaf struct {
 	// pattern is the path with "*" for every name in a map and every index of a list.
 	pattern string
 	value   reflect.Value
+	// must and keys are the names of its rules (see rules).
+	must, keys string
 }
 
 // leaves lists the settings of a configuration in the order of its fields; sections that are absent
 // have none.
-func leaves(c *Config) []leaf { return leavesIn(nil, "", "", reflect.ValueOf(c).Elem()) }
+func leaves(c *Config) []leaf { return leavesAt(nil, leaf{value: reflect.ValueOf(c)}) }
 
-func leavesIn(list []leaf, path, pattern string, v reflect.Value) []leaf {
+func leavesAt(list []leaf, at leaf) []leaf {
+	v := at.value
 	switch v.Kind() {
 	case reflect.Pointer:
-		if !v.IsNil() {
-			list = leavesIn(list, path, pattern, v.Elem())
+		if at.value = v.Elem(); !v.IsNil() {
+			list = leavesAt(list, at)
 		}
 	case reflect.Struct:
 		for i, f := range fields(v.Type()) {
-			list = leavesIn(list, member(path, f.name), member(pattern, f.name), v.Field(i))
+			list = leavesAt(list, leaf{
+				member(at.path, f.name), member(at.pattern, f.name), v.Field(i), f.must, f.keys,
+			})
 		}
 	case reflect.Map:
-		list = append(list, leaf{path, pattern, v})
+		list = append(list, at)
 		for name, next := range entries(v) {
-			list = leavesIn(list, member(path, name), pattern+".*", next)
+			list = leavesAt(list, leaf{member(at.path, name), at.pattern + ".*", next, at.must, ""})
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			list = leavesIn(list, item(path, i), pattern+".*", v.Index(i))
+			list = leavesAt(list, leaf{item(at.path, i), at.pattern + ".*", v.Index(i), at.must, ""})
 		}
 	default:
-		list = append(list, leaf{path, pattern, v})
+		list = append(list, at)
 	}
 	return list
+}
+
+// rule is that of the setting, or of the names in a map.
+func (l leaf) rule() rule {
+	if l.value.Kind() == reflect.Map {
+		return rules[l.keys]
+	}
+	return rules[l.must]
 }
 
 // entries iterates over a map in the order of its names.

@@ -26,27 +26,9 @@ const (
 	MetadataAllow = "allow"
 )
 
-func networkRules() []rule {
-	const aProxy = "a URL http(s)://[user:password@]host[:port]"
-	aSubnet := fmt.Sprintf("a subnet for this node's pods alone, such as 10.244.1.0/24: address "+
-		"and mask of a network, mask /%d to /%d (IPv6: /%d to /%d)",
-		podBitsMin4, podBitsMax4, podBitsMin6, podBitsMax6)
-	return []rule{
-		{"containerd.metricsAddress", "address:port, such as 127.0.0.1:10257", isListenAddress},
-		{"cni.podCIDR", aSubnet, isPodCIDR},
-		{"cni.nonMasqueradeCIDRs.*", "a network, such as 10.244.0.0/16: its address and mask", isNetwork},
-		{"network.firewall", "manage, check or ignore",
-			oneOf(FirewallManage, FirewallCheck, FirewallIgnore)},
-		{"network.metadata", "block or allow", oneOf(MetadataBlock, MetadataAllow)},
-		{"proxy.http", aProxy, isProxy},
-		{"proxy.https", aProxy, isProxy},
-		{"proxy.noProxy.*", "a host, a domain, an IP address, a CIDR or *", isNoProxy},
-	}
-}
-
 func isListenAddress(s string) bool {
 	host, port, err := net.SplitHostPort(s)
-	if err != nil || !between(1, 65535)(port) {
+	if err != nil || !isWhole(port, 1, 65535) {
 		return false
 	}
 	addr, err := netip.ParseAddr(host)
@@ -104,7 +86,7 @@ func isNoProxy(s string) bool {
 	if _, err := netip.ParsePrefix(s); err == nil || s == "*" {
 		return true
 	}
-	if host, port, err := net.SplitHostPort(s); err == nil && between(1, 65535)(port) {
+	if host, port, err := net.SplitHostPort(s); err == nil && isWhole(port, 1, 65535) {
 		s = host
 	}
 	return isHost(strings.TrimPrefix(strings.TrimPrefix(s, "*"), "."))

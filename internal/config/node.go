@@ -17,60 +17,11 @@ const (
 	managedValue = "false"
 )
 
-func nodeRules() []rule {
-	const (
-		aLabel = "a label that a node may give itself: [prefix/]name, name of up to 63 letters, " +
-			"digits, '-', '_', '.'; of the prefixes kubernetes.io and k8s.io only those that " +
-			"kubelet may set"
-		aValue = "a label value: up to 63 letters, digits, '-', '_' and '.', " +
-			"a letter or digit first and last"
-		aTaint = "key=value:Effect or key:Effect, " +
-			"Effect one of NoSchedule, PreferNoSchedule and NoExecute"
-	)
-	return []rule{
-		{"node.maxPods", "a whole number from 1 to 1000", between(1, 1000)},
-		{"node.labels", aLabel, isLabel},
-		{"node.labels.*", aValue, isLabelValue},
-		{"node.taints.*", aTaint, isTaint},
-	}
-}
-
-func kubeletRules() []rule {
-	const (
-		aThreshold = "a quantity, such as 100Mi, or a percentage, such as 10%"
-		aNodeIP    = "an IP address, or an IPv4 and an IPv6 address separated by a comma"
-		aShutdown  = "0s or a duration from 1s to 1h, such as 45s"
-	)
-	signals := evictionSignals()
-	return []rule{
-		{"node.kubelet.kubeReserved", "cpu, memory, ephemeral-storage or pid",
-			oneOf("cpu", "memory", "ephemeral-storage", "pid")},
-		{"node.kubelet.kubeReserved.*", "a quantity, such as 100m or 1Gi", isQuantity},
-		{"node.kubelet.evictionHard", "one of " + strings.Join(signals, ", "), oneOf(signals...)},
-		{"node.kubelet.evictionHard.*", aThreshold, isThreshold},
-		{"node.kubelet.verbosity", "a whole number from 0 to 10", between(0, 10)},
-		{"node.kubelet.imageGCHighThreshold", "a whole number from 0 to 100", between(0, 100)},
-		{"node.kubelet.imageGCLowThreshold", "a whole number from 0 to 100", between(0, 100)},
-		{"node.kubelet.dnsServiceIP", "an IP address", isDNS},
-		{"node.kubelet.serverURL", "an https URL of a host, perhaps with a port", isHTTPSHost},
-		{"node.kubelet.caCertData", aCA, nil},
-		{"node.kubelet.nodeIP", aNodeIP, isNodeIP},
-		{"node.kubelet.containerLogMaxSize",
-			"a quantity of 1Ki or more without a fraction, such as 10Mi", isLogSize},
-		{"node.kubelet.containerLogMaxFiles", "a whole number from 2 to 100", between(2, 100)},
-		{"node.kubelet.podPidsLimit", "-1 or a whole number from 64 to 4194304", isPidsLimit},
-		{"node.kubelet.shutdownGracePeriod", aShutdown, isShutdown},
-		{"node.kubelet.shutdownGracePeriodCriticalPods", aShutdown, isShutdown},
-	}
-}
-
 // evictionSignals are those that kubelet knows on Linux (KubeletConfiguration, evictionHard).
-func evictionSignals() []string {
-	return []string{
-		"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available",
-		"imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree",
-		"allocatableMemory.available", "pid.available",
-	}
+var evictionSignals = []string{
+	"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available",
+	"imagefs.inodesFree", "containerfs.available", "containerfs.inodesFree",
+	"allocatableMemory.available", "pid.available",
 }
 
 // isLabel tells whether kubelet accepts a key in --node-labels and the API server lets a node set
@@ -111,7 +62,7 @@ func cutTaint(s string) (key, value, effect string) {
 func isTaint(s string) bool {
 	key, value, effect := cutTaint(s)
 	return len(validation.IsQualifiedName(key)) == 0 && isLabelValue(value) &&
-		oneOf("NoSchedule", "PreferNoSchedule", "NoExecute")(effect)
+		slices.Contains([]string{"NoSchedule", "PreferNoSchedule", "NoExecute"}, effect)
 }
 
 func isQuantity(s string) bool {
@@ -134,9 +85,9 @@ func checkShutdown(k Kubelet, r *report) {
 	const whole, part = "node.kubelet.shutdownGracePeriod",
 		"node.kubelet.shutdownGracePeriodCriticalPods"
 	total, err := time.ParseDuration(k.ShutdownGracePeriod)
-	critical, bad := time.ParseDuration(k.ShutdownGracePeriodCriticalPods)
+	critical, bad := time.ParseDuration(k.CriticalGracePeriod)
 	if err == nil && bad == nil && critical > total && !r.spoiledAny(whole, part) {
-		r.add(part, show(k.ShutdownGracePeriodCriticalPods), fmt.Sprintf(
+		r.add(part, show(k.CriticalGracePeriod), fmt.Sprintf(
 			"must not be longer than shutdownGracePeriod, which is %s", k.ShutdownGracePeriod))
 	}
 }
@@ -153,7 +104,7 @@ func isLogSize(s string) bool {
 }
 
 // isPidsLimit: fewer than some dozens of processes end every pod.
-func isPidsLimit(s string) bool { return s == "-1" || between(64, 4<<20)(s) }
+func isPidsLimit(s string) bool { return s == "-1" || isWhole(s, 64, 4<<20) }
 
 // isShutdown: kubelet refuses periods of less than a second (validation.go of its configuration).
 func isShutdown(s string) bool {

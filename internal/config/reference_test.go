@@ -24,8 +24,8 @@ var update = flag.Bool("update", false, "write the golden files and docs/CONFIGU
 
 // setting is one line of the reference.
 type setting struct {
-	// pattern is that of the setting's rule.
-	pattern, typ, doc string
+	// pattern is the path, rule the name of the setting's rule.
+	pattern, typ, doc, rule string
 }
 
 // reference lists every setting in the order of the structs, with the comment of its field.
@@ -38,12 +38,12 @@ func typeSettings(
 	t *testing.T, comments map[string]string, typ reflect.Type, at setting,
 ) []setting {
 	var list []setting
-	below := func(typ reflect.Type, pattern string, doc string) {
-		list = append(list, typeSettings(t, comments, typ, setting{pattern: pattern, doc: doc})...)
+	below := func(typ reflect.Type, at setting) {
+		list = append(list, typeSettings(t, comments, typ, at)...)
 	}
 	switch typ.Kind() {
 	case reflect.Pointer:
-		below(typ.Elem(), at.pattern, at.doc)
+		below(typ.Elem(), at)
 	case reflect.Struct:
 		for i, f := range fields(typ) {
 			next := typ.Field(i)
@@ -51,19 +51,27 @@ func typeSettings(
 			if doc == "" && kindOfType(next.Type) != anObject {
 				t.Errorf("%s.%s has no comment", typ.Name(), next.Name)
 			}
-			below(next.Type, member(at.pattern, f.name), doc)
+			to := setting{pattern: member(at.pattern, f.name), doc: doc, rule: f.must}
+			if next.Type.Kind() == reflect.Map {
+				list = append(list, setting{to.pattern, "object", doc, f.keys})
+				to.pattern, to.doc = to.pattern+".*", ""
+				below(next.Type.Elem(), to)
+				continue
+			}
+			below(next.Type, to)
 		}
-	case reflect.Map:
-		list = append(list, setting{at.pattern, "object", at.doc})
-		below(typ.Elem(), at.pattern+".*", "")
 	case reflect.Slice:
-		below(typ.Elem(), at.pattern+".*", at.doc)
+		at.pattern += ".*"
+		below(typ.Elem(), at)
 	case reflect.Bool:
-		list = append(list, setting{at.pattern, "boolean", at.doc})
+		at.typ = "boolean"
+		list = append(list, at)
 	case reflect.Int, reflect.Int64:
-		list = append(list, setting{at.pattern, "number", at.doc})
+		at.typ = "number"
+		list = append(list, at)
 	default:
-		list = append(list, setting{at.pattern, "string", at.doc})
+		at.typ = "string"
+		list = append(list, at)
 	}
 	return list
 }
@@ -135,10 +143,6 @@ type section struct {
 
 func sections(t *testing.T) []section {
 	escape := strings.NewReplacer("|", "\\|", "<", "&lt;", ">", "&gt;")
-	allowed := map[string]string{}
-	for _, r := range rules() {
-		allowed[r.pattern] = escape.Replace(r.allowed)
-	}
 	defaults := shownDefaults()
 	var list []section
 	for _, s := range reference(t) {
@@ -148,7 +152,7 @@ func sections(t *testing.T) []section {
 		}
 		r := row{
 			Path: s.pattern, Type: s.typ, Default: cmp.Or(defaults[s.pattern], "-"),
-			Allowed: allowed[s.pattern], Meaning: escape.Replace(s.doc),
+			Allowed: escape.Replace(rules[s.rule].allowed), Meaning: escape.Replace(s.doc),
 		}
 		if s.typ == "object" {
 			r.Allowed = "every name: " + r.Allowed

@@ -1,43 +1,195 @@
 package config
 
 import (
+	"fmt"
+	"maps"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
-// rule says what one setting may be. The same words are in the problem and in
-// docs/CONFIGURATION.md.
+// rule says what a setting may be. The same words are in the problem and in docs/CONFIGURATION.md.
 type rule struct {
-	// pattern is the setting: its path with "*" for any name in a map and any index of a list.
-	pattern string
 	// allowed completes "must be ..." (for the names in a map: "every name must be ...").
 	allowed string
 	// ok reports whether a value is allowed; nil when the setting is checked elsewhere.
 	ok func(string) bool
 }
 
-// rules are the rules of every setting that is not just true or false. They are made once.
-var rules = sync.OnceValue(func() []rule {
-	return slices.Concat(azureRules(), arcRules(), versionRules(), nodeRules(), kubeletRules(),
-		pathRules(), networkRules(), agentRules())
-})
+const (
+	aPath      = "a clean absolute path"
+	aDirectory = aPath + " of letters, digits and . _ + @ -, " +
+		"which is no directory of the system itself"
+)
 
-// rulesByPattern finds the rule of a setting. It is made once.
-var rulesByPattern = sync.OnceValue(func() map[string]rule {
-	found := map[string]rule{}
-	for _, rule := range rules() {
-		found[rule.pattern] = rule
-	}
-	return found
-})
+// rules are the rules of all settings that are not just true or false, by the names that the tags
+// of the fields of Config have: "must" of a setting or of an item of a list or map, "keys" of the
+// names in a map.
+var rules = map[string]rule{
+	// azure
+	"guid":        {"a GUID", isGUID},
+	"cloud":       anyOf(PublicCloud, USGovernmentCloud, ChinaCloud),
+	"host":        {"an https URL of a host, perhaps with a port", isHTTPSHost},
+	"credential":  oneOf(CredentialToken, CredentialCertificate),
+	"pool":        {"1 to 12 characters a-z and 0-9, a letter first", matches(`[a-z][a-z0-9]{0,11}`)},
+	"secret":      {"printable ASCII without spaces", matches(`[!-~]+`)},
+	"secret-file": {aPath + ", or the name of a systemd credential", isSecretFile},
+	"path":        {aPath, isAbs},
+	"token": {"a bootstrap token: 6 characters, a dot, 16 characters, each a-z or 0-9",
+		matches(`[a-z0-9]{6}\.[a-z0-9]{16}`)},
+	"cluster": {"the id of a managed cluster: /subscriptions/<GUID>/resourceGroups/<name>" +
+		"/providers/Microsoft.ContainerService/managedClusters/<name>", isClusterID},
+	"location": {"an Azure region, such as westeurope", matches(`[A-Za-z0-9][A-Za-z0-9 ]{0,62}`)},
+	"machine": {"1 to 54 letters, digits, '-', '_' and '.', a letter or digit first and last",
+		matches(`[A-Za-z0-9](?:[A-Za-z0-9._-]{0,52}[A-Za-z0-9])?`)},
+	"group": {"the name of a resource group: up to 90 letters, digits, '-', '_', '.', '(' and ')', " +
+		"no '.' last", isResourceGroup},
+	"role": {"a GUID, or one of " + strings.Join(slices.Sorted(maps.Keys(Roles())), ", "), isRole},
+	"tag": {`the name of a tag: 1 to 512 characters, none of < > % & \ ? / = and none that does ` +
+		`not print`, upTo(512, matches(`[^<>%&\\?/=\p{C}]+`))},
+	"tag-value": {"up to 256 characters that print", upTo(256, matches(`[^\p{C}]*`))},
+	"http-url":  {"an http or https URL without user, query and fragment", isPackageURL},
+	"suite":     {"letters, digits and . _ / -", matches(`[A-Za-z0-9._/-]+`)},
+	// versions
+	"kubernetes": {fmt.Sprintf("a version x.y.z, 1.%d.0 or later", release.OldestMinor()),
+		isKubernetesVersion},
+	"directory-url": {"an https URL with {version} (or %s), perhaps {arch} (or a second %s), of the " +
+		"directory that holds kubelet, kubectl and kubeadm", isTemplate},
+	"runc-url": {"an https URL, perhaps with {version} (or %s) and {arch} (or a second %s)",
+		isFileTemplate},
+	"containerd": {"a version 1.7.z or 2.y.z", isContainerdVersion},
+	"image":      {"an image reference, such as registry.example/pause:3.10", matches(imageReference)},
+	"version":    {"a version x.y.z", func(s string) bool { return isVersion(s, release.Version{}) }},
+	"cni": {fmt.Sprintf("a version x.y.z, %s or later", release.OldestCNI()),
+		func(s string) bool { return isVersion(s, release.OldestCNI()) }},
+	// node
+	"max-pods": between(1, 1000),
+	"label": {"a label that a node may give itself: [prefix/]name, name of up to 63 letters, " +
+		"digits, '-', '_', '.'; of the prefixes kubernetes.io and k8s.io only those that " +
+		"kubelet may set", isLabel},
+	"label-value": {"a label value: up to 63 letters, digits, '-', '_' and '.', a letter or digit " +
+		"first and last", isLabelValue},
+	"taint": {"key=value:Effect or key:Effect, Effect one of NoSchedule, PreferNoSchedule and " +
+		"NoExecute", isTaint},
+	"reserved":  oneOf("cpu", "memory", "ephemeral-storage", "pid"),
+	"quantity":  {"a quantity, such as 100m or 1Gi", isQuantity},
+	"signal":    anyOf(evictionSignals...),
+	"threshold": {"a quantity, such as 100Mi, or a percentage, such as 10%", isThreshold},
+	"verbosity": between(0, 10),
+	"percent":   between(0, 100),
+	"dns":       {"an IP address", isDNS},
+	"ca":        {aCA, nil},
+	"node-ip":   {"an IP address, or an IPv4 and an IPv6 address separated by a comma", isNodeIP},
+	"log-size":  {"a quantity of 1Ki or more without a fraction, such as 10Mi", isLogSize},
+	"log-files": between(2, 100),
+	"pids":      {"-1 or a whole number from 64 to 4194304", isPidsLimit},
+	"stop":      {"0s or a duration from 1s to 1h, such as 45s", isShutdown},
+	// paths, of which own-dir are those that nobody else may have files in
+	"dir":     {aDirectory, isDir},
+	"own-dir": {aDirectory, isDir},
+	// network
+	"listen": {"address:port, such as 127.0.0.1:10257", isListenAddress},
+	"pod-cidr": {fmt.Sprintf("a subnet for this node's pods alone, such as 10.244.1.0/24: address "+
+		"and mask of a network, mask /%d to /%d (IPv6: /%d to /%d)",
+		podBitsMin4, podBitsMax4, podBitsMin6, podBitsMax6), isPodCIDR},
+	"network":  {"a network, such as 10.244.0.0/16: its address and mask", isNetwork},
+	"firewall": oneOf(FirewallManage, FirewallCheck, FirewallIgnore),
+	"metadata": oneOf(MetadataBlock, MetadataAllow),
+	"proxy":    {"a URL http(s)://[user:password@]host[:port]", isProxy},
+	"no-proxy": {"a host, a domain, an IP address, a CIDR or *", isNoProxy},
+	// artifacts
+	"url": {"an https URL without user, query and fragment", isHTTPS},
+	"artifact": {anyOf(release.Names()...).allowed +
+		", alone or with a version, as in kubelet@1.36.3", isArtifact},
+	"digest": {"64 hexadecimal digits", matches(`[0-9a-f]{64}`)},
+	"size":   {"a number of bytes, or 0", func(s string) bool { return isWhole(s, 0, 1<<40) }},
+	// agent
+	"log-level": oneOf("debug", "info", "warning", "error"),
+	"node-name": {fmt.Sprintf("an RFC 1123 subdomain of at most %d characters: lower-case letters, "+
+		"digits, '-' and '.', a letter or digit first and last", maxNodeName), isNodeName},
+	"drift":      oneOf(DriftReport, DriftRepair, DriftOff),
+	"drift-kind": anyOf(driftKinds...),
+	"check":      aDuration("10s", "10m", "5m"),
+	// The least one leaves a kubelet that was restarted time to pass the health gate, which takes the
+	// settling time and a little more.
+	"ready":    aDuration("10s", "1h", "5m"),
+	"drain":    oneOf(DrainMinor, DrainAlways, DrainNever),
+	"deadline": aDuration("1m", "24h", "15m"),
+	"day":      anyOf(weekdays...),
+	"time":     {"a time of day from 00:00 to 23:59", isTimeOfDay},
+	"window":   aDuration("15m", "24h", "4h"),
+	"offset":   {"an offset from -12:00 to +14:00", isOffset},
+	"poll":     aDuration("10s", "1h", "30s"),
+	"loopback": {"a loopback address and a port, such as 127.0.0.1:10259", isLoopback},
+	"textfile": {"a clean absolute path that ends with .prom", isTextfile},
+}
+
+// oneOf allows a few values: "a, b or c".
+func oneOf(values ...string) rule {
+	last := len(values) - 1
+	return rule{strings.Join(values[:last], ", ") + " or " + values[last], among(values)}
+}
+
+// anyOf allows many values: "one of a, b, c".
+func anyOf(values ...string) rule {
+	return rule{"one of " + strings.Join(values, ", "), among(values)}
+}
+
+func among(values []string) func(string) bool {
+	return func(s string) bool { return slices.Contains(values, s) }
+}
+
+// between allows whole numbers.
+func between(low, high int64) rule {
+	allowed := fmt.Sprintf("a whole number from %d to %d", low, high)
+	return rule{allowed, func(s string) bool { return isWhole(s, low, high) }}
+}
+
+func isWhole(s string, low, high int64) bool {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return err == nil && low <= n && n <= high
+}
+
+// matches allows what a regular expression matches as a whole. It is compiled when it is used.
+func matches(pattern string) func(string) bool {
+	whole := sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`\A(?:` + pattern + `)\z`)
+	})
+	return func(s string) bool { return whole().MatchString(s) }
+}
+
+// upTo bounds the length of a value in characters.
+func upTo(length int, ok func(string) bool) func(string) bool {
+	return func(s string) bool { return utf8.RuneCountInString(s) <= length && ok(s) }
+}
+
+// aDuration allows Go durations.
+func aDuration(low, high, example string) rule {
+	return rule{fmt.Sprintf("a duration from %s to %s, such as %s", low, high, example),
+		func(s string) bool {
+			d, err := time.ParseDuration(s)
+			return err == nil && duration(low) <= d && d <= duration(high)
+		}}
+}
+
+// duration is a duration that is valid; 0 for one that is not set.
+func duration(s string) time.Duration {
+	d, _ := time.ParseDuration(s)
+	return d
+}
 
 // applyRules checks every setting by itself. What is not set is left to the checks of what is
 // required.
 func applyRules(c *Config, r *report) {
 	for _, l := range leaves(c) {
-		rule := rulesByPattern()[l.pattern]
+		rule := l.rule()
 		switch text := l.text(); {
 		case rule.ok == nil:
 		case l.value.Kind() == reflect.Map:

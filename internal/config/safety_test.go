@@ -16,7 +16,7 @@ type safety struct {
 func safetyOf(c Config) safety {
 	k := c.Node.Kubelet
 	return safety{
-		k.SeccompDefault, k.PodPidsLimit, k.ShutdownGracePeriod, k.ShutdownGracePeriodCriticalPods,
+		k.SeccompDefault, k.PodPidsLimit, k.ShutdownGracePeriod, k.CriticalGracePeriod,
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -31,9 +32,7 @@ func (u UpgradePolicy) Drains(minor bool) bool {
 
 // DrainDeadline bounds the move of the pods; Parse has validated it.
 func (u UpgradePolicy) DrainDeadline() time.Duration {
-	or(&u.Deadline, defaultDeadline)
-	d, _ := time.ParseDuration(u.Deadline)
-	return d
+	return duration(cmp.Or(u.Deadline, defaultDeadline))
 }
 
 // DeletesEmptyDir reports whether pods with an emptyDir move, which deletes its data.
@@ -42,7 +41,7 @@ func (o DrainOptions) DeletesEmptyDir() bool { return *yes(o.DeleteEmptyDir) }
 // Opens returns when a window opens next, which is now when it is open. Parse has validated it.
 func (w MaintenanceWindow) Opens(now time.Time) time.Time {
 	start, _ := time.Parse("15:04", w.Start)
-	lasts, _ := time.ParseDuration(w.Duration)
+	lasts := duration(w.Duration)
 	local := now.In(w.zone())
 	for day := -7; ; day++ { // one that began last week may still be open
 		begins := time.Date(local.Year(), local.Month(), local.Day()+day, start.Hour(), start.Minute(),
@@ -72,12 +71,8 @@ func (w MaintenanceWindow) zone() *time.Location {
 }
 
 // weekdays are the days of a week, as time.Weekday writes them.
-func weekdays() []string {
-	days := make([]string, 7)
-	for i := range days {
-		days[i] = time.Weekday((i + 1) % 7).String()
-	}
-	return days
+var weekdays = []string{
+	"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
 }
 
 func isTimeOfDay(s string) bool {

@@ -12,44 +12,20 @@ const imageReference = `[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?(?::[0-9]{1,5})?` +
 	`(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*` +
 	`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?`
 
-func versionRules() []rule {
-	const aVersion = "a version x.y.z"
-	aCNI := fmt.Sprintf("a version x.y.z, %s or later", release.OldestCNI())
-	const aTemplate = "an https URL with {version} (or %s), perhaps {arch} (or a second %s), " +
-		"of the directory that holds kubelet, kubectl and kubeadm"
-	const aRuncURL = "an https URL, perhaps with {version} (or %s) and {arch} (or a second %s)"
-	const anImage = "an image reference, such as registry.example/pause:3.10"
-	return []rule{
-		{"kubernetes.version", aKubernetesVersion(), isKubernetesVersion},
-		{"kubernetes.urlTemplate", aTemplate, isTemplate},
-		{"containerd.version", "a version 1.7.z or 2.y.z", func(s string) bool {
-			v, ok := release.Parse(s)
-			return ok && (v.Major == 2 || (v.Major == 1 && v.Minor == 7))
-		}},
-		{"containerd.pauseImage", anImage, matches(imageReference)},
-		{"runc.version", aVersion, isVersion},
-		{"runc.url", aRuncURL, isFileTemplate},
-		{"cni.version", aCNI, func(s string) bool {
-			v, ok := release.Parse(s)
-			return ok && v.Compare(release.OldestCNI()) >= 0
-		}},
-		{"npd.version", aVersion, isVersion},
-	}
-}
-
-func aKubernetesVersion() string {
-	return fmt.Sprintf("a version x.y.z, 1.%d.0 or later", release.OldestMinor())
-}
-
 func isKubernetesVersion(s string) bool {
 	v, ok := release.Parse(s)
-	return ok && v.Major == 1 &&
-		v.Compare(release.Version{Major: 1, Minor: release.OldestMinor()}) >= 0
+	oldest := release.Version{Major: 1, Minor: release.OldestMinor()}
+	return ok && v.Major == 1 && v.Compare(oldest) >= 0
 }
 
-func isVersion(s string) bool {
-	_, ok := release.Parse(s)
-	return ok
+func isContainerdVersion(s string) bool {
+	v, ok := release.Parse(s)
+	return ok && (v.Major == 2 || v.Major == 1 && v.Minor == 7)
+}
+
+func isVersion(s string, oldest release.Version) bool {
+	v, ok := release.Parse(s)
+	return ok && v.Compare(oldest) >= 0
 }
 
 // BinaryURL is where kubelet, kubectl or kubeadm of this version is, or "" where upstream's URL
@@ -150,7 +126,7 @@ func (c Config) WithKubernetes(version string) (Config, []Warning, error) {
 	c.Kubernetes.Version = release.Bare(version)
 	r := &report{}
 	if !isKubernetesVersion(version) {
-		r.add("kubernetes.version", show(version), "must be "+aKubernetesVersion())
+		r.add("kubernetes.version", show(version), "must be "+rules["kubernetes"].allowed)
 	}
 	c.fillVersions()
 	checkKubernetes(c, r)

@@ -159,7 +159,7 @@ func (p *part) safety(settings object) {
 	}
 	if tuning.ShutdownGracePeriod != "" {
 		settings["shutdownGracePeriod"] = tuning.ShutdownGracePeriod
-		settings["shutdownGracePeriodCriticalPods"] = tuning.ShutdownGracePeriodCriticalPods
+		settings["shutdownGracePeriodCriticalPods"] = tuning.CriticalGracePeriod
 	}
 }
 
