@@ -2,10 +2,8 @@ package config
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // alias is another published name of a setting.
@@ -18,29 +16,18 @@ type alias struct {
 	convert func(string) string
 }
 
-// aliases are the names in other published versions of the configuration. They are made once.
-var aliases = sync.OnceValue(func() []alias {
-	same := func(name, setting string) alias {
-		return alias{name: name, setting: setting, kind: aString}
-	}
-	return []alias{
-		same("components.kubernetes", "kubernetes.version"),
-		same("components.containerd", "containerd.version"),
-		same("components.runc", "runc.version"),
-		same("components.sandboxImage", "containerd.pauseImage"),
-		same("networking.cniVersion", "cni.version"),
-		same("networking.dnsServiceIP", "node.kubelet.dnsServiceIP"),
-		{
-			name: "node.kubelet.clusterFQDN", setting: "node.kubelet.serverURL",
-			kind: aString, convert: serverURL,
-		},
-		same("azure.servicePrincipal.clientTenant", "azure.servicePrincipal.tenantId"),
-		{
-			name: "agent.enableDriftDetectionAndRemediation", setting: "agent.driftPolicy",
-			kind: aBoolean, convert: driftPolicy,
-		},
-	}
-})
+// aliases are the names in other published versions of the configuration.
+var aliases = []alias{
+	{"components.kubernetes", "kubernetes.version", aString, nil},
+	{"components.containerd", "containerd.version", aString, nil},
+	{"components.runc", "runc.version", aString, nil},
+	{"components.sandboxImage", "containerd.pauseImage", aString, nil},
+	{"networking.cniVersion", "cni.version", aString, nil},
+	{"networking.dnsServiceIP", "node.kubelet.dnsServiceIP", aString, nil},
+	{"node.kubelet.clusterFQDN", "node.kubelet.serverURL", aString, serverURL},
+	{"azure.servicePrincipal.clientTenant", "azure.servicePrincipal.tenantId", aString, nil},
+	{"agent.enableDriftDetectionAndRemediation", "agent.driftPolicy", aBoolean, driftPolicy},
+}
 
 // serverURL makes a URL of a bare host name.
 func serverURL(host string) string {
@@ -57,10 +44,13 @@ func driftPolicy(remedy string) string {
 	return DriftOff
 }
 
+// groups are the objects that exist only for aliases.
+var groups = []string{"components", "networking"}
+
 // rename replaces every alias in the document by the setting it means. Both with different values
-// are a problem.
+// are a problem. What is left in the objects that exist only for aliases is unknown.
 func rename(doc map[string]any, r *report) {
-	for _, a := range aliases() {
+	for _, a := range aliases {
 		parentPath, name := split(a.name)
 		parent := lookup(doc, parentPath)
 		v := parent[name]
@@ -72,30 +62,9 @@ func rename(doc map[string]any, r *report) {
 			r.add(a.name, "", fmt.Sprintf("must be %s, not %s", a.kind, kindOf(v)))
 			continue
 		}
-		a.set(doc, a.value(fmt.Sprint(v)), r)
+		a.set(doc, fmt.Sprint(v), r)
 	}
-	closeGroups(doc, r)
-}
-
-// write remembers that a setting was given by an alias.
-func (r *report) write(a alias) {
-	if r.written == nil {
-		r.written = map[string]string{}
-	}
-	r.written[a.setting] = a.name
-}
-
-// groups are the objects that exist only for aliases. They are found once.
-var groups = sync.OnceValue(func() []string {
-	known := fields(reflect.TypeFor[Config]())
-	return slices.DeleteFunc(aliasNames(""), func(group string) bool {
-		return slices.ContainsFunc(known, func(f field) bool { return f.name == group })
-	})
-})
-
-// closeGroups removes the objects that exist only for aliases; what is left in them is unknown.
-func closeGroups(doc map[string]any, r *report) {
-	for _, group := range groups() {
+	for _, group := range groups {
 		members, ok := doc[group].(map[string]any)
 		if v := doc[group]; v != nil && !ok {
 			r.add(group, "", fmt.Sprintf("must be an object, not %s", kindOf(v)))
@@ -110,31 +79,21 @@ func closeGroups(doc map[string]any, r *report) {
 // aliasNames lists the names that aliases add to the object at a plain path.
 func aliasNames(path string) []string {
 	var names []string
-	for _, a := range aliases() {
-		rest := a.name
-		if path != "" {
-			var ok bool
-			if rest, ok = strings.CutPrefix(a.name, path+"."); !ok {
-				continue
-			}
-		}
+	for _, a := range aliases {
+		rest, below := strings.CutPrefix("."+a.name, strings.TrimSuffix("."+path, ".")+".")
 		name, _, _ := strings.Cut(rest, ".")
-		if !slices.Contains(names, name) {
+		if below && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-func (a alias) value(written string) string {
-	if a.convert == nil {
-		return written
-	}
-	return a.convert(written)
-}
-
-// set puts the value where the setting is read from.
+// set puts the value of the alias where the setting is read from.
 func (a alias) set(doc map[string]any, value string, r *report) {
+	if a.convert != nil {
+		value = a.convert(value)
+	}
 	parentPath, name := split(a.setting)
 	parent := ensure(doc, parentPath)
 	if parent == nil || value == "" {
@@ -143,7 +102,10 @@ func (a alias) set(doc map[string]any, value string, r *report) {
 	switch parent[name] {
 	case nil, "":
 		parent[name] = value
-		r.write(a)
+		if r.written == nil {
+			r.written = map[string]string{}
+		}
+		r.written[a.setting] = a.name
 	case value:
 	default:
 		r.add(a.name, "",

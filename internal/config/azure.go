@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -193,12 +194,8 @@ func checkPrincipal(c Config, r *report) {
 	r.need(at+".clientId", sp.ClientID != "", "must be set in this section")
 	r.need("azure.tenantId", c.Azure.TenantID != "" || sp.TenantID != "",
 		"must be set for a service principal (or "+at+".tenantId)")
-	given := 0
-	for _, s := range []string{sp.ClientSecret.Reveal(), sp.ClientSecretFile, sp.CertificateFile} {
-		if s != "" {
-			given++
-		}
-	}
+	secrets := []string{sp.ClientSecret.Reveal(), sp.ClientSecretFile, sp.CertificateFile}
+	given := len(slices.DeleteFunc(secrets, func(s string) bool { return s == "" }))
 	spoiled := r.spoiledAny(at+".clientSecret", at+".clientSecretFile", at+".certificateFile")
 	if given == 0 && c.Azure.ArcEnabled() {
 		return // the machine is enrolled

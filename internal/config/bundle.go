@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 )
@@ -28,11 +29,7 @@ type Resource struct {
 // nothing. The error is of type Problems.
 func ResourceOf(data []byte) (*Resource, error) {
 	r := &report{}
-	doc := readDocument(data, r)
-	if doc == nil {
-		return nil, r.sorted(Config{})
-	}
-	_, origin := unwrap(doc, r)
+	_, origin := unwrap(readDocument(data, r), r)
 	resource := readResource(origin, r)
 	if problems := r.sorted(Config{}); len(problems) > 0 {
 		return nil, problems
@@ -43,7 +40,7 @@ func ResourceOf(data []byte) (*Resource, error) {
 // TokenOf returns the bootstrap token in a bundle; "" for none. The error is of type Problems.
 func TokenOf(bundle []byte) (Secret, error) {
 	r := &report{}
-	doc := readSettings(bundle, r)
+	doc := settingsOf(readDocument(bundle, r), r)
 	if len(r.problems) > 0 {
 		return "", r.sorted(Config{})
 	}
@@ -146,28 +143,45 @@ func readResource(origin any, r *report) *Resource {
 	if origin == nil {
 		return nil
 	}
-	if kindOf(origin) != anObject {
-		r.add("resource", "", fmt.Sprintf("must be an object, not %s", kindOf(origin)))
-		return nil
-	}
 	resource := &Resource{}
-	for name, s := range map[string]*string{
-		"id": &resource.ID, "uid": &resource.UID, "configVersion": &resource.ConfigVersion,
-	} {
-		v := get(origin, name)
-		text, ok := v.(string)
-		if v != nil && !ok {
-			r.add(member("resource", name), "", fmt.Sprintf("must be a string, not %s", kindOf(v)))
+	if kindOf(origin) == anObject {
+		known := map[string]any{}
+		for _, f := range fields(reflect.TypeFor[Resource]()) {
+			known[f.name] = get(origin, f.name)
 		}
-		*s = text
+		origin = known
 	}
-	if v := get(origin, "epoch"); v != nil {
-		n, _ := v.(json.Number)
-		epoch, err := n.Int64()
-		if err != nil || epoch < 0 {
-			r.add("resource.epoch", "", "must be a whole number of at least 0")
-		}
-		resource.Epoch = epoch
+	r.decode("resource", origin, reflect.ValueOf(resource).Elem())
+	if resource.Epoch < 0 {
+		r.add("resource.epoch", "", "must be a whole number of at least 0")
 	}
 	return resource
+}
+
+// Canonical is one spelling of a document: compact JSON with sorted names, out of its bundle, with
+// settings in the place of aliases. Two documents with the same one say the same, so that
+// receiving the second is a no-op. Defaults are not filled in and values are not checked; the error
+// is of type Problems, and says what cannot be read. Secrets are in clear; the one that enrols an
+// Arc machine is left out, since it is erased from documents that are kept.
+func Canonical(data []byte) ([]byte, error) {
+	r := &report{}
+	doc := settingsOf(readDocument(data, r), r)
+	if len(r.problems) > 0 {
+		return nil, r.sorted(Config{})
+	}
+	azure, _ := doc["azure"].(map[string]any)
+	if principal, ok := azure["servicePrincipal"].(map[string]any); ok && isArc(azure) {
+		delete(principal, "clientSecret")
+	}
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	err := e.Encode(doc)
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
+}
+
+// isArc reports whether a section azure makes the machine an Arc machine (Azure.ArcEnabled).
+func isArc(azure map[string]any) bool {
+	arc, ok := azure["arc"].(map[string]any)
+	return ok && arc["enabled"] != false
 }

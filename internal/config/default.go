@@ -66,9 +66,7 @@ func (c *Config) keepVersions(before *Config) {
 	}
 	applied := before.versions()
 	for i, v := range c.versions() {
-		if *applied[i] != "" {
-			*v = *applied[i]
-		}
+		*v = cmp.Or(*applied[i], *v)
 	}
 }
 
@@ -91,9 +89,8 @@ func (c *Config) complete(host Host) {
 	c.fillVersions()
 	or(&c.Agent.NodeName, before.Agent.NodeName)
 	or(&c.Agent.NodeName, strings.ToLower(host.HostName))
-	if c.Azure.SubscriptionID == "" {
-		c.Azure.SubscriptionID, _, _ = c.Azure.TargetCluster.ID()
-	}
+	subscription, _, _ := c.Azure.TargetCluster.ID()
+	or(&c.Azure.SubscriptionID, subscription)
 	manager, authority := endpoints(c.Azure.Cloud)
 	or(&c.Azure.ResourceManagerEndpoint, manager)
 	or(&c.Azure.AuthorityHost, authority)
@@ -125,19 +122,15 @@ const (
 
 // completeSafety fills in what protects the machine and its pods: as it was at the join.
 func (k *Kubelet) completeSafety(before *Config) {
-	pids := defaultPodPidsLimit
 	was := Kubelet{
-		SeccompDefault: yes(nil), PodPidsLimit: &pids, ShutdownGracePeriod: defaultShutdown,
+		SeccompDefault: new(true), PodPidsLimit: new(defaultPodPidsLimit),
+		ShutdownGracePeriod: defaultShutdown,
 	}
 	if before != nil {
 		was = before.Node.Kubelet
 	}
-	if k.SeccompDefault == nil {
-		k.SeccompDefault = was.SeccompDefault
-	}
-	if k.PodPidsLimit == nil {
-		k.PodPidsLimit = was.PodPidsLimit
-	}
+	or(&k.SeccompDefault, was.SeccompDefault)
+	or(&k.PodPidsLimit, was.PodPidsLimit)
 	if k.ShutdownGracePeriod == "" {
 		k.ShutdownGracePeriod = was.ShutdownGracePeriod
 		or(&k.CriticalGracePeriod, was.CriticalGracePeriod)
@@ -168,22 +161,17 @@ func (a *Azure) completeArc(before Azure, hostName string) {
 	arc := a.Arc
 	if before.ArcEnabled() {
 		or(&arc.MachineName, before.Arc.MachineName)
-		if arc.AutoRoleAssignment == nil {
-			arc.AutoRoleAssignment = before.Arc.AutoRoleAssignment
-		}
+		or(&arc.AutoRoleAssignment, before.Arc.AutoRoleAssignment)
 		if arc.Roles == nil && a.KubeletCredential == before.KubeletCredential {
 			arc.Roles = slices.Clone(before.Arc.Roles)
 		}
 	}
 	or(&arc.MachineName, hostName)
-	if arc.ResourceGroup == "" {
-		_, arc.ResourceGroup, _ = a.TargetCluster.ID()
-	}
+	_, group, _ := a.TargetCluster.ID()
+	or(&arc.ResourceGroup, group)
 	or(&arc.Location, a.TargetCluster.Location)
-	arc.Enabled = yes(arc.Enabled)
-	if arc.AutoRoleAssignment == nil {
-		arc.AutoRoleAssignment = new(bool)
-	}
+	or(&arc.Enabled, new(true))
+	or(&arc.AutoRoleAssignment, new(false))
 	if arc.Roles == nil && a.KubeletCredential == CredentialToken {
 		arc.Roles = []string{RoleReader, RoleRBACClusterAdmin, RoleClusterAdmin}
 	}
@@ -224,17 +212,4 @@ func (c *Config) normalize() {
 }
 
 // or sets what is not set.
-func or(s *string, value string) {
-	if *s == "" {
-		*s = value
-	}
-}
-
-// yes is b, or true where nothing is set.
-func yes(b *bool) *bool {
-	if b == nil {
-		b = new(bool)
-		*b = true
-	}
-	return b
-}
+func or[T comparable](setting *T, value T) { *setting = cmp.Or(*setting, value) }

@@ -51,6 +51,7 @@ func readDocument(data []byte, r *report) map[string]any {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if message := checkSyntax(data); message != "" {
 		r.add("", "", message)
+		r.unreadable = true
 		return nil
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
@@ -59,6 +60,7 @@ func readDocument(data []byte, r *report) map[string]any {
 	doc, ok := whole.(map[string]any)
 	if !ok {
 		r.add("", "", fmt.Sprintf("the configuration must be an object ({...}), not %s", kindOf(whole)))
+		r.unreadable = true
 	}
 	return doc
 }

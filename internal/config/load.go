@@ -54,35 +54,32 @@ func Read(data []byte, before *Config) (Loaded, error) {
 		return Loaded{}, fmt.Errorf("cannot read the host name: %w", err)
 	}
 	c, warnings, problems := parse(data, Host{HostName: name, Arch: runtime.GOARCH, Before: before})
+	loaded := Loaded{Config: c, Warnings: warnings}
 	if len(problems) > 0 {
-		return Loaded{Config: c, Warnings: warnings}, problems
+		return loaded, problems
 	}
-	document, err := Canonical(data)
-	if err != nil {
-		return Loaded{Config: c, Warnings: warnings}, err
+	if loaded.Document, err = Canonical(data); err == nil {
+		loaded.Resource, err = ResourceOf(data)
 	}
-	resource, err := ResourceOf(data)
-	return Loaded{Config: c, Document: document, Resource: resource, Warnings: warnings}, err
+	return loaded, err
 }
 
 // read returns a regular file and what it was like when it was opened.
 func read(path string) ([]byte, fs.FileInfo, error) {
 	f, info, err := regular.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		const message = "cannot read the configuration: %w; write it, or name another file with --config"
-		return nil, nil, fmt.Errorf(message, err)
+		err = fmt.Errorf("%w; write it, or name another file with --config", err)
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read the configuration: %w", err)
+	var data []byte
+	if err == nil {
+		defer f.Close()
+		data, err = io.ReadAll(io.LimitReader(f, maxSize+1))
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read the configuration: %w", err)
 	}
 	if len(data) > maxSize {
-		const message = "cannot read the configuration %s: it is larger than 1 MiB"
-		return nil, nil, fmt.Errorf(message, path)
+		return nil, nil, fmt.Errorf("cannot read the configuration %s: it is larger than 1 MiB", path)
 	}
 	return data, info, nil
 }

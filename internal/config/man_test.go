@@ -50,7 +50,7 @@ which reports every problem at once, each with its path and what is allowed.`)
 		}
 	}
 	p.Section("OTHER NAMES")
-	for _, a := range aliases() {
+	for _, a := range aliases {
 		p.Item(a.name, "The same as "+a.setting+".")
 	}
 	p.Section("EXAMPLES")

@@ -1,7 +1,5 @@
 package config
 
-import "reflect"
-
 // Defaults is what Parse would fill in where a document leaves it open, whatever the machine, as a
 // document; the versions are left out. The document was decoded into maps, lists, strings,
 // json.Number, booleans and nil.
@@ -35,8 +33,8 @@ func (c Config) open(doc map[string]any) map[string]any {
 	for _, version := range c.versions() {
 		*version = ""
 	}
-	open, _ := missing(doc, reflect.ValueOf(&c).Elem()).(map[string]any)
-	return open
+	whole, _ := c.redacted() // a Config always encodes; a secret is never left open
+	return missing(doc, whole)
 }
 
 // spell writes down the defaults that are otherwise filled in where they are used: a configuration
@@ -46,65 +44,32 @@ func (c *Config) spell() {
 	or(&c.Network.Metadata, MetadataBlock)
 	or(&c.Agent.UpgradePolicy.Drain, DrainMinor)
 	or(&c.Agent.UpgradePolicy.Deadline, defaultDeadline)
-	c.Agent.UpgradePolicy.DrainOptions.DeleteEmptyDir =
-		yes(c.Agent.UpgradePolicy.DrainOptions.DeleteEmptyDir)
+	or(&c.Agent.UpgradePolicy.DrainOptions.DeleteEmptyDir, new(true))
 	if w := c.Agent.UpgradePolicy.MaintenanceWindow; w != nil {
 		or(&w.UTCOffset, "+00:00")
 	}
 }
 
-// missing is what v has and a document leaves open; nil for nothing.
-func missing(doc any, v reflect.Value) any {
-	open := doc == nil || doc == ""
-	switch v.Kind() {
-	case reflect.Pointer:
-		if v.IsNil() {
-			return nil
+// missing is what an object has and a document leaves open; nil for nothing.
+func missing(doc any, whole map[string]any) map[string]any {
+	var found map[string]any
+	for name, value := range whole {
+		given := get(doc, name)
+		if inner, ok := value.(map[string]any); ok {
+			below := missing(given, inner)
+			if below == nil {
+				continue
+			}
+			value = below
+		} else if value == "" || given != nil && given != "" {
+			continue
 		}
-		if v.Elem().Kind() == reflect.Struct {
-			return missing(doc, v.Elem())
+		if found == nil {
+			found = map[string]any{}
 		}
-		if open {
-			return v.Elem().Interface() // what is set to false is set
-		}
-	case reflect.Struct:
-		var found map[string]any
-		for i, f := range fields(v.Type()) {
-			found = with(found, f.name, missing(get(doc, f.name), v.Field(i)))
-		}
-		if found != nil {
-			return found
-		}
-	case reflect.Map:
-		var found map[string]any
-		for name, next := range entries(v) {
-			found = with(found, name, missing(get(doc, name), next))
-		}
-		if found != nil {
-			return found
-		}
-	case reflect.String:
-		if open && v.Len() > 0 && v.Type() != reflect.TypeFor[Secret]() {
-			return v.String()
-		}
-	default:
-		if open && !v.IsZero() {
-			return v.Interface()
-		}
+		found[name] = value
 	}
-	return nil
-}
-
-// with is an object with one more member, unless that is nil; nil is an object without any.
-func with(o map[string]any, name string, value any) map[string]any {
-	if value == nil {
-		return o
-	}
-	if o == nil {
-		o = map[string]any{}
-	}
-	o[name] = value
-	return o
+	return found
 }
 
 // KeptFromJoin are the settings whose defaults depend on what was applied on a machine before

@@ -29,19 +29,14 @@ func Parse(data []byte, host Host) (Config, []Warning, error) {
 // CheckObject returns the problems that Parse would find in a document that was decoded into maps,
 // lists, strings, json.Number, booleans and nil.
 func CheckObject(o map[string]any, host Host) Problems {
-	r := &report{}
-	_, _, problems := parseDocument(cloned(o), host, r)
+	_, _, problems := parseDocument(cloned(o), host, &report{})
 	return problems
 }
 
 // parse is Parse, with as much of the Config as could be read.
 func parse(data []byte, host Host) (Config, []Warning, Problems) {
 	r := &report{}
-	doc := readDocument(data, r)
-	if doc == nil {
-		return defaults(), nil, r.sorted(defaults())
-	}
-	return parseDocument(doc, host, r)
+	return parseDocument(readDocument(data, r), host, r)
 }
 
 // parseDocument parses a document that was read.
@@ -68,15 +63,6 @@ func (c Config) check(host Host, r *report) Problems {
 		"must be set: the ARM id of the cluster")
 	r.need("agent.nodeName", c.Agent.NodeName != "", "must be set: this machine has no host name")
 	return r.sorted(c)
-}
-
-// readSettings reads a document down to the object that holds the settings, by their own names.
-func readSettings(data []byte, r *report) map[string]any {
-	doc := readDocument(data, r)
-	if doc == nil {
-		return nil
-	}
-	return settingsOf(doc, r)
 }
 
 // settingsOf is the object in a document that holds the settings, by their own names.

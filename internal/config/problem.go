@@ -25,15 +25,14 @@ type Problem struct {
 
 // String is the problem on one line.
 func (p Problem) String() string {
-	var b strings.Builder
-	if p.Path != "" {
-		b.WriteString(p.Path + ": ")
-	}
+	text := p.Message
 	if p.Value != "" {
-		b.WriteString(p.Value + " is not allowed: ")
+		text = p.Value + " is not allowed: " + text
 	}
-	b.WriteString(p.Message)
-	return b.String()
+	if p.Path != "" {
+		text = p.Path + ": " + text
+	}
+	return text
 }
 
 // Problems are all the things that are wrong with a configuration, ordered by path.

@@ -195,7 +195,7 @@ func examples(t *testing.T) []example {
 
 func TestReference(t *testing.T) {
 	var names []aliasRow
-	for _, a := range aliases() {
+	for _, a := range aliases {
 		r := aliasRow{Name: a.name, Means: a.setting}
 		if a.convert != nil && a.kind == aBoolean {
 			on, off := a.convert("true"), a.convert("false")

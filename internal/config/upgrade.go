@@ -36,7 +36,9 @@ func (u UpgradePolicy) DrainDeadline() time.Duration {
 }
 
 // DeletesEmptyDir reports whether pods with an emptyDir move, which deletes its data.
-func (o DrainOptions) DeletesEmptyDir() bool { return *yes(o.DeleteEmptyDir) }
+func (o DrainOptions) DeletesEmptyDir() bool {
+	return o.DeleteEmptyDir == nil || *o.DeleteEmptyDir
+}
 
 // Opens returns when a window opens next, which is now when it is open. Parse has validated it.
 func (w MaintenanceWindow) Opens(now time.Time) time.Time {
