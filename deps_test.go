@@ -44,7 +44,7 @@ var rules = []struct {
 	{"internal/kube", []string{"internal/wait"}, []string{"os/exec"}},
 	{"internal/health", []string{"internal/kube", "internal/release"},
 		[]string{"os", "net", "os/exec", "net/http"}},
-	{"internal/nodeobject", []string{"internal/kube", "internal/state"},
+	{"internal/nodeobject", []string{"internal/config", "internal/kube", "internal/state"},
 		[]string{"os", "net", "os/exec", "net/http"}},
 	{"internal/arm", nil, []string{"os", "net", "os/exec"}},
 	{"api/flexnode/v20260501preview", nil, []string{"os", "net", "net/http", "os/exec"}},

@@ -24,9 +24,9 @@ var evictionSignals = []string{
 	"allocatableMemory.available", "pid.available",
 }
 
-// isLabel tells whether kubelet accepts a key in --node-labels and the API server lets a node set
+// IsLabel reports whether kubelet accepts a key in --node-labels and the API server lets a node set
 // it (NodeRestriction).
-func isLabel(key string) bool {
+func IsLabel(key string) bool {
 	if len(validation.IsQualifiedName(key)) > 0 {
 		return false
 	}

@@ -73,7 +73,7 @@ var rules = map[string]rule{
 	"max-pods": between(1, 1000),
 	"label": {"a label that a node may give itself: [prefix/]name, name of up to 63 letters, " +
 		"digits, '-', '_', '.'; of the prefixes kubernetes.io and k8s.io only those that " +
-		"kubelet may set", isLabel},
+		"kubelet may set", IsLabel},
 	"label-value": {"a label value: up to 63 letters, digits, '-', '_' and '.', a letter or digit " +
 		"first and last", isLabelValue},
 	"taint": {"key=value:Effect or key:Effect, Effect one of NoSchedule, PreferNoSchedule and " +

@@ -67,14 +67,8 @@ func (c Config) Reveal() ([]byte, error) {
 
 // put sets the string at a plain path of a document that has it.
 func put(doc map[string]any, path, s string) {
-	for {
-		name, rest, more := strings.Cut(path, ".")
-		if !more {
-			doc[name] = s
-			return
-		}
-		doc, path = doc[name].(map[string]any), rest
-	}
+	parent, name := split(path)
+	lookup(doc, parent)[name] = s
 }
 
 // Secrets lists every secret in the configuration, to redact it in logs. The URL of a proxy is

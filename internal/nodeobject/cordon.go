@@ -13,9 +13,13 @@ func (h *Host) setCordon(ctx context.Context, client *kube.Client, to state.Cord
 	if to.On {
 		return client.Cordon(ctx, h.Node)
 	}
-	err := client.Uncordon(ctx, h.Node)
+	return orGone(client.Uncordon(ctx, h.Node))
+}
+
+// orGone is the error of an undoing: what a Node had is gone with it.
+func orGone(err error) error {
 	if kube.NodeMissing(err) {
-		return nil // with its Node, the cordon is gone
+		return nil
 	}
 	return err
 }

@@ -16,9 +16,5 @@ func (h *Host) setLabel(ctx context.Context, client *kube.Client, to state.Label
 	if to.Set {
 		return client.PatchLabels(ctx, h.Node, map[string]*string{to.Name: &to.Value})
 	}
-	err := client.PatchLabels(ctx, h.Node, map[string]*string{to.Name: nil})
-	if kube.NodeMissing(err) {
-		return nil // with its Node, the label is gone
-	}
-	return err
+	return orGone(client.PatchLabels(ctx, h.Node, map[string]*string{to.Name: nil}))
 }

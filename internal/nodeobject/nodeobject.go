@@ -76,10 +76,8 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 func parse(key state.Key) (kind, name string, err error) {
 	text, ok := strings.CutPrefix(string(key), "node:")
 	kind, name, _ = strings.Cut(text, ":")
-	switch {
-	case ok && kind == "cordon" && name == "":
-	case ok && name != "" && (kind == "registration" || kind == "label"):
-	default:
+	named := kind == "registration" || kind == "label"
+	if !ok || !named && kind != "cordon" || named != (name != "") {
 		return "", "", fmt.Errorf("internal error: %s is not part of a Node object", key)
 	}
 	return kind, name, nil
@@ -110,21 +108,19 @@ func (h *Host) read(ctx context.Context) view {
 // answer is what kube.Client.Node has shown.
 func answer(n kube.Node, err error) view {
 	switch {
-	case err == nil:
-		return view{node: n, exists: true}
 	case kube.NodeMissing(err):
 		return view{}
-	default:
+	case err != nil:
 		return view{why: err.Error()}
 	}
+	return view{node: n, exists: true}
 }
 
 // See takes an answer of kube.Client.Node for what Observe would have asked for.
 func (h *Host) See(n kube.Node, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	v := answer(n, err)
-	h.seen = &v
+	h.seen = new(answer(n, err))
 }
 
 // Set makes what is at the change's key as c.To says. content is not used: nothing of a Node is a

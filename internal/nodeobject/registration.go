@@ -2,12 +2,12 @@ package nodeobject
 
 import (
 	"context"
-	"slices"
-	"strings"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -30,12 +30,10 @@ func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
 	if !to.Exists {
 		return client.DeleteNode(ctx, h.Node)
 	}
-	labels := make(map[string]string)
-	for key, value := range to.Labels {
-		if allowed(key) {
-			labels[key] = value
-		}
-	}
+	// One label that a node may not give itself would have the whole registration refused (the
+	// admission plugin NodeRestriction; KEP 279).
+	labels := maps.Clone(to.Labels)
+	maps.DeleteFunc(labels, func(key, _ string) bool { return !config.IsLabel(key) })
 	capacity, err := h.Capacity(ctx)
 	if err != nil {
 		return err
@@ -53,32 +51,4 @@ func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
 		Spec:       corev1.NodeSpec{PodCIDRs: to.PodCIDRs, Taints: taints},
 		Status:     corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
 	})
-}
-
-// allowed tells whether a node may give itself a label. One that an operator or controller has set
-// and that a node may not would have the whole registration refused (the admission plugin
-// NodeRestriction; KEP 279).
-func allowed(key string) bool {
-	prefix, _, found := strings.Cut(key, "/")
-	within := func(domain string) bool {
-		return prefix == domain || strings.HasSuffix(prefix, "."+domain)
-	}
-	switch {
-	case !found, !within("kubernetes.io") && !within("k8s.io"):
-		return true
-	case within("kubelet.kubernetes.io"), within("node.kubernetes.io"):
-		return true
-	default:
-		return slices.Contains(ownLabels(), key)
-	}
-}
-
-// ownLabels are the labels below kubernetes.io that kubelet may set.
-func ownLabels() []string {
-	return []string{
-		"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch",
-		"beta.kubernetes.io/os", "beta.kubernetes.io/arch", "beta.kubernetes.io/instance-type",
-		"topology.kubernetes.io/region", "topology.kubernetes.io/zone",
-		"failure-domain.beta.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",
-	}
 }
