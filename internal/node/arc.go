@@ -21,9 +21,9 @@ func arcAgent(p *part) {
 	if p.config.Azure.AuthMode() != config.AuthArc {
 		return
 	}
+	p.only = OwnArc
 	for _, dir := range arcTrees {
-		p.put(state.Item{Only: OwnArc, Resource: state.Residue{Kind: state.Trees, Match: dir}})
+		p.add(state.Residue{Kind: state.Trees, Match: dir})
 	}
-	agent := state.Package{Name: ArcPackage, State: state.PackageInstalled}
-	p.put(state.Item{Only: OwnArc, Resource: agent})
+	p.add(state.Package{Name: ArcPackage, State: state.PackageInstalled})
 }

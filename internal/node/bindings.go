@@ -51,28 +51,19 @@ const (
 	Rebound state.Only = "rebound"
 )
 
-// holds reports whether items of only are part of the node, and whether this release knows the
-// condition at all: a newer one may have written it.
-func (b Bindings) holds(only state.Only) (holds, known bool) {
-	switch only {
-	case "":
-		return true, true
-	case Joining:
-		return !b.Joined, true
-	case Joined:
-		return b.Joined, true
-	case OwnNetwork:
-		return len(b.ForeignCNI) == 0, true
-	case OwnNetwork4:
-		return len(b.ForeignCNI) == 0 && b.pods(isIPv4) != "", true
-	case OwnNetwork6:
-		return len(b.ForeignCNI) == 0 && b.pods(isIPv6) != "", true
-	case OwnArc:
-		return !b.ForeignArc, true
-	case Rebound:
-		return b.Rebound, true
-	default:
-		return false, false
+// conditions are the conditions that this release knows, and whether items of each are part of the
+// node. A newer release may have written another one.
+func (b Bindings) conditions() map[state.Only]bool {
+	ours := len(b.ForeignCNI) == 0
+	return map[state.Only]bool{
+		"":          true,
+		Joining:     !b.Joined,
+		Joined:      b.Joined,
+		OwnNetwork:  ours,
+		OwnNetwork4: ours && b.pods(false) != "",
+		OwnNetwork6: ours && b.pods(true) != "",
+		OwnArc:      !b.ForeignArc,
+		Rebound:     b.Rebound,
 	}
 }
 
@@ -82,9 +73,9 @@ func IsOwnNetwork(only state.Only) bool {
 }
 
 // pods is the pod subnet of a family; "" when there is none.
-func (b Bindings) pods(is func(cidr string) bool) string {
+func (b Bindings) pods(ipv6 bool) string {
 	for _, cidr := range b.PodCIDRs {
-		if is(cidr) {
+		if isIPv6(cidr) == ipv6 {
 			return cidr
 		}
 	}
@@ -99,9 +90,10 @@ func (b Bindings) pods(is func(cidr string) bool) string {
 func Bind(d state.Desired, b Bindings) state.Desired {
 	// One pass: a value is never searched for placeholders.
 	replacer := strings.NewReplacer(b.pairs()...)
+	conditions := b.conditions()
 	var bound state.Desired
 	for _, item := range d {
-		holds, known := b.holds(item.Only)
+		holds, known := conditions[item.Only]
 		if known && !holds {
 			continue
 		}

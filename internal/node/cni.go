@@ -32,7 +32,8 @@ func cni(p *part) {
 // podNetwork is a bridge on this node's own pod subnets, where nobody else configures a network.
 func podNetwork(p *part) {
 	file := path.Join(p.config.Paths.CNI.ConfDir, ConflistName)
-	p.put(state.Item{Resource: state.NewFile(file, 0o644, p.conflist()), Only: OwnNetwork})
+	p.only = OwnNetwork
+	p.add(state.NewFile(file, 0o644, p.conflist()))
 	forwarding(p)
 	masquerade(p)
 }
@@ -46,14 +47,8 @@ func forwarding(p *part) {
 		parameters = append(parameters, state.Sysctl{Name: state.AcceptRA(name), Value: "2"})
 	}
 	parameters = append(parameters, state.Sysctl{Name: "net.ipv6.conf.all.forwarding", Value: "1"})
-	text := header
-	for _, s := range parameters {
-		text += s.Name + " = " + s.Value + "\n"
-	}
-	p.put(state.Item{Resource: state.NewFile(sysctlFile6, 0o644, text), Only: OwnNetwork6})
-	for _, s := range parameters {
-		p.put(state.Item{Resource: s, Only: OwnNetwork6})
-	}
+	p.only = OwnNetwork6
+	p.sysctls(sysctlFile6, parameters)
 }
 
 // conflist is a CNI network configuration list (CNI specification 1.0.0). The bridge plugin gives
@@ -89,33 +84,23 @@ func unquoted(p placeholder) string { return strings.Trim(string(p), `"`) }
 // ipamIndent is where the ranges and routes are in the configuration list.
 const ipamIndent = "        "
 
-// podRanges has the host-local plugin give each pod an address of every subnet: one range set for
-// each; "" when there is none.
-func podRanges(cidrs []string) string {
+// podAddresses has the host-local plugin give each pod an address of every subnet, one range set for
+// each, and a default route of its family; both are "" when there is no subnet.
+func podAddresses(cidrs []string) (ranges, routes string) {
 	if len(cidrs) == 0 {
-		return ""
+		return "", ""
 	}
 	var sets [][]object
-	for _, cidr := range cidrs {
-		sets = append(sets, []object{{"subnet": cidr}})
-	}
-	return indented(sets, ipamIndent)
-}
-
-// podRoutes are the default routes of pods, one for each subnet; "" when there is none.
-func podRoutes(cidrs []string) string {
-	if len(cidrs) == 0 {
-		return ""
-	}
-	var routes []object
+	var ways []object
 	for _, cidr := range cidrs {
 		anywhere := "0.0.0.0/0"
-		if strings.Contains(cidr, ":") {
+		if isIPv6(cidr) {
 			anywhere = "::/0"
 		}
-		routes = append(routes, object{"dst": anywhere})
+		sets = append(sets, []object{{"subnet": cidr}})
+		ways = append(ways, object{"dst": anywhere})
 	}
-	return indented(routes, ipamIndent)
+	return indented(sets, ipamIndent), indented(ways, ipamIndent)
 }
 
 // object is a JSON object; encoding/json writes its keys in order, so the text is the same for the

@@ -51,6 +51,7 @@ func containerd(p *part) {
 	)
 	p.owe(owes, state.NewFile(containerdConfig, 0o644, p.containerdConfig()))
 	p.unit(ContainerdUnit, 0o644, header+containerdService)
+	p.proxyDropIn(ContainerdUnit)
 }
 
 // containerdFiles lists the programs of a release; 2.x has dropped the shims of 1.x.

@@ -14,34 +14,27 @@ func credentials(p *part) {
 	owes := []string{KubeletUnit}
 	p.owe(owes, state.NewFile(p.clientCA(), 0o644, string(thisCA)))
 	if p.config.Node.AdminKubeconfig {
-		file := state.NewFile(AdminKubeconfigPath(p.config.Paths.Kubernetes.ConfigDir), 0o600,
-			string(thisAdmin))
-		file.Secret = true
-		p.add(file)
+		p.add(secret(AdminKubeconfigPath(p.config.Paths.Kubernetes.ConfigDir), string(thisAdmin)))
 	}
-	if p.config.Azure.ShowsToken() {
+	identity := kubeconfigOf("identity", tokenCommand)
+	switch {
+	case p.config.Azure.ShowsToken():
 		p.tokenScript()
-		p.owe(kubeconfigReaders(), state.NewFile(
-			p.kubeconfig(), 0o600, kubeconfigOf("identity", tokenCommand)))
+		p.owe(kubeconfigReaders, state.NewFile(p.kubeconfig(), 0o600, identity))
 		return
-	}
-	if p.config.Azure.BootstrapToken == nil {
+	case p.config.Azure.BootstrapToken == nil:
 		p.tokenScript()
-		p.owe(owes, state.NewFile(
-			p.bootstrapKubeconfig(), 0o600, kubeconfigOf("identity", tokenCommand)))
-	} else {
-		file := state.NewFile(p.bootstrapKubeconfig(), 0o600,
-			kubeconfigOf("bootstrap", "token: "+string(thisToken)))
-		file.Secret = true
-		p.put(state.Item{Resource: file, Owes: owes, Only: Joining})
+		p.owe(owes, state.NewFile(p.bootstrapKubeconfig(), 0o600, identity))
+	default:
+		p.only = Joining
+		p.owe(owes, secret(p.bootstrapKubeconfig(),
+			kubeconfigOf("bootstrap", "token: "+string(thisToken))))
 	}
 	// Kubelet writes its kubeconfig when it gets its certificate, and never changes the address or
 	// the CA in it.
-	p.put(state.Item{
-		Resource: state.NewFile(p.kubeconfig(), 0o600, kubeconfigOf("kubelet", p.certificate())),
-		Owes:     kubeconfigReaders(),
-		Only:     Rebound,
-	})
+	p.only = Rebound
+	p.owe(kubeconfigReaders,
+		state.NewFile(p.kubeconfig(), 0o600, kubeconfigOf("kubelet", p.certificate())))
 }
 
 // withoutToken wants the bootstrap token absent, rather than not wanting it: its removal is no
@@ -53,7 +46,7 @@ func withoutToken(p *part) {
 }
 
 // kubeconfigReaders are the units that read kubelet's kubeconfig when they start.
-func kubeconfigReaders() []string { return []string{KubeletUnit, NPDUnit} }
+var kubeconfigReaders = []string{KubeletUnit, NPDUnit}
 
 // tokenScript is for people and scripts that want kubelet's token; kubelet itself calls the
 // program.

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"maps"
 	"path"
+	"reflect"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -31,6 +32,7 @@ func kubelet(p *part) {
 		"Credential":   credential,
 		"Registration": p.registrationPath(),
 	}))
+	p.proxyDropIn(KubeletUnit)
 }
 
 // kubeletConfigPath is where people and scanners of the CIS benchmark expect it.
@@ -58,7 +60,7 @@ func (p *part) kubeletFlags() []string {
 	if !p.config.Azure.ShowsToken() {
 		flags = append(flags, "--bootstrap-kubeconfig="+p.bootstrapKubeconfig())
 	}
-	if minor(p.config.Kubernetes.Version) >= 30 {
+	if !strings.HasPrefix(p.config.Kubernetes.Version, "1.29.") { // it came with 1.30
 		flags = append(flags, "--config-dir="+p.kubeletDropIns())
 	}
 	if ip := p.config.Node.Kubelet.NodeIP; ip != "" {
@@ -126,41 +128,36 @@ func (p *part) kubeletConfiguration() string {
 		"tlsCipherSuites":                cipherSuites,
 		"volumePluginDir":                paths.VolumePluginDir,
 	}
-	if tuning.ContainerLogMaxSize != "" {
-		settings["containerLogMaxSize"] = tuning.ContainerLogMaxSize
+	for name, value := range p.optional() {
+		if !reflect.ValueOf(value).IsZero() {
+			settings[name] = value
+		}
 	}
-	if tuning.ContainerLogMaxFiles != nil {
-		settings["containerLogMaxFiles"] = *tuning.ContainerLogMaxFiles
+	return header + indented(settings, "") + "\n"
+}
+
+// optional are the settings that are kubelet's own choice where they are not set. A node that joined
+// before there were such settings has none of those that protect the machine and its pods.
+func (p *part) optional() object {
+	tuning := p.config.Node.Kubelet
+	settings := object{
+		"containerLogMaxSize":  tuning.ContainerLogMaxSize,
+		"containerLogMaxFiles": tuning.ContainerLogMaxFiles,
+		"kubeReserved":         tuning.KubeReserved,
+		"seccompDefault":       tuning.SeccompDefault,
+		"podPidsLimit":         tuning.PodPidsLimit,
+		"serverTLSBootstrap":   tuning.ServerTLSBootstrap,
+		"shutdownGracePeriod":  tuning.ShutdownGracePeriod,
 	}
-	if len(tuning.KubeReserved) > 0 {
-		settings["kubeReserved"] = tuning.KubeReserved
+	if tuning.ShutdownGracePeriod != "" {
+		settings["shutdownGracePeriodCriticalPods"] = tuning.CriticalGracePeriod
 	}
-	p.safety(settings)
 	if len(tuning.EvictionHard) > 0 {
 		eviction := maps.Clone(defaultEviction)
 		maps.Copy(eviction, tuning.EvictionHard)
 		settings["evictionHard"] = eviction
 	}
-	return header + indented(settings, "") + "\n"
-}
-
-// safety adds what protects the machine and its pods. A node that joined before there were such
-// settings has none of them.
-func (p *part) safety(settings object) {
-	tuning := p.config.Node.Kubelet
-	if tuning.SeccompDefault != nil {
-		settings["seccompDefault"] = *tuning.SeccompDefault
-	}
-	if tuning.PodPidsLimit != nil {
-		settings["podPidsLimit"] = *tuning.PodPidsLimit
-	}
-	if tuning.ServerTLSBootstrap {
-		settings["serverTLSBootstrap"] = true
-	}
-	if tuning.ShutdownGracePeriod != "" {
-		settings["shutdownGracePeriod"] = tuning.ShutdownGracePeriod
-		settings["shutdownGracePeriodCriticalPods"] = tuning.CriticalGracePeriod
-	}
+	return settings
 }
 
 // KubeletPorts are the ports that kubelet listens on (KubeletConfiguration, port and healthzPort).

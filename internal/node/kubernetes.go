@@ -1,9 +1,6 @@
 package node
 
-import (
-	_ "embed"
-	"fmt"
-)
+import _ "embed"
 
 // NPDUnit is the unit of the node-problem-detector.
 const NPDUnit = "node-problem-detector.service"
@@ -32,20 +29,11 @@ func (p *part) npd() {
 	owes := []string{NPDUnit}
 	p.owe(owes, p.bin(binDir, "node-problem-detector", "bin/node-problem-detector"))
 	p.owe(owes, p.bin(npdConfDir, "node-problem-detector", rules))
-	service := fill(npdService, map[string]string{
+	p.unit(NPDUnit, 0o644, fill(npdService, map[string]string{
 		"Server":     string(thisServer),
 		"Kubeconfig": p.kubeconfig(),
 		"NodeName":   p.config.Agent.NodeName,
 		"Rules":      npdConfDir + "/kernel-monitor.json",
-	})
-	p.unit(NPDUnit, 0o644, service)
-}
-
-// minor returns the minor number of a Kubernetes version "1.34.4"; config has validated its form.
-func minor(version string) int {
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
-		panic("internal error: version " + version + " was not validated")
-	}
-	return minor
+	}))
+	p.proxyDropIn(NPDUnit)
 }

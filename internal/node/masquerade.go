@@ -3,7 +3,6 @@ package node
 import (
 	_ "embed"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -17,29 +16,19 @@ var masqueradeService string
 
 // family is IPv4 or IPv6, with what differs between the two.
 type family struct {
+	ipv6             bool
 	only             state.Only
 	suffix, iptables string
 	multicast        string
 	pods             placeholder
-	has              func(cidr string) bool
 }
 
-func families() [2]family {
-	return [...]family{
-		{OwnNetwork4, "", "iptables", "224.0.0.0/4", thisPods4, isIPv4},
-		{OwnNetwork6, "6", "ip6tables", "ff00::/8", thisPods6, isIPv6},
-	}
+var families = [...]family{
+	{false, OwnNetwork4, "", "iptables", "224.0.0.0/4", thisPods4},
+	{true, OwnNetwork6, "6", "ip6tables", "ff00::/8", thisPods6},
 }
 
-func isIPv4(cidr string) bool {
-	p, err := netip.ParsePrefix(cidr)
-	return err == nil && p.Addr().Is4()
-}
-
-func isIPv6(cidr string) bool {
-	p, err := netip.ParsePrefix(cidr)
-	return err == nil && !p.Addr().Is4()
-}
+func isIPv6(cidr string) bool { return strings.Contains(cidr, ":") }
 
 // masquerade gives pods the machine's address where they leave the network in which their own is
 // known. The bridge plugin cannot: it spares this node's subnet only. Without such a network it is
@@ -48,27 +37,18 @@ func masquerade(p *part) {
 	if len(p.config.CNI.NonMasqueradeCIDRs) == 0 {
 		return
 	}
-	p.put(state.Item{
-		Resource: state.Residue{Kind: state.Chains, Match: masqueradeChain}, Only: OwnNetwork,
-	})
-	for _, f := range families() {
+	p.only = OwnNetwork
+	p.add(state.Residue{Kind: state.Chains, Match: masqueradeChain})
+	for _, f := range families {
 		unit := "aks-flex-node-masquerade" + f.suffix + ".service"
 		file := OptDir + "/masquerade" + f.suffix + ".rules"
-		rules := masqueradeRules(f, p.config.CNI.NonMasqueradeCIDRs)
-		text := fill(masqueradeService, map[string]string{
+		p.only = f.only
+		p.owe([]string{unit},
+			state.NewFile(file, 0o644, masqueradeRules(f, p.config.CNI.NonMasqueradeCIDRs)))
+		p.unit(unit, 0o644, fill(masqueradeService, map[string]string{
 			"IPTables": f.iptables, "Chain": masqueradeChain, "File": file,
-		})
-		for _, item := range []state.Item{
-			{Resource: state.NewFile(file, 0o644, rules), Owes: []string{unit}},
-			{
-				Resource: state.NewFile(unitDir+"/"+unit, 0o644, text),
-				Owes:     []string{state.DaemonReload, unit},
-			},
-			{Resource: state.Unit{Name: unit, Enabled: state.Enabled, Active: true}},
-		} {
-			item.Only = f.only
-			p.put(item)
-		}
+		}))
+		p.run(unit)
 	}
 }
 
@@ -82,7 +62,7 @@ func masqueradeRules(f family, direct []string) string {
 	b.WriteString(header + "*nat\n:" + masqueradeChain + " - [0:0]\n")
 	rule("! -s %s -j RETURN", f.pods)
 	for _, cidr := range direct {
-		if f.has(cidr) {
+		if isIPv6(cidr) == f.ipv6 {
 			rule("-d %s -j RETURN", cidr)
 		}
 	}

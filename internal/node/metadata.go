@@ -42,12 +42,9 @@ func metadata(p *part) {
 	rules := header + fill(metadataRules,
 		map[string]string{"Table": MetadataTable, "Resolver": resolver})
 	p.owe([]string{metadataUnit}, state.NewFile(metadataFile, 0o644, rules))
-	p.owe([]string{state.DaemonReload, metadataUnit}, state.NewFile(unitDir+"/"+metadataUnit, 0o644,
-		fill(metadataService, map[string]string{"File": metadataFile})))
-	p.add(
-		state.Table{Name: MetadataTable, File: metadataFile, Rules: countRules(rules)},
-		state.Unit{Name: metadataUnit, Enabled: state.Enabled, Active: true},
-	)
+	p.unit(metadataUnit, 0o644, fill(metadataService, map[string]string{"File": metadataFile}))
+	p.add(state.Table{Name: MetadataTable, File: metadataFile, Rules: countRules(rules)})
+	p.run(metadataUnit)
 }
 
 // countRules counts the rules of a ruleset that has one rule a line.

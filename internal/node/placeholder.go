@@ -25,34 +25,6 @@ const (
 	thisPodRoutes placeholder = `"⟦pod-routes⟧"`
 )
 
-// value is what a placeholder stands for.
-type value struct {
-	placeholder placeholder
-	text        string
-}
-
-// values lists the placeholders that have a value.
-func (b Bindings) values() []value {
-	var known []value
-	for _, v := range [...]value{
-		{thisServer, b.Server},
-		{thisCA, b.CA},
-		{thisCABase64, base64.StdEncoding.EncodeToString([]byte(b.CA))},
-		{thisProgram, b.Program},
-		{thisToken, b.BootstrapToken.Reveal()},
-		{thisAdmin, b.AdminKubeconfig.Reveal()},
-		{thisPods4, b.pods(isIPv4)},
-		{thisPods6, b.pods(isIPv6)},
-		{thisPodRanges, podRanges(b.PodCIDRs)},
-		{thisPodRoutes, podRoutes(b.PodCIDRs)},
-	} {
-		if v.text != "" {
-			known = append(known, v)
-		}
-	}
-	return known
-}
-
 // quotedPlaces are the texts around a placeholder whose value is quoted there.
 var quotedPlaces = [...]struct {
 	before      string
@@ -76,10 +48,28 @@ func yamlWord(path string) string {
 	return string(quoted)
 }
 
-// pairs replaces placeholders by values: quoted in quotedPlaces, else as they are.
+// pairs replaces the placeholders that have a value: quoted in quotedPlaces, else as they are.
 func (b Bindings) pairs() []string {
+	ranges, routes := podAddresses(b.PodCIDRs)
 	var quoted, plain []string
-	for _, v := range b.values() {
+	for _, v := range [...]struct {
+		placeholder placeholder
+		text        string
+	}{
+		{thisServer, b.Server},
+		{thisCA, b.CA},
+		{thisCABase64, base64.StdEncoding.EncodeToString([]byte(b.CA))},
+		{thisProgram, b.Program},
+		{thisToken, b.BootstrapToken.Reveal()},
+		{thisAdmin, b.AdminKubeconfig.Reveal()},
+		{thisPods4, b.pods(false)},
+		{thisPods6, b.pods(true)},
+		{thisPodRanges, ranges},
+		{thisPodRoutes, routes},
+	} {
+		if v.text == "" {
+			continue
+		}
 		for _, c := range quotedPlaces {
 			if c.placeholder == v.placeholder {
 				quoted = append(quoted,

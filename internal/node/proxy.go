@@ -27,11 +27,9 @@ func (p *part) proxyDropIn(unit string) {
 			env.WriteString(v.name + "=" + quoteEnv(v.value) + "\n")
 		}
 	}
-	file := state.NewFile(envFile, 0o600, env.String())
-	file.Secret = true
 	dropIn := header + "[Service]\nEnvironmentFile=" + envFile + "\n"
 	p.add(shared(dir))
-	p.owe([]string{unit}, file)
+	p.owe([]string{unit}, secret(envFile, env.String()))
 	p.owe([]string{state.DaemonReload, unit},
 		state.NewFile(dir+"/10-aks-flex-node-proxy.conf", 0o644, dropIn))
 }

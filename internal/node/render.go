@@ -7,6 +7,8 @@
 package node
 
 import (
+	"cmp"
+	"io/fs"
 	"path"
 	"strings"
 
@@ -76,12 +78,13 @@ type part struct {
 	facts  Facts
 	step   state.Step
 	needs  state.Need
+	only   state.Only
 	items  state.Desired
 }
 
-// put appends an item of the current step.
+// put appends an item of the current step, under the current condition unless it has its own.
 func (p *part) put(item state.Item) {
-	item.Step, item.Needs = p.step, p.needs
+	item.Step, item.Needs, item.Only = p.step, p.needs, cmp.Or(item.Only, p.only)
 	p.items = append(p.items, item)
 }
 
@@ -97,6 +100,25 @@ func (p *part) owe(units []string, resources ...state.Resource) {
 	for _, r := range resources {
 		p.put(state.Item{Resource: r, Owes: units})
 	}
+}
+
+// unit writes the unit file of a service.
+func (p *part) unit(name string, mode fs.FileMode, content string) {
+	p.owe([]string{state.DaemonReload, name}, state.NewFile(UnitFile(name), mode, content))
+}
+
+// run has a service run, now and after each boot.
+func (p *part) run(units ...string) {
+	for _, name := range units {
+		p.add(state.Unit{Name: name, Enabled: state.Enabled, Active: true})
+	}
+}
+
+// secret is a file that only root reads, with a content that is nowhere shown.
+func secret(path, content string) state.File {
+	file := state.NewFile(path, 0o600, content)
+	file.Secret = true
+	return file
 }
 
 // bin is a link at dir to a file of an artifact, under its own name.
@@ -134,7 +156,7 @@ func Render(c config.Config, f Facts) state.Desired {
 		{state.Kubernetes, Ready, tools},
 		{state.Start, Ready, startTools},
 	} {
-		p.step, p.needs = s.step, s.needs
+		p.step, p.needs, p.only = s.step, s.needs, ""
 		s.render(p)
 	}
 	return p.items

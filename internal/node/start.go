@@ -17,16 +17,11 @@ func start(p *part) {
 	if p.config.Node.Kubelet.EndsPods() {
 		p.add(state.Residue{Kind: state.Files, Match: logindDir + "/99-kubelet.conf"})
 	}
-	p.add(
-		state.Unit{Name: ContainerdUnit, Enabled: state.Enabled, Active: true},
-		state.Unit{Name: KubeletUnit, Enabled: state.Enabled, Active: true},
-	)
+	p.run(ContainerdUnit, KubeletUnit)
 }
 
 // logindDir is where kubelet writes how long a shutdown may wait for it (pkg/kubelet/nodeshutdown).
 const logindDir = "/etc/systemd/logind.conf.d"
 
 // startTools runs what comes once the Node is Ready.
-func startTools(p *part) {
-	p.add(state.Unit{Name: NPDUnit, Enabled: state.Enabled, Active: true})
-}
+func startTools(p *part) { p.run(NPDUnit) }

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -47,25 +46,32 @@ var sysctls = [...]state.Sysctl{
 // system configures the kernel, now and at every boot, and opens firewalls. Swap is turned off by
 // masking the units that would turn it on again, so that /etc/fstab is left as its owner wrote it.
 func system(p *part) {
-	p.add(state.NewFile(needrestartFile, 0o644, needrestart))
-	p.add(state.NewFile(modulesFile, 0o644, header+strings.Join(modules[:], "\n")+"\n"))
+	p.add(
+		state.NewFile(needrestartFile, 0o644, needrestart),
+		state.NewFile(modulesFile, 0o644, header+strings.Join(modules[:], "\n")+"\n"),
+	)
 	for _, name := range modules {
 		p.add(state.Module{Name: name, Loaded: true})
 	}
-	var lines strings.Builder
-	for _, s := range sysctls {
-		fmt.Fprintf(&lines, "%s = %s\n", s.Name, s.Value)
-	}
-	p.add(state.NewFile(sysctlFile, 0o644, header+lines.String()))
-	for _, s := range sysctls {
-		p.add(s)
-	}
+	p.sysctls(sysctlFile, sysctls[:])
 	for _, unit := range p.facts.SwapUnits {
 		p.add(state.Unit{Name: unit, Enabled: state.Masked})
 	}
 	p.add(state.Swap{})
 	openings(p)
 	metadata(p)
+}
+
+// sysctls sets kernel parameters, and a file has them set at every boot.
+func (p *part) sysctls(file string, parameters []state.Sysctl) {
+	text := header
+	for _, s := range parameters {
+		text += s.Name + " = " + s.Value + "\n"
+	}
+	p.add(state.NewFile(file, 0o644, text))
+	for _, s := range parameters {
+		p.add(s)
+	}
 }
 
 // header is the first line of every file that we write and a person may open.
