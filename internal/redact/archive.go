@@ -96,10 +96,7 @@ func (a *Archive) Omit(name string, why error) {
 func (a *Archive) Close() (Manifest, error) {
 	a.manifest.Redacted = a.redactor.counts
 	slices.SortStableFunc(a.manifest.LeftOut, func(x, y LeftOut) int {
-		if x.Name < y.Name {
-			return -1
-		}
-		return 1
+		return strings.Compare(x.Name, y.Name)
 	})
 	text, err := json.MarshalIndent(a.manifest, "", "  ")
 	if err == nil {

@@ -27,43 +27,21 @@ func Names() []string {
 		"node-problem-detector"}
 }
 
-// parsed are the pins, newest version first.
+// parsed are the pins, in the order of pins.go: newest version of each artifact first.
 var parsed = sync.OnceValue(func() []Pin {
 	list := make([]Pin, 0, strings.Count(pins, "\n"))
 	for line := range strings.Lines(strings.TrimSpace(pins)) {
 		f := strings.Fields(line)
 		list = append(list, Pin{Name: f[0], Version: f[1], Arch: f[2], Digest: f[3]})
 	}
-	Sort(list)
 	return list
 })
 
-// Pins are all digests that are pinned, in the order of Sort.
+// Pins are all digests that are pinned, by artifact, newest version first, by architecture.
 func Pins() []Pin { return slices.Clone(parsed()) }
 
-// Sort orders pins as pins.go has them: by artifact, newest version first, by architecture.
-func Sort(list []Pin) {
-	names := Names()
-	slices.SortFunc(list, func(a, b Pin) int {
-		if a.Name != b.Name {
-			return slices.Index(names, a.Name) - slices.Index(names, b.Name)
-		}
-		if a.Version != b.Version {
-			return newer(a.Version, b.Version)
-		}
-		return strings.Compare(a.Arch, b.Arch)
-	})
-}
-
-// newer orders versions, the newest first.
-func newer(a, b string) int {
-	v, _ := Parse(a)
-	w, _ := Parse(b)
-	return w.Compare(v)
-}
-
-// digests are the pinned digests by what they are of.
-var digests = sync.OnceValue(func() map[Pin]string {
+// digestOf are the pinned digests by what they are of.
+var digestOf = sync.OnceValue(func() map[Pin]string {
 	m := map[Pin]string{}
 	for _, p := range parsed() {
 		m[Pin{Name: p.Name, Version: p.Version, Arch: p.Arch}] = p.Digest
@@ -73,7 +51,7 @@ var digests = sync.OnceValue(func() map[Pin]string {
 
 // Digest is that of a published file whose digest is pinned, or "".
 func Digest(name, version, arch string) string {
-	return digests()[Pin{Name: name, Version: version, Arch: arch}]
+	return digestOf()[Pin{Name: name, Version: version, Arch: arch}]
 }
 
 // Pinned lists the versions of an artifact whose digests are pinned on every architecture, newest

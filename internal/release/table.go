@@ -90,30 +90,12 @@ func (s Set) Filled() Set {
 	return s
 }
 
-// branch is a release branch of an artifact.
-type branch struct {
-	name string
-	line Version
-}
-
-// newest are the newest pinned versions by release branch.
-var newest = sync.OnceValue(func() map[branch]string {
-	versions := map[branch]string{}
-	for name, pinned := range everywhere() {
-		for _, version := range pinned { // newest first
-			v, _ := Parse(version)
-			if of := (branch{name, v.line()}); versions[of] == "" {
-				versions[of] = version
-			}
-		}
-	}
-	return versions
-})
-
 // newestPatch is the newest pinned version of a release branch.
 func newestPatch(name string, line Version) string {
-	if version := newest()[branch{name, line}]; version != "" {
-		return version
+	for _, version := range everywhere()[name] { // newest first
+		if v, _ := Parse(version); v.line() == line {
+			return version
+		}
 	}
 	panic("internal error: no " + name + " of the branch " + line.String() + " is pinned")
 }

@@ -12,9 +12,8 @@ import (
 )
 
 var aServerVersion = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(
-		`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?` +
-			`(?:-((?:alpha|beta|rc)[0-9A-Za-z.-]*)(?:\+.*)?|[^0-9.].*)?\z`)
+	return regexp.MustCompile(`\Av?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?` +
+		`(?:-((?:alpha|beta|rc)[0-9A-Za-z.-]*)(?:\+.*)?|[^0-9.].*)?\z`)
 })
 
 // Version is a semantic version.
@@ -46,31 +45,25 @@ func Parse(s string) (Version, bool) {
 	return Version{n[0], n[1], n[2], pre}, true
 }
 
-// isNumber tells whether a text is a number of at most six digits, without zeros in front.
+// isNumber reports whether a text is a number of at most six digits, without zeros in front.
 func isNumber(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return len(s) > 0 && len(s) <= 6 && (s == "0" || s[0] != '0')
+	return s != "" && len(s) <= 6 && strings.Trim(s, digits) == "" && (s == "0" || s[0] != '0')
 }
 
-// isPreRelease tells whether a text is words of letters and digits with "." or "-" in between.
+// isPreRelease reports whether a text is words of letters and digits with "." or "-" in between.
 func isPreRelease(s string) bool {
-	inWord := false
-	for i := range len(s) {
-		switch c := s[i]; {
-		case '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z':
-			inWord = true
-		case c != '.' && c != '-' || !inWord:
+	for word := range strings.SplitSeq(strings.ReplaceAll(s, "-", "."), ".") {
+		if word == "" || strings.Trim(word, digits+letters) != "" {
 			return false
-		default:
-			inWord = false
 		}
 	}
-	return inWord
+	return true
 }
+
+const (
+	digits  = "0123456789"
+	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+)
 
 // ParseServer reads what an API server says of itself, which vendors spell differently: v1.34.4,
 // 1.34.4+build, 1.34. What a vendor adds (1.34.4-eks-1) makes no pre-release of it; alpha, beta and
@@ -97,16 +90,12 @@ func Bare(s string) string {
 
 // Compare orders versions: by their numbers, and a pre-release before its release.
 func (v Version) Compare(other Version) int {
-	return cmp.Or(cmp.Compare(v.Major, other.Major), cmp.Compare(v.Minor, other.Minor),
-		cmp.Compare(v.Patch, other.Patch), semver.Compare(of(v.Pre), of(other.Pre)))
-}
-
-// of is a version with a pre-release and with no numbers to compare.
-func of(pre string) string {
-	if pre == "" {
-		return "v0.0.0"
+	numbers := cmp.Or(cmp.Compare(v.Major, other.Major), cmp.Compare(v.Minor, other.Minor),
+		cmp.Compare(v.Patch, other.Patch))
+	if numbers != 0 || v.Pre == other.Pre {
+		return numbers
 	}
-	return "v0.0.0-" + pre
+	return semver.Compare("v"+v.String(), "v"+other.String())
 }
 
 // line is the release branch of a version, its patch left out.
@@ -114,9 +103,6 @@ func (v Version) line() Version { return releaseOf(v.Major, v.Minor, 0) }
 
 // String writes a version without "v".
 func (v Version) String() string {
-	numbers := fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch)
-	if v.Pre == "" {
-		return numbers
-	}
-	return numbers + "-" + v.Pre
+	text := fmt.Sprintf("%d.%d.%d-%s", v.Major, v.Minor, v.Patch, v.Pre)
+	return strings.TrimSuffix(text, "-") // a release has nothing behind it
 }

@@ -293,25 +293,6 @@ type Refreshed struct {
 	Expires *time.Time `json:"expires,omitempty"`
 }
 
-// OperationStatus is the state of an asynchronous operation (ARM common types,
-// OperationStatusResult).
-type OperationStatus struct {
-	ID              string          `json:"id,omitempty"`
-	ResourceID      string          `json:"resourceId,omitempty"`
-	Name            string          `json:"name,omitempty"`
-	Status          string          `json:"status"` // InProgress, Succeeded, Failed or Canceled
-	PercentComplete float64         `json:"percentComplete,omitempty"`
-	StartTime       *time.Time      `json:"startTime,omitempty"`
-	EndTime         *time.Time      `json:"endTime,omitempty"`
-	Error           *OperationError `json:"error,omitempty"`
-}
-
-// OperationError tells why an operation has failed.
-type OperationError struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-}
-
 // DeletionCounts is the answer to DELETE of a cluster with dryRun=true: what it would do.
 type DeletionCounts struct {
 	DryRun      bool `json:"dryRun"`      // always true
