@@ -52,7 +52,7 @@ var groups = []string{"components", "networking"}
 func rename(doc map[string]any, r *report) {
 	for _, a := range aliases {
 		parentPath, name := split(a.name)
-		parent := lookup(doc, parentPath)
+		parent := objectAt(doc, parentPath, false)
 		v := parent[name]
 		delete(parent, name)
 		if v == nil {
@@ -95,7 +95,7 @@ func (a alias) set(doc map[string]any, value string, r *report) {
 		value = a.convert(value)
 	}
 	parentPath, name := split(a.setting)
-	parent := ensure(doc, parentPath)
+	parent := objectAt(doc, parentPath, true)
 	if parent == nil || value == "" {
 		return
 	}
@@ -113,27 +113,17 @@ func (a alias) set(doc map[string]any, value string, r *report) {
 	}
 }
 
-// lookup returns the object at a plain path; nil where something else is.
-func lookup(doc map[string]any, path string) map[string]any {
-	for name := range strings.SplitSeq(path, ".") {
-		if path != "" {
-			doc, _ = doc[name].(map[string]any)
-		}
+// objectAt returns the object at a plain path, made where there is none if asked; nil where
+// something else is.
+func objectAt(doc map[string]any, path string, made bool) map[string]any {
+	if path == "" {
+		return doc
 	}
-	return doc
-}
-
-// ensure returns the object at a plain path, made where there is none; nil where something else is.
-func ensure(doc map[string]any, path string) map[string]any {
 	for name := range strings.SplitSeq(path, ".") {
-		if doc[name] == nil {
+		if made && doc != nil && doc[name] == nil {
 			doc[name] = map[string]any{}
 		}
-		next, ok := doc[name].(map[string]any)
-		if !ok {
-			return nil
-		}
-		doc = next
+		doc, _ = doc[name].(map[string]any)
 	}
 	return doc
 }

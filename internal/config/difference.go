@@ -28,19 +28,24 @@ func (c Config) Differences(to Config) ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	was := make(map[string]Secret)
-	for _, l := range leaves(&c) {
-		if secret, ok := l.value.Interface().(Secret); ok {
-			was[l.pattern] = secret
-		}
-	}
-	for _, l := range leaves(&to) {
-		secret, ok := l.value.Interface().(Secret)
-		if former := was[l.pattern]; ok && secret != "" && former != "" && secret != former {
-			put(after, l.pattern, secret.String()+", another one")
+	was := c.secrets()
+	for path, secret := range to.secrets() {
+		if former := was[path]; former != "" && secret != former {
+			put(after, path, secret.String()+", another one")
 		}
 	}
 	return Differences(before, after), nil
+}
+
+// secrets are those that are set, by path.
+func (c Config) secrets() map[string]Secret {
+	found := map[string]Secret{}
+	for _, l := range leaves(&c) {
+		if secret, ok := l.value.Interface().(Secret); ok && secret != "" {
+			found[l.path] = secret
+		}
+	}
+	return found
 }
 
 // redacted is the configuration as JSON, without its secrets.
@@ -67,10 +72,8 @@ func Differences(from, to map[string]any) []Difference {
 }
 
 func differences(list []Difference, at string, from, to map[string]any) []Difference {
-	names := maps.Clone(from)
-	if names == nil {
-		names = map[string]any{}
-	}
+	names := map[string]any{}
+	maps.Copy(names, from)
 	maps.Copy(names, to)
 	for name := range names {
 		before, was := from[name]

@@ -25,7 +25,7 @@ func unknown(path, name string, known []field) string {
 	if elsewhere := find(name); len(elsewhere) > 0 {
 		return fmt.Sprintf("is not known here: is %s meant?", strings.Join(elsewhere, " or "))
 	}
-	return fmt.Sprintf("is not known: known here are %s", strings.Join(names, ", "))
+	return "is not known: known here are " + strings.Join(names, ", ")
 }
 
 // nearest picks the name that differs least from a misspelt one, or "" when none is near.
@@ -64,13 +64,10 @@ func distance(a, b string) int {
 
 // find returns the paths of the settings of that name anywhere in the configuration.
 func find(name string) []string {
-	var found []string
-	for _, s := range settings(reflect.TypeFor[Config](), "") {
-		if _, last := split(s); strings.EqualFold(last, name) {
-			found = append(found, s)
-		}
-	}
-	return found
+	return slices.DeleteFunc(settings(reflect.TypeFor[Config](), ""), func(path string) bool {
+		_, last := split(path)
+		return !strings.EqualFold(last, name)
+	})
 }
 
 // settings lists the path of every object and setting below a type.
@@ -84,8 +81,7 @@ func settings(t reflect.Type, path string) []string {
 	var list []string
 	for i, f := range fields(t) {
 		at := member(path, f.name)
-		list = append(list, at)
-		list = append(list, settings(t.Field(i).Type, at)...)
+		list = append(append(list, at), settings(t.Field(i).Type, at)...)
 	}
 	return list
 }

@@ -4,7 +4,7 @@ package config
 // document; the versions are left out. The document was decoded into maps, lists, strings,
 // json.Number, booleans and nil.
 func Defaults(document map[string]any) map[string]any {
-	_, open := spelled(document, &report{})
+	open, _ := FillAndCheck(document, Host{})
 	return open
 }
 
@@ -12,20 +12,14 @@ func Defaults(document map[string]any) map[string]any {
 // once for both.
 func FillAndCheck(document map[string]any, host Host) (open map[string]any, problems Problems) {
 	r := &report{}
-	c, open := spelled(document, r)
-	c.complete(host)
-	return open, c.check(host, r)
-}
-
-// spelled is a document's configuration with every default that depends on no machine, and those
-// that the document leaves open.
-func spelled(document map[string]any, r *report) (Config, map[string]any) {
 	c := defaults()
 	doc := settingsOf(cloned(document), r)
 	decode(doc, &c, r)
 	c.complete(Host{})
 	c.spell()
-	return c, c.open(doc)
+	open = c.open(doc)
+	c.complete(host)
+	return open, c.check(host, r)
 }
 
 // open is what a configuration has and a document leaves open, without the versions.

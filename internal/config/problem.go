@@ -93,9 +93,7 @@ func (r *report) add(path, value, message string) {
 	if r.unreadable && len(r.problems) > 0 {
 		return
 	}
-	if name, ok := r.written[path]; ok {
-		path = name
-	}
+	path = cmp.Or(r.written[path], path)
 	r.problems = append(r.problems, Problem{Path: path, Value: value, Message: message})
 }
 
@@ -116,9 +114,7 @@ func (r *report) spoiledAny(paths ...string) bool { return slices.ContainsFunc(p
 // spoiled tells that path, or something around it, already has a problem, so that what is missing
 // there is known.
 func (r *report) spoiled(path string) bool {
-	if name, ok := r.written[path]; ok {
-		path = name
-	}
+	path = cmp.Or(r.written[path], path)
 	return slices.ContainsFunc(r.problems, func(p Problem) bool {
 		rest, ok := strings.CutPrefix(path, p.Path)
 		return ok && p.Path != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
@@ -128,11 +124,10 @@ func (r *report) spoiled(path string) bool {
 // sorted returns the problems by path, with the secrets of the configuration redacted in the
 // values.
 func (r *report) sorted(c Config) Problems {
-	for i := range r.problems {
-		for _, secret := range c.Secrets() {
-			if strings.Contains(r.problems[i].Value, secret) {
-				r.problems[i].Value = redacted
-			}
+	secrets := c.Secrets()
+	for i, p := range r.problems {
+		if slices.ContainsFunc(secrets, func(s string) bool { return strings.Contains(p.Value, s) }) {
+			r.problems[i].Value = redacted
 		}
 	}
 	slices.SortStableFunc(r.problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })

@@ -57,10 +57,8 @@ func (c Config) Reveal() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range leaves(&c) {
-		if secret, ok := l.value.Interface().(Secret); ok && secret != "" {
-			put(doc, l.pattern, secret.Reveal())
-		}
+	for path, secret := range c.secrets() {
+		put(doc, path, secret.Reveal())
 	}
 	return json.MarshalIndent(doc, "", "  ")
 }
@@ -68,7 +66,7 @@ func (c Config) Reveal() ([]byte, error) {
 // put sets the string at a plain path of a document that has it.
 func put(doc map[string]any, path, s string) {
 	parent, name := split(path)
-	lookup(doc, parent)[name] = s
+	objectAt(doc, parent, false)[name] = s
 }
 
 // Secrets lists every secret in the configuration, to redact it in logs. The URL of a proxy is

@@ -61,15 +61,8 @@ func (w MaintenanceWindow) Opens(now time.Time) time.Time {
 
 // zone is where the window's days and start are, without daylight saving time.
 func (w MaintenanceWindow) zone() *time.Location {
-	at, err := time.Parse("15:04", strings.TrimLeft(w.UTCOffset, "+-"))
-	if err != nil {
-		return time.UTC
-	}
-	seconds := at.Hour()*3600 + at.Minute()*60
-	if strings.HasPrefix(w.UTCOffset, "-") {
-		seconds = -seconds
-	}
-	return time.FixedZone(w.UTCOffset, seconds)
+	at, _ := time.ParseInLocation("-07:00", w.UTCOffset, time.UTC) // what is not set is UTC
+	return at.Location()
 }
 
 // weekdays are the days of a week, as time.Weekday writes them.
