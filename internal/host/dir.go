@@ -86,19 +86,14 @@ func (h *Host) setDir(c state.Change, to state.Dir) error {
 
 // setMode gives the directory at real, a path of this process, the mode and owner of to.
 func (h *Host) setMode(real string, to state.Dir) error {
-	done, err := h.touch("set mode of %s", to.Path)
-	if err != nil {
+	return h.change("set mode and owner of "+to.Path, func() error {
+		err := h.chown(real, to.UID, to.GID)
+		if err == nil {
+			err = os.Chmod(real, to.Mode)
+		}
+		h.changed(filepath.Dir(real))
 		return err
-	}
-	defer done()
-	if err := h.chown(real, to.UID, to.GID); err != nil {
-		return fmt.Errorf("cannot set the owner of %s: %w", to.Path, unwrapPath(err))
-	}
-	if err := os.Chmod(real, to.Mode); err != nil {
-		return fmt.Errorf("cannot set the mode of %s: %w", to.Path, unwrapPath(err))
-	}
-	h.changed(filepath.Dir(real))
-	return nil
+	})
 }
 
 // restoreContents empties a claimed directory that was empty before. A mount that has covered it
@@ -121,15 +116,9 @@ func (h *Host) makeDir(from state.Resource, path string) error {
 			return err
 		}
 	}
-	done, err := h.touch("make directory %s", path)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := os.Mkdir(h.path(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("cannot make directory %s: %w", path, unwrapPath(err))
-	}
-	return nil
+	return h.change("make directory "+path, func() error {
+		return except(os.Mkdir(h.path(path), 0o700), fs.ErrExist)
+	})
 }
 
 // clearDir removes a directory that is in the way of a file or link: one that was ours alone with

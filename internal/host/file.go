@@ -51,14 +51,9 @@ func (h *Host) setFile(c state.Change, to state.File, content contents) error {
 	}
 	defer source.Close()
 	temp := h.path(tempName(to.Path))
-	done, err := h.touch("write %s", to.Path)
+	err = h.change("write "+to.Path, func() error { return h.write(temp, to, source) })
 	if err != nil {
-		return err
-	}
-	defer done()
-	if err := h.write(temp, to, source); err != nil {
-		err = errors.Join(unwrapPath(err), h.removeTemp(temp))
-		return fmt.Errorf("cannot write %s: %w", to.Path, err)
+		return errors.Join(err, h.removeTemp(temp))
 	}
 	return h.rename(temp, to.Path)
 }
@@ -72,7 +67,7 @@ func open(file state.File, content contents) (io.ReadCloser, error) {
 }
 
 func (h *Host) write(temp string, to state.File, source io.Reader) error {
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := except(os.Remove(temp), fs.ErrNotExist); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
@@ -100,13 +95,7 @@ func (h *Host) write(temp string, to state.File, source io.Reader) error {
 }
 
 func (h *Host) removeTemp(temp string) error {
-	done, err := h.touch("remove %s", temp)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return h.change("remove "+temp, func() error {
+		return except(os.Remove(temp), fs.ErrNotExist)
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -66,17 +67,36 @@ func (h *Host) Close() { h.Systemd.Close() }
 // path is where a path of the machine is for this process.
 func (h *Host) path(p string) string { return filepath.Join("/", h.Root, p) }
 
-func (h *Host) touch(format string, args ...any) (done func(), err error) {
+// Touched is told what is about to change on this machine, also by others, such as a download in
+// the store.
+func (h *Host) Touched(what string) (done func(), err error) {
 	h.beat()
 	if h.Touch == nil {
 		return func() {}, nil
 	}
-	return h.Touch(fmt.Sprintf(format, args...))
+	return h.Touch(what)
 }
 
-// Touched is told what somebody else is about to change on this machine, such as a download in the
-// store: it is counted, and stopped, like a change of the host's own.
-func (h *Host) Touched(what string) (done func(), err error) { return h.touch("%s", what) }
+// change makes one change. What it is stands in its error, after "cannot".
+func (h *Host) change(what string, do func() error) error {
+	done, err := h.Touched(what)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := do(); err != nil {
+		return fmt.Errorf("cannot %s: %w", what, unwrapPath(err))
+	}
+	return nil
+}
+
+// except returns an error unless it is one of those that do not count.
+func except(err error, others ...error) error {
+	if slices.ContainsFunc(others, func(e error) bool { return errors.Is(err, e) }) {
+		return nil
+	}
+	return err
+}
 
 // List names the entries of a directory.
 func (h *Host) List(dir string) ([]string, error) {
@@ -150,15 +170,7 @@ func (h *Host) Set(ctx context.Context, c state.Change, content contents) error 
 
 // Reload makes systemd read its unit files again.
 func (h *Host) Reload(ctx context.Context) error {
-	done, err := h.touch("reload systemd")
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := h.Systemd.Reload(ctx); err != nil {
-		return fmt.Errorf("cannot reload systemd: %w", err)
-	}
-	return nil
+	return h.change("reload systemd", func() error { return h.Systemd.Reload(ctx) })
 }
 
 // Flush returns when every directory entry that Set has changed is on disk. Directories that cannot
@@ -172,7 +184,7 @@ func (h *Host) Flush() error {
 	h.mu.Unlock()
 	var errs []error
 	for dir := range dirs {
-		if err := syncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := except(syncDir(dir), fs.ErrNotExist); err != nil {
 			h.changed(dir)
 			errs = append(errs, err)
 		}
@@ -196,8 +208,5 @@ func (h *Host) ReadFile(path string) ([]byte, error) { return regular.ReadFile(h
 // Open opens a regular file of the machine for reading.
 func (h *Host) Open(path string) (io.ReadCloser, error) {
 	f, _, err := regular.Open(h.path(path))
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
+	return f, err
 }

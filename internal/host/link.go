@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -92,16 +91,14 @@ func (h *Host) setLink(c state.Change, to state.Link) error {
 		return err
 	}
 	temp := h.path(tempName(to.Path))
-	done, err := h.touch("link %s", to.Path)
+	err := h.change("link "+to.Path, func() error {
+		if err := except(os.Remove(temp), fs.ErrNotExist); err != nil {
+			return err
+		}
+		return os.Symlink(to.Target, temp)
+	})
 	if err != nil {
 		return err
-	}
-	defer done()
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot link %s: %w", to.Path, unwrapPath(err))
-	}
-	if err := os.Symlink(to.Target, temp); err != nil {
-		return fmt.Errorf("cannot link %s: %w", to.Path, unwrapPath(err))
 	}
 	return h.rename(temp, to.Path)
 }

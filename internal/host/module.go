@@ -39,26 +39,19 @@ func (h *Host) builtin(name string) bool {
 }
 
 func (h *Host) setModule(ctx context.Context, to state.Module) error {
-	done, err := h.touch("set module %s", to.Name)
-	if err != nil {
-		return err
-	}
-	defer done()
 	if to.Loaded {
-		if err := h.Kernel.LoadModule(ctx, to.Name); err != nil {
-			return fmt.Errorf("cannot load module %s: %w", to.Name, err)
+		return h.change("load module "+to.Name, func() error {
+			return h.Kernel.LoadModule(ctx, to.Name)
+		})
+	}
+	return h.change("unload module "+to.Name, func() error {
+		err := h.Kernel.UnloadModule(to.Name)
+		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EBUSY) {
+			h.Log.Info("module left loaded: others use it now", "module", to.Name)
+			return nil
 		}
-		return nil
-	}
-	err = h.Kernel.UnloadModule(to.Name)
-	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EBUSY) {
-		h.Log.Info("module left loaded: others use it now", "module", to.Name)
-		return nil
-	}
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("cannot unload module %s: %w", to.Name, err)
-	}
-	return nil
+		return except(err, unix.ENOENT)
+	})
 }
 
 // LoadModule implements Kernel.

@@ -39,8 +39,7 @@ func clearMounts(points []string) error {
 		if unix.Lstat(point, &st) == nil && lived[st.Ino] {
 			continue
 		}
-		err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
-		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		if err := detach(point); err != nil {
 			errs = append(errs, fmt.Errorf("cannot unmount %s: %w", point, err))
 			continue
 		}

@@ -52,30 +52,19 @@ func (h *Host) owner(info fs.FileInfo) (uid, gid int) {
 }
 
 func (h *Host) remove(path string, flags int) error {
-	done, err := h.touch("remove %s", path)
-	if err != nil {
-		return err
-	}
-	defer done()
-	err = unix.Unlinkat(unix.AT_FDCWD, h.path(path), flags)
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("cannot remove %s: %w", path, err)
-	}
-	h.changed(h.path(filepath.Dir(path)))
-	return nil
+	return h.change("remove "+path, func() error {
+		err := unix.Unlinkat(unix.AT_FDCWD, h.path(path), flags)
+		h.changed(h.path(filepath.Dir(path)))
+		return except(err, unix.ENOENT)
+	})
 }
 
 func (h *Host) rename(temp, path string) error {
-	done, err := h.touch("rename to %s", path)
-	if err != nil {
+	return h.change("put "+path+" in place", func() error {
+		err := os.Rename(temp, h.path(path))
+		h.changed(h.path(filepath.Dir(path)))
 		return err
-	}
-	defer done()
-	if err := os.Rename(temp, h.path(path)); err != nil {
-		return fmt.Errorf("cannot put %s in place: %w", path, unwrapPath(err))
-	}
-	h.changed(h.path(filepath.Dir(path)))
-	return nil
+	})
 }
 
 func (h *Host) chown(path string, uid, gid int) error {
@@ -113,7 +102,7 @@ func syncDir(path string) error {
 		return err
 	}
 	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
+	if err := except(d.Sync(), unix.EINVAL); err != nil {
 		return fmt.Errorf("cannot sync %s: %w", path, unwrapPath(err))
 	}
 	return nil

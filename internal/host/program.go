@@ -58,7 +58,7 @@ func (h *Host) Run(
 		defer func() { err = errors.Join(err, h.removeTemp(path)) }()
 		argv = append(slices.Clone(argv), path)
 	}
-	done, err := h.touch("run %s", strings.Join(argv[:min(2, len(argv))], " "))
+	done, err := h.Touched("run " + strings.Join(argv[:min(2, len(argv))], " "))
 	if err != nil {
 		return nil, err
 	}
@@ -79,32 +79,30 @@ func (h *Host) secretFile(secret []byte) (path string, err error) {
 	if h.SecretDir == "" {
 		return "", errors.New("internal error: no directory for secrets")
 	}
-	done, err := h.touch("hand over a secret")
-	if err != nil {
-		return "", err
+	err = h.change("hand over a secret", func() error {
+		dir := h.path(h.SecretDir)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		f, err := os.CreateTemp(dir, ".secret-*.json") // 0600 (os.CreateTemp)
+		if err != nil {
+			return err
+		}
+		path = f.Name()
+		_, err = f.Write(secret)
+		return errors.Join(err, f.Close())
+	})
+	if err != nil && path != "" {
+		err = errors.Join(err, h.removeTemp(path))
 	}
-	defer done()
-	dir := h.path(h.SecretDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("cannot hand over a secret: %w", err)
-	}
-	f, err := os.CreateTemp(dir, ".secret-*.json") // 0600 (os.CreateTemp)
-	if err != nil {
-		return "", fmt.Errorf("cannot hand over a secret: %w", err)
-	}
-	_, err = f.Write(secret)
-	if err = errors.Join(err, f.Close()); err != nil {
-		err = errors.Join(err, h.removeTemp(f.Name()))
-		return "", fmt.Errorf("cannot hand over a secret: %w", err)
-	}
-	return f.Name(), nil
+	return path, err
 }
 
 // RunOnTerminal runs a program that talks to the person at the terminal, as a user; nil is root.
 func (h *Host) RunOnTerminal(
 	ctx context.Context, limit time.Duration, u *User, argv ...string,
 ) error {
-	done, err := h.touch("run %s", argv[0])
+	done, err := h.Touched("run " + argv[0])
 	if err != nil {
 		return err
 	}

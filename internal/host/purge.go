@@ -98,19 +98,13 @@ func expectedAt(point, root string, expected []string) bool {
 
 // unmount takes a mount away; one that is busy is detached and goes when its last user does.
 func (h *Host) unmount(m mount) error {
-	done, err := h.touch("unmount %s", m.Point)
-	if err != nil {
-		return err
-	}
-	defer done()
-	err = unix.Unmount(m.Point, unmountFlags(m))
-	if errors.Is(err, unix.EBUSY) {
-		err = unix.Unmount(m.Point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
-	}
-	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("cannot unmount %s: %w", m.Point, err)
-	}
-	return nil
+	return h.change("unmount "+m.Point, func() error {
+		err := unix.Unmount(m.Point, unmountFlags(m))
+		if errors.Is(err, unix.EBUSY) {
+			err = detach(m.Point)
+		}
+		return except(err, unix.EINVAL, unix.ENOENT)
+	})
 }
 
 // unmountFlags returns the flags of umount2(2). A remote file system is only detached: the kernel
@@ -120,4 +114,9 @@ func unmountFlags(m mount) int {
 		return unix.UMOUNT_NOFOLLOW | unix.MNT_DETACH
 	}
 	return unix.UMOUNT_NOFOLLOW
+}
+
+// detach takes a mount out of sight; it goes when its last user does.
+func detach(point string) error {
+	return except(unix.Unmount(point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH), unix.EINVAL, unix.ENOENT)
 }

@@ -60,18 +60,12 @@ func (h *Host) setResidue(ctx context.Context, c state.Change, to state.Residue)
 	if to.Kind == state.Trees {
 		return h.purge(to.Match, nil)
 	}
-	done, err := h.touch("remove %s %s", to.Kind, to.Match)
-	if err != nil {
-		return err
-	}
-	defer done()
 	if to.Kind == state.Files {
-		return h.clearFiles(found)
+		return h.remove(to.Match, 0)
 	}
-	if err := h.Kernel.Clear(ctx, to, found); err != nil {
-		return fmt.Errorf("cannot remove %s %s: %w", to.Kind, strings.Join(found, ", "), err)
-	}
-	return nil
+	return h.change(fmt.Sprintf("remove %s %s", to.Kind, strings.Join(found, ", ")), func() error {
+		return h.Kernel.Clear(ctx, to, found)
+	})
 }
 
 // observeFiles finds the file or the directory of a residue.
@@ -85,16 +79,6 @@ func (h *Host) observeFiles(r state.Residue) (state.Resource, error) {
 		r.Found = []string{r.Match}
 	}
 	return r, nil
-}
-
-func (h *Host) clearFiles(found []string) error {
-	var errs []error
-	for _, file := range found {
-		if err := os.Remove(h.path(file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("cannot remove %s: %w", file, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // Find implements Kernel.

@@ -55,37 +55,23 @@ func (h *Host) setSwap(to state.Swap) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	if len(to.Areas) == 0 {
 		for _, area := range list {
-			err = errors.Join(err, h.switchSwap(area, false))
+			errs = append(errs, h.change("turn off swap on "+area.Name, func() error {
+				return h.Kernel.SwapOff(area.Name)
+			}))
 		}
-		return err
 	}
 	for _, area := range to.Areas {
 		same := func(is state.SwapArea) bool { return is.Name == area.Name }
 		if !slices.ContainsFunc(list, same) {
-			err = errors.Join(err, h.switchSwap(area, true))
+			errs = append(errs, h.change("turn on swap on "+area.Name, func() error {
+				return h.Kernel.SwapOn(area.Name, area.Priority)
+			}))
 		}
 	}
-	return err
-}
-
-func (h *Host) switchSwap(area state.SwapArea, on bool) error {
-	done, err := h.touch("set swap %s", area.Name)
-	if err != nil {
-		return err
-	}
-	defer done()
-	verb := "off"
-	if on {
-		verb, err = "on", h.Kernel.SwapOn(area.Name, area.Priority)
-	} else {
-		err = h.Kernel.SwapOff(area.Name)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot turn %s swap on %s: %w", verb, area.Name, err)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // SwapOff implements Kernel.

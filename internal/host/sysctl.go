@@ -40,21 +40,15 @@ func (h *Host) setSysctl(to state.Sysctl) error {
 	if to.Value == "" {
 		return nil
 	}
-	done, err := h.touch("set %s", to.Name)
-	if err != nil {
-		return err
-	}
-	defer done()
-	f, err := os.OpenFile(h.path(sysctlPath(to.Name)), os.O_WRONLY|os.O_TRUNC, 0)
-	if err == nil {
+	return h.change("set "+to.Name+" to "+to.Value, func() error {
+		f, err := os.OpenFile(h.path(sysctlPath(to.Name)), os.O_WRONLY|os.O_TRUNC, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return errors.New("this kernel does not have it; is its module missing?")
+		}
+		if err != nil {
+			return err
+		}
 		_, err = f.WriteString(to.Value)
-		err = errors.Join(err, f.Close())
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("cannot set %s: this kernel does not have it; is its module missing?", to.Name)
-	case err != nil:
-		return fmt.Errorf("cannot set %s to %s: %w", to.Name, to.Value, unwrapPath(err))
-	}
-	return nil
+		return errors.Join(err, f.Close())
+	})
 }

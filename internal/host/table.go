@@ -22,29 +22,24 @@ func (h *Host) observeTable(name string) (state.Resource, error) {
 
 // setTable loads a table from its file, or removes it. The file replaces the table whole.
 func (h *Host) setTable(ctx context.Context, to state.Table) error {
-	done, err := h.touch("set nftables table %s", to.Name)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if to.Rules == 0 {
-		_, name, _ := strings.Cut(to.Name, " ")
-		return h.Kernel.Clear(ctx, state.Residue{Kind: state.Tables, Match: name}, []string{to.Name})
-	}
-	to.File = h.path(to.File)
-	return h.Kernel.LoadTable(ctx, to)
+	return h.change(state.Describe(state.Change{To: to}), func() error {
+		if to.Rules == 0 {
+			_, name, _ := strings.Cut(to.Name, " ")
+			r := state.Residue{Kind: state.Tables, Match: name}
+			return h.Kernel.Clear(ctx, r, []string{to.Name})
+		}
+		to.File = h.path(to.File)
+		return h.Kernel.LoadTable(ctx, to)
+	})
 }
 
 // LoadTable implements Kernel.
 func (l linux) LoadTable(ctx context.Context, to state.Table) error {
 	_, err := l.run(ctx, "", "nft", "-f", to.File)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w; install it: apt-get install nftables", err)
+		return fmt.Errorf("%w; install it: apt-get install nftables", err)
 	}
-	if err != nil {
-		return fmt.Errorf("cannot load %s: %w", to.File, err)
-	}
-	return nil
+	return err
 }
 
 // Rules implements Kernel.

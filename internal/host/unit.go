@@ -103,20 +103,14 @@ func (h *Host) stop(ctx context.Context, name string) error {
 func (h *Host) job(
 	ctx context.Context, verb, name string, do func(context.Context, string) error,
 ) error {
-	done, err := h.touch("%s %s", verb, name)
-	if err != nil {
+	err := h.change(verb+" "+name, func() error { return do(ctx, name) })
+	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	defer done()
-	err = do(ctx, name)
-	if err == nil {
-		return nil
+	if log := h.Journal(ctx, name, 8); len(log) > 0 {
+		return fmt.Errorf("%w; it last logged:\n  %s", err, strings.Join(log, "\n  "))
 	}
-	if log := h.Journal(ctx, name, 8); len(log) > 0 && ctx.Err() == nil {
-		const form = "cannot %s %s: %w; it last logged:\n  %s"
-		return fmt.Errorf(form, verb, name, err, strings.Join(log, "\n  "))
-	}
-	return fmt.Errorf("cannot %s %s: %w", verb, name, err)
+	return err
 }
 
 // Journal returns the last lines that a unit has logged; none when there is no journal. What
