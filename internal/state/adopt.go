@@ -7,19 +7,14 @@ func Adopt(want Desired, seen Observed) Ledger {
 	var l Ledger
 	for _, item := range want {
 		r := item.Resource
-		before, is := r.absence(), seen[r.Key()]
-		if item.Spared || before == nil || !isKnown(is) || !Satisfies(is, r) && !r.claims() {
+		before, is := absence(r), seen[r.Key()]
+		if item.Spared || before == nil || !isKnown(is) || !Satisfies(is, r) && !claims(r) {
 			continue
 		}
-		if kept := ownersPlace(is); r.claims() && kept != nil {
+		if kept := ownersPlace(is); claims(r) && kept != nil {
 			before = kept
 		}
-		l.Entries = append(l.Entries, Entry{
-			Step:   item.Step,
-			Before: Record{Resource: before},
-			Ours:   Record{Resource: r},
-			Owes:   item.Owes,
-		})
+		l.Entries = append(l.Entries, newEntry(item.Step, before, r, item.Owes))
 	}
 	return l
 }

@@ -12,11 +12,9 @@ func Between(from, to Desired) Plan {
 			continue
 		}
 		seen[item.Resource.Key()] = item.Resource
-		if before := item.Resource.absence(); before != nil {
-			ledger.Entries = append(ledger.Entries, Entry{
-				Step: item.Step, Before: Record{Resource: before}, Ours: Record{Resource: item.Resource},
-				Owes: item.Owes,
-			})
+		if before := absence(item.Resource); before != nil {
+			entry := newEntry(item.Step, before, item.Resource, item.Owes)
+			ledger.Entries = append(ledger.Entries, entry)
 		}
 	}
 	wanted := slices.DeleteFunc(slices.Clone(to), func(item Item) bool {
@@ -39,7 +37,7 @@ func Between(from, to Desired) Plan {
 // absenceOf is what a resource is on a machine that was never a node, "absent" where that is not
 // known.
 func absenceOf(r Resource) Resource {
-	if before := r.absence(); before != nil {
+	if before := absence(r); before != nil {
 		return before
 	}
 	return Absent{Path: r.Key().Name()}

@@ -97,7 +97,7 @@ func (d *differ) undo(e Entry, purged bool) {
 		c.Owes = append(slices.Clone(c.Owes), DaemonReload) // it is disabled
 	}
 	if !purged && !e.isOurs(from) {
-		switch from.undoForeign(before) {
+		switch undoForeign(from, before) {
 		case undoAndKeep:
 			c.Keep = true
 		case leaveAsIs:
@@ -134,7 +134,7 @@ func (d *differ) want(item Item) {
 			return
 		}
 	default:
-		if Satisfies(from, to) && (remembered || !to.claims()) {
+		if Satisfies(from, to) && (remembered || !claims(to)) {
 			return
 		}
 	}

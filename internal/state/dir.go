@@ -27,8 +27,6 @@ type Dir struct {
 // Key implements Resource.
 func (r Dir) Key() Key { return PathKey(r.Path) }
 
-func (r Dir) kind() string { return "dir" }
-
 // equal: a shared directory equals any directory at its path.
 func (r Dir) equal(other Resource) bool {
 	o, ok := other.(Dir)
@@ -50,23 +48,6 @@ func (r Dir) satisfiedBy(seen Resource) bool {
 	return false
 }
 
-func (r Dir) claims() bool { return r.Purge }
-
-func (r Dir) absence() Resource {
-	if r.Purge {
-		return Absent{Path: r.Path}
-	}
-	return nil
-}
-
-// undoForeign: the directory has replaced a file or link of ours.
-func (r Dir) undoForeign(Resource) treatment {
-	if r.Empty && !r.Mounted {
-		return undoAnyway
-	}
-	return leaveAsIs
-}
-
 // needsUndo tells of a claimed directory that its undo has something to do although it is still a
 // directory, as before: contents that came since, a mount that has covered it since, or our mode
 // and owner. A disk of the owner, mounted or linked, can have those too: containerd gives them to
@@ -83,7 +64,7 @@ func (r Dir) needsUndo(before, seen Resource) bool {
 		return true
 	}
 	same := was.Mode == is.Mode && was.UID == is.UID && was.GID == is.GID
-	owners := is.Mounted || before.kind() != r.kind()
+	owners := is.Mounted || kind(before) != kind(r)
 	return !same && (!owners || r.Mode == is.Mode && r.UID == is.UID && r.GID == is.GID)
 }
 
@@ -99,18 +80,11 @@ func leadsTo(r Resource) *Dir {
 }
 
 func (r Dir) describe(c Change) string {
-	if c.From != nil && Satisfies(c.From, r) {
-		return "claim directory " + r.Path
-	}
-	return "make directory " + r.Path
+	verb := either(c.From != nil && Satisfies(c.From, r), "claim", "make")
+	return either(c.Undo, "restore", verb) + " directory " + r.Path
 }
-
-func (r Dir) describeUndo(Change) string { return "restore directory " + r.Path }
 
 func (r Dir) show() string {
 	text := fmt.Sprintf("a directory of mode %04o, owner %d:%d", r.Mode.Perm(), r.UID, r.GID)
-	if r.Mounted {
-		text += ", a mount point"
-	}
-	return text
+	return text + either(r.Mounted, ", a mount point", "")
 }

@@ -34,27 +34,15 @@ func Digest(content string) string {
 // Key implements Resource.
 func (r File) Key() Key { return PathKey(r.Path) }
 
-func (r File) kind() string { return "file" }
-
 func (r File) equal(other Resource) bool {
 	o, ok := other.(File)
 	return ok && r.Mode == o.Mode && r.UID == o.UID && r.GID == o.GID && r.SHA256 == o.SHA256
 }
 
-func (r File) claims() bool { return false }
-
-func (r File) absence() Resource { return Absent{Path: r.Path} }
-
-func (r File) undoForeign(Resource) treatment { return undoAndKeep }
-
 func (r File) describe(c Change) string {
-	if _, ok := c.From.(File); ok {
-		return "rewrite " + r.Path
-	}
-	return "write " + r.Path
+	_, rewrite := c.From.(File)
+	return either(c.Undo, "restore ", either(rewrite, "rewrite ", "write ")) + r.Path
 }
-
-func (r File) describeUndo(Change) string { return "restore " + r.Path }
 
 func (r File) show() string {
 	const form = "a file of mode %04o, owner %d:%d, sha256 %.12s"

@@ -42,19 +42,20 @@ var ignoreRaw = cmpopts.IgnoreUnexported(Record{})
 func TestKindsAreComplete(t *testing.T) {
 	sample := make(map[string]Resource)
 	for _, r := range samples() {
-		sample[r.kind()] = r
+		sample[kind(r)] = r
 	}
-	if len(sample) != len(kinds()) {
-		t.Errorf("there are %d kinds and samples of %d", len(kinds()), len(sample))
+	if len(sample) != len(kinds) {
+		t.Errorf("there are %d kinds and samples of %d", len(kinds), len(sample))
 	}
-	for _, k := range kinds() {
-		t.Run(k.kind, func(t *testing.T) {
-			r, ok := sample[k.kind]
+	for _, k := range kinds {
+		name := kind(k)
+		t.Run(name, func(t *testing.T) {
+			r, ok := sample[name]
 			if !ok {
 				t.Fatal("samples has none of this kind")
 			}
-			exists(t, k.kind+".go")
-			exists(t, "../host/"+k.kind+".go", "../nodeobject/"+k.kind+".go")
+			exists(t, name+".go")
+			exists(t, "../host/"+name+".go", "../nodeobject/"+name+".go")
 			roundTrip(t, r)
 			if !Equal(r, r) || !Satisfies(r, r) || Equal(r, Unknown{Of: r.Key()}) {
 				t.Error("it is not equal to itself, or equal to what is unknown")
@@ -70,7 +71,7 @@ func TestKindsAreComplete(t *testing.T) {
 			if Show(r) == "" {
 				t.Error("it is shown as nothing")
 			}
-			if treatment := r.undoForeign(r); treatment < undoAnyway || treatment > leaveAsIs {
+			if treatment := undoForeign(r, r); treatment < leaveAsIs || treatment > undoAndKeep {
 				t.Errorf("undo of what somebody else has changed is %v", treatment)
 			}
 		})

@@ -13,28 +13,8 @@ type Label struct {
 // Key implements Resource.
 func (r Label) Key() Key { return Key("node:label:" + r.Name) }
 
-func (r Label) kind() string { return "label" }
-
-func (r Label) equal(other Resource) bool { return r == other }
-
-func (r Label) claims() bool { return false }
-
-func (r Label) absence() Resource { return Label{Name: r.Name} }
-
-func (r Label) undoForeign(Resource) treatment { return leaveAsIs }
-
 func (r Label) describe(Change) string {
-	if r.Set {
-		return fmt.Sprintf("set label %s to %q", r.Name, r.Value)
-	}
-	return "remove label " + r.Name
+	return either(r.Set, fmt.Sprintf("set label %s to %q", r.Name, r.Value), "remove label "+r.Name)
 }
 
-func (r Label) describeUndo(c Change) string { return r.describe(c) }
-
-func (r Label) show() string {
-	if r.Set {
-		return fmt.Sprintf("%q", r.Value)
-	}
-	return "not set"
-}
+func (r Label) show() string { return either(r.Set, fmt.Sprintf("%q", r.Value), "not set") }

@@ -17,6 +17,12 @@ type Entry struct {
 	Owes  []string `json:"owes,omitempty"`
 }
 
+func newEntry(step Step, before, ours Resource, owes []string) Entry {
+	return Entry{
+		Step: step, Before: Record{Resource: before}, Ours: Record{Resource: ours}, Owes: owes,
+	}
+}
+
 // undone tells whether what was seen is what was there before, with nothing left to remove.
 func (e Entry) undone(seen Resource) bool {
 	if before, ok := e.Before.Resource.(Residue); ok {
@@ -41,7 +47,7 @@ func (e Entry) isOurs(seen Resource) bool {
 	if unit, ok := seen.(Unit); ok && unit.between(before, ours) {
 		return true
 	}
-	return ours.claims() && seen.kind() == ours.kind()
+	return claims(ours) && kind(seen) == kind(ours)
 }
 
 // edited reports whether another process has put a file or link there since: its content is neither
@@ -115,12 +121,7 @@ func (l Ledger) Record(plan Plan) Ledger {
 		}
 		i := next.index(c.To.Key())
 		if i < 0 {
-			next.Entries = append(next.Entries, Entry{
-				Step:   c.Step,
-				Before: Record{Resource: c.From},
-				Ours:   Record{Resource: c.To},
-				Owes:   c.Owes,
-			})
+			next.Entries = append(next.Entries, newEntry(c.Step, c.From, c.To, c.Owes))
 			continue
 		}
 		e, prior := &next.Entries[i], Record{}

@@ -9,23 +9,8 @@ type Module struct {
 // Key implements Resource.
 func (r Module) Key() Key { return Key("module:" + r.Name) }
 
-func (r Module) kind() string { return "module" }
-
-func (r Module) equal(other Resource) bool { return r == other }
-
-func (r Module) claims() bool { return false }
-
-func (r Module) absence() Resource { return nil }
-
-func (r Module) undoForeign(Resource) treatment { return leaveAsIs }
-
-func (r Module) describe(Change) string { return "load module " + r.Name }
-
-func (r Module) describeUndo(Change) string { return "unload module " + r.Name }
-
-func (r Module) show() string {
-	if r.Loaded {
-		return "loaded"
-	}
-	return "not loaded"
+func (r Module) describe(c Change) string {
+	return either(c.Undo, "unload", "load") + " module " + r.Name
 }
+
+func (r Module) show() string { return either(r.Loaded, "loaded", "not loaded") }

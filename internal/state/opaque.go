@@ -13,23 +13,13 @@ type Opaque struct {
 // Key implements Resource. What the thing is called is not known, so its form stands for it.
 func (r Opaque) Key() Key { return Key("opaque:" + r.Kind + ":" + Digest(string(r.Raw))) }
 
-func (r Opaque) kind() string { return r.Kind }
-
 // equal: the key holds the digest of all that is known.
 func (r Opaque) equal(other Resource) bool {
 	_, ok := other.(Opaque)
 	return ok
 }
 
-func (r Opaque) claims() bool { return false }
-
-func (r Opaque) absence() Resource { return nil }
-
-func (r Opaque) undoForeign(Resource) treatment { return leaveAsIs }
-
-func (r Opaque) describe(Change) string { return "set a " + r.Kind }
-
-func (r Opaque) describeUndo(Change) string { return "restore a " + r.Kind }
+func (r Opaque) describe(c Change) string { return either(c.Undo, "restore a ", "set a ") + r.Kind }
 
 func (r Opaque) show() string { return "a " + r.Kind + ", which a newer release wrote" }
 

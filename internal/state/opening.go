@@ -32,35 +32,16 @@ func (k Key) IsFirewall() bool { return k.IsOpening() || strings.HasPrefix(strin
 // Key implements Resource.
 func (r Opening) Key() Key { return OpeningKey(r.Firewall, r.Rule) }
 
-func (r Opening) kind() string { return "opening" }
-
 // equal: a firewall that stops nothing is as good as an open one, and as one without our rule.
 func (r Opening) equal(other Resource) bool {
 	o, ok := other.(Opening)
 	return ok && (r.Off || o.Off || r.Open == o.Open)
 }
 
-func (r Opening) claims() bool { return false }
-
-func (r Opening) absence() Resource { return Opening{Firewall: r.Firewall, Rule: r.Rule} }
-
-func (r Opening) undoForeign(Resource) treatment { return leaveAsIs }
-
 func (r Opening) describe(Change) string {
-	if r.Open {
-		return "open firewall " + r.Firewall + ": " + r.Rule
-	}
-	return "close firewall " + r.Firewall + ": " + r.Rule
+	return either(r.Open, "open", "close") + " firewall " + r.Firewall + ": " + r.Rule
 }
 
-func (r Opening) describeUndo(c Change) string { return r.describe(c) }
-
 func (r Opening) show() string {
-	switch {
-	case r.Off:
-		return "not needed"
-	case r.Open:
-		return "open"
-	}
-	return "closed"
+	return either(r.Off, "not needed", either(r.Open, "open", "closed"))
 }

@@ -30,31 +30,14 @@ func PackageKey(name string) Key { return Key("package:" + name) }
 // Key implements Resource.
 func (r Package) Key() Key { return PackageKey(r.Name) }
 
-func (r Package) kind() string { return "package" }
-
 func (r Package) equal(other Resource) bool {
 	o, ok := other.(Package)
 	return ok && r.State == o.State
 }
 
-func (r Package) claims() bool { return false }
-
-// absence is not known: a package that is there may have been there before.
-func (r Package) absence() Resource { return nil }
-
-// undoForeign: whoever has removed ours, or broken it, has not made it theirs.
-func (r Package) undoForeign(Resource) treatment { return undoAnyway }
-
 func (r Package) describe(Change) string {
-	switch r.State {
-	case PackageInstalled:
-		return "install package " + r.Name
-	case PackageRemoved:
-		return "remove package " + r.Name
-	}
-	return "purge package " + r.Name
+	verb := either(r.State == PackageRemoved, "remove", "purge")
+	return either(r.State == PackageInstalled, "install", verb) + " package " + r.Name
 }
-
-func (r Package) describeUndo(c Change) string { return r.describe(c) }
 
 func (r Package) show() string { return strings.TrimSpace(string(r.State) + " " + r.Version) }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 )
 
 // Record is a Resource that can be written to and read from JSON: an object with the resource's
@@ -17,37 +18,10 @@ type Record struct {
 	raw json.RawMessage
 }
 
-// decoder reads one kind of resource.
-type decoder struct {
-	kind   string
-	decode func(data []byte) (Resource, error)
-}
-
-// kinds lists every kind that a ledger or a list of resources may hold.
-func kinds() []decoder {
-	return []decoder{
-		{"absent", decode[Absent]},
-		{"dir", decode[Dir]},
-		{"file", decode[File]},
-		{"link", decode[Link]},
-		{"unit", decode[Unit]},
-		{"sysctl", decode[Sysctl]},
-		{"module", decode[Module]},
-		{"swap", decode[Swap]},
-		{"residue", decode[Residue]},
-		{"opening", decode[Opening]},
-		{"table", decode[Table]},
-		{"package", decode[Package]},
-		{"registration", decode[Registration]},
-		{"label", decode[Label]},
-		{"cordon", decode[Cordon]},
-	}
-}
-
-func decode[T Resource](data []byte) (Resource, error) {
-	var r T
-	err := json.Unmarshal(data, &r)
-	return r, err
+// kinds are all that a ledger or a list of resources may hold.
+var kinds = []Resource{
+	Absent{}, Dir{}, File{}, Link{}, Unit{}, Sysctl{}, Module{}, Swap{}, Residue{}, Opening{},
+	Table{}, Package{}, Registration{}, Label{}, Cordon{},
 }
 
 // MarshalJSON writes the resource with its kind.
@@ -77,7 +51,7 @@ func encode(r Resource) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	head := fmt.Sprintf(`{"is":%q,`, r.kind())
+	head := fmt.Sprintf(`{"is":%q,`, kind(r))
 	return append([]byte(head), body[1:]...), nil
 }
 
@@ -103,15 +77,15 @@ func read(raw json.RawMessage) (Resource, error) {
 	if head.Is == "" {
 		return nil, fmt.Errorf(`cannot decode resource: it has no "is"`)
 	}
-	for _, k := range kinds() {
-		if k.kind != head.Is {
+	for _, k := range kinds {
+		if kind(k) != head.Is {
 			continue
 		}
-		resource, err := k.decode(raw)
-		if err != nil {
+		r := reflect.New(reflect.TypeOf(k))
+		if err := json.Unmarshal(raw, r.Interface()); err != nil {
 			return nil, fmt.Errorf("cannot decode resource: %w", err)
 		}
-		return resource, nil
+		return r.Elem().Interface().(Resource), nil
 	}
 	return Opaque{Kind: head.Is, Raw: raw}, nil
 }

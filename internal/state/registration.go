@@ -12,31 +12,13 @@ type Registration struct {
 // Key implements Resource.
 func (r Registration) Key() Key { return Key("node:registration:" + r.Node) }
 
-func (r Registration) kind() string { return "registration" }
-
 func (r Registration) equal(other Resource) bool {
 	o, ok := other.(Registration)
 	return ok && r.Exists == o.Exists
 }
 
-func (r Registration) claims() bool { return false }
-
-func (r Registration) absence() Resource { return Registration{Node: r.Node} }
-
-func (r Registration) undoForeign(Resource) treatment { return leaveAsIs }
-
 func (r Registration) describe(Change) string {
-	if r.Exists {
-		return "register Node " + r.Node
-	}
-	return "delete Node " + r.Node
+	return either(r.Exists, "register", "delete") + " Node " + r.Node
 }
 
-func (r Registration) describeUndo(c Change) string { return r.describe(c) }
-
-func (r Registration) show() string {
-	if r.Exists {
-		return "registered"
-	}
-	return "not registered"
-}
+func (r Registration) show() string { return either(r.Exists, "registered", "not registered") }

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -40,8 +42,6 @@ type Residue struct {
 // Key implements Resource.
 func (r Residue) Key() Key { return Key("residue:" + string(r.Kind) + ":" + r.Match) }
 
-func (r Residue) kind() string { return "residue" }
-
 func (r Residue) equal(other Resource) bool {
 	o, ok := other.(Residue)
 	return ok && slices.Equal(r.Found, o.Found)
@@ -55,40 +55,15 @@ func (r Residue) leftSince(now Resource) bool {
 	})
 }
 
-func (r Residue) claims() bool { return true }
-
-func (r Residue) absence() Resource { return Residue{Kind: r.Kind, Match: r.Match} }
-
-func (r Residue) undoForeign(Resource) treatment { return undoAnyway }
-
-func (r Residue) describe(Change) string { return "remember " + r.subject() }
-
-func (r Residue) describeUndo(Change) string { return "remove " + r.subject() }
-
-func (r Residue) subject() string {
-	switch r.Kind {
-	case Interfaces:
-		return "network interface " + r.Match
-	case Chains:
-		return "iptables chains " + r.Match + "*"
-	case Tables:
-		return "nftables tables " + r.Match
-	case Cgroups:
-		return "control group " + r.Match
-	case Processes:
-		return "processes of " + r.Match
-	case Files:
-		return "file " + r.Match
-	case Trees:
-		return "directory " + r.Match
-	default:
-		return "mounts " + r.Match + "*"
-	}
+// residues are forms of what is left behind.
+var residues = map[ResidueKind]string{
+	Interfaces: "network interface %s", Chains: "iptables chains %s*", Tables: "nftables tables %s",
+	Cgroups: "control group %s", Processes: "processes of %s", Mounts: "mounts %s*",
+	Files: "file %s", Trees: "directory %s",
 }
 
-func (r Residue) show() string {
-	if len(r.Found) == 0 {
-		return "none"
-	}
-	return strings.Join(r.Found, ", ")
+func (r Residue) describe(c Change) string {
+	return either(c.Undo, "remove ", "remember ") + fmt.Sprintf(residues[r.Kind], r.Match)
 }
+
+func (r Residue) show() string { return cmp.Or(strings.Join(r.Found, ", "), "none") }

@@ -3,12 +3,15 @@
 // asks no clock and touches nothing; node renders into it, host and nodeobject observe into it,
 // apply carries out its plans.
 //
-// Each kind of resource has one file here, with its JSON form, equality, undo rules and words, and
-// one file in package host or nodeobject that observes and sets it. To add a kind, write both and
-// add a line to kinds.
+// Each kind of resource has one file here, with its JSON form, equality and words, and one file in
+// package host or nodeobject that observes and sets it. To add a kind, write both, add it to kinds
+// and see what undo.go is to say of it.
 package state
 
-import "strings"
+import (
+	"reflect"
+	"strings"
+)
 
 // Key identifies a thing, "kind:name". Everything that can be at a path shares the kind "path", so
 // that a file, a directory, a link and nothing at all are values of the same key.
@@ -28,40 +31,36 @@ func UnitKey(name string) Key { return Key("unit:" + name) }
 
 // Resource is one thing on a machine or of its Node object. An observed thing, a wanted thing and a
 // remembered thing are the same type, so comparison is equality, undo is a change, and absence is a
-// value. The set of kinds is closed.
+// value. The set of kinds is closed. One whose equality is not that of all of its fields has a
+// method equal.
 type Resource interface {
 	Key() Key
-	// kind is the name in JSON, and of the files in which the kind stands.
-	kind() string
-	// equal tells whether another resource of the same key is the same state.
-	equal(other Resource) bool
-	// claims tells whether a wanted resource must be in the ledger even when nothing has to change,
-	// because its undo removes what came into being since.
-	claims() bool
-	// absence is what the resource is on a machine that was never a node; nil when that is unknown.
-	absence() Resource
-	// undoForeign says how an observed thing is undone that is neither what it was before nor what
-	// we made of it: somebody else has changed it.
-	undoForeign(before Resource) treatment
-	// describe and describeUndo say what a change to this resource does, as a phrase that follows
-	// "cannot" or stands alone.
+	// describe says what a change to this resource does, as a phrase that follows "cannot" or stands
+	// alone.
 	describe(c Change) string
-	describeUndo(c Change) string
 	// show says what the resource is, for people. It never shows content.
 	show() string
 }
 
-// treatment is how undo treats a thing that somebody else has changed.
-type treatment int
-
-const (
-	undoAnyway  treatment = iota // nothing of value is lost
-	undoAndKeep                  // undo, and keep a copy of what is there
-	leaveAsIs                    // the change belongs to whoever made it
-)
+// kind is the name of a resource's kind in JSON, and of the files in which the kind stands: that of
+// its type, which must not change therefore.
+func kind(r Resource) string {
+	if r, ok := r.(Opaque); ok {
+		return r.Kind
+	}
+	return strings.ToLower(reflect.TypeOf(r).Name())
+}
 
 // Equal tells whether two resources are the same state of the same thing.
-func Equal(a, b Resource) bool { return a.Key() == b.Key() && a.equal(b) }
+func Equal(a, b Resource) bool {
+	if a.Key() != b.Key() {
+		return false
+	}
+	if a, ok := a.(interface{ equal(other Resource) bool }); ok {
+		return a.equal(b)
+	}
+	return a == b
+}
 
 // Satisfies tells whether what was observed is as good as what is wanted. Besides what is equal, a
 // wanted directory is satisfied by the owner's link to one, and by a mount whatever its mode; a
@@ -84,11 +83,15 @@ func Describe(c Change) string {
 	case c.Keep:
 		c.Keep = false
 		return Describe(c) + " (a copy of what is there is kept)"
-	case c.Undo:
-		return c.To.describeUndo(c)
-	default:
-		return c.To.describe(c)
 	}
+	return c.To.describe(c)
+}
+
+func either(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
 }
 
 // Show says what a resource is, for people: "absent", "a link to /x". It never shows content.

@@ -19,8 +19,6 @@ type SwapArea struct {
 // Key implements Resource.
 func (r Swap) Key() Key { return "swap:all" }
 
-func (r Swap) kind() string { return "swap" }
-
 // equal: a negative priority is the kernel's choice (swapon(2)).
 func (r Swap) equal(other Resource) bool {
 	o, ok := other.(Swap)
@@ -29,28 +27,15 @@ func (r Swap) equal(other Resource) bool {
 	})
 }
 
-func (r Swap) claims() bool { return false }
-
-func (r Swap) absence() Resource { return nil }
-
-// undoForeign: areas are only turned on, and those of others stay.
-func (r Swap) undoForeign(Resource) treatment { return undoAnyway }
-
 func (r Swap) describe(c Change) string {
-	if is, ok := c.From.(Swap); ok && len(is.Areas) > 0 {
-		return "turn off swap on " + is.names()
+	if c.Undo {
+		return "turn on swap on " + r.names()
 	}
-	return "turn off swap"
+	is, _ := c.From.(Swap)
+	return "turn off swap" + either(len(is.Areas) > 0, " on "+is.names(), "")
 }
 
-func (r Swap) describeUndo(Change) string { return "turn on swap on " + r.names() }
-
-func (r Swap) show() string {
-	if len(r.Areas) > 0 {
-		return "on: " + r.names()
-	}
-	return "off"
-}
+func (r Swap) show() string { return either(len(r.Areas) > 0, "on: "+r.names(), "off") }
 
 func (r Swap) names() string {
 	names := make([]string, len(r.Areas))

@@ -15,10 +15,6 @@ type Sysctl struct {
 // Key implements Resource.
 func (r Sysctl) Key() Key { return Key("sysctl:" + r.Name) }
 
-func (r Sysctl) kind() string { return "sysctl" }
-
-func (r Sysctl) equal(other Resource) bool { return r == other }
-
 // An interface's parameters of IPv6. Its own dots are written as slashes (sysctl(8)).
 const (
 	ofInterface = "net.ipv6.conf."
@@ -48,16 +44,8 @@ func (r Sysctl) satisfiedBy(seen Resource) bool {
 	return ok && is.Name == r.Name && (is.Value == r.Value || is.Value == "" && r.Advertised() != "")
 }
 
-func (r Sysctl) claims() bool { return false }
-
-func (r Sysctl) absence() Resource { return nil }
-
-func (r Sysctl) undoForeign(Resource) treatment { return leaveAsIs }
-
-func (r Sysctl) describe(Change) string { return fmt.Sprintf("set %s to %s", r.Name, r.Value) }
-
-func (r Sysctl) describeUndo(Change) string {
-	return fmt.Sprintf("restore %s to %s", r.Name, r.Value)
+func (r Sysctl) describe(c Change) string {
+	return fmt.Sprintf("%s %s to %s", either(c.Undo, "restore", "set"), r.Name, r.Value)
 }
 
 func (r Sysctl) show() string { return r.Value }

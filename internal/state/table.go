@@ -20,32 +20,15 @@ func TableKey(name string) Key { return Key("table:" + name) }
 // Key implements Resource.
 func (r Table) Key() Key { return TableKey(r.Name) }
 
-func (r Table) kind() string { return "table" }
-
 func (r Table) equal(other Resource) bool {
 	o, ok := other.(Table)
 	return ok && r.Rules == o.Rules
 }
 
-func (r Table) claims() bool { return false }
-
-func (r Table) absence() Resource { return Table{Name: r.Name} }
-
-// undoForeign: a table of that name is ours, whatever rules it has now.
-func (r Table) undoForeign(Resource) treatment { return undoAnyway }
-
 func (r Table) describe(Change) string {
-	if r.Rules == 0 {
-		return "remove nftables table " + r.Name
-	}
-	return "load nftables table " + r.Name
+	return either(r.Rules == 0, "remove", "load") + " nftables table " + r.Name
 }
 
-func (r Table) describeUndo(c Change) string { return r.describe(c) }
-
 func (r Table) show() string {
-	if r.Rules == 0 {
-		return "not loaded"
-	}
-	return fmt.Sprintf("loaded with %d rules", r.Rules)
+	return either(r.Rules == 0, "not loaded", fmt.Sprintf("loaded with %d rules", r.Rules))
 }

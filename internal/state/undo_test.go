@@ -205,9 +205,9 @@ func TestAdopt(t *testing.T) {
 func TestAbsence(t *testing.T) {
 	var without []string
 	for _, r := range samples() {
-		if r.absence() == nil {
-			without = append(without, r.kind())
-		} else if r.absence().Key() != r.Key() {
+		if absence(r) == nil {
+			without = append(without, kind(r))
+		} else if absence(r).Key() != r.Key() {
 			t.Errorf("the absence of %s has another key", r.Key())
 		}
 	}
@@ -219,7 +219,7 @@ func TestAbsence(t *testing.T) {
 	for _, r := range []Resource{
 		Dir{Path: "/shared"}, Unit{Name: "x.swap", Enabled: Masked}, Opaque{}, Unknown{},
 	} {
-		if r.absence() != nil || r.claims() {
+		if absence(r) != nil || claims(r) {
 			t.Errorf("%#v has an absence or claims something", r)
 		}
 	}

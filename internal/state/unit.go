@@ -1,7 +1,6 @@
 package state
 
 import (
-	"fmt"
 	"strings"
 )
 
@@ -27,19 +26,6 @@ type Unit struct {
 // Key implements Resource.
 func (r Unit) Key() Key { return UnitKey(r.Name) }
 
-func (r Unit) kind() string { return "unit" }
-
-func (r Unit) equal(other Resource) bool { return r == other }
-
-func (r Unit) claims() bool { return false }
-
-func (r Unit) absence() Resource {
-	if r.Enabled == Enabled {
-		return Unit{Name: r.Name, Enabled: NoUnit}
-	}
-	return nil
-}
-
 // between tells whether a unit is partly one thing and partly another. Setting a unit takes several
 // calls of systemd, so this is what a killed run leaves.
 func (r Unit) between(a, b Resource) bool {
@@ -48,14 +34,6 @@ func (r Unit) between(a, b Resource) bool {
 	return ok1 && ok2 &&
 		(r.Enabled == one.Enabled || r.Enabled == two.Enabled) &&
 		(r.Active == one.Active || r.Active == two.Active)
-}
-
-// undoForeign: a unit that did not exist before is ours whatever has been made of it.
-func (r Unit) undoForeign(before Resource) treatment {
-	if was, ok := before.(Unit); ok && was.Enabled == NoUnit {
-		return undoAnyway
-	}
-	return leaveAsIs
 }
 
 func (r Unit) describe(c Change) string {
@@ -82,12 +60,6 @@ func (r Unit) describe(c Change) string {
 	return strings.TrimSpace(strings.Join(verbs, " and ") + " " + r.Name)
 }
 
-func (r Unit) describeUndo(c Change) string { return r.describe(c) }
-
 func (r Unit) show() string {
-	activity := "stopped"
-	if r.Active {
-		activity = "running"
-	}
-	return fmt.Sprintf("%s and %s", r.Enabled, activity)
+	return string(r.Enabled) + " and " + either(r.Active, "running", "stopped")
 }

@@ -12,18 +12,8 @@ type Unknown struct {
 // Key implements Resource.
 func (r Unknown) Key() Key { return r.Of }
 
-func (r Unknown) kind() string { return "unknown" }
-
 func (r Unknown) equal(Resource) bool { return false }
 
-func (r Unknown) claims() bool { return false }
-
-func (r Unknown) absence() Resource { return nil }
-
-func (r Unknown) undoForeign(Resource) treatment { return leaveAsIs }
-
 func (r Unknown) describe(Change) string { return "observe " + r.Of.Name() }
-
-func (r Unknown) describeUndo(Change) string { return "observe " + r.Of.Name() }
 
 func (r Unknown) show() string { return "unknown: " + r.Why }

@@ -1,0 +1,80 @@
+package state
+
+// claims tells whether a wanted resource must be in the ledger even when nothing has to change,
+// because its undo removes what came into being since.
+func claims(r Resource) bool {
+	dir, isDir := r.(Dir)
+	_, isResidue := r.(Residue)
+	return isResidue || isDir && dir.Purge
+}
+
+// absence is what a resource is on a machine that was never a node; nil when that is unknown. A
+// package that is there may have been there before.
+func absence(r Resource) Resource {
+	switch r := r.(type) {
+	case File, Link:
+		return Absent{Path: r.Key().Name()}
+	case Dir:
+		if r.Purge {
+			return Absent{Path: r.Path}
+		}
+	case Unit:
+		if r.Enabled == Enabled {
+			return Unit{Name: r.Name, Enabled: NoUnit}
+		}
+	case Residue:
+		return Residue{Kind: r.Kind, Match: r.Match}
+	case Opening:
+		return Opening{Firewall: r.Firewall, Rule: r.Rule}
+	case Table:
+		return Table{Name: r.Name}
+	case Registration:
+		return Registration{Node: r.Node}
+	case Label:
+		return Label{Name: r.Name}
+	case Cordon:
+		return Cordon{}
+	}
+	return nil
+}
+
+// treatment is how undo treats a thing that somebody else has changed.
+type treatment int
+
+const (
+	leaveAsIs   treatment = iota // the change belongs to whoever made it
+	undoAnyway                   // nothing of value is lost
+	undoAndKeep                  // undo, and keep a copy of what is there
+)
+
+// undoForeign says how an observed thing is undone that is neither what it was before nor what we
+// made of it: somebody else has changed it.
+func undoForeign(seen, before Resource) treatment {
+	switch r := seen.(type) {
+	case Absent: // somebody has removed our thing, and the former one comes back
+		return undoAnyway
+	case Swap: // areas are only turned on, and those of others stay
+		return undoAnyway
+	case Table: // one of that name is ours, whatever rules it has now
+		return undoAnyway
+	case Package: // whoever has removed ours, or broken it, has not made it theirs
+		return undoAnyway
+	case Residue:
+		return undoAnyway
+	case File:
+		return undoAndKeep
+	case Link: // one that leads to a directory is the owner's way to put data on another disk
+		if r.Dir == nil {
+			return undoAndKeep
+		}
+	case Dir: // it has replaced a file or link of ours
+		if r.Empty && !r.Mounted {
+			return undoAnyway
+		}
+	case Unit: // one that did not exist before is ours whatever has been made of it
+		if was, ok := before.(Unit); ok && was.Enabled == NoUnit {
+			return undoAnyway
+		}
+	}
+	return leaveAsIs
+}
