@@ -27,26 +27,41 @@ func (l linux) findChains(ctx context.Context, prefix string) ([]string, error) 
 	return found, nil
 }
 
+// savedTable is a table of a rule set, as iptables-save prints it; the rules are without their "-A".
+type savedTable struct {
+	name          string
+	chains, rules []string
+}
+
+func parseRules(rules string) []savedTable {
+	var tables []savedTable
+	var last *savedTable
+	for line := range strings.Lines(rules) {
+		if line = strings.TrimSpace(line); len(line) < 2 {
+			continue
+		}
+		switch {
+		case line[0] == '*':
+			tables = append(tables, savedTable{name: line[1:]})
+			last = &tables[len(tables)-1]
+		case line[0] == ':' && last != nil:
+			name, _, _ := strings.Cut(line[1:], " ")
+			last.chains = append(last.chains, name)
+		case strings.HasPrefix(line, "-A ") && last != nil:
+			last.rules = append(last.rules, line[len("-A "):])
+		}
+	}
+	return tables
+}
+
 // matchingChains lists the chains of a rule set as "nat CNI-1234".
 func matchingChains(rules, prefix string) []string {
-	var found, chains, appended []string
-	table := ""
-	for line := range strings.Lines(rules) {
-		line = strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(line, "*"):
-			table, chains, appended = line[1:], nil, nil
-		case strings.HasPrefix(line, ":"+prefix):
-			name, _, _ := strings.Cut(line[1:], " ")
-			chains = append(chains, name)
-		case strings.HasPrefix(line, "-A "):
-			appended = append(appended, line)
-		case line == "COMMIT":
-			foreign := foreignChains(appended)
-			for _, name := range chains {
-				if !foreign[name] {
-					found = append(found, table+" "+name)
-				}
+	var found []string
+	for _, t := range parseRules(rules) {
+		foreign := foreignChains(t.rules)
+		for _, name := range t.chains {
+			if strings.HasPrefix(name, prefix) && !foreign[name] {
+				found = append(found, t.name+" "+name)
 			}
 		}
 	}
@@ -80,8 +95,8 @@ func (l linux) clearChains(ctx context.Context, prefix string, found []string) e
 			continue
 		}
 		rules, err := l.saveRules(ctx, family)
-		if err == nil {
-			err = l.restoreRules(ctx, family, removal(rules, gone))
+		if input := removal(rules, gone); input != "" {
+			_, err = l.run(ctx, input, family+"-restore", "--noflush", "--wait")
 		}
 		errs = append(errs, err)
 	}
@@ -92,41 +107,23 @@ func (l linux) clearChains(ctx context.Context, prefix string, found []string) e
 // chain") and what jumps to them.
 func removal(rules string, gone map[string]bool) string {
 	var b strings.Builder
-	var jumps, chains []string
-	table := ""
-	flush := func() {
-		if len(chains) == 0 {
-			return
-		}
-		b.WriteString("*" + table + "\n")
-		for _, c := range chains {
-			b.WriteString("-F " + c + "\n")
-		}
-		for _, j := range jumps {
-			b.WriteString(j + "\n")
-		}
-		for _, c := range chains {
-			b.WriteString("-X " + c + "\n")
-		}
-		b.WriteString("COMMIT\n")
-	}
-	for line := range strings.Lines(rules) {
-		line = strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(line, "*"):
-			table, jumps, chains = line[1:], nil, nil
-		case line == "COMMIT":
-			flush()
-		case strings.HasPrefix(line, ":"):
-			name, _, _ := strings.Cut(line[1:], " ")
-			if gone[table+" "+name] {
-				chains = append(chains, name)
+	for _, t := range parseRules(rules) {
+		goes := func(chain string) bool { return gone[t.name+" "+chain] }
+		flushes, jumps, deletions := "", "", ""
+		for _, c := range t.chains {
+			if goes(c) {
+				flushes += "-F " + c + "\n"
+				deletions += "-X " + c + "\n"
 			}
-		case strings.HasPrefix(line, "-A "):
-			chain, rest, _ := strings.Cut(line[3:], " ")
-			if !gone[table+" "+chain] && gone[table+" "+target(rest)] {
-				jumps = append(jumps, "-D "+line[3:])
+		}
+		for _, rule := range t.rules {
+			chain, rest, _ := strings.Cut(rule, " ")
+			if !goes(chain) && goes(target(rest)) {
+				jumps += "-D " + rule + "\n"
 			}
+		}
+		if flushes != "" {
+			b.WriteString("*" + t.name + "\n" + flushes + jumps + deletions + "COMMIT\n")
 		}
 	}
 	return b.String()
@@ -140,12 +137,4 @@ func target(rule string) string {
 	}
 	name, _, _ := strings.Cut(rule[i+len("-j "):], " ")
 	return name
-}
-
-func (l linux) restoreRules(ctx context.Context, family, input string) error {
-	if input == "" {
-		return nil
-	}
-	_, err := l.run(ctx, input, family+"-restore", "--noflush", "--wait")
-	return err
 }

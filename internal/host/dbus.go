@@ -169,7 +169,7 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 		// All that a service has are some three hundred properties, which take systemd
 		// milliseconds.
 		return errors.Join(
-			number(ctx, conn, name, "MainPID", &pid), number(ctx, conn, name, "NRestarts", &restarts))
+			serviceNumber(ctx, conn, name, "MainPID", &pid), serviceNumber(ctx, conn, name, "NRestarts", &restarts))
 	})
 	if err != nil {
 		return UnitStatus{}, false, err
@@ -246,8 +246,8 @@ func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string
 	return files, err
 }
 
-// number reads a property of a service that is a number.
-func number(ctx context.Context, conn dbusConn, service, name string, value *uint32) error {
+// serviceNumber reads a property of a service that is a number.
+func serviceNumber(ctx context.Context, conn dbusConn, service, name string, value *uint32) error {
 	p, err := conn.GetServicePropertyContext(ctx, service, name)
 	if err == nil {
 		*value, _ = p.Value.Value().(uint32)

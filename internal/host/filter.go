@@ -30,65 +30,63 @@ type FilterRule struct {
 	Handle  uint64
 }
 
-// filterFamilies are the families that filter IP, by their numbers in the kernel.
-var filterFamilies = [...]struct {
-	name   string
-	number uint8
-}{
-	{"inet", unix.NFPROTO_INET}, {"ip", unix.NFPROTO_IPV4}, {"ip6", unix.NFPROTO_IPV6},
-}
+// tableFamilies are the families of nftables by their names in nft(8), filterFamilies those that
+// filter IP.
+var (
+	tableFamilies = map[uint8]string{
+		unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet",
+		unix.NFPROTO_ARP: "arp", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
+	}
+	filterFamilies = []string{"inet", "ip", "ip6"}
+)
 
 // Filters implements Kernel.
 func (linux) Filters() ([]Filter, error) {
 	var list []Filter
 	for _, family := range filterFamilies {
-		found, err := askNFT(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, family.number)
+		found, err := readFilters(family, unix.NLM_F_DUMP)
 		if err != nil {
-			return nil, fmt.Errorf("cannot list the chains of nftables: %w", err)
+			return nil, err
 		}
-		for _, data := range found {
-			f, isFilter := readFilter(family.name, data)
-			if !isFilter {
-				continue
-			}
-			if err := f.readRules(family.number); err != nil {
-				return nil, err
-			}
-			list = append(list, f)
-		}
+		list = append(list, found...)
 	}
 	return list, nil
 }
 
 // Filter implements Kernel.
 func (linux) Filter(family, table, name string) (Filter, error) {
-	for _, known := range filterFamilies {
-		if known.name != family {
+	found, err := readFilters(family, 0,
+		attribute(unix.NFTA_CHAIN_TABLE, table), attribute(unix.NFTA_CHAIN_NAME, name))
+	if err != nil || len(found) == 0 {
+		return Filter{}, except(err, unix.ENOENT)
+	}
+	return found[0], nil
+}
+
+// readFilters reads those of the chains asked for that filter packets of IP, with their rules.
+func readFilters(family string, flags int, which ...*nl.RtAttr) ([]Filter, error) {
+	found, err := askNFT(unix.NFT_MSG_GETCHAIN, flags, family, which...)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the chains of nftables: %w", err)
+	}
+	var list []Filter
+	for _, data := range found {
+		f := readFilter(family, data)
+		if f.Hook == "" {
 			continue
 		}
-		found, err := askNFT(unix.NFT_MSG_GETCHAIN, 0, known.number,
-			nl.NewRtAttr(unix.NFTA_CHAIN_TABLE, nl.ZeroTerminated(table)),
-			nl.NewRtAttr(unix.NFTA_CHAIN_NAME, nl.ZeroTerminated(name)))
-		if errors.Is(err, unix.ENOENT) || err == nil && len(found) == 0 {
-			return Filter{}, nil
+		if err := f.readRules(); err != nil {
+			return nil, err
 		}
-		if err != nil {
-			return Filter{}, fmt.Errorf("cannot read chain %s of nftables: %w", name, err)
-		}
-		f, isFilter := readFilter(family, found[0])
-		if !isFilter {
-			return Filter{}, nil
-		}
-		return f, f.readRules(known.number)
+		list = append(list, f)
 	}
-	return Filter{}, fmt.Errorf("internal error: unknown family %s", family)
+	return list, nil
 }
 
 // readRules adds the rules of the chain, and what they say on whether it drops.
-func (f *Filter) readRules(family uint8) error {
-	found, err := askNFT(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, family,
-		nl.NewRtAttr(unix.NFTA_RULE_TABLE, nl.ZeroTerminated(f.Table)),
-		nl.NewRtAttr(unix.NFTA_RULE_CHAIN, nl.ZeroTerminated(f.Name)))
+func (f *Filter) readRules() error {
+	found, err := askNFT(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, f.Family,
+		attribute(unix.NFTA_RULE_TABLE, f.Table), attribute(unix.NFTA_RULE_CHAIN, f.Name))
 	if err != nil {
 		return fmt.Errorf("cannot read the rules of chain %s of nftables: %w", f.Name, err)
 	}
@@ -102,60 +100,56 @@ func (f *Filter) readRules(family uint8) error {
 	return nil
 }
 
-// askNFT asks nf_tables one question; a kernel without it has nothing to tell.
-func askNFT(message, flags int, family uint8, attributes ...*nl.RtAttr) ([][]byte, error) {
-	return askNetfilter(unix.NFNL_SUBSYS_NFTABLES, message, flags, family, attributes...)
+// askNFT asks nf_tables one question. "" is any family.
+func askNFT(message, flags int, family string, which ...*nl.RtAttr) ([][]byte, error) {
+	for number, name := range tableFamilies {
+		if name == family {
+			return askNetfilter(nfTables|message, flags, number, which...)
+		}
+	}
+	return nil, fmt.Errorf("internal error: unknown family %s", family)
 }
+
+// nfTables is the subsystem of netfilter that a message to nf_tables names.
+const nfTables = unix.NFNL_SUBSYS_NFTABLES << 8
+
+// noSubsystem are the errors of a kernel without a subsystem.
+var noSubsystem = []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT}
 
 // askNetfilter asks a subsystem of netfilter one question; one that the kernel does not have has
 // nothing to tell. A dump that was disturbed is asked for again.
-func askNetfilter(
-	subsystem, message, flags int, family uint8, attributes ...*nl.RtAttr,
-) ([][]byte, error) {
+func askNetfilter(message, flags int, family uint8, which ...*nl.RtAttr) ([][]byte, error) {
 	const tries = 5
 	var found [][]byte
 	var err error
 	for range tries {
-		request := netfilterRequest(subsystem, message, flags, family, attributes...)
+		request := netfilterRequest(message, flags, family, which...)
 		found, err = request.Execute(unix.NETLINK_NETFILTER, 0)
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
 	}
-	if lacksNFT(err) {
-		return nil, nil
-	}
-	return found, err
+	return found, except(err, noSubsystem...)
 }
 
-// nftRequest is a message to nf_tables, and netfilterRequest one to a subsystem of netfilter.
-func nftRequest(message, flags int, family uint8, attributes ...*nl.RtAttr) *nl.NetlinkRequest {
-	return netfilterRequest(unix.NFNL_SUBSYS_NFTABLES, message, flags, family, attributes...)
-}
-
-func netfilterRequest(
-	subsystem, message, flags int, family uint8, attributes ...*nl.RtAttr,
-) *nl.NetlinkRequest {
-	request := nl.NewNetlinkRequest(subsystem<<8|message, flags)
+func netfilterRequest(message, flags int, family uint8, which ...*nl.RtAttr) *nl.NetlinkRequest {
+	request := nl.NewNetlinkRequest(message, flags)
 	request.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: unix.NFNETLINK_V0})
-	for _, a := range attributes {
+	for _, a := range which {
 		request.AddData(a)
 	}
 	return request
 }
 
-// lacksNFT tells whether an error is that of a kernel without nf_tables.
-func lacksNFT(err error) bool {
-	for _, none := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT} {
-		if errors.Is(err, none) {
-			return true
-		}
-	}
-	return false
+// attribute is an attribute of a request that is a name.
+func attribute(kind int, name string) *nl.RtAttr {
+	return nl.NewRtAttr(kind, nl.ZeroTerminated(name))
 }
 
-// headerLength is the length of struct nfgenmsg, which comes before the attributes.
-const headerLength = 4
+// message are the attributes of a message, which come after its header.
+func message(data []byte) map[uint16][]byte {
+	return attributes(data[min(nl.SizeofNfgenmsg, len(data)):])
+}
 
 // attributes are those of a message or of a nested attribute, by type.
 func attributes(data []byte) map[uint16][]byte {
@@ -172,19 +166,25 @@ func attributes(data []byte) map[uint16][]byte {
 
 func text(b []byte) string { return strings.TrimRight(string(b), "\x00") }
 
-// readFilter reads a chain; false when it is none that filters packets of IP.
-func readFilter(family string, data []byte) (f Filter, isFilter bool) {
-	if len(data) < headerLength {
-		return f, false
+// number reads a number of 32 bits; false where there is none.
+func number(b []byte) (uint32, bool) {
+	if len(b) != 4 {
+		return 0, false
 	}
-	a := attributes(data[headerLength:])
-	hook := attributes(a[unix.NFTA_CHAIN_HOOK])[unix.NFTA_HOOK_HOOKNUM]
-	if len(hook) != 4 || text(a[unix.NFTA_CHAIN_TYPE]) != "filter" {
-		return f, false
+	return binary.BigEndian.Uint32(b), true
+}
+
+// readFilter reads a chain; without a Hook when it is none that filters packets of IP.
+func readFilter(family string, data []byte) Filter {
+	a := message(data)
+	hook, hooked := number(attributes(a[unix.NFTA_CHAIN_HOOK])[unix.NFTA_HOOK_HOOKNUM])
+	if !hooked || text(a[unix.NFTA_CHAIN_TYPE]) != "filter" {
+		return Filter{}
 	}
-	table, name := a[unix.NFTA_CHAIN_TABLE], a[unix.NFTA_CHAIN_NAME]
-	f = Filter{Family: family, Table: text(table), Name: text(name)}
-	switch binary.BigEndian.Uint32(hook) {
+	f := Filter{
+		Family: family, Table: text(a[unix.NFTA_CHAIN_TABLE]), Name: text(a[unix.NFTA_CHAIN_NAME]),
+	}
+	switch hook {
 	case unix.NF_INET_LOCAL_IN:
 		f.Hook = "input"
 	case unix.NF_INET_FORWARD:
@@ -192,9 +192,9 @@ func readFilter(family string, data []byte) (f Filter, isFilter bool) {
 	case unix.NF_INET_LOCAL_OUT:
 		f.Hook = "output"
 	}
-	policy := a[unix.NFTA_CHAIN_POLICY]
-	f.Drops = len(policy) == 4 && binary.BigEndian.Uint32(policy) == nfDrop
-	return f, f.Hook != ""
+	policy, told := number(a[unix.NFTA_CHAIN_POLICY])
+	f.Drops = told && policy == nfDrop
+	return f
 }
 
 // The verdicts NF_DROP and NF_ACCEPT (linux/netfilter.h).
@@ -205,10 +205,7 @@ const (
 
 // readRule reads a rule, and whether it stops whatever comes to it.
 func readRule(data []byte) (r FilterRule, stops bool) {
-	if len(data) < headerLength {
-		return r, false
-	}
-	a := attributes(data[headerLength:])
+	a := message(data)
 	if handle := a[unix.NFTA_RULE_HANDLE]; len(handle) == 8 {
 		r.Handle = binary.BigEndian.Uint64(handle)
 	}
@@ -238,11 +235,7 @@ func readRule(data []byte) (r FilterRule, stops bool) {
 // verdict is the verdict that an immediate expression gives; false when it gives none.
 func verdict(body map[uint16][]byte) (uint32, bool) {
 	value := attributes(body[unix.NFTA_IMMEDIATE_DATA])
-	code := attributes(value[unix.NFTA_DATA_VERDICT])[unix.NFTA_VERDICT_CODE]
-	if len(code) != 4 {
-		return 0, false
-	}
-	return binary.BigEndian.Uint32(code), true
+	return number(attributes(value[unix.NFTA_DATA_VERDICT])[unix.NFTA_VERDICT_CODE])
 }
 
 // userComment is the comment that the program nft keeps with a rule: the first of its records of

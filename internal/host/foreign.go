@@ -31,7 +31,7 @@ func foreignChains(rules []string) map[string]bool {
 	named := map[string]string{}
 	links := map[string][]string{}
 	for _, rule := range rules {
-		chain, rest, _ := strings.Cut(strings.TrimPrefix(rule, "-A "), " ")
+		chain, rest, _ := strings.Cut(rule, " ")
 		to := target(rest)
 		links[chain], links[to] = append(links[chain], to), append(links[to], chain)
 		name := networkName.FindStringSubmatch(rest)

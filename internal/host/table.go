@@ -45,27 +45,12 @@ func (l linux) LoadTable(ctx context.Context, to state.Table) error {
 // Rules implements Kernel.
 func (linux) Rules(table string) (int, error) {
 	family, name, _ := strings.Cut(table, " ")
-	for number, known := range tableFamilies {
-		if known != family {
-			continue
-		}
-		found, err := askNFT(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, number,
-			nl.NewRtAttr(unix.NFTA_RULE_TABLE, nl.ZeroTerminated(name)))
-		if errors.Is(err, unix.ENOENT) {
-			return 0, nil
-		}
-		if err != nil {
-			return 0, fmt.Errorf("cannot read the rules of nftables table %s: %w", table, err)
-		}
-		return len(found), nil
+	found, err := askNFT(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, family,
+		attribute(unix.NFTA_RULE_TABLE, name))
+	if err = except(err, unix.ENOENT); err != nil {
+		return 0, fmt.Errorf("cannot read the rules of nftables table %s: %w", table, err)
 	}
-	return 0, fmt.Errorf("internal error: unknown family %s", family)
-}
-
-// tableFamilies are the families of nftables by their names in nft(8).
-var tableFamilies = map[uint8]string{
-	unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet",
-	unix.NFPROTO_ARP: "arp", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
+	return len(found), nil
 }
 
 // table is a table of nftables.
@@ -98,31 +83,26 @@ func clearTables(found []string) error {
 	var deletions []*nl.NetlinkRequest
 	for _, t := range tables {
 		if slices.Contains(found, t.String()) {
-			deletions = append(deletions, nftRequest(unix.NFT_MSG_DELTABLE, unix.NLM_F_ACK, t.family,
-				nl.NewRtAttr(unix.NFTA_TABLE_NAME, nl.ZeroTerminated(t.name))))
+			deletions = append(deletions, netfilterRequest(nfTables|unix.NFT_MSG_DELTABLE,
+				unix.NLM_F_ACK, t.family, attribute(unix.NFTA_TABLE_NAME, t.name)))
 		}
 	}
 	if len(deletions) == 0 {
 		return nil
 	}
-	if err := changeNFT(deletions); err != nil {
-		return fmt.Errorf("cannot remove %s: %w", strings.Join(found, ", "), err)
-	}
-	return nil
+	return changeNFT(deletions)
 }
 
 // listTables lists all tables; none where the kernel has no nftables.
 func listTables() ([]table, error) {
-	found, err := askNFT(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, unix.NFPROTO_UNSPEC)
+	found, err := askNetfilter(nfTables|unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, unix.NFPROTO_UNSPEC)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the tables of nftables: %w", err)
 	}
 	var list []table
 	for _, data := range found {
-		if len(data) >= headerLength {
-			name := attributes(data[headerLength:])[unix.NFTA_TABLE_NAME]
-			list = append(list, table{data[0], text(name)}) // the family is the header's first byte
-		}
+		family := nl.DeserializeNfgenmsg(data).NfgenFamily
+		list = append(list, table{family, text(message(data)[unix.NFTA_TABLE_NAME])})
 	}
 	return list, nil
 }
@@ -171,11 +151,9 @@ func changeNFT(changes []*nl.NetlinkRequest) error {
 
 // batchRequest is the first or the last message of a batch; its header names the subsystem.
 func batchRequest(message int) *nl.NetlinkRequest {
-	var subsystem [2]byte
-	binary.BigEndian.PutUint16(subsystem[:], unix.NFNL_SUBSYS_NFTABLES)
 	request := nl.NewNetlinkRequest(message, 0)
 	request.AddData(&nl.Nfgenmsg{
-		Version: unix.NFNETLINK_V0, ResId: binary.NativeEndian.Uint16(subsystem[:]),
+		Version: unix.NFNETLINK_V0, ResId: nl.Swap16(unix.NFNL_SUBSYS_NFTABLES),
 	})
 	return request
 }

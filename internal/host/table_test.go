@@ -62,8 +62,8 @@ func TestTablesTogether(t *testing.T) {
 	realFirewall(t, "nft")
 	plantTables(t, "ip kube-proxy")
 	deletion := func(name string) *nl.NetlinkRequest {
-		return nftRequest(unix.NFT_MSG_DELTABLE, unix.NLM_F_ACK, unix.NFPROTO_IPV4,
-			nl.NewRtAttr(unix.NFTA_TABLE_NAME, nl.ZeroTerminated(name)))
+		return netfilterRequest(nfTables|unix.NFT_MSG_DELTABLE, unix.NLM_F_ACK, unix.NFPROTO_IPV4,
+			attribute(unix.NFTA_TABLE_NAME, name))
 	}
 	for name, changes := range map[string][]*nl.NetlinkRequest{
 		"the second is missing": {deletion("kube-proxy"), deletion("none")},

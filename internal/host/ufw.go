@@ -61,7 +61,7 @@ func (r rule) tuple() string {
 }
 
 func (u ufw) opening(r rule) [][]string {
-	return [][]string{append(r.ufw(), "comment", r.comment())}
+	return [][]string{append(r.ufw("allow"), "comment", r.comment())}
 }
 
 // closing removes no rule whose comment somebody else has changed.
@@ -70,25 +70,21 @@ func (u ufw) closing(r rule) ([][]string, error) {
 	if err != nil || !ours {
 		return nil, err
 	}
-	argv := r.ufw()
-	if r.way == "forward" {
-		return [][]string{append([]string{"ufw", "route", "delete"}, argv[2:]...)}, nil
-	}
-	return [][]string{append([]string{"ufw", "delete"}, argv[1:]...)}, nil
+	return [][]string{r.ufw("delete", "allow")}, nil
 }
 
-// ufw is the command that adds the rule, without its comment.
-func (r rule) ufw() []string {
-	switch {
-	case r.way == "forward" && r.how == "from":
-		return []string{"ufw", "route", "allow", "in", "on", r.what}
-	case r.way == "forward":
-		return []string{"ufw", "route", "allow", "out", "on", r.what}
-	case r.how == "from":
-		return []string{"ufw", "allow", "in", "on", r.what}
-	case r.how == "to":
-		return []string{"ufw", "allow", "out", "on", r.what}
-	default:
-		return []string{"ufw", "allow", r.ports(":") + "/" + r.how}
+// ufw is the command that does something with the rule.
+func (r rule) ufw(verb ...string) []string {
+	argv := []string{"ufw"}
+	if r.way == "forward" {
+		argv = append(argv, "route")
 	}
+	argv = append(argv, verb...)
+	switch r.how {
+	case "from":
+		return append(argv, "in", "on", r.what)
+	case "to":
+		return append(argv, "out", "on", r.what)
+	}
+	return append(argv, r.ports(":")+"/"+r.how)
 }
