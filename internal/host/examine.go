@@ -1,8 +1,6 @@
 package host
 
 import (
-	"errors"
-	"io/fs"
 	"path"
 	"slices"
 	"strconv"
@@ -53,12 +51,7 @@ func (h *Host) Examine(modules []string, dir, resolvConf string) Examination {
 // missingModules are the modules that are neither loaded nor part of the kernel nor below
 // /lib/modules. Without a list of those nothing is known to be missing.
 func (h *Host) missingModules(wanted []string) []string {
-	kernel, err := h.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return nil
-	}
-	var missing []string
-	dir := path.Join("/lib/modules", strings.TrimSpace(string(kernel)))
+	dir := path.Join("/lib/modules", h.text("/proc/sys/kernel/osrelease"))
 	loadable, err := h.ReadFile(path.Join(dir, "modules.dep"))
 	if err != nil {
 		return nil
@@ -70,59 +63,50 @@ func (h *Host) missingModules(wanted []string) []string {
 		name, _, _ := strings.Cut(path.Base(file), ".ko")
 		known[strings.ReplaceAll(name, "-", "_")] = true
 	}
-	for _, name := range wanted {
-		_, loaded := h.List(path.Join("/sys/module", name))
-		if !known[name] && loaded != nil && !h.builtin(name) {
-			missing = append(missing, name)
-		}
-	}
-	return missing
+	return slices.DeleteFunc(slices.Clone(wanted), func(name string) bool {
+		return known[name] || h.exists(path.Join("/sys/module", name)) || h.builtin(name)
+	})
 }
 
 // cgroups tells the version of the control groups, and which controllers kubelet will miss.
 func (h *Host) cgroups() (version int, missing []string) {
 	has, err := h.ReadFile("/sys/fs/cgroup/cgroup.controllers")
 	if err != nil {
-		if _, err := h.List("/sys/fs/cgroup/memory"); err == nil {
+		if h.exists("/sys/fs/cgroup/memory") {
 			return 1, nil
 		}
 		return 0, nil
 	}
-	for _, controller := range []string{"cpu", "cpuset", "memory", "pids"} {
-		if !slices.Contains(strings.Fields(string(has)), controller) {
-			missing = append(missing, controller)
-		}
-	}
-	return 2, missing
+	return 2, without(strings.Fields(string(has)), "cpu", "cpuset", "memory", "pids")
 }
 
 // missingCPU are the features of x86-64-v2 that a processor lacks. On arm64 every processor that
 // runs the supported systems will do.
 func (h *Host) missingCPU() []string {
-	info, _ := h.ReadFile("/proc/cpuinfo") // what cannot be read is not known
-	for line := range strings.Lines(string(info)) {
-		name, flags, _ := strings.Cut(line, ":")
-		if strings.TrimSpace(name) != "flags" {
-			continue
+	rows, _ := h.rows("/proc/cpuinfo") // what cannot be read is not known
+	for _, row := range rows {
+		if len(row) > 1 && row[0] == "flags" {
+			return without(row, "cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")
 		}
-		has := strings.Fields(flags)
-		v2 := []string{"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"}
-		return slices.DeleteFunc(v2, func(f string) bool { return slices.Contains(has, f) })
 	}
 	return nil
+}
+
+// without are those of the wanted that a list does not have.
+func without(list []string, wanted ...string) []string {
+	return slices.DeleteFunc(wanted, func(s string) bool { return slices.Contains(list, s) })
 }
 
 // listening are the TCP ports that somebody listens on (proc_net_tcp, state 0A).
 func (h *Host) listening() []int {
 	var ports []int
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		table, _ := h.ReadFile(file) // a kernel without IPv6 has no second one
-		for line := range strings.Lines(string(table)) {
-			fields := strings.Fields(line)
-			if len(fields) < 4 || fields[3] != "0A" {
+		table, _ := h.rows(file) // a kernel without IPv6 has no second one
+		for _, row := range table {
+			if len(row) < 4 || row[3] != "0A" {
 				continue
 			}
-			_, text, _ := strings.Cut(fields[1], ":")
+			_, text, _ := strings.Cut(row[1], ":")
 			if port, err := strconv.ParseInt(text, 16, 32); err == nil {
 				ports = append(ports, int(port))
 			}
@@ -132,47 +116,16 @@ func (h *Host) listening() []int {
 	return slices.Compact(ports)
 }
 
-// routed tells whether there is a default route of either family.
-func (h *Host) routed() *bool {
-	found := false
-	four, err := h.ReadFile("/proc/net/route")
-	if err != nil {
-		return nil
-	}
-	for line := range strings.Lines(string(four)) {
-		fields := strings.Fields(line) // Iface Destination Gateway Flags RefCnt Use Metric Mask
-		found = found || len(fields) > 7 && fields[1] == "00000000" && fields[7] == "00000000"
-	}
-	six, err := h.ReadFile("/proc/net/ipv6_route")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for line := range strings.Lines(string(six)) {
-		fields := strings.Fields(line)
-		const any = "00000000000000000000000000000000"
-		found = found || len(fields) > 9 && fields[0] == any && fields[1] == "00" && usable(fields[8])
-	}
-	return &found
-}
-
-// usable tells whether a route of IPv6 is up and rejects nothing (RTF_UP, RTF_REJECT); the kernel
-// itself keeps a default route that rejects everything.
-func usable(flags string) bool {
-	const up, reject = 0x1, 0x200
-	f, err := strconv.ParseUint(flags, 16, 32)
-	return err == nil && f&up != 0 && f&reject == 0
-}
-
 // resolvers are the name servers of a resolv.conf(5), nil when it cannot be read.
 func (h *Host) resolvers(file string) []string {
-	text, err := h.ReadFile(file)
+	rows, err := h.rows(file)
 	if file == "" || err != nil {
 		return nil
 	}
 	servers := []string{}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "nameserver" {
-			servers = append(servers, fields[1])
+	for _, row := range rows {
+		if len(row) > 1 && row[0] == "nameserver" {
+			servers = append(servers, row[1])
 		}
 	}
 	return servers

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -93,58 +93,60 @@ func (h *Host) Facts(ctx context.Context, q Query) (Facts, error) {
 	if h.Root != "" {
 		f.UID = 0
 	}
-	if _, err := os.Stat(h.path("/run/systemd/system")); err == nil {
-		f.Systemd = true
-	}
-	if name, err := h.ReadFile("/proc/sys/kernel/hostname"); err == nil {
-		f.HostName = strings.TrimSpace(string(name))
-	}
-	if name, err := h.ReadFile("/etc/hostname"); err == nil {
-		f.StaticName = strings.TrimSpace(string(name))
-	}
-	f.MachineID, f.SystemUUID = h.machineID(), h.systemUUID()
+	f.Systemd = h.exists("/run/systemd/system")
+	f.HostName, f.StaticName = h.text("/proc/sys/kernel/hostname"), h.text("/etc/hostname")
+	f.MachineID = h.text("/etc/machine-id", "/var/lib/dbus/machine-id")
+	// As cAdvisor's GetSystemUUID finds it.
+	f.SystemUUID = h.text("/sys/class/dmi/id/product_uuid", "/proc/device-tree/system-id",
+		"/proc/device-tree/vm,uuid", "/etc/machine-id")
 	const nvidia = "/usr/bin/nvidia-container-runtime"
 	if info, err := os.Stat(h.path(nvidia)); err == nil && info.Mode().Perm()&0o111 != 0 {
 		f.NvidiaRuntime = nvidia
 	}
-	release, err := h.osRelease()
-	if err != nil {
-		return f, err
-	}
-	f.OSID, f.OSVersion, f.OSName = release["ID"], release["VERSION_ID"], release["PRETTY_NAME"]
 	for _, path := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
-		if _, err := os.Stat(h.path(path)); err == nil && f.ResolvConf == "" {
+		if f.ResolvConf == "" && h.exists(path) {
 			f.ResolvConf = path
 		}
 	}
 	f.Resolvers = h.resolvers(f.ResolvConf)
-	if f.Swaps, err = h.swaps(); err != nil {
-		return f, err
+	f.IPTables, f.NFTables = h.hasProgram("iptables"), h.hasProgram("nft")
+	for _, which := range []string{"all", "default"} {
+		f.NoIPv6 = f.NoIPv6 || h.text("/proc/sys/net/ipv6/conf/"+which+"/disable_ipv6") != "0"
 	}
-	if f.CNIConfigs, err = h.CNIConfigs(q.CNIConfDir); err != nil {
-		return f, err
+	for _, find := range []func(context.Context, Query, *Facts) error{
+		h.release, h.sizes, h.network, h.unitFacts,
+	} {
+		if err := find(ctx, q, &f); err != nil {
+			return f, err
+		}
 	}
-	_, err = exec.LookPath("iptables")
-	f.IPTables = err == nil || h.Root != ""
-	_, err = exec.LookPath("nft")
-	f.NFTables = err == nil || h.Root != ""
-	if err := h.sizes(q, &f); err != nil {
-		return f, err
+	return f, nil
+}
+
+func (h *Host) hasProgram(name string) bool {
+	_, err := exec.LookPath(name)
+	return err == nil || h.Root != ""
+}
+
+// network finds out about addresses, routes and what is in the way of a node's network.
+func (h *Host) network(ctx context.Context, q Query, f *Facts) error {
+	nets, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("cannot list the addresses of the machine: %w", err)
 	}
-	if f.Addresses, err = addresses(); err != nil {
-		return f, err
+	for _, n := range nets {
+		if ip, ok := n.(*net.IPNet); ok {
+			f.Addresses = append(f.Addresses, ip.IP.String())
+		}
 	}
-	f.NoIPv6 = h.noIPv6()
 	if f.Advertised, err = h.advertised(); err != nil {
-		return f, err
+		return err
 	}
 	if q.Firewalls {
 		f.Firewalls, f.FirewallErr = h.Firewalls(ctx)
 	}
-	if !f.Systemd {
-		return f, nil
-	}
-	return f, h.unitFacts(ctx, q, &f)
+	f.CNIConfigs, err = h.CNIConfigs(q.CNIConfDir)
+	return err
 }
 
 // cpus returns the number of processors that are online now, as kubelet counts them; where the
@@ -174,9 +176,12 @@ func (h *Host) cpus() (int, error) {
 }
 
 // sizes finds out how much there is of everything that can be used up.
-func (h *Host) sizes(q Query, f *Facts) error {
+func (h *Host) sizes(_ context.Context, q Query, f *Facts) error {
 	cpus, err := h.cpus()
 	if err != nil {
+		return err
+	}
+	if f.Swaps, err = h.swaps(); err != nil {
 		return err
 	}
 	f.CPUs = cpus * 1000
@@ -202,21 +207,18 @@ func (h *Host) sizes(q Query, f *Facts) error {
 // hugePages finds out how much memory is in huge pages (the kernel's admin-guide/mm/hugetlbpage).
 func (h *Host) hugePages(f *Facts) error {
 	const dir = "/sys/kernel/mm/hugepages"
-	sizes, err := os.ReadDir(h.path(dir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	sizes, err := h.List(dir)
+	if except(err, fs.ErrNotExist) != nil {
 		return fmt.Errorf("cannot list the sizes of huge pages: %w", err)
 	}
 	f.HugePages = make(map[int64]int64)
-	for _, entry := range sizes {
+	for _, name := range sizes {
 		var size, pages int64
-		if _, err := fmt.Sscanf(entry.Name(), "hugepages-%dkB", &size); err != nil {
+		if _, err := fmt.Sscanf(name, "hugepages-%dkB", &size); err != nil {
 			continue
 		}
-		text, err := h.ReadFile(filepath.Join(dir, entry.Name(), "nr_hugepages"))
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Sscan(string(text), &pages); err != nil {
+		text := h.text(filepath.Join(dir, name, "nr_hugepages"))
+		if _, err := fmt.Sscan(text, &pages); err != nil {
 			return fmt.Errorf("cannot tell how many huge pages of %d kB there are: %w", size, err)
 		}
 		f.HugePages[size<<10] = pages * size << 10
@@ -224,39 +226,13 @@ func (h *Host) hugePages(f *Facts) error {
 	return nil
 }
 
-// noIPv6 tells whether IPv6 is not in the kernel or is switched off, for all interfaces or for
-// those to come.
-func (h *Host) noIPv6() bool {
-	for _, which := range []string{"all", "default"} {
-		off, err := h.ReadFile("/proc/sys/net/ipv6/conf/" + which + "/disable_ipv6")
-		if err != nil || strings.TrimSpace(string(off)) != "0" {
-			return true
-		}
+func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) (err error) {
+	if !f.Systemd {
+		return nil
 	}
-	return false
-}
-
-// addresses lists the IP addresses of all interfaces.
-func addresses() ([]string, error) {
-	nets, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("cannot list the addresses of the machine: %w", err)
-	}
-	var list []string
-	for _, n := range nets {
-		if ip, ok := n.(*net.IPNet); ok {
-			list = append(list, ip.IP.String())
-		}
-	}
-	return list, nil
-}
-
-func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) error {
-	names, err := h.Systemd.Units(ctx, "*.swap")
-	if err != nil {
+	if f.SwapUnits, err = h.Systemd.Units(ctx, "*.swap"); err != nil {
 		return fmt.Errorf("cannot list the swap units: %w", err)
 	}
-	f.SwapUnits = names
 	if len(q.Units) == 0 {
 		return nil
 	}
@@ -272,41 +248,38 @@ func (h *Host) unitFacts(ctx context.Context, q Query, f *Facts) error {
 	return nil
 }
 
-// osRelease reads os-release(5).
-func (h *Host) osRelease() (map[string]string, error) {
-	f, err := h.Open("/etc/os-release")
+// release reads os-release(5).
+func (h *Host) release(_ context.Context, _ Query, f *Facts) error {
+	text, err := h.ReadFile("/etc/os-release")
 	if errors.Is(err, fs.ErrNotExist) {
-		f, err = h.Open("/usr/lib/os-release")
+		text, err = h.ReadFile("/usr/lib/os-release")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot tell the operating system: %w", err)
+		return fmt.Errorf("cannot tell the operating system: %w", err)
 	}
-	defer f.Close()
-	release := make(map[string]string)
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if key, value, ok := strings.Cut(lines.Text(), "="); ok {
-			release[key] = strings.Trim(value, `"'`)
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		value = strings.Trim(value, `"'`)
+		switch key {
+		case "ID":
+			f.OSID = value
+		case "VERSION_ID":
+			f.OSVersion = value
+		case "PRETTY_NAME":
+			f.OSName = value
 		}
 	}
-	return release, lines.Err()
+	return nil
 }
 
 // CNIConfigs lists the files of a directory that a runtime takes for network configurations, in the
 // order in which it reads them.
 func (h *Host) CNIConfigs(dir string) ([]string, error) {
-	entries, err := os.ReadDir(h.path(dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	names, err := h.List(dir)
+	if except(err, fs.ErrNotExist) != nil {
 		return nil, fmt.Errorf("cannot list the CNI configurations: %w", err)
 	}
-	var names []string
-	for _, e := range entries {
-		if slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
+	return slices.DeleteFunc(names, func(name string) bool {
+		return !slices.Contains([]string{".conf", ".conflist", ".json"}, path.Ext(name))
+	}), nil
 }

@@ -202,6 +202,32 @@ func (h *Host) changed(dir string) {
 	h.unsynced[dir] = true
 }
 
+// exists reports whether something is at a path, or where a link there leads.
+func (h *Host) exists(path string) bool {
+	_, err := os.Stat(h.path(path))
+	return err == nil
+}
+
+// text is what the first file says that is there, without white space around it.
+func (h *Host) text(paths ...string) string {
+	for _, path := range paths {
+		if text, err := h.ReadFile(path); err == nil {
+			return strings.TrimSpace(strings.TrimRight(string(text), "\x00"))
+		}
+	}
+	return ""
+}
+
+// rows are the words of each line of a file.
+func (h *Host) rows(path string) ([][]string, error) {
+	text, err := h.ReadFile(path)
+	var rows [][]string
+	for line := range strings.Lines(string(text)) {
+		rows = append(rows, strings.Fields(line))
+	}
+	return rows, err
+}
+
 // ReadFile reads a regular file of the machine.
 func (h *Host) ReadFile(path string) ([]byte, error) { return regular.ReadFile(h.path(path)) }
 

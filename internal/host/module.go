@@ -32,8 +32,7 @@ func (h *Host) builtin(name string) bool {
 		data, _ := h.ReadFile("/proc/filesystems") // what cannot be read is not there
 		return strings.Contains(string(data), "\toverlay\n")
 	case "br_netfilter":
-		_, err := os.Stat(h.path(sysctlPath("net.bridge.bridge-nf-call-iptables")))
-		return err == nil
+		return h.exists(sysctlPath("net.bridge.bridge-nf-call-iptables"))
 	}
 	return false
 }

@@ -1,11 +1,9 @@
 package host
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,29 +17,23 @@ import (
 
 // swaps reads the areas in use, in the order of their names, from /proc/swaps.
 func (h *Host) swaps() ([]state.SwapArea, error) {
-	f, err := os.Open(h.path("/proc/swaps"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // a kernel without swap
-	}
-	if err != nil {
+	rows, err := h.rows("/proc/swaps")
+	if except(err, fs.ErrNotExist) != nil { // that of a kernel without swap
 		return nil, fmt.Errorf("cannot read the swap areas: %w", err)
 	}
-	defer f.Close()
 	var list []state.SwapArea
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 5 || fields[0] == "Filename" {
+	for _, row := range rows {
+		if len(row) < 5 || row[0] == "Filename" {
 			continue
 		}
-		priority, err := strconv.Atoi(fields[4])
+		priority, err := strconv.Atoi(row[4])
 		if err != nil {
-			return nil, fmt.Errorf("cannot read the swap areas: %q", lines.Text())
+			return nil, fmt.Errorf("cannot read the swap areas: %q", row)
 		}
-		list = append(list, state.SwapArea{Name: unescape(fields[0]), Priority: priority})
+		list = append(list, state.SwapArea{Name: unescape(row[0]), Priority: priority})
 	}
 	slices.SortFunc(list, func(a, b state.SwapArea) int { return strings.Compare(a.Name, b.Name) })
-	return list, lines.Err()
+	return list, nil
 }
 
 func (h *Host) observeSwap() (state.Resource, error) {

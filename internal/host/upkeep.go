@@ -55,14 +55,13 @@ func (h *Host) Upkeep(ctx context.Context, dirs []string) Upkeep {
 			u.ReadOnly = append(u.ReadOnly, dir)
 		}
 	}
-	_, err := h.ReadFile("/run/reboot-required")
-	u.RebootRequired = err == nil
+	u.RebootRequired = h.exists("/run/reboot-required")
 	return u
 }
 
 // clock finds out whether somebody keeps the clock, and who tries to if it is not synchronised.
 func (h *Host) clock(ctx context.Context) *Clock {
-	if _, err := h.ReadFile("/run/systemd/container"); err == nil {
+	if h.exists("/run/systemd/container") {
 		return &Clock{Container: true} // which may not even be allowed to ask
 	}
 	synchronized, err := h.Kernel.ClockSynchronized()
