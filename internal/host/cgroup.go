@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,7 +16,7 @@ import (
 )
 
 // findCgroups lists the directories of a slice at the root of each hierarchy.
-func findCgroups(slice string) ([]string, error) {
+func (linux) findCgroups(_ context.Context, slice string) ([]string, error) {
 	var found []string
 	for _, pattern := range []string{"/sys/fs/cgroup/" + slice, "/sys/fs/cgroup/*/" + slice} {
 		matches, err := filepath.Glob(pattern)
@@ -33,7 +34,7 @@ func findCgroups(slice string) ([]string, error) {
 
 // clearCgroups removes a slice's directories from the leaves up. What still runs in one is killed:
 // those are containers, and their slice is ours.
-func clearCgroups(dirs []string) error {
+func (linux) clearCgroups(_ context.Context, _ string, dirs []string) error {
 	var errs []error
 	for _, dir := range dirs {
 		var all []string

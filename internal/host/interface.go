@@ -1,13 +1,14 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/vishvananda/netlink"
 )
 
-func findInterface(name string) ([]string, error) {
+func (linux) findInterface(_ context.Context, name string) ([]string, error) {
 	_, err := netlink.LinkByName(name)
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
 		return nil, nil
@@ -18,7 +19,7 @@ func findInterface(name string) ([]string, error) {
 	return []string{name}, nil
 }
 
-func clearInterfaces(names []string) error {
+func (linux) clearInterfaces(_ context.Context, _ string, names []string) error {
 	var errs []error
 	for _, name := range names {
 		link, err := netlink.LinkByName(name)

@@ -25,7 +25,7 @@ const keptSuffix = ".aks-flex-node-kept"
 
 // Keep copies a file or link to a free name beside it, and returns that when the copy is on disk. A
 // copy that a killed run has made already is used.
-func (h *Host) Keep(_ context.Context, from state.Resource) (kept string, err error) {
+func (h *Host) Keep(ctx context.Context, from state.Resource) (kept string, err error) {
 	path := from.Key().Name()
 	for n := 0; ; n++ {
 		kept = path + keptSuffix
@@ -36,42 +36,30 @@ func (h *Host) Keep(_ context.Context, from state.Resource) (kept string, err er
 		if err != nil {
 			return "", err
 		}
-		wanted, err := copyAt(from, kept)
-		if err != nil {
-			return "", err
+		c := state.Change{From: is}
+		var content contents
+		switch from := from.(type) {
+		case state.File:
+			content = h.contentOf(from)
+			from.Path = kept
+			c.To = from
+		case state.Link:
+			from.Path = kept
+			c.To = from
+		default:
+			return "", fmt.Errorf("internal error: cannot keep a copy of a %T", from)
 		}
-		if state.Equal(is, wanted) {
+		if state.Equal(is, c.To) {
 			return kept, nil
 		}
 		if _, free := is.(state.Absent); !free {
 			continue
 		}
-		c := state.Change{From: is, To: wanted}
-		if err := h.setCopy(c, from); err != nil {
+		if err := h.Set(ctx, c, content); err != nil {
 			return "", fmt.Errorf("cannot keep a copy of %s: %w", path, err)
 		}
 		return kept, h.Flush()
 	}
-}
-
-// copyAt is the same file or link at another path.
-func copyAt(from state.Resource, path string) (state.Resource, error) {
-	switch r := from.(type) {
-	case state.File:
-		r.Path = path
-		return r, nil
-	case state.Link:
-		r.Path = path
-		return r, nil
-	}
-	return nil, fmt.Errorf("internal error: cannot keep a copy of a %T", from)
-}
-
-func (h *Host) setCopy(c state.Change, from state.Resource) error {
-	if file, ok := c.To.(state.File); ok {
-		return h.setFile(c, file, h.contentOf(from.(state.File)))
-	}
-	return h.setLink(c, c.To.(state.Link))
 }
 
 // contentOf opens a file of the machine, whatever digest is asked for: what is written is checked.

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func findMounts(prefix string) ([]string, error) {
+func (linux) findMounts(_ context.Context, prefix string) ([]string, error) {
 	list, err := mounts()
 	if err != nil {
 		return nil, err
@@ -28,7 +29,7 @@ func findMounts(prefix string) ([]string, error) {
 
 // clearMounts unmounts what is mounted at the given places and removes the empty files that they
 // were mounted on. A network namespace in which somebody lives is not ours.
-func clearMounts(points []string) error {
+func (linux) clearMounts(_ context.Context, _ string, points []string) error {
 	var errs []error
 	lived, err := inhabited()
 	if err != nil {

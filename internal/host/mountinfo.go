@@ -1,13 +1,10 @@
 package host
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -25,55 +22,34 @@ func (m mount) remote() bool {
 
 // mounts lists what is mounted for the calling thread, in the order of mounting.
 func mounts() ([]mount, error) {
-	f, err := os.Open("/proc/thread-self/mountinfo")
+	text, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the mounts: %w", err)
 	}
-	defer f.Close()
-	return parseMountinfo(f)
+	return parseMountinfo(string(text))
 }
 
 // parseMountinfo reads lines like
 //
 //	36 35 98:0 /root /mnt\040x rw,noatime master:1 - ext3 /dev/root rw,errors=continue
-func parseMountinfo(r io.Reader) ([]mount, error) {
+func parseMountinfo(text string) ([]mount, error) {
 	var list []mount
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		left, right, ok := strings.Cut(lines.Text(), " - ")
+	for line := range strings.Lines(text) {
+		left, right, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
 		fields, tail := strings.Split(left, " "), strings.Split(right, " ")
 		if !ok || len(fields) < 6 || len(tail) < 2 {
-			return nil, fmt.Errorf("cannot read the mounts: %q is not a line of mountinfo", lines.Text())
+			return nil, fmt.Errorf("cannot read the mounts: %q is not a line of mountinfo", line)
 		}
 		list = append(list, mount{
 			Point: unescape(fields[4]), Type: unescape(tail[0]), Source: unescape(tail[1]),
 		})
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("cannot read the mounts: %w", err)
-	}
 	return list, nil
 }
 
-// unescape undoes the octal escapes of blanks, tabs, line ends and backslashes.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
-}
+// unescape undoes the kernel's escapes of blanks, tabs, line ends, backslashes and number signs.
+var unescape = strings.NewReplacer(
+	`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace
 
 // within tells whether a path is dir or below it.
 func within(p, dir string) bool {

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // findProcesses tells whether programs of dir are running. Which ones changes all the time, so the
 // answer is the directory.
-func findProcesses(dir string) ([]string, error) {
+func (linux) findProcesses(_ context.Context, dir string) ([]string, error) {
 	pids, err := executables(dir)
 	if err != nil || len(pids) == 0 {
 		return nil, err
@@ -22,7 +24,7 @@ func findProcesses(dir string) ([]string, error) {
 }
 
 // clearProcesses ends the programs of dir: asked first, killed after two seconds.
-func clearProcesses(ctx context.Context, dir string) error {
+func (linux) clearProcesses(ctx context.Context, dir string, _ []string) error {
 	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
 		pids, err := executables(dir)
 		if err != nil {
@@ -31,22 +33,16 @@ func clearProcesses(ctx context.Context, dir string) error {
 		for _, pid := range pids {
 			_ = unix.Kill(pid, signal) // one that has just ended is what we want
 		}
-		if gone(ctx, dir, 2*time.Second) {
-			return nil
+		for range 100 {
+			if pids, err := executables(dir); err == nil && len(pids) == 0 {
+				return nil
+			}
+			if !wait.Sleep(ctx, 20*time.Millisecond) {
+				return ctx.Err()
+			}
 		}
 	}
 	return errors.New("they do not end")
-}
-
-func gone(ctx context.Context, dir string, within time.Duration) bool {
-	deadline := time.Now().Add(within)
-	for time.Now().Before(deadline) && ctx.Err() == nil {
-		if pids, err := executables(dir); err == nil && len(pids) == 0 {
-			return true
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return false
 }
 
 // executables lists the processes whose program lies below dir.

@@ -81,45 +81,35 @@ func (h *Host) observeFiles(r state.Residue) (state.Resource, error) {
 	return r, nil
 }
 
+// left is how the running kernel finds and clears what is left of each kind.
+var left = map[state.ResidueKind]struct {
+	find  func(l linux, ctx context.Context, match string) ([]string, error)
+	clear func(l linux, ctx context.Context, match string, found []string) error
+}{
+	state.Interfaces: {linux.findInterface, linux.clearInterfaces},
+	state.Chains:     {linux.findChains, linux.clearChains},
+	state.Tables:     {linux.findTables, linux.clearTables},
+	state.Cgroups:    {linux.findCgroups, linux.clearCgroups},
+	state.Processes:  {linux.findProcesses, linux.clearProcesses},
+	state.Mounts:     {linux.findMounts, linux.clearMounts},
+}
+
 // Find implements Kernel.
 func (l linux) Find(ctx context.Context, r state.Residue) ([]string, error) {
-	var found []string
-	var err error
-	switch r.Kind {
-	case state.Interfaces:
-		found, err = findInterface(r.Match)
-	case state.Chains:
-		found, err = l.findChains(ctx, r.Match)
-	case state.Tables:
-		found, err = findTables(r.Match)
-	case state.Cgroups:
-		found, err = findCgroups(r.Match)
-	case state.Processes:
-		found, err = findProcesses(r.Match)
-	case state.Mounts:
-		found, err = findMounts(r.Match)
-	default:
-		err = fmt.Errorf("internal error: residue of unknown kind %s", r.Kind)
+	kind, known := left[r.Kind]
+	if !known {
+		return nil, fmt.Errorf("internal error: residue of unknown kind %s", r.Kind)
 	}
+	found, err := kind.find(l, ctx, r.Match)
 	slices.Sort(found)
 	return slices.Compact(found), err
 }
 
 // Clear implements Kernel.
 func (l linux) Clear(ctx context.Context, r state.Residue, found []string) error {
-	switch r.Kind {
-	case state.Interfaces:
-		return clearInterfaces(found)
-	case state.Chains:
-		return l.clearChains(ctx, r.Match, found)
-	case state.Tables:
-		return clearTables(found)
-	case state.Cgroups:
-		return clearCgroups(found)
-	case state.Processes:
-		return clearProcesses(ctx, r.Match)
-	case state.Mounts:
-		return clearMounts(found)
+	kind, known := left[r.Kind]
+	if !known {
+		return fmt.Errorf("internal error: residue of unknown kind %s", r.Kind)
 	}
-	return nil
+	return kind.clear(l, ctx, r.Match, found)
 }

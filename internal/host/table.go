@@ -63,7 +63,7 @@ func (t table) String() string { return tableFamilies[t.family] + " " + t.name }
 
 // findTables lists the nftables tables of a name, as "ip kube-proxy". It asks the kernel: the nft
 // program is often missing where kube-proxy brings its own.
-func findTables(name string) ([]string, error) {
+func (linux) findTables(_ context.Context, name string) ([]string, error) {
 	tables, err := listTables()
 	var found []string
 	for _, t := range tables {
@@ -75,7 +75,7 @@ func findTables(name string) ([]string, error) {
 }
 
 // clearTables removes tables with all that is in them, in one transaction.
-func clearTables(found []string) error {
+func (linux) clearTables(_ context.Context, _ string, found []string) error {
 	tables, err := listTables()
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ func TestTablesTogether(t *testing.T) {
 		if err := changeNFT(changes); !errors.Is(err, unix.ENOENT) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if found, err := findTables("kube-proxy"); err != nil || len(found) != 1 {
+		if found, err := (linux{}).findTables(t.Context(), "kube-proxy"); err != nil || len(found) != 1 {
 			t.Errorf("%s: %v, %v are left", name, err, found)
 		}
 	}
