@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,13 +72,6 @@ type dbusConn interface {
 	) ([]dbus.UnitStatus, error)
 }
 
-func orElse(d, fallback time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return fallback
-}
-
 // connect returns the connection, a new one when the last was lost. ctx bounds the dialling.
 func (s *DBus) connect(ctx context.Context) (dbusConn, error) {
 	s.mu.Lock()
@@ -133,7 +127,7 @@ func (s *DBus) close() {
 // call makes one call that may be made twice: when the connection is lost under it, it is made
 // again on a new one.
 func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, orElse(s.CallTimeout, 30*time.Second))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.CallTimeout, 30*time.Second))
 	defer cancel()
 	conn, err := s.connect(ctx)
 	if err != nil {
@@ -286,18 +280,22 @@ func isRunning(is UnitStatus) bool {
 func (s *DBus) job(
 	ctx context.Context, name string, start startJob, done func(UnitStatus) bool,
 ) error {
-	limit := orElse(s.JobTimeout, 2*time.Minute)
-	within, cancel := context.WithTimeout(ctx, limit)
+	limit := cmp.Or(s.JobTimeout, 2*time.Minute)
+	within, cancel := context.WithTimeoutCause(ctx, limit,
+		fmt.Errorf("%w: it did not end within %s", errJob, limit))
 	defer cancel()
 	result := make(chan string, 1)
 	err := s.call(within, func(ctx context.Context, conn dbusConn) error {
 		_, err := start(conn, ctx, name, "replace", result)
 		return err
 	})
-	if err != nil {
-		return timedOut(ctx, within, err, limit)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		return context.Cause(within)
 	}
-	tick := time.NewTicker(orElse(s.PollInterval, 3*time.Second))
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(cmp.Or(s.PollInterval, 3*time.Second))
 	defer tick.Stop()
 	for silent := 0; ; {
 		select {
@@ -307,7 +305,7 @@ func (s *DBus) job(
 			}
 			return nil
 		case <-within.Done():
-			return timedOut(ctx, within, within.Err(), limit)
+			return context.Cause(within)
 		case <-tick.C:
 		}
 		is, pending, err := s.unit(within, name)
@@ -323,14 +321,6 @@ func (s *DBus) job(
 		}
 		return nil
 	}
-}
-
-// timedOut tells our own deadline from the caller's.
-func timedOut(caller, within context.Context, err error, limit time.Duration) error {
-	if within.Err() != nil && caller.Err() == nil {
-		return fmt.Errorf("%w: it did not end within %s", errJob, limit)
-	}
-	return err
 }
 
 // Enable implements Systemd.

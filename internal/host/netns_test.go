@@ -32,7 +32,7 @@ func TestDialFrom(t *testing.T) {
 	}
 	defer server.Close()
 	to := netip.MustParseAddrPort(server.Addr().String())
-	const machine = "/proc/self/ns/net"
+	const machine = "/proc/thread-self/ns/net"
 	if err := (linux{}).DialFrom(t.Context(), machine, to); err != nil {
 		t.Errorf("from the machine: %v", err)
 	}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func (h *Host) observePackage(ctx context.Context, name string) (state.Resource,
 	switch unknown := errors.As(err, &exit) && exit.ExitCode() == 1; {
 	case err == nil:
 		status, version, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
-		p.State, p.Version = packageState(status), version
+		p.State, p.Version = cmp.Or(packageStates[status], state.PackageUnfinished), version
 	case !unknown && !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("cannot observe package %s: %w", name, err)
 	}
@@ -45,17 +46,11 @@ func (h *Host) observePackage(ctx context.Context, name string) (state.Resource,
 	return p, nil
 }
 
-// packageState reads dpkg's word for it (dpkg-query(1), db:Status-Status).
-func packageState(status string) state.PackageState {
-	switch status {
-	case "installed":
-		return state.PackageInstalled
-	case "not-installed":
-		return state.PackageAbsent
-	case "config-files":
-		return state.PackageRemoved
-	}
-	return state.PackageUnfinished
+// packageStates are dpkg's words for the states (dpkg-query(1), db:Status-Status); any other is for
+// an unfinished package.
+var packageStates = map[string]state.PackageState{
+	"installed": state.PackageInstalled, "not-installed": state.PackageAbsent,
+	"config-files": state.PackageRemoved,
 }
 
 // setPackage installs or removes one package, and nothing else: dpkg neither brings what a package

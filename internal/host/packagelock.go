@@ -3,10 +3,8 @@ package host
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -52,7 +50,7 @@ func (h *Host) lockFile(ctx context.Context, path string) (*os.File, error) {
 		if err == nil {
 			return f, nil
 		}
-		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+		if except(err, unix.EAGAIN, unix.EACCES) != nil {
 			f.Close()
 			return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 		}
@@ -75,9 +73,6 @@ func (h *Host) lockHolder(f *os.File) string {
 	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock); err != nil || lock.Pid <= 0 {
 		return "unknown"
 	}
-	name, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(lock.Pid), "comm"))
-	if err != nil {
-		return fmt.Sprintf("process %d", lock.Pid)
-	}
-	return fmt.Sprintf("process %d, %s", lock.Pid, strings.TrimSpace(string(name)))
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", lock.Pid)) // it may have ended
+	return strings.TrimSpace(fmt.Sprintf("process %d %s", lock.Pid, name))
 }

@@ -10,40 +10,32 @@ import (
 func (h *Host) packages(x *Examination) {
 	text, _ := h.ReadFile("/var/lib/dpkg/status")
 	for stanza := range strings.SplitSeq(string(text), "\n\n") {
-		name, status := "", ""
+		name, words := "", []string(nil) // of Status: what is wanted, an error, what it is
 		for line := range strings.Lines(stanza) {
 			if v, ok := strings.CutPrefix(line, "Package: "); ok {
 				name = strings.TrimSpace(v)
 			} else if v, ok := strings.CutPrefix(line, "Status: "); ok {
-				status = v
-			}
-			if name != "" && status != "" {
-				break
+				words = strings.Fields(v)
 			}
 		}
-		words := strings.Fields(status) // what is wanted, an error, what it is
 		if len(words) != 3 {
 			continue
 		}
 		held, is := words[0] == "hold", words[2]
 		switch {
 		case is == "not-installed" || is == "config-files":
-		case words[1] != "ok" || is != "installed" && !pending(is):
+		// Only a trigger of another package may be awaited, which is done with that.
+		case words[1] != "ok" || is != "installed" && !strings.HasPrefix(is, "triggers-"):
 			x.Unfinished = append(x.Unfinished, name)
 		case held && name == "aks-flex-node":
 			x.Held = append(x.Held, name)
-		case !held && slices.Contains(runtimes(), name):
+		case !held && slices.Contains(runtimes, name):
 			x.Upgradable = append(x.Upgradable, name)
 		}
 	}
 }
 
-// pending tells that only a trigger of another package is awaited, which is done with that.
-func pending(is string) bool { return is == "triggers-awaited" || is == "triggers-pending" }
-
 // runtimes are the packages whose upgrade starts a container runtime or a kubelet again, or puts
 // other programs of that name beside the node's.
-func runtimes() []string {
-	return []string{"containerd", "containerd.io", "cri-o", "docker-ce", "docker.io", "kubelet",
-		"moby-containerd", "moby-engine"}
-}
+var runtimes = []string{"containerd", "containerd.io", "cri-o", "docker-ce", "docker.io", "kubelet",
+	"moby-containerd", "moby-engine"}

@@ -68,11 +68,10 @@ func (h *Host) Run(
 
 // ask runs a program that changes nothing.
 func (h *Host) ask(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
-	run := h.Programs
-	if run == nil {
-		run = (*User)(nil).program(nil)
+	if h.Programs != nil {
+		return bounded(ctx, limit, h.beat, h.Programs, argv)
 	}
-	return bounded(ctx, limit, h.beat, run, argv)
+	return bounded(ctx, limit, h.beat, root.program(nil), argv)
 }
 
 func (h *Host) secretFile(secret []byte) (path string, err error) {

@@ -21,22 +21,14 @@ func (h *Host) UnitStatus(ctx context.Context, name string) (UnitStatus, error) 
 
 func (h *Host) observeUnit(ctx context.Context, name string) (state.Resource, error) {
 	is, err := h.UnitStatus(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return is.resource(name), nil
-}
-
-// resource returns the unit of that name with this status.
-func (s UnitStatus) resource(name string) state.Unit {
-	u := state.Unit{Name: name, Enabled: state.Enablement(s.File), Active: s.Running()}
-	switch s.File {
+	u := state.Unit{Name: name, Enabled: state.Enablement(is.File), Active: is.Running()}
+	switch is.File {
 	case "":
 		u.Enabled = state.NoUnit
 	case "masked-runtime":
 		u.Enabled = state.Masked
 	}
-	return u
+	return u, err
 }
 
 // setUnit starts or stops a unit and enables or disables it. It runs before it is enabled: whoever
@@ -51,7 +43,7 @@ func (h *Host) setUnit(ctx context.Context, c state.Change, to state.Unit) error
 	var err error
 	switch {
 	case c.Restart:
-		err = h.restart(ctx, to.Name)
+		err = h.anew(ctx, "restart", to.Name, h.Systemd.Restart)
 	case to.Active && !from.Active:
 		err = h.job(ctx, "start", to.Name, h.Systemd.Start)
 	case !to.Active && from.Active:
@@ -83,26 +75,24 @@ func (h *Host) enablement(ctx context.Context, from, to state.Unit, undo bool) e
 	return nil
 }
 
-// restart restarts a unit. systemd goes on to count the restarts of one that it was about to start
-// again by itself; those were of what is replaced.
-func (h *Host) restart(ctx context.Context, name string) error {
-	if err := h.job(ctx, "restart", name, h.Systemd.Restart); err != nil {
-		return err
-	}
-	return h.job(ctx, "reset", name, h.Systemd.ResetFailed)
+func (h *Host) stop(ctx context.Context, name string) error {
+	return h.anew(ctx, "stop", name, h.Systemd.Stop)
 }
 
-func (h *Host) stop(ctx context.Context, name string) error {
-	if err := h.job(ctx, "stop", name, h.Systemd.Stop); err != nil {
+// call does something with a unit.
+type call = func(ctx context.Context, name string) error
+
+// anew does a job with a unit, whose failures and restarts until then were of what is replaced:
+// systemd goes on to count those of a unit that it was about to start again by itself.
+func (h *Host) anew(ctx context.Context, verb, name string, do call) error {
+	if err := h.job(ctx, verb, name, do); err != nil {
 		return err
 	}
 	return h.job(ctx, "reset", name, h.Systemd.ResetFailed)
 }
 
 // job does one thing with a unit. When it fails, what the unit has logged last says why.
-func (h *Host) job(
-	ctx context.Context, verb, name string, do func(context.Context, string) error,
-) error {
+func (h *Host) job(ctx context.Context, verb, name string, do call) error {
 	err := h.change(verb+" "+name, func() error { return do(ctx, name) })
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -119,19 +109,17 @@ func (h *Host) Journal(ctx context.Context, unit string, lines int) []string {
 	if h.Root != "" {
 		return nil
 	}
-	if own := h.journal(ctx, "_SYSTEMD_UNIT="+unit, lines); len(own) > 0 {
-		return own
+	for _, match := range []string{"_SYSTEMD_UNIT=" + unit, "--unit=" + unit} {
+		out, err := h.ask(ctx, toolLimit, "journalctl", "--no-pager", "--quiet", "--output=cat",
+			"--boot", "--lines="+strconv.Itoa(lines), match)
+		if err != nil {
+			h.Log.Debug("cannot read the journal", "match", match, "error", err)
+		}
+		blank := func(s string) bool { return strings.TrimSpace(s) == "" }
+		text := slices.DeleteFunc(strings.Split(string(out), "\n"), blank)
+		if len(text) > 0 {
+			return text
+		}
 	}
-	return h.journal(ctx, "--unit="+unit, lines)
-}
-
-func (h *Host) journal(ctx context.Context, match string, lines int) []string {
-	out, err := h.ask(ctx, toolLimit, "journalctl", "--no-pager", "--quiet", "--output=cat", "--boot",
-		"--lines="+strconv.Itoa(lines), match)
-	if err != nil {
-		h.Log.Debug("cannot read the journal", "match", match, "error", err)
-		return nil
-	}
-	blank := func(s string) bool { return strings.TrimSpace(s) == "" }
-	return slices.DeleteFunc(strings.Split(string(out), "\n"), blank)
+	return nil
 }

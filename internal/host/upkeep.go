@@ -34,10 +34,8 @@ type Clock struct {
 }
 
 // timeServices are the units that keep the clocks of the supported systems.
-func timeServices() []string {
-	return []string{"systemd-timesyncd.service", "chrony.service", "chronyd.service",
-		"ntpsec.service", "ntp.service", "openntpd.service", "ptp4l.service"}
-}
+var timeServices = []string{"systemd-timesyncd.service", "chrony.service", "chronyd.service",
+	"ntpsec.service", "ntp.service", "openntpd.service", "ptp4l.service"}
 
 // Upkeep finds out how the machine keeps, and how the file systems of directories do. It changes
 // nothing.
@@ -73,11 +71,11 @@ func (h *Host) clock(ctx context.Context) *Clock {
 	if c.Synchronized {
 		return c
 	}
-	installed, err := h.Systemd.Fragments(ctx, timeServices())
+	installed, err := h.Systemd.Fragments(ctx, timeServices)
 	if err != nil {
 		return nil
 	}
-	for _, name := range timeServices() {
+	for _, name := range timeServices {
 		if installed[name] == "" {
 			continue
 		}

@@ -75,16 +75,15 @@ func (u User) environment() []string {
 // has started may hold that for as long as it likes.
 const outlived = 5 * time.Second
 
-// command is a program that runs as a user; it is looked for with that user's rights too. nil is
-// root.
+// root is who runs this process.
+var root *User
+
+// command is a program that runs as a user; it is looked for with that user's rights too.
 func (u *User) command(ctx context.Context, argv []string) *exec.Cmd {
-	if u == nil {
-		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-		cmd.WaitDelay = outlived
-		return cmd
+	if u == root {
+		return exec.CommandContext(ctx, argv[0], argv[1:]...)
 	}
 	cmd := exec.CommandContext(ctx, "/usr/bin/env", argv...)
-	cmd.WaitDelay = outlived
 	cmd.Env, cmd.Dir = u.environment(), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Credential: &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups},
@@ -98,6 +97,7 @@ func (u *User) program(input io.Reader) Programs {
 	return func(ctx context.Context, argv []string) ([]byte, error) {
 		var stdout, stderr strings.Builder
 		cmd := u.command(ctx, argv)
+		cmd.WaitDelay = outlived
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = input, &stdout, &stderr
 		if input == os.Stdin {
 			cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
@@ -107,7 +107,7 @@ func (u *User) program(input io.Reader) Programs {
 		switch {
 		case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has done what it was to do
 			return []byte(stdout.String()), nil
-		case errors.Is(err, exec.ErrNotFound), u != nil && ok && exit.ExitCode() == 127: // env(1)
+		case errors.Is(err, exec.ErrNotFound), u != root && ok && exit.ExitCode() == 127: // env(1)
 			return nil, fmt.Errorf("cannot run %s: %w", argv[0], fs.ErrNotExist)
 		}
 		words := cmp.Or(strings.TrimSpace(stderr.String()), strings.TrimSpace(stdout.String()))
