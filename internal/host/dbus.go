@@ -143,7 +143,6 @@ func (s *DBus) call(ctx context.Context, do func(context.Context, dbusConn) erro
 	return do(ctx, conn)
 }
 
-// Unit implements Systemd.
 func (s *DBus) Unit(ctx context.Context, name string) (UnitStatus, error) {
 	status, _, err := s.unit(ctx, name)
 	return status, err
@@ -212,7 +211,7 @@ func uptime() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// Fragments implements Systemd. Most of the units are not there, which one call tells of all.
+// Fragments asks once for all units, as most of them are not there.
 func (s *DBus) Fragments(ctx context.Context, names []string) (map[string]string, error) {
 	files := make(map[string]string)
 	err := s.call(ctx, func(ctx context.Context, conn dbusConn) error {
@@ -254,19 +253,16 @@ type startJob func(
 	conn dbusConn, ctx context.Context, name, mode string, result chan<- string,
 ) (int, error)
 
-// Start implements Systemd.
 func (s *DBus) Start(ctx context.Context, name string) error {
 	return s.job(ctx, name, dbusConn.StartUnitContext, isRunning)
 }
 
-// Stop implements Systemd.
 func (s *DBus) Stop(ctx context.Context, name string) error {
 	return s.job(ctx, name, dbusConn.StopUnitContext, func(is UnitStatus) bool {
 		return is.Active == "inactive" || is.Active == "failed"
 	})
 }
 
-// Restart implements Systemd.
 func (s *DBus) Restart(ctx context.Context, name string) error {
 	return s.job(ctx, name, dbusConn.RestartUnitContext, isRunning)
 }
@@ -323,7 +319,6 @@ func (s *DBus) job(
 	}
 }
 
-// Enable implements Systemd.
 func (s *DBus) Enable(ctx context.Context, name string) error {
 	return s.files(ctx, func(ctx context.Context, c dbusConn) error {
 		_, _, err := c.EnableUnitFilesContext(ctx, []string{name}, false, true)
@@ -331,7 +326,6 @@ func (s *DBus) Enable(ctx context.Context, name string) error {
 	})
 }
 
-// Disable implements Systemd.
 func (s *DBus) Disable(ctx context.Context, name string) error {
 	return s.call(ctx, func(ctx context.Context, c dbusConn) error {
 		_, err := c.DisableUnitFilesContext(ctx, []string{name}, false)
@@ -339,7 +333,6 @@ func (s *DBus) Disable(ctx context.Context, name string) error {
 	})
 }
 
-// Mask implements Systemd.
 func (s *DBus) Mask(ctx context.Context, name string) error {
 	return s.files(ctx, func(ctx context.Context, c dbusConn) error {
 		_, err := c.MaskUnitFilesContext(ctx, []string{name}, false, true)
@@ -347,7 +340,6 @@ func (s *DBus) Mask(ctx context.Context, name string) error {
 	})
 }
 
-// Unmask implements Systemd.
 func (s *DBus) Unmask(ctx context.Context, name string) error {
 	return s.files(ctx, func(ctx context.Context, c dbusConn) error {
 		_, err := c.UnmaskUnitFilesContext(ctx, []string{name}, false)
@@ -365,14 +357,12 @@ func (s *DBus) files(
 	return s.Reload(ctx)
 }
 
-// Reload implements Systemd.
 func (s *DBus) Reload(ctx context.Context) error {
 	return s.call(ctx, func(ctx context.Context, c dbusConn) error {
 		return c.ReloadContext(ctx)
 	})
 }
 
-// ResetFailed implements Systemd.
 func (s *DBus) ResetFailed(ctx context.Context, name string) error {
 	err := s.call(ctx, func(ctx context.Context, c dbusConn) error {
 		return c.ResetFailedUnitContext(ctx, name)
@@ -384,7 +374,6 @@ func (s *DBus) ResetFailed(ctx context.Context, name string) error {
 	return err
 }
 
-// Units implements Systemd.
 func (s *DBus) Units(ctx context.Context, pattern string) ([]string, error) {
 	var list []dbus.UnitStatus
 	err := s.call(ctx, func(ctx context.Context, c dbusConn) (err error) {

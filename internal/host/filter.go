@@ -40,7 +40,6 @@ var (
 	filterFamilies = []string{"inet", "ip", "ip6"}
 )
 
-// Filters implements Kernel.
 func (linux) Filters() ([]Filter, error) {
 	var list []Filter
 	for _, family := range filterFamilies {
@@ -53,7 +52,6 @@ func (linux) Filters() ([]Filter, error) {
 	return list, nil
 }
 
-// Filter implements Kernel.
 func (linux) Filter(family, table, name string) (Filter, error) {
 	found, err := readFilters(family, 0,
 		attribute(unix.NFTA_CHAIN_TABLE, table), attribute(unix.NFTA_CHAIN_NAME, name))

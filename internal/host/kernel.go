@@ -33,7 +33,7 @@ type Kernel interface {
 	ClockSynchronized() (bool, error)
 }
 
-// linux is the running kernel.
+// linux is the running kernel, the Kernel of a real machine.
 type linux struct{ beat func() }
 
 // run runs a program of the machine, which reads input.

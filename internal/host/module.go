@@ -53,11 +53,9 @@ func (h *Host) setModule(ctx context.Context, to state.Module) error {
 	})
 }
 
-// LoadModule implements Kernel.
 func (l linux) LoadModule(ctx context.Context, name string) error {
 	_, err := l.run(ctx, "", "modprobe", "--", name)
 	return err
 }
 
-// UnloadModule implements Kernel.
 func (linux) UnloadModule(name string) error { return unix.DeleteModule(name, unix.O_NONBLOCK) }

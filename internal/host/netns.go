@@ -30,7 +30,6 @@ func (h *Host) DialFromPod(ctx context.Context, to netip.AddrPort) error {
 	return h.Kernel.DialFrom(ctx, found[0], to)
 }
 
-// DialFrom implements Kernel.
 func (linux) DialFrom(ctx context.Context, namespace string, to netip.AddrPort) error {
 	result := make(chan error, 1)
 	go func() {

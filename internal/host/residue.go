@@ -94,7 +94,6 @@ var left = map[state.ResidueKind]struct {
 	state.Mounts:     {linux.findMounts, linux.clearMounts},
 }
 
-// Find implements Kernel.
 func (l linux) Find(ctx context.Context, r state.Residue) ([]string, error) {
 	kind, known := left[r.Kind]
 	if !known {
@@ -105,7 +104,6 @@ func (l linux) Find(ctx context.Context, r state.Residue) ([]string, error) {
 	return slices.Compact(found), err
 }
 
-// Clear implements Kernel.
 func (l linux) Clear(ctx context.Context, r state.Residue, found []string) error {
 	kind, known := left[r.Kind]
 	if !known {

@@ -66,10 +66,9 @@ func (h *Host) setSwap(to state.Swap) error {
 	return errors.Join(errs...)
 }
 
-// SwapOff implements Kernel.
 func (linux) SwapOff(name string) error { return swapCall(unix.SYS_SWAPOFF, name, 0) }
 
-// SwapOn implements Kernel. Negative priorities are the kernel's own to give.
+// SwapOn leaves negative priorities to the kernel, which gives them itself.
 func (linux) SwapOn(name string, priority int) error {
 	const prefer = 0x8000
 	flags := 0

@@ -33,7 +33,6 @@ func (h *Host) setTable(ctx context.Context, to state.Table) error {
 	})
 }
 
-// LoadTable implements Kernel.
 func (l linux) LoadTable(ctx context.Context, to state.Table) error {
 	_, err := l.run(ctx, "", "nft", "-f", to.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,7 +41,6 @@ func (l linux) LoadTable(ctx context.Context, to state.Table) error {
 	return err
 }
 
-// Rules implements Kernel.
 func (linux) Rules(table string) (int, error) {
 	family, name, _ := strings.Cut(table, " ")
 	found, err := askNFT(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, family,

@@ -23,7 +23,6 @@ type Lines struct {
 	mu  sync.Mutex
 }
 
-// Show implements View.
 func (l *Lines) Show(e Event) {
 	text := line(e)
 	if text == "" {
@@ -34,7 +33,6 @@ func (l *Lines) Show(e Event) {
 	fmt.Fprintln(l.Out, text) // a reader that is gone is no reason to stop
 }
 
-// Close implements View.
 func (l *Lines) Close() {}
 
 func line(e Event) string {

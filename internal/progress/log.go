@@ -6,8 +6,7 @@ import "log/slog"
 // Downloads that go well, and changes of the host, which the engine logs itself, do not.
 type Log struct{ Log *slog.Logger }
 
-// Show implements View. The text of a warning or note is a sentence of the agent already, so it is
-// the message.
+// Show logs an event. The text of a warning or note is a sentence already, and so the message.
 func (l *Log) Show(e Event) {
 	text := oneLine(e.Text)
 	switch e.Kind {
@@ -30,5 +29,4 @@ func (l *Log) Show(e Event) {
 	}
 }
 
-// Close implements View.
 func (l *Log) Close() {}

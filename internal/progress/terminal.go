@@ -55,7 +55,7 @@ func (t *Terminal) run() {
 	}
 }
 
-// Close implements View: it takes the live lines away. What is shown later is printed, not drawn.
+// Close takes the live lines away. What is shown later is printed, not drawn.
 func (t *Terminal) Close() {
 	t.closing.Do(func() {
 		close(t.stop)
@@ -67,7 +67,6 @@ func (t *Terminal) Close() {
 	})
 }
 
-// Show implements View.
 func (t *Terminal) Show(e Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,7 +5,6 @@ type Absent struct {
 	Path string `json:"path"`
 }
 
-// Key implements Resource.
 func (r Absent) Key() Key { return PathKey(r.Path) }
 
 func (r Absent) describe(Change) string { return "remove " + r.Path }

@@ -5,7 +5,6 @@ type Cordon struct {
 	On bool `json:"on"`
 }
 
-// Key implements Resource.
 func (r Cordon) Key() Key { return "node:cordon" }
 
 func (r Cordon) describe(Change) string { return either(r.On, "cordon", "uncordon") + " the Node" }

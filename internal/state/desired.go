@@ -33,13 +33,11 @@ type itemJSON struct {
 	Only     Only     `json:"only,omitempty"`
 }
 
-// MarshalJSON implements json.Marshaler.
 func (i Item) MarshalJSON() ([]byte, error) {
 	resource := Record{Resource: i.Resource}
 	return json.Marshal(itemJSON{i.Step, resource, i.Owes, i.Needs, i.Only})
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (i *Item) UnmarshalJSON(data []byte) error {
 	var form itemJSON
 	if err := json.Unmarshal(data, &form); err != nil {

@@ -24,7 +24,6 @@ type Dir struct {
 	Mounted bool `json:"mounted,omitempty"`
 }
 
-// Key implements Resource.
 func (r Dir) Key() Key { return PathKey(r.Path) }
 
 // equal: a shared directory equals any directory at its path.

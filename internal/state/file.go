@@ -31,7 +31,6 @@ func Digest(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Key implements Resource.
 func (r File) Key() Key { return PathKey(r.Path) }
 
 func (r File) equal(other Resource) bool {

@@ -10,7 +10,6 @@ type Label struct {
 	Set bool `json:"set"`
 }
 
-// Key implements Resource.
 func (r Label) Key() Key { return Key("node:label:" + r.Name) }
 
 func (r Label) describe(Change) string {

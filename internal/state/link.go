@@ -9,7 +9,6 @@ type Link struct {
 	Dir *Dir `json:"dir,omitempty"`
 }
 
-// Key implements Resource.
 func (r Link) Key() Key { return PathKey(r.Path) }
 
 func (r Link) equal(other Resource) bool {

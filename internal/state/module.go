@@ -6,7 +6,6 @@ type Module struct {
 	Loaded bool   `json:"loaded"`
 }
 
-// Key implements Resource.
 func (r Module) Key() Key { return Key("module:" + r.Name) }
 
 func (r Module) describe(c Change) string {

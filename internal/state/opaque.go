@@ -10,7 +10,7 @@ type Opaque struct {
 	Raw json.RawMessage
 }
 
-// Key implements Resource. What the thing is called is not known, so its form stands for it.
+// Key has the form of the thing in it, as nobody knows what it is called.
 func (r Opaque) Key() Key { return Key("opaque:" + r.Kind + ":" + Digest(string(r.Raw))) }
 
 // equal: the key holds the digest of all that is known.
@@ -23,5 +23,4 @@ func (r Opaque) describe(c Change) string { return either(c.Undo, "restore a ", 
 
 func (r Opaque) show() string { return "a " + r.Kind + ", which a newer release wrote" }
 
-// MarshalJSON implements json.Marshaler.
 func (r Opaque) MarshalJSON() ([]byte, error) { return r.Raw, nil }

@@ -29,7 +29,6 @@ func (k Key) IsOpening() bool { return strings.HasPrefix(string(k), "opening:") 
 // IsFirewall reports whether the key is that of rules of ours: an opening, or a table.
 func (k Key) IsFirewall() bool { return k.IsOpening() || strings.HasPrefix(string(k), "table:") }
 
-// Key implements Resource.
 func (r Opening) Key() Key { return OpeningKey(r.Firewall, r.Rule) }
 
 // equal: a firewall that stops nothing is as good as an open one, and as one without our rule.

@@ -27,7 +27,6 @@ type Package struct {
 // PackageKey is the key of a package.
 func PackageKey(name string) Key { return Key("package:" + name) }
 
-// Key implements Resource.
 func (r Package) Key() Key { return PackageKey(r.Name) }
 
 func (r Package) equal(other Resource) bool {

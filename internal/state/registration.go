@@ -9,7 +9,6 @@ type Registration struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 }
 
-// Key implements Resource.
 func (r Registration) Key() Key { return Key("node:registration:" + r.Node) }
 
 func (r Registration) equal(other Resource) bool {

@@ -39,7 +39,6 @@ type Residue struct {
 	Found []string    `json:"found,omitempty"`
 }
 
-// Key implements Resource.
 func (r Residue) Key() Key { return Key("residue:" + string(r.Kind) + ":" + r.Match) }
 
 func (r Residue) equal(other Resource) bool {

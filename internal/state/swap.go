@@ -16,7 +16,6 @@ type SwapArea struct {
 	Priority int    `json:"priority,omitempty"`
 }
 
-// Key implements Resource.
 func (r Swap) Key() Key { return "swap:all" }
 
 // equal: a negative priority is the kernel's choice (swapon(2)).

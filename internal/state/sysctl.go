@@ -12,7 +12,6 @@ type Sysctl struct {
 	Value string `json:"value"`
 }
 
-// Key implements Resource.
 func (r Sysctl) Key() Key { return Key("sysctl:" + r.Name) }
 
 // An interface's parameters of IPv6. Its own dots are written as slashes (sysctl(8)).

@@ -17,7 +17,6 @@ type Table struct {
 // TableKey returns the key of a table.
 func TableKey(name string) Key { return Key("table:" + name) }
 
-// Key implements Resource.
 func (r Table) Key() Key { return TableKey(r.Name) }
 
 func (r Table) equal(other Resource) bool {

@@ -23,7 +23,6 @@ type Unit struct {
 	Active  bool       `json:"active"`
 }
 
-// Key implements Resource.
 func (r Unit) Key() Key { return UnitKey(r.Name) }
 
 // between tells whether a unit is partly one thing and partly another. Setting a unit takes several

@@ -9,7 +9,6 @@ type Unknown struct {
 	Err error
 }
 
-// Key implements Resource.
 func (r Unknown) Key() Key { return r.Of }
 
 func (r Unknown) equal(Resource) bool { return false }

@@ -54,7 +54,7 @@ func New(root string) *Systemd {
 	}
 }
 
-// Unit implements host.Systemd. To ask for a unit is to load it.
+// Unit loads the unit, as asking for one does.
 func (s *Systemd) Unit(_ context.Context, name string) (host.UnitStatus, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,6 @@ func (s *Systemd) properties(name string, u *unit) map[string]any {
 	return is
 }
 
-// Fragments implements host.Systemd.
 func (s *Systemd) Fragments(ctx context.Context, units []string) (map[string]string, error) {
 	files := make(map[string]string)
 	for _, unit := range units {
@@ -114,7 +113,7 @@ func (s *Systemd) Fragments(ctx context.Context, units []string) (map[string]str
 	return files, nil
 }
 
-// Start implements host.Systemd. What starts is the unit as it was read, not as it is on disk.
+// Start starts the unit as it was read, not as it is on disk.
 func (s *Systemd) Start(_ context.Context, name string) error {
 	s.mu.Lock()
 	u := s.load(name)
@@ -141,7 +140,6 @@ func (s *Systemd) Start(_ context.Context, name string) error {
 	return err
 }
 
-// Stop implements host.Systemd.
 func (s *Systemd) Stop(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +155,6 @@ func (s *Systemd) Stop(_ context.Context, name string) error {
 	return nil
 }
 
-// Restart implements host.Systemd.
 func (s *Systemd) Restart(ctx context.Context, name string) error {
 	s.mu.Lock()
 	err := s.load(name).startable(name)
@@ -198,7 +195,6 @@ func (s *Systemd) Loop(name string) {
 	}
 }
 
-// Enable implements host.Systemd.
 func (s *Systemd) Enable(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +209,7 @@ func (s *Systemd) Enable(_ context.Context, name string) error {
 	return nil
 }
 
-// Disable implements host.Systemd. Until a reload, a unit in memory is still said to be enabled.
+// Disable leaves a unit in memory said to be enabled until a reload.
 func (s *Systemd) Disable(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +226,6 @@ func (s *Systemd) Disable(_ context.Context, name string) error {
 	return nil
 }
 
-// Mask implements host.Systemd.
 func (s *Systemd) Mask(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +237,6 @@ func (s *Systemd) Mask(_ context.Context, name string) error {
 	return nil
 }
 
-// Unmask implements host.Systemd.
 func (s *Systemd) Unmask(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +249,6 @@ func (s *Systemd) Unmask(_ context.Context, name string) error {
 	return nil
 }
 
-// Reload implements host.Systemd.
 func (s *Systemd) Reload(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +256,6 @@ func (s *Systemd) Reload(context.Context) error {
 	return nil
 }
 
-// ResetFailed implements host.Systemd.
 func (s *Systemd) ResetFailed(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +266,7 @@ func (s *Systemd) ResetFailed(_ context.Context, name string) error {
 	return nil
 }
 
-// Units implements host.Systemd: the units in memory that match, unless they have no file.
+// Units returns the units in memory that match, unless they have no file.
 func (s *Systemd) Units(_ context.Context, pattern string) ([]string, error) {
 	return s.list(func(name string, u *unit) bool {
 		ok, err := path.Match(pattern, name)
@@ -335,5 +327,4 @@ func (s *Systemd) Generate(name string) {
 	s.load(name).active = true
 }
 
-// Close implements host.Systemd.
 func (s *Systemd) Close() {}
