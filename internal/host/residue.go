@@ -6,10 +6,17 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
 // observeResidue observes "kind:match". Control groups of systemd are found by their unit too: a
@@ -110,4 +117,149 @@ func (l linux) Clear(ctx context.Context, r state.Residue, found []string) error
 		return fmt.Errorf("internal error: residue of unknown kind %s", r.Kind)
 	}
 	return kind.clear(l, ctx, r.Match, found)
+}
+
+func (linux) findInterface(_ context.Context, name string) ([]string, error) {
+	_, err := netlink.LinkByName(name)
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot find interface %s: %w", name, err)
+	}
+	return []string{name}, nil
+}
+
+func (linux) clearInterfaces(_ context.Context, _ string, names []string) error {
+	var errs []error
+	for _, name := range names {
+		link, err := netlink.LinkByName(name)
+		if err == nil {
+			err = netlink.LinkDel(link)
+		}
+		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+			continue
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// findProcesses tells whether programs of dir are running. Which ones changes all the time, so the
+// answer is the directory.
+func (linux) findProcesses(_ context.Context, dir string) ([]string, error) {
+	pids, err := executables(dir)
+	if err != nil || len(pids) == 0 {
+		return nil, err
+	}
+	return []string{dir}, nil
+}
+
+// clearProcesses ends the programs of dir: asked first, killed after two seconds.
+func (linux) clearProcesses(ctx context.Context, dir string, _ []string) error {
+	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		pids, err := executables(dir)
+		if err != nil {
+			return err
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, signal) // one that has just ended is what we want
+		}
+		for range 100 {
+			if pids, err := executables(dir); err == nil && len(pids) == 0 {
+				return nil
+			}
+			if !wait.Sleep(ctx, 20*time.Millisecond) {
+				return ctx.Err()
+			}
+		}
+	}
+	return errors.New("they do not end")
+}
+
+// executables lists the processes whose program lies below dir.
+func executables(dir string) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		exe, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe"))
+		if err == nil && within(exe, dir) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// findCgroups lists the directories of a slice at the root of each hierarchy.
+func (linux) findCgroups(_ context.Context, slice string) ([]string, error) {
+	var found []string
+	for _, pattern := range []string{"/sys/fs/cgroup/" + slice, "/sys/fs/cgroup/*/" + slice} {
+		matches, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, matches...)
+	}
+	// Controllers that are mounted together show under two names, one a link to the other.
+	return slices.DeleteFunc(found, func(p string) bool {
+		real, err := filepath.EvalSymlinks(p)
+		return err != nil || real != p
+	}), nil
+}
+
+// clearCgroups removes a slice's directories from the leaves up. What still runs in one is killed:
+// those are containers, and their slice is ours.
+func (linux) clearCgroups(_ context.Context, _ string, dirs []string) error {
+	var errs []error
+	for _, dir := range dirs {
+		var all []string
+		err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				all = append(all, p)
+			}
+			return nil
+		})
+		errs = append(errs, err)
+		for _, sub := range slices.Backward(all) {
+			killCgroup(sub)
+			if err := removeCgroup(sub); err != nil {
+				errs = append(errs, err)
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func killCgroup(dir string) {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for _, field := range strings.Fields(string(data)) {
+		if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
+			_ = unix.Kill(pid, unix.SIGKILL) // one that has just ended is what we want
+		}
+	}
+}
+
+// removeCgroup removes an empty control group; the kernel needs a moment after its last process has
+// gone.
+func removeCgroup(dir string) error {
+	var err error
+	for range 50 {
+		err = unix.Rmdir(dir)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return fmt.Errorf("cannot remove %s: %w", dir, err)
 }
