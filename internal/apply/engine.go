@@ -131,7 +131,11 @@ func (e *Engine) Revert(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	problems := unseen(unknown)
+	var problems []error
+	for _, u := range unknown {
+		const form = "cannot undo %s: it cannot be observed: %s"
+		problems = append(problems, fmt.Errorf(form, u.Of.Name(), u.Why))
+	}
 	if slices.ContainsFunc(unknown, e.mayRun) {
 		return errors.Join(append(problems, errUnchanged)...)
 	}
@@ -156,16 +160,6 @@ func (e *Engine) Revert(ctx context.Context) error {
 
 var errUnchanged = errors.New("what was left is unchanged; run unbootstrap again")
 
-// unseen says of each thing that is unknown that it cannot be undone.
-func unseen(unknown []state.Unknown) []error {
-	var errs []error
-	for _, u := range unknown {
-		const form = "cannot undo %s: it cannot be observed: %s"
-		errs = append(errs, fmt.Errorf(form, u.Of.Name(), u.Why))
-	}
-	return errs
-}
-
 // stops reports whether nothing else is undone when a change to r fails: under a service that runs,
 // or a package that is installed, nothing is taken away.
 func stops(r state.Resource) bool {
@@ -185,7 +179,15 @@ func (e *Engine) mayRun(u state.Unknown) bool {
 // Resume goes on where a run has ended that was killed: systemd reads its unit files again, if that
 // is owed. Until then it tells of units what they were, so that what has been undone would be
 // undone once more.
-func (e *Engine) Resume(ctx context.Context) error { return e.reload(ctx) }
+func (e *Engine) Resume(ctx context.Context) error {
+	if !e.Journal.Ledger().Owes(state.DaemonReload) {
+		return nil
+	}
+	if err := e.Disk.Reload(ctx); err != nil {
+		return err
+	}
+	return e.pay(ctx, state.DaemonReload)
+}
 
 // Owe writes down that units must restart, because of a change on another host.
 func (e *Engine) Owe(ctx context.Context, units ...string) error {
@@ -225,10 +227,10 @@ func (e *Engine) backup(ctx context.Context, plan state.Plan) error {
 		}
 		kept = true
 	}
-	if !kept {
-		return nil
+	if kept {
+		return e.Disk.Flush()
 	}
-	return e.Disk.Flush()
+	return nil
 }
 
 // isBefore reports whether an observed file has the content that it had before it was touched.
@@ -266,7 +268,7 @@ func (e *Engine) touch(ctx context.Context, c state.Change) error {
 	}
 	unit, isUnit := c.To.(state.Unit)
 	if isUnit && unit.Active { // what a service reads must be on disk before it starts
-		if err := errors.Join(e.Disk.Flush(), e.reload(ctx)); err != nil {
+		if err := errors.Join(e.Disk.Flush(), e.Resume(ctx)); err != nil {
 			return err
 		}
 	}
@@ -322,29 +324,15 @@ func (e *Engine) check(ctx context.Context, to state.Resource) error {
 	return nil
 }
 
-// reload pays systemd its reload, if one is owed.
-func (e *Engine) reload(ctx context.Context) error {
-	if !e.Journal.Ledger().Owes(state.DaemonReload) {
-		return nil
-	}
-	if err := e.Disk.Reload(ctx); err != nil {
-		return err
-	}
-	return e.pay(ctx, state.DaemonReload)
-}
-
+// pay forgets that a unit had to restart. A ledger that stays as it is is not written again.
 func (e *Engine) pay(ctx context.Context, unit string) error {
-	ledger := e.Journal.Ledger()
-	if !ledger.Owes(unit) {
-		return nil
-	}
-	return e.Journal.Save(ctx, ledger.Paid(unit))
+	return e.Journal.Save(ctx, e.Journal.Ledger().Paid(unit))
 }
 
 // finish ends a run: all is on disk, systemd's reload is paid, and what was undone is forgotten,
 // also by a run that ended before it could forget.
 func (e *Engine) finish(ctx context.Context, done state.Plan) error {
-	if err := errors.Join(e.Disk.Flush(), e.reload(ctx)); err != nil {
+	if err := errors.Join(e.Disk.Flush(), e.Resume(ctx)); err != nil {
 		return err
 	}
 	touched := done.Keys()

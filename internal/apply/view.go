@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,11 +88,7 @@ func (v View) Plan(
 type BlindError struct{ Things []state.Unknown }
 
 func (e *BlindError) Error() string {
-	texts := make([]string, len(e.Things))
-	for i, u := range e.Things {
-		texts[i] = u.Why
-	}
-	return strings.Join(texts, "; ")
+	return strings.ReplaceAll(errors.Join(e.Unwrap()...).Error(), "\n", "; ")
 }
 
 // Unwrap returns the causes.
@@ -106,11 +103,9 @@ func (e *BlindError) Unwrap() []error {
 // Blind returns a BlindError of all that a host failed to observe; nil when it observed everything
 // that this release knows.
 func Blind(unknown []state.Unknown) error {
-	failed := slices.DeleteFunc(slices.Clone(unknown), func(u state.Unknown) bool {
-		return u.Err == nil
-	})
-	if len(failed) == 0 {
-		return nil
+	untried := func(u state.Unknown) bool { return u.Err == nil }
+	if failed := slices.DeleteFunc(slices.Clone(unknown), untried); len(failed) > 0 {
+		return &BlindError{failed}
 	}
-	return &BlindError{failed}
+	return nil
 }
