@@ -18,9 +18,12 @@ func Between(from, to Desired) Plan {
 		}
 	}
 	wanted := slices.DeleteFunc(slices.Clone(to), func(item Item) bool {
-		is := seen[item.Resource.Key()]
+		key := item.Resource.Key()
+		is := seen[key]
 		if is == nil {
-			seen[item.Resource.Key()] = absenceOf(item.Resource)
+			if seen[key] = absence(item.Resource); seen[key] == nil { // that is not known
+				seen[key] = Absent{Path: key.Name()}
+			}
 			return false
 		}
 		_, unit := is.(Unit) // it may have to restart
@@ -32,13 +35,4 @@ func Between(from, to Desired) Plan {
 		}
 	}
 	return Diff(wanted, to, seen, ledger)
-}
-
-// absenceOf is what a resource is on a machine that was never a node, "absent" where that is not
-// known.
-func absenceOf(r Resource) Resource {
-	if before := absence(r); before != nil {
-		return before
-	}
-	return Absent{Path: r.Key().Name()}
 }

@@ -34,20 +34,17 @@ type itemJSON struct {
 }
 
 func (i Item) MarshalJSON() ([]byte, error) {
-	resource := Record{Resource: i.Resource}
-	return json.Marshal(itemJSON{i.Step, resource, i.Owes, i.Needs, i.Only})
+	return json.Marshal(itemJSON{i.Step, Record{Resource: i.Resource}, i.Owes, i.Needs, i.Only})
 }
 
 func (i *Item) UnmarshalJSON(data []byte) error {
 	var form itemJSON
-	if err := json.Unmarshal(data, &form); err != nil {
-		return err
-	}
+	err := json.Unmarshal(data, &form)
 	*i = Item{
-		Step: form.Step, Resource: form.Resource.Resource, Owes: form.Owes,
-		Needs: form.Needs, Only: form.Only,
+		Step: form.Step, Resource: form.Resource.Resource, Owes: form.Owes, Needs: form.Needs,
+		Only: form.Only,
 	}
-	return nil
+	return err
 }
 
 // Desired is a node as a value: what the machine shall be, in the order in which it is applied.
@@ -55,16 +52,11 @@ type Desired []Item
 
 // Keys returns the keys of all items in order.
 func (d Desired) Keys() []Key {
-	keys := make([]Key, len(d))
-	for i, item := range d {
-		keys[i] = item.Resource.Key()
-	}
-	return keys
+	return keys(d, func(item Item) Key { return item.Resource.Key() })
 }
 
 // Cut splits the list before the first item with an unmet need, and returns that need; "" when all
-// are met. Needs gate positions of the list, they never reorder it; those of
-// spared items gate none.
+// are met. Needs gate positions of the list, they never reorder it; those of spared items gate none.
 func (d Desired) Cut(met func(Need) bool) (now, later Desired, unmet Need) {
 	for i, item := range d {
 		if item.Needs != "" && !item.Spared && !met(item.Needs) {

@@ -7,17 +7,11 @@ import (
 
 // Diff compares what is wanted with what was seen. What the ledger remembers and neither now nor
 // later wants is undone, latest first; then what now wants and differs is changed, in the order
-// wanted. What could not be observed, or is spared, is not changed. Seen must hold
-// every key of now and of ledger.
+// wanted. What could not be observed, or is spared, is not changed. Seen must hold every key of now
+// and of ledger.
 func Diff(now, later Desired, seen Observed, ledger Ledger) Plan {
 	d := differ{
-		seen: seen, ledger: ledger,
-		running:    make(map[string]bool),
-		remembered: make(map[Key]bool),
-		owed:       slices.Clone(ledger.Owed),
-	}
-	for _, key := range ledger.Keys() {
-		d.remembered[key] = true
+		seen: seen, ledger: ledger, running: make(map[string]bool), owed: slices.Clone(ledger.Owed),
 	}
 	for _, item := range slices.Concat(now, later) {
 		if u, ok := item.Resource.(Unit); ok && u.Active && !item.Spared {
@@ -74,12 +68,11 @@ func wantedKeys(now, later Desired) map[Key]bool {
 }
 
 type differ struct {
-	seen       Observed
-	ledger     Ledger
-	running    map[string]bool
-	remembered map[Key]bool
-	owed       []string
-	plan       Plan
+	seen    Observed
+	ledger  Ledger
+	running map[string]bool
+	owed    []string
+	plan    Plan
 }
 
 // undo adds the change that undoes an entry. What is neither as it was before nor as we made it has
@@ -113,7 +106,7 @@ func (d *differ) want(item Item) {
 	if !isKnown(from) {
 		return
 	}
-	remembered := d.remembered[to.Key()]
+	entry, remembered := d.ledger.Entry(to.Key())
 	change := Change{Step: item.Step, From: from, To: to, Owes: item.Owes}
 	switch to := to.(type) {
 	case Residue:
@@ -125,8 +118,7 @@ func (d *differ) want(item Item) {
 		if Equal(from, to) {
 			return
 		}
-		entry, known := d.ledger.Entry(to.Key())
-		change.Keep = known && entry.edited(from)
+		change.Keep = remembered && entry.edited(from)
 	case Unit:
 		is, _ := from.(Unit)
 		change.Restart = to.Active && is.Active && slices.Contains(d.owed, to.Name)

@@ -29,11 +29,10 @@ func (r Dir) Key() Key { return PathKey(r.Path) }
 // equal: a shared directory equals any directory at its path.
 func (r Dir) equal(other Resource) bool {
 	o, ok := other.(Dir)
-	if !ok || !r.Purge && !o.Purge {
-		return ok
-	}
-	return r.Mode == o.Mode && r.UID == o.UID && r.GID == o.GID
+	return ok && (!r.Purge && !o.Purge || r.sameMode(o))
 }
+
+func (r Dir) sameMode(o Dir) bool { return r.Mode == o.Mode && r.UID == o.UID && r.GID == o.GID }
 
 // satisfiedBy: an owner who mounts a data disk at our place, or puts a link there that leads to
 // one, keeps its mode, and the link is never replaced.
@@ -62,9 +61,8 @@ func (r Dir) needsUndo(before, seen Resource) bool {
 	if was.Empty && !is.Empty || is.Mounted && !was.Mounted {
 		return true
 	}
-	same := was.Mode == is.Mode && was.UID == is.UID && was.GID == is.GID
 	owners := is.Mounted || kind(before) != kind(r)
-	return !same && (!owners || r.Mode == is.Mode && r.UID == is.UID && r.GID == is.GID)
+	return !was.sameMode(*is) && (!owners || r.sameMode(*is))
 }
 
 // leadsTo is the directory that a resource is, or that a link leads to; nil when there is none.

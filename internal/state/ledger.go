@@ -37,17 +37,10 @@ func (e Entry) undone(seen Resource) bool {
 
 // isOurs tells whether what was seen is what we made of it, or are making of it.
 func (e Entry) isOurs(seen Resource) bool {
-	before, ours := e.Before.Resource, e.Ours.Resource
-	if Equal(seen, before) || Equal(seen, ours) {
-		return true
-	}
-	if prior := e.Prior.Resource; prior != nil && Equal(seen, prior) {
-		return true
-	}
-	if unit, ok := seen.(Unit); ok && unit.between(before, ours) {
-		return true
-	}
-	return claims(ours) && kind(seen) == kind(ours)
+	before, ours, prior := e.Before.Resource, e.Ours.Resource, e.Prior.Resource
+	unit, isUnit := seen.(Unit)
+	return Equal(seen, before) || Equal(seen, ours) || prior != nil && Equal(seen, prior) ||
+		isUnit && unit.between(before, ours) || claims(ours) && kind(seen) == kind(ours)
 }
 
 // edited reports whether another process has put a file or link there since: its content is neither
@@ -76,11 +69,10 @@ type Ledger struct {
 
 // Entry returns the entry of key.
 func (l Ledger) Entry(key Key) (Entry, bool) {
-	i := l.index(key)
-	if i < 0 {
-		return Entry{}, false
+	if i := l.index(key); i >= 0 {
+		return l.Entries[i], true
 	}
-	return l.Entries[i], true
+	return Entry{}, false
 }
 
 func (l Ledger) index(key Key) int {
@@ -89,11 +81,7 @@ func (l Ledger) index(key Key) int {
 
 // Keys returns the keys of all entries in the order first touched.
 func (l Ledger) Keys() []Key {
-	keys := make([]Key, len(l.Entries))
-	for i, e := range l.Entries {
-		keys[i] = e.Before.Key()
-	}
-	return keys
+	return keys(l.Entries, func(e Entry) Key { return e.Before.Key() })
 }
 
 // Owes tells whether a restart of unit (or DaemonReload) is owed.
@@ -101,13 +89,13 @@ func (l Ledger) Owes(unit string) bool { return slices.Contains(l.Owed, unit) }
 
 // Owe returns the ledger with a restart of each unit owed.
 func (l Ledger) Owe(units ...string) Ledger {
-	next := Ledger{Entries: l.Entries, Owed: slices.Clone(l.Owed)}
+	l.Owed = slices.Clone(l.Owed)
 	for _, unit := range units {
-		if !next.Owes(unit) {
-			next.Owed = append(next.Owed, unit)
+		if !l.Owes(unit) {
+			l.Owed = append(l.Owed, unit)
 		}
 	}
-	return next
+	return l
 }
 
 // Record returns the ledger with all that must be remembered before plan is carried out. What a
@@ -158,7 +146,8 @@ func (l Ledger) Touched(touched Plan, was Ledger) Ledger {
 // Done returns the ledger once plan has been carried out: what was undone is forgotten, and what
 // was changed is nothing but what we made of it.
 func (l Ledger) Done(plan Plan) Ledger {
-	next := l.Forget(plan.Undone()...)
+	undone := slices.DeleteFunc(slices.Clone(plan), func(c Change) bool { return !c.Undo })
+	next := l.Forget(undone.Keys()...)
 	for i, e := range next.Entries {
 		if plan.changes(e.Before.Key()) {
 			next.Entries[i].Prior = Record{}

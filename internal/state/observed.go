@@ -33,8 +33,8 @@ func After(seen Observed, plan Plan) Observed {
 	return next
 }
 
-// Unknown is an observation that could not be made. It is neither drift nor absence: an API server
-// that does not answer is not a missing Node. It is never wanted or remembered.
+// Unknown is an observation that could not be made, which is neither drift nor absence: an API
+// server that does not answer is not a missing Node. It is never wanted or remembered.
 type Unknown struct {
 	Of  Key
 	Why string

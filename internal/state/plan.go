@@ -13,8 +13,8 @@ type Change struct {
 	// Undo tells that To is what the ledger remembers from before, and Ours what we made of it.
 	Undo bool
 	Ours Resource
-	// Keep tells that another process has changed the thing since, so that a copy of From is kept
-	// before it is changed; Leave that it is left as it is for that reason, and only forgotten.
+	// Keep and Leave tell that another process has changed the thing since: a copy of From is kept
+	// before it is changed, or it is left as it is, and only forgotten.
 	Keep, Leave bool
 }
 
@@ -33,27 +33,15 @@ func (p Plan) Only(keys []Key) Plan {
 }
 
 // changes tells whether the plan has a change of key.
-func (p Plan) changes(key Key) bool {
-	return slices.Contains(p.Keys(), key)
-}
-
-// Undone returns the keys of what the plan undoes or leaves to others: the ledger forgets them once
-// the plan has been carried out.
-func (p Plan) Undone() []Key {
-	var keys []Key
-	for _, c := range p {
-		if c.Undo {
-			keys = append(keys, c.To.Key())
-		}
-	}
-	return keys
-}
+func (p Plan) changes(key Key) bool { return slices.Contains(p.Keys(), key) }
 
 // Keys returns the keys of all changes in order.
-func (p Plan) Keys() []Key {
-	keys := make([]Key, len(p))
-	for i, c := range p {
-		keys[i] = c.To.Key()
+func (p Plan) Keys() []Key { return keys(p, func(c Change) Key { return c.To.Key() }) }
+
+func keys[T any](list []T, keyOf func(T) Key) []Key {
+	keys := make([]Key, len(list))
+	for i, item := range list {
+		keys[i] = keyOf(item)
 	}
 	return keys
 }

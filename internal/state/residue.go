@@ -48,10 +48,8 @@ func (r Residue) equal(other Resource) bool {
 
 // leftSince tells whether now holds something that r, as it was before, does not.
 func (r Residue) leftSince(now Resource) bool {
-	is, ok := now.(Residue)
-	return ok && slices.ContainsFunc(is.Found, func(s string) bool {
-		return !slices.Contains(r.Found, s)
-	})
+	is, _ := now.(Residue)
+	return slices.ContainsFunc(is.Found, func(s string) bool { return !slices.Contains(r.Found, s) })
 }
 
 // residues are forms of what is left behind.

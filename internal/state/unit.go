@@ -39,22 +39,11 @@ func (r Unit) describe(c Change) string {
 	from, _ := c.From.(Unit)
 	var verbs []string
 	if from.Enabled != r.Enabled {
-		switch r.Enabled {
-		case Enabled:
-			verbs = append(verbs, "enable")
-		case Masked:
-			verbs = append(verbs, "mask")
-		default:
-			verbs = append(verbs, "disable")
-		}
+		verb := either(r.Enabled == Masked, "mask", "disable")
+		verbs = append(verbs, either(r.Enabled == Enabled, "enable", verb))
 	}
-	switch {
-	case c.Restart:
-		verbs = append(verbs, "restart")
-	case r.Active && !from.Active:
-		verbs = append(verbs, "start")
-	case !r.Active && from.Active:
-		verbs = append(verbs, "stop")
+	if c.Restart || r.Active != from.Active {
+		verbs = append(verbs, either(c.Restart, "restart", either(r.Active, "start", "stop")))
 	}
 	return strings.TrimSpace(strings.Join(verbs, " and ") + " " + r.Name)
 }
