@@ -22,11 +22,10 @@ type Examination struct {
 	MissingControllers []string
 	// MissingCPU are the features of the processor without which the images of Kubernetes do not run.
 	MissingCPU []string
-	// Listening are the TCP ports of this machine that somebody listens on.
-	Listening []int
-	// Routed tells whether there is a default route; nil when that is not known.
-	Routed *bool
-	// Resolvers are the name servers that the node asks; nil when that is not known.
+	Listening  []int // the TCP ports of this machine that somebody listens on
+	// Routed tells whether there is a default route, and Resolvers are the name servers that the node
+	// asks; nil when that is not known.
+	Routed    *bool
 	Resolvers []string
 	// Sync is how long a small file takes to be on the disk, the median of some; 0 when that is not
 	// known, such as to whoever may not write there.
@@ -40,14 +39,12 @@ type Examination struct {
 // Examine finds out about the machine what takes a while, and not all of which others than root can
 // tell. Whatever it writes it writes below dir, into a file without a name: it changes nothing.
 func (h *Host) Examine(modules []string, dir, resolvConf string) Examination {
-	var x Examination
-	x.MissingModules = h.missingModules(modules)
+	x := Examination{
+		MissingModules: h.missingModules(modules), MissingCPU: h.missingCPU(),
+		Listening: h.listening(), Routed: h.routed(), Resolvers: h.resolvers(resolvConf),
+		Sync: h.syncTime(dir),
+	}
 	x.CgroupVersion, x.MissingControllers = h.cgroups()
-	x.MissingCPU = h.missingCPU()
-	x.Listening = h.listening()
-	x.Routed = h.routed()
-	x.Resolvers = h.resolvers(resolvConf)
-	x.Sync = h.syncTime(dir)
 	h.packages(&x)
 	return x
 }
@@ -144,10 +141,12 @@ const syncMost = 10 * time.Second
 func (h *Host) syncTime(dir string) time.Duration {
 	return atMost(syncMost, func() time.Duration {
 		at := h.path(dir)
-		for at != "/" && !isDir(at) {
+		for {
+			if info, err := os.Stat(at); at == "/" || err == nil && info.IsDir() {
+				return syncTime(at)
+			}
 			at = filepath.Dir(at)
 		}
-		return syncTime(at)
 	})
 }
 
@@ -183,9 +182,4 @@ func syncTime(dir string) time.Duration {
 	}
 	slices.Sort(took)
 	return took[len(took)/2]
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }

@@ -22,14 +22,10 @@ import (
 
 // Query says which places and units Facts asks for.
 type Query struct {
-	// CNIConfDir is where network configurations are.
-	CNIConfDir string
-	// Filesystems are directories whose free space is wanted.
-	Filesystems []string
-	// Units are the names of units that are asked for.
-	Units []string
-	// Firewalls tells that firewalls are asked for.
-	Firewalls bool
+	CNIConfDir  string   // where network configurations are
+	Filesystems []string // directories whose free space is wanted
+	Units       []string // the names of units
+	Firewalls   bool
 }
 
 // Facts is what must be known of a machine before it is touched.
@@ -37,28 +33,23 @@ type Facts struct {
 	UID     int
 	Arch    string
 	Systemd bool
-	// HostName is the kernel's; "" where it does not tell.
-	HostName string
-	// StaticName is that of /etc/hostname, which the kernel has after a boot where nobody, such as a
-	// DHCP server, says another; "" where there is none.
-	StaticName string
-	// MachineID and SystemUUID tell this machine from others, as kubelet reports them; "" where it
-	// has none.
+	// HostName is the kernel's; StaticName that of /etc/hostname, which the kernel has after a boot
+	// where nobody, such as a DHCP server, says another. Both are "" where there is none.
+	HostName, StaticName string
+	// MachineID and SystemUUID are as kubelet reports them; "" where the machine has none.
 	MachineID, SystemUUID string
 	// NvidiaRuntime is the path of NVIDIA's container runtime; "" where it is not installed.
 	NvidiaRuntime string
 	// OSID and OSVersion are ID and VERSION_ID of os-release(5), OSName is its PRETTY_NAME.
 	OSID, OSVersion, OSName string
 	// ResolvConf is the resolver configuration with real servers: systemd-resolved's when it runs,
-	// else /etc/resolv.conf; "" when there is neither.
+	// else /etc/resolv.conf; "" when there is neither. Resolvers are its name servers.
 	ResolvConf string
-	// Resolvers are the name servers of ResolvConf.
-	Resolvers []string
+	Resolvers  []string
 	// Swaps are the swap areas in use, SwapUnits the units that systemd would start at boot.
 	Swaps     []state.SwapArea
 	SwapUnits []string
-	// CNIConfigs are the names of the network configurations, in the order in which a runtime reads
-	// them.
+	// CNIConfigs are the network configurations, in the order in which a runtime reads them.
 	CNIConfigs []string
 	// IPTables and NFTables report whether these programs are installed.
 	IPTables, NFTables bool
@@ -70,8 +61,7 @@ type Facts struct {
 	NoIPv6 bool
 	// Addresses are the IP addresses of all network interfaces.
 	Addresses []string
-	// Advertised are the network interfaces whose default route of IPv6 the kernel gives up when it
-	// forwards.
+	// Advertised are the interfaces whose default route of IPv6 the kernel gives up when it forwards.
 	Advertised []string
 	// Firewalls are those that stop packets of a node. FirewallErr is why that is not known.
 	Firewalls   []Firewall

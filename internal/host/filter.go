@@ -22,10 +22,9 @@ type Filter struct {
 	Rules []FilterRule
 }
 
-// FilterRule is a rule of a chain.
+// FilterRule is a rule of a chain, which may accept what it matches.
 type FilterRule struct {
 	Comment string
-	// Accepts tells that the rule accepts what it matches.
 	Accepts bool
 	Handle  uint64
 }
@@ -155,7 +154,7 @@ func attributes(data []byte) map[uint16][]byte {
 	if err != nil {
 		return nil
 	}
-	found := make(map[uint16][]byte, len(list))
+	found := make(map[uint16][]byte)
 	for _, a := range list {
 		found[a.Attr.Type&nl.NLA_TYPE_MASK] = a.Value
 	}

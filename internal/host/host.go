@@ -32,9 +32,8 @@ type Host struct {
 	// error stops there. Tests kill a run with it.
 	Touch func(what string) (done func(), err error)
 	// SecretDir is where secrets for programs are while they run: in memory, and root's alone.
-	SecretDir string
 	// PackageDir is where packages are that are to be installed, as NAME_VERSION_ARCH.deb.
-	PackageDir string
+	SecretDir, PackageDir string
 	// Beat is called while work that takes long goes on; nil is not called.
 	Beat func()
 	// PackageWait bounds the wait for others who install or remove packages; 0 is 5 minutes.

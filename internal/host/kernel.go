@@ -11,7 +11,6 @@ import (
 // Kernel is what is no plain file below the root: modules, swap, what running programs leave
 // behind, and the firewall's chains.
 type Kernel interface {
-	// LoadModule and UnloadModule change the running kernel.
 	LoadModule(ctx context.Context, name string) error
 	UnloadModule(name string) error
 	SwapOff(name string) error

@@ -64,12 +64,7 @@ func within(p, dir string) bool {
 // under returns the mounts at or below dir, in the order in which they can be unmounted: the latest
 // and deepest first.
 func under(list []mount, dir string) []mount {
-	var found []mount
-	for _, m := range list {
-		if within(m.Point, dir) {
-			found = append(found, m)
-		}
-	}
+	found := slices.DeleteFunc(slices.Clone(list), func(m mount) bool { return !within(m.Point, dir) })
 	slices.Reverse(found)
 	slices.SortStableFunc(found, func(a, b mount) int {
 		return strings.Count(b.Point, "/") - strings.Count(a.Point, "/")

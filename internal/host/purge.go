@@ -23,8 +23,8 @@ func (e *MountError) Error() string {
 }
 
 // purge removes a directory with all that is in it. Mounts at the expected places are unmounted
-// first, deepest first; any other mount stops the purge before anything is deleted. Deletion
-// follows no link and crosses no mount.
+// first, deepest first; any other mount stops the purge before anything is deleted. Deletion follows
+// no link and crosses no mount.
 func (h *Host) purge(path string, expected []string) error {
 	root := h.path(path)
 	if err := h.unmountBelow(path, root, expected, false); err != nil {
@@ -74,7 +74,8 @@ func (h *Host) unmountBelow(path, root string, expected []string, mounted bool) 
 		found = slices.DeleteFunc(found, func(m mount) bool { return m.Point == root })
 	}
 	for _, m := range found {
-		if !expectedAt(m.Point, root, expected) {
+		at := func(place string) bool { return within(m.Point, filepath.Join(root, place)) }
+		if !slices.ContainsFunc(expected, at) {
 			return &MountError{Dir: path, Point: m.Point, Source: m.Source}
 		}
 	}
@@ -84,16 +85,6 @@ func (h *Host) unmountBelow(path, root string, expected []string, mounted bool) 
 		}
 	}
 	return nil
-}
-
-// expectedAt reports whether a mount point is at one of the places below root.
-func expectedAt(point, root string, expected []string) bool {
-	for _, place := range expected {
-		if within(point, filepath.Join(root, place)) {
-			return true
-		}
-	}
-	return false
 }
 
 // unmount takes a mount away; one that is busy is detached and goes when its last user does.

@@ -9,8 +9,7 @@ import (
 // Systemd is what we ask of systemd, in the words of its D-Bus interface
 // (org.freedesktop.systemd1(5)).
 type Systemd interface {
-	// Unit returns the state of a unit; one that nobody knows has the file state "" and is
-	// inactive.
+	// Unit returns the state of a unit; one that nobody knows has the file state "" and is inactive.
 	Unit(ctx context.Context, name string) (UnitStatus, error)
 	// Fragments returns the files of units, by name; a unit that nobody knows is left out.
 	Fragments(ctx context.Context, names []string) (map[string]string, error)
@@ -18,8 +17,7 @@ type Systemd interface {
 	Start(ctx context.Context, name string) error
 	Stop(ctx context.Context, name string) error
 	Restart(ctx context.Context, name string) error
-	// Enable, Mask and Unmask make systemd read its unit files again; after Disable somebody else
-	// must.
+	// Enable, Mask and Unmask make systemd read its unit files again; after Disable others must.
 	Enable(ctx context.Context, name string) error
 	Disable(ctx context.Context, name string) error
 	Mask(ctx context.Context, name string) error
@@ -34,17 +32,12 @@ type Systemd interface {
 
 // UnitStatus is a unit's state.
 type UnitStatus struct {
-	// File is the UnitFileState: enabled, disabled, masked, static, generated, ...; "" when there
-	// is no file.
-	File string
-	// Active is the ActiveState: active, activating, inactive, failed, ...
-	Active string
-	// Path is the unit's file.
-	Path string
-	// MainPID is a service's process, 0 when none runs.
-	MainPID int
-	// Restarts counts how often systemd has started a service again by itself (NRestarts).
-	Restarts int
+	// File is the UnitFileState: enabled, disabled, masked, static, ...; "" when there is no file.
+	// Active is the ActiveState: active, activating, inactive, failed, ... Path is the unit's file.
+	File, Active, Path string
+	// MainPID is a service's process, 0 when none runs. Restarts counts how often systemd has started
+	// it again by itself (NRestarts).
+	MainPID, Restarts int
 	// Since is when the unit became active the last time, by the present wall clock
 	// (ActiveEnterTimestampMonotonic).
 	Since time.Time

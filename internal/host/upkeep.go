@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,14 +24,10 @@ type Upkeep struct {
 
 // Clock is how the machine's clock is kept.
 type Clock struct {
-	// Synchronized is what the kernel has been told (adjtimex(2), STA_UNSYNC).
-	Synchronized bool
-	// Container tells that the clock is that of another machine, whose affair it is.
-	Container bool
-	// Uptime is for how long the machine has been up.
-	Uptime time.Duration
-	// Keepers are the time services that run; asked for when the clock is not synchronised.
-	Keepers []string
+	Synchronized bool          // as the kernel has been told (adjtimex(2), STA_UNSYNC)
+	Container    bool          // the clock is that of another machine, whose affair it is
+	Uptime       time.Duration // of the machine
+	Keepers      []string      // the time services that run, if the clock is not synchronised
 }
 
 // timeServices are the units that keep the clocks of the supported systems.
@@ -75,10 +72,7 @@ func (h *Host) clock(ctx context.Context) *Clock {
 	if err != nil {
 		return nil
 	}
-	for _, name := range timeServices {
-		if installed[name] == "" {
-			continue
-		}
+	for _, name := range slices.Sorted(maps.Keys(installed)) {
 		is, err := h.UnitStatus(ctx, name)
 		if err != nil {
 			return nil
@@ -87,15 +81,12 @@ func (h *Host) clock(ctx context.Context) *Clock {
 			c.Keepers = append(c.Keepers, name)
 		}
 	}
-	slices.Sort(c.Keepers)
 	return c
 }
 
 // ClockSynchronized reads the kernel's state of the clock.
 func (linux) ClockSynchronized() (bool, error) {
 	var t unix.Timex
-	if _, err := unix.Adjtimex(&t); err != nil {
-		return false, err
-	}
-	return t.Status&unix.STA_UNSYNC == 0, nil
+	_, err := unix.Adjtimex(&t)
+	return t.Status&unix.STA_UNSYNC == 0, err
 }
