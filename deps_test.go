@@ -35,7 +35,8 @@ var rules = []struct {
 		[]string{"api/flexnode/sealed", "api/flexnode/v20260501preview", "internal/wait"},
 		[]string{"os", "os/exec"}},
 	{"internal/transition", nil, []string{"os", "net", "os/exec", "net/http"}},
-	{"internal/daemon", []string{"internal/wait"}, []string{"os", "net", "os/exec", "net/http"}},
+	{"internal/daemon", []string{"internal/transition", "internal/wait"},
+		[]string{"os", "net", "os/exec", "net/http"}},
 	{"internal/artifact",
 		[]string{"internal/config", "internal/regular", "internal/release", "internal/remove",
 			"internal/wait"},
@@ -100,7 +101,7 @@ var rules = []struct {
 	}, []string{"os/exec"}},
 	{"internal/agent/change", []string{
 		"internal/agent/azure", "internal/agent/inspect", "internal/agent/saved", "internal/apply",
-		"internal/artifact", "internal/config", "internal/daemon",
+		"internal/artifact", "internal/config",
 		"internal/follow", "internal/generation", "internal/health", "internal/host",
 		"internal/identity", "internal/kube", "internal/node", "internal/nodeobject",
 		"internal/progress", "internal/state", "internal/transition", "internal/wait",

@@ -53,8 +53,8 @@ func (o *options) awaitConfiguration(ctx context.Context) error {
 
 // beginAgain is what follows when the machine was given back for its owner: a service becomes a new
 // process, which waits for another configuration; anything else has nothing more to do.
-func (o *options) beginAgain(why error, done func()) error {
-	fmt.Fprintf(o.err, "%v\n", why)
+func (o *options) beginAgain(done func()) error {
+	fmt.Fprintln(o.err, "the configuration of this node was deleted, and the machine given back")
 	if os.Getenv("AKS_FLEX_NODE_SERVICE") == "" {
 		return nil
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 func agentCommand(o *options) *cobra.Command {
@@ -119,17 +119,17 @@ func runAgent(ctx context.Context, o *options) error {
 			a.Log.Error("the status cannot be asked for", "error", err)
 		}
 	})
-	err = d.Run(ctx)
-	if errors.Is(err, daemon.ErrDeleted) {
+	ended := d.Run(ctx)
+	switch ended.Kind {
+	case transition.Deleted:
 		stop()
 		watching.Wait()
-		return o.beginAgain(err, done)
-	}
-	if errors.Is(err, daemon.ErrLeft) {
-		fmt.Fprintf(o.err, "%v; the agent has nothing more to do\n", err)
+		return o.beginAgain(done)
+	case transition.Left:
+		fmt.Fprintln(o.err, "this machine has been unbootstrapped; the agent has nothing more to do")
 		return nil
 	}
-	return err
+	return ended.Err
 }
 
 // changed tells whether the configuration file is another one than when it was asked last.

@@ -74,7 +74,7 @@ func TestRepairNotDone(t *testing.T) {
 		err      error
 		from, to int
 	}{
-		"busy":   {&BusyError{errors.New("bootstrap is at work")}, 80, 125},
+		"busy":   {busy, 80, 125},
 		"failed": {errors.New("the disk is full"), 6, 10},
 	} {
 		t.Run(name, func(t *testing.T) {

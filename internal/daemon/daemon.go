@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/transition"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
@@ -18,16 +19,15 @@ import (
 // time.
 type Node interface {
 	// Reconcile makes the machine the node that its configuration describes now, and first finishes
-	// what another run has left unfinished. A *FinalError is not tried again before the
-	// configuration changes; a *BusyError only waits for another verb.
-	Reconcile(ctx context.Context) error
+	// what another run has left unfinished.
+	Reconcile(ctx context.Context) transition.Outcome
 	// Check finds out how the node is and writes it down. exhausted are the things that are no
 	// longer repaired. It needs no network for what is on the machine.
 	Check(ctx context.Context, exhausted []string) (Finding, error)
 	// Repair puts the named things right.
-	Repair(ctx context.Context, things []string) error
+	Repair(ctx context.Context, things []string) transition.Outcome
 	// Leave gives the machine back.
-	Leave(ctx context.Context) error
+	Leave(ctx context.Context) transition.Outcome
 }
 
 // Finding is what a check has found.
@@ -137,14 +137,16 @@ type loop struct {
 	// mendAfter is when the next repair may be tried, after one that was not carried out: a check that
 	// a hint has brought forward does not shorten the pause.
 	mendAfter time.Time
-	err       error
+	// end is why the loop ends; nil while it goes on.
+	end *transition.Outcome
 	// What systemd is told: the last check's summary, and why the configuration is not in force.
 	summary, trouble, told string
 }
 
-// Run works until ctx ends, or until the machine is no node any more: then it returns ErrLeft.
-// READY is said at once: the daemon is in charge, whether the cluster answers or not.
-func (d *Daemon) Run(ctx context.Context) error {
+// Run works until ctx ends, and returns transition.Done then, or until the machine is not a node any
+// more: Left, Deleted or Replaced. READY is sent at once: the daemon is in charge, whether the
+// cluster answers or not.
+func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 	again := wait.Backoff{Base: retryFirst, Max: retryMost}
 	l := &loop{Daemon: d, done: make(chan result, 1), wantReconcile: true,
 		failing: again, asking: again, mending: again}
@@ -157,11 +159,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stopFeed()
 	d.Beat()
 	d.Notify("READY=1")
-	for l.err == nil {
+	for l.end == nil {
 		l.start(ctx)
 		select {
 		case <-ctx.Done():
-			return l.stop()
+			l.stop()
+			return transition.Outcome{Kind: transition.Done}
 		case r := <-l.done:
 			l.ended(ctx, r)
 		case <-poll.C:
@@ -183,7 +186,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			l.feed()
 		}
 	}
-	return l.err
+	return *l.end
 }
 
 // watchdog returns when to feed: several times in each interval that systemd asks for, so that one
@@ -252,22 +255,22 @@ func (l *loop) work(ctx context.Context, j job) (r result) {
 	r.job = j
 	switch j.kind {
 	case reconcile:
-		r.err = l.Node.Reconcile(ctx)
+		r.outcome = l.Node.Reconcile(ctx)
 	case repair:
-		r.err = l.Node.Repair(ctx, j.things)
+		r.outcome = l.Node.Repair(ctx, j.things)
 	case check:
-		r.finding, r.err = l.Node.Check(ctx, j.things)
+		r.finding, r.outcome.Err = l.Node.Check(ctx, j.things)
 	case leave:
-		r.err = l.Node.Leave(ctx)
+		r.outcome = l.Node.Leave(ctx)
 	}
 	return r
 }
 
 // stop ends the loop: the worker stops between two changes, and the next start goes on from there.
-func (l *loop) stop() error {
+func (l *loop) stop() {
 	l.Notify("STOPPING=1")
 	if l.running == nil {
-		return nil
+		return
 	}
 	defer l.running.cancel()
 	select {
@@ -275,7 +278,6 @@ func (l *loop) stop() error {
 	case <-time.After(stopMost):
 		l.Log.Error("the worker does not stop", "job", l.running.kind)
 	}
-	return nil
 }
 
 // poll takes up a changed configuration.
@@ -344,10 +346,4 @@ func (l *loop) tell() {
 		l.told = text
 		l.Notify("STATUS=" + text)
 	}
-}
-
-// FirstLine returns the first line of a text, which fits into a status line.
-func FirstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
 }

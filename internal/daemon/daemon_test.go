@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/Azure/AKSFlexNode/internal/transition"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
@@ -23,7 +24,7 @@ type bench struct {
 	began  time.Time
 	stop   context.CancelFunc
 	ended  chan struct{}
-	err    error // of Run
+	end    transition.Outcome // of Run
 
 	reconcile func(context.Context) error
 	check     func(context.Context) (Finding, error)
@@ -71,7 +72,7 @@ func (b *bench) start() {
 	ctx, stop := context.WithCancel(b.t.Context())
 	b.stop = stop
 	go func() {
-		b.err = b.daemon.Run(ctx)
+		b.end = b.daemon.Run(ctx)
 		close(b.ended)
 	}()
 	synctest.Wait()
@@ -102,9 +103,9 @@ func (b *bench) notify(message string) {
 	b.messages = append(b.messages, message)
 }
 
-func (b *bench) Reconcile(ctx context.Context) error {
+func (b *bench) Reconcile(ctx context.Context) transition.Outcome {
 	b.note("reconcile")
-	return b.reconcile(ctx)
+	return transition.Of(b.reconcile(ctx))
 }
 
 func (b *bench) Check(ctx context.Context, exhausted []string) (Finding, error) {
@@ -113,15 +114,18 @@ func (b *bench) Check(ctx context.Context, exhausted []string) (Finding, error) 
 	return b.check(ctx)
 }
 
-func (b *bench) Repair(ctx context.Context, things []string) error {
+func (b *bench) Repair(ctx context.Context, things []string) transition.Outcome {
 	b.note("repair " + strings.Join(things, " "))
-	return b.repair(ctx, things)
+	return transition.Of(b.repair(ctx, things))
 }
 
-func (b *bench) Leave(ctx context.Context) error {
+func (b *bench) Leave(ctx context.Context) transition.Outcome {
 	b.note("leave")
-	return b.leave(ctx)
+	return transition.Of(b.leave(ctx))
 }
+
+// busy is how a job ends while another command works.
+var busy = &transition.Outcome{Kind: transition.Busy, Err: errors.New("bootstrap is at work")}
 
 // times are when jobs of a kind were begun, since the last take.
 func (b *bench) times(kind string) []time.Duration {
@@ -212,8 +216,8 @@ func TestHealthy(t *testing.T) {
 			t.Error(diff)
 		}
 		b.stop()
-		if <-b.ended; b.err != nil || len(b.told("STOPPING=1")) != 1 {
-			t.Errorf("ended with %v, told %v", b.err, b.messages)
+		if <-b.ended; b.end.Kind != transition.Done || len(b.told("STOPPING=1")) != 1 {
+			t.Errorf("ended with %v, told %v", b.end, b.messages)
 		}
 	})
 }
@@ -258,7 +262,9 @@ func TestBackOff(t *testing.T) {
 func TestFinal(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		cause := errors.New("kubelet does not start")
-		b.reconcile = func(context.Context) error { return &FinalError{cause} }
+		b.reconcile = func(context.Context) error {
+			return &transition.Outcome{Kind: transition.Refused, Err: cause}
+		}
 		b.start()
 		b.sleep(time.Hour)
 		if n, checks := len(b.times("reconcile")), len(b.times("check")); n != 1 || checks < 50 {
@@ -268,9 +274,6 @@ func TestFinal(t *testing.T) {
 		want := "configuration rejected: kubelet does not start"
 		if !strings.Contains(last[len(last)-1], want) {
 			t.Errorf("status is %q", last)
-		}
-		if final := (&FinalError{cause}); !errors.Is(final, cause) || final.Error() != cause.Error() {
-			t.Errorf("the error is %v", final)
 		}
 		b.set(func() { b.changed = true })
 		b.sleep(time.Minute)
@@ -283,15 +286,11 @@ func TestFinal(t *testing.T) {
 // While another verb has the lock, the daemon asks again every few seconds; the node is checked on.
 func TestBusy(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		cause := errors.New("bootstrap is at work")
-		b.reconcile = func(context.Context) error { return &BusyError{cause} }
+		b.reconcile = func(context.Context) error { return busy }
 		b.start()
 		b.sleep(time.Minute)
 		if n := len(b.times("reconcile")); n < 10 || n > 13 {
 			t.Errorf("%d reconciliations in a minute", n)
-		}
-		if busy := (&BusyError{cause}); !errors.Is(busy, cause) || busy.Error() != cause.Error() {
-			t.Errorf("the error is %v", busy)
 		}
 		b.set(func() { b.reconcile = func(context.Context) error { return nil } })
 		b.sleep(time.Minute)
@@ -402,7 +401,9 @@ func rest(ctx context.Context, d time.Duration) error {
 // A machine that somebody has given back ends the daemon, whoever notices first.
 func TestLeft(t *testing.T) {
 	for name, leave := range map[string]func(*bench){
-		"reconcile": func(b *bench) { b.reconcile = func(context.Context) error { return ErrLeft } },
+		"reconcile": func(b *bench) {
+			b.reconcile = func(context.Context) error { return &transition.Outcome{Kind: transition.Left} }
+		},
 		"check": func(b *bench) {
 			b.check = func(context.Context) (Finding, error) { return Finding{Left: true}, nil }
 		},
@@ -411,8 +412,8 @@ func TestLeft(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				leave(b)
 				b.start()
-				if <-b.ended; !errors.Is(b.err, ErrLeft) {
-					t.Errorf("ended with %v", b.err)
+				if <-b.ended; b.end.Kind != transition.Left {
+					t.Errorf("ended with %v", b.end)
 				}
 			})
 		})
@@ -534,8 +535,8 @@ func TestDeadlines(t *testing.T) {
 		b.sleep(2 * checkEvery)
 		began := time.Now()
 		b.stop()
-		if <-b.ended; b.err != nil || time.Since(began) > time.Minute {
-			t.Errorf("ended after %s with %v", time.Since(began), b.err)
+		if <-b.ended; b.end.Kind != transition.Done || time.Since(began) > time.Minute {
+			t.Errorf("ended after %s with %v", time.Since(began), b.end)
 		}
 		close(release)
 	})
@@ -547,8 +548,8 @@ func TestStoppedAtWork(t *testing.T) {
 		b.reconcile = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		b.start()
 		b.stop()
-		if <-b.ended; b.err != nil || len(b.told("STATUS=")) > 0 {
-			t.Errorf("ended with %v, told %v", b.err, b.messages)
+		if <-b.ended; b.end.Kind != transition.Done || len(b.told("STATUS=")) > 0 {
+			t.Errorf("ended with %v, told %v", b.end, b.messages)
 		}
 	})
 }
@@ -626,7 +627,8 @@ func TestLater(t *testing.T) {
 			}
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			return &LaterError{Why: why, At: at, Every: 30 * time.Second}
+			return &transition.Outcome{Kind: transition.Waits, Err: errors.New(why), RetryAt: at,
+				Every: 30 * time.Second}
 		}
 		b.start()
 		b.sleep(31 * time.Second)

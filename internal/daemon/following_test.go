@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // A configuration that was received is taken up at once, not at the next poll of the file.
@@ -50,8 +52,8 @@ func TestDeleted(t *testing.T) {
 			t.Error(diff)
 		}
 		<-b.ended
-		if !errors.Is(b.err, ErrDeleted) {
-			t.Errorf("it ends with %v", b.err)
+		if b.end.Kind != transition.Deleted {
+			t.Errorf("it ends with %v", b.end)
 		}
 	})
 }
@@ -59,11 +61,11 @@ func TestDeleted(t *testing.T) {
 // Another verb that is at work is waited for.
 func TestDeletedWhileBusy(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		busy := true
+		waits := true
 		b.leave = func(context.Context) error {
-			if busy {
-				busy = false
-				return &BusyError{errors.New("bootstrap is at work")}
+			if waits {
+				waits = false
+				return busy
 			}
 			return nil
 		}
@@ -81,11 +83,11 @@ func TestDeletedWhileBusy(t *testing.T) {
 // A process that finishes what another has begun ends as that would have.
 func TestDeletedIsFinished(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.reconcile = func(context.Context) error { return ErrDeleted }
+		b.reconcile = func(context.Context) error { return &transition.Outcome{Kind: transition.Deleted} }
 		b.start()
 		<-b.ended
-		if !errors.Is(b.err, ErrDeleted) {
-			t.Errorf("it ends with %v", b.err)
+		if b.end.Kind != transition.Deleted {
+			t.Errorf("it ends with %v", b.end)
 		}
 	})
 }

@@ -1,6 +1,10 @@
 package daemon
 
-import "time"
+import (
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
 
 // The loop's times. Those that reach the cluster are spread, so that a thousand machines that came
 // up together do not ask together.
@@ -10,8 +14,8 @@ const (
 	busyPause  = 5 * time.Second
 	// The pauses after failures: retryFirst doubles up to retryMost.
 	retryFirst = 5 * time.Second
-	retryMost  = 5 * time.Minute
-	hintPause  = time.Second // hints come in swarms
+	retryMost  = transition.RetryWithin * 2 / 3 // Backoff adds up to a half
+	hintPause  = time.Second                    // hints come in swarms
 	// hintMost is the longest pause before a check, while hints do not end.
 	hintMost = 8 * time.Second
 	// lookAgain is the longest rest before a time that is waited for: the clock may be set meanwhile.
@@ -29,6 +33,3 @@ const (
 	// proofMost is how long a proof may take that a new configuration waits for.
 	proofMost = 5 * time.Minute
 )
-
-// RetryWithin is the longest pause between two attempts to reconcile.
-const RetryWithin = retryMost + retryMost/2

@@ -3,9 +3,9 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/transition"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
@@ -13,61 +13,59 @@ import (
 type result struct {
 	job     job
 	finding Finding
-	err     error
+	outcome transition.Outcome
 }
 
 // ended takes in what a job has brought.
 func (l *loop) ended(ctx context.Context, r result) {
 	l.running.cancel()
 	l.running, l.patience = nil, nil
-	l.say(Job{Kind: string(r.job.kind), Things: r.job.things, Ended: true, Err: r.err})
+	l.say(Job{Kind: string(r.job.kind), Things: r.job.things, Ended: true, Err: r.outcome.Err})
 	if ctx.Err() != nil {
 		return
 	}
 	switch r.job.kind {
 	case reconcile:
-		l.reconciled(r.err)
+		l.reconciled(r.outcome)
 	case repair:
 		l.repaired(r)
 	case check:
 		l.checked(r)
 	case leave:
-		l.left(r.err)
+		l.left(r.outcome)
 	}
 }
 
-func (l *loop) reconciled(err error) {
-	_, busy := errors.AsType[*BusyError](err)
-	_, final := errors.AsType[*FinalError](err)
-	later, isLater := errors.AsType[*LaterError](err)
-	known := isLater && l.trouble == later.Error()
+func (l *loop) reconciled(o transition.Outcome) {
+	waits := o.Kind == transition.Waits
+	known := waits && l.trouble == transition.FirstLine(o.Err.Error())
 	l.wantCheck = l.wantCheck || !known
 	switch {
-	case err == nil:
+	case o.Kind == transition.Done:
 		l.failing.Reset()
 		l.trouble = ""
-	case isLater:
+	case waits:
 		if !known {
-			l.Log.Info("a change waits", "for", later)
+			l.Log.Info("a change waits", "for", o.Err)
 		}
 		l.failing.Reset()
-		l.trouble = later.Error()
-		l.again(min(max(time.Until(later.At), time.Second), cmp.Or(later.Every, lookAgain)))
-	case errors.Is(err, ErrLeft), errors.Is(err, ErrDeleted):
-		l.err = err
+		l.trouble = transition.FirstLine(o.Err.Error())
+		l.again(min(max(time.Until(o.RetryAt), time.Second), cmp.Or(o.Every, lookAgain)))
+	case o.Kind == transition.Left, o.Kind == transition.Deleted:
+		l.end = &o
 	case l.wantReconcile, l.isDeleted: // a new configuration follows, or the end
-		l.Log.Info("the former configuration is not in force", "error", err)
-	case busy:
-		l.Log.Debug("waiting for another verb", "error", err)
+		l.Log.Info("the former configuration is not in force", "error", o.Err)
+	case o.Kind == transition.Busy:
+		l.Log.Debug("waiting for another command", "error", o.Err)
 		l.again(busyPause)
-	case final:
+	case o.Kind == transition.Refused:
 		l.Log.Error("the configuration does not work; it is not tried again until it changes",
-			"error", err)
-		l.trouble = "configuration rejected: " + FirstLine(err.Error())
+			"error", o.Err)
+		l.trouble = "configuration rejected: " + transition.FirstLine(o.Err.Error())
 	default:
 		pause := l.failing.Next()
-		l.Log.Error("cannot reconcile the node; trying again", "error", err, "in", pause)
-		l.trouble = "trying again: " + FirstLine(err.Error())
+		l.Log.Error("cannot reconcile the node; trying again", "error", o.Err, "in", pause)
+		l.trouble = "trying again: " + transition.FirstLine(o.Err.Error())
 		l.again(pause)
 	}
 	l.tell()
@@ -82,19 +80,18 @@ func (l *loop) again(pause time.Duration) {
 // repaired takes in how a repair ended. One that was not carried out does not count, and what is
 // still to be repaired is found by the check that follows it.
 func (l *loop) repaired(r result) {
-	_, busy := errors.AsType[*BusyError](r.err)
-	switch {
-	case r.err == nil:
+	switch r.outcome.Kind {
+	case transition.Done:
 		l.Log.Info("drift repaired", "what", r.job.things)
 		l.mending.Reset()
 		l.wantCheck = true
 		return
-	case busy:
-		l.Log.Debug("waiting for another verb", "error", r.err)
+	case transition.Busy:
+		l.Log.Debug("waiting for another command", "error", r.outcome.Err)
 		l.mendLater(busyPause)
 	default:
 		pause := l.mending.Next()
-		l.Log.Error("cannot repair drift; trying again", "error", r.err, "in", pause)
+		l.Log.Error("cannot repair drift; trying again", "error", r.outcome.Err, "in", pause)
 		l.mendLater(pause)
 	}
 	l.Budget.Return(r.job.things)
@@ -121,12 +118,12 @@ func (l *loop) nextCheck(pause time.Duration) {
 func (l *loop) checked(r result) {
 	every := cmp.Or(r.finding.Every, checkEvery)
 	l.nextCheck(every*3/5 + wait.Jitter(every*2/5)) // a fifth more or less
-	if r.err != nil {
-		l.Log.Warn("cannot check the node", "error", r.err)
+	if r.outcome.Err != nil {
+		l.Log.Warn("cannot check the node", "error", r.outcome.Err)
 		return
 	}
 	if r.finding.Left {
-		l.err = ErrLeft
+		l.end = &transition.Outcome{Kind: transition.Left}
 		return
 	}
 	l.summary = r.finding.Summary
@@ -149,21 +146,20 @@ func (l *loop) checked(r result) {
 }
 
 // left takes in how giving the machine back has ended. What could not be undone is tried again.
-func (l *loop) left(err error) {
-	_, busy := errors.AsType[*BusyError](err)
-	switch {
-	case err == nil:
-		l.err = ErrDeleted
+func (l *loop) left(o transition.Outcome) {
+	switch o.Kind {
+	case transition.Done:
+		l.end = &transition.Outcome{Kind: transition.Deleted}
 		return
-	case errors.Is(err, ErrReplaced):
-		l.err = err
+	case transition.Replaced:
+		l.end = &o
 		return
-	case busy:
+	case transition.Busy:
 		l.again(busyPause)
 	default:
 		pause := l.failing.Next()
-		l.Log.Error("cannot give the machine back; trying again", "error", err, "in", pause)
-		l.trouble = "giving the machine back: " + FirstLine(err.Error())
+		l.Log.Error("cannot give the machine back; trying again", "error", o.Err, "in", pause)
+		l.trouble = "giving the machine back: " + transition.FirstLine(o.Err.Error())
 		l.again(pause)
 	}
 	l.tell()

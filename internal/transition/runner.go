@@ -24,32 +24,6 @@ type Runner struct {
 	Now     func() time.Time
 }
 
-// ErrSuperseded tells that another verb has taken over while this one waited.
-var ErrSuperseded = errors.New("another command has taken over")
-
-// ErrUndecided tells that it cannot be known yet whether a change works: it remains under way.
-var ErrUndecided = errors.New("cannot tell whether the node is healthy")
-
-// RefusedError tells that what was asked for cannot work, however often it is tried: it is
-// rejected, and nothing was touched.
-type RefusedError struct{ Err error }
-
-func (e *RefusedError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *RefusedError) Unwrap() error { return e.Err }
-
-// RolledBackError tells that a change failed and that the machine is again what it was.
-type RolledBackError struct{ Err error }
-
-func (e *RolledBackError) Error() string {
-	const back = "the previous configuration is back and the Node is as healthy as it was"
-	return e.Err.Error() + "\n" + back
-}
-
-// Unwrap returns what failed.
-func (e *RolledBackError) Unwrap() error { return e.Err }
-
 // Run carries out t from its phase on, up to the phase until; "" is all of it. A change that fails
 // after the machine was touched is rolled back; what failed stays the error. When ctx ends or until
 // is reached the record remains, and the next Run continues.
@@ -112,7 +86,7 @@ func (r Runner) failed(ctx context.Context, t Transition, cause error) error {
 // elsewhere is taken back.
 func (r Runner) refuse(ctx context.Context, t Transition, cause error) error {
 	errs := []error{cause}
-	if _, refused := errors.AsType[*RefusedError](cause); refused {
+	if Of(cause).Kind == Refused {
 		errs = append(errs, r.Reject(ctx, t, cause))
 	}
 	if err := r.Release(ctx, t); err != nil {
@@ -127,8 +101,7 @@ func (r Runner) refuse(ctx context.Context, t Transition, cause error) error {
 func (r Runner) rollBack(ctx context.Context, t Transition, cause error) error {
 	back := t.Back(cause, r.Now())
 	back.Attempt = 1
-	_, refused := errors.AsType[*RefusedError](cause)
-	rejected := refused || t.Phase == Apply || t.Phase == Gate
+	rejected := Of(cause).Kind == Refused || t.Phase == Apply || t.Phase == Gate
 	if rejected {
 		if err := r.Reject(ctx, t, cause); err != nil {
 			return errors.Join(cause, err)
@@ -151,5 +124,6 @@ func (r Runner) rollBack(ctx context.Context, t Transition, cause error) error {
 	if !rejected {
 		return fmt.Errorf("%w\nthe machine is again what was applied", cause)
 	}
-	return &RolledBackError{Err: cause}
+	const form = "%w\nthe previous configuration is back and the Node is as healthy as it was"
+	return &Outcome{Kind: RolledBack, Err: fmt.Errorf(form, cause)}
 }

@@ -241,8 +241,7 @@ func TestFailed(t *testing.T) {
 }
 
 func (f *fake) outcome(err error) outcome {
-	_, back := errors.AsType[*RolledBackError](err)
-	o := outcome{Back: back, Rejected: len(f.rejected) > 0, Released: f.released > 0}
+	o := outcome{Back: Of(err).Kind == RolledBack, Rejected: len(f.rejected) > 0, Released: f.released > 0}
 	if t := f.saved(); t != nil {
 		o.Remains = string(t.Kind) + " " + string(t.Phase)
 	}
@@ -262,7 +261,7 @@ func TestTouched(t *testing.T) {
 		want  outcome
 	}{
 		{Change, Prefetch, cause, restored},
-		{Change, Prove, &RefusedError{cause}, rolledBack},
+		{Change, Prove, &Outcome{Kind: Refused, Err: cause}, rolledBack},
 		{Change, Drain, cause, restored},
 		{Change, Apply, cause, rolledBack},
 		{Change, Gate, cause, rolledBack},
@@ -320,7 +319,7 @@ func TestUntil(t *testing.T) {
 // What was asked for and cannot work is rejected, and nothing was touched.
 func TestRefused(t *testing.T) {
 	cause := errors.New("the secret is wrong")
-	f := &fake{left: -1, fails: failIn(Change, Prove, &RefusedError{cause})}
+	f := &fake{left: -1, fails: failIn(Change, Prove, &Outcome{Kind: Refused, Err: cause})}
 	err, _ := f.process(t.Context(), begun(Change))
 	if !errors.Is(err, cause) || err.Error() != cause.Error() {
 		t.Errorf("the error is %v", err)
@@ -435,11 +434,6 @@ func TestBack(t *testing.T) {
 	if diff := cmp.Diff(want, change.Back(errors.New("it fails"), now)); diff != "" {
 		t.Error(diff)
 	}
-	text := (&RolledBackError{errors.New("it fails")}).Error()
-	back := strings.Contains(text, "previous configuration is back")
-	if !strings.HasPrefix(text, "it fails\n") || !back {
-		t.Error(text)
-	}
 }
 
 // A disk that cannot be written stops a transition before its next phase; what was recorded
@@ -475,7 +469,7 @@ func TestClearFails(t *testing.T) {
 		r := f.runner()
 		r.Clear = func(context.Context) error { return full }
 		err := r.Run(t.Context(), begun(Change), "")
-		if _, back := errors.AsType[*RolledBackError](err); !errors.Is(err, full) || back {
+		if !errors.Is(err, full) || Of(err).Kind == RolledBack {
 			t.Errorf("the error is %v", err)
 		}
 	}

@@ -63,7 +63,7 @@ func (w *world) checkAndRepair() (found daemon.Finding, err error) {
 		if found, err = watcher.Check(ctx, nil); err != nil || len(found.Repair) == 0 {
 			return err
 		}
-		return watcher.Repair(ctx, found.Repair)
+		return watcher.Repair(ctx, found.Repair).Err
 	})
 	return found, err
 }

@@ -23,7 +23,7 @@ func (w *world) daemonRuns(unreadable error) error {
 		if unreadable != nil {
 			watcher.Load = func() (change.Input, error) { return change.Input{Origin: "file"}, unreadable }
 		}
-		return watcher.Reconcile(ctx)
+		return watcher.Reconcile(ctx).Err
 	})
 }
 
@@ -71,7 +71,7 @@ func TestDamagedStore(t *testing.T) {
 		t.Errorf("the condition is %+v", c)
 	}
 	err = w.run(func(ctx context.Context, a *change.Agent) error {
-		return w.watcher(a).Repair(ctx, found.Drift)
+		return w.watcher(a).Repair(ctx, found.Drift).Err
 	})
 	if err != nil {
 		t.Fatal(err)

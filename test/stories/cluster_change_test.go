@@ -67,7 +67,7 @@ func (w *world) bindings() (b struct{ Server, CA, ClusterUID string }) {
 // daemonReconciles is what the daemon does when it starts, and when a check asks for it.
 func (w *world) daemonReconciles() error {
 	return w.run(func(ctx context.Context, a *change.Agent) error {
-		return w.watcher(a).Reconcile(ctx)
+		return w.watcher(a).Reconcile(ctx).Err
 	})
 }
 

@@ -122,8 +122,7 @@ func (w *world) secret(secret, credential string) func(map[string]any) {
 }
 
 func refused(err error) bool {
-	_, ok := errors.AsType[*transition.RefusedError](err)
-	return ok
+	return transition.Of(err).Kind == transition.Refused
 }
 
 const (

@@ -19,8 +19,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
-	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // provider is a resource provider with one node, without a network.
@@ -455,8 +455,8 @@ func TestFollowsAnotherResource(t *testing.T) {
 				return false
 			}
 		})
-		if !errors.Is(s.err, daemon.ErrReplaced) || !s.registered() || s.bundle() == "" {
-			t.Errorf("it ended with %v; the Node is there: %t", s.err, s.registered())
+		if s.outcome.Kind != transition.Replaced || !s.registered() || s.bundle() == "" {
+			t.Errorf("it ended with %v; the Node is there: %t", s.outcome, s.registered())
 		}
 	})
 }
@@ -477,8 +477,8 @@ func TestFollowsToTheEnd(t *testing.T) {
 				return false
 			}
 		})
-		if !errors.Is(s.err, daemon.ErrDeleted) {
-			t.Errorf("it ended with %v", s.err)
+		if s.outcome.Kind != transition.Deleted {
+			t.Errorf("it ended with %v", s.outcome)
 		}
 		s.unlock()
 		s.same(before)

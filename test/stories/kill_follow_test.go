@@ -14,7 +14,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -109,7 +108,7 @@ func (w *world) joinsByURL() error {
 		if err := change.Receive(ctx, a, w.offer); err != nil {
 			return err
 		}
-		return w.watches(ctx, a).Reconcile(ctx)
+		return w.watches(ctx, a).Reconcile(ctx).Err
 	})
 }
 
@@ -124,13 +123,11 @@ func (w *world) takesOffer() error {
 		if err := service.Follow(ctx, a, in, nil).Receive(ctx, w.offer.Bundle); err != nil {
 			return err
 		}
-		err = w.watches(ctx, a).Reconcile(ctx)
-		_, back := errors.AsType[*transition.RolledBackError](err)
-		_, rejected := errors.AsType[*change.RejectedError](err)
-		if w.refused && (back || rejected) {
+		ended := w.watches(ctx, a).Reconcile(ctx)
+		if w.refused && ended.Kind == transition.Refused {
 			return nil
 		}
-		return err
+		return ended.Err
 	})
 }
 
@@ -143,7 +140,7 @@ func (w *world) seesDeletion() error {
 		}
 		d := w.watches(ctx, a)
 		d.Follows = service.Follow(ctx, a, in, nil)
-		return d.Leave(ctx)
+		return d.Leave(ctx).Err
 	})
 }
 
@@ -153,9 +150,9 @@ func (w *world) reconciles() error {
 		return nil // it waits for a configuration
 	}
 	err := w.run(func(ctx context.Context, a *change.Agent) error {
-		return w.watches(ctx, a).Reconcile(ctx)
+		return w.watches(ctx, a).Reconcile(ctx).Err
 	})
-	if errors.Is(err, daemon.ErrDeleted) || errors.Is(err, daemon.ErrLeft) {
+	if ended := transition.Of(err).Kind; ended == transition.Deleted || ended == transition.Left {
 		return nil
 	}
 	return err

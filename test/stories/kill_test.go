@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // campaign is a run that is killed at each of its touches.
@@ -86,7 +84,7 @@ func campaigns() []campaign {
 			return err
 		}, run: func(w *world) error {
 			err := bootstrap(w)
-			if _, back := errors.AsType[*transition.RolledBackError](err); back {
+			if rolledBack(err) {
 				return nil
 			}
 			return err

@@ -1,14 +1,13 @@
 package stories
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"testing"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
-	"github.com/Azure/AKSFlexNode/internal/daemon"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // leavingKilledAt is a node whose unbootstrap was killed at its n-th touch, and how the machine was
@@ -63,7 +62,7 @@ func TestLeavingIsFinished(t *testing.T) {
 			continue // it had not begun, or had ended
 		}
 		when := fmt.Sprintf("killed at touch %d", n)
-		if err := w.daemonRuns(nil); !errors.Is(err, daemon.ErrLeft) {
+		if err := w.daemonRuns(nil); transition.Of(err).Kind != transition.Left {
 			t.Errorf("%s: the daemon ends with %v", when, err)
 		}
 		w.sameAs(t, when, before)

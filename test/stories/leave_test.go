@@ -2,7 +2,6 @@ package stories
 
 import (
 	"context"
-	"errors"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -13,7 +12,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/azuresim"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -144,7 +142,7 @@ func TestArcNotLeft(t *testing.T) {
 			t.Fatalf("the error is %v", err)
 		}
 		err := w.daemonRuns(nil)
-		if err == nil || errors.Is(err, daemon.ErrLeft) || w.cluster.has("edge-1") {
+		if err == nil || transition.Of(err).Kind == transition.Left || w.cluster.has("edge-1") {
 			t.Errorf("the daemon ends with %v", err)
 		}
 	}

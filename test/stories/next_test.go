@@ -155,7 +155,7 @@ func (w *world) interruptChanged() {
 			}
 			return start(unit, text)
 		}
-		return w.watcher(a).Reconcile(ctx)
+		return w.watcher(a).Reconcile(ctx).Err
 	})
 	w.systemd.OnStart = start
 	if err == nil {

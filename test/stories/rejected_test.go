@@ -1,14 +1,14 @@
 package stories
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // other is a configuration that differs from the usual one in what kubelet does.
@@ -58,7 +58,7 @@ func TestHalfChanged(t *testing.T) {
 				}
 				tt.file(w, before, rejected)
 				err = w.daemonRuns(tt.err)
-				_, final := errors.AsType[*daemon.FinalError](err)
+				final := change.Verdict(err).Kind == transition.Refused
 				if final != (tt.failed || tt.err != nil) || !final && err != nil {
 					t.Fatalf("killed at touch %d: the daemon ends with %v", n, err)
 				}
@@ -123,7 +123,7 @@ func TestRejectedLongAgo(t *testing.T) {
 			fails := func() {
 				t.Helper()
 				w.config = failing
-				if _, final := errors.AsType[*daemon.FinalError](w.daemonRuns(nil)); !final {
+				if change.Verdict(w.daemonRuns(nil)).Kind != transition.Refused {
 					t.Error("the daemon tries a rejected configuration again")
 				}
 				wants(rejected)

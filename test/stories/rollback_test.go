@@ -17,8 +17,7 @@ import (
 )
 
 func rolledBack(err error) bool {
-	_, ok := errors.AsType[*transition.RolledBackError](err)
-	return ok
+	return transition.Of(err).Kind == transition.RolledBack
 }
 
 // azureOff switches Azure off, and its metadata services with it.

@@ -24,6 +24,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // serviceStory is a machine on which the daemon runs as a service, in simulated time.
@@ -55,9 +56,9 @@ type serviceStory struct {
 	units  map[string]int
 	checks int
 
-	stop  context.CancelFunc
-	ended chan struct{}
-	err   error
+	stop    context.CancelFunc
+	ended   chan struct{}
+	outcome transition.Outcome
 }
 
 // story tells what happens to a machine on which the daemon runs. The daemon is stopped at its end.
@@ -267,7 +268,7 @@ func (s *serviceStory) start() {
 	watching.Go(func() { follows.Run(ctx) })
 	go func() {
 		defer close(s.ended)
-		s.err = d.Run(ctx)
+		s.outcome = d.Run(ctx)
 		claim.Release()
 		stop()
 		watching.Wait()
@@ -295,8 +296,8 @@ func (s *serviceStory) left() {
 			return false
 		}
 	})
-	if !errors.Is(s.err, daemon.ErrLeft) {
-		s.t.Errorf("the daemon ended with %v", s.err)
+	if s.outcome.Kind != transition.Left {
+		s.t.Errorf("the daemon ended with %v", s.outcome)
 	}
 }
 

@@ -38,7 +38,7 @@ func (w *world) checked(t *testing.T) (*change.Agent, *service.Live) {
 	live.Attach(a)
 	watcher := w.watcher(a)
 	watcher.Live = live
-	if err := watcher.Reconcile(t.Context()); err != nil {
+	if err := watcher.Reconcile(t.Context()).Err; err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -37,7 +37,7 @@ func TestWarningsReachTheLog(t *testing.T) {
 	w := newWorld(t)
 	reconcile := func(ctx context.Context,
 		a *change.Agent) error {
-		return w.watcher(a).Reconcile(ctx)
+		return w.watcher(a).Reconcile(ctx).Err
 	}
 	once := func(text string) {
 		t.Helper()

@@ -90,11 +90,11 @@ func backTo(ctx context.Context, h *Home, name string) (*generation.Generation, 
 func goingBackTo(ctx context.Context, h *Home, name string) (*generation.Generation, error) {
 	left := *h.Saved.Transition
 	if !left.GoesBack() {
-		return nil, &UnderWayError{left}
+		return nil, comesFirst(left)
 	}
 	to, err := inspect.Find(ctx, h.Node, cmp.Or(name, left.To))
 	if err == nil && to.ID != left.To {
-		return nil, &UnderWayError{left}
+		return nil, comesFirst(left)
 	}
 	return to, err
 }

@@ -3,7 +3,6 @@ package change
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -58,7 +57,7 @@ func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 	if err == nil {
 		err = NoteApplied(ctx, a, in.Resource)
 	}
-	NoteWaiting(ctx, a, t, Verdict(err))
+	NoteWaiting(ctx, a, t, err)
 	result.finish(began, view.total, err)
 	return result, err
 }
@@ -66,11 +65,6 @@ func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 func (r *Result) finish(began time.Time, changes int, err error) {
 	r.Ready, r.Changes, r.Took = err == nil, changes, time.Since(began)
 	r.Seconds = r.Took.Seconds()
-}
-
-func (e *RejectedError) Error() string {
-	return fmt.Sprintf("the configuration was rejected at %s: %s",
-		e.Rejection.At.Format(time.DateTime), e.Rejection.Reason)
 }
 
 // isFor tells whether a transition leads to what a target asks for.

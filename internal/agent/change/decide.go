@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -66,11 +66,11 @@ func Settle(ctx context.Context, h *Home, t *Target, checks bool, view *Steps) e
 		case transition.Revert:
 			r, _ := h.Saved.Rejected.OfGeneration(h.Saved.Transition.To)
 			back := h.Saved.Transition.Back(errors.New(r.Reason), inspect.Stamp())
-			return errors.Join(&RejectedError{r}, run(ctx, h, back, "", view))
+			return errors.Join(rejected(r), run(ctx, h, back, "", view))
 		case transition.Begin:
 			if s.Wanted == transition.Rejected {
 				r, _ := rejectionOf(h, t)
-				return errors.Join(&RejectedError{r}, run(ctx, h, following(h, d), "", view))
+				return errors.Join(rejected(r), run(ctx, h, following(h, d), "", view))
 			}
 			if checks {
 				if err := preflight(ctx, h, t); err != nil {
@@ -102,11 +102,11 @@ func Situation(h *Home, t *Target) (transition.Situation, error) {
 	}
 	s.Asked, s.Waits = !t.Daemon, t.Waits != nil
 	s.Moved = movedTo(h, bindingsFor(h, t)) != nil
-	_, rejected := rejectionOf(h, t)
+	_, failed := rejectionOf(h, t)
 	switch {
 	case t.unchanged:
 		s.Wanted = transition.Current
-	case rejected:
+	case failed:
 		s.Wanted = transition.Rejected
 	default:
 		s.Wanted = transition.New
@@ -124,9 +124,11 @@ func Rest(ctx context.Context, h *Home, t *Target, s transition.Situation) error
 	switch {
 	case s.Wanted == transition.Rejected:
 		r, _ := rejectionOf(h, t)
-		return &RejectedError{r}
+		return rejected(r)
 	case s.Wanted == transition.New:
-		later := &daemon.LaterError{Why: t.Waits.Message, At: t.Waits.NextAttempt}
+		at := t.Waits.NextAttempt
+		later := &transition.Outcome{Kind: transition.Waits, RetryAt: at, Err: errors.New(
+			t.Waits.Message + "; next attempt by " + at.UTC().Format(time.RFC3339))}
 		if t.Waits.Reason == health.DrainBlocked {
 			later.Every = askPause
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
@@ -55,7 +54,8 @@ func Unbootstrap(ctx context.Context, a *Agent, given *config.Config, how Leave)
 	}
 	defer h.Close()
 	if is := a.Records().BundleResource().UID; how.Deleted != "" && is != "" && is != how.Deleted {
-		return Result{}, daemon.ErrReplaced
+		return Result{}, &transition.Outcome{Kind: transition.Replaced, Err: errors.New(
+			"this machine has another configuration than the one that was deleted")}
 	}
 	l := &leaving{Home: h, config: leaver(h, given), given: given, view: &Steps{Agent: a}}
 	result := Result{}

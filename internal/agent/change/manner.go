@@ -68,7 +68,7 @@ func ProviderScope(c config.Config) string {
 
 // proveProvider makes sure that the provider answers this node in the manner of a configuration: a
 // fresh token of the identity that polls, past every cache, and one poll. A refusal is a
-// *transition.RefusedError; any other error leaves open whether the manner works.
+// transition.Refused; any other error leaves open whether the manner works.
 func proveProvider(ctx context.Context, h *Home, c config.Config, is config.Resource) error {
 	m := MannerOf(c)
 	if !m.Asks || is.UID == "" {
@@ -78,7 +78,7 @@ func proveProvider(ctx context.Context, h *Home, c config.Config, is config.Reso
 		return NodeCredential(h.Agent, c)
 	}, ProviderScope(c), identity.NodeToken(c.Azure))
 	if identity.Refused(err) {
-		return &transition.RefusedError{Err: err}
+		return &transition.Outcome{Kind: transition.Refused, Err: err}
 	}
 	if err != nil {
 		return err
@@ -92,8 +92,9 @@ func proveProvider(ctx context.Context, h *Home, c config.Config, is config.Reso
 	}
 	_, err = provider.Poll(ctx, "", 0)
 	if refusesNode(err) {
-		return &transition.RefusedError{Err: fmt.Errorf("cannot follow the resource with this "+
-			"configuration: %w; check agent.monitoring.endpoint, the proxy and the identity in azure", err)}
+		return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf("cannot follow the "+
+			"resource with this configuration: %w; check agent.monitoring.endpoint, the proxy and the "+
+			"identity in azure", err)}
 	}
 	return err
 }
@@ -120,7 +121,7 @@ func tryProvider(ctx context.Context, h *Home, t *Target) error {
 		return nil
 	}
 	err := proveProvider(ctx, h, c, ResourceOf(h.Agent, t.Input))
-	if _, refused := errors.AsType[*transition.RefusedError](err); refused || err == nil {
+	if err == nil || transition.Of(err).Kind == transition.Refused {
 		return err
 	}
 	h.Warn("the resource provider cannot be followed yet: %v; the machine joins nevertheless", err)

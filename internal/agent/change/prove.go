@@ -22,7 +22,7 @@ func prove(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) er
 	}
 	token, err := inspect.FreshToken(ctx, c)
 	if identity.Refused(err) {
-		return &transition.RefusedError{Err: err}
+		return &transition.Outcome{Kind: transition.Refused, Err: err}
 	}
 	if err != nil {
 		return err
@@ -34,8 +34,9 @@ func prove(ctx context.Context, h *Home, c config.Config, at inspect.Cluster) er
 	}
 	defer client.Close()
 	if _, err = client.WhoAmI(ctx); errors.Is(err, kube.ErrUnauthorized) {
-		return &transition.RefusedError{Err: fmt.Errorf("cannot use the configured identity: the API "+
-			"server does not accept its token (401); check azure.tenantId and %s",
+		return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf("cannot use the "+
+			"configured identity: the API server does not accept its token (401); check "+
+			"azure.tenantId and %s",
 			strings.TrimPrefix(string(c.Azure.AuthMode()), "azure."))}
 	}
 	return err

@@ -2,7 +2,6 @@ package change
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -24,7 +23,7 @@ func reject(ctx context.Context, h *Home, t transition.Transition, cause error) 
 	r := newRejection(h, &g, cause.Error())
 	r.Past = t.ByHand // the document that is wanted is another one
 	// What was refused has touched no unit.
-	if _, refused := errors.AsType[*transition.RefusedError](cause); !refused {
+	if transition.Of(cause).Kind != transition.Refused {
 		r.Log = failedUnitLog(ctx, h, cause)
 	}
 	h.Log.Error("configuration rejected", "generation", g.ID, "reason", cause)

@@ -3,6 +3,7 @@ package change
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/apply"
@@ -21,7 +22,7 @@ func Repair(ctx context.Context, a *Agent, things []string) (inspect.Report, err
 		return inspect.Report{}, inspect.ErrNoNode
 	}
 	if h.Saved.Transition != nil && h.Saved.Transition.Kind != transition.Repair {
-		return inspect.Report{}, &UnderWayError{*h.Saved.Transition}
+		return inspect.Report{}, comesFirst(*h.Saved.Transition)
 	}
 	plan, err := inspect.DriftPlan(ctx, h.Node, h.Saved.Applied)
 	if _, blind := errors.AsType[*apply.BlindError](err); blind {
@@ -41,14 +42,13 @@ func Repair(ctx context.Context, a *Agent, things []string) (inspect.Report, err
 	return report, run(ctx, h, t, "", &Steps{Agent: a})
 }
 
-// UnderWayError tells that a change is under way, which comes before a repair or a rollback.
-type UnderWayError struct{ Transition transition.Transition }
-
-func (e *UnderWayError) Error() string {
+// comesFirst returns the outcome of a repair or a rollback while a change is under way.
+func comesFirst(t transition.Transition) error {
 	finish := "bootstrap"
-	if e.Transition.GoesBack() {
+	if t.GoesBack() {
 		finish = "rollback"
 	}
-	return "cannot begin now: a " + string(e.Transition.Kind) + " is under way (phase " +
-		string(e.Transition.Phase) + "); finish it with `aks-flex-node " + finish + "`"
+	return &transition.Outcome{Kind: transition.Busy, Err: fmt.Errorf(
+		"cannot begin now: a %s is under way (phase %s); finish it with `aks-flex-node %s`",
+		t.Kind, t.Phase, finish)}
 }

@@ -2,45 +2,42 @@ package change
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// RejectedError tells that a configuration has failed before.
-type RejectedError struct{ Rejection saved.Rejection }
-
-// Verdict returns an error that says whether trying again can help.
-func Verdict(err error) error {
-	_, back := errors.AsType[*transition.RolledBackError](err)
-	_, refused := errors.AsType[*transition.RefusedError](err)
-	_, locked := errors.AsType[*saved.LockedError](err)
-	_, changing := errors.AsType[*UnderWayError](err)
-	_, unfit := errors.AsType[*health.Error](err)
-	_, rejected := errors.AsType[*RejectedError](err)
-	_, invalid := errors.AsType[config.Problems](err)
-	switch {
-	case err == nil:
-		return nil
-	case locked, changing, errors.Is(err, transition.ErrSuperseded):
-		return &daemon.BusyError{Err: err}
-	case back, refused, rejected, invalid:
-		return &daemon.FinalError{Err: err}
-	case unfit && !retryable(err):
-		return &daemon.FinalError{Err: err}
-	}
-	return err
+// rejected returns the outcome of a configuration that has failed before.
+func rejected(r saved.Rejection) error {
+	return &transition.Outcome{Kind: transition.Refused, Err: fmt.Errorf(
+		"the configuration was rejected at %s: %s", r.At.Format(time.DateTime), r.Reason)}
 }
 
-// retryable tells whether a preflight that failed may pass later by itself: what the network or the
-// cluster is at fault for may; what the configuration is at fault for does not.
-func retryable(err error) bool {
-	failed, _ := errors.AsType[*health.Error](err)
-	return !slices.ContainsFunc(failed.Conditions, func(c health.Condition) bool {
+// Verdict returns the outcome of a run that ended with an error: what was rolled back is refused,
+// as the same configuration fails again.
+func Verdict(err error) transition.Outcome {
+	o := transition.Of(err)
+	_, locked := errors.AsType[*saved.LockedError](err)
+	_, invalid := errors.AsType[config.Problems](err)
+	switch {
+	case locked:
+		o.Kind = transition.Busy
+	case o.Kind == transition.RolledBack, o.Kind == transition.Failed && (invalid || unfit(err)):
+		o.Kind = transition.Refused
+	}
+	return o
+}
+
+// unfit reports whether a preflight has failed for what the configuration is at fault for. What the
+// network or the cluster is at fault for may pass by itself.
+func unfit(err error) bool {
+	failed, ok := errors.AsType[*health.Error](err)
+	return ok && slices.ContainsFunc(failed.Conditions, func(c health.Condition) bool {
 		return c.Owner == health.OwnerConfiguration
 	})
 }

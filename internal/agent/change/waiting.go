@@ -9,7 +9,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -32,21 +31,19 @@ func forgetWaiting(ctx context.Context, a *Agent) {
 	}
 }
 
-// NoteWaiting records why the change to a target waits after an attempt that ended with err, the
-// verdict on it. An attempt that another verb or a signal has ended leaves the record unchanged,
-// and so does a person's that has begun nothing.
+// NoteWaiting records why the change to a target waits after an attempt that ended with err. An
+// attempt that another verb or a signal has ended leaves the record unchanged, and so does a
+// person's that has begun nothing.
 func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
-	_, busy := errors.AsType[*daemon.BusyError](err)
-	_, final := errors.AsType[*daemon.FinalError](err)
-	_, later := errors.AsType[*daemon.LaterError](err)
+	kind := Verdict(err).Kind
 	next := inspect.Waiting{Received: t.Received}
 	switch {
-	case busy || ctx.Err() != nil:
+	case kind == transition.Busy || ctx.Err() != nil:
 		return
-	case err == nil || final || t.unchanged:
+	case kind == transition.Done || kind == transition.Refused || t.unchanged:
 		forgetWaiting(ctx, a)
 		return
-	case later && t.Waits != nil:
+	case kind == transition.Waits && t.Waits != nil:
 		next.Waiting = *t.Waits
 	default:
 		next.Waiting = reasonOf(err)
@@ -75,7 +72,7 @@ func underWay(a *Agent) bool {
 func reasonOf(err error) health.Waiting {
 	w := health.Waiting{
 		Reason: health.AttemptFailed, Message: err.Error(), Owner: health.OwnerMachine,
-		NextAttempt: inspect.Stamp().Add(daemon.RetryWithin),
+		NextAttempt: inspect.Stamp().Add(transition.RetryWithin),
 	}
 	drain, blocked := errors.AsType[*kube.DrainError](err)
 	download, failed := errors.AsType[*artifact.Error](err)

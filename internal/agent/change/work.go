@@ -14,7 +14,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/artifact"
 	"github.com/Azure/AKSFlexNode/internal/config"
-	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/identity"
@@ -124,19 +123,12 @@ func run(
 
 // resultOf names how a transition has ended.
 func resultOf(ctx context.Context, err error) string {
-	_, back := errors.AsType[*transition.RolledBackError](err)
-	_, refused := errors.AsType[*transition.RefusedError](err)
-	switch {
-	case err == nil:
-		return "done"
-	case back:
-		return "rolled_back"
-	case refused:
-		return "refused"
-	case transition.Interrupted(ctx, err):
+	kind := transition.Of(err).Kind
+	ended := kind == transition.Done || kind == transition.RolledBack || kind == transition.Refused
+	if !ended && transition.Interrupted(ctx, err) {
 		return "interrupted"
 	}
-	return "failed"
+	return string(kind)
 }
 
 // prefetch fetches and verifies every artifact while the node works. A first join only begins to,
@@ -340,7 +332,7 @@ func (w *work) restore(ctx context.Context, t *transition.Transition) error {
 	}
 	w.to, w.config, w.bindings = &to, w.Saved.ConfigOf(&to), w.Saved.Bindings
 	w.bindings.PodCIDRs = inspect.Subnets(w.Home.Node, w.config)
-	w.Warn("the new configuration does not work (%s); rolling back", daemon.FirstLine(t.Cause))
+	w.Warn("the new configuration does not work (%s); rolling back", transition.FirstLine(t.Cause))
 	for _, need := range []state.Need{node.Credential, node.Network, node.Ready} {
 		w.met[need] = true
 	}

@@ -55,16 +55,15 @@ func Claim(a *change.Agent) (*saved.Lock, error) {
 // Reconcile makes the machine the node that its configuration describes now, and finishes what
 // another run has left unfinished, also when the configuration cannot be read. It does nothing to a
 // node that is as configured: whether that is healthy is for a check.
-func (w *Watcher) Reconcile(ctx context.Context) error {
-	err := w.reconcile(ctx)
-	final, refused := errors.AsType[*daemon.FinalError](err)
+func (w *Watcher) Reconcile(ctx context.Context) transition.Outcome {
+	o := change.Verdict(w.reconcile(ctx))
 	switch {
-	case err == nil:
+	case o.Kind == transition.Done:
 		w.refused = nil
-	case refused && (w.refused == nil || w.refused.Reason != final.Error()):
-		w.refused = &health.Rejection{Version: "file", Reason: final.Error(), At: inspect.Now()}
+	case o.Kind == transition.Refused && (w.refused == nil || w.refused.Reason != o.Err.Error()):
+		w.refused = &health.Rejection{Version: "file", Reason: o.Err.Error(), At: inspect.Now()}
 	}
-	return err
+	return o
 }
 
 func (w *Watcher) reconcile(ctx context.Context) error {
@@ -73,7 +72,7 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 		return err
 	}
 	if w.left(h) {
-		return daemon.ErrLeft
+		return &transition.Outcome{Kind: transition.Left}
 	}
 	in, err := w.Load()
 	if h.Saved.Transition != nil && h.Saved.Transition.Kind == transition.Leave {
@@ -86,13 +85,13 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 		if followed {
 			again, err := change.OpenReadOnly(ctx, w.Agent)
 			if err != nil {
-				return change.Verdict(errors.Join(unfollowed, err))
+				return errors.Join(unfollowed, err)
 			}
 			h = again
 		}
 	}
 	if err != nil {
-		return change.Verdict(errors.Join(err, unfollowed, resume(ctx, w, h)))
+		return errors.Join(err, unfollowed, resume(ctx, w, h))
 	}
 	t, err := change.Aim(ctx, h, in)
 	if err != nil {
@@ -103,7 +102,7 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 		t.Waits = change.Held(ctx, h, t)
 	}
 	if err := want(ctx, w, h, t.Received); err != nil {
-		return change.Verdict(err)
+		return err
 	}
 	done, err := w.resting(ctx, h, t)
 	if done {
@@ -114,7 +113,6 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 		}
 		err = leadTo(ctx, w, h, t)
 	}
-	err = change.Verdict(err)
 	change.NoteWaiting(ctx, w.Agent, t, err)
 	return err
 }
@@ -203,12 +201,12 @@ func (w *Watcher) finishLeaving(
 		given = &in.Config
 	}
 	if _, err := change.Unbootstrap(ctx, w.Agent, given, how); err != nil {
-		return change.Verdict(err)
+		return err
 	}
 	if how.Waits {
-		return daemon.ErrDeleted
+		return &transition.Outcome{Kind: transition.Deleted}
 	}
-	return daemon.ErrLeft
+	return &transition.Outcome{Kind: transition.Left}
 }
 
 // deletedDrain is how long pods may take to move away from a node whose resource was deleted.
@@ -216,7 +214,7 @@ const deletedDrain = time.Minute
 
 // Leave gives the machine back, since its owner has deleted the resource. The service remains, and
 // waits for another configuration.
-func (w *Watcher) Leave(ctx context.Context) error {
+func (w *Watcher) Leave(ctx context.Context) transition.Outcome {
 	how := change.Leave{Options: transition.Options{
 		DrainTimeout: deletedDrain, Waits: true, Deleted: w.Follows.Resource.UID,
 	}}
@@ -360,7 +358,7 @@ func summary(s inspect.Status) string {
 }
 
 // Repair puts the named things right.
-func (w *Watcher) Repair(ctx context.Context, things []string) error {
+func (w *Watcher) Repair(ctx context.Context, things []string) transition.Outcome {
 	defer w.Agent.Machine.Close() // a pause follows if it fails
 	_, err := change.Repair(ctx, w.Agent, things)
 	return change.Verdict(err)

@@ -1,0 +1,75 @@
+package transition
+
+import (
+	"errors"
+	"strings"
+	"time"
+)
+
+// OutcomeKind says what follows an attempt.
+type OutcomeKind string
+
+// The kinds of outcomes.
+const (
+	Done       OutcomeKind = "done"
+	Failed     OutcomeKind = "failed"      // it is tried again
+	Waits      OutcomeKind = "waits"       // it may not begin yet
+	Busy       OutcomeKind = "busy"        // another command works on this machine
+	Refused    OutcomeKind = "refused"     // the same configuration fails again
+	RolledBack OutcomeKind = "rolled_back" // it failed, and the machine is again what it was
+	Left       OutcomeKind = "left"        // the machine is not a node any more
+	Deleted    OutcomeKind = "deleted"     // the same, since its configuration was deleted
+	Replaced   OutcomeKind = "replaced"    // its configuration is of another resource now
+)
+
+// Outcome is how an attempt ended: of a phase, of a transition, of the daemon's worker. A function
+// that returns an error returns a pointer to it.
+type Outcome struct {
+	Kind OutcomeKind
+	// Err is the cause of what is not Done.
+	Err error
+	// RetryAt is when what Waits may begin at the latest, and Every how often to try before; 0
+	// leaves that to the daemon.
+	RetryAt time.Time
+	Every   time.Duration
+}
+
+func (o *Outcome) Error() string {
+	if o.Err == nil {
+		return string(o.Kind)
+	}
+	return o.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (o *Outcome) Unwrap() error { return o.Err }
+
+// ErrSuperseded reports that another command has taken over while this one waited.
+var ErrSuperseded error = &Outcome{Kind: Busy, Err: errors.New("another command has taken over")}
+
+// ErrUndecided reports that it cannot be known yet whether a change works: it remains under way.
+var ErrUndecided = errors.New("cannot tell whether the node is healthy")
+
+// Of returns the outcome that ended with an error: the first one in it, but that it was superseded
+// counts before any other.
+func Of(err error) Outcome {
+	o, ok := errors.AsType[*Outcome](err)
+	switch {
+	case err == nil:
+		return Outcome{Kind: Done}
+	case errors.Is(err, ErrSuperseded):
+		return Outcome{Kind: Busy, Err: err}
+	case !ok:
+		return Outcome{Kind: Failed, Err: err}
+	}
+	return Outcome{Kind: o.Kind, Err: err, RetryAt: o.RetryAt, Every: o.Every}
+}
+
+// RetryWithin is the longest pause before what has Failed is tried again.
+const RetryWithin = 7*time.Minute + 30*time.Second
+
+// FirstLine returns the first line of a text, which fits into a status line.
+func FirstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
