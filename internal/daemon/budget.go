@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -14,7 +15,7 @@ type Budget struct {
 	Done map[string][]time.Time
 	Save func(map[string][]time.Time)
 
-	// reported are the things whose exhaustion has been said already.
+	// reported are the exhausted things that Take has returned.
 	reported map[string]bool
 }
 
@@ -23,18 +24,18 @@ type Budget struct {
 func (b *Budget) Take(things []string) (allowed, refused []string) {
 	b.forget()
 	for _, thing := range things {
-		if len(b.Done[thing]) < b.Most {
+		switch {
+		case len(b.Done[thing]) < b.Most:
 			b.Done[thing] = append(b.Done[thing], time.Now())
 			allowed = append(allowed, thing)
-			continue
-		}
-		if !b.reported[thing] {
+			delete(b.reported, thing)
+		case !b.reported[thing]:
 			b.reported[thing] = true
 			refused = append(refused, thing)
 		}
 	}
-	if len(allowed) > 0 && b.Save != nil {
-		b.Save(b.Done)
+	if len(allowed) > 0 {
+		b.save()
 	}
 	return allowed, refused
 }
@@ -46,44 +47,37 @@ func (b *Budget) Return(things []string) {
 			b.Done[thing] = b.Done[thing][:n-1]
 		}
 	}
-	b.forget()
-	if b.Save != nil {
-		b.Save(b.Done)
-	}
+	b.save()
 }
 
 // Exhausted lists the things that are not repaired for now, sorted.
 func (b *Budget) Exhausted() []string {
 	b.forget()
-	var things []string
-	for thing, times := range b.Done {
-		if len(times) >= b.Most {
-			things = append(things, thing)
-		}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(b.Done)), func(thing string) bool {
+		return len(b.Done[thing]) < b.Most
+	})
+}
+
+func (b *Budget) save() {
+	if b.Save != nil {
+		b.Save(b.Done)
 	}
-	slices.Sort(things)
-	return things
 }
 
 // forget drops what is long ago.
 func (b *Budget) forget() {
-	if b.Done == nil {
-		b.Done = make(map[string][]time.Time)
-	}
 	if b.reported == nil {
 		b.reported = make(map[string]bool)
 	}
-	for thing, times := range b.Done {
+	before := b.Done
+	b.Done = make(map[string][]time.Time, len(before))
+	for thing, times := range before {
 		times = slices.DeleteFunc(times, func(t time.Time) bool {
 			age := time.Since(t) // negative when the clock was set back
 			return age < 0 || age >= b.Within
 		})
-		b.Done[thing] = times
-		if len(times) == 0 {
-			delete(b.Done, thing)
-		}
-		if len(times) < b.Most {
-			delete(b.reported, thing)
+		if len(times) > 0 {
+			b.Done[thing] = times
 		}
 	}
 }

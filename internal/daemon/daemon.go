@@ -85,51 +85,55 @@ func (d *Daemon) Proving() (done func()) {
 	return func() { d.proving.Store(nil) }
 }
 
-// Job is one thing that the worker does: reconcile, check, repair or leave.
+// Job is one thing that the worker does.
 type Job struct {
-	Kind string
-	// Things are those that are repaired.
+	Kind JobKind
+	// Things are those that are repaired, or of a check those that no longer are.
 	Things []string
 	Ended  bool
-	Err    error
+	// Err is why the job has failed, once it has ended.
+	Err error
 }
 
-// job is one thing that the worker does.
-type job struct {
-	kind   jobKind
-	things []string
-	most   time.Duration
-	cancel context.CancelFunc
-}
+// JobKind is what the worker does.
+type JobKind string
 
-type jobKind string
-
+// The jobs.
 const (
-	reconcile jobKind = "reconcile"
-	check     jobKind = "check"
-	repair    jobKind = "repair"
-	leave     jobKind = "leave"
+	Reconcile JobKind = "reconcile"
+	Check     JobKind = "check"
+	Repair    JobKind = "repair"
+	Leave     JobKind = "leave"
 )
+
+// job is a job under way, and what it has brought.
+type job struct {
+	Job
+	cancel  context.CancelFunc
+	finding Finding
+	outcome transition.Outcome
+}
 
 // loop is the state of a running Daemon.
 type loop struct {
 	*Daemon
-	done    chan result
-	running *job
+	running *job // nil while the worker rests
+	done    chan *job
 	// What is to be done next, the most urgent first.
 	wantLeave, wantReconcile, wantCheck bool
 	wantRepair                          []string
-	// retry brings the next reconciliation, next the next check. hinted tells that the latter was
-	// brought forward, by something that a check which is running may not have seen.
-	retry, next      *time.Timer
-	retrying, hinted bool
+	// retry brings the next reconciliation, or the next try to leave; nil when none waits. next brings
+	// the next check; hinted means that it was brought forward, by something that a check which is
+	// running may not have seen.
+	retry, next <-chan time.Time
+	hinted      bool
 	// swarm is the pause after the last hint, which was at swarmed.
 	swarm   time.Duration
 	swarmed time.Time
 	// patience ends when a reconciliation that waits for its proof is interrupted for a new
 	// configuration; nil when none waits.
 	patience <-chan time.Time
-	// isDeleted tells that the machine is to be given back.
+	// isDeleted means that the machine is to be given back.
 	isDeleted bool
 	// The pauses after a reconciliation that failed, between those that checks ask for, and after a
 	// repair that failed.
@@ -139,7 +143,8 @@ type loop struct {
 	mendAfter time.Time
 	// end is why the loop ends; nil while it goes on.
 	end *transition.Outcome
-	// What systemd is told: the last check's summary, and why the configuration is not in force.
+	// The status line: the last check's summary, why the configuration is not in force, and the line
+	// that systemd has.
 	summary, trouble, told string
 }
 
@@ -148,15 +153,13 @@ type loop struct {
 // cluster answers or not.
 func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 	again := wait.Backoff{Base: retryFirst, Max: retryMost}
-	l := &loop{Daemon: d, done: make(chan result, 1), wantReconcile: true,
+	l := &loop{Daemon: d, done: make(chan *job, 1), wantReconcile: true,
 		failing: again, asking: again, mending: again}
-	l.retry, l.next = time.NewTimer(time.Hour), time.NewTimer(time.Hour)
-	l.retry.Stop()
-	l.next.Stop()
-	poll := time.NewTicker(pollEvery)
-	defer poll.Stop()
-	feed, stopFeed := l.watchdog()
-	defer stopFeed()
+	poll := time.Tick(pollEvery)
+	var feed <-chan time.Time
+	if d.Watchdog > 0 {
+		feed = time.Tick(d.Watchdog / feeds)
+	}
 	d.Beat()
 	d.Notify("READY=1")
 	for l.end == nil {
@@ -165,20 +168,20 @@ func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 		case <-ctx.Done():
 			l.stop()
 			return transition.Outcome{Kind: transition.Done}
-		case r := <-l.done:
-			l.ended(ctx, r)
-		case <-poll.C:
+		case j := <-l.done:
+			l.ended(ctx, j)
+		case <-poll:
 			l.poll()
 		case <-l.Received:
 			l.poll()
 		case <-l.Deleted:
 			l.deleted()
-		case <-l.retry.C:
-			l.retrying = false
+		case <-l.retry:
+			l.retry = nil
 			l.wantLeave, l.wantReconcile = l.isDeleted, !l.isDeleted
 		case <-l.patience:
 			l.running.cancel()
-		case <-l.next.C:
+		case <-l.next:
 			l.hinted, l.wantCheck = false, true
 		case hint, ok := <-l.Hints:
 			l.hint(hint, ok)
@@ -189,22 +192,12 @@ func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 	return *l.end
 }
 
-// watchdog returns when to feed: several times in each interval that systemd asks for, so that one
-// feed that is refused, or late, does not end the process.
-func (l *loop) watchdog() (<-chan time.Time, func()) {
-	if l.Watchdog == 0 {
-		return nil, func() {}
-	}
-	t := time.NewTicker(l.Watchdog / feeds)
-	return t.C, t.Stop
-}
-
 // feed tells systemd that the daemon works: the loop runs, and its worker rests or makes progress.
 func (l *loop) feed() {
 	since := time.Since(*l.progress.Load())
 	if l.running != nil && since > stall {
-		since = since.Round(time.Second)
-		l.Log.Error("the worker makes no progress", "job", l.running.kind, "for", since)
+		l.Log.Error("the worker makes no progress", "job", l.running.Kind, "for",
+			since.Round(time.Second))
 		return
 	}
 	l.Notify("WATCHDOG=1")
@@ -212,58 +205,57 @@ func (l *loop) feed() {
 
 // start gives the worker its next job, if it has none.
 func (l *loop) start(ctx context.Context) {
-	if l.running != nil {
-		return
-	}
-	var j job
+	j, limit := &job{}, time.Duration(0)
 	switch {
+	case l.running != nil:
+		return
 	case l.wantLeave:
-		l.wantLeave = false
-		j = job{kind: leave}
+		l.wantLeave, j.Kind = false, Leave
 	case l.isDeleted: // nothing else is of use
 		return
 	case l.wantReconcile:
-		l.wantReconcile = false
-		j = job{kind: reconcile}
+		l.wantReconcile, j.Kind = false, Reconcile
 	case len(l.wantRepair) > 0:
-		j = job{kind: repair, things: l.wantRepair, most: repairMost}
+		j.Kind, j.Things, limit = Repair, l.wantRepair, repairMost
 		l.wantRepair = nil
 	case l.wantCheck:
 		l.wantCheck = false
-		j = job{kind: check, things: l.Budget.Exhausted(), most: checkMost}
+		j.Kind, j.Things, limit = Check, l.Budget.Exhausted(), checkMost
 	default:
 		return
 	}
-	if j.most > 0 {
-		ctx, j.cancel = context.WithTimeout(ctx, j.most)
+	if limit > 0 {
+		ctx, j.cancel = context.WithTimeout(ctx, limit)
 	} else {
 		ctx, j.cancel = context.WithCancel(ctx)
 	}
-	l.running = &j
+	l.running = j
 	l.Beat()
-	l.say(Job{Kind: string(j.kind), Things: j.things})
-	go func() { l.done <- l.work(ctx, j) }()
+	l.tellJob(j.Job)
+	go func() {
+		l.work(ctx, j)
+		l.done <- j
+	}()
 }
 
-func (l *loop) say(j Job) {
+func (l *loop) tellJob(j Job) {
 	if l.Told != nil {
 		l.Told(j)
 	}
 }
 
-func (l *loop) work(ctx context.Context, j job) (r result) {
-	r.job = j
-	switch j.kind {
-	case reconcile:
-		r.outcome = l.Node.Reconcile(ctx)
-	case repair:
-		r.outcome = l.Node.Repair(ctx, j.things)
-	case check:
-		r.finding, r.outcome.Err = l.Node.Check(ctx, j.things)
-	case leave:
-		r.outcome = l.Node.Leave(ctx)
+func (l *loop) work(ctx context.Context, j *job) {
+	switch j.Kind {
+	case Reconcile:
+		j.outcome = l.Node.Reconcile(ctx)
+	case Repair:
+		j.outcome = l.Node.Repair(ctx, j.Things)
+	case Leave:
+		j.outcome = l.Node.Leave(ctx)
+	case Check:
+		j.finding, j.outcome.Err = l.Node.Check(ctx, j.Things)
 	}
-	return r
+	j.Ended, j.Err = true, j.outcome.Err
 }
 
 // stop ends the loop: the worker stops between two changes, and the next start goes on from there.
@@ -276,7 +268,7 @@ func (l *loop) stop() {
 	select {
 	case <-l.done:
 	case <-time.After(stopMost):
-		l.Log.Error("the worker does not stop", "job", l.running.kind)
+		l.Log.Error("the worker does not stop", "job", l.running.Kind)
 	}
 }
 
@@ -288,15 +280,14 @@ func (l *loop) poll() {
 	l.Log.Info("the configuration has changed")
 	l.failing.Reset()
 	l.asking.Reset()
-	l.retry.Stop()
-	l.wantReconcile, l.retrying = true, false
+	l.wantReconcile, l.retry = true, nil
 	l.interrupt()
 }
 
 // interrupt ends a reconciliation of the former configuration: the new one may be its cure. A node
 // that waits for its proof may finish, within proofMost.
 func (l *loop) interrupt() {
-	if l.running == nil || l.running.kind != reconcile || l.patience != nil {
+	if l.running == nil || l.running.Kind != Reconcile || l.patience != nil {
 		return
 	}
 	began := l.proving.Load()
@@ -312,8 +303,7 @@ func (l *loop) interrupt() {
 // deleted has the machine given back. Whatever the worker does is interrupted: it is of no use.
 func (l *loop) deleted() {
 	l.Log.Warn("the owner of this node's configuration has deleted it; giving the machine back")
-	l.isDeleted, l.wantLeave = true, true
-	l.retry.Stop()
+	l.isDeleted, l.wantLeave, l.retry = true, true, nil
 	if l.running != nil {
 		l.running.cancel()
 	}
@@ -333,7 +323,7 @@ func (l *loop) hint(what string, ok bool) {
 		l.swarm = hintPause
 	}
 	l.hinted, l.swarmed = true, time.Now()
-	l.next.Reset(l.swarm)
+	l.next = time.After(l.swarm)
 }
 
 // tell gives systemd the status line, when it is another one.

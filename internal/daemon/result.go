@@ -9,98 +9,82 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// result is how a job ended.
-type result struct {
-	job     job
-	finding Finding
-	outcome transition.Outcome
-}
-
 // ended takes in what a job has brought.
-func (l *loop) ended(ctx context.Context, r result) {
-	l.running.cancel()
+func (l *loop) ended(ctx context.Context, j *job) {
+	j.cancel()
 	l.running, l.patience = nil, nil
-	l.say(Job{Kind: string(r.job.kind), Things: r.job.things, Ended: true, Err: r.outcome.Err})
+	l.tellJob(j.Job)
 	if ctx.Err() != nil {
 		return
 	}
-	switch r.job.kind {
-	case reconcile:
-		l.reconciled(r.outcome)
-	case repair:
-		l.repaired(r)
-	case check:
-		l.checked(r)
-	case leave:
-		l.left(r.outcome)
+	switch j.Kind {
+	case Reconcile:
+		l.reconciled(j.outcome)
+	case Repair:
+		l.repaired(j)
+	case Check:
+		l.checked(j)
+	case Leave:
+		l.left(j.outcome)
 	}
+	l.tell()
 }
 
 func (l *loop) reconciled(o transition.Outcome) {
-	waits := o.Kind == transition.Waits
-	known := waits && l.trouble == transition.FirstLine(o.Err.Error())
+	known := o.Kind == transition.Waits && l.trouble == o.FirstLine()
 	l.wantCheck = l.wantCheck || !known
 	switch {
 	case o.Kind == transition.Done:
 		l.failing.Reset()
 		l.trouble = ""
-	case waits:
+	case o.Kind == transition.Waits:
 		if !known {
 			l.Log.Info("a change waits", "for", o.Err)
 		}
 		l.failing.Reset()
-		l.trouble = transition.FirstLine(o.Err.Error())
-		l.again(min(max(time.Until(o.RetryAt), time.Second), cmp.Or(o.Every, lookAgain)))
+		l.trouble = o.FirstLine()
+		rest := max(time.Until(o.RetryAt), time.Second)
+		l.retry = time.After(min(rest, cmp.Or(o.Every, lookAgain)))
 	case o.Kind == transition.Left, o.Kind == transition.Deleted:
 		l.end = &o
 	case l.wantReconcile, l.isDeleted: // a new configuration follows, or the end
 		l.Log.Info("the former configuration is not in force", "error", o.Err)
-	case o.Kind == transition.Busy:
-		l.Log.Debug("waiting for another command", "error", o.Err)
-		l.again(busyPause)
 	case o.Kind == transition.Refused:
 		l.Log.Error("the configuration does not work; it is not tried again until it changes",
 			"error", o.Err)
-		l.trouble = "configuration rejected: " + transition.FirstLine(o.Err.Error())
+		l.trouble = "configuration rejected: " + o.FirstLine()
 	default:
-		pause := l.failing.Next()
-		l.Log.Error("cannot reconcile the node; trying again", "error", o.Err, "in", pause)
-		l.trouble = "trying again: " + transition.FirstLine(o.Err.Error())
-		l.again(pause)
+		if o.Kind != transition.Busy {
+			l.trouble = "trying again: " + o.FirstLine()
+		}
+		l.retry = time.After(l.pause(o, &l.failing, "cannot reconcile the node"))
 	}
-	l.tell()
 }
 
-// again reconciles after a pause.
-func (l *loop) again(pause time.Duration) {
-	l.retry.Reset(pause)
-	l.retrying = true
+// pause returns how long to wait after a job that was busy or has failed.
+func (l *loop) pause(o transition.Outcome, failing *wait.Backoff, what string) time.Duration {
+	if o.Kind == transition.Busy {
+		l.Log.Debug("waiting for another command", "error", o.Err)
+		return busyPause
+	}
+	pause := failing.Next()
+	l.Log.Error(what+"; trying again", "error", o.Err, "in", pause)
+	return pause
 }
 
 // repaired takes in how a repair ended. One that was not carried out does not count, and what is
 // still to be repaired is found by the check that follows it.
-func (l *loop) repaired(r result) {
-	switch r.outcome.Kind {
-	case transition.Done:
-		l.Log.Info("drift repaired", "what", r.job.things)
+func (l *loop) repaired(j *job) {
+	if j.outcome.Kind == transition.Done {
+		l.Log.Info("drift repaired", "what", j.Things)
 		l.mending.Reset()
 		l.wantCheck = true
 		return
-	case transition.Busy:
-		l.Log.Debug("waiting for another command", "error", r.outcome.Err)
-		l.mendLater(busyPause)
-	default:
-		pause := l.mending.Next()
-		l.Log.Error("cannot repair drift; trying again", "error", r.outcome.Err, "in", pause)
-		l.mendLater(pause)
 	}
-	l.Budget.Return(r.job.things)
-}
-
-// mendLater has the next repair wait, and a check come then.
-func (l *loop) mendLater(pause time.Duration) {
+	pause := l.pause(j.outcome, &l.mending, "cannot repair drift")
 	l.mendAfter = time.Now().Add(pause)
 	l.nextCheck(pause)
+	l.Budget.Return(j.Things)
 }
 
 // nextCheck has the next check come after a pause, unless a hint brings it, or a repair waits for
@@ -112,32 +96,30 @@ func (l *loop) nextCheck(pause time.Duration) {
 	if rest := time.Until(l.mendAfter); rest > 0 {
 		pause = min(pause, rest)
 	}
-	l.next.Reset(pause)
+	l.next = time.After(pause)
 }
 
-func (l *loop) checked(r result) {
-	every := cmp.Or(r.finding.Every, checkEvery)
+func (l *loop) checked(j *job) {
+	found := j.finding
+	every := cmp.Or(found.Every, checkEvery)
 	l.nextCheck(every*3/5 + wait.Jitter(every*2/5)) // a fifth more or less
-	if r.outcome.Err != nil {
-		l.Log.Warn("cannot check the node", "error", r.outcome.Err)
+	switch {
+	case j.Err != nil:
+		l.Log.Warn("cannot check the node", "error", j.Err)
 		return
-	}
-	if r.finding.Left {
+	case found.Left:
 		l.end = &transition.Outcome{Kind: transition.Left}
 		return
-	}
-	l.summary = r.finding.Summary
-	l.tell()
-	switch {
-	case !r.finding.Reconcile:
+	case !found.Reconcile:
 		l.asking.Reset()
-	case !l.retrying:
-		l.again(l.asking.Next())
+	case l.retry == nil:
+		l.retry = time.After(l.asking.Next())
 	}
-	if len(r.finding.Repair) == 0 || time.Now().Before(l.mendAfter) {
+	l.summary = found.Summary
+	if len(found.Repair) == 0 || time.Now().Before(l.mendAfter) {
 		return
 	}
-	allowed, refused := l.Budget.Take(r.finding.Repair)
+	allowed, refused := l.Budget.Take(found.Repair)
 	for _, thing := range refused {
 		l.Log.Error("drift keeps coming back and is no longer repaired; find out who changes it",
 			"what", thing, "most", l.Budget.Most, "within", l.Budget.Within)
@@ -150,17 +132,12 @@ func (l *loop) left(o transition.Outcome) {
 	switch o.Kind {
 	case transition.Done:
 		l.end = &transition.Outcome{Kind: transition.Deleted}
-		return
 	case transition.Replaced:
 		l.end = &o
-		return
-	case transition.Busy:
-		l.again(busyPause)
 	default:
-		pause := l.failing.Next()
-		l.Log.Error("cannot give the machine back; trying again", "error", o.Err, "in", pause)
-		l.trouble = "giving the machine back: " + transition.FirstLine(o.Err.Error())
-		l.again(pause)
+		if o.Kind != transition.Busy {
+			l.trouble = "giving the machine back: " + o.FirstLine()
+		}
+		l.retry = time.After(l.pause(o, &l.failing, "cannot give the machine back"))
 	}
-	l.tell()
 }

@@ -44,6 +44,12 @@ func (o *Outcome) Error() string {
 // Unwrap returns the cause.
 func (o *Outcome) Unwrap() error { return o.Err }
 
+// FirstLine returns the first line of the cause, which fits into a status line.
+func (o *Outcome) FirstLine() string {
+	line, _, _ := strings.Cut(o.Error(), "\n")
+	return line
+}
+
 // ErrSuperseded reports that another command has taken over while this one waited.
 var ErrSuperseded error = &Outcome{Kind: Busy, Err: errors.New("another command has taken over")}
 
@@ -67,9 +73,3 @@ func Of(err error) Outcome {
 
 // RetryWithin is the longest pause before what has Failed is tried again.
 const RetryWithin = 7*time.Minute + 30*time.Second
-
-// FirstLine returns the first line of a text, which fits into a status line.
-func FirstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
-}
