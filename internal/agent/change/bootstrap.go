@@ -42,7 +42,7 @@ func Bootstrap(ctx context.Context, a *Agent, in Input) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	if before.Saved.Idle() && t.unchanged && !before.Saved.Outdated(t.Received) {
+	if before.Saved.Transition == nil && t.unchanged && !before.Saved.Outdated(t.Received) {
 		if done, err := nothingToDo(ctx, before, t); done || err != nil {
 			if err == nil {
 				err = NoteApplied(ctx, a, in.Resource)

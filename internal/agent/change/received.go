@@ -35,8 +35,8 @@ func (e *OtherNodeError) Error() string {
 
 // Received tells whether this machine has its configuration from the URL with a digest.
 func Received(a *Agent, digest string) (bool, error) {
-	from, known, err := a.Records().Source()
-	if err != nil || !known || from.URLSHA256 != digest {
+	from, err := a.Records().Source()
+	if err != nil || from.URLSHA256 != digest {
 		return false, err
 	}
 	bundle, err := a.Records().Bundle()

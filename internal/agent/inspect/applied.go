@@ -26,7 +26,7 @@ func Applied(ctx context.Context, a *Env) (*config.Config, error) {
 
 // AppliedResource is where the configuration is from that the node runs on; zero for none.
 func AppliedResource(a *Env) config.Resource {
-	from, _, err := a.Records().Source()
+	from, err := a.Records().Source()
 	if err != nil {
 		a.Log.Warn("cannot tell which version is applied", "error", err)
 	}

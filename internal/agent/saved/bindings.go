@@ -21,12 +21,6 @@ type Bindings struct {
 	Answered string `json:"answered,omitempty"`
 }
 
-// ReadBindings reads the bindings alone.
-func (s *State) ReadBindings() error {
-	_, err := s.Load(BindingsFile, &s.Bindings)
-	return err
-}
-
 // SaveBindings writes the bindings.
 func (s *Store) SaveBindings(ctx context.Context) error {
 	return s.Save(ctx, BindingsFile, s.Bindings)
@@ -63,23 +57,10 @@ func Without(bundle, other string) string {
 }
 
 // SharesCA reports whether two bundles have a certificate in common.
-func SharesCA(a, b string) bool {
-	known := certificates(b)
-	return slices.ContainsFunc(certificates(a), func(block string) bool {
-		return slices.Contains(known, block)
-	})
-}
+func SharesCA(a, b string) bool { return Without(a, b) != strings.Join(certificates(a), "") }
 
-// certificates takes a bundle apart into PEM blocks.
+// certificates returns the PEM blocks of a bundle.
 func certificates(bundle string) []string {
-	const end = "-----END CERTIFICATE-----\n"
-	var blocks []string
-	for rest := strings.TrimSpace(bundle) + "\n"; ; {
-		i := strings.Index(rest, end)
-		if i < 0 {
-			return blocks
-		}
-		blocks = append(blocks, rest[:i+len(end)])
-		rest = rest[i+len(end):]
-	}
+	blocks := strings.SplitAfter(strings.TrimSpace(bundle)+"\n", "-----END CERTIFICATE-----\n")
+	return blocks[:len(blocks)-1] // the last one has no end
 }

@@ -51,11 +51,7 @@ func Acquire(dir, name string, holder Holder) (*Lock, error) {
 		if file == nil {
 			continue
 		}
-		body, err := json.Marshal(holder)
-		if err != nil {
-			return nil, fmt.Errorf("internal error: %w", err)
-		}
-		if err := errors.Join(file.Truncate(0), writeAt(file, body)); err != nil {
+		if err := errors.Join(file.Truncate(0), json.NewEncoder(file).Encode(holder)); err != nil {
 			file.Close()
 			return nil, fmt.Errorf("cannot write %s: %w", path, err)
 		}
@@ -77,34 +73,22 @@ func try(dir, path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the lock: %w", err)
 	}
-	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	var st unix.Stat_t
-	if err == nil {
+	if err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 		if err = unix.Fstat(int(file.Fd()), &st); err == nil && st.Nlink > 0 {
 			return file, nil
 		}
 	}
 	defer file.Close()
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, &LockedError{Holder: readHolder(file)}
+		locked := &LockedError{}
+		_ = json.NewDecoder(file).Decode(&locked.Holder) // one that is just being written has no name
+		return nil, locked
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 	}
 	return nil, nil
-}
-
-func writeAt(file *os.File, body []byte) error {
-	_, err := file.WriteAt(body, 0)
-	return err
-}
-
-func readHolder(file *os.File) Holder {
-	var h Holder
-	body := make([]byte, 512)
-	n, _ := file.ReadAt(body, 0)     // a short file is read up to its end
-	_ = json.Unmarshal(body[:n], &h) // a holder that is just being written has no name
-	return h
 }
 
 // Release lets others have the lock.

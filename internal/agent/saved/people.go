@@ -8,7 +8,7 @@ import (
 )
 
 // The files for people and scripts, which are written from the records and never read, but for
-// JoinFile, whose presence tells a machine that has lost its ledger.
+// JoinFile, whose presence tells a machine that has lost its ledger. SetApplied writes VersionFile.
 const (
 	currentFile  = "current-config.json"
 	appliedFile  = "applied-config.json"
@@ -64,12 +64,4 @@ func (s *Store) PublishJoin(ctx context.Context, nodeName string) error {
 		NodeName: nodeName, Server: s.Bindings.Server,
 		CASHA256: state.Digest(s.Bindings.CA), Joined: s.Bindings.Joined,
 	})
-}
-
-// publishVersion writes the configVersion that the node runs on.
-func (w Writer) publishVersion(ctx context.Context, version string) error {
-	if version == "" {
-		return w.Remove(ctx, VersionFile)
-	}
-	return w.write(ctx, VersionFile, version+"\n")
 }

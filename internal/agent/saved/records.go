@@ -26,20 +26,29 @@ type Writer struct {
 	Dir  string
 }
 
-// records returns the records to be read.
-func (w Writer) records() Records { return Records{Files: w.Disk, Dir: w.Dir} }
+// Records returns the records to be read.
+func (w Writer) Records() Records { return Records{Files: w.Disk, Dir: w.Dir} }
 
 // Path returns the path of a record.
 func (r Records) Path(name string) string { return path.Join(r.Dir, name) }
 
-// Load reads a record into v, and reports whether it exists.
-func (r Records) Load(name string, v any) (bool, error) {
+// read returns the content of a record; nil without one.
+func (r Records) read(name string) ([]byte, error) {
 	data, err := r.Files.ReadFile(r.Path(name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("cannot read %s: %w", r.Path(name), err)
+		return nil, fmt.Errorf("cannot read %s: %w", r.Path(name), err)
+	}
+	return data, nil
+}
+
+// Load reads a record into v, and reports whether it exists.
+func (r Records) Load(name string, v any) (bool, error) {
+	data, err := r.read(name)
+	if data == nil || err != nil {
+		return false, err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
 		return false, fmt.Errorf("cannot read %s: %w", r.Path(name), err)
@@ -62,10 +71,7 @@ func (r Records) Holds(name string, v any) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	data, err := r.Files.ReadFile(r.Path(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
+	data, err := r.read(name)
 	return string(data) == body, err
 }
 

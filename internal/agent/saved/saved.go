@@ -91,14 +91,13 @@ func (s *State) Read(ctx context.Context) error {
 	if s.Applied, err = s.readApplied(ctx); err != nil {
 		return err
 	}
-	if err := s.ReadBindings(); err != nil {
-		return err
-	}
 	if err := s.ReadSecrets(); err != nil {
 		return err
 	}
-	if _, err := s.Load(RejectedFile, &s.Rejected); err != nil {
-		return err
+	for name, v := range map[string]any{BindingsFile: &s.Bindings, RejectedFile: &s.Rejected} {
+		if _, err := s.Load(name, v); err != nil {
+			return err
+		}
 	}
 	var t transition.Transition
 	under, err := s.Load(TransitionFile, &t)
@@ -128,9 +127,6 @@ func (s *State) AppliedID() string {
 	}
 	return s.Applied.ID
 }
-
-// Idle reports whether no transition is under way.
-func (s *State) Idle() bool { return s.Transition == nil }
 
 // Joined reports whether the machine has been a Ready Node.
 func (s *State) Joined() bool { return s.Bindings.Joined }

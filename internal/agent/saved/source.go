@@ -2,9 +2,7 @@ package saved
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
+	"path"
 
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -23,18 +21,23 @@ type Source struct {
 }
 
 // Source reads where the bundle came from; zero without a bundle.
-func (r Records) Source() (from Source, known bool, err error) {
-	known, err = r.Load(SourceFile, &from)
-	return from, known, err
+func (r Records) Source() (from Source, err error) {
+	_, err = r.Load(SourceFile, &from)
+	return from, err
 }
 
 // SetApplied writes which version the node runs on; zero for none.
 func (w Writer) SetApplied(ctx context.Context, resource config.Resource) error {
-	from, _, err := w.records().Source()
+	from, err := w.Records().Source()
 	if err != nil || from.Applied == resource {
 		return err
 	}
-	if err := w.publishVersion(ctx, resource.ConfigVersion); err != nil {
+	if resource.ConfigVersion == "" {
+		err = w.Remove(ctx, VersionFile)
+	} else {
+		err = w.write(ctx, VersionFile, resource.ConfigVersion+"\n")
+	}
+	if err != nil {
 		return err
 	}
 	from.Applied = resource
@@ -43,7 +46,7 @@ func (w Writer) SetApplied(ctx context.Context, resource config.Resource) error 
 
 // SetURL writes which URL the bundle came from.
 func (w Writer) SetURL(ctx context.Context, digest string) error {
-	from, _, err := w.records().Source()
+	from, err := w.Records().Source()
 	if err != nil {
 		return err
 	}
@@ -52,16 +55,7 @@ func (w Writer) SetURL(ctx context.Context, digest string) error {
 }
 
 // Bundle reads the delivered configuration; nil without one.
-func (r Records) Bundle() ([]byte, error) {
-	data, err := r.Files.ReadFile(BundleFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", BundleFile, err)
-	}
-	return data, nil
-}
+func (r Records) Bundle() ([]byte, error) { return r.read(path.Base(BundleFile)) }
 
 // BundleDigest returns the digest of the delivered document; "" without one.
 func (r Records) BundleDigest() (string, error) {
@@ -93,17 +87,11 @@ func (r Records) BundleResource() config.Resource {
 func (w Writer) KeepBundle(ctx context.Context, bundle []byte) error {
 	dir := state.Dir{Path: w.Dir, Mode: 0o700}
 	is, err := w.Disk.Observe(ctx, dir.Key())
+	if _, absent := is.(state.Absent); absent && err == nil {
+		err = w.Disk.Set(ctx, state.Change{From: is, To: dir}, nil)
+	}
 	if err != nil {
 		return err
 	}
-	if _, absent := is.(state.Absent); absent {
-		if err := w.Disk.Set(ctx, state.Change{From: is, To: dir}, nil); err != nil {
-			return err
-		}
-	}
-	file := state.NewFile(BundleFile, 0o600, string(bundle))
-	if is, err = w.Disk.Observe(ctx, file.Key()); err != nil {
-		return err
-	}
-	return errors.Join(w.Disk.Set(ctx, state.Change{From: is, To: file}, nil), w.Disk.Flush())
+	return w.write(ctx, path.Base(BundleFile), string(bundle))
 }

@@ -3,29 +3,36 @@ package service
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 )
 
-// answerMost bounds a request and its answer.
-const answerMost = 5 * time.Second
-
-// acceptPause is the pause before another connection is accepted when that has failed.
-const acceptPause = time.Second
-
-// maxRequest is the most that is read of a request, in bytes.
-const maxRequest = 8 << 10
+// The bounds of a request: how long it and its answer may take, and how many bytes are read of it.
+// acceptPause is the pause after a connection that could not be accepted.
+const (
+	answerWithin = 5 * time.Second
+	maxRequest   = 8 << 10
+	acceptPause  = time.Second
+)
 
 // answering answers GET requests on a listener, one for each connection and one after the other:
-// the few askers are on this machine, and http.Server would be a third of a megabyte of the
+// the few clients are on this machine, and http.Server would be a third of a megabyte of the
 // program.
 type answering struct {
 	listener net.Listener
-	// answer is what is at a path; no kind is nothing.
+	// answer returns what is at a path; no kind is nothing.
 	answer func(path string) (kind string, body []byte)
 	loop   sync.WaitGroup
 }
@@ -51,10 +58,10 @@ func (a *answering) run() {
 	}
 }
 
-// one answers on a connection. Who has gone misses the answer.
+// one answers on a connection. A client that has gone misses the answer.
 func (a *answering) one(conn net.Conn) {
 	defer conn.Close()
-	if conn.SetDeadline(time.Now().Add(answerMost)) != nil {
+	if conn.SetDeadline(time.Now().Add(answerWithin)) != nil {
 		return
 	}
 	req, err := http.ReadRequest(bufio.NewReader(io.LimitReader(conn, maxRequest)))
@@ -67,10 +74,8 @@ func (a *answering) one(conn net.Conn) {
 	}
 	if req.Method == http.MethodGet {
 		kind, body := a.answer(req.URL.Path)
-		if resp.StatusCode = http.StatusOK; kind == "" {
-			resp.StatusCode = http.StatusNotFound
-		}
-		if kind != "" {
+		if resp.StatusCode = http.StatusNotFound; kind != "" {
+			resp.StatusCode = http.StatusOK
 			resp.Header.Set("Content-Type", kind)
 		}
 		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
@@ -81,4 +86,39 @@ func (a *answering) one(conn net.Conn) {
 func (a *answering) close() {
 	a.listener.Close()
 	a.loop.Wait()
+}
+
+// Tell answers at the socket until ctx ends: /work is the Work as JSON, /metrics the metrics.
+func (l *Live) Tell(ctx context.Context, a *change.Agent) error {
+	socket := a.Path(inspect.SocketFile)
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove the old socket: %w", err)
+	}
+	listener, err := net.Listen("unix", socket) // in a directory of mode 0700
+	if err != nil {
+		return fmt.Errorf("cannot listen: %w", err)
+	}
+	server := answer(listener, func(path string) (kind string, body []byte) {
+		if path != "/work" {
+			return l.metricsAt(path)
+		}
+		work := l.Work()
+		if work.Polls != nil {
+			polls := *work.Polls
+			polls.Received = a.Records().BundleResource().ConfigVersion
+			polls.Applied = inspect.AppliedResource(&a.Env).ConfigVersion
+			work.Polls = &polls
+		}
+		body, err := json.Marshal(work)
+		if err != nil {
+			return "", nil
+		}
+		return "application/json", body
+	})
+	defer server.close()
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return fmt.Errorf("cannot protect %s: %w", socket, err)
+	}
+	<-ctx.Done()
+	return nil
 }

@@ -65,16 +65,13 @@ func (f *Following) settle(ctx context.Context, h *change.Home) {
 func (f *Following) change(current, former change.Manner) (answered bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	changed, answered := f.ways.change(current, former)
-	if !changed {
-		return answered
+	f.ways.former = former
+	if current.Same(f.ways.current) {
+		return f.ways.answered
 	}
-	if current.Asks {
-		f.agent.Log.Info("the provider is asked in another way", "endpoint", current.Endpoint,
-			"interval", current.Interval)
-	} else {
-		f.agent.Log.Info("the provider is not asked any more")
-	}
+	f.ways.current, f.ways.answered, f.ways.failing = current, false, time.Time{}
+	f.agent.Log.Info("the provider is asked in another way", "asked", current.Asks, "endpoint",
+		current.Endpoint, "interval", current.Interval)
 	f.again()
 	return false
 }
@@ -151,11 +148,11 @@ func Follow(ctx context.Context, a *change.Agent, in change.Input, live *Live) *
 		agent: a, live: live, before: in.Config, again: func() {},
 		received: make(chan struct{}, 1), deleted: make(chan struct{}, 1),
 	}
-	c, err := f.config(ctx)
-	if err != nil {
-		c = in.Config
+	c := in.Config
+	if h, err := change.OpenReadOnly(ctx, a); err == nil {
+		c = f.configOf(h)
 	}
-	f.ways.change(change.MannerOf(c), change.Manner{})
+	f.ways.current = change.MannerOf(c)
 	f.ways.asked = f.ways.current
 	f.Resource = &follow.Resource{
 		Client: change.ProviderClient(a, c), Token: f.token, ID: is.ID, UID: is.UID,
@@ -262,15 +259,6 @@ func (f *Following) token(ctx context.Context) (string, error) {
 	return t.Token, nil
 }
 
-// config is the configuration that says how the provider is asked.
-func (f *Following) config(ctx context.Context) (config.Config, error) {
-	h, err := change.OpenReadOnly(ctx, f.agent)
-	if err != nil {
-		return config.Config{}, err
-	}
-	return f.configOf(h), nil
-}
-
 // configOf is what the node runs on, with its credentials. While that is from no provider, or there
 // is nothing yet, it is what a provider has delivered.
 func (f *Following) configOf(h *change.Home) config.Config {
@@ -339,10 +327,11 @@ func (f *Following) Receive(ctx context.Context, bundle []byte) error {
 	if err != nil {
 		return &follow.UnusableError{Err: err}
 	}
-	if err := receiveNext(ctx, f.agent, bundle, read.Config); err != nil {
-		if _, other := errors.AsType[*change.OtherNodeError](err); other {
-			err = &follow.UnusableError{Err: err}
-		}
+	err = receiveNext(ctx, f.agent, bundle, read.Config)
+	if _, other := errors.AsType[*change.OtherNodeError](err); other {
+		return &follow.UnusableError{Err: err}
+	}
+	if err != nil {
 		return err
 	}
 	f.mu.Lock()

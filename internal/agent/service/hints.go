@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"path"
 	"time"
 
@@ -11,28 +12,62 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// watchPause is the pause before a machine that is no node yet is looked at again.
-const watchPause = 15 * time.Second
+const (
+	// partsPause is the pause before a machine that is not a node yet is looked at again.
+	partsPause = 15 * time.Second
+	// The pauses between two watches of the Node object. Its pods end 40 s after it was deleted, so
+	// even an API server that was down for long is not left alone for longer than that.
+	watchFirst = time.Second
+	watchMost  = 15 * time.Second
+	// watchLong is how long a watch lasts when all is well.
+	watchLong = time.Minute
+)
 
 // Changed calls back whenever something happens to what the applied node is made of, until ctx
 // ends: a file that is changed, a unit that ends. It is a hint to look, and finds nothing itself.
 func Changed(ctx context.Context, a *change.Agent, hint func(string)) {
-	for ctx.Err() == nil {
+	applied := path.Join(saved.StateDir, "applied")
+	for pause := time.Duration(0); wait.Sleep(ctx, pause); {
 		files, units := inspect.Parts(ctx, &a.Env)
-		if len(files) > 0 {
-			within, again := context.WithCancel(ctx)
-			applied := path.Join(saved.StateDir, "applied")
-			a.Machine.Watch(within, append(files, applied), units, func(what string) {
-				if what == applied || what == "" {
-					again() // another node is to be watched
-				}
-				hint(what)
-			})
-			again()
+		if pause = partsPause; len(files) == 0 {
 			continue
 		}
-		if !wait.Sleep(ctx, watchPause) {
-			return
+		within, again := context.WithCancel(ctx)
+		a.Machine.Watch(within, append(files, applied), units, func(what string) {
+			if what == applied || what == "" {
+				again() // another node is to be watched
+			}
+			hint(what)
+		})
+		again()
+		pause = 0
+	}
+}
+
+// Deleted calls back whenever the Node object is deleted, until ctx ends. That it is missing is
+// hinted once.
+func Deleted(ctx context.Context, a *change.Agent, hint func(string)) {
+	const what = "the Node object was deleted"
+	pauses, told := wait.Backoff{Base: watchFirst, Max: watchMost}, false
+	for pause := time.Duration(0); wait.Sleep(ctx, pause); {
+		began := inspect.Now()
+		err := inspect.WaitDeleted(ctx, &a.Env)
+		switch {
+		case err == nil:
+			hint(what)
+			pauses.Reset()
+			told = true
+		case errors.Is(err, inspect.ErrNodeMissing):
+			if !told {
+				hint(what)
+			}
+			told = true
+		case time.Since(began) >= watchLong:
+			pauses.Reset()
+			told = false
+		}
+		if pause = wait.Jitter(watchMost / 3); !errors.Is(err, inspect.ErrNoNode) {
+			pause = pauses.Next() // not only this machine is asked
 		}
 	}
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/follow"
 	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/metrics"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// mostEvents is how many events are kept.
-const mostEvents = 20
+// maxEvents is how many events are kept.
+const maxEvents = 20
 
 // Live is what the running service does and has counted. All methods may be called by many
 // goroutines; those of a nil one do nothing.
@@ -26,37 +27,20 @@ type Live struct {
 	work inspect.Work
 	// status is what the last check has found; nil before there was one.
 	status *inspect.Status
-	tally  tally
-	// scraped serves the metrics.
-	scraped scraped
-}
-
-// tally is what is counted since the service began.
-type tally struct {
-	polls       map[string]int // by result
-	checks      map[string]int // by result
-	repairs     map[string]int // by kind
-	events      map[string]int // by kind, of drift that was found
-	transitions map[ended]int
-	took        map[transition.Kind]time.Duration
-}
-
-type ended struct {
-	kind   transition.Kind
-	result string
+	// counts are the counters since the service began, by the name of their metric.
+	counts map[string][]metrics.Sample
+	// address is where server serves the metrics, file the one that they were written to last; the
+	// worker alone uses them.
+	address, file string
+	server        *answering
 }
 
 // NewLive begins to count.
 func NewLive(version string) *Live {
 	began := inspect.Now()
-	return &Live{
-		work: inspect.Work{Version: version, PID: os.Getpid(), Started: began, Job: "rest", Since: began},
-		tally: tally{
-			polls: map[string]int{}, checks: map[string]int{}, repairs: map[string]int{},
-			events: map[string]int{}, transitions: map[ended]int{},
-			took: map[transition.Kind]time.Duration{},
-		},
-	}
+	return &Live{counts: map[string][]metrics.Sample{}, work: inspect.Work{
+		Version: version, PID: os.Getpid(), Started: began, Job: "rest", Since: began,
+	}}
 }
 
 // update changes what is known.
@@ -69,7 +53,21 @@ func (l *Live) update(change func()) {
 	change()
 }
 
-// Job is told by the daemon what its worker does.
+// count adds to a sample of a counter; mu is held.
+func (l *Live) count(name, suffix string, by float64, labels ...string) {
+	list := l.counts[name]
+	i := slices.IndexFunc(list, func(s metrics.Sample) bool {
+		return s.Suffix == suffix && slices.Equal(s.Labels, labels)
+	})
+	if i < 0 {
+		i = len(list)
+		list = append(list, metrics.Sample{Suffix: suffix, Labels: labels})
+	}
+	list[i].Value += by
+	l.counts[name] = list
+}
+
+// Job receives from the daemon what its worker does.
 func (l *Live) Job(j daemon.Job) {
 	l.update(func() {
 		l.work.Job, l.work.Since, l.work.Doing = string(j.Kind), inspect.Now(), ""
@@ -78,77 +76,70 @@ func (l *Live) Job(j daemon.Job) {
 		}
 		l.work.Job = "rest"
 		switch {
-		case j.Kind == "check" && j.Err == nil:
-			l.tally.checks["done"]++
-		case j.Kind == "check":
-			l.tally.checks["failed"]++
-		case j.Kind == "repair" && j.Err == nil:
+		case j.Kind == daemon.Check && j.Err == nil:
+			l.count("checks_total", "", 1, "result", "done")
+		case j.Kind == daemon.Check:
+			l.count("checks_total", "", 1, "result", "failed")
+		case j.Kind == daemon.Repair && j.Err == nil:
 			for _, key := range j.Things {
-				l.tally.repairs[inspect.KindOf(key)]++
+				l.count("repairs_total", "", 1, "kind", inspect.KindOf(key))
 				l.event(inspect.DriftEvent{What: "repaired", Key: key})
 			}
 		}
 	})
 }
 
-// progressed takes in what the worker shows.
-func (l *Live) progressed(e progress.Event) {
-	if e.Text != "" && (e.Kind == progress.Doing || e.Kind == progress.Change) {
-		l.update(func() { l.work.Doing = e.Text })
+// Attach has an agent's progress and transitions be noted.
+func (l *Live) Attach(a *change.Agent) {
+	show := a.Show
+	a.Show = func(e progress.Event) {
+		if e.Text != "" && (e.Kind == progress.Doing || e.Kind == progress.Change) {
+			l.update(func() { l.work.Doing = e.Text })
+		}
+		if show != nil {
+			show(e)
+		}
+	}
+	a.Ended = func(kind transition.Kind, result string, took time.Duration) {
+		l.update(func() {
+			const duration = "transition_duration_seconds"
+			l.count("transitions_total", "", 1, "kind", string(kind), "result", result)
+			l.count(duration, "_sum", took.Seconds(), "kind", string(kind))
+			l.count(duration, "_count", 1, "kind", string(kind))
+		})
 	}
 }
 
 // polled takes in an answer of the provider.
 func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 	asked := inspect.Now()
-	p := inspect.Polls{First: asked, Last: asked, Next: asked.Add(next), Result: "unchanged"}
-	switch {
-	case err != nil:
-		p.Result, p.Error = "failed", err.Error()
-	case answer.Deleted != nil:
-		p.Result = "deleted"
-	case answer.Version != "":
-		p.Result = "offered"
-	}
 	l.update(func() {
-		before := cmp.Or(l.work.Polls, &inspect.Polls{First: asked})
-		if p.First = before.First; err == nil {
-			p.Answered = asked
-		} else {
-			p.Answered, p.Failures = before.Answered, before.Failures+1
+		p := *cmp.Or(l.work.Polls, &inspect.Polls{First: asked})
+		p.Last, p.Next, p.Result, p.Error = asked, asked.Add(next), "unchanged", ""
+		switch {
+		case err != nil:
+			p.Result, p.Error = "failed", err.Error()
+			p.Failures++
+		case answer.Deleted != nil:
+			p.Result = "deleted"
+		case answer.Version != "":
+			p.Result = "offered"
+		}
+		if err == nil {
+			p.Answered, p.Failures = asked, 0
 		}
 		l.work.Polls = &p
-		l.tally.polls[p.Result]++
+		l.count("polls_total", "", 1, "result", p.Result)
 	})
 }
 
 // notPolled takes in that the provider is not asked any more.
 func (l *Live) notPolled() { l.update(func() { l.work.Polls = nil }) }
 
-// polling is how the provider is asked; nil when it is not.
+// polling returns how the provider is asked; nil when it is not.
 func (l *Live) polling() (p *health.Polls) {
 	l.update(func() { p = inspect.PollsOf(&l.work) })
 	return p
-}
-
-// Attach has an agent's progress and transitions be noted.
-func (l *Live) Attach(a *change.Agent) {
-	show := a.Show
-	a.Ended = l.transitioned
-	a.Show = func(e progress.Event) {
-		l.progressed(e)
-		if show != nil {
-			show(e)
-		}
-	}
-}
-
-// transitioned takes in how a transition has ended.
-func (l *Live) transitioned(kind transition.Kind, result string, took time.Duration) {
-	l.update(func() {
-		l.tally.transitions[ended{kind, result}]++
-		l.tally.took[kind] += took
-	})
 }
 
 // checked takes in what a check has found.
@@ -166,7 +157,7 @@ func (l *Live) unchecked(s inspect.Status) { l.update(func() { l.status = &s }) 
 func (l *Live) drifted(found []inspect.Entry, gone []string) {
 	l.update(func() {
 		for _, e := range found {
-			l.tally.events[inspect.KindOf(string(e.Key))]++
+			l.count("drift_events_total", "", 1, "kind", inspect.KindOf(string(e.Key)))
 			l.event(inspect.DriftEvent{
 				What: "found", Key: string(e.Key), Expected: e.Expected, Found: e.Found,
 			})
@@ -188,21 +179,12 @@ func (l *Live) drifted(found []inspect.Entry, gone []string) {
 // event keeps an event; mu is held.
 func (l *Live) event(e inspect.DriftEvent) {
 	e.At = inspect.Now().UTC().Truncate(time.Second)
-	l.work.Events = append(l.work.Events, e)
-	if extra := len(l.work.Events) - mostEvents; extra > 0 {
-		l.work.Events = slices.Delete(l.work.Events, 0, extra)
-	}
+	events := append(l.work.Events, e)
+	l.work.Events = slices.Clone(events[max(0, len(events)-maxEvents):])
 }
 
 // Work is what the service does now.
-func (l *Live) Work() inspect.Work {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w := l.work
-	w.Events = slices.Clone(w.Events)
-	if w.Polls != nil {
-		polls := *w.Polls
-		w.Polls = &polls
-	}
+func (l *Live) Work() (w inspect.Work) {
+	l.update(func() { w = l.work })
 	return w
 }

@@ -26,11 +26,12 @@ func sweepStore(ctx context.Context, h *change.Home) error {
 		s = inspect.Sweep{At: inspect.Stamp(), Generation: h.Saved.Applied.ID, Damaged: s.Damaged,
 			Left: slices.Sorted(maps.Keys(h.Saved.Applied.Facts.Store))}
 	}
+	file := change.VolatileWriter(h.Agent)
 	for first := true; len(s.Left) > 0 && ctx.Err() == nil; first = false {
 		name := s.Left[0]
 		s.Left = s.Left[1:]
 		// Noted before it is read: what ends this process is not tried again at once.
-		if err := change.VolatileWriter(h.Agent).Save(ctx, inspect.SweepFile, s); err != nil {
+		if err := file.Save(ctx, inspect.SweepFile, s); err != nil {
 			return err
 		}
 		damaged, err := change.Unsound(ctx, h.Node, h.Saved.Applied, name, false)
@@ -43,8 +44,7 @@ func sweepStore(ctx context.Context, h *change.Home) error {
 				s.Damaged = append(s.Damaged, name)
 			}
 		}
-		if err := change.VolatileWriter(h.Agent).Save(context.WithoutCancel(ctx), inspect.SweepFile,
-			s); err != nil {
+		if err := file.Save(context.WithoutCancel(ctx), inspect.SweepFile, s); err != nil {
 			return err
 		}
 	}

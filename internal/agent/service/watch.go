@@ -5,10 +5,10 @@ package service
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"time"
 
@@ -18,7 +18,6 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/health"
-	"github.com/Azure/AKSFlexNode/internal/state"
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
@@ -74,12 +73,12 @@ func (w *Watcher) reconcile(ctx context.Context) error {
 	if w.left(h) {
 		return &transition.Outcome{Kind: transition.Left}
 	}
-	in, err := w.Load()
 	if h.Saved.Transition != nil && h.Saved.Transition.Kind == transition.Leave {
-		return w.finishLeaving(ctx, *h.Saved.Transition, in)
+		return w.finishLeaving(ctx, *h.Saved.Transition)
 	}
+	in, err := w.Load()
 	var unfollowed error
-	if h.Saved.Idle() && h.Saved.Applied != nil {
+	if h.Saved.Transition == nil && h.Saved.Applied != nil {
 		followed := false
 		followed, unfollowed = change.FollowCluster(ctx, h)
 		if followed {
@@ -187,20 +186,13 @@ func resume(ctx context.Context, w *Watcher, before *change.Home) error {
 	return change.Settle(ctx, h, nil, false, &change.Steps{Agent: w.Agent})
 }
 
-// finishLeaving goes on with an unbootstrap that was interrupted. in is the configuration if it can
-// be read: it may say who speaks to Azure.
-func (w *Watcher) finishLeaving(
-	ctx context.Context, t transition.Transition, in change.Input,
-) error {
-	how := change.Leave{}
+// finishLeaving goes on with an unbootstrap that was interrupted.
+func (w *Watcher) finishLeaving(ctx context.Context, t transition.Transition) error {
+	how := transition.Options{}
 	if t.Leave != nil {
-		how.Options = *t.Leave
+		how = *t.Leave
 	}
-	var given *config.Config
-	if in.Config.Agent.NodeName != "" {
-		given = &in.Config
-	}
-	if _, err := change.Unbootstrap(ctx, w.Agent, given, how); err != nil {
+	if err := w.giveBack(ctx, how); err != nil {
 		return err
 	}
 	if how.Waits {
@@ -215,15 +207,20 @@ const deletedDrain = time.Minute
 // Leave gives the machine back, since its owner has deleted the resource. The service remains, and
 // waits for another configuration.
 func (w *Watcher) Leave(ctx context.Context) transition.Outcome {
-	how := change.Leave{Options: transition.Options{
+	return change.Verdict(w.giveBack(ctx, transition.Options{
 		DrainTimeout: deletedDrain, Waits: true, Deleted: w.Follows.Resource.UID,
-	}}
+	}))
+}
+
+// giveBack gives the machine back. The configuration, if it can be read, may say who speaks to
+// Azure.
+func (w *Watcher) giveBack(ctx context.Context, how transition.Options) error {
 	var given *config.Config
-	if in, err := w.Load(); err == nil { // it may say who speaks to Azure
+	if in, err := w.Load(); err == nil {
 		given = &in.Config
 	}
-	_, err := change.Unbootstrap(ctx, w.Agent, given, how)
-	return change.Verdict(err)
+	_, err := change.Unbootstrap(ctx, w.Agent, given, change.Leave{Options: how})
+	return err
 }
 
 // Check finds out how the node is and writes the status file. What is on the machine is checked
@@ -267,12 +264,10 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	found := daemon.Finding{Summary: summary(s), Every: h.Saved.Live.Config.CheckInterval()}
 	for _, d := range s.Drift {
 		found.Drift = append(found.Drift, string(d.Key))
-		if inspect.DriftPolicy(h.Node, d.Key) == config.DriftRepair || d.Key.IsFirewall() {
+		repairs := inspect.DriftPolicy(h.Node, d.Key) == config.DriftRepair || d.Key.IsFirewall()
+		if repairs && h.Saved.Transition == nil {
 			found.Repair = append(found.Repair, string(d.Key))
 		}
-	}
-	if h.Saved.Transition != nil {
-		found.Repair = nil
 	}
 	found.Reconcile = h.Saved.Transition != nil ||
 		untrusted(s.Conditions) && !inspect.Located(h.Saved.Live.Config)
@@ -280,6 +275,17 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 		return found, err
 	}
 	return found, sweepStore(ctx, h) // with the time that is left; the next check tells of it
+}
+
+// keepStatus writes the status file, in which a condition is as old as its status and reason.
+func keepStatus(ctx context.Context, a *change.Agent, s *inspect.Status) error {
+	var before inspect.Status
+	name, file := path.Base(inspect.StatusFile), change.VolatileWriter(a)
+	if _, err := file.Records().Load(name, &before); err != nil {
+		a.Log.Debug("cannot read the previous status", "error", err)
+	}
+	s.Conditions = health.Merge(before.Conditions, s.Conditions)
+	return file.Save(ctx, name, s)
 }
 
 // untrusted tells whether the API server cannot be found or trusted under the known address and CA.
@@ -316,29 +322,26 @@ func (w *Watcher) report(s inspect.Status) {
 func (w *Watcher) tell(
 	ctx context.Context, h *change.Home, s inspect.Status, known inspect.Watching,
 ) {
-	before := w.drifting
-	w.drifting = make(map[string]bool, len(s.Drift))
-	var found []inspect.Entry
-	for _, d := range s.Drift {
-		key := string(d.Key)
-		if w.drifting[key] = true; before[key] {
-			continue
-		}
-		found = append(found, d)
+	before, now := w.drifting, make(map[string]bool, len(s.Drift))
+	found := slices.DeleteFunc(slices.Clone(s.Drift), func(d inspect.Entry) bool {
+		now[string(d.Key)] = true
+		return before[string(d.Key)]
+	})
+	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(before)), func(key string) bool {
+		return now[key]
+	})
+	w.drifting = now
+	for _, d := range found {
 		w.Agent.Log.Warn("drift", "what", d.Key, "step", d.Step, "expected", d.Expected,
 			"found", d.Found)
 	}
-	var gone []string
-	for _, key := range slices.Sorted(maps.Keys(before)) {
-		if !w.drifting[key] {
-			gone = append(gone, key)
-			w.Agent.Log.Info("no drift any more", "what", key)
-		}
+	for _, key := range gone {
+		w.Agent.Log.Info("no drift any more", "what", key)
 	}
 	w.Live.drifted(found, gone)
 	w.Live.checked(s, known)
 	unpublished := ""
-	if err := publishMetrics(ctx, w, h); err != nil {
+	if err := publishMetrics(ctx, w.Live, h); err != nil {
 		unpublished = err.Error()
 	}
 	if unpublished != "" && unpublished != w.unpublished {
@@ -364,24 +367,17 @@ func (w *Watcher) Repair(ctx context.Context, things []string) transition.Outcom
 	return change.Verdict(err)
 }
 
-// repairsFile keeps when things were repaired, for the next process.
-const repairsFile = saved.RunDir + "/repairs.json"
+// repairsFile, below RunDir, keeps when things were repaired, for the next process.
+const repairsFile = "repairs.json"
 
-// Repairs is the daemon's budget: three repairs of one thing in an hour.
+// Repairs returns the daemon's budget: three repairs of one thing in an hour.
 func Repairs(a *change.Agent) *daemon.Budget {
-	b := &daemon.Budget{Most: 3, Within: time.Hour}
-	if data, err := a.Machine.ReadFile(repairsFile); err == nil {
-		if err := json.Unmarshal(data, &b.Done); err != nil {
-			a.Log.Warn("cannot read when things were repaired", "error", err)
-		}
+	b, file := &daemon.Budget{Most: 3, Within: time.Hour}, change.VolatileWriter(a)
+	if _, err := file.Records().Load(repairsFile, &b.Done); err != nil {
+		a.Log.Warn("cannot read when things were repaired", "error", err)
 	}
 	b.Save = func(done map[string][]time.Time) {
-		body, err := json.Marshal(done)
-		if err == nil {
-			file := state.NewFile(repairsFile, 0o600, string(body))
-			err = a.Machine.Set(context.Background(), state.Change{To: file}, nil)
-		}
-		if err != nil {
+		if err := file.Save(context.Background(), repairsFile, done); err != nil {
 			a.Log.Warn("cannot keep when things were repaired", "error", err)
 		}
 	}

@@ -30,17 +30,6 @@ type ways struct {
 	failing  time.Time
 }
 
-// change takes in how the provider is to be asked, and reports whether that differs, and whether it
-// has answered in that manner.
-func (w *ways) change(current, former change.Manner) (changed, answered bool) {
-	w.former = former
-	if current.Same(w.current) {
-		return false, w.answered
-	}
-	w.current, w.answered, w.failing = current, false, time.Time{}
-	return true, false
-}
-
 // overdue reports whether it is time to ask in the former manner.
 func (w *ways) overdue() bool {
 	return w.former.Asks && !w.failing.IsZero() && inspect.Now().Sub(w.failing) >= formerAfter

@@ -1,0 +1,180 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/metrics"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+// Metrics returns the numbers that the service offers. docs/operations.md lists them.
+func (l *Live) Metrics() (list []metrics.Family) {
+	l.update(func() { list = append(l.ofTheNode(), l.ofTheService()...) })
+	return list
+}
+
+// family returns a metric of this program.
+func family(kind, name, help string, samples ...metrics.Sample) metrics.Family {
+	return metrics.Family{Name: "aks_flex_node_" + name, Type: kind, Help: help, Samples: samples}
+}
+
+func gauge(name, help string, samples ...metrics.Sample) metrics.Family {
+	return family(metrics.Gauge, name, help, samples...)
+}
+
+// counted returns the metric of a counter.
+func (l *Live) counted(kind, name, help string) metrics.Family {
+	return family(kind, name, help, slices.Clone(l.counts[name])...)
+}
+
+// sample returns one with labels in turn.
+func sample(value float64, labels ...string) metrics.Sample {
+	return metrics.Sample{Labels: labels, Value: value}
+}
+
+// seconds returns a time as Prometheus has it; nothing for none.
+func seconds(at time.Time, labels ...string) []metrics.Sample {
+	if at.IsZero() {
+		return nil
+	}
+	return []metrics.Sample{sample(float64(at.Unix()), labels...)}
+}
+
+// ofTheNode returns what the last check has found.
+func (l *Live) ofTheNode() []metrics.Family {
+	s := l.status
+	if s == nil {
+		return nil
+	}
+	var conditions, certificates, drifted, underWay []metrics.Sample
+	for _, c := range s.Conditions {
+		for _, status := range []health.Status{health.True, health.False, health.Unknown} {
+			value := 0.0
+			if c.Status == status {
+				value = 1
+			}
+			conditions = append(conditions,
+				sample(value, "type", c.Type, "status", strings.ToLower(string(status))))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Certificates)) {
+		certificates = append(certificates, seconds(s.Certificates[name], "certificate", name)...)
+	}
+	if t := s.Transition; t != nil {
+		underWay = seconds(t.Began, "kind", string(t.Kind), "phase", string(t.Phase))
+	}
+	drift := map[string]int{}
+	for _, d := range s.Drift {
+		drift[inspect.KindOf(string(d.Key))]++
+	}
+	for _, kind := range slices.Sorted(maps.Keys(drift)) {
+		drifted = append(drifted, sample(float64(drift[kind]), "kind", kind))
+	}
+	return []metrics.Family{
+		gauge("condition", "Whether a condition of the node has a status (true, false, unknown).",
+			conditions...),
+		gauge("drifted", "Things that are not as they were applied.", sample(float64(len(s.Drift)))),
+		gauge("drifted_by_kind", "Things that are not as they were applied, by their kind.",
+			drifted...),
+		gauge("repair_budget_exhausted",
+			"Things that drifted too often and are no longer repaired for now.",
+			sample(float64(len(l.work.Exhausted)))),
+		gauge("certificate_expiry_timestamp_seconds", "When a certificate of kubelet expires.",
+			certificates...),
+		gauge("transition_start_time_seconds",
+			"Since when a transition is under way; absent while there is none.", underWay...),
+		gauge("configuration_info", "The configuration that the node runs on.",
+			sample(1, "generation", fmt.Sprintf("%.12s", s.Generation), "version", s.ConfigVersion,
+				"kubernetes", s.Kubernetes)),
+	}
+}
+
+// ofTheService returns what the service has done since it began.
+func (l *Live) ofTheService() []metrics.Family {
+	var polled []metrics.Sample
+	if p := l.work.Polls; p != nil {
+		polled = seconds(p.Last)
+	}
+	return []metrics.Family{
+		gauge("build_info", "The program.",
+			sample(1, "version", l.work.Version, "goversion", runtime.Version())),
+		gauge("start_time_seconds", "When the service began.", seconds(l.work.Started)...),
+		gauge("last_check_timestamp_seconds", "When the node was checked last.",
+			seconds(l.work.Checked)...),
+		gauge("last_poll_timestamp_seconds", "When the provider was asked last.", polled...),
+		l.counted(metrics.Counter, "checks_total", "Checks of the node, by result."),
+		l.counted(metrics.Counter, "drift_events_total", "Things that were found to drift, by kind."),
+		l.counted(metrics.Counter, "repairs_total", "Things that were repaired, by kind."),
+		l.counted(metrics.Counter, "polls_total", "Polls of the provider, by result."),
+		l.counted(metrics.Counter, "transitions_total",
+			"Transitions that have ended, by kind and result."),
+		l.counted(metrics.Summary, "transition_duration_seconds",
+			"How long transitions took, by kind."),
+	}
+}
+
+// metricsAt returns what is at a path of the metrics' address.
+func (l *Live) metricsAt(path string) (kind string, body []byte) {
+	if path != "/metrics" {
+		return "", nil
+	}
+	return "text/plain; version=0.0.4; charset=utf-8", metrics.Text(l.Metrics())
+}
+
+// serveMetrics serves the metrics at an address, "" for nowhere, and no longer at another one.
+func (l *Live) serveMetrics(address string) error {
+	if address == l.address {
+		return nil
+	}
+	l.Close()
+	if address == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("cannot serve metrics: %w", err)
+	}
+	l.address, l.server = address, answer(listener, l.metricsAt)
+	return nil
+}
+
+// Close serves no metrics any more. The worker has ended, or calls it.
+func (l *Live) Close() {
+	if l.server != nil {
+		l.server.close()
+		l.address, l.server = "", nil
+	}
+}
+
+// publishMetrics serves the metrics and writes them to a file, as the node's configuration says.
+func publishMetrics(ctx context.Context, l *Live, h *change.Home) error {
+	if l == nil || h.Saved.Applied == nil {
+		return nil
+	}
+	is := h.Saved.Applied.Config.Agent.Metrics
+	err := l.serveMetrics(is.Listen)
+	if l.file != "" && l.file != is.Textfile {
+		err = errors.Join(err, change.RemoveMetrics(ctx, h, l.file))
+	}
+	if l.file = is.Textfile; l.file == "" {
+		return err
+	}
+	dir, dirErr := h.Agent.Machine.Observe(ctx, state.PathKey(path.Dir(l.file)))
+	if _, ok := dir.(state.Dir); !ok || dirErr != nil {
+		return errors.Join(err, fmt.Errorf("cannot write %s: there is no such directory", l.file))
+	}
+	text := state.NewFile(l.file, 0o644, string(metrics.Text(l.Metrics())))
+	return errors.Join(err, h.Agent.Machine.Set(ctx, state.Change{To: text}, nil))
+}
