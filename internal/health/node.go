@@ -1,7 +1,10 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -177,4 +180,162 @@ func plain(version string) string {
 		return version[:end]
 	}
 	return version
+}
+
+func labelsApplied(e Evidence) Condition {
+	if !e.Node.OK() {
+		return e.Node.missing()
+	}
+	var differ []string
+	for _, key := range slices.Sorted(maps.Keys(e.Wanted.Labels)) {
+		if is, ok := e.Node.Value.Labels[key]; !ok || is != e.Wanted.Labels[key] {
+			differ = append(differ, key+"="+e.Wanted.Labels[key])
+		}
+	}
+	if len(differ) > 0 {
+		return fails(OwnerMachine, "LabelsDiffer", "the Node lacks labels of the configuration: "+
+			strings.Join(differ, ", ")+"; run `aks-flex-node drift --repair`")
+	}
+	return holds()
+}
+
+// taintsApplied: a node may give itself taints when it registers, and never again.
+func taintsApplied(e Evidence) Condition {
+	if !e.Node.OK() {
+		return e.Node.missing()
+	}
+	var lacking []string
+	for _, text := range e.Wanted.Taints {
+		wanted, err := kube.ParseTaint(text)
+		if err != nil {
+			return unknown("InvalidTaint", err.Error())
+		}
+		if !slices.ContainsFunc(e.Node.Value.Spec.Taints, func(is corev1.Taint) bool {
+			return is.MatchTaint(&wanted) && is.Value == wanted.Value
+		}) {
+			lacking = append(lacking, text)
+		}
+	}
+	if len(lacking) > 0 {
+		return fails(OwnerCluster, "TaintsDiffer", fmt.Sprintf("the Node lacks taints of the "+
+			"configuration, and a node may not change its own; the cluster's operator can run "+
+			"`kubectl taint node %s %s --overwrite`", e.Wanted.Node, strings.Join(lacking, " ")))
+	}
+	return holds()
+}
+
+// nodeOwned: two machines under one name overwrite each other's Node, and the cluster sends the
+// pods of the one to the other. What a kubelet has reported of its machine tells whose a Node is.
+func nodeOwned(e Evidence) Condition {
+	switch {
+	case kube.NodeMissing(e.Node.Err):
+		return holds()
+	case !e.Node.OK():
+		return e.Node.missing()
+	case e.Machine == nil:
+		return notAsked()
+	}
+	info := e.Node.Value.Status.NodeInfo
+	if !anothers(info, *e.Machine, kube.Ready(e.Node.Value).Status == corev1.ConditionTrue) {
+		return holds()
+	}
+	name := e.Wanted.Node
+	told := func(id string) string { return cmp.Or(id, "unknown") }
+	return fails(OwnerConfiguration, "AnotherMachine", fmt.Sprintf("Node %s is that of another "+
+		"machine (its machineID is %s and its systemUUID %s, those of this machine are %s and %s): "+
+		"give this machine a name of its own with agent.nodeName; or, if that machine is gone, have "+
+		"the cluster's operator run `kubectl delete node %s`", name, told(info.MachineID),
+		told(info.SystemUUID), told(e.Machine.MachineID), told(e.Machine.SystemUUID), name))
+}
+
+// anothers tells whether what a Node says is of another machine: both identifiers differ, or one
+// does and that machine is still heard of. A system that was installed anew has another machineID,
+// and a disk that has moved another systemUUID: their former Nodes are no longer Ready. What one
+// side does not know says nothing.
+func anothers(info corev1.NodeSystemInfo, m Machine, heard bool) bool {
+	same, differ := false, false
+	for _, id := range [][2]string{{info.MachineID, m.MachineID}, {info.SystemUUID, m.SystemUUID}} {
+		known := id[0] != "" && id[1] != ""
+		same = same || known && strings.EqualFold(id[0], id[1])
+		differ = differ || known && !strings.EqualFold(id[0], id[1])
+	}
+	return differ && (heard || !same)
+}
+
+// podStart is how long kubelet may take to begin with a pod.
+const podStart = 30 * time.Second
+
+// podsSynchronized: kubelet begins with every pod that is bound to its Node.
+func podsSynchronized(e Evidence) Condition {
+	if !e.Pods.OK() {
+		return e.Pods.missing()
+	}
+	var started time.Time
+	if e.Kubelet.OK() {
+		started = e.Kubelet.Value.Since
+	}
+	var ignored, waiting []string
+	for _, pod := range e.Pods.Value {
+		begun := pod.Status.StartTime != nil || pod.DeletionTimestamp != nil ||
+			pod.Status.Phase != corev1.PodPending && pod.Status.Phase != ""
+		if begun {
+			continue
+		}
+		since := bound(pod)
+		if since.Before(started) {
+			since = started
+		}
+		name := pod.Namespace + "/" + pod.Name
+		if e.Now.Sub(since) > podStart {
+			ignored = append(ignored, name)
+		} else {
+			waiting = append(waiting, name)
+		}
+	}
+	switch {
+	case len(ignored) > 0:
+		return fails(OwnerMachine, "PodsIgnored", fmt.Sprintf("kubelet has not begun with %s for "+
+			"more than %s: %s; read `journalctl -u kubelet`", count(len(ignored), "pod"), podStart,
+			Clip(strings.Join(ignored, ", "), longestLine)))
+	case len(waiting) > 0 && e.Now.Sub(started) <= podStart:
+		return unknown("Starting", fmt.Sprintf("kubelet has just been started, and has not begun "+
+			"with %s", count(len(waiting), "pod")))
+	}
+	return holds()
+}
+
+// bound is when a pod was bound to its Node.
+func bound(pod corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return pod.CreationTimestamp.Time
+}
+
+// podSubnetsAgree: a Node that is registered again may be given other pod subnets, and the cluster
+// gives the former ones to another node.
+func podSubnetsAgree(e Evidence) Condition {
+	switch {
+	case !e.Node.OK():
+		return e.Node.missing()
+	case !e.Wanted.Allocated || len(e.Machine.PodCIDRs) == 0:
+		return holds()
+	}
+	is := e.Node.Value.Spec.PodCIDRs
+	if len(is) == 0 && e.Node.Value.Spec.PodCIDR != "" {
+		is = []string{e.Node.Value.Spec.PodCIDR}
+	}
+	uses := strings.Join(e.Machine.PodCIDRs, ", ")
+	switch {
+	case len(is) == 0:
+		return unknown("NotAllocated",
+			"the Node has no pod subnet, and pods here have addresses of "+uses)
+	case slices.Equal(is, e.Machine.PodCIDRs):
+		return holds()
+	}
+	return fails(OwnerMachine, "SubnetsDiffer", "the Node has the pod subnets "+strings.Join(is, ", ")+
+		", and pods here have addresses of "+uses+", which the cluster may give to another node; run "+
+		"`aks-flex-node bootstrap`, and then delete the pods that have addresses of those")
 }

@@ -4,6 +4,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/release"
@@ -143,3 +148,240 @@ func certificateIssued(e Evidence) Condition {
 
 // Works reports whether a version of kubelet works with one of the API server.
 func Works(kubelet, server string) bool { return release.SkewOf(kubelet, server) == release.Works }
+
+// Services is what came of connecting to the cluster's own Services from the machine.
+type Services struct {
+	Tried []Connection
+	// DNS is the address of the cluster's DNS Service; "" when it is not known.
+	DNS string
+}
+
+// Connection is an attempt to connect to a Service.
+type Connection struct {
+	// Service is its name, Address its ClusterIP and port.
+	Service, Address string
+	Err              error
+}
+
+// Why Services cannot be reached, where time may cure it.
+const (
+	proxyMissing = "ProxyMissing"
+	notReachable = "NotReachable"
+)
+
+// servicesGuide is where it is written what makes Services work.
+const servicesGuide = "docs/services.md says what the cluster needs"
+
+// servicesReachable: that the Node is Ready says nothing about Services. Without them pods resolve
+// no name.
+func servicesReachable(e Evidence) Condition {
+	if !e.Services.OK() {
+		return e.Services.missing()
+	}
+	var silent []string
+	for _, c := range e.Services.Value.Tried {
+		if c.Err != nil {
+			silent = append(silent, fmt.Sprintf("%s (%s: %s)", c.Service, c.Address, oneLine(c.Err)))
+		}
+	}
+	dns, told := e.Services.Value.DNS, e.Wanted.DNS
+	switch {
+	case len(silent) > 0 && e.Pods.OK() && !slices.ContainsFunc(e.Pods.Value, proxies):
+		return fails(OwnerCluster, proxyMissing, "Services cannot be reached, and so no names "+
+			"resolved: no kube-proxy runs on this node, nor what replaces it; "+servicesGuide)
+	case len(silent) > 0:
+		return fails(OwnerNetwork, notReachable, "this machine cannot reach Services: "+
+			Clip(strings.Join(silent, "; "), longestLine)+"; a proxy that has just started takes a "+
+			"moment; else see its log, whether a firewall of this machine drops what it forwards, "+
+			"and whether the network has routes to the pods behind the Service; "+servicesGuide)
+	case dns != "" && told != "" && dns != told && !linkLocal(told):
+		return fails(OwnerConfiguration, "DNSAddressDiffers", "pods are told to ask "+told+
+			" for names, and the cluster's DNS Service is "+dns+": set node.kubelet.dnsServiceIP")
+	}
+	return holds()
+}
+
+// Awaited tells whether what comes by itself to a node that has just become Ready is not there yet:
+// Services, and a serving certificate that the cluster issues.
+func Awaited(e Evidence) bool {
+	c := servicesReachable(e)
+	late := c.Status == False && (c.Reason == proxyMissing || c.Reason == notReachable)
+	return late || servingCertificate(e).Status == False
+}
+
+// proxies tells whether a pod is what makes Services work on its node.
+func proxies(pod corev1.Pod) bool {
+	for _, name := range []string{"kube-proxy", "cilium", "kube-router", "calico-node", "antrea"} {
+		if strings.HasPrefix(pod.Name, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// linkLocal tells whether DNS is a cache on each node (NodeLocal DNSCache).
+func linkLocal(address string) bool { return strings.HasPrefix(address, "169.254.") }
+
+// Arc is how the machine stands with Azure Arc, as far as its Arc agent knows.
+type Arc struct {
+	// Machine is the ARM id under which it is registered, "" when it is not; Recorded is the one
+	// that the node was enrolled as.
+	Machine, Recorded string
+	// Agent is the agent's own word for its connection.
+	Agent string
+	// Refused tells that Azure no longer gives the machine's identity a token.
+	Refused bool
+	// Lost tells that only a new enrolment helps.
+	Lost bool
+}
+
+// arcConnected: an Arc machine that Azure has forgotten, or that cannot reach it, gets no tokens;
+// and its identity can lose its roles like any other.
+func arcConnected(e Evidence) Condition {
+	if !e.Wanted.Arc {
+		return holds()
+	}
+	if !e.Arc.Asked {
+		return notAsked()
+	}
+	const mend = "; `aks-flex-node bootstrap` connects it anew"
+	a := e.Arc.Value
+	switch {
+	case e.Arc.Err != nil:
+		return fails(OwnerMachine, "AgentSilent", "the Arc agent does not say how it is: "+
+			oneLine(e.Arc.Err)+"; check azcmagent show and systemctl status himdsd")
+	case a.Machine == "":
+		return fails(OwnerAzure, "NotRegistered", "this machine is no longer registered with Azure "+
+			"Arc"+mend)
+	case a.Lost && a.Refused:
+		return fails(OwnerAzure, "NotAccepted", "Azure Arc no longer accepts this machine: "+
+			a.Recorded+" was deleted, or its identity has expired"+mend)
+	case a.Lost:
+		return fails(OwnerAzure, "AnotherMachine", fmt.Sprintf("this machine is registered with Azure "+
+			"Arc as %s, and was enrolled as %s", a.Machine, a.Recorded))
+	case a.Agent != "Connected":
+		return fails(OwnerNetwork, "NotConnected", "the Arc agent does not reach Azure ("+a.Agent+
+			"); check its network and proxy (azcmagent check), then systemctl restart himdsd")
+	case e.Authorised.OK() && !e.Authorised.Value:
+		return fails(OwnerAzure, "RoleMissing", "the cluster no longer authorises the identity of the "+
+			"Arc machine, which needs "+e.Wanted.ArcRole+"; `aks-flex-node bootstrap` assigns its "+
+			"roles again where azure.arc.autoRoleAssignment is true")
+	}
+	return holds()
+}
+
+// endpoints are the servers that are needed now, as far as they were tried.
+func (e Evidence) endpoints() ([]Endpoint, Condition) {
+	if e.Examined == nil {
+		return nil, notAsked()
+	}
+	if !e.Examined.Endpoints.OK() {
+		return nil, e.Examined.Endpoints.missing()
+	}
+	var needed []Endpoint
+	for _, p := range e.Examined.Endpoints.Value {
+		if p.Needed {
+			needed = append(needed, p)
+		}
+	}
+	return needed, holds()
+}
+
+// broken are the servers that are needed now and whose way is broken in one of these layers.
+func (e Evidence) broken(in func(Endpoint, kube.Layer) bool, owner, reason, cure string) Condition {
+	needed, c := e.endpoints()
+	if c.Status != True {
+		return c
+	}
+	var found, remedies []string
+	for _, p := range needed {
+		fault, ok := errors.AsType[*kube.Fault](p.Err)
+		if !ok || !in(p, fault.Layer) {
+			continue
+		}
+		bare := *fault
+		bare.Remedy = ""
+		found = append(found, fmt.Sprintf("%s (%s): %s", p.URL, p.Purpose, oneLine(&bare)))
+		if fault.Remedy != "" && !slices.Contains(remedies, fault.Remedy) {
+			remedies = append(remedies, fault.Remedy)
+		}
+	}
+	if len(found) == 0 {
+		return c
+	}
+	return fails(owner, reason, strings.Join(append(found, remedies...), "; ")+cure)
+}
+
+func namesResolved(e Evidence) Condition {
+	return e.broken(func(_ Endpoint, l kube.Layer) bool { return l == kube.LayerDNS }, OwnerNetwork,
+		"NotResolved", "; ask the machine's resolver itself with `resolvectl query NAME`; a private "+
+			"cluster's name resolves only with its own DNS zone")
+}
+
+func endpointsReachable(e Evidence) Condition {
+	return e.broken(func(p Endpoint, l kube.Layer) bool {
+		return !p.Cluster && (l == kube.LayerTCP || l == kube.LayerProxy)
+	}, OwnerNetwork, "NotConnected", "; `aks-flex-node endpoints` lists all that this machine needs")
+}
+
+func endpointsTrusted(e Evidence) Condition {
+	return e.broken(func(p Endpoint, l kube.Layer) bool { return !p.Cluster && l == kube.LayerTLS },
+		OwnerNetwork, "NotTrusted", "; a proxy that inspects TLS shows a certificate of its own: exempt "+
+			"these hosts, or add its CA to the system's (`update-ca-certificates`)")
+}
+
+// pathMTU: where larger packets are dropped on the way, connections are made and then hang.
+func pathMTU(e Evidence) Condition {
+	needed, c := e.endpoints()
+	if c.Status != True {
+		return c
+	}
+	for _, p := range needed {
+		if p.SmallOnly {
+			return fails(OwnerNetwork, "LargePacketsLost", p.URL+" ("+p.Purpose+") answers small packets "+
+				"only: larger ones are dropped on the way, as by a VPN whose MTU is not told; lower the "+
+				"MTU of the network interface (`ip link set dev NAME mtu 1400`), or have the network "+
+				"let ICMP \"fragmentation needed\" through")
+		}
+	}
+	return c
+}
+
+// mostAhead is how far two clocks may differ. Entra ID and certificates forgive five minutes.
+const mostAhead = time.Minute
+
+// clockAccurate compares the clocks of the servers. Where they differ from each other, it is not
+// this machine's that is wrong.
+func clockAccurate(e Evidence) Condition {
+	needed, c := e.endpoints()
+	if c.Status != True {
+		return c
+	}
+	var differ []string
+	dated := 0
+	for _, p := range needed {
+		if p.Ahead == nil {
+			continue
+		}
+		dated++
+		if d := p.Ahead.Abs(); d > mostAhead {
+			which := "behind"
+			if *p.Ahead < 0 {
+				which = "ahead of"
+			}
+			differ = append(differ, fmt.Sprintf("%s %s that of %s", d, which, p.URL))
+		}
+	}
+	switch {
+	case dated == 0:
+		return unknown("NoServerTime", "no server has sent its time")
+	case len(differ) == 0:
+		return c
+	case len(differ) < dated:
+		return fails(OwnerCluster, "ServersDiffer", "the clocks of servers differ: this machine's is "+
+			strings.Join(differ, ", and ")+", and right by the others; ask who runs that server")
+	}
+	return fails(OwnerMachine, "ClockWrong", "the clock of this machine is "+
+		strings.Join(differ, ", and ")+"; certificates and tokens depend on it: set it, and keep it "+
+		"with NTP (`timedatectl set-ntp true`, `timedatectl timesync-status`)")
+}

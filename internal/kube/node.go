@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -180,4 +181,28 @@ func (c *Client) DeleteNode(ctx context.Context, name string) error {
 		return fmt.Errorf("cannot delete Node %s: %w; the cluster's operator can run "+
 			"`kubectl delete node %s`", name, err, name)
 	}
+}
+
+// ParseTaint parses a taint as the configuration and kubectl write it: key=value:Effect or
+// key:Effect.
+func ParseTaint(text string) (corev1.Taint, error) {
+	pair, effect, ok := strings.Cut(text, ":")
+	key, value, _ := strings.Cut(pair, "=")
+	if !ok || key == "" || effect == "" {
+		return corev1.Taint{}, fmt.Errorf("cannot read the taint %q: it is not key=value:Effect", text)
+	}
+	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}, nil
+}
+
+// longestWait bounds a wait whose context has no deadline.
+const longestWait = time.Hour
+
+var errTooLong = errors.New("gave up after " + longestWait.String())
+
+// withDeadline returns ctx, with a deadline if it has none.
+func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, longestWait, errTooLong)
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
 	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // WithServing adds until when kubelet's serving certificate is valid, where the cluster issues it.
@@ -155,3 +157,119 @@ func FreshToken(ctx context.Context, c config.Config) (identity.Token, error) {
 func kubeletCredential(c config.Config) func() (identity.Credential, error) {
 	return func() (identity.Credential, error) { return identity.Kubelet(c.Azure, c.ProxyFunc()) }
 }
+
+// Cluster is the address of an API server and the certificates that it is verified with.
+type Cluster = transition.Cluster
+
+// Options are how the API server is reached.
+func Options(a *Env, c config.Config) kube.Options {
+	return kube.Options{Proxy: c.ProxyFunc(), Dial: a.Dial}
+}
+
+// clientCertificate is the file in which kubelet keeps its client certificate and key.
+func clientCertificate(c config.Config) string {
+	return node.ClientCertificatePath(c.Paths.Kubernetes.KubeletDir)
+}
+
+// KubeletClient returns a client with the credential that kubelet has on this machine.
+func KubeletClient(
+	ctx context.Context, h *Node, c config.Config, at Cluster,
+) (*kube.Client, error) {
+	if !c.Azure.ShowsToken() {
+		return kube.FromCertificate(at.Server, []byte(at.CA), h.Path(clientCertificate(c)),
+			Options(h.Env, c))
+	}
+	token, err := token(ctx, h, c)
+	if err != nil {
+		return nil, err
+	}
+	return kube.FromToken(at.Server, []byte(at.CA), token.Value, Options(h.Env, c))
+}
+
+// JoinClient returns a client with whatever credential there is: kubelet's, else what it joins
+// with, which may read its certificate requests.
+func JoinClient(ctx context.Context, h *Node, c config.Config, at Cluster) (*kube.Client, error) {
+	if Credentialed(h, c) {
+		return KubeletClient(ctx, h, c, at)
+	}
+	token, err := JoinToken(ctx, h, c)
+	if err != nil {
+		return nil, err
+	}
+	return kube.FromToken(at.Server, []byte(at.CA), token, Options(h.Env, c))
+}
+
+// JoinToken is what kubelet asks for its first certificate with, or shows with each request.
+func JoinToken(ctx context.Context, h *Node, c config.Config) (string, error) {
+	if t := c.Azure.BootstrapToken; t != nil {
+		return t.Token.Reveal(), nil
+	}
+	token, err := FreshToken(ctx, c)
+	return token.Value, err
+}
+
+// shownToken is the token that kubelet shows, or asks for its certificate with. A kubelet that
+// shows tokens has a cache of them: whoever only wants to know what is wrong asks the issuer for no
+// other.
+func shownToken(ctx context.Context, h *Node, c config.Config) (string, error) {
+	if !c.Azure.ShowsToken() || !Credentialed(h, c) {
+		return JoinToken(ctx, h, c)
+	}
+	token, err := token(ctx, h, c)
+	return token.Value, err
+}
+
+// Located tells whether the configuration says where the API server is, so that Azure is not asked.
+func Located(c config.Config) bool {
+	return c.Node.Kubelet.ServerURL != "" && c.Node.Kubelet.CACertData != ""
+}
+
+// Allowed makes sure that the cluster authorises the configured identity to join.
+func Allowed(ctx context.Context, h *Node, c config.Config, at Cluster) error {
+	arc := c.Azure.AuthMode() == config.AuthArc && !EnrolledBefore(h)
+	if c.Azure.BootstrapToken != nil || arc || Credentialed(h, c) && !c.Azure.ShowsToken() {
+		return nil
+	}
+	token, err := JoinToken(ctx, h, c)
+	if err != nil {
+		return err
+	}
+	ok, err := Authorised(ctx, h, c, at, token)
+	if err != nil || ok {
+		return err
+	}
+	_, role := RequiredAccess(c)
+	return fmt.Errorf("cannot join the cluster: it does not authorise the configured identity, which "+
+		"needs %s; a role assignment takes some minutes to have an effect", role)
+}
+
+// Authorised tells whether the cluster lets the identity of a token do what kubelet must.
+func Authorised(
+	ctx context.Context, h *Node, c config.Config, at Cluster, token string,
+) (bool, error) {
+	client, err := kube.FromToken(at.Server, []byte(at.CA), token, Options(h.Env, c))
+	if err != nil {
+		return false, err
+	}
+	defer client.Close()
+	access, _ := RequiredAccess(c)
+	ok, _, err := client.May(ctx, access)
+	return ok, err
+}
+
+// RequiredAccess is what kubelet's identity must be allowed in the cluster, and the role that
+// allows it.
+func RequiredAccess(c config.Config) (kube.Access, string) {
+	if c.Azure.ShowsToken() {
+		role := fmt.Sprintf("the role %q on %s",
+			config.RoleRBACClusterAdmin, c.Azure.TargetCluster.ResourceID)
+		return kube.Access{Verb: "create", Resource: "nodes"}, role
+	}
+	return kube.Access{
+			Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests",
+		}, "the ClusterRole system:node-bootstrapper in the cluster (docs/security.md has the " +
+			"manifest), or azure.kubeletCredential token with roles of Azure"
+}
+
+// Trusted makes sure that only root can change the program that root and kubelet run.
+func Trusted(h *Node) error { return h.TrustedFile(h.Program) }

@@ -3,8 +3,10 @@ package inspect
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -80,5 +82,143 @@ func Standing(
 	}
 	return b, slices.DeleteFunc(slices.Clone(g.Node), func(item state.Item) bool {
 		return !node.IsOwnNetwork(item.Only)
+	})
+}
+
+// Report is a plan as people and programs read it.
+type Report struct {
+	Changes   []Entry    `json:"changes"`
+	Downloads []Download `json:"downloads,omitempty"`
+	Hosts     []string   `json:"hosts,omitempty"`
+	// Drains tells that the pods move to other nodes first.
+	Drains bool `json:"drains,omitempty"`
+}
+
+// Entry is one change: what is done to what, and what is there now. For drift, Expected is what the
+// applied configuration says and Found what is there.
+type Entry struct {
+	Step     state.Step `json:"step"`
+	Key      state.Key  `json:"key"`
+	Action   string     `json:"action"`
+	Expected string     `json:"expected"`
+	Found    string     `json:"found"`
+}
+
+// Download is an artifact that the store does not have yet. Size is 0 when unknown.
+type Download struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	URL     string `json:"url"`
+	Size    int64  `json:"size"`
+}
+
+// Entries returns the entries of a plan.
+func Entries(plan state.Plan) []Entry {
+	list := make([]Entry, len(plan))
+	for i, c := range plan {
+		list[i] = Entry{
+			Step: c.Step, Key: c.To.Key(), Action: state.Describe(c),
+			Expected: state.Show(c.To), Found: state.Show(c.From),
+		}
+		if c.Restart {
+			list[i].Found = "restart pending"
+		}
+	}
+	return list
+}
+
+// KindOf is the kind of a thing that drifts: path, unit, sysctl, node, store.
+func KindOf(key string) string {
+	kind, _, _ := strings.Cut(key, ":")
+	return kind
+}
+
+// SubnetsKey names the pod subnets among the things that drift.
+const SubnetsKey state.Key = "node:subnets"
+
+// OtherSubnets returns the pod subnets that the Node has now, where those are not the ones that the
+// node's own pod network was made with: the Node was registered again. It returns nil otherwise.
+func OtherSubnets(h *Node, seen health.Answer[kube.Node]) []string {
+	g := h.Saved.Applied
+	if !seen.OK() || g == nil || g.Config.CNI.PodCIDR != "" || len(h.Saved.Bindings.PodCIDRs) == 0 {
+		return nil
+	}
+	is := PodCIDRs(seen.Value)
+	b, _ := Standing(h, g, h.Saved.Bindings.Bindings)
+	if len(b.ForeignCNI) > 0 || slices.Equal(is, h.Saved.Bindings.PodCIDRs) {
+		return nil
+	}
+	return is
+}
+
+// subnetDrift lists other pod subnets as drift.
+func subnetDrift(h *Node, seen health.Answer[kube.Node]) []Entry {
+	is := OtherSubnets(h, seen)
+	if len(is) == 0 {
+		return nil
+	}
+	return []Entry{{Key: SubnetsKey, Step: state.CNI, Action: "give pods the subnets of the Node",
+		Expected: strings.Join(is, ", "), Found: strings.Join(h.Saved.Bindings.PodCIDRs, ", ")}}
+}
+
+// SweepFile is below RunDir: a machine that has booted is swept again.
+const SweepFile = "sweep.json"
+
+// Sweep is what was found when the artifacts of a generation were last read.
+type Sweep struct {
+	At         time.Time `json:"at"`
+	Generation string    `json:"generation"`
+	// Damaged names the artifacts that are not what was verified, Left those that are still to be
+	// read.
+	Damaged []string `json:"damaged"`
+	Left    []string `json:"left,omitempty"`
+}
+
+func sweeps(h *Node) saved.Records { return saved.Records{Files: h.Reader, Dir: saved.RunDir} }
+
+// Swept is what the last sweep of the applied generation has found; false when there was none.
+func Swept(h *Node) (Sweep, bool) {
+	var last Sweep
+	known, err := sweeps(h).Load(SweepFile, &last)
+	if err != nil || !known || h.Saved.Applied == nil || last.Generation != h.Saved.Applied.ID {
+		return Sweep{}, false
+	}
+	return last, true
+}
+
+// storeEvidence is the last sweep, if there was one.
+func storeEvidence(h *Node) health.Answer[[]string] {
+	last, known := Swept(h)
+	if !known {
+		return health.Answer[[]string]{}
+	}
+	return health.Answered(last.Damaged, nil)
+}
+
+// StoreKey names an artifact among the things that drift.
+func StoreKey(name string) state.Key { return state.Key("store:" + name) }
+
+// storeDrift lists the damaged artifacts as drift.
+func storeDrift(h *Node) []Entry {
+	last, _ := Swept(h)
+	list := make([]Entry, 0, len(last.Damaged))
+	for _, name := range last.Damaged {
+		e := Entry{
+			Key: StoreKey(name), Action: "fetch " + name + " again",
+			Expected: "as it was verified when it was fetched", Found: "damaged",
+		}
+		for _, item := range LinksInto(h.Saved.Applied, name) {
+			e.Step = item.Step
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// LinksInto are the links of a generation that lead into an artifact.
+func LinksInto(g *generation.Generation, name string) []state.Item {
+	return slices.DeleteFunc(slices.Clone(g.Node), func(item state.Item) bool {
+		link, ok := item.Resource.(state.Link)
+		return !ok || !strings.HasPrefix(link.Target, g.Facts.Store[name]+"/")
 	})
 }

@@ -5,16 +5,23 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"path"
 	"time"
 
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
+	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/node"
 	"github.com/Azure/AKSFlexNode/internal/progress"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -137,4 +144,124 @@ func (a *Env) TrustedFile(file string) error {
 		return a.Trusted(file)
 	}
 	return config.Trusted(file)
+}
+
+// Node is a machine as a check sees it: what is on it, and what the agent remembers of it. It has
+// no way to change either.
+type Node struct {
+	*Env
+	Saved  *saved.State
+	ledger ledger
+}
+
+// ledger is what is remembered of the machine before it became a node, to be read.
+type ledger interface {
+	Ledger() state.Ledger
+	Exists() bool
+}
+
+// open reads what the agent remembers of the machine.
+func open(ctx context.Context, a *Env) (*Node, error) {
+	journal, err := apply.ReadJournal(a.Reader, saved.StateDir, saved.LedgerFile)
+	if err != nil {
+		return nil, err
+	}
+	n := NewNode(a, journal)
+	if !journal.Exists() {
+		if err := n.Saved.LedgerLost(); err != nil {
+			return nil, err
+		}
+	}
+	return n, n.Read(ctx)
+}
+
+// NewNode returns a node of which nothing but the ledger was read.
+func NewNode(a *Env, l ledger) *Node {
+	return &Node{Env: a, Saved: saved.New(a.Reader), ledger: l}
+}
+
+// Read fills the saved state from disk.
+func (n *Node) Read(ctx context.Context) error {
+	if err := n.Saved.Read(ctx); err != nil {
+		return err
+	}
+	for _, c := range n.Saved.Secrets {
+		n.Conceal(c.BootstrapToken.Reveal(), c.ClientSecret.Reveal())
+	}
+	adoptProgram(n)
+	return nil
+}
+
+// view compares the machine with what it is to be.
+func (n *Node) view() apply.View {
+	return apply.View{Host: n.Reader, Ledger: n.ledger.Ledger()}
+}
+
+// Records returns the saved records, for what needs nothing else.
+func (a *Env) Records() saved.Records {
+	return saved.Records{Files: a.Reader, Dir: saved.StateDir}
+}
+
+// adoptProgram makes this program the one that kubelet calls for tokens when that one is gone, as
+// when a package has replaced an installation by hand: what calls it is then drift.
+func adoptProgram(n *Node) {
+	was := n.Saved.Bindings.Program
+	if _, err := os.Stat(was); was == "" || !errors.Is(err, fs.ErrNotExist) || Trusted(n) != nil {
+		return
+	}
+	n.Saved.Bindings.Program = n.Program
+}
+
+// ErrNoNode reports that a verb needs a node.
+var ErrNoNode = errors.New(
+	"this machine is not a node: run `aks-flex-node bootstrap --config FILE` first")
+
+// Stamp is the time as it is recorded.
+func Stamp() time.Time { return Now().UTC().Truncate(time.Millisecond) }
+
+// Now is the time; under testing/synctest it is the bubble's.
+func Now() time.Time { return time.Now() }
+
+// Applied is the configuration of the node that this machine is, without secrets; nil when it is
+// none. What a new configuration leaves open remains as it was resolved in it.
+func Applied(ctx context.Context, a *Env) (*config.Config, error) {
+	h := NewNode(a, nil)
+	for _, p := range []generation.Pointer{generation.Applied, generation.Live} {
+		id, err := h.Saved.Generations.Target(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if id != "" {
+			c, err := h.Saved.Generations.Config(id)
+			return &c, err
+		}
+	}
+	return nil, nil
+}
+
+// AppliedResource is where the configuration is from that the node runs on; zero for none.
+func AppliedResource(a *Env) config.Resource {
+	from, err := a.Records().Source()
+	if err != nil {
+		a.Log.Warn("cannot tell which version is applied", "error", err)
+	}
+	return from.Applied
+}
+
+// Parts returns the files and units of the node that is applied; none while there is none.
+func Parts(ctx context.Context, a *Env) (files, units []string) {
+	h, err := open(ctx, a)
+	if err != nil || h.Saved.Applied == nil {
+		return nil, nil
+	}
+	for _, item := range node.Bind(h.Saved.Applied.Node, h.Saved.Bindings.Bindings) {
+		name := item.Resource.Key().Name()
+		switch item.Resource.(type) {
+		case state.Unit:
+			units = append(units, name)
+		case state.File, state.Link, state.Dir:
+			files = append(files, name)
+		}
+	}
+	return files, units
 }

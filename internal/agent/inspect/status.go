@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/arc"
@@ -218,4 +221,22 @@ func WithDrift(
 		e.Drift.Err = unseen
 	}
 	return plan
+}
+
+// Versions are those that run, as kubelet tells them.
+type Versions struct {
+	Kubelet    string `json:"kubelet,omitempty"`
+	Containerd string `json:"containerd,omitempty"`
+	Kernel     string `json:"kernel,omitempty"`
+	OS         string `json:"os,omitempty"`
+}
+
+// versionsOf reads the versions from a Node.
+func versionsOf(n corev1.Node) Versions {
+	i := n.Status.NodeInfo
+	return Versions{
+		Kubelet:    strings.TrimPrefix(i.KubeletVersion, "v"),
+		Containerd: strings.TrimPrefix(i.ContainerRuntimeVersion, "containerd://"),
+		Kernel:     i.KernelVersion, OS: i.OSImage,
+	}
 }

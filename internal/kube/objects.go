@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // ServerVersion returns the API server's version without "v" and a vendor's suffix, "1.34.4".
@@ -31,4 +34,28 @@ func (c *Client) ServerVersion(ctx context.Context) (string, error) {
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	s, err := c.Service(ctx, "default", "kubernetes")
 	return string(s.UID), err
+}
+
+// Lease is a coordination/v1 Lease.
+type Lease = coordinationv1.Lease
+
+// Lease returns the lease that kubelet renews every few seconds to say that the node is alive.
+func (c *Client) Lease(ctx context.Context, node string) (Lease, error) {
+	var l Lease
+	err := c.coordination.Get().Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(node).
+		Do(ctx).Into(&l)
+	if err != nil {
+		return l, fmt.Errorf("cannot read the lease of Node %s: %w", node, err)
+	}
+	return l, nil
+}
+
+// Service returns a Service. Every node may read Services (ClusterRole system:node).
+func (c *Client) Service(ctx context.Context, namespace, name string) (corev1.Service, error) {
+	var s corev1.Service
+	err := c.core.Get().Namespace(namespace).Resource("services").Name(name).Do(ctx).Into(&s)
+	if err != nil {
+		return s, fmt.Errorf("cannot read the Service %s/%s: %w", namespace, name, err)
+	}
+	return s, nil
 }

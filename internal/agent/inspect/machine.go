@@ -1,0 +1,202 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/health"
+	"github.com/Azure/AKSFlexNode/internal/host"
+	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/node"
+	"github.com/Azure/AKSFlexNode/internal/state"
+	"github.com/Azure/AKSFlexNode/internal/transition"
+)
+
+// filled tells whether somebody has put something into a directory.
+func filled(r state.Resource) bool {
+	switch r := r.(type) {
+	case state.Dir:
+		return !r.Empty
+	case state.Link:
+		return r.Dir != nil && !r.Dir.Empty
+	}
+	return false
+}
+
+// PodCIDRs returns the pod subnets of a Node; nil while it has none.
+func PodCIDRs(n kube.Node) []string {
+	if len(n.Spec.PodCIDRs) > 0 {
+		return n.Spec.PodCIDRs
+	}
+	if n.Spec.PodCIDR != "" {
+		return []string{n.Spec.PodCIDR}
+	}
+	return nil
+}
+
+// rivals are the units of container runtimes and kubelets that would be in the way of ours.
+func rivals() []string {
+	return []string{
+		node.ContainerdUnit, node.KubeletUnit, "docker.service", "crio.service", "k3s.service",
+		"k3s-agent.service",
+	}
+}
+
+// Query asks for all that is to be known of this machine. A unit of ours is no rival, nor is one of
+// which a run that was interrupted has written no more than the file.
+func Query(h *Node, c config.Config) host.Query {
+	ledger := h.ledger.Ledger()
+	units := slices.DeleteFunc(rivals(), func(unit string) bool {
+		_, ours := ledger.Entry(state.UnitKey(unit))
+		_, written := ledger.Entry(state.PathKey(node.UnitFile(unit)))
+		return ours || written
+	})
+	return host.Query{
+		CNIConfDir: c.Paths.CNI.ConfDir, Filesystems: []string{"/var/lib", "/opt"}, Units: units,
+		Firewalls: c.Network.Firewall != config.FirewallIgnore,
+	}
+}
+
+// StandingSwap returns the swap units that are masked. They remain so as long as the machine is a
+// node: to unmask one turns swap on, and kubelet refuses to start.
+func StandingSwap(h *Node) state.Desired {
+	var all state.Desired
+	for _, e := range h.ledger.Ledger().Entries {
+		if unit, ok := e.Ours.Resource.(state.Unit); ok && unit.Enabled == state.Masked {
+			all = append(all, state.Item{Step: e.Step, Resource: unit})
+		}
+	}
+	return all
+}
+
+// Subnets are the pod subnets of a node: those of its configuration, else those that the cluster
+// has allocated; nil when these are not known.
+func Subnets(h *Node, c config.Config) []string {
+	switch {
+	case c.CNI.PodCIDR != "":
+		return []string{c.CNI.PodCIDR}
+	case h.Saved.Applied != nil && h.Saved.Applied.Config.CNI.PodCIDR != "":
+		return nil
+	}
+	return h.Saved.Bindings.PodCIDRs
+}
+
+// ForeignNetworks are the network configurations that are not ours.
+func ForeignNetworks(configs []string) []string {
+	return slices.DeleteFunc(slices.Clone(configs), func(name string) bool {
+		return name == node.ConflistName
+	})
+}
+
+// firewallEvidence is which of the owner's firewalls stop what a node needs.
+func firewallEvidence(
+	ctx context.Context, h *Node, c config.Config, seen host.Facts,
+) health.Answer[[]health.Firewall] {
+	if c.Network.Firewall == config.FirewallIgnore {
+		return health.Answer[[]health.Firewall]{}
+	}
+	if seen.FirewallErr != nil {
+		return health.Answered[[]health.Firewall](nil, seen.FirewallErr)
+	}
+	var closed []health.Firewall
+	bound := node.Bindings{ForeignCNI: ForeignNetworks(seen.CNIConfigs)}
+	for _, found := range seen.Firewalls {
+		f := health.Firewall{Name: found.Name}
+		list := node.Openings(node.Firewall{Name: found.Name, Hook: found.Hook})
+		for _, item := range node.Bind(list, bound) {
+			is, err := h.Reader.Observe(ctx, item.Resource.Key())
+			if err != nil {
+				return health.Answered[[]health.Firewall](nil, err)
+			}
+			if opening := item.Resource.(state.Opening); !state.Satisfies(is, opening) {
+				f.Closed = append(f.Closed, opening.Rule)
+				f.Commands = append(f.Commands, h.Reader.OpeningCommands(opening)...)
+			}
+		}
+		if len(f.Closed) > 0 {
+			closed = append(closed, f)
+		}
+	}
+	return health.Answered(closed, nil)
+}
+
+// metadataEvidence tries from the network of a pod whether the metadata service of this machine can
+// be reached.
+func metadataEvidence(
+	ctx context.Context, h *Node, c config.Config,
+) health.Answer[health.Metadata] {
+	joining := h.Saved.Transition != nil && h.Saved.Transition.Kind == transition.Join
+	if c.Network.Metadata == config.MetadataAllow || joining {
+		return health.Answer[health.Metadata]{}
+	}
+	table, err := h.Reader.Observe(ctx, state.TableKey(node.MetadataTable))
+	if err != nil {
+		return health.Answered(health.Metadata{}, err)
+	}
+	loaded, _ := table.(state.Table)
+	m := health.Metadata{Guarded: loaded.Rules > 0}
+	service := netip.AddrPortFrom(netip.MustParseAddr(node.MetadataAddress), 80)
+	err = h.Reader.DialFromPod(ctx, service)
+	m.Tried = !errors.Is(err, host.ErrNoPod)
+	m.Reached = err == nil
+	m.Refused = errors.Is(err, unix.ECONNREFUSED)
+	return health.Answered(m, nil)
+}
+
+// Upkeep is what wears out or changes under a machine, as far as it can be told without asking
+// anybody else.
+func Upkeep(
+	ctx context.Context, h *Node, c config.Config, at Cluster, seen host.Facts,
+) *health.Upkeep {
+	m := h.Reader.Upkeep(ctx, Query(h, c).Filesystems)
+	u := &health.Upkeep{
+		InodesUsed: m.InodesUsed, ReadOnly: m.ReadOnly, RebootRequired: m.RebootRequired,
+		Clock: (*health.Clock)(m.Clock), HostNames: hostNames(h, c, seen), CA: at.CA,
+	}
+	if h.Saved.Applied != nil {
+		for _, swap := range seen.Swaps {
+			u.Swaps = append(u.Swaps, swap.Name)
+		}
+	}
+	if h.Saved.Joined() && !c.Azure.ShowsToken() {
+		u.Client = health.Answered(validity(h, clientCertificate(c)))
+	}
+	if sp := c.Azure.ServicePrincipal; sp != nil && sp.CertificateFile != "" {
+		u.Principal = health.Answered(principalValidity(*sp))
+	}
+	return u
+}
+
+// hostNames are the names of the machine where kubelet takes its Node's from them, as it does where
+// the two agreed when the node was rendered.
+func hostNames(h *Node, c config.Config, seen host.Facts) []string {
+	g := h.Saved.Live
+	if h.Saved.Applied != nil {
+		g = h.Saved.Applied
+	}
+	if g == nil || g.Facts.Renames(c.Agent.NodeName) {
+		return nil
+	}
+	var names []string
+	for _, name := range []string{seen.HostName, seen.StaticName} {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// principalValidity is that of the certificate that a service principal proves itself with.
+func principalValidity(sp config.ServicePrincipal) (health.Validity, error) {
+	c, err := identity.Certificate(sp)
+	if err != nil {
+		return health.Validity{}, err
+	}
+	return health.Validity{From: c.NotBefore, To: c.NotAfter}, nil
+}

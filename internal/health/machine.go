@@ -1,0 +1,439 @@
+package health
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// oldest are the oldest versions of the systems that we know, by their ID in os-release(5).
+func oldest(id string) (major, minor int, ok bool) {
+	switch id {
+	case "ubuntu":
+		return 22, 4, true
+	case "debian":
+		return 12, 0, true
+	}
+	return 0, 0, false
+}
+
+func systemSupported(e Evidence) Condition {
+	m := e.Machine
+	switch {
+	case m == nil:
+		return notAsked()
+	case m.Arch != "amd64" && m.Arch != "arm64":
+		return fails(OwnerMachine, "UnsupportedArchitecture", fmt.Sprintf("cannot use this machine: "+
+			"its architecture is %s; amd64 and arm64 are supported", m.Arch))
+	case !knownSystem(m.OSID, m.OSVersion):
+		return fails(OwnerMachine, "UnsupportedSystem", fmt.Sprintf("cannot use this system, %s: "+
+			"Ubuntu 22.04 or later and Debian 12 or later are supported", m.OSName))
+	case !m.Systemd:
+		return fails(OwnerMachine, "NoSystemd",
+			"cannot use this machine: systemd is not running as its init")
+	}
+	return holds()
+}
+
+func knownSystem(id, version string) bool {
+	major, minor, ok := oldest(id)
+	head, tail, _ := strings.Cut(version, ".")
+	m, err := strconv.Atoi(head)
+	n, _ := strconv.Atoi(tail) // Debian has no minor version
+	return ok && err == nil && (m > major || m == major && n >= minor)
+}
+
+func rootPrivileges(e Evidence) Condition {
+	switch {
+	case e.Machine.UID != 0:
+		return fails(OwnerMachine, "NotRoot", "cannot run without root: start it with sudo")
+	}
+	return holds()
+}
+
+func toolsInstalled(e Evidence) Condition {
+	switch {
+	case !e.Machine.IPTables:
+		return fails(OwnerMachine, "IPTablesMissing", "iptables is not installed, and the pod "+
+			"network needs it: apt-get install iptables")
+	case !e.Machine.NFTables && !e.Wanted.MetadataAllowed:
+		return fails(OwnerMachine, "NFTablesMissing", "nft is not installed, which keeps pods from "+
+			"the metadata service of this machine: apt-get install nftables")
+	}
+	return holds()
+}
+
+// The free space in bytes that a node needs: at first for its artifacts and the first images, later
+// for those of an update.
+const (
+	leastFree          = 2 << 30
+	leastFreeInstalled = 512 << 20
+)
+
+func diskSpace(e Evidence) Condition {
+	least := int64(leastFree)
+	if e.Machine.Installed {
+		least = leastFreeInstalled
+	}
+	var full []string
+	for _, dir := range slices.Sorted(maps.Keys(e.Machine.Free)) {
+		if free := e.Machine.Free[dir]; free < least {
+			full = append(full, fmt.Sprintf("only %d MB are free below %s", free>>20, dir))
+		}
+	}
+	if len(full) > 0 {
+		return fails(OwnerMachine, "DiskFull", fmt.Sprintf("%s; a node needs at least %d MB: free "+
+			"space, or mount a larger file system there", strings.Join(full, "; "), least>>20))
+	}
+	return holds()
+}
+
+func programTrusted(e Evidence) Condition {
+	switch {
+	case !e.Trust.Asked:
+		return notAsked()
+	case e.Trust.Err != nil:
+		return fails(OwnerMachine, "Untrusted", oneLine(e.Trust.Err))
+	}
+	return holds()
+}
+
+// runtimeOwned: two container runtimes or kubelets on one machine break each other.
+func runtimeOwned(e Evidence) Condition {
+	var foreign []string
+	for _, u := range e.Machine.ForeignUnits {
+		foreign = append(foreign, fmt.Sprintf("%s (%s)", u.Name, u.Path))
+	}
+	if len(foreign) > 0 {
+		return fails(OwnerMachine, "ForeignRuntime", fmt.Sprintf("somebody else has installed %s; "+
+			"remove what it belongs to, or use another machine", strings.Join(foreign, ", ")))
+	}
+	return holds()
+}
+
+func directoriesFree(e Evidence) Condition {
+	var used []string
+	for _, dir := range e.Machine.ForeignDirectories {
+		used = append(used, path.Clean(dir))
+	}
+	if len(used) > 0 {
+		return fails(OwnerMachine, "ForeignState", fmt.Sprintf("%s is not empty: it holds the state "+
+			"of an earlier node; move it away or remove it", strings.Join(used, ", ")))
+	}
+	return holds()
+}
+
+// nodeAddressPresent: kubelet takes an address that the machine does not have without a word, and
+// nobody reaches the node there.
+func nodeAddressPresent(e Evidence) Condition {
+	if e.Wanted.NodeIP == "" {
+		return holds() // kubelet chooses one of the machine's
+	}
+	if e.Machine == nil {
+		return notAsked()
+	}
+	for text := range strings.SplitSeq(e.Wanted.NodeIP, ",") {
+		if !present(strings.TrimSpace(text), e.Machine.Addresses) {
+			return fails(OwnerConfiguration, "AddressMissing", fmt.Sprintf("node.kubelet.nodeIP is "+
+				"%s, and this machine does not have that address; its addresses are %s",
+				text, strings.Join(e.Machine.Addresses, ", ")))
+		}
+	}
+	return holds()
+}
+
+// present tells whether an address is one of the machine's. The unspecified address leaves the
+// choice within a family to kubelet.
+func present(text string, addresses []string) bool {
+	wanted, err := netip.ParseAddr(text)
+	if err != nil {
+		return false
+	}
+	return wanted.IsUnspecified() || slices.ContainsFunc(addresses, func(a string) bool {
+		is, err := netip.ParseAddr(a)
+		return err == nil && is.WithZone("").Unmap() == wanted.Unmap()
+	})
+}
+
+// podSubnetsFit: pods do not start where they are to have addresses of IPv6 and the machine has
+// none; and what the configuration says of a family that pods do not have would have no effect.
+func podSubnetsFit(e Evidence) Condition {
+	var six, four []string
+	for _, cidr := range e.Machine.PodCIDRs {
+		if strings.Contains(cidr, ":") {
+			six = append(six, cidr)
+		} else {
+			four = append(four, cidr)
+		}
+	}
+	if len(six) > 0 && e.Machine.NoIPv6 {
+		return fails(OwnerMachine, "IPv6Off", fmt.Sprintf("cannot give pods addresses of %s: this "+
+			"machine has IPv6 switched off; set net.ipv6.conf.all.disable_ipv6 and "+
+			"net.ipv6.conf.default.disable_ipv6 to 0 (and boot without ipv6.disable=1), or set "+
+			"cni.podCIDR to a subnet of IPv4", six[0]))
+	}
+	for _, cidr := range e.Wanted.Unmasked {
+		family, has := "IPv4", four
+		if strings.Contains(cidr, ":") {
+			family, has = "IPv6", six
+		}
+		if len(e.Machine.PodCIDRs) > 0 && len(has) == 0 {
+			return fails(OwnerCluster, "FamilyMissing", fmt.Sprintf("cannot have pods reach %s of "+
+				"cni.nonMasqueradeCIDRs with their own address: the cluster has allocated %s to this "+
+				"Node, and no subnet of %s; make the cluster dual-stack, or remove that network",
+				cidr, strings.Join(e.Machine.PodCIDRs, " and "), family))
+		}
+	}
+	return holds()
+}
+
+// oneLine is an error's text in one line.
+func oneLine(err error) string { return joined(err.Error()) }
+
+// joined puts the lines of a text into one.
+func joined(text string) string {
+	return strings.NewReplacer(":\n", ": ", "\n", "; ").Replace(text)
+}
+
+// firewallOpen: behind a firewall that drops what no rule accepts, a node is Ready, but its pods
+// reach nothing and nothing reaches its kubelet.
+func firewallOpen(e Evidence) Condition {
+	found := e.Machine.Firewalls
+	if e.Wanted.FirewallIgnored {
+		return holds()
+	}
+	if !found.OK() {
+		return found.missing()
+	}
+	if len(found.Value) == 0 {
+		return holds()
+	}
+	var names, commands []string
+	for _, f := range found.Value {
+		names = append(names, f.Name+" ("+strings.Join(f.Closed, "; ")+")")
+		commands = append(commands, f.Commands...)
+	}
+	message := "a firewall of this machine stops what a node needs: " + strings.Join(names, ", ")
+	cure := "; set network.firewall to manage, or to ignore where other rules let it pass, or run: " +
+		strings.Join(commands, "; ")
+	if e.Wanted.FirewallManaged {
+		cure = "; open it again with `aks-flex-node bootstrap`"
+	}
+	return fails(OwnerMachine, "FirewallBlocks", message+cure)
+}
+
+// Metadata is the result of a connection to the machine's metadata service from the network of a
+// pod.
+type Metadata struct {
+	// Guarded reports that the rules which reject it are loaded.
+	Guarded bool
+	// Tried is false where no pod has a network of its own.
+	Tried bool
+	// Reached and Refused report how the connection ended; neither is a timeout.
+	Reached, Refused bool
+}
+
+// metadataGuarded: a pod that reaches the metadata service of its machine has the machine's
+// identity.
+func metadataGuarded(e Evidence) Condition {
+	m := e.Metadata
+	switch {
+	case e.Wanted.MetadataAllowed:
+		return unknown("Allowed", "network.metadata is allow: pods may reach the metadata service of "+
+			"this machine")
+	case !m.OK():
+		return m.missing()
+	case m.Value.Reached:
+		return fails(OwnerMachine, "MetadataReachable", "a pod can connect to the metadata service "+
+			"at 169.254.169.254, and so use the identity of this machine: the rules are not loaded, "+
+			"or the pod network bypasses netfilter; `aks-flex-node drift --repair` loads them, a "+
+			"network policy is needed for the other")
+	case !m.Value.Guarded:
+		return fails(OwnerMachine, "RulesNotLoaded", "the rules that keep pods from the metadata "+
+			"service are not loaded: `aks-flex-node drift --repair` loads them")
+	case !m.Value.Tried:
+		return unknown(notChecked, "the rules are loaded; no pod with a network of its own runs here "+
+			"from which to try them")
+	case m.Value.Refused:
+		return holds()
+	}
+	return unknown("NotAnswered", "the rules are loaded; a connection from a pod was neither "+
+		"refused nor answered")
+}
+
+// The memory in bytes without which the system, containerd, kubelet and the agent leave nothing for
+// a pod. Of the 512 MB that a small machine is sold with, its kernel shows less.
+const leastMemory = 450 << 20
+
+// What the documents ask for: 2 GB of memory, of which the kernel shows up to a tenth less, and
+// 25 GB of free disk before the node is there.
+const (
+	advisedMemory = 2_000_000_000 / 10 * 9
+	advisedFree   = 25_000_000_000
+)
+
+// imagesDir is where images and the data of pods are.
+const imagesDir = "/var/lib"
+
+func memorySize(e Evidence) Condition {
+	m := e.Machine
+	switch {
+	case m == nil || m.MemoryBytes == 0:
+		return notAsked()
+	case m.MemoryBytes < leastMemory:
+		return fails(OwnerMachine, "MemoryTooSmall", fmt.Sprintf("this machine has %d MB of memory, "+
+			"and a node needs at least %d MB, 2 GB to be of use: take a larger one",
+			m.MemoryBytes>>20, leastMemory>>20))
+	}
+	return holds()
+}
+
+// sizeAdvised: a smaller machine works, with few pods and small images.
+func sizeAdvised(e Evidence) Condition {
+	m := e.Machine
+	if m == nil || m.MemoryBytes == 0 {
+		return notAsked()
+	}
+	var less []string
+	if m.MemoryBytes < advisedMemory {
+		less = append(less, fmt.Sprintf("%d MB of memory (advised are 2 GB)", m.MemoryBytes>>20))
+	}
+	free, known := m.Free[imagesDir]
+	if known && !m.Installed && free < advisedFree { // what a node has used is no longer free
+		less = append(less, fmt.Sprintf("%d GB free below %s (advised are 25 GB)",
+			free/1_000_000_000, imagesDir))
+	}
+	if len(less) > 0 {
+		return fails(OwnerMachine, "BelowRecommendedSize", "this machine has only "+
+			strings.Join(less, " and ")+": it can be a node with few pods and small images")
+	}
+	return holds()
+}
+
+// What systemd, containerd and kubelet themselves use, about. kubeReserved is meant for that, so
+// the larger of the two counts.
+const (
+	systemMillis = 100
+	systemMemory = 256 << 20
+)
+
+// What kubelet evicts at when nothing is configured (KubeletConfiguration, evictionHard).
+const (
+	defaultMemoryEviction = "100Mi"
+	defaultDiskEviction   = "10%"
+)
+
+// reservationsFit: kubelet exits at once, each time that it starts, when kubeReserved and
+// evictionHard are more than the machine has. What they leave must be something.
+func reservationsFit(e Evidence) Condition {
+	m, w := e.Machine, e.Wanted
+	if m == nil || m.CPUMillis == 0 || m.MemoryBytes == 0 {
+		return notAsked()
+	}
+	cpu, err1 := quantity(w.Reserved["cpu"])
+	memory, err2 := quantity(w.Reserved["memory"])
+	disk, err3 := quantity(w.Reserved["ephemeral-storage"])
+	memoryEviction, err4 := threshold(
+		w.Eviction["memory.available"], defaultMemoryEviction, m.MemoryBytes)
+	diskEviction, err5 := threshold(
+		w.Eviction["nodefs.available"], defaultDiskEviction, m.DiskBytes)
+	for _, err := range []error{err1, err2, err3, err4, err5} {
+		if err != nil {
+			return fails(OwnerConfiguration, "InvalidQuantity", "node.kubelet.kubeReserved or "+
+				"evictionHard: "+err.Error())
+		}
+	}
+	var short []string
+	if millis := max(cpu.MilliValue(), systemMillis); millis >= m.CPUMillis {
+		short = append(short, fmt.Sprintf("cpu: %dm of %dm", millis, m.CPUMillis))
+	}
+	// The quantities are compared as such: their sum may be more than an int64 holds.
+	need := atLeast(memory, systemMemory)
+	need.Add(memoryEviction)
+	if need.CmpInt64(m.MemoryBytes) >= 0 {
+		short = append(short, fmt.Sprintf("memory: %s of %d MB", need.String(), m.MemoryBytes>>20))
+	}
+	disk.Add(diskEviction)
+	if m.DiskBytes > 0 && disk.CmpInt64(m.DiskBytes) >= 0 {
+		short = append(short, fmt.Sprintf("disk: %s of %d MB", disk.String(), m.DiskBytes>>20))
+	}
+	if len(short) > 0 {
+		return fails(OwnerConfiguration, "NothingAllocatable", fmt.Sprintf("nothing of this "+
+			"machine would be left for pods, since the system, node.kubelet.kubeReserved and "+
+			"evictionHard need %s; "+
+			"kubelet does not start like that: lower them", strings.Join(short, ", ")))
+	}
+	return holds()
+}
+
+// quantity parses a quantity; "" is 0.
+func quantity(text string) (resource.Quantity, error) {
+	if text == "" {
+		return resource.Quantity{}, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return q, fmt.Errorf("cannot read the quantity %q: %w", text, err)
+	}
+	return q, nil
+}
+
+// threshold parses a quantity or a percentage of capacity.
+func threshold(text, otherwise string, capacity int64) (resource.Quantity, error) {
+	if text == "" {
+		text = otherwise
+	}
+	percent, ok := strings.CutSuffix(text, "%")
+	if !ok {
+		return quantity(text)
+	}
+	p, err := strconv.ParseFloat(percent, 64)
+	if err != nil {
+		return resource.Quantity{}, fmt.Errorf("cannot read the percentage %q: %w", text, err)
+	}
+	bytes := int64(p / 100 * float64(capacity))
+	return *resource.NewQuantity(bytes, resource.BinarySI), nil
+}
+
+func atLeast(q resource.Quantity, bytes int64) resource.Quantity {
+	if q.CmpInt64(bytes) >= 0 {
+		return q
+	}
+	return *resource.NewQuantity(bytes, resource.BinarySI)
+}
+
+// nodeObserved: what could not be observed is Unknown in the conditions that depend on it, which
+// make no node unhealthy.
+func nodeObserved(e Evidence) Condition {
+	switch {
+	case !e.Observed.Asked:
+		return notAsked()
+	case e.Observed.Err != nil:
+		return fails(OwnerMachine, "NotObserved", "cannot find out all of how this machine is: "+
+			oneLine(e.Observed.Err)+"; see whether `systemctl status` answers, and `dmesg` for errors of "+
+			"a disk")
+	}
+	return holds()
+}
+
+// Unchecked returns the conditions of the last check after one that has failed: NodeObserved is
+// False, and nothing is known of the others since.
+func Unchecked(last []Condition, why error, at time.Time) []Condition {
+	c := fails(OwnerMachine, "CheckFailed", Clip("cannot check this node: "+oneLine(why)+"; see "+
+		"`journalctl -u aks-flex-node-agent`", longestMessage))
+	c.Type, c.Since = NodeObserved, at.UTC().Truncate(time.Second)
+	after := slices.Clone(last)
+	for i := range after {
+		if after[i].Type == NodeObserved {
+			after[i] = c
+		}
+	}
+	return Merge(last, after)
+}
