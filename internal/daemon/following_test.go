@@ -83,7 +83,9 @@ func TestDeletedWhileBusy(t *testing.T) {
 // A process that finishes what another has begun ends as that would have.
 func TestDeletedIsFinished(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		b.reconcile = func(context.Context) error { return &transition.Outcome{Kind: transition.Deleted} }
+		b.reconcile = func(context.Context) error {
+			return &transition.Outcome{Kind: transition.Deleted}
+		}
 		b.start()
 		<-b.ended
 		if b.end.Kind != transition.Deleted {

@@ -241,7 +241,9 @@ func TestFailed(t *testing.T) {
 }
 
 func (f *fake) outcome(err error) outcome {
-	o := outcome{Back: Of(err).Kind == RolledBack, Rejected: len(f.rejected) > 0, Released: f.released > 0}
+	o := outcome{
+		Back: Of(err).Kind == RolledBack, Rejected: len(f.rejected) > 0, Released: f.released > 0,
+	}
 	if t := f.saved(); t != nil {
 		o.Remains = string(t.Kind) + " " + string(t.Phase)
 	}

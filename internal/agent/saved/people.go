@@ -2,6 +2,7 @@ package saved
 
 import (
 	"context"
+	"errors"
 
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -32,6 +33,7 @@ type shown struct {
 	Config     any    `json:"config"`
 }
 
+// publish writes a configuration, or removes its file for none.
 func (s *Store) publish(ctx context.Context, name string, g *generation.Generation) error {
 	if g == nil {
 		return s.Remove(ctx, name)
@@ -48,14 +50,8 @@ func (s *Store) PublishCurrent(ctx context.Context, g *generation.Generation) er
 func (s *Store) PublishApplied(
 	ctx context.Context, applied, previous *generation.Generation,
 ) error {
-	for name, g := range map[string]*generation.Generation{
-		currentFile: applied, appliedFile: applied, previousFile: previous,
-	} {
-		if err := s.publish(ctx, name, g); err != nil {
-			return err
-		}
-	}
-	return s.PublishJoin(ctx, applied.Config.Agent.NodeName)
+	return errors.Join(s.publish(ctx, currentFile, applied), s.publish(ctx, appliedFile, applied),
+		s.publish(ctx, previousFile, previous), s.PublishJoin(ctx, applied.Config.Agent.NodeName))
 }
 
 // PublishJoin writes what the machine is to its cluster.
