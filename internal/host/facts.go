@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -151,13 +150,8 @@ func (h *Host) cpus() (int, error) {
 	}
 	n := 0
 	for part := range strings.SplitSeq(strings.TrimSpace(string(text)), ",") {
-		low, high, isRange := strings.Cut(part, "-")
-		if !isRange {
-			high = low
-		}
-		first, err1 := strconv.ParseUint(low, 10, 16)
-		last, err2 := strconv.ParseUint(high, 10, 16)
-		if err1 != nil || err2 != nil || last < first {
+		first, last, ok := ends(part)
+		if !ok || last < first {
 			return 0, fmt.Errorf("cannot count the processors: %q is no list of them", text)
 		}
 		n += int(last-first) + 1

@@ -81,9 +81,9 @@ func (z firewalldZone) lets(r rule) bool {
 	if z.has(r) {
 		return true
 	}
-	first, last, ok := portRange(r.what)
+	first, last, ok := ends(r.what)
 	for _, p := range z.Ports {
-		from, to, isRange := portRange(p.Port)
+		from, to, isRange := ends(p.Port)
 		if ok && isRange && p.Protocol == r.how && from <= first && last <= to {
 			return true
 		}
@@ -106,18 +106,15 @@ func (z firewalldZone) has(r rule) bool {
 	return false
 }
 
-// portRange are the ends of a range of ports, as 30000-32767; one port is a range too.
-func portRange(s string) (first, last uint64, ok bool) {
+// ends are those of a range of ports or processors, as 30000-32767; one is a range too.
+func ends(s string) (first, last uint64, ok bool) {
 	from, to, isRange := strings.Cut(s, "-")
 	if !isRange {
 		to = from
 	}
-	first, err := strconv.ParseUint(from, 10, 16)
-	if err != nil {
-		return 0, 0, false
-	}
-	last, err = strconv.ParseUint(to, 10, 16)
-	return first, last, err == nil
+	first, err1 := strconv.ParseUint(from, 10, 16)
+	last, err2 := strconv.ParseUint(to, 10, 16)
+	return first, last, err1 == nil && err2 == nil
 }
 
 // running tells whether firewalld's rules are in force.
@@ -138,9 +135,9 @@ func (f firewalld) setting(r rule) (zone, option string) {
 // after a run that ended between the two.
 func (f firewalld) opening(r rule) [][]string {
 	zone, option := f.setting(r)
+	zone, option = "--zone="+zone, "--add-"+option
 	return [][]string{
-		{"firewall-cmd", "--permanent", "--zone=" + zone, "--add-" + option},
-		{"firewall-cmd", "--zone=" + zone, "--add-" + option},
+		{"firewall-cmd", "--permanent", zone, option}, {"firewall-cmd", zone, option},
 	}
 }
 
@@ -152,12 +149,12 @@ func (f firewalld) closing(r rule) ([][]string, error) {
 	if err != nil || !is.has(r) {
 		return nil, err
 	}
+	zone, option = "--zone="+zone, "--remove-"+option
 	running, err := f.running()
 	if !running {
-		return [][]string{{"firewall-offline-cmd", "--zone=" + zone, "--remove-" + option}}, err
+		return [][]string{{"firewall-offline-cmd", zone, option}}, err
 	}
 	return [][]string{
-		{"firewall-cmd", "--zone=" + zone, "--remove-" + option},
-		{"firewall-cmd", "--permanent", "--zone=" + zone, "--remove-" + option},
+		{"firewall-cmd", zone, option}, {"firewall-cmd", "--permanent", zone, option},
 	}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -20,21 +21,17 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// mostWatched is how many directories are watched. What is in others is found by the next look.
-const mostWatched = 128
-
 // Watch tells of changes to files, and of units that begin or end, until ctx ends. It tells no more
 // than that something has happened: whoever is told has to look. What cannot be watched is logged,
 // and the rest is watched all the same.
 func (h *Host) Watch(ctx context.Context, files, units []string, hint func(what string)) {
 	var both sync.WaitGroup
-	both.Go(func() {
-		if err := h.watchFiles(ctx, files, hint); err != nil {
-			h.Log.Warn("changes of files are only found by the next check", "error", err)
-		}
-	})
+	defer both.Wait()
 	both.Go(func() { h.watchUnits(ctx, units, hint) })
-	both.Wait()
+	if err := h.watchFiles(ctx, files, hint); err != nil {
+		h.Log.Warn("changes of files are only found by the next check", "error",
+			fmt.Errorf("cannot watch files: %w", err))
+	}
 }
 
 // What happens to a directory's entries that is told of (inotify(7)): a file that was written,
@@ -46,8 +43,7 @@ const watchedFor = unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_CREATE | unix.
 // watches are the directories that are watched.
 type watches struct {
 	host *Host
-	// conn lends the descriptor of inotify(7) while it is open.
-	conn syscall.RawConn
+	conn syscall.RawConn // lends the descriptor of inotify(7) while it is open
 	// dirs are those to be watched, at is where those that are there are, by watch: links may lead
 	// from several names to one.
 	dirs []string
@@ -59,14 +55,14 @@ type watches struct {
 func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what string)) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return fmt.Errorf("cannot watch files: %w", err)
+		return err
 	}
 	events := os.NewFile(uintptr(fd), "inotify")
 	defer events.Close()
 	defer context.AfterFunc(ctx, func() { events.Close() })()
 	conn, err := events.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("cannot watch files: %w", err)
+		return err
 	}
 	w := watches{host: h, conn: conn, at: map[int32][]string{}}
 	for _, file := range files {
@@ -85,7 +81,7 @@ func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what st
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("cannot watch files: %w", err)
+			return err
 		}
 		for _, what := range w.happened(buffer[:n], files) {
 			hint(what)
@@ -96,34 +92,22 @@ func (h *Host) watchFiles(ctx context.Context, files []string, hint func(what st
 // add watches the directories that are there and are not watched. One that cannot be watched, as
 // when the kernel's limit is reached, is logged and left out.
 func (w *watches) add(fd uintptr) {
-	watched := map[string]bool{}
-	for _, dirs := range w.at {
-		for _, dir := range dirs {
-			watched[dir] = true
-		}
-	}
+	watched := slices.Concat(slices.Collect(maps.Values(w.at))...)
 	w.dirs = slices.DeleteFunc(w.dirs, func(dir string) bool {
-		if watched[dir] || len(w.at) == mostWatched {
+		if slices.Contains(watched, dir) {
 			return false
 		}
 		watch, err := unix.InotifyAddWatch(int(fd), w.host.path(dir), watchedFor)
-		switch {
-		case err == nil:
+		if err == nil {
 			at := int32(watch) //nolint:gosec // it is an int32 in the kernel
 			w.at[at] = append(w.at[at], dir)
-		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR):
-			w.host.Log.Warn("changes of some files are only found by the next check", "below", dir,
-				"error", fmt.Errorf("cannot watch %s: %w", dir, err))
-			return true
 		}
-		return false
-	})
-}
-
-// end ends a watch. The kernel has done so already where the directory is gone.
-func (w *watches) end(watch int32) {
-	_ = w.conn.Control(func(fd uintptr) { // one that is closed watches nothing
-		_, _ = unix.InotifyRmWatch(int(fd), uint32(watch)) //nolint:gosec // as the kernel has it
+		if except(err, unix.ENOENT, unix.ENOTDIR) == nil {
+			return false
+		}
+		w.host.Log.Warn("changes of some files are only found by the next check", "below", dir,
+			"error", fmt.Errorf("cannot watch %s: %w", dir, err))
+		return true
 	})
 }
 
@@ -142,7 +126,9 @@ func (w *watches) happened(events []byte, files []string) []string {
 			delete(w.at, e.Wd)
 		case e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0:
 			paths = append(paths, w.at[e.Wd]...)
-			w.end(e.Wd)
+			_ = w.conn.Control(func(fd uintptr) { // one that is closed, or is gone, watches nothing
+				_, _ = unix.InotifyRmWatch(int(fd), uint32(e.Wd)) //nolint:gosec // as the kernel has it
+			})
 		default:
 			for _, dir := range w.at[e.Wd] {
 				if full := path.Join(dir, name); slices.Contains(files, full) {
@@ -222,7 +208,7 @@ func isUnitChange(s *godbus.Signal) bool {
 	if len(s.Body) < 2 {
 		return false
 	}
-	changed, ok := s.Body[1].(map[string]godbus.Variant)
+	changed, _ := s.Body[1].(map[string]godbus.Variant)
 	_, activity := changed["ActiveState"]
-	return ok && activity
+	return activity
 }

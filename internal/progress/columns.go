@@ -24,9 +24,8 @@ func runeColumns(r rune) int {
 	switch width.LookupRune(r).Kind() {
 	case width.EastAsianWide, width.EastAsianFullwidth:
 		return 2
-	default:
-		return 1
 	}
+	return 1
 }
 
 // oneLine makes one line of text from elsewhere: line breaks, tabs and other control characters,

@@ -24,13 +24,11 @@ type Lines struct {
 }
 
 func (l *Lines) Show(e Event) {
-	text := line(e)
-	if text == "" {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fmt.Fprintln(l.Out, text) // a reader that is gone is no reason to stop
+	if text := line(e); text != "" {
+		fmt.Fprintln(l.Out, text) // a reader that is gone is no reason to stop
+	}
 }
 
 func (l *Lines) Close() {}
@@ -41,7 +39,7 @@ func line(e Event) string {
 	case StepDone:
 		return within(e.Step, fmt.Sprintf("%s (%s)", text, seconds(e.Took)))
 	case StepFailed:
-		return within(e.Step, failed(text))
+		return within(e.Step, strings.TrimSuffix("failed: "+text, ": "))
 	case Doing:
 		return within(e.Step, text)
 	case Fetched:
@@ -56,20 +54,12 @@ func line(e Event) string {
 		return "warning: " + text
 	case Note:
 		return text
-	default:
-		return ""
 	}
+	return ""
 }
 
 func within(step state.Step, text string) string {
 	return strings.TrimSpace(pad(string(step), stepWidth) + " " + text)
-}
-
-func failed(why string) string {
-	if why == "" {
-		return "failed"
-	}
-	return "failed: " + why
 }
 
 // seconds is a duration as people read it: 0.1s, 12.3s, 3m05s.
