@@ -161,8 +161,8 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 		}
 		// All that a service has are some three hundred properties, which take systemd
 		// milliseconds.
-		return errors.Join(
-			serviceNumber(ctx, conn, name, "MainPID", &pid), serviceNumber(ctx, conn, name, "NRestarts", &restarts))
+		return errors.Join(serviceNumber(ctx, conn, name, "MainPID", &pid),
+			serviceNumber(ctx, conn, name, "NRestarts", &restarts))
 	})
 	if err != nil {
 		return UnitStatus{}, false, err
