@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/support"
+	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
 func endpointsCommand(o *options) *cobra.Command {
@@ -32,11 +33,10 @@ Exit codes: 0 all that is needed now answers; 1 something does not; 2 it could n
 			if err := cmp.Or(err, cmd.Context().Err()); err != nil {
 				return notRunError{err}
 			}
-			answers := support.Answers(list)
-			if err := o.print(answers, func(w io.Writer) { writeEndpoints(w, answers) }); err != nil {
+			if err := o.print(list, func(w io.Writer) { writeEndpoints(w, list) }); err != nil {
 				return notRunError{err}
 			}
-			if slices.ContainsFunc(answers, func(a support.Answer) bool { return a.Needed && !a.Answers }) {
+			if slices.ContainsFunc(list, func(e health.Endpoint) bool { return e.Needed && e.Err != nil }) {
 				return errFindings
 			}
 			return nil
@@ -44,29 +44,29 @@ Exit codes: 0 all that is needed now answers; 1 something does not; 2 it could n
 	}
 }
 
-func writeEndpoints(w io.Writer, answers []support.Answer) {
-	for _, a := range answers {
+func writeEndpoints(w io.Writer, list []health.Endpoint) {
+	for _, e := range list {
 		verdict := "answers"
 		switch {
-		case a.Answers:
-		case a.Needed:
+		case e.Err == nil:
+		case e.Needed:
 			verdict = "FAILS"
 		default:
 			verdict = "silent"
 		}
-		fmt.Fprintf(w, "%-8s %s  %s", verdict, a.URL, a.Purpose)
-		if !a.Needed {
+		fmt.Fprintf(w, "%-8s %s  %s", verdict, e.URL, e.Purpose)
+		if !e.Needed {
 			fmt.Fprint(w, " (not needed now)")
 		}
-		if a.Proxy != "" {
-			fmt.Fprintf(w, ", proxy %s", a.Proxy)
+		if e.Proxy != "" {
+			fmt.Fprintf(w, ", proxy %s", e.Proxy)
 		}
-		if a.Issuer != "" {
-			fmt.Fprintf(w, ", certificate of %s", a.Issuer)
+		if e.Issuer != "" {
+			fmt.Fprintf(w, ", certificate of %s", e.Issuer)
 		}
 		fmt.Fprintln(w)
-		if !a.Answers {
-			fmt.Fprintf(w, "         %s\n", a.Error)
+		if e.Err != nil {
+			fmt.Fprintf(w, "         %s\n", e.Err)
 		}
 	}
 }

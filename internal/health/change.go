@@ -79,6 +79,8 @@ type Waiting struct {
 	Since time.Time `json:"since"`
 	// NextAttempt is when the service tries again at the latest.
 	NextAttempt time.Time `json:"nextAttempt"`
+	// Received is the digest of the document.
+	Received string `json:"received,omitempty"`
 }
 
 // longestCause bounds the cause in the message, which also has times and owner, in bytes.

@@ -33,8 +33,6 @@ type Diagnosis struct {
 	Remedies []string `json:"remedies,omitempty"`
 	// Follows are the conditions that are the likely cause.
 	Follows []string `json:"follows,omitempty"`
-	// Seconds is how long it took to gather its evidence, which is shared with other conditions.
-	Seconds float64 `json:"seconds"`
 }
 
 // Found tells whether something is wrong.
@@ -147,9 +145,6 @@ func explains(cause, effect Diagnosis) bool {
 	return slices.Contains(causes(effect.Layer), cause.Layer) ||
 		cause.Layer == effect.Layer && slices.Contains(beside(effect.Type), cause.Type)
 }
-
-// OfDoctor reports whether a condition is one that only Examine tells.
-func OfDoctor(name string) bool { return Condition{Type: name}.of(doctor) }
 
 // Layer is where on the way from the machine to its Node a condition stands.
 type Layer string

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -175,16 +176,32 @@ type Examined struct {
 
 // Endpoint is a server that the configuration needs.
 type Endpoint struct {
-	// URL has scheme, host and port alone.
-	URL string
-	// Purpose is why it is needed. Needed tells that this machine needs it now; another one only for
-	// a change to come.
-	Purpose string
-	Needed  bool
+	// URL has scheme, host and port alone; Purpose is why it is needed.
+	URL     string `json:"url"`
+	Purpose string `json:"purpose"`
+	// Needed tells that this machine needs it now; another one only for a change to come.
+	Needed bool `json:"needed"`
 	// Cluster tells that it is the API server, which has a condition of its own.
-	Cluster bool
+	Cluster bool `json:"-"`
 	kube.Reached
 	// Err is why it cannot be reached, a *kube.Fault.
-	Err  error
-	Took time.Duration
+	Err error `json:"-"`
+}
+
+// MarshalJSON writes how the server answers; clockAhead is in seconds.
+func (e Endpoint) MarshalJSON() ([]byte, error) {
+	type alone Endpoint
+	all := struct {
+		alone
+		Answers    bool     `json:"answers"`
+		Error      string   `json:"error,omitempty"`
+		ClockAhead *float64 `json:"clockAhead,omitempty"`
+	}{alone: alone(e), Answers: e.Err == nil}
+	if e.Err != nil {
+		all.Error = e.Err.Error()
+	}
+	if e.Ahead != nil {
+		all.ClockAhead = new(e.Ahead.Seconds())
+	}
+	return json.Marshal(all)
 }

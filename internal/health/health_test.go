@@ -70,7 +70,7 @@ func good() Evidence {
 			InodesUsed: map[string]int{"/var/lib": 40}, Clock: &Clock{Synchronized: true},
 			HostNames: []string{"Edge-1"}, CA: authority(now().Add(time.Hour)),
 			Client: Answered(Validity{From: ago(time.Hour), To: now().Add(time.Hour)}, nil),
-			Polls:  &Polls{Since: ago(time.Minute)},
+			Polls:  &Polls{Answered: ago(time.Minute)},
 		},
 		Damaged: Answered([]string(nil), nil),
 		Drift:   Answered(0, nil),

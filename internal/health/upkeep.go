@@ -48,11 +48,19 @@ type Clock struct {
 
 // Polls is how the provider is asked.
 type Polls struct {
-	// Since is when it has answered last, else when it was asked for the first time; Err why it has
-	// not answered the last time, "" when it has, and Lost for how many times in a row.
-	Since time.Time
-	Err   string
-	Lost  int
+	// First is when it was asked for the first time, Answered when it has answered last.
+	First    time.Time `json:"first"`
+	Last     time.Time `json:"last"`
+	Next     time.Time `json:"next"`
+	Answered time.Time `json:"answered,omitzero"`
+	// Result is unchanged, offered, deleted or failed; Error says why it has failed.
+	Result string `json:"result"`
+	Error  string `json:"error,omitempty"`
+	// Failures is how many polls in a row have failed.
+	Failures int `json:"failures,omitempty"`
+	// Received and Applied are the configVersions that the machine has and that it runs on.
+	Received string `json:"received,omitempty"`
+	Applied  string `json:"applied,omitempty"`
 }
 
 // lacking judges a list of what is missing or wrong.
@@ -233,10 +241,17 @@ const unanswered = 15 * time.Minute
 // providerAnswers: a node whose provider does not answer goes on, and is told of no change.
 func providerAnswers(e Evidence) Condition {
 	p := e.Upkeep.Polls
-	if !e.Wanted.Follows || p == nil || p.Lost < 2 || e.Now.Sub(p.Since) < unanswered {
+	if !e.Wanted.Follows || p == nil {
+		return holds()
+	}
+	since := p.Answered
+	if since.IsZero() {
+		since = p.First
+	}
+	if p.Failures < 2 || e.Now.Sub(since) < unanswered {
 		return holds()
 	}
 	return fails(OwnerCluster, "NotAnswered", "the resource provider has not answered since "+
-		p.Since.UTC().Format(time.RFC3339)+", so that this node is told of no change: "+
-		p.Err+"; see `aks-flex-node endpoints`, and ask whoever operates it")
+		since.UTC().Format(time.RFC3339)+", so that this node is told of no change: "+
+		p.Error+"; see `aks-flex-node endpoints`, and ask whoever operates it")
 }

@@ -72,15 +72,15 @@ func TestUpkeep(t *testing.T) {
 		{PrincipalCertificate, "", func(u *Upkeep) { u.Principal = between(-90*day, 15*day) }},
 		{PrincipalCertificate, "", func(u *Upkeep) { u.Principal = between(-day, 2*day) }},
 		{ProviderAnswers, "NotAnswered", func(u *Upkeep) {
-			u.Polls = &Polls{Since: ago(unanswered), Err: "connection refused", Lost: 2}
+			u.Polls = &Polls{Answered: ago(unanswered), Error: "connection refused", Failures: 2}
 		}},
 		{ProviderAnswers, "", func(u *Upkeep) {
-			u.Polls = &Polls{Since: ago(unanswered - 1), Err: "connection refused", Lost: 9}
+			u.Polls = &Polls{Answered: ago(unanswered - 1), Error: "connection refused", Failures: 9}
 		}},
 		{ProviderAnswers, "", func(u *Upkeep) {
-			u.Polls = &Polls{Since: ago(day), Err: "connection refused", Lost: 1}
+			u.Polls = &Polls{Answered: ago(day), Error: "connection refused", Failures: 1}
 		}},
-		{ProviderAnswers, "", func(u *Upkeep) { u.Polls = &Polls{Since: ago(day)} }},
+		{ProviderAnswers, "", func(u *Upkeep) { u.Polls = &Polls{Answered: ago(day)} }},
 		{ProviderAnswers, "", func(u *Upkeep) { u.Polls = nil }},
 	} {
 		e := good()
@@ -97,7 +97,7 @@ func TestUpkeep(t *testing.T) {
 		}
 	}
 	e := good()
-	e.Wanted.Follows, e.Upkeep.Polls = false, &Polls{Since: ago(day), Err: "refused", Lost: 9}
+	e.Wanted.Follows, e.Upkeep.Polls = false, &Polls{Answered: ago(day), Error: "refused", Failures: 9}
 	if c := condition(t, ProviderAnswers, e); c.Status != True {
 		t.Errorf("a node that follows nobody: %+v", c)
 	}

@@ -18,14 +18,14 @@ import (
 // Reached is what a server shows of itself to somebody without a credential.
 type Reached struct {
 	// Proxy is the host of the proxy on the way, "" without one.
-	Proxy string
+	Proxy string `json:"proxy,omitempty"`
 	// Issuer and NotAfter are those of the server's certificate.
-	Issuer   string
-	NotAfter time.Time
+	Issuer   string    `json:"issuer,omitempty"`
+	NotAfter time.Time `json:"notAfter,omitzero"`
 	// Ahead is how far the server's clock is ahead of this machine's, nil when it does not tell.
-	Ahead *time.Duration
+	Ahead *time.Duration `json:"-"`
 	// SmallOnly tells that the server answers small segments only: larger packets do not get through.
-	SmallOnly bool
+	SmallOnly bool `json:"-"`
 }
 
 // smallSegment is a segment that fits through every network (RFC 9293, 3.7.1).

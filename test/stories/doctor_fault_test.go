@@ -220,7 +220,7 @@ func faults() []fault {
 			if _, err := p.bootstrap(); err != nil {
 				p.t.Fatal(err)
 			}
-			p.serves(inspect.Work{Started: time.Now().Add(-time.Hour), Polls: &inspect.Polls{
+			p.serves(inspect.Work{Started: time.Now().Add(-time.Hour), Polls: &health.Polls{
 				Result: "failed", Error: "cannot connect", Failures: 9}})
 		}, health.ProviderAnswers},
 		{"a damaged ledger", true, func(p *patient) {

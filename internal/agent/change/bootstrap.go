@@ -93,11 +93,11 @@ func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 
 // asApplied tells whether nothing differs on the machine and its services are healthy.
 func asApplied(ctx context.Context, h *Home, t *Target) (bool, error) {
-	plan, err := inspect.DriftPlan(ctx, h.Node, h.Saved.Applied)
+	plan, err := inspect.DriftPlan(ctx, h.Node, h.Saved.Applied, 0)
 	if err != nil || len(plan) > 0 {
 		return false, err
 	}
-	if len(inspect.ArcLost(ctx, h.Node)) > 0 {
+	if inspect.ArcLost(ctx, h.Node) {
 		return false, nil
 	}
 	e := health.Evidence{Now: inspect.Now(), Wanted: inspect.Wanted(h.Node.Env,

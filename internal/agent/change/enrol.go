@@ -59,7 +59,7 @@ func enrolArc(ctx context.Context, w *work) error {
 // enrolsAgain reports whether a repair has to enrol the machine again.
 func enrolsAgain(ctx context.Context, w *work, t *transition.Transition) bool {
 	chosen := len(t.Things) == 0 || slices.Contains(t.Things, string(inspect.ArcKey))
-	return t.Kind == transition.Repair && chosen && len(inspect.ArcLost(ctx, w.Home.Node)) > 0
+	return t.Kind == transition.Repair && chosen && inspect.ArcLost(ctx, w.Home.Node)
 }
 
 // enrolledAs reports whether the applied node was enrolled with the same settings.

@@ -129,7 +129,7 @@ func hasReceived(ctx context.Context, h *Home, d Delivery) (bool, error) {
 		return false, nil
 	}
 	c := d.Loaded.Config.Azure
-	return !(c.ArcEnabled() && identity.Onboards(c) && len(inspect.ArcLost(ctx, h.Node)) > 0), nil
+	return !(c.ArcEnabled() && identity.Onboards(c) && inspect.ArcLost(ctx, h.Node)), nil
 }
 
 // EnableService has the agent's service start at boot; false when it is not installed. Leaving

@@ -24,22 +24,18 @@ func Repair(ctx context.Context, a *Agent, things []string) (inspect.Report, err
 	if h.Saved.Transition != nil && h.Saved.Transition.Kind != transition.Repair {
 		return inspect.Report{}, comesFirst(*h.Saved.Transition)
 	}
-	plan, err := inspect.DriftPlan(ctx, h.Node, h.Saved.Applied)
+	drift, err := inspect.DriftOf(ctx, h.Node)
 	if _, blind := errors.AsType[*apply.BlindError](err); blind {
 		h.Warn("%v; repairing the rest", err)
 	} else if err != nil {
 		return inspect.Report{}, err
 	}
-	seen := inspect.SeeNode(ctx, h.Node)
-	plan = append(plan, inspect.NodeDrift(ctx, h.Node, h.Saved.Applied.Config, seen)...)
-	report := inspect.Report{Changes: append(inspect.Entries(plan), inspect.Unplanned(ctx, h.Node,
-		seen)...)}
-	if len(report.Changes) == 0 && h.Saved.Transition == nil {
+	if len(drift) == 0 && h.Saved.Transition == nil {
 		return inspect.Report{}, nil
 	}
 	t := following(h, transition.Decision{Kind: transition.Repair, To: h.Saved.Applied.ID})
 	t.Ungated, t.Things = true, things
-	return report, run(ctx, h, t, "", &Steps{Agent: a})
+	return inspect.Report{Changes: drift}, run(ctx, h, t, "", &Steps{Agent: a})
 }
 
 // comesFirst returns the outcome of a repair or a rollback while a change is under way.

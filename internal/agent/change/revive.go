@@ -14,8 +14,8 @@ import (
 // file would have it do so. The restart is owed before anything is done.
 func reviveRuntime(ctx context.Context, w *work, t *transition.Transition) error {
 	key := string(state.UnitKey(node.ContainerdUnit))
-	if len(t.Things) > 0 && !slices.Contains(t.Things, key) || len(inspect.RuntimeLost(ctx,
-		w.Home.Node)) == 0 {
+	if len(t.Things) > 0 && !slices.Contains(t.Things, key) ||
+		!inspect.RuntimeLost(ctx, w.Home.Node) {
 		return nil
 	}
 	w.Warn("containerd runs and does not serve kubelet; restarting it")

@@ -36,7 +36,7 @@ func forgetWaiting(ctx context.Context, a *Agent) {
 // person's that has begun nothing.
 func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
 	kind := Verdict(err).Kind
-	next := inspect.Waiting{Received: t.Received}
+	var next health.Waiting
 	switch {
 	case kind == transition.Busy || ctx.Err() != nil:
 		return
@@ -44,14 +44,14 @@ func NoteWaiting(ctx context.Context, a *Agent, t *Target, err error) {
 		forgetWaiting(ctx, a)
 		return
 	case kind == transition.Waits && t.Waits != nil:
-		next.Waiting = *t.Waits
+		next = *t.Waits
 	default:
-		next.Waiting = reasonOf(err)
+		next = reasonOf(err)
 	}
 	if !t.Daemon && next.Reason != health.DrainBlocked && !underWay(a) {
 		return
 	}
-	next.Since = inspect.Stamp()
+	next.Received, next.Since = t.Received, inspect.Stamp()
 	before := inspect.ReadWaiting(&a.Env)
 	if before != nil && before.Received == next.Received && before.Reason == next.Reason {
 		next.Since = before.Since
@@ -140,7 +140,7 @@ func Held(ctx context.Context, h *Home, t *Target) *health.Waiting {
 	if drain, ok := errors.AsType[*kube.DrainError](err); ok {
 		w.Message = drain.Error()
 	}
-	return &w.Waiting
+	return w
 }
 
 // canDrain reports whether the pods could move away now.

@@ -68,8 +68,8 @@ func roleEvidence(
 
 // arcStanding is what the Arc agent says, compared with what was recorded.
 func arcStanding(ctx context.Context, h *Node, c config.Config) (health.Arc, error) {
-	var record arc.Record
-	if _, err := h.Saved.Load(saved.ArcFile, &record); err != nil {
+	record, err := enrolment(h)
+	if err != nil {
 		return health.Arc{}, err
 	}
 	s, err := ArcAgent(h, c).Status(ctx)
@@ -89,36 +89,35 @@ func arcStanding(ctx context.Context, h *Node, c config.Config) (health.Arc, err
 	return a, nil
 }
 
-// arcDrift lists an enrolment that has to be made anew as drift.
-func arcDrift(e health.Evidence) []Entry {
-	lost := e.Arc.OK() && e.Arc.Value.Lost
-	if !lost && !(e.Authorised.OK() && !e.Authorised.Value) {
-		return nil
+// arcLost says how an enrolment is that has to be made anew; "" where none has.
+func arcLost(e health.Evidence) string {
+	switch {
+	case e.Arc.OK() && e.Arc.Value.Lost:
+		return "not accepted by Azure"
+	case e.Authorised.OK() && !e.Authorised.Value:
+		return "without its roles"
 	}
-	found := "not accepted by Azure"
-	if !lost {
-		found = "without its roles"
-	}
-	return []Entry{{Key: ArcKey, Step: state.Arc, Action: "enrol the machine with Azure Arc again",
-		Expected: "connected and authorised", Found: found}}
+	return ""
 }
 
-// ArcLost are the entries of arcDrift for the applied node, as the machine is now.
-func ArcLost(ctx context.Context, h *Node) []Entry {
-	if h.Saved.Applied == nil || h.Saved.Applied.Config.Azure.AuthMode() != config.AuthArc {
-		return nil
+// withArc adds how the enrolment of the applied node is, whose Node was seen.
+func withArc(ctx context.Context, h *Node, e *health.Evidence) {
+	if h.Saved.Applied.Config.Azure.AuthMode() != config.AuthArc {
+		return
 	}
 	c := h.Saved.ConfigOf(h.Saved.Applied)
-	return arcDrift(health.Evidence{
-		Arc:        health.Answered(arcStanding(ctx, h, c)),
-		Authorised: roleEvidence(ctx, h, c, h.Saved.At(), SeeNode(ctx, h)),
-	})
+	e.Arc = health.Answered(arcStanding(ctx, h, c))
+	e.Authorised = roleEvidence(ctx, h, c, h.Saved.At(), e.Node)
 }
 
-// arcRole is what the identity of an Arc machine needs in the cluster.
-func arcRole(c config.Config) string {
-	_, role := RequiredAccess(c)
-	return role
+// ArcLost reports whether the applied node has to be enrolled anew.
+func ArcLost(ctx context.Context, h *Node) bool {
+	if h.Saved.Applied == nil || h.Saved.Applied.Config.Azure.AuthMode() != config.AuthArc {
+		return false
+	}
+	e := health.Evidence{Node: SeeNode(ctx, h)}
+	withArc(ctx, h, &e)
+	return arcLost(e) != ""
 }
 
 // ownArc tells whether the Arc agent on the machine is ours: the ledger remembers that we have
@@ -173,11 +172,16 @@ func ArcMachineID(ctx context.Context, h *Node, c config.Config) string {
 	return s.MachineID
 }
 
+// enrolment is what was recorded of the enrolment with Arc; zero where nothing was.
+func enrolment(h *Node) (record arc.Record, err error) {
+	_, err = h.Saved.Load(saved.ArcFile, &record)
+	return record, err
+}
+
 // EnrolledBefore tells whether the machine was enrolled with Arc by an earlier run.
 func EnrolledBefore(h *Node) bool {
-	var record arc.Record
-	known, err := h.Saved.Load(saved.ArcFile, &record)
-	return err == nil && known && record.MachineID != "" && h.Saved.Live != nil
+	record, err := enrolment(h)
+	return err == nil && record.MachineID != "" && h.Saved.Live != nil
 }
 
 // ArcAgent returns the Arc agent of this machine, to be asked.

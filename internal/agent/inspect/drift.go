@@ -2,11 +2,11 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -25,29 +25,62 @@ func Drift(ctx context.Context, a *Env) (Report, error) {
 	if h.Saved.Applied == nil {
 		return Report{}, ErrNoNode
 	}
-	plan, err := DriftPlan(ctx, h, h.Saved.Applied)
+	changes, err := DriftOf(ctx, h)
 	if err != nil {
 		return Report{}, err
 	}
-	seen := SeeNode(ctx, h)
-	plan = append(plan, NodeDrift(ctx, h, h.Saved.Applied.Config, seen)...)
-	return Report{Changes: append(Entries(plan), Unplanned(ctx, h, seen)...)}, nil
+	return Report{Changes: changes}, nil
 }
 
-// Unplanned lists what differs and is in no plan: the pod subnets, the store, the enrolment with
+// DriftOf lists all that differs from the applied generation, whatever is done about it. Beside an
+// apply.BlindError, which tells what of the machine could not be observed, it lists the rest.
+func DriftOf(ctx context.Context, h *Node) ([]Entry, error) {
+	plan, err := DriftPlan(ctx, h, h.Saved.Applied, 0)
+	if _, blind := errors.AsType[*apply.BlindError](err); err != nil && !blind {
+		return nil, err
+	}
+	e := health.Evidence{Node: SeeNode(ctx, h)}
+	withArc(ctx, h, &e)
+	withRuntime(ctx, h, &e)
+	plan = append(plan, NodeDrift(ctx, h, h.Saved.Applied.Config, e.Node)...)
+	return append(Entries(plan), unplanned(h, e)...), err
+}
+
+// unplanned lists what differs and is in no plan: the pod subnets, the store, the enrolment with
 // Azure Arc, and how the container runtime runs.
-func Unplanned(ctx context.Context, h *Node, seen health.Answer[kube.Node]) []Entry {
-	return slices.Concat(subnetDrift(h, seen), storeDrift(h), ArcLost(ctx, h), RuntimeLost(ctx, h))
+func unplanned(h *Node, e health.Evidence) []Entry {
+	var list []Entry
+	if is := OtherSubnets(h, e.Node); len(is) > 0 {
+		list = append(list, Entry{Key: SubnetsKey, Step: state.CNI,
+			Action:   "give pods the subnets of the Node",
+			Expected: strings.Join(is, ", "), Found: strings.Join(h.Saved.Bindings.PodCIDRs, ", ")})
+	}
+	swept, _ := Swept(h)
+	for _, name := range swept.Damaged {
+		var step state.Step
+		for _, item := range LinksInto(h.Saved.Applied, name) {
+			step = item.Step
+		}
+		list = append(list, Entry{Key: StoreKey(name), Step: step, Action: "fetch " + name + " again",
+			Expected: "as it was verified when it was fetched", Found: "damaged"})
+	}
+	if found := arcLost(e); found != "" {
+		list = append(list, Entry{Key: ArcKey, Step: state.Arc,
+			Action:   "enrol the machine with Azure Arc again",
+			Expected: "connected and authorised", Found: found})
+	}
+	if found := runtimeLost(e); found != "" {
+		list = append(list, Entry{Key: state.UnitKey(node.ContainerdUnit), Step: state.Start,
+			Action:   "restart " + node.ContainerdUnit,
+			Expected: "running with its CRI plugin", Found: found})
+	}
+	return list
 }
 
 // DriftPlan returns what would have to change for the machine to be what a generation says, as far
-// as it can be observed: the rest is an apply.BlindError. It asks no network.
-func DriftPlan(ctx context.Context, h *Node, g *generation.Generation) (state.Plan, error) {
-	return driftPlanWithin(ctx, h, g, 0)
-}
-
-// driftPlanWithin is drift with a bound on the observation of the machine; 0 is no bound.
-func driftPlanWithin(
+// as it can be observed: the rest is an apply.BlindError. It asks no network. Patience bounds the
+// observation; 0 is no bound.
+func DriftPlan(
 	ctx context.Context, h *Node, g *generation.Generation, patience time.Duration,
 ) (state.Plan, error) {
 	b, spared := Standing(h, g, h.Saved.Bindings.Bindings)
@@ -56,8 +89,7 @@ func driftPlanWithin(
 		return nil, err
 	}
 	spared = slices.Concat(spared, StandingArc(h), StandingSwap(h))
-	view := h.view()
-	view.Patience = patience
+	view := apply.View{Host: h.Reader, Ledger: h.ledger.Ledger(), Patience: patience}
 	plan, unknown, err := view.Plan(ctx, node.Bind(g.Node, h.Saved.Bound(b, g)), spared)
 	if err == nil {
 		err = apply.Blind(unknown)
@@ -151,16 +183,6 @@ func OtherSubnets(h *Node, seen health.Answer[kube.Node]) []string {
 	return is
 }
 
-// subnetDrift lists other pod subnets as drift.
-func subnetDrift(h *Node, seen health.Answer[kube.Node]) []Entry {
-	is := OtherSubnets(h, seen)
-	if len(is) == 0 {
-		return nil
-	}
-	return []Entry{{Key: SubnetsKey, Step: state.CNI, Action: "give pods the subnets of the Node",
-		Expected: strings.Join(is, ", "), Found: strings.Join(h.Saved.Bindings.PodCIDRs, ", ")}}
-}
-
 // SweepFile is below RunDir: a machine that has booted is swept again.
 const SweepFile = "sweep.json"
 
@@ -174,46 +196,18 @@ type Sweep struct {
 	Left    []string `json:"left,omitempty"`
 }
 
-func sweeps(h *Node) saved.Records { return saved.Records{Files: h.Reader, Dir: saved.RunDir} }
-
 // Swept is what the last sweep of the applied generation has found; false when there was none.
 func Swept(h *Node) (Sweep, bool) {
 	var last Sweep
-	known, err := sweeps(h).Load(SweepFile, &last)
+	known, err := volatile(h.Env).Load(SweepFile, &last)
 	if err != nil || !known || h.Saved.Applied == nil || last.Generation != h.Saved.Applied.ID {
 		return Sweep{}, false
 	}
 	return last, true
 }
 
-// storeEvidence is the last sweep, if there was one.
-func storeEvidence(h *Node) health.Answer[[]string] {
-	last, known := Swept(h)
-	if !known {
-		return health.Answer[[]string]{}
-	}
-	return health.Answered(last.Damaged, nil)
-}
-
 // StoreKey names an artifact among the things that drift.
 func StoreKey(name string) state.Key { return state.Key("store:" + name) }
-
-// storeDrift lists the damaged artifacts as drift.
-func storeDrift(h *Node) []Entry {
-	last, _ := Swept(h)
-	list := make([]Entry, 0, len(last.Damaged))
-	for _, name := range last.Damaged {
-		e := Entry{
-			Key: StoreKey(name), Action: "fetch " + name + " again",
-			Expected: "as it was verified when it was fetched", Found: "damaged",
-		}
-		for _, item := range LinksInto(h.Saved.Applied, name) {
-			e.Step = item.Step
-		}
-		list = append(list, e)
-	}
-	return list
-}
 
 // LinksInto are the links of a generation that lead into an artifact.
 func LinksInto(g *generation.Generation, name string) []state.Item {

@@ -192,11 +192,6 @@ func (n *Node) Read(ctx context.Context) error {
 	return nil
 }
 
-// view compares the machine with what it is to be.
-func (n *Node) view() apply.View {
-	return apply.View{Host: n.Reader, Ledger: n.ledger.Ledger()}
-}
-
 // Records returns the saved records, for what needs nothing else.
 func (a *Env) Records() saved.Records {
 	return saved.Records{Files: a.Reader, Dir: saved.StateDir}

@@ -35,6 +35,7 @@ func Wanted(a *Env, c config.Config) health.Wanted {
 	if c.CNI.PodCIDR == "" {
 		unmasked = c.CNI.NonMasqueradeCIDRs
 	}
+	_, role := RequiredAccess(c)
 	return health.Wanted{
 		Node: c.Agent.NodeName, Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version,
 		MaxPods: c.Node.MaxPods, NodeIP: c.Node.Kubelet.NodeIP, Unmasked: unmasked,
@@ -45,7 +46,7 @@ func Wanted(a *Env, c config.Config) health.Wanted {
 		FirewallManaged: c.Network.Firewall == config.FirewallManage,
 		MetadataAllowed: c.Network.Metadata == config.MetadataAllow,
 		ServingIssued:   c.Node.Kubelet.ServerTLSBootstrap,
-		Arc:             c.Azure.AuthMode() == config.AuthArc, ArcRole: arcRole(c),
+		Arc:             c.Azure.AuthMode() == config.AuthArc, ArcRole: role,
 		Entra: c.Azure.ShowsToken(), Follows: c.ContinuousMonitoring, Located: Located(c),
 		Settling: settling,
 	}
@@ -91,14 +92,13 @@ func MachineEvidence(
 
 // ServiceEvidence is how containerd and kubelet run.
 func ServiceEvidence(ctx context.Context, h *Node, e *health.Evidence) {
-	e.Containerd = health.Answered(service(ctx, h, node.ContainerdUnit))
 	e.Kubelet = health.Answered(service(ctx, h, node.KubeletUnit))
 	healthz := h.Healthz
 	if healthz == nil {
 		healthz = localHealthz
 	}
 	e.Healthz = health.Tried(healthz(ctx))
-	runtimeEvidence(ctx, h, e)
+	withRuntime(ctx, h, e)
 }
 
 // localHealthz asks kubelet's health endpoint on this machine.
@@ -205,16 +205,22 @@ func ProbeEvidence(ctx context.Context, h *Node, c config.Config, at Cluster, e 
 	e.Probe = health.Tried(kube.Probe(ctx, target))
 }
 
-// EvidenceOf is all that is known of a node, but for its drift. All questions are asked at once,
-// each with a bound, so that one without an answer keeps no other from being asked.
-func EvidenceOf(ctx context.Context, h *Node, g *generation.Generation) health.Evidence {
+// EvidenceOf is all that is known of a node, but for its drift; known is what the running service
+// alone knows, nil when none runs. All questions are asked at once, each with a bound, so that one
+// without an answer keeps no other from being asked.
+func EvidenceOf(
+	ctx context.Context, h *Node, g *generation.Generation, known *Work,
+) health.Evidence {
 	c, at := h.Saved.ConfigOf(g), h.Saved.At()
-	e := health.Evidence{Now: Now(), Wanted: Wanted(h.Env, c), Trust: health.Tried(Trusted(h))}
+	e := health.Evidence{Now: Now(), Wanted: Wanted(h.Env, c), Trust: health.Tried(Trusted(h)),
+		Rejected: refusal(h, known), Waiting: ReadWaiting(h.Env)}
 	WithServing(h, c, &e)
 	if t := h.Saved.Transition; t != nil {
 		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
 	}
-	e.Damaged, e.Waiting = storeEvidence(h), WaitingEvidence(h.Env)
+	if last, swept := Swept(h); swept {
+		e.Damaged = health.Answered(last.Damaged, nil)
+	}
 	var unseen error
 	atOnce(ctx,
 		func(ctx context.Context) { unseen = withMachine(ctx, h, c, &e) },
@@ -224,6 +230,9 @@ func EvidenceOf(ctx context.Context, h *Node, g *generation.Generation) health.E
 		func(ctx context.Context) { ClusterEvidence(ctx, h, c, at, &e) },
 		func(ctx context.Context) { e.Arc = arcEvidence(ctx, h, c) },
 	)
+	if e.Upkeep != nil && known != nil {
+		e.Upkeep.Polls = known.Polls
+	}
 	e.Observed = health.Tried(
 		errors.Join(unseen, e.Containerd.Err, e.Kubelet.Err, e.Detector.Err))
 	atOnce(ctx,
@@ -263,17 +272,6 @@ func withMachine(ctx context.Context, h *Node, c config.Config, e *health.Eviden
 	return err
 }
 
-// WithKnown adds what only the daemon knows.
-func WithKnown(h *Node, e *health.Evidence, drift []Entry, known Watching) {
-	e.BudgetExhausted = slices.ContainsFunc(drift, func(d Entry) bool {
-		return slices.Contains(known.Exhausted, string(d.Key))
-	})
-	e.Rejected = refusal(h, known)
-	if e.Upkeep != nil {
-		e.Upkeep.Polls = known.Polls
-	}
-}
-
 // judge returns all conditions of a node.
 func judge(ctx context.Context, h *Node, e health.Evidence) []health.Condition {
 	conditions := health.Evaluate(health.Watch(), e)
@@ -286,19 +284,23 @@ func judge(ctx context.Context, h *Node, e health.Evidence) []health.Condition {
 }
 
 // refusal is why the configuration that is wanted is not in force; nil when it is.
-func refusal(h *Node, known Watching) *health.Rejection {
+func refusal(h *Node, known *Work) *health.Rejection {
 	for _, r := range slices.Backward(h.Saved.Rejected) {
 		// The applied document is accepted, also where it failed for other facts of the machine.
 		if !r.Past && (h.Saved.Applied == nil || r.Received != h.Saved.Applied.Received) {
 			return &health.Rejection{Version: r.Generation[:12], Reason: r.Reason, At: r.At}
 		}
 	}
+	if known == nil {
+		return nil
+	}
 	return known.Refused
 }
 
-// runtimeEvidence asks a container runtime that runs, as systemd says, whether it serves kubelet.
-// One that does not answer is asked again: by the service, with the next check.
-func runtimeEvidence(ctx context.Context, h *Node, e *health.Evidence) {
+// withRuntime adds how containerd runs, and asks one that does whether it serves kubelet. One that
+// does not answer is asked again: by the service, with the next check.
+func withRuntime(ctx context.Context, h *Node, e *health.Evidence) {
+	e.Containerd = health.Answered(service(ctx, h, node.ContainerdUnit))
 	if !e.Containerd.OK() || !e.Containerd.Value.Active {
 		return
 	}
@@ -321,26 +323,21 @@ func runtimeEvidence(ctx context.Context, h *Node, e *health.Evidence) {
 	}
 }
 
-// runtimeDrift lists a container runtime that runs and does not serve kubelet as drift of its unit.
-func runtimeDrift(e health.Evidence) []Entry {
-	found := "running without it"
+// runtimeLost says how a container runtime is that runs and does not serve kubelet; "" where it
+// does.
+func runtimeLost(e health.Evidence) string {
 	switch {
 	case e.Hangs():
-		found = "not answering"
-	case !errors.Is(e.Runtime.Err, kube.ErrNoRuntimeService):
-		return nil
+		return "not answering"
+	case errors.Is(e.Runtime.Err, kube.ErrNoRuntimeService):
+		return "running without it"
 	}
-	return []Entry{{
-		Key: state.UnitKey(node.ContainerdUnit), Step: state.Start,
-		Action: "restart " + node.ContainerdUnit, Expected: "running with its CRI plugin",
-		Found: found,
-	}}
+	return ""
 }
 
-// RuntimeLost are the entries of runtimeDrift, as the machine is now.
-func RuntimeLost(ctx context.Context, h *Node) []Entry {
+// RuntimeLost reports whether the container runtime runs and does not serve kubelet.
+func RuntimeLost(ctx context.Context, h *Node) bool {
 	var e health.Evidence
-	e.Containerd = health.Answered(service(ctx, h, node.ContainerdUnit))
-	runtimeEvidence(ctx, h, &e)
-	return runtimeDrift(e)
+	withRuntime(ctx, h, &e)
+	return runtimeLost(e) != ""
 }

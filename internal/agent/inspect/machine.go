@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -176,10 +177,7 @@ func Upkeep(
 // hostNames are the names of the machine where kubelet takes its Node's from them, as it does where
 // the two agreed when the node was rendered.
 func hostNames(h *Node, c config.Config, seen host.Facts) []string {
-	g := h.Saved.Live
-	if h.Saved.Applied != nil {
-		g = h.Saved.Applied
-	}
+	g := cmp.Or(h.Saved.Applied, h.Saved.Live)
 	if g == nil || g.Facts.Renames(c.Agent.NodeName) {
 		return nil
 	}

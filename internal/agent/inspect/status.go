@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
-	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/generation"
 	"github.com/Azure/AKSFlexNode/internal/health"
@@ -83,44 +83,41 @@ func ReadStatus(ctx context.Context, a *Env) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
+	waits := ""
+	if w := ReadWaiting(a); w != nil {
+		waits = " and waits: " + firstLine(w.Message)
+	}
 	switch {
 	case h.Saved.Live == nil && h.Saved.Transition != nil:
 		return Status{}, fmt.Errorf("this machine is not a node yet: a %s is under way (phase %s)%s; "+
-			"run `aks-flex-node bootstrap`", h.Saved.Transition.Kind, h.Saved.Transition.Phase,
-			waitingText(a))
+			"run `aks-flex-node bootstrap`", h.Saved.Transition.Kind, h.Saved.Transition.Phase, waits)
 	case h.Saved.Live == nil:
 		return Status{}, ErrNoNode
 	}
 	work := Working(ctx, a)
-	s, err := StatusOf(ctx, h, KnownBy(work))
+	s, err := StatusOf(ctx, h, work)
 	s.Service = work
 	return s, err
 }
 
 // StatusOf gathers the status of the applied node, or of the one that is joining.
-func StatusOf(ctx context.Context, h *Node, known Watching) (Status, error) {
-	g := h.Saved.Applied
-	if g == nil {
-		g = h.Saved.Live
-	}
+func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
+	g := cmp.Or(h.Saved.Applied, h.Saved.Live)
 	c := g.Config
 	plan, unseen := MachineDrift(ctx, h) // first: it needs no network
-	e := EvidenceOf(ctx, h, g)
-	drift := Entries(WithDrift(ctx, h, &e, plan, unseen))
-	WithKnown(h, &e, drift, known)
-	if isComparable(h) {
-		drift = slices.Concat(drift, subnetDrift(h, e.Node), storeDrift(h), arcDrift(e),
-			runtimeDrift(e))
-		drift = slices.DeleteFunc(drift, func(d Entry) bool {
-			return DriftPolicy(h, d.Key) == config.DriftOff
-		})
-	}
+	e := EvidenceOf(ctx, h, g, known)
+	drift := WithDrift(ctx, h, &e, plan, unseen, known)
 	var pending []Entry
 	if changing(h) {
 		pending, drift = drift, []Entry{}
 	}
+	enrolled, err := enrolment(h)
+	if err != nil {
+		return Status{}, err
+	}
 	s := Status{
-		NodeName: c.Agent.NodeName, Server: h.Saved.Bindings.Server, Identity: string(c.Azure.AuthMode()),
+		ArcMachine: enrolled.MachineID,
+		NodeName:   c.Agent.NodeName, Server: h.Saved.Bindings.Server, Identity: string(c.Azure.AuthMode()),
 		Joined: h.Saved.Joined(), Generation: g.ID,
 		Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version, Runc: c.Runc.Version,
 		CNI: c.CNI.Version, NPD: c.NPD.Version, DriftPolicy: c.Agent.DriftPolicy,
@@ -130,11 +127,6 @@ func StatusOf(ctx context.Context, h *Node, known Watching) (Status, error) {
 		ConfigVersion: AppliedResource(h.Env).ConfigVersion, Certificates: expiries(h, c),
 		Units: running(e),
 	}
-	var enrolled arc.Record
-	if _, err := h.Saved.Load(saved.ArcFile, &enrolled); err != nil {
-		return Status{}, err
-	}
-	s.ArcMachine = enrolled.MachineID
 	if e.Node.Err == nil {
 		s.Runs = versionsOf(e.Node.Value)
 	}
@@ -200,27 +192,32 @@ func MachineDrift(ctx context.Context, h *Node) (state.Plan, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*comparing)
 	defer cancel()
-	return driftPlanWithin(ctx, h, compared(h), comparing)
+	return DriftPlan(ctx, h, compared(h), comparing)
 }
 
 // WithDrift adds to the evidence how the machine and its Node, as it was seen, differ from the node
-// that it is to be, and returns that: plan is what was found on the machine, unseen why not all
-// was.
+// that it is to be, and lists all that is to be told of: plan is what was found on the machine,
+// unseen why not all was.
 func WithDrift(
-	ctx context.Context, h *Node, e *health.Evidence, plan state.Plan, unseen error,
-) state.Plan {
+	ctx context.Context, h *Node, e *health.Evidence, plan state.Plan, unseen error, known *Work,
+) []Entry {
 	e.Observed = health.Tried(errors.Join(unseen, e.Observed.Err))
 	if !isComparable(h) {
-		return nil
+		return []Entry{}
 	}
-	plan = append(plan, NodeDrift(ctx, h, compared(h).Config, e.Node)...)
-	plan = slices.DeleteFunc(plan, func(c state.Change) bool {
-		return DriftPolicy(h, c.To.Key()) == config.DriftOff
-	})
-	if e.Drift = health.Answered(len(plan), nil); len(plan) == 0 {
+	told := func(list []Entry) []Entry {
+		return slices.DeleteFunc(list, func(d Entry) bool {
+			return DriftPolicy(h, d.Key) == config.DriftOff
+		})
+	}
+	planned := told(Entries(append(plan, NodeDrift(ctx, h, compared(h).Config, e.Node)...)))
+	if e.Drift = health.Answered(len(planned), nil); len(planned) == 0 {
 		e.Drift.Err = unseen
 	}
-	return plan
+	e.BudgetExhausted = known != nil && slices.ContainsFunc(planned, func(d Entry) bool {
+		return slices.Contains(known.Exhausted, string(d.Key))
+	})
+	return append(planned, told(unplanned(h, *e))...)
 }
 
 // Versions are those that run, as kubelet tells them.

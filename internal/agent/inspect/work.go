@@ -26,30 +26,13 @@ type Work struct {
 	// Checked is when the node was checked last.
 	Checked time.Time `json:"checked,omitzero"`
 	// Polls is how the provider is asked; nil when it is not.
-	Polls *Polls `json:"polls,omitempty"`
+	Polls *health.Polls `json:"polls,omitempty"`
 	// Exhausted are the things that are no longer repaired; Refused is why the configuration is not
 	// in force.
 	Exhausted []string          `json:"exhausted,omitempty"`
 	Refused   *health.Rejection `json:"refused,omitempty"`
 	// Events are the last things that drifted, were repaired, or were put right by others.
 	Events []DriftEvent `json:"events,omitempty"`
-}
-
-// Polls is how the provider is asked.
-type Polls struct {
-	// First is when it was asked for the first time, Answered when it has answered last.
-	First    time.Time `json:"first"`
-	Last     time.Time `json:"last"`
-	Next     time.Time `json:"next"`
-	Answered time.Time `json:"answered,omitzero"`
-	// Result is unchanged, offered, deleted or failed; Error says why it has failed.
-	Result string `json:"result"`
-	Error  string `json:"error,omitempty"`
-	// Failures is how many polls in a row have failed.
-	Failures int `json:"failures,omitempty"`
-	// Received and Applied are the configVersions that the machine has and that it runs on.
-	Received string `json:"received,omitempty"`
-	Applied  string `json:"applied,omitempty"`
 }
 
 // DriftEvent is what has become of one thing.
@@ -97,52 +80,16 @@ func Working(ctx context.Context, a *Env) *Work {
 	return &w
 }
 
-// Watching is what only the daemon knows: the things that it no longer repairs, and why the
-// configuration is not in force.
-type Watching struct {
-	Exhausted []string
-	Refused   *health.Rejection
-	Polls     *health.Polls
-}
-
-// KnownBy is what a running service has told; nil if none runs.
-func KnownBy(w *Work) Watching {
-	if w == nil {
-		return Watching{}
-	}
-	return Watching{Exhausted: w.Exhausted, Refused: w.Refused, Polls: PollsOf(w)}
-}
-
-// PollsOf is how the provider is asked, as far as a service does it.
-func PollsOf(w *Work) *health.Polls {
-	if w == nil || w.Polls == nil {
-		return nil
-	}
-	p := &health.Polls{Since: w.Polls.Answered, Err: w.Polls.Error,
-		Lost: w.Polls.Failures}
-	if p.Since.IsZero() {
-		p.Since = w.Polls.First
-	}
-	return p
-}
-
 // WaitingFile is below RunDir: a machine that has booted waits for nothing.
 const WaitingFile = "waiting.json"
-
-// Waiting is why the change to a document waits.
-type Waiting struct {
-	health.Waiting
-	// Received is the digest of the document.
-	Received string `json:"received"`
-}
 
 func volatile(a *Env) saved.Records {
 	return saved.Records{Files: a.Reader, Dir: saved.RunDir}
 }
 
 // ReadWaiting returns why a change waits; nil when none does.
-func ReadWaiting(a *Env) *Waiting {
-	var w Waiting
+func ReadWaiting(a *Env) *health.Waiting {
+	var w health.Waiting
 	found, err := volatile(a).Load(WaitingFile, &w)
 	if err != nil {
 		a.Log.Warn("cannot read why a change waits", "error", err)
@@ -151,21 +98,4 @@ func ReadWaiting(a *Env) *Waiting {
 		return nil
 	}
 	return &w
-}
-
-// WaitingEvidence returns why a change waits, as a condition reads it.
-func WaitingEvidence(a *Env) *health.Waiting {
-	if w := ReadWaiting(a); w != nil {
-		return &w.Waiting
-	}
-	return nil
-}
-
-// waitingText returns why a change waits as the end of a sentence.
-func waitingText(a *Env) string {
-	w := ReadWaiting(a)
-	if w == nil {
-		return ""
-	}
-	return " and waits: " + firstLine(w.Message)
 }

@@ -114,7 +114,7 @@ func (l *Live) Attach(a *change.Agent) {
 func (l *Live) polled(answer follow.Answer, err error, next time.Duration) {
 	asked := inspect.Now()
 	l.update(func() {
-		p := *cmp.Or(l.work.Polls, &inspect.Polls{First: asked})
+		p := *cmp.Or(l.work.Polls, &health.Polls{First: asked})
 		p.Last, p.Next, p.Result, p.Error = asked, asked.Add(next), "unchanged", ""
 		switch {
 		case err != nil:
@@ -138,12 +138,12 @@ func (l *Live) notPolled() { l.update(func() { l.work.Polls = nil }) }
 
 // polling returns how the provider is asked; nil when it is not.
 func (l *Live) polling() (p *health.Polls) {
-	l.update(func() { p = inspect.PollsOf(&l.work) })
+	l.update(func() { p = l.work.Polls })
 	return p
 }
 
 // checked takes in what a check has found.
-func (l *Live) checked(s inspect.Status, known inspect.Watching) {
+func (l *Live) checked(s inspect.Status, known *inspect.Work) {
 	l.update(func() {
 		l.status, l.work.Checked = &s, inspect.Now()
 		l.work.Exhausted, l.work.Refused = known.Exhausted, known.Refused

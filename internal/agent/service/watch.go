@@ -252,7 +252,7 @@ func (w *Watcher) check(ctx context.Context, exhausted []string) (daemon.Finding
 	if w.Follows != nil {
 		w.Follows.settle(ctx, h)
 	}
-	known := inspect.Watching{Exhausted: exhausted, Refused: w.refused, Polls: w.Live.polling()}
+	known := &inspect.Work{Exhausted: exhausted, Refused: w.refused, Polls: w.Live.polling()}
 	s, err := inspect.StatusOf(ctx, h.Node, known)
 	if err != nil {
 		return daemon.Finding{}, err
@@ -320,7 +320,7 @@ func (w *Watcher) report(s inspect.Status) {
 // tell tells who watches this service what a check has found: the log of what drifts and did not
 // before, and the metrics.
 func (w *Watcher) tell(
-	ctx context.Context, h *change.Home, s inspect.Status, known inspect.Watching,
+	ctx context.Context, h *change.Home, s inspect.Status, known *inspect.Work,
 ) {
 	before, now := w.drifting, make(map[string]bool, len(s.Drift))
 	found := slices.DeleteFunc(slices.Clone(s.Drift), func(d inspect.Entry) bool {

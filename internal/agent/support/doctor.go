@@ -3,11 +3,11 @@
 package support
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
@@ -33,21 +33,15 @@ func Doctor(
 	ctx context.Context, a *change.Agent, given Given, wanted func(name string) bool,
 ) []health.Diagnosis {
 	d := diagnose(ctx, a, given)
-	d.took = make(map[string]time.Duration)
 	d.examined(ctx)
 	if slices.ContainsFunc(ofEndpoints(), wanted) {
-		began := time.Now()
-		d.evidence.Examined.Endpoints = d.endpointEvidence(ctx)
-		d.took["endpoints"] = time.Since(began)
+		d.evidence.Examined.Endpoints = health.Answered(d.endpoints(ctx), nil)
 	}
 	d.gather(ctx, wanted(health.HostAsConfigured))
 	list := health.Examine(d.evidence, wanted)
 	if slices.ContainsFunc(list, func(x health.Diagnosis) bool { return x.Explained() }) {
 		inspect.WithLogs(ctx, d.Home.Node, &d.evidence)
 		list = health.Examine(d.evidence, wanted)
-	}
-	for i := range list {
-		list[i].Seconds = d.took[gathered(list[i].Type)].Seconds()
 	}
 	return list
 }
@@ -56,19 +50,6 @@ func Doctor(
 func ofEndpoints() []string {
 	return []string{health.NamesResolved, health.PathMTU, health.EndpointsReachable,
 		health.EndpointsTrusted, health.ClockAccurate}
-}
-
-// gathered is where the evidence of a condition comes from.
-func gathered(name string) string {
-	switch {
-	case slices.Contains(ofEndpoints(), name):
-		return "endpoints"
-	case health.OfDoctor(name):
-		return "machine"
-	case name == health.HostAsConfigured:
-		return "drift"
-	}
-	return "node"
 }
 
 // patient is a machine that is examined: what is remembered of it, and the configuration that
@@ -82,7 +63,6 @@ type patient struct {
 	at       inspect.Cluster
 	seen     host.Facts
 	evidence health.Evidence
-	took     map[string]time.Duration
 }
 
 // diagnose opens the machine's memory as far as it can be read.
@@ -99,11 +79,8 @@ func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 	}
 	switch {
 	case p.Saved.Live != nil:
-		g := p.Saved.Live
-		if p.Saved.Applied != nil {
-			g = p.Saved.Applied
-		}
-		p.config, p.at = p.Saved.ConfigOf(g), p.Home.Saved.At()
+		p.config = p.Saved.ConfigOf(cmp.Or(p.Saved.Applied, p.Saved.Live))
+		p.at = p.Saved.At()
 	case given.Input != nil:
 		p.config = given.Input.Config
 		l := change.NewLocator(p.Home)
@@ -124,8 +101,6 @@ func diagnose(ctx context.Context, a *change.Agent, given Given) *patient {
 
 // examined adds what only doctor asks the machine.
 func (p *patient) examined(ctx context.Context) {
-	began := time.Now()
-	defer func() { p.took["machine"] = time.Since(began) }()
 	x := p.evidence.Examined
 	var err error
 	query := inspect.Query(p.Home.Node, p.config)
@@ -164,52 +139,36 @@ func (p *patient) allowsCgroupV1() bool {
 
 // gather adds the evidence that status and preflight judge by.
 func (p *patient) gather(ctx context.Context, drift bool) {
-	began := time.Now()
-	defer func() { p.took["node"] += time.Since(began) }()
 	x := p.evidence.Examined
 	if p.Saved.Live == nil {
 		p.prospect(ctx)
 		return
 	}
-	g := p.Saved.Live
-	if p.Saved.Applied != nil {
-		g = p.Saved.Applied
-	}
-	p.evidence = inspect.EvidenceOf(ctx, p.Home.Node, g)
+	work := inspect.Working(ctx, p.Home.Node.Env)
+	p.evidence = inspect.EvidenceOf(ctx, p.Home.Node, cmp.Or(p.Saved.Applied, p.Saved.Live), work)
 	p.evidence.Examined = x
 	if !p.evidence.Probe.Asked && p.evidence.Node.Err != nil {
 		inspect.ProbeEvidence(ctx, p.Home.Node, p.config, p.at, &p.evidence)
 	}
-	told := inspect.KnownBy(inspect.Working(ctx, p.Home.Node.Env))
-	if u := p.evidence.Upkeep; u != nil {
-		u.Polls = told.Polls
+	if drift {
+		plan, unseen := inspect.MachineDrift(ctx, p.Home.Node)
+		inspect.WithDrift(ctx, p.Home.Node, &p.evidence, plan, unseen, work)
 	}
-	if !drift {
-		return
-	}
-	compare := time.Now()
-	plan, unseen := inspect.MachineDrift(ctx, p.Home.Node)
-	plan = inspect.WithDrift(ctx, p.Home.Node, &p.evidence, plan, unseen)
-	inspect.WithKnown(p.Home.Node, &p.evidence, inspect.Entries(plan), told)
-	p.took["drift"] = time.Since(compare)
-	p.took["node"] -= p.took["drift"]
 }
 
 // prospect gathers the evidence of preflight, on a machine that is no node.
 func (p *patient) prospect(ctx context.Context) {
 	e, c := &p.evidence, p.config
-	e.Trust, e.Waiting = health.Tried(inspect.Trusted(p.Home.Node)),
-		inspect.WaitingEvidence(p.Home.Node.Env)
+	e.Trust = health.Tried(inspect.Trusted(p.Home.Node))
+	e.Waiting = inspect.ReadWaiting(p.Home.Node.Env)
 	// Without it, conditions are Unknown.
 	e.Machine, _ = inspect.MachineEvidence(ctx, p.Home.Node, c, p.seen)
 	installed := func(u host.InstalledUnit) bool { return u.Name == node.KubeletUnit }
 	if p.given.Unprivileged && slices.ContainsFunc(p.seen.Units, installed) {
 		inspect.ServiceEvidence(ctx, p.Home.Node, e)
 	}
-	if p.Saved.Transition != nil {
-		e.Transition = &health.Transition{
-			Kind: string(p.Saved.Transition.Kind), Phase: string(p.Saved.Transition.Phase),
-		}
+	if t := p.Saved.Transition; t != nil {
+		e.Transition = &health.Transition{Kind: string(t.Kind), Phase: string(t.Phase)}
 	}
 	if p.given.Input == nil {
 		return

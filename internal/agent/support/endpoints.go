@@ -36,49 +36,41 @@ func Endpoints(ctx context.Context, a *change.Agent, given Given) ([]health.Endp
 		}
 		return nil, cmp.Or(given.Err, inspect.ErrNoNode)
 	}
-	return p.endpointEvidence(ctx).Value, nil
+	return p.endpoints(ctx), nil
 }
 
-// endpointEvidence tries the servers that the configuration needs, all at once.
-func (p *patient) endpointEvidence(ctx context.Context) health.Answer[[]health.Endpoint] {
-	list := p.endpoints()
+// endpoints tries the servers that the configuration needs, all at once.
+func (p *patient) endpoints(ctx context.Context) []health.Endpoint {
+	list := p.needed()
 	var all sync.WaitGroup
 	for i := range list {
 		all.Go(func() { p.try(ctx, &list[i]) })
 	}
 	all.Wait()
-	return health.Answered(list, nil)
+	return list
 }
 
 // try goes the way to one server.
 func (p *patient) try(ctx context.Context, e *health.Endpoint) {
-	limit := p.Patience
-	if limit == 0 {
-		limit = patience
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Patience, patience))
 	defer cancel()
 	t := kube.Target{Server: e.URL, Name: e.Purpose, Options: inspect.Options(p.Home.Node.Env,
 		p.config)}
 	if e.Cluster {
 		t.CA, t.Name = []byte(p.at.CA), ""
 	}
-	if metadata(e.URL) {
+	if e.URL == imds {
 		t.Proxy = nil // it is on the machine's own link
 	}
-	began := time.Now()
 	e.Reached, e.Err = kube.Reach(ctx, t)
-	e.Took = time.Since(began)
 }
 
 // imds is where an Azure VM gets its tokens.
 const imds = "http://169.254.169.254"
 
-func metadata(url string) bool { return url == imds }
-
-// endpoints are the servers that the configuration needs. On a machine that is no node they are
+// needed are the servers that the configuration needs. On a machine that is no node they are
 // needed now; on a node most are for a change to come.
-func (p *patient) endpoints() []health.Endpoint {
+func (p *patient) needed() []health.Endpoint {
 	var list []health.Endpoint
 	c, joining := p.config, !p.Saved.Joined()
 	if p.Saved.Live == nil && p.given.Input == nil {
@@ -91,14 +83,13 @@ func (p *patient) endpoints() []health.Endpoint {
 		}
 		e := health.Endpoint{URL: u.Scheme + "://" + u.Host, Purpose: purpose, Needed: needed}
 		at := slices.IndexFunc(list, func(o health.Endpoint) bool { return o.URL == e.URL })
-		switch {
-		case at < 0:
+		if at < 0 {
 			list = append(list, e)
-		default:
-			list[at].Needed = list[at].Needed || needed
-			if !strings.Contains(list[at].Purpose, purpose) {
-				list[at].Purpose += ", " + purpose
-			}
+			return
+		}
+		list[at].Needed = list[at].Needed || needed
+		if !strings.Contains(list[at].Purpose, purpose) {
+			list[at].Purpose += ", " + purpose
 		}
 	}
 	add(p.at.Server, "the API server", true)
@@ -184,39 +175,4 @@ func (p *patient) registry(c config.Config, joining bool, add func(string, strin
 		break
 	}
 	add("https://"+host, "container images", needed)
-}
-
-// Answer is how a server answers, for people and programs.
-type Answer struct {
-	URL     string `json:"url"`
-	Purpose string `json:"purpose"`
-	// Needed tells that this machine needs it now; another one only for a change to come.
-	Needed  bool   `json:"needed"`
-	Proxy   string `json:"proxy,omitempty"`
-	Answers bool   `json:"answers"`
-	Error   string `json:"error,omitempty"`
-	Issuer  string `json:"issuer,omitempty"`
-	// NotAfter is when its certificate ends; ClockAhead is how far its clock is ahead of this
-	// machine's, in seconds.
-	NotAfter   time.Time `json:"notAfter,omitzero"`
-	ClockAhead *float64  `json:"clockAhead,omitempty"`
-	Seconds    float64   `json:"seconds"`
-}
-
-// Answers tells how servers answer.
-func Answers(list []health.Endpoint) []Answer {
-	answers := make([]Answer, len(list))
-	for i, e := range list {
-		a := Answer{URL: e.URL, Purpose: e.Purpose, Needed: e.Needed, Proxy: e.Proxy,
-			Answers: e.Err == nil, Issuer: e.Issuer, NotAfter: e.NotAfter, Seconds: e.Took.Seconds()}
-		if e.Err != nil {
-			a.Error = e.Err.Error()
-		}
-		if e.Ahead != nil {
-			ahead := e.Ahead.Seconds()
-			a.ClockAhead = &ahead
-		}
-		answers[i] = a
-	}
-	return answers
 }

@@ -87,7 +87,7 @@ func (c *collector) judgements(ctx context.Context) error {
 		c.archive.Omit("endpoints.json", err)
 		return nil
 	}
-	return c.archive.Value("endpoints.json", Answers(list))
+	return c.archive.Value("endpoints.json", list)
 }
 
 // configurations are the configuration of now and those of the generations, which show no secret.
