@@ -151,7 +151,7 @@ func TestReach(t *testing.T) {
 	}
 	imports := imported(list)
 	limits := map[string]int{
-		"": 10, agentRoot + "/change": 20, agentRoot + "/inspect": 14, agentRoot + "/service": 14,
+		"": 10, agentRoot + "/change": 18, agentRoot + "/inspect": 14, agentRoot + "/service": 14,
 	}
 	for _, name := range above(imports, limits) {
 		t.Errorf("%s imports %d packages", name, imports[name])

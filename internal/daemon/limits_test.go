@@ -6,13 +6,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
 
-// limit is a duration in a source file of another package, after the text that names it.
+// limit is a duration in the source of another package, after the text that names it.
 type limit struct {
-	file, name string
+	room, name string
 	times      float64 // how often it is waited for; 0 is once
 }
 
@@ -20,25 +21,37 @@ var units = map[string]time.Duration{
 	"Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute,
 }
 
-// read returns the duration that the source file has.
+// read returns the duration that the package's source has, in exactly one place.
 func (l limit) read(t *testing.T) time.Duration {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", l.file))
+	named := regexp.MustCompile(regexp.QuoteMeta(l.name) +
+		`\s*[=:,]\s*(?:(\d+)\s*\*\s*)?time\.(\w+)`)
+	files, err := filepath.Glob(filepath.Join("..", l.room, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	value := regexp.MustCompile(regexp.QuoteMeta(l.name) +
-		`\s*[=:,]\s*(?:(\d+)\s*\*\s*)?time\.(\w+)`).FindSubmatch(text)
-	if value == nil {
-		t.Fatalf("internal/%s has no duration after %q: correct the table", l.file, l.name)
+	var found [][][]byte
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, named.FindAllSubmatch(text, -1)...)
 	}
+	if len(found) != 1 {
+		t.Fatalf("internal/%s has %d durations after %q: correct the table", l.room, len(found), l.name)
+	}
+	value := found[0]
 	n := 1
 	if len(value[1]) > 0 {
 		n, _ = strconv.Atoi(string(value[1]))
 	}
 	d := time.Duration(n) * units[string(value[2])]
 	if d == 0 {
-		t.Fatalf("internal/%s: cannot read the duration after %q", l.file, l.name)
+		t.Fatalf("internal/%s: cannot read the duration after %q", l.room, l.name)
 	}
 	if l.times > 0 {
 		d = time.Duration(float64(d) * l.times)
@@ -49,36 +62,36 @@ func (l limit) read(t *testing.T) time.Duration {
 // The longest times between two beats of the worker, as the sums of the limits that bound them.
 var silences = map[string][]limit{
 	"a job of systemd, and the connection to it": {
-		{file: "host/dbus.go", name: "s.JobTimeout"}, {file: "host/dbus.go", name: "s.CallTimeout"},
+		{room: "host", name: "s.JobTimeout"}, {room: "host", name: "s.CallTimeout"},
 	},
-	"a program": {{file: "host/program.go", name: "beatEvery"}},
+	"a program": {{room: "host", name: "beatEvery"}},
 	"a token, after another process has failed to get one": {
-		{file: "identity/fresh.go", name: "issuerTimeout", times: 2},
+		{room: "identity", name: "issuerTimeout", times: 2},
 	},
 	"a list of pods, and an eviction": {
-		{file: "kube/client.go", name: "requestTimeout", times: 2},
-		{file: "kube/drain.go", name: "o.Retry", times: 1.5},
+		{room: "kube", name: "requestTimeout", times: 2},
+		{room: "kube", name: "o.Retry", times: 1.5},
 	},
 	"waiting for the Node": {
-		{file: "kube/client.go", name: "requestTimeout"},
-		{file: "kube/node.go", name: "mostPause", times: 1.5},
+		{room: "kube", name: "requestTimeout"},
+		{room: "kube", name: "mostPause", times: 1.5},
 	},
 	"an evaluation of the gate": {
-		{file: "agent/inspect/evidence.go", name: "ClusterTimeout", times: 2},
-		{file: "agent/inspect/evidence.go", name: "http.Client{Timeout"},
-		{file: "agent/inspect/services.go", name: "serviceTimeout"},
-		{file: "kube/runtime.go", name: "runtimeTimeout", times: 2},
-		{file: "agent/change/gate.go", name: "maxGatePause", times: 1.5},
+		{room: "agent/inspect", name: "ClusterTimeout", times: 2},
+		{room: "agent/inspect", name: "http.Client{Timeout"},
+		{room: "agent/inspect", name: "serviceTimeout"},
+		{room: "kube", name: "runtimeTimeout", times: 2},
+		{room: "agent/change", name: "maxGatePause", times: 1.5},
 	},
 	// A pause is spread by half.
 	"a try to learn a checksum": {
-		{file: "artifact/resolve.go", name: "checksumTimeout"},
-		{file: "artifact/policy.go", name: "&p.MaxBackoff", times: 1.5},
+		{room: "artifact", name: "checksumTimeout"},
+		{room: "artifact", name: "&p.MaxBackoff", times: 1.5},
 	},
 	"a try of a download": {
-		{file: "artifact/client.go", name: "net.Dialer{Timeout"},
-		{file: "artifact/policy.go", name: "&p.Stall"},
-		{file: "artifact/policy.go", name: "&p.MaxBackoff", times: 1.5},
+		{room: "artifact", name: "net.Dialer{Timeout"},
+		{room: "artifact", name: "&p.Stall"},
+		{room: "artifact", name: "&p.MaxBackoff", times: 1.5},
 	},
 }
 

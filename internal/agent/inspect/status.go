@@ -116,8 +116,8 @@ func StatusOf(ctx context.Context, h *Node, known *Work) (Status, error) {
 		return Status{}, err
 	}
 	s := Status{
-		ArcMachine: enrolled.MachineID,
-		NodeName:   c.Agent.NodeName, Server: h.Saved.Bindings.Server, Identity: string(c.Azure.AuthMode()),
+		NodeName: c.Agent.NodeName, Server: h.Saved.Bindings.Server,
+		Identity: string(c.Azure.AuthMode()), ArcMachine: enrolled.MachineID,
 		Joined: h.Saved.Joined(), Generation: g.ID,
 		Kubernetes: c.Kubernetes.Version, Containerd: c.Containerd.Version, Runc: c.Runc.Version,
 		CNI: c.CNI.Version, NPD: c.NPD.Version, DriftPolicy: c.Agent.DriftPolicy,
