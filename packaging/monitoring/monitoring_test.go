@@ -118,10 +118,9 @@ func panels(t *testing.T, file string) []panel {
 // What may be False on a node that works is no warning, and all of it is advice.
 func TestAdvice(t *testing.T) {
 	var advice []string
-	for _, name := range health.Names() {
-		c := health.Condition{Type: name, Status: health.False}
-		if !c.Ill() && !health.OfDoctor(name) {
-			advice = append(advice, name)
+	for _, c := range health.Evaluate(health.Watch(), health.Evidence{}) {
+		if c.Status = health.False; !c.Ill() {
+			advice = append(advice, c.Type)
 		}
 	}
 	found := 0
