@@ -31,6 +31,7 @@ type hostile struct {
 	*httptest.Server
 	config  string // a kubeconfig of it
 	answers map[string]http.HandlerFunc
+	queries atomic.Pointer[[]string] // of lists of Nodes
 }
 
 func newHostile(t testing.TB, answers map[string]http.HandlerFunc) *hostile {
@@ -173,7 +174,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		"an endless error":     {"/version", failing(endless("", "0")), ask},
 		"an endless event": {"watch " + nodesPath,
 			endless(`{"type":"ADDED","object":{"a":"`, "0"), watches},
-		"a redirect to nowhere": {ownPath, http.RedirectHandler("/version", http.StatusFound).ServeHTTP, ask},
+		"a redirect to nowhere": {ownPath, http.RedirectHandler("/version", 302).ServeHTTP, ask},
 	} {
 		t.Run(what, func(t *testing.T) {
 			h := newHostile(t, map[string]http.HandlerFunc{tt.path: tt.answer})
