@@ -283,9 +283,8 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 		"publicURL":      ProviderURL,
 		"keysFile":       l.path("rp", "keys.json"), "installation": "flexlab",
 		"clusters": []object{
-			{"id": ClusterID, "kubeconfig": l.replicaKubeconfig(i, ClusterID), "local": true},
-			{"id": SecondClusterID, "kubeconfig": l.replicaKubeconfig(i, SecondClusterID),
-				"local": true},
+			{"id": ClusterID, "kubeconfig": l.replicaKubeconfig(i, ClusterID)},
+			{"id": SecondClusterID, "kubeconfig": l.replicaKubeconfig(i, SecondClusterID)},
 		},
 		"auditFile": l.replicaPath(i, "audit.log"),
 	})

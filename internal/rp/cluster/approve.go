@@ -20,9 +20,6 @@ import (
 // reviewNamed decides on the certificate request with a name, as it is known now.
 func (w *worker) reviewNamed(ctx context.Context, name string) (time.Time, error) {
 	s, err := w.use()
-	if err == nil {
-		err = w.reviews.Wait(ctx)
-	}
 	if err != nil {
 		return noTime, err
 	}
@@ -51,13 +48,14 @@ func (w *worker) reviewNamed(ctx context.Context, name string) (time.Time, error
 func (w *worker) review(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 ) error {
-	status := answersOf(csr)
-	if !concerns(csr) || status.denied {
+	if !concerns(csr) {
 		return nil
 	}
-	a := readCSR(csr)
+	a, status := readCSR(csr), answersOf(csr)
 	_, byToken := tokenOf(csr)
 	switch {
+	case status.denied:
+		return nil
 	case !byToken && status.issued:
 		return w.noteIssued(ctx, a, csr.Spec.Username)
 	case !byToken && status.approved:

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/runtime"
-
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -43,13 +41,7 @@ type Index interface {
 type Metrics interface {
 	// CertificateRequest counts answers: "approved" or "denied".
 	CertificateRequest(answer string)
-	// SessionEnded counts the work in a cluster that was ended: by a "limit" or a "panic".
-	SessionEnded(why string)
 }
-
-// What client-go does with an answer may fail only what it does for that cluster: its goroutines go
-// on after a panic, which they log.
-func init() { runtime.ReallyCrash = false }
 
 // Manager works on the clusters that this replica owns.
 type Manager struct {
@@ -132,14 +124,8 @@ func (m *Manager) assign(ctx context.Context, owned map[string]owner) {
 		}
 	}
 	m.mu.Unlock()
-	late := time.After(store.OwnerMargin)
 	for _, w := range ended {
-		select {
-		case <-w.done:
-		case <-late: // such as a program of a trusted kubeconfig; what it writes is fenced
-			w.log.Error("the work on a cluster has not ended in time, and is left behind")
-			late = closed
-		}
+		<-w.done
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,13 +138,6 @@ func (m *Manager) assign(ctx context.Context, owned map[string]owner) {
 		}
 	}
 }
-
-// closed is a time that has come.
-var closed = func() <-chan time.Time {
-	c := make(chan time.Time)
-	close(c)
-	return c
-}()
 
 // changed hands a change of the index to the work on its cluster.
 func (m *Manager) changed(table, key string) {

@@ -3,18 +3,14 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
 // session is what runs on one connection, from when it was made until its source gives another.
@@ -24,8 +20,6 @@ type session struct {
 	// registration is the uid of the registration that it was made for. Another one of the same
 	// name, after that was deleted, may be of another cluster.
 	registration string
-	// fail ends the session, and tells why.
-	fail context.CancelCauseFunc
 	// up tells that the cluster has answered when it was asked last, and is this registration's.
 	up atomic.Bool
 	// services are the addresses of the API server and of DNS in the cluster, as it was last probed.
@@ -130,32 +124,14 @@ func (w *worker) dial(a Access) (*Connection, error) {
 	return connection, err
 }
 
-const (
-	// harmPause is how long nothing is asked of a cluster after it has ended its session by what it
-	// has answered; it doubles each time up to harmLast, and is forgotten after harmCalm.
-	harmPause, harmLast, harmCalm = time.Second, 5 * time.Minute, 15 * time.Minute
-)
-
 // begin runs a session; the function ends it and waits for its end.
 func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		pause := harmPause
 		for ctx.Err() == nil {
-			began := w.Now()
-			err := w.converse(ctx, s)
-			if err == nil || ctx.Err() != nil {
-				continue
-			}
-			w.countEnd(err)
-			w.noteFailure(ctx, err)
-			if w.Now().Sub(began) > harmCalm {
-				pause = harmPause
-			}
-			store.Pause(ctx, pause)
-			pause = min(2*pause, harmLast)
+			w.converse(ctx, s)
 		}
 	}()
 	return func() {
@@ -165,29 +141,23 @@ func (w *worker) begin(ctx context.Context, s *session) (end func()) {
 }
 
 // converse waits until the cluster answers and is this registration's, and works in it as long as
-// it is, in a session of its own: tasks may hold the former one for a while. An error is why it
-// had to end.
-func (w *worker) converse(ctx context.Context, former *session) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = crashed(r)
-		}
-	}()
+// it is, in a session of its own: tasks may hold the former one for a while.
+func (w *worker) converse(ctx context.Context, former *session) {
 	s := &session{
 		connection: former.connection, made: former.made, registration: former.registration,
 	}
 	for w.probe(ctx, s) != nil {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-w.again:
 		case <-time.After(sourceInterval):
 		}
 	}
-	ctx, s.fail = context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer s.fail(nil)
+	defer cancel()
 	defer w.adopt(nil)
 	defer s.up.Store(false)
 	s.requests = w.watchRequests(ctx, &wg, s, certificates.KubeAPIServerClientKubeletSignerName)
@@ -199,37 +169,6 @@ func (w *worker) converse(ctx context.Context, former *session) (err error) {
 	w.tasks.Add(task{kind: taskSubnets})
 	w.unpark()
 	w.keepProbing(ctx, s)
-	if ctx.Err() == nil {
-		return nil
-	}
-	return context.Cause(ctx)
-}
-
-// errCrash is a fault of the program, which something in a cluster has brought out.
-var errCrash = errors.New("internal error: panic")
-
-func crashed(reason any) error {
-	return fmt.Errorf("%w: %v\n%s", errCrash, reason, debug.Stack())
-}
-
-// recovered ends the session in place of the process after a panic; it is to be deferred.
-func (s *session) recovered() {
-	if r := recover(); r != nil {
-		s.fail(crashed(r))
-	}
-}
-
-// countEnd counts a session that has ended, and logs why.
-func (w *worker) countEnd(cause error) {
-	why := "limit"
-	if errors.Is(cause, errCrash) {
-		why = "panic"
-	}
-	w.log.Error("the work in the cluster has ended and begins anew after a pause",
-		slog.Any("error", cause))
-	if w.Metrics != nil {
-		w.Metrics.SessionEnded(why)
-	}
 }
 
 // adopt makes a session the one that effects are had in.

@@ -17,8 +17,7 @@ type Cluster struct {
 	// Facts is the id of the layer that nodes are told of this cluster (FactsLayer); "" until the
 	// cluster has been reached.
 	Facts string `json:"facts,omitempty"`
-	// APIServer names it by the uid of its Service default/kubernetes and the CA that has proved it:
-	// no other registration has the same.
+	// APIServer is the uid of its Service default/kubernetes: no other registration has the same.
 	APIServer string `json:"apiServer,omitempty"`
 	// Endpoint names the address and CA at which it was reached with that uid; "" is not known.
 	Endpoint string `json:"endpoint,omitempty"`

@@ -277,25 +277,19 @@ func readSecret(path string) (string, error) {
 }
 
 // certificateRequests counts certificate requests by answer.
-type certificateRequests struct{ requests, sessions *prometheus.CounterVec }
+type certificateRequests struct{ requests *prometheus.CounterVec }
 
 func newCertificateRequests(r prometheus.Registerer) certificateRequests {
 	c := certificateRequests{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "flexnode_rp_certificate_requests_total",
 		Help: "Certificate requests that the provider has decided on, by decision.",
-	}, []string{"decision"}), prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "flexnode_rp_cluster_sessions_ended_total",
-		Help: "How often the work in a cluster was ended by what the cluster has answered, by why.",
-	}, []string{"why"})}
-	r.MustRegister(c.requests, c.sessions)
+	}, []string{"decision"})}
+	r.MustRegister(c.requests)
 	for _, answer := range []string{"approved", "denied"} {
 		c.requests.WithLabelValues(answer) // from 0 on: the first one is an increase too
 	}
 	return c
 }
-
-// SessionEnded implements cluster.Metrics.
-func (c certificateRequests) SessionEnded(why string) { c.sessions.WithLabelValues(why).Inc() }
 
 // CertificateRequest implements cluster.Metrics.
 func (c certificateRequests) CertificateRequest(answer string) {
