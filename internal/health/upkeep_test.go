@@ -74,6 +74,12 @@ func TestUpkeep(t *testing.T) {
 		{ProviderAnswers, "NotAnswered", func(u *Upkeep) {
 			u.Polls = &Polls{Answered: ago(unanswered), Error: "connection refused", Failures: 2}
 		}},
+		{ProviderAnswers, "NotAnswered", func(u *Upkeep) { // it never has
+			u.Polls = &Polls{First: ago(unanswered), Error: "connection refused", Failures: 2}
+		}},
+		{ProviderAnswers, "", func(u *Upkeep) {
+			u.Polls = &Polls{First: ago(unanswered - 1), Error: "connection refused", Failures: 9}
+		}},
 		{ProviderAnswers, "", func(u *Upkeep) {
 			u.Polls = &Polls{Answered: ago(unanswered - 1), Error: "connection refused", Failures: 9}
 		}},

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -52,6 +53,9 @@ func (linux) Filters() ([]Filter, error) {
 }
 
 func (linux) Filter(family, table, name string) (Filter, error) {
+	if !slices.Contains(filterFamilies, family) {
+		return Filter{}, fmt.Errorf("internal error: the family %s does not filter IP", family)
+	}
 	found, err := readFilters(family, 0,
 		attribute(unix.NFTA_CHAIN_TABLE, table), attribute(unix.NFTA_CHAIN_NAME, name))
 	if err != nil || len(found) == 0 {

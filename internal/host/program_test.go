@@ -125,3 +125,34 @@ func TestRunBeats(t *testing.T) {
 		})
 	}
 }
+
+// Only the directory of secrets is cleared; without one, nothing is.
+func TestClearSecrets(t *testing.T) {
+	h := &Host{Root: t.TempDir()}
+	kept := filepath.Join(h.Root, ".secret-of-another")
+	left := filepath.Join(h.Root, "run", ".secret-1")
+	if err := os.Mkdir(filepath.Dir(left), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{kept, left} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.clearSecrets(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(left); err != nil {
+		t.Errorf("without a directory of secrets: %v", err)
+	}
+	h.SecretDir = "/run"
+	if err := h.clearSecrets(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("what a killed run has left is not removed")
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Errorf("beside the directory: %v", err)
+	}
+}

@@ -438,6 +438,32 @@ func TestBack(t *testing.T) {
 	}
 }
 
+// A change that was rolled back ends with its cause first, and says that the node is as it was.
+func TestRolledBackSays(t *testing.T) {
+	cause := errors.New("it fails")
+	f := &fake{left: -1, fails: failIn(Change, Gate, cause)}
+	err, _ := f.process(t.Context(), begun(Change))
+	if Of(err).Kind != RolledBack || !errors.Is(err, cause) {
+		t.Fatalf("the error is %v", err)
+	}
+	text := err.Error()
+	back := strings.Contains(text, "previous configuration is back")
+	if !strings.HasPrefix(text, "it fails\n") || !back {
+		t.Error(text)
+	}
+}
+
+// An outcome is the error that it wraps, whatever its kind.
+func TestOutcomeIsItsCause(t *testing.T) {
+	cause := errors.New("the secret is wrong")
+	for _, kind := range []OutcomeKind{Failed, Waits, Busy, Refused, RolledBack} {
+		o := &Outcome{Kind: kind, Err: cause}
+		if !errors.Is(o, cause) || o.Error() != cause.Error() || Of(o).Kind != kind {
+			t.Errorf("%s: the error is %v", kind, o)
+		}
+	}
+}
+
 // A disk that cannot be written stops a transition before its next phase; what was recorded
 // remains.
 func TestSaveFails(t *testing.T) {
