@@ -132,7 +132,7 @@ func runAgent(ctx context.Context, o *options) error {
 	return ended.Err
 }
 
-// changed tells whether the configuration file is another one than when it was asked last.
+// changed reports whether the configuration file is another one than when it was asked last.
 func (o *options) changed() func() bool {
 	last := fileStamp(o.config)
 	return func() bool {

@@ -55,7 +55,7 @@ func (o *options) deliver(cmd *cobra.Command, from string) error {
 }
 
 // receive fetches the configuration behind a URL and makes it the one of this machine; - stands for
-// a URL on standard input. It tells whether there is a service that can take over.
+// a URL on standard input. It reports whether there is a service that can take over.
 func (o *options) receive(ctx context.Context, from string) (service bool, err error) {
 	if from == "-" {
 		text, err := io.ReadAll(io.LimitReader(os.Stdin, maxURL))
@@ -175,7 +175,7 @@ func withoutURL(args []string) []string {
 	return rest
 }
 
-// delivered tells whether this machine has its configuration from a resource provider.
+// delivered reports whether this machine has its configuration from a resource provider.
 func delivered() bool {
 	_, err := os.Stat(saved.BundleFile)
 	return err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission)

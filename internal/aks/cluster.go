@@ -25,7 +25,7 @@ type Cluster struct {
 	Server, CA string
 	// Version is the control plane's, such as 1.34.4.
 	Version string
-	// Entra tells whether the API server accepts Entra's tokens, AzureRBAC whether Azure's role
+	// Entra reports whether the API server accepts Entra's tokens, AzureRBAC whether Azure's role
 	// assignments authorise there.
 	Entra, AzureRBAC bool
 	// PodCIDRs are the networks of the cluster's pods, at most one of each family; none where pods

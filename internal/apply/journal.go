@@ -89,7 +89,7 @@ func (j *Journal) decode(data []byte) error {
 // Ledger returns the ledger as it is on disk.
 func (j *Journal) Ledger() state.Ledger { return j.ledger }
 
-// Exists tells whether a ledger has been written.
+// Exists reports whether a ledger has been written.
 func (j *Journal) Exists() bool { return j.written != "" }
 
 // Save writes the ledger and returns when it is on disk. One that is on disk already is not written

@@ -116,8 +116,8 @@ func (a Arc) azcmagent(ctx context.Context, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// registered tells whether the machine belongs to Arc. One that is, but has lost its way to Azure,
-// shows as Disconnected.
+// registered reports whether the machine belongs to Arc. One that is, but has lost its way to
+// Azure, shows as Disconnected.
 func (s shown) registered() bool { return s.ResourceName != "" }
 
 func (s shown) id() string { return machineID(s.SubscriptionID, s.ResourceGroup, s.ResourceName) }

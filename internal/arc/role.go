@@ -118,8 +118,8 @@ func (a Arc) unassign(ctx context.Context, mine Assignment) error {
 	return nil
 }
 
-// assigned tells whether the identity has all its roles on the cluster, whoever has given them and
-// whether there or above.
+// assigned reports whether the identity has all its roles on the cluster, whoever has given them
+// and whether there or above.
 func (a Arc) assigned(ctx context.Context, principal string) (bool, error) {
 	scope := a.Config.TargetCluster.ResourceID
 	subscription, _, _ := a.Config.TargetCluster.ID()
@@ -151,7 +151,7 @@ func (a Arc) assigned(ctx context.Context, principal string) (bool, error) {
 	return len(missing) == 0, nil
 }
 
-// covers tells whether a role that is assigned at one scope holds at another.
+// covers reports whether a role that is assigned at one scope holds at another.
 func covers(at, scope string) bool {
 	at, scope = strings.ToLower(strings.TrimRight(at, "/")), strings.ToLower(scope)
 	return at == scope || strings.HasPrefix(scope, at+"/")

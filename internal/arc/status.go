@@ -45,9 +45,9 @@ func (a Arc) Status(ctx context.Context) (Status, error) {
 // agent is the status under either of its names in the output of azcmagent.
 func (s shown) agent() AgentStatus { return AgentStatus(cmp.Or(s.Status, s.AgentStatus)) }
 
-// Enrolled tells whether all that an earlier Enrol has done is still so: the machine is registered
-// as recorded, its identity has not expired, Azure knows it, and it has its roles. It changes
-// nothing and costs two requests. False means that Enrol has something to do.
+// Enrolled reports whether all that an earlier Enrol has done is still so: the machine is
+// registered as recorded, its identity has not expired, Azure knows it, and it has its roles. It
+// changes nothing and costs two requests. False means that Enrol has something to do.
 func (a Arc) Enrolled(ctx context.Context, r Record) (bool, error) {
 	is, err := a.show(ctx)
 	if err != nil || !is.registered() || !r.names(is) || is.agent() == Expired {
@@ -72,10 +72,10 @@ func (a Arc) Adopt(ctx context.Context, r Record) error {
 	return a.Save(r)
 }
 
-// names tells whether the record is about a machine. ARM's ids are compared without case.
+// names reports whether the record is about a machine. ARM's ids are compared without case.
 func (r Record) names(is shown) bool { return strings.EqualFold(r.MachineID, is.id()) }
 
-// assigns tells whether roles are given by this program.
+// assigns reports whether roles are given by this program.
 func (a Arc) assigns() bool {
 	auto := a.Config.Arc.AutoRoleAssignment
 	return auto != nil && *auto

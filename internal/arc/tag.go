@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
-// plain tells whether azcmagent takes a tag as it is: it splits its list at commas, and has rules
+// plain reports whether azcmagent takes a tag as it is: it splits its list at commas, and has rules
 // of its own for quotes and spaces.
 func plain(tag string) bool { return !strings.ContainsAny(tag, ",'\"= \\") }
 

@@ -88,7 +88,7 @@ func (i *ID) base(segments []string) int {
 	return 4
 }
 
-// isProviders tells whether a provider begins where a segment may be one.
+// isProviders reports whether a provider begins where a segment may be one.
 func isProviders(segments []string, at int) bool {
 	return at+1 < len(segments) && strings.EqualFold(segments[at], "providers")
 }

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Within tells whether an id is a scope or lies below it; / is all.
+// Within reports whether an id is a scope or lies below it; / is all.
 func Within(id, scope string) bool {
 	id, scope = Key(id), Key(scope)
 	return id == scope || scope == "/" || strings.HasPrefix(id, scope+"/")
 }
 
-// Allows tells whether one of a role's patterns is for an action: case is ignored, and * stands for
-// anything.
+// Allows reports whether one of a role's patterns is for an action: case is ignored, and * stands
+// for anything.
 func Allows(patterns []string, action string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, action) })
 }

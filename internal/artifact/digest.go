@@ -31,7 +31,7 @@ func (d *digest) mismatch() *Error {
 		d.want)}
 }
 
-// isDigest tells whether s is lower-case hex of SHA-256 or SHA-512; only such a name is ever an
+// isDigest reports whether s is lower-case hex of SHA-256 or SHA-512; only such a name is ever an
 // entry of the store.
 func isDigest(s string) bool {
 	if len(s) != 2*sha256.Size && len(s) != 2*sha512.Size {

@@ -30,7 +30,7 @@ func (w *diskWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// isLocal tells whether err is a fault of this machine's own disk.
+// isLocal reports whether err is a fault of this machine's own disk.
 func isLocal(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Local()

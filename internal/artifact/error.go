@@ -143,7 +143,7 @@ func (f *Failure) Unwrap() []error {
 	return list
 }
 
-// Local tells whether the fault is this machine's own, which no other place can cure.
+// Local reports whether the fault is this machine's own, which no other place can cure.
 func (e *Error) Local() bool {
 	return e.Cause == DiskFull || e.Cause == ReadOnly || e.Cause == Disk
 }

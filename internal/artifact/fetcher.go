@@ -231,7 +231,7 @@ func (f *Fetcher) interval() time.Duration {
 	return f.Interval
 }
 
-// withoutZst tells whether a mirror is known to have no zstd variants.
+// withoutZst reports whether a mirror is known to have no zstd variants.
 func (f *Fetcher) withoutZst(mirror string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -133,7 +133,7 @@ func (s *Sim) putAssignment(w http.ResponseWriter, c call, at int) *arm.Error {
 	return nil
 }
 
-// knownPrincipal tells whether role assignments know a principal already.
+// knownPrincipal reports whether role assignments know a principal already.
 func (s *Sim) knownPrincipal(oid string) bool {
 	if made, fresh := s.made[oid]; fresh && s.now().Before(made.Add(s.knobs.Replication)) {
 		return false

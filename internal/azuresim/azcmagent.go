@@ -68,7 +68,7 @@ func (m ConnectedMachine) Identity() (MachineIdentity, error) {
 	return c.Identity, err
 }
 
-// Show tells whether the machine is registered, and as what.
+// Show reports whether the machine is registered, and as what.
 func (m ConnectedMachine) Show() (Connection, bool) {
 	c, err := m.load()
 	return c.Connection, err == nil

@@ -24,7 +24,7 @@ type Cluster struct {
 	// PodCIDRs are the networks of its pods, at most one of each family; none with a network plugin
 	// that Azure does not know.
 	PodCIDRs []string `json:"podCidrs,omitempty"`
-	// Entra tells whether the cluster takes Entra's tokens, and AzureRBAC whether Azure's role
+	// Entra reports whether the cluster takes Entra's tokens, and AzureRBAC whether Azure's role
 	// assignments authorise in it.
 	Entra                 bool `json:"entra"`
 	AzureRBAC             bool `json:"azureRBAC"`

@@ -169,7 +169,7 @@ func active(d *deployment) *arm.Error {
 		"details.", d.name, d.began.UTC().Format(time.RFC3339))
 }
 
-// final tells whether a deployment has ended, for those who ask: not before the time that
+// final reports whether a deployment has ended, for those who ask: not before the time that
 // operations take.
 func (s *Sim) final(d *deployment) bool {
 	return d.state == canceled || (d.state == succeeded || d.state == failed) &&

@@ -37,8 +37,8 @@ const (
 	requestLimit   = 4 << 20
 )
 
-// forwards tells whether a request is for the provider: about its own resources, its operations, or
-// a cluster that this Azure does not have.
+// forwards reports whether a request is for the provider: about its own resources, its operations,
+// or a cluster that this Azure does not have.
 func (s *Sim) forwards(c call) bool {
 	if s.Provider == nil {
 		return false
@@ -54,7 +54,7 @@ func (s *Sim) forwards(c call) bool {
 	return false
 }
 
-// hasCluster tells whether a cluster is one of this Azure.
+// hasCluster reports whether a cluster is one of this Azure.
 func (s *Sim) hasCluster(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

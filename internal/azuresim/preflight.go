@@ -111,7 +111,7 @@ func (s *Sim) mayDeploy(c call, d *deployment) *arm.Error {
 		"Deployment failed with multiple errors: '%s'", strings.Join(refused, ":"))
 }
 
-// validate tells whether a template can be deployed.
+// validate reports whether a template can be deployed.
 func (s *Sim) validate(w http.ResponseWriter, c call) *arm.Error {
 	d, _, problem := s.planDeployment(c)
 	if problem != nil {

@@ -118,7 +118,7 @@ func (s *Sim) effective(principal, scope string) []grant {
 // everyone is the principal of deny assignments that are for all.
 const everyone = "00000000-0000-0000-0000-000000000000"
 
-// denied tells whether a deny assignment keeps a principal from an action at a scope.
+// denied reports whether a deny assignment keeps a principal from an action at a scope.
 func (s *Sim) denied(principal, action, scope string) bool {
 	ids := s.identities(principal)
 	named := func(list []string) bool {

@@ -9,8 +9,8 @@ import (
 
 const managementGroups = "/providers/microsoft.management/managementgroups/"
 
-// within tells whether an id is a scope or lies below it: a subscription also below its management
-// groups.
+// within reports whether an id is a scope or lies below it: a subscription also below its
+// management groups.
 func (s *Sim) within(id, scope string) bool {
 	if arm.Within(id, scope) {
 		return true
@@ -110,7 +110,7 @@ func (s *Sim) filter(c call) filter {
 	return f
 }
 
-// listed tells whether an assignment at a scope is in the list for another one.
+// listed reports whether an assignment at a scope is in the list for another one.
 func (s *Sim) listed(at, scope string, f filter) bool {
 	return s.within(at, scope) || s.within(scope, at) && !f.atScope
 }

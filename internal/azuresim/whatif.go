@@ -93,7 +93,7 @@ func differ(before, after map[string]any, path string) []any {
 	return delta
 }
 
-// nothing tells whether a value says nothing.
+// nothing reports whether a value says nothing.
 func nothing(v any) bool {
 	switch v := v.(type) {
 	case nil:

@@ -30,7 +30,7 @@ func (a Agent) DriftPolicyOf(kind string) string {
 	return a.DriftPolicy
 }
 
-// DetectsDrift tells whether anything is compared with the configuration at all.
+// DetectsDrift reports whether anything is compared with the configuration at all.
 func (a Agent) DetectsDrift() bool {
 	return slices.ContainsFunc(driftKinds, func(kind string) bool {
 		return a.DriftPolicyOf(kind) != DriftOff
@@ -41,7 +41,7 @@ func (a Agent) DetectsDrift() bool {
 // kubernetes.io/hostname.
 const maxNodeName = 63
 
-// isArtifact tells whether a key of artifacts.overrides names an artifact, or a version of one.
+// isArtifact reports whether a key of artifacts.overrides names an artifact, or a version of one.
 func isArtifact(key string) bool {
 	name, version, one := strings.Cut(key, "@")
 	_, parsed := release.Parse(version)

@@ -82,7 +82,7 @@ func Roles() map[string]string {
 	}
 }
 
-// ShowsToken tells whether kubelet authenticates each request with a token of an Azure identity.
+// ShowsToken reports whether kubelet authenticates each request with a token of an Azure identity.
 func (a Azure) ShowsToken() bool {
 	return a.AuthMode() != AuthBootstrapToken && a.KubeletCredential == CredentialToken
 }
@@ -98,7 +98,7 @@ const (
 	AuthBootstrapToken   AuthMode = "bootstrapToken"
 )
 
-// ArcEnabled tells whether the machine is to be registered with Arc: azure.arc is set and enabled
+// ArcEnabled reports whether the machine is to be registered with Arc: azure.arc is set and enabled
 // is not false.
 func (a Azure) ArcEnabled() bool {
 	return a.Arc != nil && (a.Arc.Enabled == nil || *a.Arc.Enabled)

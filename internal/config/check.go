@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// isHost tells whether s is a DNS name or an IP address (in URL form: IPv6 without brackets).
+// isHost reports whether s is a DNS name or an IP address (in URL form: IPv6 without brackets).
 func isHost(s string) bool {
 	if addr, err := netip.ParseAddr(s); err == nil {
 		return addr.Zone() == ""
@@ -33,39 +33,39 @@ func parseURL(s string) (*url.URL, bool) {
 
 var isURLPath = matches(`[A-Za-z0-9._~/%+@:=-]*`)
 
-// isHTTPS tells whether s is an https URL without user.
+// isHTTPS reports whether s is an https URL without user.
 func isHTTPS(s string) bool {
 	u, ok := parseURL(s)
 	return ok && u.Scheme == "https" && u.User == nil
 }
 
-// isHTTPSHost tells whether s is an https URL of a host and perhaps a port, without a path.
+// isHTTPSHost reports whether s is an https URL of a host and perhaps a port, without a path.
 func isHTTPSHost(s string) bool {
 	u, ok := parseURL(s)
 	return ok && u.Scheme == "https" && u.User == nil && strings.Trim(u.Path, "/") == ""
 }
 
-// isProxy tells whether s is the URL of a proxy; it may have user and password.
+// isProxy reports whether s is the URL of a proxy; it may have user and password.
 func isProxy(s string) bool {
 	u, ok := parseURL(s)
 	return ok && (u.Scheme == "http" || u.Scheme == "https") && strings.Trim(u.Path, "/") == ""
 }
 
-// isAddr tells whether s is the address of a host: unicast, and neither of the host itself nor of
+// isAddr reports whether s is the address of a host: unicast, and neither of the host itself nor of
 // the link only.
 func isAddr(s string) bool {
 	addr, err := netip.ParseAddr(s)
 	return err == nil && addr.Zone() == "" && !addr.Is4In6() && addr.IsGlobalUnicast()
 }
 
-// isDNS tells whether s can be the address of the cluster's DNS: a service's, or that of a cache on
-// each node, which is link-local.
+// isDNS reports whether s can be the address of the cluster's DNS: a service's, or that of a cache
+// on each node, which is link-local.
 func isDNS(s string) bool {
 	addr, err := netip.ParseAddr(s)
 	return isAddr(s) || (err == nil && addr.Is4() && addr.IsLinkLocalUnicast())
 }
 
-// isNodeIP tells whether s is one address, or one of each family.
+// isNodeIP reports whether s is one address, or one of each family.
 func isNodeIP(s string) bool {
 	first, second, two := strings.Cut(s, ",")
 	if !two {
@@ -75,7 +75,7 @@ func isNodeIP(s string) bool {
 		strings.Contains(first, ":") != strings.Contains(second, ":")
 }
 
-// isAbs tells whether s is a clean absolute path of characters that need no quoting anywhere.
+// isAbs reports whether s is a clean absolute path of characters that need no quoting anywhere.
 func isAbs(s string) bool {
 	return isPath(s) && path.Clean(s) == s
 }

@@ -25,7 +25,7 @@ type Config struct {
 	Proxy      Proxy      `json:"proxy"`
 	Artifacts  Artifacts  `json:"artifacts"`
 	Agent      Agent      `json:"agent"`
-	// ContinuousMonitoring tells whether the node follows its flexNodeConfig resource after it has
+	// ContinuousMonitoring has the node follow its flexNodeConfig resource after it has
 	// joined, with its identity in Azure; only a configuration that a provider has delivered is
 	// followed.
 	ContinuousMonitoring bool `json:"continuousMonitoring,omitempty"`
@@ -428,5 +428,5 @@ func (c Config) CheckInterval() time.Duration { return duration(c.Agent.CheckInt
 // ReadyTimeout is agent.readyTimeout as a duration; Parse has validated it.
 func (c Config) ReadyTimeout() time.Duration { return duration(c.Agent.ReadyTimeout) }
 
-// EndsPods tells whether kubelet ends pods before the machine shuts down.
+// EndsPods reports whether kubelet ends pods before the machine shuts down.
 func (k Kubelet) EndsPods() bool { return duration(k.ShutdownGracePeriod) > 0 }

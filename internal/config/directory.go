@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// isDir tells whether s can be a directory of the node. Some are removed with all that is in them
+// isDir reports whether s can be a directory of the node. Some are removed with all that is in them
 // by unbootstrap, so that none may be one that the system or others have their files in.
 func isDir(s string) bool {
 	for _, alive := range []string{"/proc", "/sys", "/dev", "/boot"} {
@@ -57,7 +57,7 @@ func checkDirs(c Config, r *report) {
 
 func overlap(a, b string) bool { return inside(a, b) || inside(b, a) }
 
-// inside tells whether a clean path is dir or below it.
+// inside reports whether a clean path is dir or below it.
 func inside(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, dir)
 	return ok && (rest == "" || rest[0] == '/')

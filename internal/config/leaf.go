@@ -107,7 +107,7 @@ func member(path, name string) string {
 	return path + "." + name
 }
 
-// plain tells whether a name needs no quotes in a path: it has letters, digits and "_", and no
+// plain reports whether a name needs no quotes in a path: it has letters, digits and "_", and no
 // digit first.
 func plain(name string) bool {
 	special := func(r rune) bool {

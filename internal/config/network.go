@@ -76,7 +76,7 @@ func isPodCIDR(s string) bool {
 	return podBitsMin6 <= p.Bits() && p.Bits() <= podBitsMax6
 }
 
-// isNetwork tells whether s is a network in its usual spelling.
+// isNetwork reports whether s is a network in its usual spelling.
 func isNetwork(s string) bool {
 	p, err := netip.ParsePrefix(s)
 	return err == nil && p == p.Masked() && p.String() == s && !p.Addr().Is4In6()

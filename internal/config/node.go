@@ -45,7 +45,7 @@ func IsLabel(key string) bool {
 	}, key)
 }
 
-// within tells whether a DNS name is domain or below it.
+// within reports whether a DNS name is domain or below it.
 func within(name, domain string) bool {
 	return name == domain || strings.HasSuffix(name, "."+domain)
 }

@@ -102,7 +102,7 @@ func (t trust) walk(path string) ([]flaw, fs.FileMode, error) {
 	return flaws, last, nil
 }
 
-// judge tells whether only root (or the caller) can change a file or directory.
+// judge reports whether only root (or the caller) can change a file or directory.
 func (t trust) judge(path string, info fs.FileInfo) (flaw, bool) {
 	user, mode := owner(info), info.Mode()
 	foreign := user != 0 && user != t.caller
@@ -136,7 +136,7 @@ func (t trust) judge(path string, info fs.FileInfo) (flaw, bool) {
 	return f, false
 }
 
-// ofSystem tells whether a directory should belong to root wherever it is found.
+// ofSystem reports whether a directory should belong to root wherever it is found.
 func ofSystem(dir string) bool {
 	tops := []string{"/etc", "/opt", "/root", "/run", "/usr", "/var"}
 	below := func(top string) bool { return inside(dir, top) }

@@ -18,7 +18,7 @@ const (
 // configuration that leaves them open is the one that it was before there were any.
 const defaultDeadline = "15m"
 
-// Drains tells whether the pods move away before a change. minor tells that it is one of the
+// Drains reports whether the pods move away before a change. minor tells that it is one of the
 // Kubernetes minor version.
 func (u UpgradePolicy) Drains(minor bool) bool {
 	switch u.Drain {

@@ -47,7 +47,7 @@ func expand(template, version, arch string) string {
 	return strings.Replace(url, "%s", arch, 1)
 }
 
-// isTemplate tells whether a template gives the URL of a directory for each version.
+// isTemplate reports whether a template gives the URL of a directory for each version.
 func isTemplate(s string) bool {
 	if !strings.Contains(s, "{version}") && !strings.Contains(s, "%s") {
 		return false
@@ -57,7 +57,7 @@ func isTemplate(s string) bool {
 	return isFileTemplate(s) && !archive
 }
 
-// isFileTemplate tells whether a template, or a plain URL, gives a URL.
+// isFileTemplate reports whether a template, or a plain URL, gives a URL.
 func isFileTemplate(s string) bool {
 	url := expand(s, "1.2.3", "amd64")
 	return isHTTPS(url) && !strings.ContainsAny(url, "{}") && !strings.Contains(url, "%s")

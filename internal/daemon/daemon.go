@@ -47,7 +47,7 @@ type Finding struct {
 // Daemon runs the loop.
 type Daemon struct {
 	Node Node
-	// Changed tells whether the configuration file has changed since it was asked last.
+	// Changed reports whether the configuration file has changed since it was asked last.
 	Changed func() bool
 	// Hints tell that a check is worth making now; nil gives none.
 	Hints <-chan string
@@ -148,8 +148,8 @@ type loop struct {
 	summary, trouble, told string
 }
 
-// Run works until ctx ends, and returns transition.Done then, or until the machine is not a node any
-// more: Left, Deleted or Replaced. READY is sent at once: the daemon is in charge, whether the
+// Run works until ctx ends, and returns transition.Done then, or until the machine is not a node
+// any more: Left, Deleted or Replaced. READY is sent at once: the daemon is in charge, whether the
 // cluster answers or not.
 func (d *Daemon) Run(ctx context.Context) transition.Outcome {
 	again := wait.Backoff{Base: retryFirst, Max: retryMost}

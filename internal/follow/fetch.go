@@ -88,7 +88,7 @@ func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Dur
 	}
 }
 
-// dead tells whether a status says that a URL will not give anything again.
+// dead reports whether a status says that a URL will not give anything again.
 func dead(status int) bool {
 	return status >= 400 && status < 500 && status != http.StatusRequestTimeout &&
 		status != http.StatusTooManyRequests && status != http.StatusTooEarly

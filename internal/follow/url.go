@@ -38,7 +38,7 @@ func ParseURL(text string) (URL, error) {
 // Host is the server that a URL names, with its port if it has one.
 func (u URL) Host() string { return u.url.Host }
 
-// Digest is the SHA-256 of the URL, in hexadecimal: it tells whether another one is the same.
+// Digest is the SHA-256 of the URL, in hexadecimal: it reports whether another one is the same.
 func (u URL) Digest() string {
 	sum := sha256.Sum256([]byte(u.url.String()))
 	return hex.EncodeToString(sum[:])

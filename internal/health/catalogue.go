@@ -216,11 +216,11 @@ func used(on func(use) bool) []Check {
 	return checks
 }
 
-// Explained tells whether the services' logs say why a condition is as it is.
+// Explained reports whether the services' logs say why a condition is as it is.
 func (c Condition) Explained() bool { return c.Status == False && c.of(explained) }
 
-// Ill tells whether a condition makes its node unhealthy. What is Unknown does not, nor what can be
-// False on a node that works, such as one that needs no Services.
+// Ill reports whether a condition makes its node unhealthy. What is Unknown does not, nor what can
+// be False on a node that works, such as one that needs no Services.
 func (c Condition) Ill() bool { return c.Status == False && !c.of(harmless) }
 
 func (c Condition) of(u use) bool {

@@ -72,7 +72,7 @@ func Merge(before, now []Condition) []Condition {
 	return merged
 }
 
-// Healthy tells whether all conditions are True.
+// Healthy reports whether all conditions are True.
 func Healthy(conditions []Condition) bool {
 	return !slices.ContainsFunc(conditions, func(c Condition) bool { return c.Status != True })
 }

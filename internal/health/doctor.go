@@ -35,7 +35,7 @@ type Diagnosis struct {
 	Follows []string `json:"follows,omitempty"`
 }
 
-// Found tells whether something is wrong.
+// Found reports whether something is wrong.
 func (d Diagnosis) Found() bool { return d.Verdict == Fault || d.Verdict == Warning }
 
 // Examine judges all conditions whose names are wanted. What is wrong comes first, the most likely
@@ -135,7 +135,7 @@ func depth(d Diagnosis) int {
 	return slices.Index(layers(), d.Layer)*1000 + slices.Index(Names(), d.Type)
 }
 
-// explains tells whether one finding is the likely cause of another. What is only a warning
+// explains reports whether one finding is the likely cause of another. What is only a warning
 // explains no error.
 func explains(cause, effect Diagnosis) bool {
 	if severity(cause) > severity(effect) || cause.Type == effect.Type ||

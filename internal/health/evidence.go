@@ -24,7 +24,7 @@ func Answered[T any](value T, err error) Answer[T] {
 // Tried is the answer of something that only succeeds or fails.
 func Tried(err error) Answer[struct{}] { return Answered(struct{}{}, err) }
 
-// OK tells whether there is a value.
+// OK reports whether there is a value.
 func (a Answer[T]) OK() bool { return a.Asked && a.Err == nil }
 
 // missing is the condition for an answer that is not OK.

@@ -54,7 +54,7 @@ func controlGroups(e Evidence) Condition {
 			"kernel that has it; `cat /sys/fs/cgroup/cgroup.controllers` lists those that there are")
 }
 
-// refusesCgroupV1 tells whether kubelet refuses version 1, as it does from Kubernetes 1.35 on. A
+// refusesCgroupV1 reports whether kubelet refuses version 1, as it does from Kubernetes 1.35 on. A
 // version that was left open is the cluster's, which may be any.
 func refusesCgroupV1(e Evidence) bool {
 	if e.Kubelet.OK() && e.Kubelet.Value.Active {
@@ -79,7 +79,7 @@ func portsFree(e Evidence) Condition {
 		"; find it with `ss -ltnp`, and stop it")
 }
 
-// reached tells whether the API server answers.
+// reached reports whether the API server answers.
 func (e Evidence) reached() bool {
 	return e.Probe.OK() || e.Node.OK() || kube.NodeMissing(e.Node.Err)
 }
@@ -161,7 +161,7 @@ type Examined struct {
 	CgroupV1Allowed bool
 	// Taken are ports of kubelet that somebody listens on while kubelet does not run.
 	Taken []int
-	// Routed tells whether there is a default route, Resolvers the name servers of the node; nil
+	// Routed reports whether there is a default route, Resolvers the name servers of the node; nil
 	// when that is not known.
 	Routed    *bool
 	Resolvers []string

@@ -149,7 +149,7 @@ func nodeAddressPresent(e Evidence) Condition {
 	return holds()
 }
 
-// present tells whether an address is one of the machine's. The unspecified address leaves the
+// present reports whether an address is one of the machine's. The unspecified address leaves the
 // choice within a family to kubelet.
 func present(text string, addresses []string) bool {
 	wanted, err := netip.ParseAddr(text)

@@ -35,8 +35,8 @@ func nodeRegistered(e Evidence) Condition {
 		"`aks-flex-node drift --repair` registers it again")
 }
 
-// outdated tells whether what the Node says was said by an earlier kubelet than the one that runs:
-// it remains in the Node for a while, and must not count. Heartbeats have whole seconds.
+// outdated reports whether what the Node says was said by an earlier kubelet than the one that
+// runs: it remains in the Node for a while, and must not count. Heartbeats have whole seconds.
 func outdated(e Evidence) bool {
 	heartbeat := kube.Ready(e.Node.Value).LastHeartbeatTime.Time
 	return e.Kubelet.OK() && e.Kubelet.Value.Active &&
@@ -248,7 +248,7 @@ func nodeOwned(e Evidence) Condition {
 		told(info.SystemUUID), told(e.Machine.MachineID), told(e.Machine.SystemUUID), name))
 }
 
-// anothers tells whether what a Node says is of another machine: both identifiers differ, or one
+// anothers reports whether what a Node says is of another machine: both identifiers differ, or one
 // does and that machine is still heard of. A system that was installed anew has another machineID,
 // and a disk that has moved another systemUUID: their former Nodes are no longer Ready. What one
 // side does not know says nothing.

@@ -201,15 +201,15 @@ func servicesReachable(e Evidence) Condition {
 	return holds()
 }
 
-// Awaited tells whether what comes by itself to a node that has just become Ready is not there yet:
-// Services, and a serving certificate that the cluster issues.
+// Awaited reports whether what comes by itself to a node that has just become Ready is not there
+// yet: Services, and a serving certificate that the cluster issues.
 func Awaited(e Evidence) bool {
 	c := servicesReachable(e)
 	late := c.Status == False && (c.Reason == proxyMissing || c.Reason == notReachable)
 	return late || servingCertificate(e).Status == False
 }
 
-// proxies tells whether a pod is what makes Services work on its node.
+// proxies reports whether a pod is what makes Services work on its node.
 func proxies(pod corev1.Pod) bool {
 	for _, name := range []string{"kube-proxy", "cilium", "kube-router", "calico-node", "antrea"} {
 		if strings.HasPrefix(pod.Name, name) {
@@ -219,7 +219,7 @@ func proxies(pod corev1.Pod) bool {
 	return false
 }
 
-// linkLocal tells whether DNS is a cache on each node (NodeLocal DNSCache).
+// linkLocal reports whether DNS is a cache on each node (NodeLocal DNSCache).
 func linkLocal(address string) bool { return strings.HasPrefix(address, "169.254.") }
 
 // Arc is how the machine stands with Azure Arc, as far as its Arc agent knows.
@@ -244,7 +244,7 @@ func arcConnected(e Evidence) Condition {
 	if !e.Arc.Asked {
 		return notAsked()
 	}
-	const mend = "; `aks-flex-node bootstrap` connects it anew"
+	const mend = "; `aks-flex-node bootstrap` connects it again"
 	a := e.Arc.Value
 	switch {
 	case e.Arc.Err != nil:

@@ -27,7 +27,8 @@ func (l linux) findChains(ctx context.Context, prefix string) ([]string, error) 
 	return found, nil
 }
 
-// savedTable is a table of a rule set, as iptables-save prints it; the rules are without their "-A".
+// savedTable is a table of a rule set, as iptables-save prints it; the rules are without their
+// "-A".
 type savedTable struct {
 	name          string
 	chains, rules []string

@@ -23,8 +23,8 @@ type Examination struct {
 	// MissingCPU are the features of the processor without which the images of Kubernetes do not run.
 	MissingCPU []string
 	Listening  []int // the TCP ports of this machine that somebody listens on
-	// Routed tells whether there is a default route, and Resolvers are the name servers that the node
-	// asks; nil when that is not known.
+	// Routed reports whether there is a default route, and Resolvers are the name servers that the
+	// node asks; nil when that is not known.
 	Routed    *bool
 	Resolvers []string
 	// Sync is how long a small file takes to be on the disk, the median of some; 0 when that is not

@@ -24,7 +24,7 @@ type Firewall struct {
 
 // backend is one sort of firewall.
 type backend interface {
-	// observe tells whether it has a rule that lets this pass, and if not, whether it stops it.
+	// observe reports whether it has a rule that lets this pass, and if not, whether it stops it.
 	observe(ctx context.Context, r rule) (open, drops bool, err error)
 	// opening are the commands that let it pass, and closing those that take away our rule, and only
 	// ours.
@@ -72,7 +72,7 @@ func (r rule) comment() string {
 	}, r.text)
 }
 
-// isPort tells whether the rule is about ports.
+// isPort reports whether the rule is about ports.
 func (r rule) isPort() bool { return r.how == "tcp" || r.how == "udp" }
 
 // ports are those of a rule, with the sign between the ends of a range that a program wants.
@@ -142,7 +142,7 @@ func (c nftChain) observe(_ context.Context, r rule) (open, drops bool, err erro
 	return f.has(r), f.Drops, err
 }
 
-// has tells whether the chain has our rule.
+// has reports whether the chain has our rule.
 func (f Filter) has(r rule) bool { return slices.ContainsFunc(f.Rules, r.isOurs) }
 
 func (r rule) isOurs(is FilterRule) bool { return is.Accepts && is.Comment == r.comment() }

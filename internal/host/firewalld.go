@@ -76,7 +76,7 @@ func (h *Host) firewalldZone(name string) (zone firewalldZone, err error) {
 	return zone, nil
 }
 
-// lets tells whether the zone lets a rule's packets pass, be it by a wider range of ports.
+// lets reports whether the zone lets a rule's packets pass, be it by a wider range of ports.
 func (z firewalldZone) lets(r rule) bool {
 	if z.has(r) {
 		return true
@@ -91,7 +91,7 @@ func (z firewalldZone) lets(r rule) bool {
 	return false
 }
 
-// has tells whether the zone has an element that is exactly the rule's.
+// has reports whether the zone has an element that is exactly the rule's.
 func (z firewalldZone) has(r rule) bool {
 	for _, p := range z.Ports {
 		if p.Port == r.what && p.Protocol == r.how {
@@ -117,7 +117,7 @@ func ends(s string) (first, last uint64, ok bool) {
 	return first, last, err1 == nil && err2 == nil
 }
 
-// running tells whether firewalld's rules are in force.
+// running reports whether firewalld's rules are in force.
 func (f firewalld) running() (bool, error) {
 	chain, err := f.host.Kernel.Filter("inet", firewalldTable, "filter_INPUT")
 	return chain.Name != "", err

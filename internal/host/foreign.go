@@ -66,7 +66,7 @@ func foreignChains(rules []string) map[string]bool {
 	return foreign
 }
 
-// perContainer tells whether a chain belongs to one container, and so to one network.
+// perContainer reports whether a chain belongs to one container, and so to one network.
 func perContainer(chain string) bool {
 	return strings.HasPrefix(chain, "CNI-") && !strings.HasPrefix(chain, "CNI-HOSTPORT-") &&
 		!slices.Contains(firewallChains, chain)

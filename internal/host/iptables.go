@@ -15,7 +15,7 @@ type iptablesChain struct {
 	tool, name string
 }
 
-// iptablesOf tells whether a chain of nf_tables is one of iptables, and by which program it is
+// iptablesOf reports whether a chain of nf_tables is one of iptables, and by which program it is
 // changed.
 func iptablesOf(f Filter) (tool string, ok bool) {
 	if f.Table != "filter" || f.Name != strings.ToUpper(f.Hook) {

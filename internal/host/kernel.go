@@ -28,7 +28,7 @@ type Kernel interface {
 	LoadTable(ctx context.Context, to state.Table) error
 	// DialFrom connects to a TCP port from a network namespace, and ends the connection.
 	DialFrom(ctx context.Context, namespace string, to netip.AddrPort) error
-	// ClockSynchronized tells whether somebody has told the kernel that its clock is right.
+	// ClockSynchronized reports whether somebody has told the kernel that its clock is right.
 	ClockSynchronized() (bool, error)
 }
 

@@ -24,7 +24,7 @@ func (h *Host) observeModule(name string) (state.Resource, error) {
 	return nil, fmt.Errorf("cannot find module %s: %w", name, err)
 }
 
-// builtin tells whether a module without parameters is part of the kernel: those do not show in
+// builtin reports whether a module without parameters is part of the kernel: those do not show in
 // /sys/module.
 func (h *Host) builtin(name string) bool {
 	switch name {

@@ -56,7 +56,7 @@ func parseMountinfo(text string) ([]mount, error) {
 var unescape = strings.NewReplacer(
 	`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace
 
-// within tells whether a path is dir or below it.
+// within reports whether a path is dir or below it.
 func within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, path.Clean(dir)+"/") || dir == "/"
 }

@@ -44,8 +44,8 @@ func bounded(
 	return out, err
 }
 
-// Run runs a program that changes something, for limit at longest. A secret is handed over in a file
-// that only root reads, whose path is the last argument, and that is gone when Run returns:
+// Run runs a program that changes something, for limit at longest. A secret is handed over in a
+// file that only root reads, whose path is the last argument, and that is gone when Run returns:
 // arguments and environment can be read by others.
 func (h *Host) Run(
 	ctx context.Context, limit time.Duration, secret []byte, argv ...string,

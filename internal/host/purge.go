@@ -23,8 +23,8 @@ func (e *MountError) Error() string {
 }
 
 // purge removes a directory with all that is in it. Mounts at the expected places are unmounted
-// first, deepest first; any other mount stops the purge before anything is deleted. Deletion follows
-// no link and crosses no mount.
+// first, deepest first; any other mount stops the purge before anything is deleted. Deletion
+// follows no link and crosses no mount.
 func (h *Host) purge(path string, expected []string) error {
 	root := h.path(path)
 	if err := h.unmountBelow(path, root, expected, false); err != nil {

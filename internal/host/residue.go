@@ -145,8 +145,8 @@ func (linux) clearInterfaces(_ context.Context, _ string, names []string) error 
 	return errors.Join(errs...)
 }
 
-// findProcesses tells whether programs of dir are running. Which ones changes all the time, so the
-// answer is the directory.
+// findProcesses reports whether programs of dir are running. Which ones changes all the time, so
+// the answer is the directory.
 func (linux) findProcesses(_ context.Context, dir string) ([]string, error) {
 	pids, err := executables(dir)
 	if err != nil || len(pids) == 0 {

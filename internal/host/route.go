@@ -29,7 +29,7 @@ func isDefault6(row []string, all, none uint64) bool {
 	return err == nil && flags&all == all && flags&none == 0
 }
 
-// routed tells whether there is a default route of either family; nil when that is not known. The
+// routed reports whether there is a default route of either family; nil when that is not known. The
 // kernel itself keeps a default route of IPv6 that rejects everything.
 func (h *Host) routed() *bool {
 	four, err := h.rows("/proc/net/route")

@@ -153,7 +153,7 @@ func (r router) send(socket int) error {
 	return unix.Sendto(socket, message, 0, everybody)
 }
 
-// routed tells whether the kernel has a default route of IPv6.
+// routed reports whether the kernel has a default route of IPv6.
 func (r router) routed() bool {
 	r.t.Helper()
 	routes, err := r.h.ReadFile("/proc/net/ipv6_route")

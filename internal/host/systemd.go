@@ -43,7 +43,7 @@ type UnitStatus struct {
 	Since time.Time
 }
 
-// Running tells whether the unit runs. One that is starting, or starting again after a crash,
+// Running reports whether the unit runs. One that is starting, or starting again after a crash,
 // counts as running: whether it works is for its health to tell.
 func (s UnitStatus) Running() bool {
 	return slices.Contains([]string{"active", "activating", "reloading", "refreshing"}, s.Active)

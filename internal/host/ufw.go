@@ -18,7 +18,7 @@ const (
 	ufwRules = "/etc/ufw/user.rules"
 )
 
-// ufwEnabled tells whether ufw is in force.
+// ufwEnabled reports whether ufw is in force.
 func (h *Host) ufwEnabled() bool {
 	data, err := h.ReadFile(ufwConf)
 	return err == nil && hasLine(strings.ToLower(string(data)), "enabled=yes")
@@ -29,7 +29,7 @@ func (u ufw) observe(_ context.Context, r rule) (open, drops bool, err error) {
 	return open, u.host.ufwEnabled(), err
 }
 
-// has tells whether ufw has a rule, and in which words it is remembered.
+// has reports whether ufw has a rule, and in which words it is remembered.
 func (u ufw) has(start string) (bool, error) {
 	data, err := u.host.ReadFile(ufwRules)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -203,7 +203,7 @@ func (h *Host) listen(ctx context.Context, units []string, hint func(what string
 	}
 }
 
-// isUnitChange tells whether a signal is about a unit's activity.
+// isUnitChange reports whether a signal is about a unit's activity.
 func isUnitChange(s *godbus.Signal) bool {
 	if len(s.Body) < 2 {
 		return false

@@ -136,7 +136,7 @@ func certificateFile(sp config.ServicePrincipal) ([]byte, error) {
 	return data, nil
 }
 
-// custom tells whether the authority is one that login.microsoftonline.com does not know, so that
+// custom reports whether the authority is one that login.microsoftonline.com does not know, so that
 // it must not be asked about it.
 func custom(c config.Azure) bool {
 	host := strings.TrimPrefix(c.AuthorityHost, "https://")

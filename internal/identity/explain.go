@@ -86,9 +86,9 @@ func Explain(err error, need Need) error {
 		cause: err}
 }
 
-// Refused tells whether the issuer has refused the credential itself, so that trying again with the
-// same one does not help: that it cannot be reached, throttles or has a problem of its own is no
-// refusal.
+// Refused reports whether the issuer has refused the credential itself, so that trying again with
+// the same one does not help: that it cannot be reached, throttles or has a problem of its own is
+// no refusal.
 func Refused(err error) bool {
 	failed, ok := errors.AsType[*azidentity.AuthenticationFailedError](err)
 	if !ok || failed.RawResponse == nil {

@@ -31,7 +31,7 @@ func (c *certificate) get() (*tls.Certificate, error) {
 	return c.loaded, nil
 }
 
-// refresh reads the certificate if its file has changed, and tells whether it replaced another.
+// refresh reads the certificate if its file has changed, and reports whether it replaced another.
 func (c *certificate) refresh() (replaced bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -39,14 +39,14 @@ func (c *Client) Node(ctx context.Context, name string) (Node, error) {
 	return n, nil
 }
 
-// NodeMissing tells whether an error is the API server's word that an object does not exist. A 404
-// of something else that answers at its address, such as a load balancer, is none.
+// NodeMissing reports whether an error is the API server's word that an object does not exist. A
+// 404 of something else that answers at its address, such as a load balancer, is none.
 func NodeMissing(err error) bool {
 	return apierrors.IsNotFound(err) &&
 		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// Answered tells whether an error is an answer of the API server, such as a refusal, rather than
+// Answered reports whether an error is an answer of the API server, such as a refusal, rather than
 // the lack of one.
 func Answered(err error) bool {
 	var status apierrors.APIStatus

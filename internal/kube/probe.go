@@ -377,9 +377,9 @@ func (f *Fault) Unwrap() error {
 	return f.hidden
 }
 
-// Rebind tells whether an error may mean that the API server has another address or another CA than
-// we know: its name does not resolve, or its certificate is not trusted. Whoever gave us address
-// and CA can be asked again. It understands a *Fault of Probe and the errors of a Client.
+// Rebind reports whether an error may mean that the API server has another address or another CA
+// than we know: its name does not resolve, or its certificate is not trusted. Whoever gave us
+// address and CA can be asked again. It understands a *Fault of Probe and the errors of a Client.
 func Rebind(err error) bool {
 	if f, ok := errors.AsType[*Fault](err); ok && f.Layer == LayerDNS {
 		return true

@@ -142,7 +142,7 @@ func ahead(conn net.Conn, u *url.URL) *time.Duration {
 	return &d
 }
 
-// late tells whether somebody accepted the connection and then was silent.
+// late reports whether somebody accepted the connection and then was silent.
 func late(err error) bool {
 	f, ok := errors.AsType[*Fault](err)
 	if !ok || f.Layer != LayerTLS {

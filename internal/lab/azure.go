@@ -275,7 +275,7 @@ func (l *Lab) azureFlags() []string {
 	}
 }
 
-// HasAzure tells whether the lab has a simulated Azure.
+// HasAzure reports whether the lab has a simulated Azure.
 func (l *Lab) HasAzure() bool {
 	_, err := os.Stat(l.path("world.json"))
 	return err == nil

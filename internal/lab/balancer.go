@@ -66,7 +66,7 @@ func (b *balancer) probe(ctx context.Context) {
 	b.gates.set(LinkStates{Cut: gone})
 }
 
-// ask tells whether a replica answers, and whether it says that it is ready.
+// ask reports whether a replica answers, and whether it says that it is ready.
 func (b *balancer) ask(ctx context.Context, url string) (answers, ready bool) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -27,7 +27,7 @@ type Chaos struct {
 // ChaosResult is what came of it.
 type ChaosResult struct {
 	Operations, Unknown, Faults int
-	// Linearizable tells whether there is an order of all operations that explains every answer.
+	// Linearizable reports whether there is an order of all operations that explains every answer.
 	Linearizable bool
 	// Findings are what must not be, by kind, after the faults and the time to catch up; URLs how
 	// many were handed out, and Alive how many of them answer rightly.

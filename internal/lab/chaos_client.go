@@ -38,7 +38,7 @@ func chaosNodes() []chaosNode {
 	return nodes
 }
 
-// inSecond tells whether a node is in the second cluster, which comes and goes.
+// inSecond reports whether a node is in the second cluster, which comes and goes.
 func (n chaosNode) inSecond() bool { return strings.HasPrefix(n.id, SecondClusterID) }
 
 // chaosClient is one who sends an operation after the other.

@@ -86,7 +86,7 @@ func (c *chaosRun) rows(ctx context.Context) (rows, error) {
 	return r, err
 }
 
-// live tells whether a credential is the live one of its node.
+// live reports whether a credential is the live one of its node.
 func (r rows) live(key string) bool {
 	c, ok := r.credentials[key]
 	return ok && c.State == store.Live && r.nodes[c.Node].Credential == key

@@ -155,7 +155,7 @@ func (r register) regenerate(out outcome) (bool, register) {
 	return true, r
 }
 
-// next tells whether an operation can have had an outcome, and what is then.
+// next reports whether an operation can have had an outcome, and what is then.
 func (r register) next(in step, out outcome) (bool, register) {
 	switch in.verb {
 	case putOp:

@@ -17,7 +17,7 @@ const (
 // parameters6 is where the kernel has its parameters of IPv6, by interface.
 const parameters6 = "/proc/sys/net/ipv6/conf"
 
-// BoxHasIPv6 tells whether this box can have a lab with both families.
+// BoxHasIPv6 reports whether this box can have a lab with both families.
 func BoxHasIPv6() bool {
 	for _, which := range []string{"all", "default"} {
 		off, err := os.ReadFile(filepath.Join(parameters6, which, "disable_ipv6"))
@@ -28,7 +28,7 @@ func BoxHasIPv6() bool {
 	return true
 }
 
-// HasIPv6 tells whether the lab has both families.
+// HasIPv6 reports whether the lab has both families.
 func (l *Lab) HasIPv6() bool {
 	r, err := l.load()
 	return err == nil && r.IPv6

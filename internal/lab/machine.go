@@ -196,7 +196,7 @@ evictionHard:
 	return text
 }
 
-// cgroupV1 tells whether the box has the old control groups.
+// cgroupV1 reports whether the box has the old control groups.
 func cgroupV1() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err != nil

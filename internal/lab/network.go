@@ -95,7 +95,7 @@ func (l *Lab) networkUp(ctx context.Context) error {
 	return nil
 }
 
-// addressTaken tells whether an interface has an address in the network of the given one, and
+// addressTaken reports whether an interface has an address in the network of the given one, and
 // which.
 func addressTaken(address string) (bool, string) {
 	_, lab, _ := net.ParseCIDR(address) // a constant

@@ -40,7 +40,7 @@ func startTime(pid int) string {
 
 func (p process) alive() bool { return p.PID > 0 && p.Start != "" && startTime(p.PID) == p.Start }
 
-// hasArgument tells whether a process was started with an argument.
+// hasArgument reports whether a process was started with an argument.
 func (p process) hasArgument(arg string) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID))
 	return err == nil && slices.Contains(strings.Split(string(line), "\x00"), arg)

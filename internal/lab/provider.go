@@ -205,7 +205,7 @@ func (l *Lab) memberFlags(i int) []string {
 }
 
 // writeSettings writes what an operator would: settings, keys, the provider's secret and its
-// kubeconfig. It tells whether the settings are others than before.
+// kubeconfig. It reports whether the settings are others than before.
 func (l *Lab) writeSettings(ctx context.Context, i int) (bool, error) {
 	if err := os.MkdirAll(l.replicaPath(i, "kubeconfigs"), 0o700); err != nil {
 		return false, fmt.Errorf("cannot make the provider's directory: %w", err)

@@ -97,7 +97,7 @@ type Node struct {
 	}
 }
 
-// Ready tells whether the API server says so.
+// Ready reports whether the API server says so.
 func (n Node) Ready() bool {
 	for _, c := range n.Status.Conditions {
 		if c.Type == "Ready" {

@@ -78,7 +78,7 @@ func secondBody() object {
 		"dnsServiceIP": DNSService, "podCidr": "10.250.0.0/16", "nodeCidrMask": 24}}
 }
 
-// gone tells whether an answer says that a resource is not there.
+// gone reports whether an answer says that a resource is not there.
 func gone(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusNotFound
 }

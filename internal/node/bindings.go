@@ -67,7 +67,7 @@ func (b Bindings) conditions() map[state.Only]bool {
 	}
 }
 
-// IsOwnNetwork tells whether an item belongs to our own pod network.
+// IsOwnNetwork reports whether an item belongs to our own pod network.
 func IsOwnNetwork(only state.Only) bool {
 	return only == OwnNetwork || only == OwnNetwork4 || only == OwnNetwork6
 }

@@ -84,8 +84,8 @@ func unquoted(p placeholder) string { return strings.Trim(string(p), `"`) }
 // ipamIndent is where the ranges and routes are in the configuration list.
 const ipamIndent = "        "
 
-// podAddresses has the host-local plugin give each pod an address of every subnet, one range set for
-// each, and a default route of its family; both are "" when there is no subnet.
+// podAddresses has the host-local plugin give each pod an address of every subnet, one range set
+// for each, and a default route of its family; both are "" when there is no subnet.
 func podAddresses(cidrs []string) (ranges, routes string) {
 	if len(cidrs) == 0 {
 		return "", ""

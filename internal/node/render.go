@@ -42,7 +42,7 @@ type Facts struct {
 	Store map[string]string `json:"store"`
 }
 
-// Renames tells whether a Node of that name must be told to kubelet, which by itself takes the
+// Renames reports whether a Node of that name must be told to kubelet, which by itself takes the
 // machine's name in lower case (k8s.io/component-helpers/node/util, GetHostname). A name that is
 // not the static one too may be another after the next boot.
 func (f Facts) Renames(nodeName string) bool {

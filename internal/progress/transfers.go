@@ -29,7 +29,7 @@ func (t *transfers) done(name string) {
 	}
 }
 
-// active tells whether a download is under way.
+// active reports whether a download is under way.
 func (t *transfers) active() bool {
 	for _, one := range t.byName {
 		if !one.finished {

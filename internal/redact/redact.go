@@ -142,7 +142,7 @@ func (r *Redactor) redact(text string, all bool) string {
 	})
 }
 
-// hides tells whether a text is base64 of one with a secret, perhaps of base64 of that.
+// hides reports whether a text is base64 of one with a secret, perhaps of base64 of that.
 func (r *Redactor) hides(text string, deep int) bool {
 	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
 	decoded, err := base64.RawStdEncoding.DecodeString(text[:len(text)/4*4])

@@ -112,7 +112,7 @@ func rowOf(kubernetes Version) row {
 	return table[len(table)-1]
 }
 
-// ContainerdWorks tells whether a kubelet works with a containerd at all. What cannot be read is
+// ContainerdWorks reports whether a kubelet works with a containerd at all. What cannot be read is
 // not judged.
 func ContainerdWorks(kubernetes, containerd string) bool {
 	k, ok := Parse(kubernetes)
@@ -146,7 +146,8 @@ func RuncAdvice(runc string) string {
 		"CVE-2025-52881): take %s", v, atLeast(safeRunc()))
 }
 
-// recommended tells whether a version is one of those, a later patch of one, or of a newer branch.
+// recommended reports whether a version is one of those, a later patch of one, or of a newer
+// branch.
 func recommended(v Version, oldest []Version) bool {
 	if v.line().Compare(oldest[0].line()) > 0 {
 		return true

@@ -1,6 +1,6 @@
 package state
 
-// Cordon tells whether the Node object is marked unschedulable (spec.unschedulable).
+// Cordon reports whether the Node object is marked unschedulable (spec.unschedulable).
 type Cordon struct {
 	On bool `json:"on"`
 }

@@ -56,7 +56,8 @@ func (d Desired) Keys() []Key {
 }
 
 // Cut splits the list before the first item with an unmet need, and returns that need; "" when all
-// are met. Needs gate positions of the list, they never reorder it; those of spared items gate none.
+// are met. Needs gate positions of the list, they never reorder it; those of spared items gate
+// none.
 func (d Desired) Cut(met func(Need) bool) (now, later Desired, unmet Need) {
 	for i, item := range d {
 		if item.Needs != "" && !item.Spared && !met(item.Needs) {

@@ -45,7 +45,7 @@ func Stale(now, later Desired, seen Observed, ledger Ledger) []Key {
 	return stale
 }
 
-// purged tells whether a path lies in a directory whose contents are undone with it.
+// purged reports whether a path lies in a directory whose contents are undone with it.
 func purged(wanted map[Key]bool, ledger Ledger, key Key) bool {
 	return slices.ContainsFunc(ledger.Entries, func(e Entry) bool {
 		dir, ok := e.Ours.Resource.(Dir)

@@ -23,7 +23,7 @@ func newEntry(step Step, before, ours Resource, owes []string) Entry {
 	}
 }
 
-// undone tells whether what was seen is what was there before, with nothing left to remove.
+// undone reports whether what was seen is what was there before, with nothing left to remove.
 func (e Entry) undone(seen Resource) bool {
 	if before, ok := e.Before.Resource.(Residue); ok {
 		return !before.leftSince(seen)
@@ -35,7 +35,7 @@ func (e Entry) undone(seen Resource) bool {
 	return !ok || !ours.needsUndo(e.Before.Resource, seen)
 }
 
-// isOurs tells whether what was seen is what we made of it, or are making of it.
+// isOurs reports whether what was seen is what we made of it, or are making of it.
 func (e Entry) isOurs(seen Resource) bool {
 	before, ours, prior := e.Before.Resource, e.Ours.Resource, e.Prior.Resource
 	unit, isUnit := seen.(Unit)
@@ -84,7 +84,7 @@ func (l Ledger) Keys() []Key {
 	return keys(l.Entries, func(e Entry) Key { return e.Before.Key() })
 }
 
-// Owes tells whether a restart of unit (or DaemonReload) is owed.
+// Owes reports whether a restart of unit (or DaemonReload) is owed.
 func (l Ledger) Owes(unit string) bool { return slices.Contains(l.Owed, unit) }
 
 // Owe returns the ledger with a restart of each unit owed.

@@ -46,7 +46,7 @@ func (r Residue) equal(other Resource) bool {
 	return ok && slices.Equal(r.Found, o.Found)
 }
 
-// leftSince tells whether now holds something that r, as it was before, does not.
+// leftSince reports whether now holds something that r, as it was before, does not.
 func (r Residue) leftSince(now Resource) bool {
 	is, _ := now.(Residue)
 	return slices.ContainsFunc(is.Found, func(s string) bool { return !slices.Contains(r.Found, s) })

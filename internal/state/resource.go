@@ -51,7 +51,7 @@ func kind(r Resource) string {
 	return strings.ToLower(reflect.TypeOf(r).Name())
 }
 
-// Equal tells whether two resources are the same state of the same thing.
+// Equal reports whether two resources are the same state of the same thing.
 func Equal(a, b Resource) bool {
 	if a.Key() != b.Key() {
 		return false
@@ -62,8 +62,8 @@ func Equal(a, b Resource) bool {
 	return a == b
 }
 
-// Satisfies tells whether what was observed is as good as what is wanted. Besides what is equal, a
-// wanted directory is satisfied by the owner's link to one, and by a mount whatever its mode; a
+// Satisfies reports whether what was observed is as good as what is wanted. Besides what is equal,
+// a wanted directory is satisfied by the owner's link to one, and by a mount whatever its mode; a
 // parameter of a network interface by there being no such interface.
 func Satisfies(seen, want Resource) bool {
 	if dir, ok := want.(Dir); ok && seen.Key() == want.Key() {

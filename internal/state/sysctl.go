@@ -20,7 +20,7 @@ const (
 	acceptRA    = ".accept_ra"
 )
 
-// AcceptRA is the parameter that tells whether the kernel listens to routers' advertisements at a
+// AcceptRA is the parameter that reports whether the kernel listens to routers' advertisements at a
 // network interface.
 func AcceptRA(name string) string {
 	return ofInterface + strings.ReplaceAll(name, ".", "/") + acceptRA
@@ -36,7 +36,7 @@ func (r Sysctl) Advertised() string {
 	return strings.ReplaceAll(name, "/", ".")
 }
 
-// satisfiedBy tells whether what is seen is as good: an interface that has gone, as one that is
+// satisfiedBy reports whether what is seen is as good: an interface that has gone, as one that is
 // pulled out, has no parameters.
 func (r Sysctl) satisfiedBy(seen Resource) bool {
 	is, ok := seen.(Sysctl)

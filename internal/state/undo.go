@@ -1,6 +1,6 @@
 package state
 
-// claims tells whether a wanted resource must be in the ledger even when nothing has to change,
+// claims reports whether a wanted resource must be in the ledger even when nothing has to change,
 // because its undo removes what came into being since.
 func claims(r Resource) bool {
 	dir, isDir := r.(Dir)

@@ -78,7 +78,7 @@ func (f *fake) finish(t *testing.T, when string, k Kind, ends string) {
 	}
 }
 
-// touched tells whether the failing phase is one that changes the machine.
+// touched reports whether the failing phase is one that changes the machine.
 func (f *fake) touched() bool {
 	probe := begun(Change)
 	for _, probe.Phase = range Phases(Change) {

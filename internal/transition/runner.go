@@ -42,7 +42,7 @@ func (r Runner) Run(ctx context.Context, t Transition, until Phase) error {
 	return r.failed(ctx, t, err)
 }
 
-// Interrupted tells whether a phase has ended without having failed: the record remains, and the
+// Interrupted reports whether a phase has ended without having failed: the record remains, and the
 // next run continues.
 func Interrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || errors.Is(err, ErrSuperseded) || errors.Is(err, ErrUndecided)

@@ -110,7 +110,7 @@ type Options struct {
 	Deleted string `json:"deleted,omitempty"`
 }
 
-// GoesBack tells whether it leads back to what the machine was, so that it is finished whatever
+// GoesBack reports whether it leads back to what the machine was, so that it is finished whatever
 // else is wanted.
 func (t Transition) GoesBack() bool { return t.Kind == Rollback || t.ByHand }
 

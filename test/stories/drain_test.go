@@ -83,8 +83,8 @@ func TestRollbackUncordons(t *testing.T) {
 	}
 }
 
-// What changes that could not begin have fetched does not pile up: the machine keeps what is applied
-// and what it would try next.
+// What changes that could not begin have fetched does not pile up: the machine keeps what is
+// applied and what it would try next.
 func TestBlockedChangesAreCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -246,7 +246,7 @@ type ClusterProperties struct {
 	NodeCIDRMask int    `json:"nodeCidrMask,omitempty"`
 	// KubernetesVersion is that of the API server, as it said itself.
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// Reachable tells whether the provider got an answer when it last tried.
+	// Reachable reports whether the provider got an answer when it last tried.
 	Reachable bool `json:"reachable,omitempty"`
 	// Message tells people what is wrong with the registration or the cluster.
 	Message string `json:"message,omitempty"`

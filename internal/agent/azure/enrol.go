@@ -138,7 +138,7 @@ func (a *Azure) WaitAuthorised(
 		}
 		if !told {
 			told = true
-			a.Node.Note("waiting, for %s at most, until somebody authorises this machine: %s",
+			a.Node.Note("waiting, for up to %s, until an owner authorises this machine: %s",
 				rolesTimeout, lacking(c, e.Principal))
 		}
 		waited := time.Since(began).Truncate(time.Second)

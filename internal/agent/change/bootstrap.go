@@ -67,7 +67,7 @@ func (r *Result) finish(began time.Time, changes int, err error) {
 	r.Seconds = r.Took.Seconds()
 }
 
-// isFor tells whether a transition leads to what a target asks for.
+// isFor reports whether a transition leads to what a target asks for.
 func isFor(h *Home, left transition.Transition, t *Target) (bool, error) {
 	to, err := h.Saved.Generations.Load(left.To)
 	if errors.Is(err, generation.ErrDamaged) {
@@ -76,7 +76,7 @@ func isFor(h *Home, left transition.Transition, t *Target) (bool, error) {
 	return err == nil && to.Received == t.Received, err
 }
 
-// nothingToDo tells whether the machine is the node already: an empty plan, services that are
+// nothingToDo reports whether the machine is the node already: an empty plan, services that are
 // healthy, and a Node that is registered, Ready and labelled.
 func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 	if !h.Saved.Joined() || !inspect.Credentialed(h.Node, h.Saved.Applied.Config) {
@@ -91,7 +91,7 @@ func nothingToDo(ctx context.Context, h *Home, t *Target) (bool, error) {
 	return readyNow(bounded, h), nil
 }
 
-// asApplied tells whether nothing differs on the machine and its services are healthy.
+// asApplied reports whether nothing differs on the machine and its services are healthy.
 func asApplied(ctx context.Context, h *Home, t *Target) (bool, error) {
 	plan, err := inspect.DriftPlan(ctx, h.Node, h.Saved.Applied, 0)
 	if err != nil || len(plan) > 0 {

@@ -142,8 +142,8 @@ func begun(h *Home) *generation.Generation {
 	return &g
 }
 
-// leaveArc takes back what the agent did in Azure Arc, unless it is to stay. It asks as the identity
-// that the user gave, since the secret that enrolled the machine may have expired.
+// leaveArc takes back what the agent did in Azure Arc, unless it is to stay. It asks as the
+// identity that the user gave, since the secret that enrolled the machine may have expired.
 func leaveArc(ctx context.Context, l *leaving, keep bool) error {
 	if keep {
 		return nil

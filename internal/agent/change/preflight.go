@@ -92,8 +92,8 @@ func reach(ctx context.Context, h *Home, t *Target, e *health.Evidence) error {
 	return health.Problem(health.Evaluate(health.Preflight(), *e))
 }
 
-// showsWho tells whether there is a credential already: a machine that is still to be enrolled with
-// Arc has none.
+// showsWho reports whether there is a credential already: a machine that is still to be enrolled
+// with Arc has none.
 func showsWho(ctx context.Context, h *Home, c config.Config) bool {
 	return c.Azure.AuthMode() != config.AuthArc || inspect.EnrolledBefore(h.Node) ||
 		inspect.ArcMachineID(ctx, h.Node, c) != ""
@@ -133,8 +133,8 @@ func unowned(ctx context.Context, w *work) error {
 	return health.Problem(health.Evaluate(health.Preflight(), e))
 }
 
-// Identifiable makes sure, before anything is touched, that Azure knows the configured identity, and
-// that the cluster takes such a node.
+// Identifiable makes sure, before anything is touched, that Azure knows the configured identity,
+// and that the cluster takes such a node.
 func Identifiable(ctx context.Context, h *Home, t *Target) error {
 	return t.Locator.Ready(ctx, t.Input.Config, t.seen)
 }

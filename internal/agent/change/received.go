@@ -33,7 +33,7 @@ func (e *OtherNodeError) Error() string {
 		"`aks-flex-node unbootstrap` first, or use a URL of that node", e.Given, e.Is)
 }
 
-// Received tells whether this machine has its configuration from the URL with a digest.
+// Received reports whether this machine has its configuration from the URL with a digest.
 func Received(a *Agent, digest string) (bool, error) {
 	from, err := a.Records().Source()
 	if err != nil || from.URLSHA256 != digest {
@@ -69,8 +69,8 @@ func Receive(ctx context.Context, a *Agent, d Delivery) error {
 }
 
 // Withdraw takes back a configuration that was delivered to a machine which is a node by a file,
-// and was not applied: whoever has interrupted that does not want it. It tells whether it has done
-// so.
+// and was not applied: whoever has interrupted that does not want it. It reports whether it has
+// done so.
 func Withdraw(ctx context.Context, a *Agent) (bool, error) {
 	h, err := OpenLocked(ctx, a, "agent --config-url")
 	if err != nil {
@@ -108,7 +108,7 @@ func nameOf(c config.Config) string {
 		path.Clean(c.Azure.TargetCluster.ResourceID))
 }
 
-// hasReceived tells whether a joined machine has a delivered version already. The bootstrap token
+// hasReceived reports whether a joined machine has a delivered version already. The bootstrap token
 // in it is another one, which a node that has its certificate does not need. An Arc machine that
 // has to be enrolled again needs the secret in it.
 func hasReceived(ctx context.Context, h *Home, d Delivery) (bool, error) {

@@ -94,7 +94,7 @@ func (in Input) digest() (string, error) {
 	return state.Digest(string(document)), nil
 }
 
-// sameMachine tells whether the machine still is as the applied generation was rendered for.
+// sameMachine reports whether the machine still is as the applied generation was rendered for.
 // One whose name kubelet took, and which has another name now, is not.
 func sameMachine(h *Home, c config.Config, f node.Facts) bool {
 	was, name := h.Saved.Applied.Facts, c.Agent.NodeName

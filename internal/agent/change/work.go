@@ -350,7 +350,7 @@ func goLive(ctx context.Context, w *work) error {
 	return nil
 }
 
-// sameIdentity tells whether two configurations authenticate as the same identity with the same
+// sameIdentity reports whether two configurations authenticate as the same identity with the same
 // secret. One that cannot be read is like no other.
 func sameIdentity(a, b config.Config) bool {
 	one, err1 := identity.Key(a.Azure)

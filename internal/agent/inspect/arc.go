@@ -89,7 +89,7 @@ func arcStanding(ctx context.Context, h *Node, c config.Config) (health.Arc, err
 	return a, nil
 }
 
-// arcLost says how an enrolment is that has to be made anew; "" where none has.
+// arcLost returns how an enrolment fails that has to be made again; "" where none does.
 func arcLost(e health.Evidence) string {
 	switch {
 	case e.Arc.OK() && e.Arc.Value.Lost:
@@ -110,7 +110,7 @@ func withArc(ctx context.Context, h *Node, e *health.Evidence) {
 	e.Authorised = roleEvidence(ctx, h, c, h.Saved.At(), e.Node)
 }
 
-// ArcLost reports whether the applied node has to be enrolled anew.
+// ArcLost reports whether the applied node has to be enrolled again.
 func ArcLost(ctx context.Context, h *Node) bool {
 	if h.Saved.Applied == nil || h.Saved.Applied.Config.Azure.AuthMode() != config.AuthArc {
 		return false
@@ -120,7 +120,7 @@ func ArcLost(ctx context.Context, h *Node) bool {
 	return arcLost(e) != ""
 }
 
-// ownArc tells whether the Arc agent on the machine is ours: the ledger remembers that we have
+// ownArc reports whether the Arc agent on the machine is ours: the ledger remembers that we have
 // installed it, or are to, since nobody else has.
 func ownArc(ctx context.Context, h *Node) (bool, error) {
 	key := state.PackageKey(node.ArcPackage)
@@ -178,7 +178,7 @@ func enrolment(h *Node) (record arc.Record, err error) {
 	return record, err
 }
 
-// EnrolledBefore tells whether the machine was enrolled with Arc by an earlier run.
+// EnrolledBefore reports whether the machine was enrolled with Arc by an earlier run.
 func EnrolledBefore(h *Node) bool {
 	record, err := enrolment(h)
 	return err == nil && record.MachineID != "" && h.Saved.Live != nil

@@ -82,8 +82,8 @@ func expiries(h *Node, c config.Config) map[string]time.Time {
 	return found
 }
 
-// Credentialed tells whether kubelet has a credential: a certificate that is valid now, or the way
-// to an identity's tokens.
+// Credentialed reports whether kubelet has a credential: a certificate that is valid now, or the
+// way to an identity's tokens.
 func Credentialed(h *Node, c config.Config) bool {
 	dir := c.Paths.Kubernetes.KubeletDir
 	if _, err := h.Reader.ReadFile(node.KubeconfigPath(dir)); err != nil {
@@ -219,7 +219,8 @@ func shownToken(ctx context.Context, h *Node, c config.Config) (string, error) {
 	return token.Value, err
 }
 
-// Located tells whether the configuration says where the API server is, so that Azure is not asked.
+// Located reports whether the configuration says where the API server is, so that Azure is not
+// asked.
 func Located(c config.Config) bool {
 	return c.Node.Kubelet.ServerURL != "" && c.Node.Kubelet.CACertData != ""
 }
@@ -243,7 +244,7 @@ func Allowed(ctx context.Context, h *Node, c config.Config, at Cluster) error {
 		"needs %s; a role assignment takes some minutes to have an effect", role)
 }
 
-// Authorised tells whether the cluster lets the identity of a token do what kubelet must.
+// Authorised reports whether the cluster lets the identity of a token do what kubelet must.
 func Authorised(
 	ctx context.Context, h *Node, c config.Config, at Cluster, token string,
 ) (bool, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// filled tells whether somebody has put something into a directory.
+// filled reports whether somebody has put something into a directory.
 func filled(r state.Resource) bool {
 	switch r := r.(type) {
 	case state.Dir:

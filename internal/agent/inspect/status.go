@@ -63,7 +63,7 @@ type Running struct {
 	Active bool   `json:"active"`
 }
 
-// Healthy tells whether nothing needs attention.
+// Healthy reports whether nothing needs attention.
 func (s Status) Healthy() bool {
 	for _, u := range s.Units {
 		if !u.Active {

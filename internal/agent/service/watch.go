@@ -288,7 +288,8 @@ func keepStatus(ctx context.Context, a *change.Agent, s *inspect.Status) error {
 	return file.Save(ctx, name, s)
 }
 
-// untrusted tells whether the API server cannot be found or trusted under the known address and CA.
+// untrusted reports whether the API server cannot be found or trusted under the known address and
+// CA.
 func untrusted(conditions []health.Condition) bool {
 	return slices.ContainsFunc(conditions, func(c health.Condition) bool {
 		return c.Type == health.APIServerReachable && c.Status == health.False &&

@@ -127,7 +127,7 @@ func (p *patient) examined(ctx context.Context) {
 	}
 }
 
-// allowsCgroupV1 tells whether the owner has had kubelet accept control groups of version 1.
+// allowsCgroupV1 reports whether the owner has had kubelet accept control groups of version 1.
 func (p *patient) allowsCgroupV1() bool {
 	dir := path.Join(p.config.Paths.Kubernetes.ConfigDir, "kubelet.conf.d")
 	names, _ := p.Reader.List(dir) // there may be none

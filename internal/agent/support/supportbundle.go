@@ -183,7 +183,7 @@ func (c *collector) adminFile() string {
 	return node.AdminKubeconfigPath(c.config.Paths.Kubernetes.ConfigDir)
 }
 
-// plainText tells whether a file of a directory of settings is one of settings.
+// plainText reports whether a file of a directory of settings is one of settings.
 func plainText(name string) bool {
 	return slices.Contains([]string{".conf", ".conflist", ".json", ".toml", ".yaml", ".yml", ".env"},
 		path.Ext(name))

@@ -12,7 +12,7 @@ import (
 var kinds = map[string]string{"string": "String", "securestring": "SecureString", "int": "Int",
 	"bool": "Bool", "object": "Object", "secureobject": "SecureObject", "array": "Array"}
 
-// fits tells whether a value has the type of a parameter or output.
+// fits reports whether a value has the type of a parameter or output.
 func fits(declared string, v any) bool {
 	switch strings.TrimPrefix(declared, "Secure") {
 	case "String":

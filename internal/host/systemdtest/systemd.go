@@ -49,7 +49,8 @@ type Systemd struct {
 // New returns a systemd that runs nothing yet.
 func New(root string) *Systemd {
 	return &Systemd{
-		Root: root, booted: time.Now().Add(-time.Minute), units: map[string]*unit{}, wanted: map[string]bool{},
+		Root: root, booted: time.Now().Add(-time.Minute), units: map[string]*unit{},
+		wanted:    map[string]bool{},
 		generated: map[string]bool{}, lastPID: 100,
 	}
 }

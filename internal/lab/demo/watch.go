@@ -60,7 +60,7 @@ func (w *watch) run(ctx context.Context) {
 	w.longest = max(w.longest, time.Since(last)) // it may not answer any more, or never have
 }
 
-// healthy tells whether kubelet says so.
+// healthy reports whether kubelet says so.
 func (w *watch) healthy(ctx context.Context) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url, nil)
 	if err != nil {

@@ -54,7 +54,7 @@ func (t Target) ask(ctx context.Context, c *http.Client, n int) error {
 	return t.judge(r, response.StatusCode, response.Header)
 }
 
-// judge tells whether an answer is as it must be.
+// judge reports whether an answer is as it must be.
 func (t Target) judge(r *http.Request, status int, header http.Header) error {
 	if t.Throttled && status == http.StatusTooManyRequests && header.Get("Retry-After") != "" {
 		return errThrottled

@@ -73,7 +73,7 @@ func (c Catalog) Artifact(name, version string) (Artifact, error) {
 		name, version, versions)
 }
 
-// Has tells whether all of these artifacts are there, by name and version.
+// Has reports whether all of these artifacts are there, by name and version.
 func (c Catalog) Has(versions map[string]string) bool {
 	for name, version := range versions {
 		if _, err := c.Artifact(name, version); err != nil {

@@ -93,7 +93,7 @@ func (f Fault) validate() error {
 	return nil
 }
 
-// from tells whether the fault can happen to a client, whose address has a port.
+// from reports whether the fault can happen to a client, whose address has a port.
 func (f Fault) from(client string) bool {
 	address, _, err := net.SplitHostPort(client)
 	return f.Client == "" || err == nil && address == f.Client

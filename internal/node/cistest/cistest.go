@@ -226,7 +226,7 @@ func isOrUnset(flag, path, want string) func(scan) bool {
 
 func private(paths []string) func(scan) bool { return within(paths, 0o600) }
 
-// within tells whether a file has no permission that mode has not.
+// within reports whether a file has no permission that mode has not.
 func within(paths []string, mode fs.FileMode) func(scan) bool {
 	return func(s scan) bool {
 		f, ok := s.first(paths)

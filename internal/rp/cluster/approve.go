@@ -145,7 +145,7 @@ func (s *session) taken(name string) (why string, err error) {
 	return why, err
 }
 
-// isForeign tells whether a token that we do not know is somebody else's: there is a Secret of it
+// isForeign reports whether a token that we do not know is somebody else's: there is a Secret of it
 // that is not ours. Such requests are for others to decide on.
 func (w *worker) isForeign(ctx context.Context, s *session, tokenID string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

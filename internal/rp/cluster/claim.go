@@ -26,13 +26,13 @@ func isFirst(ready *api.Condition) bool {
 	return ready == nil || ready.Reason == flexnode.NodeNotFound
 }
 
-// on tells whether the Node has a taint.
+// on reports whether the Node has a taint.
 func (c claim) on(text string) bool {
 	return slices.ContainsFunc(c.has, func(t corev1.Taint) bool { return writeTaint(t) == text })
 }
 
-// rival tells whether the Node has another's taint of the same key and effect with another value. A
-// Node cannot have both.
+// rival reports whether the Node has another's taint of the same key and effect with another value.
+// A Node cannot have both.
 func (c claim) rival(text string) bool {
 	want := readTaint(text)
 	return slices.ContainsFunc(c.has, func(t corev1.Taint) bool {

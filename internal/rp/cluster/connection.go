@@ -98,7 +98,7 @@ func (d *doubting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// isTrust tells whether an error is about certificates, ours or the API server's.
+// isTrust reports whether an error is about certificates, ours or the API server's.
 func isTrust(err error) bool {
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError

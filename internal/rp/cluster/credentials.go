@@ -59,7 +59,7 @@ func (o *outstanding) of(node string) []string {
 	return slices.Clone(o.byNode[node])
 }
 
-// has tells whether a credential with a token has not ended.
+// has reports whether a credential with a token has not ended.
 func (o *outstanding) has(key, tokenID string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -83,7 +83,7 @@ func unreachable(cause error) string {
 	return "The cluster does not answer, or there is no access to it; the provider's log tells more."
 }
 
-// isBusy tells whether an API server answers so because it cannot answer now.
+// isBusy reports whether an API server answers so because it cannot answer now.
 func isBusy(code int32) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }

@@ -77,7 +77,7 @@ func (w *worker) noteIssued(
 	return w.Credentials.Issued(ctx, node.Value.Credential, a.Name, w.owner.Fence())
 }
 
-// isNode tells whether a user of the API server is the identity of a node that joins with it: AKS
+// isNode reports whether a user of the API server is the identity of a node that joins with it: AKS
 // calls an identity by its object id.
 func isNode(n flexnode.Node, user string) bool {
 	if !n.Desired.KubernetesAuth.UseAzureAuth || user == "" {

@@ -27,7 +27,7 @@ type Index interface {
 	Nodes(prefix, after string, limit int) ([]store.Row[flexnode.Node], bool, error)
 	// Stale are keys of nodes of a cluster that were not rendered with these facts.
 	Stale(cluster, facts string, limit int) []string
-	// IsStale tells whether a node is one of those.
+	// IsStale reports whether a node is one of those.
 	IsStale(node, facts string) bool
 	// Identified are keys of nodes of a cluster that have, or had, an identity that ends so.
 	Identified(cluster, ending string) []string

@@ -85,7 +85,7 @@ func answersOf(csr *certificates.CertificateSigningRequest) answers {
 	return a
 }
 
-// concerns tells whether a request may be one for us to decide on: one with a token of our group,
+// concerns reports whether a request may be one for us to decide on: one with a token of our group,
 // one of somebody whom Kubernetes does not know, who may be a node's identity in Azure, or a node's
 // for its serving certificate.
 func concerns(csr *certificates.CertificateSigningRequest) bool {

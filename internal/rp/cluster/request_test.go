@@ -297,7 +297,7 @@ func TestTheNameOfAnotherNode(t *testing.T) {
 // blobs is a delivery that does not tell how often a configuration was read.
 type blobs struct{ *credential.Handout }
 
-// An identity that joins consumes its URL, also where nobody tells whether it was read.
+// An identity that joins consumes its URL, also where nobody reports whether it was read.
 func TestAnIdentityConsumesABlob(t *testing.T) {
 	const one = "aaaaaaaa-0000-0000-0000-000000000001"
 	synctest.Test(t, func(t *testing.T) {

@@ -111,7 +111,7 @@ func (w *worker) secret(c store.Credential, key, token string) *corev1.Secret {
 	}
 }
 
-// owns tells whether a Secret is that of a credential. Those of the release before have no label
+// owns reports whether a Secret is that of a credential. Those of the release before have no label
 // of the installation.
 func (w *worker) owns(s *corev1.Secret, key string) bool {
 	by, marked := s.Labels[installationLabel]

@@ -87,7 +87,7 @@ func judgeServing(
 	return approved, ""
 }
 
-// servingUsages tells whether usages are those of a serving certificate. Only RSA enciphers keys.
+// servingUsages reports whether usages are those of a serving certificate. Only RSA enciphers keys.
 func servingUsages(asked []certificates.KeyUsage, key x509.PublicKeyAlgorithm) bool {
 	allowed := []certificates.KeyUsage{
 		certificates.UsageDigitalSignature, certificates.UsageServerAuth,
@@ -196,7 +196,7 @@ func (w *worker) reserved(s *session) (reserved, error) {
 	return r, nil
 }
 
-// isTaken tells whether an address is that of another Node.
+// isTaken reports whether an address is that of another Node.
 func isTaken(s *session, name string, a netip.Addr) bool {
 	for _, known := range s.nodes.List() {
 		n, ok := known.(*seenNode)

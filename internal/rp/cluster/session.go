@@ -103,8 +103,8 @@ func (w *worker) access(ctx context.Context, present *session) (Access, string, 
 // errGone is a cluster that is not registered any more.
 var errGone = errors.New("the cluster is not registered")
 
-// replaces tells whether a connection is to be made: there is none, it is of another registration,
-// the source gives another access, or the present one is refused.
+// replaces reports whether a connection is to be made: there is none, it is of another
+// registration, the source gives another access, or the present one is refused.
 func (w *worker) replaces(a Access, registration string, present *session) bool {
 	return present == nil || registration != present.registration ||
 		a.Fingerprint != present.connection.fingerprint ||

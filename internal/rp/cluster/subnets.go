@@ -149,7 +149,7 @@ func (w *worker) subnetsOf(n *seenNode, key string) []string {
 	return strings.Split(n.subnets(), ",")
 }
 
-// isChosen tells whether a node has a pod subnet of its cluster, as far as the index knows.
+// isChosen reports whether a node has a pod subnet of its cluster, as far as the index knows.
 func (w *worker) isChosen(nodeKey, slot string, c flexnode.Cluster) bool {
 	node, err := w.Index.Node(nodeKey)
 	return err != nil || chose(node.Value, w.key, slot, c)

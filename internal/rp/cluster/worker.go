@@ -16,7 +16,7 @@ import (
 
 // owner is a cluster being owned by this replica (store.Ownership).
 type owner interface {
-	// Fence makes writes depend on it, Valid tells whether effects outside of the store may be.
+	// Fence makes writes depend on it, Valid reports whether effects outside of the store may be.
 	Fence() store.Condition
 	Valid() bool
 	// Lost is closed at its end.
@@ -114,7 +114,7 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 	return w
 }
 
-// ended tells whether the work has ended.
+// ended reports whether the work has ended.
 func (w *worker) ended() bool {
 	select {
 	case <-w.done:

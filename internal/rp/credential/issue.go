@@ -34,7 +34,7 @@ func (s *Service) Issue(v *store.View, nodeKey string, n *flexnode.Node) error {
 	return err
 }
 
-// keeps tells whether the present credential of a node can be the one that is asked for.
+// keeps reports whether the present credential of a node can be the one that is asked for.
 func (s *Service) keeps(v *store.View, n flexnode.Node) (bool, error) {
 	if n.Credential == "" {
 		return false, nil
@@ -45,7 +45,7 @@ func (s *Service) keeps(v *store.View, n flexnode.Node) (bool, error) {
 		(c.TokenID != "") == needsToken(n) && s.now().Before(c.Expires.Add(-Lifetime/2)), err
 }
 
-// needsToken tells whether a machine joins with a bootstrap token.
+// needsToken reports whether a machine joins with a bootstrap token.
 func needsToken(n flexnode.Node) bool { return !n.Desired.KubernetesAuth.UseAzureAuth }
 
 // plan writes that there is to be a credential. Nothing has been done for it yet.

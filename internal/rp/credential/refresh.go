@@ -38,7 +38,7 @@ type Refreshed struct {
 // made sure that it speaks with the node's present or former identity. A node that joins with a
 // bootstrap token gets one that nobody has used: that of its live credential, or a new one, for
 // which it waits until ctx ends; then the error is ErrNotReady. One that has joined needs none, and
-// gets an empty one: what it joined with says what kubelet is. is tells whether the caller has an
+// gets an empty one: what it joined with says what kubelet is. is reports whether the caller has an
 // identity: one that speaks as an Arc machine does not get the secret that enrols the machine.
 func (s *Service) Refresh(
 	ctx context.Context, node store.Row[flexnode.Node], ask api.Refresh,
@@ -193,7 +193,7 @@ func (s *Service) liveToken(v *store.View, key string, answer *Refreshed) (strin
 	return s.token(key, row.Value)
 }
 
-// reusable tells whether the credential of a node can be given to the node again.
+// reusable reports whether the credential of a node can be given to the node again.
 func (s *Service) reusable(v *store.View, n flexnode.Node) (bool, error) {
 	if n.Credential == "" {
 		return false, nil

@@ -137,8 +137,8 @@ func ended(n flexnode.Node) string {
 	return api.Failed
 }
 
-// Stands tells whether a credential with that token is there. Secrets in a cluster of which that is
-// not so are to be deleted.
+// Stands reports whether a credential with that token is there. Secrets in a cluster of which that
+// is not so are to be deleted.
 func (s *Service) Stands(ctx context.Context, key, tokenID string) (bool, error) {
 	row, err := s.Store.Credentials.Get(ctx, key)
 	return row.Exists() && row.Value.TokenID == tokenID, err

@@ -32,7 +32,7 @@ func (s *Service) AfterRestore(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// uncertain tells whether a credential may have been used without the store knowing it.
+// uncertain reports whether a credential may have been used without the store knowing it.
 func uncertain(c store.Credential, epoch int64) bool {
 	return max(c.Epoch, 1) < epoch && (c.State == store.Pending || c.State == store.Live)
 }

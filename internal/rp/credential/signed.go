@@ -87,7 +87,7 @@ func parseSigned(from *url.URL) (signed, error) {
 	return u, err
 }
 
-// genuine tells whether a key of the ring has signed this. It takes the same time whatever is
+// genuine reports whether a key of the ring has signed this. It takes the same time whatever is
 // wrong.
 func (u signed) genuine(keys seal.Ring) bool {
 	derived, err := keys.Derive(signing)

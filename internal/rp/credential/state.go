@@ -18,7 +18,7 @@ import (
 //	                                                            Secret and bundle are gone: no row
 
 // Due is the state that a credential should be in at a time, and when time alone changes that; the
-// zero time is never. wanted tells whether its node still refers to it.
+// zero time is never. wanted reports whether its node still refers to it.
 func Due(c store.Credential, wanted bool, now time.Time) (state string, next time.Time) {
 	switch c.State {
 	case store.Pending, store.Live:
@@ -56,8 +56,8 @@ type Application struct {
 	Name    string // of the request
 }
 
-// Decide tells whether an application by the token of a credential is approved, and if not, why.
-// known tells whether there is a credential with that token.
+// Decide reports whether an application by the token of a credential is approved, and if not, why.
+// known reports whether there is a credential with that token.
 func Decide(a Application, c store.Credential, known bool) (approved bool, why string) {
 	switch {
 	case !known:

@@ -185,8 +185,8 @@ func (s *Service) Seen(ctx context.Context, nodeKey string, n flexnode.Node) err
 	return nil
 }
 
-// MayBeFetched tells whether a machine may have the configuration of a credential. How often a blob
-// is read nobody tells.
+// MayBeFetched reports whether a machine may have the configuration of a credential. How often a
+// blob is read nobody tells.
 func (s *Service) MayBeFetched(c store.Credential) bool {
 	_, counted := s.Delivery.(*Handout)
 	return !counted || c.Delivered > 0

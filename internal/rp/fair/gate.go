@@ -120,7 +120,7 @@ func (g *Gate) Enter(ctx context.Context, c Class) (*Place, error) {
 	return nil, err
 }
 
-// admits tells whether there is a place in a class.
+// admits reports whether there is a place in a class.
 func (g *Gate) admits(c Class) bool {
 	l := &g.lines[c]
 	if l.places.InFlight == 0 {

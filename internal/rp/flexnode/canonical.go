@@ -99,7 +99,7 @@ func appendList(text []byte, list []any) []byte {
 	return append(text, ']')
 }
 
-// isPlain tells whether a string needs no escapes in JSON, not even for HTML.
+// isPlain reports whether a string needs no escapes in JSON, not even for HTML.
 func isPlain[T string | []byte](s T) bool {
 	for i := range len(s) {
 		switch c := s[i]; {

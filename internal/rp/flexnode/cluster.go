@@ -35,7 +35,7 @@ type Cluster struct {
 	SystemData api.SystemData `json:"systemData"`
 }
 
-// Deleting tells whether the registration is being deleted. One without an operation is only
+// Deleting reports whether the registration is being deleted. One without an operation is only
 // reserved while its nodes are counted.
 func (c Cluster) Deleting() bool { return c.Deletion != nil && c.Deletion.Operation != "" }
 

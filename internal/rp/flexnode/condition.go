@@ -53,7 +53,7 @@ func condition(kind, status, reason, message string) api.Condition {
 	return api.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 }
 
-// registered tells whether the Node object is there, as far as its cluster has said.
+// registered reports whether the Node object is there, as far as its cluster has said.
 func (e Evidence) registered() bool {
 	return e.Status.Ready != nil && e.Status.Ready.Reason != NodeNotFound
 }
@@ -144,7 +144,7 @@ func orUnknown(reason string) string {
 	return reason
 }
 
-// heard tells whether the agent was heard of not too long ago.
+// heard reports whether the agent was heard of not too long ago.
 func (e Evidence) heard() bool {
 	return !e.Seen.IsZero() && e.Now.Sub(e.Seen) <= silentAfter
 }
@@ -170,8 +170,8 @@ func (e Evidence) reporting() api.Condition {
 	return c
 }
 
-// credentialValid tells whether what the node authenticates with is good: what it joins with, until
-// it has joined.
+// credentialValid reports whether what the node authenticates with is good: what it joins with,
+// until it has joined.
 func (e Evidence) credentialValid(join *api.Join) api.Condition {
 	is := func(status, reason, message string) api.Condition {
 		return condition(CredentialValid, status, reason, message)

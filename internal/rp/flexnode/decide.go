@@ -64,7 +64,7 @@ func (p Parent) podNetwork() string {
 	return network.String()
 }
 
-// hasDirectNetworks tells whether the own layer of a revision has such networks.
+// hasDirectNetworks reports whether the own layer of a revision has such networks.
 func (r Revision) hasDirectNetworks() bool {
 	found := false
 	s := rawjson.NewScanner(r.Own)
@@ -343,12 +343,12 @@ func decideSecret(p Put, old *Node, secret Secret) (Decision, Problems) {
 	return d, nil
 }
 
-// WantsSame tells whether what is wanted of two nodes is the same, the client secret included.
+// WantsSame reports whether what is wanted of two nodes is the same, the client secret included.
 func (n Node) WantsSame(o Node) bool {
 	return n.SecretVersion == o.SecretVersion && equal(n.Desired, o.Desired)
 }
 
-// equal tells whether two owners want the same, byte for byte.
+// equal reports whether two owners want the same, byte for byte.
 func equal(a, b api.Desired) bool {
 	return bytes.Equal(encode(complete(a)), encode(complete(b)))
 }

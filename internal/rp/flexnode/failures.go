@@ -34,7 +34,7 @@ type Failure struct {
 
 func (f Failure) holds() bool { return len(f.Nodes) >= FailedNodes && f.Allowed == "" }
 
-// Hold tells whether nodes that do not run these versions yet are not offered them.
+// Hold reports whether nodes that do not run these versions yet are not offered them.
 func (f Failures) Hold(v api.Versions) bool {
 	at := f.find(v)
 	return at >= 0 && f[at].holds()
@@ -98,7 +98,7 @@ func (f Failures) With(v api.Versions, uid string, at time.Time) Failures {
 }
 
 // Allow has versions be offered by who asks for it: those that are as wanted, where "" is any. It
-// tells whether there are some.
+// reports whether there are some.
 func (f Failures) Allow(v api.Versions, by string) (Failures, bool) {
 	next, found := slices.Clone(f), false
 	same := func(want, is string) bool { return want == "" || want == is }

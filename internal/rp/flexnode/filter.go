@@ -134,29 +134,29 @@ func readQuoted(text string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// All tells whether the filter chooses all nodes, Labels whether it asks for labels.
+// All reports whether the filter chooses all nodes, Labels whether it asks for labels.
 func (f Filter) All() bool { return len(f.terms) == 0 }
 
-// Labels tells whether the filter asks for labels.
+// Labels reports whether the filter asks for labels.
 func (f Filter) Labels() bool {
 	return slices.ContainsFunc(f.terms, func(t term) bool { return t.place == "labels" })
 }
 
-// Chooses tells whether nodes of a class may be chosen: labels are left out of account.
+// Chooses reports whether nodes of a class may be chosen: labels are left out of account.
 func (f Filter) Chooses(c *Class) bool {
 	return !slices.ContainsFunc(f.terms, func(t term) bool {
 		return t.place != "labels" && t.holds(c) == t.unequal
 	})
 }
 
-// ChoosesLabels tells whether a node with labels may be chosen.
+// ChoosesLabels reports whether a node with labels may be chosen.
 func (f Filter) ChoosesLabels(labels map[string]string) bool {
 	return !slices.ContainsFunc(f.terms, func(t term) bool {
 		return t.place == "labels" && (labels[t.name] == t.value) == t.unequal
 	})
 }
 
-// holds tells whether the property has the value.
+// holds reports whether the property has the value.
 func (t term) holds(c *Class) bool {
 	has := func(all []api.VersionCount) bool {
 		for _, v := range all {

@@ -113,7 +113,7 @@ func (h History) Find(version int64) (*Revision, error) {
 	return nil, nil
 }
 
-// Has tells whether the revision with a configVersion is kept.
+// Has reports whether the revision with a configVersion is kept.
 func (h History) Has(version int64) bool {
 	return slices.ContainsFunc(h.revisions, func(r recorded) bool { return r.version == version })
 }

@@ -155,8 +155,9 @@ func (s Status) Versions() (applied, observed, failed int64) {
 	return applied, observed, failed
 }
 
-// MayBeOfferedAnother tells whether the failures of its cluster may have a node be offered another
-// revision than it is: one that is not offered what is wanted, or is offered what it does not run.
+// MayBeOfferedAnother reports whether the failures of its cluster may have a node be offered
+// another revision than it is: one that is not offered what is wanted, or is offered what it does
+// not run.
 func (o Outline) MayBeOfferedAnother(f Failures) bool {
 	if o.Order.Assigned != o.Order.Revision {
 		return !o.Wanted.Value().Failed

@@ -30,7 +30,7 @@ func WithoutSecret(d api.Desired) (api.Desired, string) {
 	return d, secret
 }
 
-// Onboards tells whether the client secret of a revision enrols an Arc machine, which one that
+// Onboards reports whether the client secret of a revision enrols an Arc machine, which one that
 // speaks as that machine has no use for.
 func (r Revision) Onboards(nodeID string, is func(identity string) bool) bool {
 	return r.Desired != nil && r.Desired.AzureAuth.Method == api.Arc &&

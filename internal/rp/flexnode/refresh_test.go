@@ -11,7 +11,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 )
 
-// sameConfig tells whether two revisions are the same configuration.
+// sameConfig reports whether two revisions are the same configuration.
 func sameConfig(r, o Revision) bool {
 	return r.Defaults == o.Defaults && r.Facts == o.Facts && r.SecretVersion == o.SecretVersion &&
 		bytes.Equal(r.Own, o.Own)

@@ -65,7 +65,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 	return d, nil
 }
 
-// isWanted tells whether the revision is what the owner wants, and agents are offered.
+// isWanted reports whether the revision is what the owner wants, and agents are offered.
 func (ask Rollback) isWanted(old Node) bool {
 	now, to := ask.Desired, ask.To
 	return now != nil && old.Assigned == old.Revision && old.Failed != old.Revision &&

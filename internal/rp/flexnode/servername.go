@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// IsAPIServerName tells whether clients of a cluster reach its API server by a name: the host of a
-// URL of it, a name of its Service default/kubernetes under any domain, or one of the local host.
+// IsAPIServerName reports whether clients of a cluster reach its API server by a name: the host of
+// a URL of it, a name of its Service default/kubernetes under any domain, or one of the local host.
 func IsAPIServerName(name string, urls ...string) bool {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	return name == "localhost" || strings.HasSuffix(name, ".localhost") || name == "kubernetes" ||

@@ -29,7 +29,7 @@ type Evidence struct {
 	Status Status
 	// Seen is when its agent was last heard of; zero is never.
 	Seen time.Time
-	// Reachable tells whether its cluster answers.
+	// Reachable reports whether its cluster answers.
 	Reachable bool
 	// Credential is what a machine may join with; nil for nothing, and where it was not read.
 	Credential *JoinCredential

@@ -40,7 +40,7 @@ func Taints(d api.Desired) []string {
 	return list
 }
 
-// isKubernetes tells whether the prefix of a key is Kubernetes' own.
+// isKubernetes reports whether the prefix of a key is Kubernetes' own.
 func isKubernetes(prefix string) bool {
 	return slices.ContainsFunc([]string{"kubernetes.io", "k8s.io"}, func(domain string) bool {
 		return prefix == domain || strings.HasSuffix(prefix, "."+domain)

@@ -24,18 +24,18 @@ type Authenticator interface {
 	Authenticate(*http.Request) (Caller, error)
 }
 
-// Authorizer tells whether a caller may do an action at a scope.
+// Authorizer reports whether a caller may do an action at a scope.
 type Authorizer interface {
 	Allowed(ctx context.Context, c Caller, action, scope string) (bool, error)
 }
 
-// isNode tells whether the caller is a node that has an identity, and had others before.
+// isNode reports whether the caller is a node that has an identity, and had others before.
 func (c Caller) isNode(identity string, former flexnode.Former) bool {
 	return c.is(identity) || slices.ContainsFunc(former.All(), c.is)
 }
 
-// is tells whether the caller is an identity of a node (flexnode.IdentityOf). A person who uses an
-// application is not the application, and neither is its namesake in another tenant.
+// is reports whether the caller is an identity of a node (flexnode.IdentityOf). A person who uses
+// an application is not the application, and neither is its namesake in another tenant.
 func (c Caller) is(identity string) bool {
 	kind, rest, _ := strings.Cut(identity, ":")
 	if rest == "" || c.Type == "User" {

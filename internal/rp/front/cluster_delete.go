@@ -24,7 +24,7 @@ const (
 // it has some. A replica that dies meanwhile leaves nothing that lasts longer.
 const reservation = 30 * time.Second
 
-// isLeaving tells whether a registration is being deleted: its nodes cannot be changed any more.
+// isLeaving reports whether a registration is being deleted: its nodes cannot be changed any more.
 func (a *API) isLeaving(c flexnode.Cluster) bool {
 	return c.Deleting() ||
 		c.Deletion != nil && a.Now().Before(c.Deletion.Since.Add(2*reservation))
@@ -174,7 +174,7 @@ func (a *API) markDeletion(r *request, wipe bool, reserved time.Time) (string, e
 	return operation, err
 }
 
-// reserved tells whether it is certain that no node was added since they were counted.
+// reserved reports whether it is certain that no node was added since they were counted.
 func (a *API) reserved(c flexnode.Cluster, since time.Time) bool {
 	return c.Deletion != nil && c.Deletion.Since.Equal(since) &&
 		a.Now().Before(since.Add(reservation))

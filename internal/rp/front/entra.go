@@ -165,7 +165,7 @@ func (t accessToken) caller() Caller {
 	return c
 }
 
-// isPerson tells whether a person acts, through an application. A token of an application itself
+// isPerson reports whether a person acts, through an application. A token of an application itself
 // has idtyp app, where the issuer sets it, and never scopes or a person's name.
 func (t accessToken) isPerson() bool {
 	return t.Type != "" && !strings.EqualFold(t.Type, "app") ||

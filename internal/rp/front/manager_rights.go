@@ -27,7 +27,7 @@ type answer struct {
 	refused error
 }
 
-// allows tells whether an action at a scope in the subscription is granted and not denied.
+// allows reports whether an action at a scope in the subscription is granted and not denied.
 func (a answer) allows(action, scope string) bool {
 	for _, p := range a.denials {
 		if p.at(scope, true) && p.names(action) {
@@ -52,7 +52,7 @@ type permission struct {
 // managementGroups is how the scopes above subscriptions begin.
 const managementGroups = "/providers/microsoft.management/managementgroups/"
 
-// at tells whether a permission is for a scope in the subscription that was asked about. The
+// at reports whether a permission is for a scope in the subscription that was asked about. The
 // management groups that Resource Manager tells then are those above that subscription. unknown is
 // the answer for a scope of any other form.
 func (p permission) at(scope string, unknown bool) bool {
@@ -110,7 +110,7 @@ func assignedTo(principal string) string {
 	return "assignedTo('" + strings.ReplaceAll(principal, "'", "''") + "')"
 }
 
-// isConditional tells whether there is a condition: whether it holds is not known here.
+// isConditional reports whether there is a condition: whether it holds is not known here.
 func isConditional(condition *string) bool { return strings.TrimSpace(text(condition)) != "" }
 
 // definition is what a role allows, without a scope.

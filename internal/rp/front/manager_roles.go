@@ -145,7 +145,7 @@ func (m *ManagerRoles) paused(now time.Time, subscription string) error {
 	return nil
 }
 
-// isRefusal tells whether Resource Manager has answered that the provider may not ask.
+// isRefusal reports whether Resource Manager has answered that the provider may not ask.
 func isRefusal(err error) bool {
 	failed, ok := errors.AsType[*azcore.ResponseError](err)
 	return ok && failed.StatusCode >= 400 && failed.StatusCode < 500 && failed.StatusCode != 408

@@ -49,7 +49,7 @@ func segmentsOf(u *url.URL) []string {
 	return segments
 }
 
-// isNoName tells whether a segment can be no name.
+// isNoName reports whether a segment can be no name.
 func isNoName(s string) bool {
 	return s == "" || s == "." || s == ".." || strings.ContainsAny(s, "/\\")
 }

@@ -86,7 +86,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // BundleRead counts a configuration that was handed out.
 func (m *Metrics) BundleRead() { m.reads.Inc() }
 
-// isPoll tells whether a request is a conditional GET of a node.
+// isPoll reports whether a request is a conditional GET of a node.
 func (r *request) isPoll() bool {
 	return r.route != nil && r.route.pattern == inNode && r.Method == http.MethodGet &&
 		first(r.Header["If-None-Match"]) != ""
@@ -157,7 +157,7 @@ func (a *API) audit(r *request, w *response, operation string, took time.Duratio
 		slog.String("took", took.Round(time.Microsecond).String()))
 }
 
-// isTraced tells whether a request makes a span. Polls make none: they would be nearly all spans.
+// isTraced reports whether a request makes a span. Polls make none: they would be nearly all spans.
 func (a *API) isTraced(r *request) bool { return a.Tracer != nil && !r.isPoll() }
 
 // trace begins a span for a request, below the caller's if it tells one (W3C Trace Context).

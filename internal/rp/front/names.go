@@ -71,7 +71,7 @@ func isGroup(s string) bool {
 
 func isCluster(s string) bool { return isWord(s, "-_") }
 
-// isNode tells whether a name is, in lower case, a DNS-1123 subdomain.
+// isNode reports whether a name is, in lower case, a DNS-1123 subdomain.
 func isNode(s string) bool {
 	for label := range strings.SplitSeq(s, ".") {
 		if !isWord(label, "-") {

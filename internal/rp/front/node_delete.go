@@ -68,7 +68,7 @@ func (a *API) deleteNode(w http.ResponseWriter, r *request) error {
 }
 
 // awaitRevoked waits until nothing is left of a credential that was revoked, for as long as a
-// caller waits, and tells whether that is so.
+// caller waits, and reports whether that is so.
 func (a *API) awaitRevoked(ctx context.Context, key string) (bool, error) {
 	if key == "" {
 		return true, nil

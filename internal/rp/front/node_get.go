@@ -148,7 +148,7 @@ func (r *request) uid() (string, error) {
 	return strings.ToLower(uid), nil
 }
 
-// named tells whether a uid that a caller names, if it does, is that of a node.
+// named reports whether a uid that a caller names, if it does, is that of a node.
 func named(uid, of string) bool { return uid == "" || uid == of }
 
 // assigned reads a node and the revision that agents are offered, nil if there is none yet.
@@ -226,13 +226,13 @@ func (a *API) status(
 	}), nil
 }
 
-// reachable tells whether a cluster answers.
+// reachable reports whether a cluster answers.
 func (a *API) reachable(clusterKey string) bool {
 	row, err := a.Index.Cluster(clusterKey)
 	return err == nil && row.Value.Properties.Reachable
 }
 
-// ownNode tells whether a request is of a node about itself, as far as the index knows; the row
+// ownNode reports whether a request is of a node about itself, as far as the index knows; the row
 // that is answered with is compared again (mayHave).
 func (a *API) ownNode(r *request) (bool, error) {
 	uid, err := r.uid()
@@ -311,7 +311,7 @@ func (a *API) heard(r *request, uid string, poll store.Poll) {
 	a.heardOf.keep(key, a.Now())
 }
 
-// isPresent tells whether a caller that counts as a node has its present identity. An Arc machine
+// isPresent reports whether a caller that counts as a node has its present identity. An Arc machine
 // behind Resource Manager has it as long as it can be no former one.
 func (c Caller) isPresent(poll store.Poll, uid string) bool {
 	return c.is(poll.Identity) || poll.Former == "" && c.isMachineBehindManager(poll, uid)
@@ -321,15 +321,15 @@ func (c Caller) isPresent(poll store.Poll, uid string) bool {
 // that.
 const heardAgain = 10 * time.Second
 
-// isNodeBehindManager tells whether a caller that Resource Manager has authorized is the node.
+// isNodeBehindManager reports whether a caller that Resource Manager has authorized is the node.
 func (c Caller) isNodeBehindManager(poll store.Poll, uid string) bool {
 	return c.Trusted && named(uid, poll.UID) && c.isNode(poll.Identity, poll.Former) ||
 		c.isMachineBehindManager(poll, uid)
 }
 
-// isMachineBehindManager tells whether a caller names the uid of a node that is an Arc machine, or
-// was. Resource Manager does not tell the id of a machine; the uid does for when the node was heard
-// of.
+// isMachineBehindManager reports whether a caller names the uid of a node that is an Arc machine,
+// or was. Resource Manager does not tell the id of a machine; the uid does for when the node was
+// heard of.
 func (c Caller) isMachineBehindManager(poll store.Poll, uid string) bool {
 	isMachine := func(identity string) bool { return strings.HasPrefix(identity, "mirid:") }
 	return c.Trusted && uid != "" && uid == poll.UID &&

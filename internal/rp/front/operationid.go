@@ -55,7 +55,7 @@ func readOperationID(
 	return o, ok && json.Unmarshal(data[16:], &o) == nil
 }
 
-// isOperation tells whether something can be the id of an operation.
+// isOperation reports whether something can be the id of an operation.
 func isOperation(s string) bool {
 	return isGUID(s) || len(s) > 26 && len(s) <= 4096 &&
 		strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz234567") == ""

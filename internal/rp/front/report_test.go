@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// told tells whether a status has a condition of a type that is True.
+// told reports whether a status has a condition of a type that is True.
 func told(s *api.Status, kind string) bool {
 	return s != nil && slices.ContainsFunc(s.Conditions, func(c api.Condition) bool {
 		return c.Type == kind && c.Status == "True"

@@ -144,7 +144,7 @@ func first(values []string) string {
 	return values[0]
 }
 
-// listed tells whether a list of ETags has one; * has them all (RFC 9110, section 13.1).
+// listed reports whether a list of ETags has one; * has them all (RFC 9110, section 13.1).
 func listed(list, etag string) bool {
 	for one := range strings.SplitSeq(list, ",") {
 		one = strings.TrimPrefix(strings.TrimSpace(one), "W/")

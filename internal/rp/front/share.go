@@ -11,8 +11,8 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/fair"
 )
 
-// recognize tells whether a request is of a node about itself, as far as the index knows: it counts
-// as the node's then, not as its identity's, which many nodes may share.
+// recognize reports whether a request is of a node about itself, as far as the index knows: it
+// counts as the node's then, not as its identity's, which many nodes may share.
 func (a *API) recognize(r *request) (err error) {
 	if !r.route.own {
 		return nil

@@ -158,7 +158,7 @@ func (w *wait) end() time.Duration {
 	return time.Since(w.began)
 }
 
-// applied tells whether the poll may have waited as long as was granted.
+// applied reports whether the poll may have waited as long as was granted.
 func (w *wait) applied() bool { return w.entry != nil && !w.of.hasEnded() }
 
 // next waits for the next change of the node; it is for a poll that may wait. It is false when

@@ -172,7 +172,7 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Current tells whether a box is closed with the first key.
+// Current reports whether a box is closed with the first key.
 func (r Ring) Current(b Box) bool { return len(r.Keys) > 0 && b.Key == r.Keys[0].ID }
 
 // Seal closes a box. about is what it belongs to; it opens only as that.

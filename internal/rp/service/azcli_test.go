@@ -270,7 +270,7 @@ func (w *azWorld) noProvider(t *testing.T) {
 // refusal is a command that is refused, and a part of what is told.
 type refusal struct{ who, command, want string }
 
-// inShort tells whether the short form has the i-th row of a table of refusals: every third. Each
+// inShort reports whether the short form has the i-th row of a table of refusals: every third. Each
 // is a second of az; what the rows share is that az tells one error, of the extension or a server.
 func inShort(i int) bool { return os.Getenv("LONG") != "" || i%3 == 0 }
 

@@ -127,7 +127,7 @@ func installationOf(publicURL string) string {
 	return strings.ReplaceAll(strings.Trim(u.Hostname(), "[]"), ":", "-")
 }
 
-// isInstallation tells whether a name can be the value of a label in Kubernetes.
+// isInstallation reports whether a name can be the value of a label in Kubernetes.
 func isInstallation(s string) bool {
 	if s == "" || len(s) > 63 {
 		return false

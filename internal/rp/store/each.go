@@ -133,7 +133,7 @@ func (v *View) rewind(before View) {
 	v.read, v.writes, v.order, v.fences = before.read, before.writes, before.order, before.fences
 }
 
-// fits tells whether one transaction takes what a view has read and written.
+// fits reports whether one transaction takes what a view has read and written.
 func (v *View) fits() bool {
 	size := 0
 	for _, w := range v.writes {

@@ -188,7 +188,7 @@ func (e *Etcd) readOwn(ctx context.Context, keys []string) (map[string]KV, int64
 // etcdIn is where the etcd of a data directory is.
 func etcdIn(dir string) string { return filepath.Join(dir, "etcd") }
 
-// Holds tells whether a data directory has a store in it.
+// Holds reports whether a data directory has a store in it.
 func Holds(dir string) bool {
 	_, err := os.Lstat(etcdIn(dir))
 	return err == nil

@@ -90,7 +90,7 @@ func members(t reflect.Type) map[string]reflect.Type {
 	return names
 }
 
-// embeds tells whether an embedded type's fields are the outer struct's.
+// embeds reports whether an embedded type's fields are the outer struct's.
 func embeds(t reflect.Type) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -146,7 +146,7 @@ func size(writes []Write) int {
 	return n
 }
 
-// grows tells whether there are writes that a full store refuses; it takes deletions.
+// grows reports whether there are writes that a full store refuses; it takes deletions.
 func grows(writes []Write) bool {
 	for _, w := range writes {
 		if !w.Delete {
@@ -156,7 +156,7 @@ func grows(writes []Write) bool {
 	return false
 }
 
-// allLeased tells whether all writes end with a lease: claims of replicas, which are small, and
+// allLeased reports whether all writes end with a lease: claims of replicas, which are small, and
 // without which nobody would work on a cluster. The room that is kept on the disk is for them, too.
 func allLeased(writes []Write) bool {
 	for _, w := range writes {

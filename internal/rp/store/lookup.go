@@ -193,7 +193,7 @@ func (x *Index) Stale(clusterKey, facts string, limit int) []string {
 	return keys
 }
 
-// IsStale tells whether a node is one of those that Stale returns.
+// IsStale reports whether a node is one of those that Stale returns.
 func (x *Index) IsStale(nodeKey, facts string) bool {
 	e, ok := x.entry(nodeKey)
 	cluster, err := x.Cluster(flexnode.ClusterOf(nodeKey))

@@ -72,7 +72,8 @@ func (e *Etcd) member(ctx context.Context, endpoint string) EtcdMember {
 	}
 }
 
-// raised tells whether a member knows of an alarm. Asking for the list of alarms would be a write.
+// raised reports whether a member knows of an alarm. Asking for the list of alarms would be a
+// write.
 func raised(status *clientv3.StatusResponse, alarm etcdserverpb.AlarmType) bool {
 	return slices.ContainsFunc(status.Errors, func(text string) bool {
 		return strings.Contains(text, "alarm:"+alarm.String())

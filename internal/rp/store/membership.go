@@ -250,7 +250,7 @@ func (m *Membership) Members() []string {
 	return sortedKeys(m.members)
 }
 
-// Owns tells whether this replica owns a cluster.
+// Owns reports whether this replica owns a cluster.
 func (m *Membership) Owns(cluster string) (*Ownership, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -69,7 +69,7 @@ func (m Migration) tell(format string, args ...any) {
 	}
 }
 
-// migrated tells whether there is nothing to do. An empty store becomes one of this version.
+// migrated reports whether there is nothing to do. An empty store becomes one of this version.
 func (s *Store) migrated(ctx context.Context) (bool, error) {
 	key := s.Meta.Key(schemaRow)
 	for {
@@ -297,7 +297,7 @@ type batchOf struct {
 	size   int
 }
 
-// fits tells whether more writes still fit. A row that is too large by itself fits into an empty
+// fits reports whether more writes still fit. A row that is too large by itself fits into an empty
 // batch, and the store says so.
 func (b *batchOf) fits(writes []Write) bool {
 	return len(b.writes) == 0 ||

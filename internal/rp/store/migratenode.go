@@ -130,7 +130,7 @@ func parentID(nodeID string) string {
 	return nodeID
 }
 
-// lives tells whether a node was there and was not being deleted.
+// lives reports whether a node was there and was not being deleted.
 func (rows related) lives(key string) (formerNode, bool) {
 	var n formerNode
 	row := rows[formerNodes+key]

@@ -145,7 +145,7 @@ func (m *Membership) strays() (strays []*Ownership) {
 	return strays
 }
 
-// free tells whether an owner's row is absent, or this replica's by a claim that it was not told
+// free reports whether an owner's row is absent, or this replica's by a claim that it was not told
 // the outcome of.
 func (m *Membership) free(owner Row[Member]) bool {
 	return !owner.Exists() || owner.Value.Lease == m.lease.ID()

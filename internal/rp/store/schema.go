@@ -50,7 +50,7 @@ func (s *Store) HoldSchema(ctx context.Context) error {
 	return nil
 }
 
-// HasSchema tells whether there are rows of the form that HoldSchema has found this program to
+// HasSchema reports whether there are rows of the form that HoldSchema has found this program to
 // know.
 func (s *Store) HasSchema() bool {
 	held := s.schema.Load()

@@ -19,7 +19,7 @@ type Row[T any] struct {
 	Revision int64
 }
 
-// Exists tells whether the row is there.
+// Exists reports whether the row is there.
 func (r Row[T]) Exists() bool { return r.Revision != 0 }
 
 // Table is one kind of rows: JSON below a prefix.
@@ -54,7 +54,7 @@ func (t Table[T]) In(v *View, key string) (Row[T], error) {
 	return row, err
 }
 
-// IsAt tells whether a row is at a revision: what is known of that revision holds. The change
+// IsAt reports whether a row is at a revision: what is known of that revision holds. The change
 // depends on it.
 func (t Table[T]) IsAt(v *View, key string, revision int64) (bool, error) {
 	kv, err := v.get(t.prefix + key)
@@ -248,7 +248,7 @@ func (t Table[T]) decode(key string, kv KV) (Row[T], error) {
 	return row, err
 }
 
-// read decodes a row, and tells whether its type is known to know all that is in it.
+// read decodes a row, and reports whether its type is known to know all that is in it.
 func (t Table[T]) read(key string, kv KV) (r Row[T], known bool, err error) {
 	r = Row[T]{Key: key, Revision: kv.Revision}
 	if kv.Revision == 0 {
@@ -270,7 +270,7 @@ type (
 	writer interface{ Row() ([]byte, error) }
 )
 
-// decodeInto decodes a row into a zero value as encoding/json does, and tells whether the value's
+// decodeInto decodes a row into a zero value as encoding/json does, and reports whether the value's
 // type is known to know all that is in it.
 func decodeInto[T any](data []byte, value *T) (known bool, err error) {
 	if own, ok := any(value).(reader); ok {

@@ -131,7 +131,7 @@ func (c *Contents) count(tables []decoder, kv KV, bad func(error)) {
 	c.Unknown++
 }
 
-// decoder tells whether a row of a table can be read.
+// decoder reports whether a row of a table can be read.
 type decoder struct {
 	prefix string
 	decode func(key string, kv KV) error
