@@ -66,7 +66,7 @@ func TestWarningsReachTheLog(t *testing.T) {
 	w.cluster.run("web")
 	w.cluster.guarded = []string{"web"}
 	err := w.service(func(ctx context.Context, a *change.Agent) error {
-		options := transition.Options{DrainTimeout: 50 * time.Millisecond}
+		options := transition.Options{DrainTimeout: 2 * time.Second}
 		_, err := change.Unbootstrap(ctx, a, nil, change.Leave{Options: options})
 		return err
 	})
