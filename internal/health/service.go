@@ -3,6 +3,7 @@ package health
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -214,12 +215,23 @@ func diagnose(log []string, registering bool) (Condition, bool) {
 // longestLine is how much of a line of a log is quoted, in bytes.
 const longestLine = 240
 
-// lastWords quotes the end of a log.
+// klogError begins an error in a log of kubelet: severity, date, time, thread and place in the source.
+var klogError = regexp.MustCompile(`^[EF][0-9]{4} [0-9:.]+ +[0-9]+ [^ ]+\] `)
+
+// lastWords quotes the last error of a log, or else its last line. A unit that systemd restarts has
+// perhaps logged more since.
 func lastWords(log []string) string {
 	if len(log) == 0 {
 		return ""
 	}
-	return ": " + Clip(strings.TrimSpace(log[len(log)-1]), longestLine)
+	last := log[len(log)-1]
+	for _, line := range slices.Backward(log) {
+		if header := klogError.FindString(line); header != "" {
+			last = line[len(header):]
+			break
+		}
+	}
+	return ": " + Clip(strings.TrimSpace(last), longestLine)
 }
 
 // count is a number with a noun.
