@@ -23,12 +23,12 @@ func BenchmarkFetch(b *testing.B) {
 			b.SetBytes(int64(bytes))
 			for b.Loop() {
 				b.StopTimer()
-				f := Fetcher{Store: b.TempDir()}
+				f := Fetcher{Store: b.TempDir(), Artifacts: []Artifact{a}}
 				if mirror {
 					f.Source.Mirrors = []string{srv.URL}
 				}
 				b.StartTimer()
-				if err := f.Run(b.Context(), []Artifact{a}); err != nil {
+				if err := f.Run(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}

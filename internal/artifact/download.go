@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,9 +23,8 @@ const minProgress = 64 << 10
 
 // download is the way of one artifact into the store, over all its attempts.
 type download struct {
-	f      *Fetcher
-	a      Artifact
-	client Source
+	f *Fetcher
+	a Artifact
 	// high is the most bytes ever kept.
 	high int64
 	// from is the URL that all kept bytes came from, or "" when they are from several or from an
@@ -55,7 +55,7 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	defer kept.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err = d.remote(ctx, newWatch(d.f.Policy, cancel), c, kept)
+	err = d.remote(ctx, cancel, c, kept)
 	if c.zst {
 		d.f.learnZst(c.via, err)
 	}
@@ -66,7 +66,7 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	if serr == nil && n >= d.high+minProgress {
 		d.high, gained = n, true
 	}
-	if e := new(Error); n == 0 || errors.As(err, &e) &&
+	if e, ok := errors.AsType[*Error](err); n == 0 || ok &&
 		(e.Cause == Digest || e.Cause == Archive || e.Cause == TooLarge) {
 		if rerr := d.discard(kept.Name()); rerr != nil {
 			return gained, rerr
@@ -101,7 +101,9 @@ func openKept(path string) (*os.File, error) {
 }
 
 // remote gets the artifact from a server, going on behind what is kept.
-func (d *download) remote(ctx context.Context, w *watch, c candidate, kept *os.File) error {
+func (d *download) remote(
+	ctx context.Context, cancel context.CancelCauseFunc, c candidate, kept *os.File,
+) error {
 	have, err := kept.Seek(0, io.SeekEnd)
 	if err != nil {
 		return diskError(err)
@@ -109,9 +111,9 @@ func (d *download) remote(ctx context.Context, w *watch, c candidate, kept *os.F
 	if have == 0 {
 		d.from = c.url
 	}
-	w.arm()
+	timer := watch(cancel)
 	resp, err := d.request(ctx, c, have)
-	w.timer.Stop()
+	timer.Stop()
 	if err != nil {
 		return err
 	}
@@ -121,26 +123,23 @@ func (d *download) remote(ctx context.Context, w *watch, c candidate, kept *os.F
 		return err
 	}
 	if offset < have {
-		done, err := d.f.Touch.before("truncate %s", kept.Name())
+		err := d.f.Touch.do(func() error {
+			_, err := kept.Seek(offset, io.SeekStart)
+			return cmp.Or(kept.Truncate(offset), err)
+		}, "truncate %s", kept.Name())
 		if err != nil {
 			return err
 		}
-		defer done()
-		if err := kept.Truncate(offset); err != nil {
-			return diskError(err)
-		}
-		if _, err := kept.Seek(offset, io.SeekStart); err != nil {
-			return diskError(err)
-		}
 	}
-	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, w: w}, chunk)
+	body := bufio.NewReaderSize(&watched{body: resp.Body, ctx: ctx, cancel: cancel}, chunk)
 	if offset == 0 {
 		if head, _ := body.Peek(512); strings.HasPrefix(http.DetectContentType(head), "text/html") {
 			return captivePortal()
 		}
 	}
 	src := &stream{total: total, seen: d.progress(c, total)}
-	src.r = io.MultiReader(io.NewSectionReader(kept, 0, offset), &keeper{body: body, kept: kept})
+	keeping := io.TeeReader(body, &diskWriter{f: kept})
+	src.r = io.MultiReader(io.NewSectionReader(kept, 0, offset), keeping)
 	return d.receive(src, c, kept)
 }
 
@@ -154,7 +153,7 @@ func (d *download) request(ctx context.Context, c candidate, have int64) (*http.
 			header.Set("If-Range", tag)
 		}
 	}
-	return d.client.get(ctx, http.MethodGet, c.url, header)
+	return d.f.Source.get(ctx, http.MethodGet, c.url, header)
 }
 
 // accept judges the head of an answer: from which byte on it continues, and how long the whole file
@@ -201,11 +200,14 @@ func (d *download) accept(resp *http.Response, c candidate, have int64) (offset,
 	return first, total, nil
 }
 
+// eventInterval is the least time between two Progress events of one artifact.
+const eventInterval = 200 * time.Millisecond
+
 // progress gives the function that turns bytes read into events, at most one in each interval.
 func (d *download) progress(c candidate, total int64) func(int64) {
 	var last time.Time
 	return func(n int64) {
-		if now := time.Now(); now.Sub(last) >= d.f.interval() || n == total {
+		if now := time.Now(); now.Sub(last) >= eventInterval || n == total {
 			last = now
 			d.f.event(Event{Kind: Progress, Artifact: d.a, URL: c.String(), Bytes: n,
 				Total: max(total, 0)})
@@ -217,15 +219,19 @@ func (d *download) progress(c candidate, total int64) func(int64) {
 // file itself; everything else is unpacked while it arrives, into a directory that only the
 // verified digest makes an entry.
 func (d *download) receive(src *stream, c candidate, kept *os.File) error {
-	if d.a.Format == Binary && !c.zst {
-		sum := newDigest(d.a.ID)
-		_, err := io.CopyBuffer(sum, struct{ io.Reader }{src}, make([]byte, chunk))
-		if err := d.verdict(src, c, sum, err); err != nil {
-			return err
-		}
-		return d.f.adopt(d.a, kept)
+	if d.a.Format != Binary || c.zst {
+		return d.unpack(src, c)
 	}
-	return d.unpack(src, c)
+	sum := newDigest(d.a.ID)
+	if err := d.verdict(src, c, sum, copyAll(sum, src)); err != nil {
+		return err
+	}
+	return d.f.build(d.a, func(t tree) error {
+		if err := kept.Chmod(0o755); err != nil {
+			return diskError(err)
+		}
+		return d.f.rename(kept.Name(), filepath.Join(t.Name(), string(d.a.Name)))
+	})
 }
 
 // tidy removes what is kept of a file that has reached the store.
@@ -243,15 +249,7 @@ func (d *download) discard(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	done, err := d.f.Touch.before("remove %s", path)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := os.Remove(path); err != nil {
-		return diskError(err)
-	}
-	return nil
+	return d.f.Touch.do(func() error { return os.Remove(path) }, "remove %s", path)
 }
 
 // local gets the artifact from a file of Source.Directory.
@@ -266,31 +264,20 @@ func (d *download) local(c candidate) error {
 }
 
 func (d *download) unpack(src *stream, c candidate) error {
-	dir, err := d.f.stage(d.a)
-	if err != nil {
-		return err
-	}
-	defer d.f.unstage(dir)
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return diskError(err)
-	}
-	defer root.Close()
 	sum := newDigest(d.a.ID)
 	if c.zst && d.a.Format == TarGz {
 		sum = newDigest(d.a.TarSHA256)
 	}
-	err = unpack(tree{root, d.f.Touch}, d.a, c.zst, src, sum)
-	if err := d.verdict(src, c, sum, err); err != nil {
-		return err
-	}
-	return d.f.commit(dir, d.a.ID)
+	return d.f.build(d.a, func(t tree) error {
+		return d.verdict(src, c, sum, unpack(t, d.a, c.zst, src, sum))
+	})
 }
 
 // verdict tells what reading a whole file came to. A decoder's complaint counts only when the bytes
 // were the published ones; before that the digest explains it.
 func (d *download) verdict(src *stream, c candidate, sum *digest, err error) error {
 	known, typed := errors.AsType[*Error](err)
+	wrong := sum.mismatch()
 	switch {
 	case src.err != nil:
 		return src.err
@@ -298,10 +285,9 @@ func (d *download) verdict(src *stream, c candidate, sum *digest, err error) err
 		return known
 	case err != nil && c.zst:
 		return &Error{Cause: Digest, Err: fmt.Errorf("cannot unpack the zstd variant: %w", err)}
-	case !sum.ok():
-		e := sum.mismatch()
-		e.mixed = d.from != c.url
-		return e
+	case wrong != nil:
+		wrong.mixed = d.from != c.url
+		return wrong
 	case typed:
 		return known
 	case err != nil:

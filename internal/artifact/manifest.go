@@ -1,16 +1,19 @@
 package artifact
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"hash"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // manifestName is the file of an entry that says what the entry held when it was made. No archive
@@ -107,7 +110,8 @@ func list(root *os.Root, each func() error) (manifest, error) {
 		if err != nil {
 			return err
 		}
-		f := listed{Path: path, Mode: octal(info.Mode())}
+		bits := info.Sys().(*syscall.Stat_t).Mode & 0o7777
+		f := listed{Path: path, Mode: fmt.Sprintf("%04o", bits)}
 		if info.Mode().IsRegular() {
 			f.SHA256, err = digestOf(root, path)
 		}
@@ -117,16 +121,6 @@ func list(root *os.Root, each func() error) (manifest, error) {
 	return m, err
 }
 
-func octal(mode fs.FileMode) string {
-	bits := uint32(mode.Perm())
-	for i, special := range []fs.FileMode{fs.ModeSticky, fs.ModeSetgid, fs.ModeSetuid} {
-		if mode&special != 0 {
-			bits |= 0o1000 << i
-		}
-	}
-	return fmt.Sprintf("%04o", bits)
-}
-
 func digestOf(root *os.Root, path string) (string, error) {
 	f, err := root.Open(path)
 	if err != nil {
@@ -134,14 +128,42 @@ func digestOf(root *os.Root, path string) (string, error) {
 	}
 	defer f.Close()
 	sum := sha256.New()
-	if _, err := io.CopyBuffer(sum, struct{ io.Reader }{f}, make([]byte, chunk)); err != nil {
-		return "", err
+	err = copyAll(sum, f)
+	return hex.EncodeToString(sum.Sum(nil)), err
+}
+
+// digest is a running hash and the value it must come to; the number of hex digits tells the
+// algorithm.
+type digest struct {
+	hash.Hash
+	want string
+}
+
+func newDigest(want string) *digest {
+	if len(want) == 2*sha512.Size {
+		return &digest{Hash: sha512.New(), want: want}
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	return &digest{Hash: sha256.New(), want: want}
+}
+
+// mismatch is nil when the hash has come to the right value.
+func (d *digest) mismatch() *Error {
+	got := hex.EncodeToString(d.Sum(nil))
+	if got == d.want {
+		return nil
+	}
+	return &Error{Cause: Digest, what: fmt.Sprintf("its digest is %s, expected %s", got, d.want)}
+}
+
+// isDigest reports whether s is lower-case hex of SHA-256 or SHA-512; only such a name is ever an
+// entry of the store.
+func isDigest(s string) bool {
+	return (len(s) == 2*sha256.Size || len(s) == 2*sha512.Size) &&
+		strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // writeManifest makes the manifest of a directory that is about to become an entry.
-func writeManifest(t tree) error {
+func (t tree) writeManifest() error {
 	m, err := list(t.Root, nil)
 	if err != nil {
 		return diskError(err)
@@ -150,5 +172,5 @@ func writeManifest(t tree) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	return t.writeFile(manifestName, 0o644, strings.NewReader(string(text)))
+	return t.writeFile(manifestName, 0o644, bytes.NewReader(text))
 }

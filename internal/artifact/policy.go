@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,30 +20,14 @@ type Policy struct {
 	// Backoff is the pause after the first round in which every place failed; it doubles with each
 	// further round up to MaxBackoff and is spread by half in both directions: 500 ms and 30 s.
 	Backoff, MaxBackoff time.Duration
-	// Stall is how long a connection may be silent: 20 s.
-	Stall time.Duration
-	// MinRate is the rate in bytes per second, averaged over Stall, below which a connection counts
-	// as silent: 1024.
-	MinRate int64
 }
 
 func (p Policy) filled() Policy {
-	orDuration := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
+	return Policy{
+		Tries: cmp.Or(p.Tries, 8), Budget: cmp.Or(p.Budget, 10*time.Minute),
+		Backoff:    cmp.Or(p.Backoff, 500*time.Millisecond),
+		MaxBackoff: cmp.Or(p.MaxBackoff, 30*time.Second),
 	}
-	orDuration(&p.Budget, 10*time.Minute)
-	orDuration(&p.Backoff, 500*time.Millisecond)
-	orDuration(&p.MaxBackoff, 30*time.Second)
-	orDuration(&p.Stall, 20*time.Second)
-	if p.Tries == 0 {
-		p.Tries = 8
-	}
-	if p.MinRate == 0 {
-		p.MinRate = 1024
-	}
-	return p
 }
 
 // place is a candidate on trial.
@@ -70,8 +55,8 @@ type attempt func(ctx context.Context, c candidate) (gained bool, err error)
 func (p Policy) try(ctx context.Context, a Artifact, list []candidate, do attempt,
 	retrying func(*Error, time.Duration)) error {
 	p = p.filled()
-	pauses := wait.Backoff{Base: p.Backoff, Max: p.MaxBackoff}
-	t := trial{policy: p, pauses: pauses, since: time.Now()}
+	t := trial{policy: p, since: time.Now()}
+	t.pauses = wait.Backoff{Base: p.Backoff, Max: p.MaxBackoff}
 	for _, c := range list {
 		t.places = append(t.places, &place{candidate: c})
 	}
@@ -102,14 +87,13 @@ func (p Policy) try(ctx context.Context, a Artifact, list []candidate, do attemp
 
 // fail notes an attempt's error with the names that belong to it.
 func (pl *place) fail(a Artifact, err error) *Error {
-	var known *Error
-	if !errors.As(err, &known) {
-		known = &Error{Cause: Status, Err: err}
+	e := Error{Cause: Status, Err: err}
+	if known, ok := errors.AsType[*Error](err); ok {
+		e = *known
 	}
-	e := *known
 	e.Name, e.Version, e.URL = a.Name, a.Version, pl.String()
 	pl.last = &e
-	return pl.last
+	return &e
 }
 
 // next judges the place that just failed and chooses the one to ask now, and after which pause; -1

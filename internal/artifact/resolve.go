@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -58,16 +59,14 @@ func resolve(ctx context.Context, s Source, spec Spec, o config.Override) (Artif
 	if err := spec.check(); err != nil {
 		return Artifact{}, err
 	}
-	version := strings.TrimPrefix(spec.Version, "v")
 	a := Artifact{
-		Name: spec.Name, Version: version, Arch: spec.Arch, Format: spec.Name.format(),
-		Late: spec.Name.late(),
-		URL:  address(spec, o),
+		Name: spec.Name, Version: strings.TrimPrefix(spec.Version, "v"), Arch: spec.Arch,
+		Format: spec.Name.project().format, Late: spec.Name.project().late, URL: address(spec, o),
 	}
 	if o.SHA256 != "" {
 		return a.override(o)
 	}
-	if a.ID = release.Digest(string(a.Name), version, a.Arch); a.ID != "" {
+	if a.ID = release.Digest(string(a.Name), a.Version, a.Arch); a.ID != "" {
 		return a, nil
 	}
 	return a.published(ctx, s)
@@ -84,7 +83,11 @@ func (a Artifact) override(o config.Override) (Artifact, error) {
 
 // published fills in the digest from upstream's checksum file.
 func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
-	sums := checksumURL(a.Name, a.URL)
+	u, err := parseURL("artifact URL", a.URL)
+	if err != nil {
+		return Artifact{}, err
+	}
+	sums := a.Name.project().checksums(*u)
 	if sums == "" {
 		return Artifact{}, fmt.Errorf("cannot verify %s: upstream publishes no checksum for it; "+
 			"use a version that is known here (%s) or set artifacts.overrides.%s.sha256",
@@ -99,7 +102,7 @@ func (a Artifact) published(ctx context.Context, s Source) (Artifact, error) {
 		if err != nil {
 			return false, err
 		}
-		if a.ID, err = parseChecksum(text, baseName(a.URL)); err != nil {
+		if a.ID, err = parseChecksum(text, path.Base(u.Path)); err != nil {
 			return false, &Error{Cause: Digest,
 				Err: fmt.Errorf("cannot use this checksum file: %w", err)}
 		}
@@ -224,3 +227,37 @@ func (s Source) size(ctx context.Context, a Artifact) int64 {
 	}
 	return 0
 }
+
+// parseChecksum reads the digest of file from a published checksum file: either one bare SHA-256,
+// or the lines of sha256sum(1), of which exactly one names the file. Anything else in it makes the
+// whole file untrusted.
+func parseChecksum(text, file string) (string, error) {
+	text = strings.TrimSpace(text)
+	if isSHA256(text) {
+		return strings.ToLower(text), nil
+	}
+	found := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\r\n")
+		if line == "" {
+			continue
+		}
+		sum, name, ok := strings.Cut(line, " ")
+		if !ok || !isSHA256(sum) || len(name) < 2 || (name[0] != ' ' && name[0] != '*') {
+			return "", fmt.Errorf("it is not a list of SHA-256 checksums: %.80q", line)
+		}
+		if strings.TrimPrefix(name[1:], "./") != file {
+			continue
+		}
+		if found != "" {
+			return "", fmt.Errorf("it names %s twice", file)
+		}
+		found = strings.ToLower(sum)
+	}
+	if found == "" {
+		return "", fmt.Errorf("it does not name %s", file)
+	}
+	return found, nil
+}
+
+func isSHA256(s string) bool { return len(s) == 64 && isDigest(strings.ToLower(s)) }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,92 +31,59 @@ func present(store, id string) bool {
 	return err == nil && info.IsDir()
 }
 
-// stage makes the directory in which an entry is built.
-func (f *Fetcher) stage(a Artifact) (string, error) {
-	done, err := f.Touch.before("make a directory for %s", a)
-	if err != nil {
-		return "", err
-	}
-	defer done()
-	dir, err := os.MkdirTemp(f.Store, partialPrefix+a.ID+"-")
-	if err != nil {
-		return "", diskError(err)
-	}
-	return dir, nil
-}
-
-// unstage removes what has not become an entry. What it must leave is Collect's to remove.
-func (f *Fetcher) unstage(dir string) {
-	_ = removeTree(f.Store, filepath.Base(dir), f.Touch)
-}
-
-// adopt makes an entry of a kept file that has been verified.
-func (f *Fetcher) adopt(a Artifact, kept *os.File) error {
-	dir, err := f.stage(a)
+// build makes the entry of an artifact: fill puts verified files into a new directory.
+func (f *Fetcher) build(a Artifact, fill func(tree) error) error {
+	var dir string
+	err := f.Touch.do(func() (err error) {
+		dir, err = os.MkdirTemp(f.Store, partialPrefix+a.ID+"-")
+		return err
+	}, "make a directory for %s", a)
 	if err != nil {
 		return err
 	}
-	defer f.unstage(dir)
-	if err := kept.Chmod(0o755); err != nil {
-		return diskError(err)
-	}
-	if err := f.rename(kept.Name(), filepath.Join(dir, string(a.Name))); err != nil {
-		return diskError(err)
-	}
-	return f.commit(dir, a.ID)
-}
-
-func (f *Fetcher) rename(from, to string) error {
-	done, err := f.Touch.before("rename %s to %s", from, to)
-	if err != nil {
-		return err
-	}
-	defer done()
-	return os.Rename(from, to)
-}
-
-// commit makes a filled and verified directory the entry id, durably: everything in it reaches the
-// disk before its name.
-func (f *Fetcher) commit(dir, id string) error {
-	if err := f.finish(dir); err != nil {
-		return err
-	}
-	err := f.place(dir, id)
-	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) {
-		return nil
-	}
-	if err == nil {
-		err = syncPath(f.Store)
-	}
-	if err != nil {
-		return diskError(err)
-	}
-	return nil
-}
-
-// finish writes the manifest and brings all of a directory to the disk.
-func (f *Fetcher) finish(dir string) error {
+	// Removes what has not become an entry. What it must leave is Collect's to remove.
+	defer func() { _ = removeTree(f.Store, filepath.Base(dir), f.Touch) }()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return diskError(err)
 	}
 	defer root.Close()
-	if err := writeManifest(tree{root, f.Touch}); err != nil {
+	t := tree{root, f.Touch}
+	if err := fill(t); err != nil {
 		return err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return diskError(err)
+	if err := t.finish(); err != nil {
+		return err
 	}
-	err = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+	err = f.place(dir, a.ID)
+	if errors.Is(err, fs.ErrExist) { // or not empty
+		return nil
+	}
+	if err == nil {
+		err = syncPath(f.Store)
+	}
+	return diskError(err)
+}
+
+func (f *Fetcher) rename(from, to string) error {
+	return f.Touch.do(func() error { return os.Rename(from, to) }, "rename %s to %s", from, to)
+}
+
+// finish writes the manifest and brings all of a directory to the disk: it must be there before it
+// has the name of an entry. Directories become 0755, in spite of the umask.
+func (t tree) finish() error {
+	if err := t.writeManifest(); err != nil {
+		return err
+	}
+	return diskError(filepath.WalkDir(t.Name(), func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			err = os.Chmod(path, 0o755)
+		}
 		if err != nil {
 			return err
 		}
 		return syncPath(path)
-	})
-	if err != nil {
-		return diskError(err)
-	}
-	return nil
+	}))
 }
 
 // place gives a directory the name of the entry. An entry that is there is kept, unless it is to be
@@ -128,12 +94,9 @@ func (f *Fetcher) place(dir, id string) error {
 	if !f.heals(id) || !present(f.Store, id) {
 		return f.rename(dir, entry)
 	}
-	done, err := f.Touch.before("exchange %s and %s", dir, entry)
-	if err != nil {
-		return err
-	}
-	defer done()
-	err = unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, entry, unix.RENAME_EXCHANGE)
+	err := f.Touch.do(func() error {
+		return unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, entry, unix.RENAME_EXCHANGE)
+	}, "exchange %s and %s", dir, entry)
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EXDEV) {
 		return err
 	}
@@ -179,17 +142,14 @@ func discard(store, name string, touch Touch) error {
 	if err := removeTree(store, doomed, touch); err != nil {
 		return err
 	}
-	done, err := touch.before("discard %s", name)
-	if err != nil {
-		return err
-	}
-	defer done()
-	err = os.Rename(filepath.Join(store, name), filepath.Join(store, doomed))
+	err := touch.do(func() error {
+		return os.Rename(filepath.Join(store, name), filepath.Join(store, doomed))
+	}, "discard %s", name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return diskError(err)
+		return err
 	}
 	return removeTree(store, doomed, touch)
 }

@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -205,8 +206,9 @@ func TestReadOnlyStore(t *testing.T) {
 }
 
 func TestStoreMustExist(t *testing.T) {
-	f := Fetcher{Store: filepath.Join(t.TempDir(), "store")}
-	err := f.Run(t.Context(), []Artifact{binary(Kubelet, nil)})
+	f := Fetcher{Store: filepath.Join(t.TempDir(), "store"),
+		Artifacts: []Artifact{binary(Kubelet, nil)}}
+	err := f.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "there is no artifact store at "+f.Store) {
 		t.Errorf("got %v", err)
 	}
@@ -218,12 +220,11 @@ func TestStoreMustExist(t *testing.T) {
 func TestEntryOfAnotherRunIsAccepted(t *testing.T) {
 	b := noise(1, 1000)
 	f, a := Fetcher{Store: t.TempDir()}, binary(Kubelet, b)
-	dir, err := f.stage(a)
+	err := f.build(a, func(tree) error {
+		populate(t, f.Store, a.ID+"/kubelet")
+		return nil
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	populate(t, f.Store, a.ID+"/kubelet")
-	if err := f.commit(dir, a.ID); err != nil {
 		t.Error(err)
 	}
 	if files := files(t, f.Store, a.ID); len(files) != 1 {
@@ -241,7 +242,7 @@ func TestKeeperTellsDiskFromNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	src := &stream{total: -1, r: &keeper{body: zeros(10), kept: full}}
+	src := &stream{total: -1, r: io.TeeReader(zeros(10), &diskWriter{f: full})}
 	if _, err := src.Read(make([]byte, 10)); !isLocal(err) || !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("got %v", err)
 	}

@@ -60,11 +60,11 @@ func TestKilledAnywhere(t *testing.T) {
 			return store
 		}
 		run := func(store string, touch Touch) error {
-			f := Fetcher{Store: store, Source: source, Touch: touch}
+			f := Fetcher{Store: store, Artifacts: []Artifact{tt.art}, Source: source, Touch: touch}
 			if tt.heal {
 				f.Heal = []string{tt.art.ID}
 			}
-			return f.Run(t.Context(), []Artifact{tt.art})
+			return f.Run(t.Context())
 		}
 		counter := newFuse(0)
 		must(t, run(prepared(), counter.touch))

@@ -14,10 +14,9 @@ import (
 
 // fetch is a download of artifacts, under way.
 type fetch struct {
-	fetcher   *artifact.Fetcher
-	artifacts []artifact.Artifact
-	stop      context.CancelFunc
-	ended     chan struct{}
+	fetcher *artifact.Fetcher
+	stop    context.CancelFunc
+	ended   chan struct{}
 }
 
 // startFetch begins to download what the store does not have, and what is to be healed. Errors are
@@ -26,10 +25,18 @@ func startFetch(
 	ctx context.Context, h *Home, c config.Config, arts []artifact.Artifact, heal []string,
 ) *fetch {
 	ctx, stop := context.WithCancel(ctx)
-	f := &fetch{fetcher: fetcher(h, c, heal), artifacts: arts, stop: stop, ended: make(chan struct{})}
+	f := &fetch{stop: stop, ended: make(chan struct{}), fetcher: &artifact.Fetcher{
+		Store:     h.Path(node.StoreDir),
+		Artifacts: arts,
+		Source:    source(h, c),
+		Heal:      heal,
+		Log:       h.Log,
+		Events:    func(e artifact.Event) { downloads(h.Agent, e) },
+		Touch:     h.Agent.Machine.Touched,
+	}}
 	go func() {
 		defer close(f.ended)
-		_ = f.fetcher.Run(ctx, arts)
+		_ = f.fetcher.Run(ctx)
 	}()
 	return f
 }
@@ -60,7 +67,7 @@ func (f *fetch) wait(ctx context.Context, to state.Resource) error {
 	if !ok || f == nil {
 		return nil
 	}
-	for _, a := range f.artifacts {
+	for _, a := range f.fetcher.Artifacts {
 		if strings.HasPrefix(link.Target, node.StoreDir+"/"+a.ID+"/") {
 			return f.fetcher.Wait(ctx, a.ID)
 		}
@@ -70,23 +77,12 @@ func (f *fetch) wait(ctx context.Context, to state.Resource) error {
 
 // all blocks until every artifact is in the store.
 func (f *fetch) all(ctx context.Context) error {
-	for _, a := range f.artifacts {
+	for _, a := range f.fetcher.Artifacts {
 		if err := f.fetcher.Wait(ctx, a.ID); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func fetcher(h *Home, c config.Config, heal []string) *artifact.Fetcher {
-	return &artifact.Fetcher{
-		Store:  h.Path(node.StoreDir),
-		Source: source(h, c),
-		Heal:   heal,
-		Log:    h.Log,
-		Events: func(e artifact.Event) { downloads(h.Agent, e) },
-		Touch:  h.Agent.Machine.Touched,
-	}
 }
 
 // downloads translates download events into progress.

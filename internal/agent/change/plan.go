@@ -105,5 +105,5 @@ func addDownloads(
 			Name: string(a.Name), Version: a.Version, URL: artifact.Redact(a.URL), Size: a.Size,
 		})
 	}
-	report.Hosts, _ = artifact.Hosts(missing, source)
+	report.Hosts = artifact.Hosts(missing, source)
 }
