@@ -36,7 +36,7 @@ type project struct {
 	url string
 	// sums ends the name of the checksum file, after url; or names, after a slash, the one for all
 	// architectures. It is "" where upstream has none.
-	sums string
+	sums   string
 	format Format
 	late   bool
 }

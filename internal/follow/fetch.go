@@ -66,24 +66,19 @@ func (f Fetcher) once(ctx context.Context, u URL) (bundle []byte, pause time.Dur
 	if err != nil {
 		return nil, 0, errors.New("internal error: cannot make a request for the configuration")
 	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := f.Client.Do(req)
+	resp, err := ask(f.Client, req)
 	if err != nil {
-		return nil, 0, fmt.Errorf("cannot fetch the configuration from %s: %w", u.Host(),
-			withoutURL(err))
+		return nil, 0, fmt.Errorf("cannot fetch the configuration from %s: %w", u.Host(), err)
 	}
-	defer finish(resp)
-	now := time.Now()
 	switch status := resp.StatusCode; {
 	case status == http.StatusOK:
-		bundle, err = readJSON(resp)
-		return bundle, 0, err
+		return resp.json, 0, resp.err
 	case status >= 300 && status < 400:
-		return nil, 0, &strangeError{u.Host(), redirect(resp)}
+		return nil, 0, resp.redirect()
 	case dead(status):
-		return nil, 0, &DeadError{u.Host(), u.why(status, now) + clockSkew(resp.Header, now)}
+		return nil, 0, &DeadError{u.Host(), u.why(status) + resp.clockSkew()}
 	default:
-		return nil, retryAfter(resp.Header, now), fmt.Errorf(
+		return nil, resp.retryAfter(), fmt.Errorf(
 			"cannot fetch the configuration from %s: it answers %s", u.Host(), resp.Status)
 	}
 }
@@ -96,11 +91,11 @@ func dead(status int) bool {
 
 // why tells why a URL is dead. The server says no more than that it is; the URL itself says until
 // when it could have worked.
-func (u URL) why(status int, now time.Time) string {
+func (u URL) why(status int) string {
 	switch at := u.expires(); {
 	case status != http.StatusForbidden && status != http.StatusNotFound && status != http.StatusGone:
 		return fmt.Sprintf("it answers %d %s", status, http.StatusText(status))
-	case !at.IsZero() && now.After(at):
+	case !at.IsZero() && time.Now().After(at):
 		return "the URL has expired at " + at.UTC().Format(time.DateTime) + " UTC"
 	default:
 		return "a machine has joined with the URL already, or it was revoked or replaced"

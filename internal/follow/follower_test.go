@@ -124,7 +124,7 @@ func (m *fakeMachine) Unusable(version string, _ error) {
 	m.locked(func() { m.unusable = version })
 }
 
-func (m *fakeMachine) Deleted(context.Context, Tombstone) {
+func (m *fakeMachine) Deleted() {
 	m.locked(func() { m.deleted = true })
 }
 

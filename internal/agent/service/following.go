@@ -358,4 +358,4 @@ func receiveNext(ctx context.Context, a *change.Agent, bundle []byte, c config.C
 }
 
 // Deleted implements follow.Machine.
-func (f *Following) Deleted(context.Context, follow.Tombstone) { tell(f.deleted) }
+func (f *Following) Deleted() { tell(f.deleted) }
