@@ -3,10 +3,14 @@
 package oci
 
 import (
+	"fmt"
+	"io"
+	"os"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -24,7 +28,7 @@ type Image struct {
 
 // Build makes the image.
 func (i Image) Build() (v1.Image, error) {
-	created := v1.Time{Time: time.Unix(0, 0).UTC()}
+	created := v1.Time{Time: epoch.UTC()}
 	if !i.Created.IsZero() {
 		created.Time = i.Created.UTC()
 	}
@@ -56,4 +60,44 @@ func (i Image) Build() (v1.Image, error) {
 	file = file.DeepCopy()
 	file.OS, file.Architecture, file.Created, file.Config = "linux", i.Architecture, created, i.Config
 	return mutate.ConfigFile(image, file)
+}
+
+// Index is one image for several architectures.
+func Index(images ...v1.Image) (v1.ImageIndex, error) {
+	var list []mutate.IndexAddendum
+	for _, i := range images {
+		config, err := i.ConfigFile()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, mutate.IndexAddendum{
+			Add: i, Descriptor: v1.Descriptor{Platform: config.Platform()},
+		})
+	}
+	return mutate.AppendManifests(empty.Index, list...), nil
+}
+
+// WriteArchive writes an image as an OCI image layout in a tar archive (image-spec, "Image
+// Layout"), which has it under a name, such as registry.example/program:1.
+func WriteArchive(to io.Writer, index v1.ImageIndex, name, tag string) error {
+	dir, err := os.MkdirTemp("", "image-layout-")
+	if err != nil {
+		return fmt.Errorf("cannot write the image: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	named := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
+		Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{
+			"org.opencontainers.image.ref.name": tag,
+			// containerd and those that import with it take the whole name from here
+			"io.containerd.image.name": name + ":" + tag,
+		}},
+	})
+	_, err = layout.Write(dir, named)
+	if err == nil {
+		err = pack(to, func(p *Packer) error { return p.Tree(dir) })
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write the image: %w", err)
+	}
+	return nil
 }

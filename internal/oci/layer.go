@@ -3,8 +3,6 @@ package oci
 import (
 	"archive/tar"
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"io"
 	"io/fs"
 	"os"
@@ -14,8 +12,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -33,16 +31,18 @@ type Packer struct{ tar *tar.Writer }
 // epoch is the time of every file.
 var epoch = time.Unix(0, 0)
 
+func (p *Packer) write(h tar.Header, content []byte) error {
+	h.Size, h.ModTime, h.Format = int64(len(content)), epoch, tar.FormatPAX
+	if err := p.tar.WriteHeader(&h); err != nil {
+		return err
+	}
+	_, err := p.tar.Write(content)
+	return err
+}
+
 // File writes a file.
 func (p *Packer) File(name string, content []byte, mode fs.FileMode) error {
-	err := p.tar.WriteHeader(&tar.Header{
-		Name: name, Mode: int64(mode), Size: int64(len(content)), ModTime: epoch,
-		Format: tar.FormatPAX,
-	})
-	if err == nil {
-		_, err = p.tar.Write(content)
-	}
-	return err
+	return p.write(tar.Header{Name: name, Mode: int64(mode)}, content)
 }
 
 // Copy writes a file of this box under another name.
@@ -56,10 +56,9 @@ func (p *Packer) Copy(name, file string, mode fs.FileMode) error {
 
 // Dir writes a directory that somebody owns.
 func (p *Packer) Dir(name string, mode fs.FileMode, owner int) error {
-	return p.tar.WriteHeader(&tar.Header{
+	return p.write(tar.Header{
 		Typeflag: tar.TypeDir, Name: name + "/", Mode: int64(mode), Uid: owner, Gid: owner,
-		ModTime: epoch, Format: tar.FormatPAX,
-	})
+	}, nil)
 }
 
 // Tree writes the files and links of a directory tree, in the order of their names. Files are for
@@ -75,10 +74,7 @@ func (p *Packer) Tree(root string) error {
 			if err != nil {
 				return err
 			}
-			return p.tar.WriteHeader(&tar.Header{
-				Typeflag: tar.TypeSymlink, Name: name, Linkname: target, ModTime: epoch,
-				Format: tar.FormatPAX,
-			})
+			return p.write(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target}, nil)
 		}
 		info, err := d.Info()
 		if err != nil || !info.Mode().IsRegular() {
@@ -92,43 +88,27 @@ func (p *Packer) Tree(root string) error {
 	})
 }
 
-// pack is the archive of what is packed.
-func pack(with func(*Packer) error) ([]byte, error) {
-	var packed bytes.Buffer
-	t := tar.NewWriter(&packed)
+// pack writes the archive of what is packed.
+func pack(to io.Writer, with func(*Packer) error) error {
+	t := tar.NewWriter(to)
 	if err := with(&Packer{t}); err != nil {
-		return nil, err
+		return err
 	}
-	if err := t.Close(); err != nil {
-		return nil, err
-	}
-	return packed.Bytes(), nil
+	return t.Close()
 }
 
 func (l Layer) build() (v1.Layer, error) {
-	packed, err := pack(l.Pack)
-	if err != nil {
+	var packed bytes.Buffer
+	if err := pack(&packed, l.Pack); err != nil {
 		return nil, err
 	}
 	if !l.Compressed {
-		return static.NewLayer(packed, types.OCIUncompressedLayer), nil
+		return static.NewLayer(packed.Bytes(), types.OCIUncompressedLayer), nil
 	}
-	return partial.UncompressedToLayer(archive(packed))
+	made, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(packed.Bytes())), nil
+	}, tarball.WithMediaType(types.OCILayer))
+	// Without its method Descriptor, whose empty annotations are not those that a manifest is read
+	// with.
+	return struct{ v1.Layer }{made}, err
 }
-
-// archive is a layer before it is compressed (partial.UncompressedLayer).
-type archive []byte
-
-// DiffID implements partial.UncompressedLayer.
-func (a archive) DiffID() (v1.Hash, error) {
-	sum := sha256.Sum256(a)
-	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}, nil
-}
-
-// Uncompressed implements partial.UncompressedLayer.
-func (a archive) Uncompressed() (io.ReadCloser, error) {
-	return io.NopCloser(bytes.NewReader(a)), nil
-}
-
-// MediaType implements partial.UncompressedLayer.
-func (a archive) MediaType() (types.MediaType, error) { return types.OCILayer, nil }
