@@ -1,6 +1,6 @@
 // Package progress tells people what a verb is doing: one stream of events, drawn on a terminal,
 // written as lines into a pipe, or logged by a service. It decides nothing: the agent emits events,
-// the command chooses the view.
+// the command chooses the view, which many goroutines may call at once.
 package progress
 
 import (
@@ -35,11 +35,4 @@ type Event struct {
 	Done  int64
 	Total int64
 	Took  time.Duration
-}
-
-// View shows events. Many goroutines may call Show at once, also after Close. Close ends what is
-// drawn; it may be called twice.
-type View interface {
-	Show(Event)
-	Close()
 }

@@ -3,6 +3,7 @@ package progress
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -17,21 +18,17 @@ const stepWidth = 12
 // downloads stands where other lines have their step.
 const downloads state.Step = "download"
 
-// Lines is a View for pipes: one line for each thing that is done.
-type Lines struct {
-	Out io.Writer
-	mu  sync.Mutex
-}
-
-func (l *Lines) Show(e Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if text := line(e); text != "" {
-		fmt.Fprintln(l.Out, text) // a reader that is gone is no reason to stop
+// Lines returns a view for pipes, which writes one line for each thing that is done.
+func Lines(out io.Writer) func(Event) {
+	var mu sync.Mutex
+	return func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if text := line(e); text != "" {
+			fmt.Fprintln(out, text) // a reader that is gone is no reason to stop
+		}
 	}
 }
-
-func (l *Lines) Close() {}
 
 func line(e Event) string {
 	text := oneLine(e.Text)
@@ -60,6 +57,31 @@ func line(e Event) string {
 
 func within(step state.Step, text string) string {
 	return strings.TrimSpace(pad(string(step), stepWidth) + " " + text)
+}
+
+// Log logs an event for services: what a person would see goes to the log, and with it to the
+// journal. Downloads that go well, and changes of the host, which the engine logs itself, do not.
+// The text of a warning or note is a sentence already, and so the message.
+func Log(log *slog.Logger, e Event) {
+	text := oneLine(e.Text)
+	switch e.Kind {
+	case Warning:
+		log.Warn(text)
+	case Note:
+		log.Info(text)
+	case StepFailed:
+		log.Warn("step failed", "step", string(e.Step), "reason", text)
+	case Retry:
+		log.Info("download is tried again", "artifact", e.Name, "reason", text)
+	case StepDone:
+		log.Debug("step done", "step", string(e.Step), "result", text, "took", e.Took)
+	case Doing:
+		log.Debug("waiting", "step", string(e.Step), "for", text)
+	case Fetched:
+		log.Debug("download done", "artifact", e.Name, "bytes", e.Total, "took", e.Took)
+	case StepBegan, Change, Bytes:
+		// too many, and the other events tell their result
+	}
 }
 
 // seconds is a duration as people read it: 0.1s, 12.3s, 3m05s.

@@ -237,7 +237,8 @@ func (w *world) agent() *change.Agent {
 	}
 	return &change.Agent{
 		Env: inspect.Env{
-			Reader: machine, Root: w.root, Log: log, Show: (&progress.Log{Log: log}).Show,
+			Reader: machine, Root: w.root, Log: log,
+			Show: func(e progress.Event) { progress.Log(log, e) },
 			Poll: time.Millisecond, Program: w.program,
 			Settling: max(w.settling, time.Nanosecond), Healthz: w.kubeletHealth, Runtime: w.served,
 			Version: "story", Trusted: w.judge,
