@@ -14,8 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/Azure/AKSFlexNode/internal/regular"
 )
 
 // minProgress is how many new bytes an attempt must bring to count as progress.
@@ -46,7 +44,7 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	}
 	defer done()
 	if c.file {
-		return false, d.local(c)
+		return false, d.local(ctx, c)
 	}
 	kept, err := openKept(d.keptPath(c.zst))
 	if err != nil {
@@ -253,14 +251,14 @@ func (d *download) discard(path string) error {
 }
 
 // local gets the artifact from a file of Source.Directory.
-func (d *download) local(c candidate) error {
-	f, info, err := regular.Open(c.url)
+func (d *download) local(ctx context.Context, c candidate) error {
+	f, size, err := d.f.Source.open(ctx, "", c)
 	if err != nil {
-		return fileError(err)
+		return err
 	}
 	defer f.Close()
 	d.from = c.url
-	return d.unpack(&stream{r: f, total: info.Size(), seen: d.progress(c, info.Size())}, c)
+	return d.unpack(&stream{r: f, total: size, seen: d.progress(c, size)}, c)
 }
 
 func (d *download) unpack(src *stream, c candidate) error {

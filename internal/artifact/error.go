@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"syscall"
 
 	"github.com/Azure/AKSFlexNode/internal/regular"
@@ -113,23 +112,20 @@ func treatments() map[Cause]treatment {
 	}
 }
 
-// Failure is the end of an artifact: the last error of each place that was asked.
-type Failure struct {
-	Name    Name
-	Version string
-	Last    []*Error
-}
+// Failure is the end of an artifact: the last error of each place that was asked, at least one.
+type Failure struct{ Last []*Error }
 
 func (f *Failure) Error() string {
+	first := f.Last[0]
 	if len(f.Last) == 1 {
-		return f.Last[0].Error()
+		return first.Error()
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "cannot get %s %s from any of %d places:", f.Name, f.Version, len(f.Last))
+	text := fmt.Sprintf("cannot get %s %s from any of %d places:", first.Name, first.Version,
+		len(f.Last))
 	for _, e := range f.Last {
-		fmt.Fprintf(&b, "\n  %s: %s", e.URL, e.reason())
+		text += fmt.Sprintf("\n  %s: %s", e.URL, e.reason())
 	}
-	return b.String()
+	return text
 }
 
 // Unwrap gives the errors one by one, so that errors.As finds an *Error.
@@ -154,21 +150,18 @@ func (e *Error) strikes(tries int) int {
 func statusError(status int) *Error {
 	e := &Error{Cause: Status, what: fmt.Sprintf("HTTP status %d %s", status,
 		http.StatusText(status))}
-	switch status {
-	case http.StatusNotFound, http.StatusGone:
+	switch {
+	case status == http.StatusNotFound || status == http.StatusGone:
 		e.Cause, e.what = NotFound, fmt.Sprintf("there is no such file (HTTP %d)", status)
-	case http.StatusUnauthorized, http.StatusForbidden:
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		e.Cause = Forbidden
-	case http.StatusProxyAuthRequired:
+	case status == http.StatusProxyAuthRequired:
 		e.Cause = ProxyAuth
-	case http.StatusNetworkAuthenticationRequired:
+	case status == http.StatusNetworkAuthenticationRequired:
 		e.Cause = CaptivePortal
-	case http.StatusTooManyRequests, http.StatusRequestTimeout:
+	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout ||
+		status >= 500:
 		e.Cause = Overloaded
-	default:
-		if status >= 500 {
-			e.Cause = Overloaded
-		}
 	}
 	return e
 }

@@ -40,22 +40,7 @@ type listed struct {
 // before each file, and ends with its error. The error is ErrNoManifest for an entry that has none,
 // and else says every difference.
 func Verify(store, id string, each func() error) error {
-	root, err := os.OpenRoot(filepath.Join(store, id))
-	if err != nil {
-		return fmt.Errorf("cannot verify store entry %.12s: %w", id, err)
-	}
-	defer root.Close()
-	text, err := root.ReadFile(manifestName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot verify store entry %.12s: %w", id, ErrNoManifest)
-	}
-	var made, is manifest
-	if err == nil {
-		err = json.Unmarshal(text, &made)
-	}
-	if err == nil {
-		is, err = list(root, each)
-	}
+	made, is, err := manifests(filepath.Join(store, id), each)
 	if err != nil {
 		return fmt.Errorf("cannot verify store entry %.12s: %w", id, err)
 	}
@@ -63,6 +48,26 @@ func Verify(store, id string, each func() error) error {
 		return fmt.Errorf("store entry %.12s is damaged: %s", id, strings.Join(wrong, ", "))
 	}
 	return nil
+}
+
+// manifests returns the manifest that an entry was made with, and the one that it would have now.
+func manifests(entry string, each func() error) (made, is manifest, err error) {
+	root, err := os.OpenRoot(entry)
+	if err != nil {
+		return made, is, err
+	}
+	defer root.Close()
+	text, err := root.ReadFile(manifestName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return made, is, ErrNoManifest
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &made)
+	}
+	if err == nil {
+		is, err = list(root, each)
+	}
+	return made, is, err
 }
 
 // differences says in words how the files of an entry differ from those that it was made with.

@@ -30,18 +30,10 @@ func (p Policy) filled() Policy {
 	}
 }
 
-// place is a candidate on trial.
-type place struct {
-	candidate
-	strikes int
-	dead    bool
-	last    *Error
-}
-
 // trial is the search for one place that gives one file.
 type trial struct {
 	policy Policy
-	places []*place
+	places []candidate
 	pauses wait.Backoff
 	since  time.Time
 }
@@ -55,27 +47,23 @@ type attempt func(ctx context.Context, c candidate) (gained bool, err error)
 func (p Policy) try(ctx context.Context, a Artifact, list []candidate, do attempt,
 	retrying func(*Error, time.Duration)) error {
 	p = p.filled()
-	t := trial{policy: p, since: time.Now()}
-	t.pauses = wait.Backoff{Base: p.Backoff, Max: p.MaxBackoff}
-	for _, c := range list {
-		t.places = append(t.places, &place{candidate: c})
-	}
+	pauses := wait.Backoff{Base: p.Backoff, Max: p.MaxBackoff}
+	t := trial{policy: p, places: list, pauses: pauses, since: time.Now()}
 	for i := 0; ; {
-		pl := t.places[i]
-		gained, err := do(ctx, pl.candidate)
+		gained, err := do(ctx, list[i])
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("cannot get %s: %w", a, ctx.Err())
 		}
-		e := pl.fail(a, err)
+		e := list[i].fail(a, err)
 		if e.Local() {
-			return &Failure{Name: a.Name, Version: a.Version, Last: []*Error{e}}
+			return &Failure{Last: []*Error{e}}
 		}
 		next, pause := t.next(i, e, gained)
 		if next < 0 {
-			return &Failure{Name: a.Name, Version: a.Version, Last: t.last()}
+			return &Failure{Last: t.last()}
 		}
 		retrying(e, pause)
 		if !wait.Sleep(ctx, pause) {
@@ -86,13 +74,13 @@ func (p Policy) try(ctx context.Context, a Artifact, list []candidate, do attemp
 }
 
 // fail notes an attempt's error with the names that belong to it.
-func (pl *place) fail(a Artifact, err error) *Error {
+func (c *candidate) fail(a Artifact, err error) *Error {
 	e := Error{Cause: Status, Err: err}
 	if known, ok := errors.AsType[*Error](err); ok {
 		e = *known
 	}
-	e.Name, e.Version, e.URL = a.Name, a.Version, pl.String()
-	pl.last = &e
+	e.Name, e.Version, e.URL = a.Name, a.Version, c.String()
+	c.last = &e
 	return &e
 }
 
@@ -100,22 +88,22 @@ func (pl *place) fail(a Artifact, err error) *Error {
 // means to give up. A place whose connection was cut while bytes came is asked again first: it has
 // the file.
 func (t *trial) next(i int, e *Error, gained bool) (int, time.Duration) {
-	pl := t.places[i]
+	c := &t.places[i]
 	if gained {
 		t.since = time.Now()
 		t.pauses.Reset()
-		for _, other := range t.places {
-			other.strikes = 0
+		for j := range t.places {
+			t.places[j].strikes = 0
 		}
 	}
 	if !e.mixed {
-		pl.strikes++
+		c.strikes++
 	}
-	pl.dead = pl.strikes >= e.strikes(t.policy.Tries) || (pl.zst && e.Cause == Digest)
+	c.dead = c.strikes >= e.strikes(t.policy.Tries) || (c.zst && e.Cause == Digest)
 	if time.Since(t.since) > t.policy.Budget {
 		return -1, 0
 	}
-	if !pl.dead && (e.mixed || gained && e.Cause == Cut) {
+	if !c.dead && (e.mixed || gained && e.Cause == Cut) {
 		return i, wait.Jitter(t.policy.Backoff)
 	}
 	for j := i + 1; j < len(t.places); j++ {
@@ -135,17 +123,15 @@ func (t *trial) next(i int, e *Error, gained bool) (int, time.Duration) {
 func (t *trial) last() []*Error {
 	var list []*Error
 	at := map[string]int{}
-	for _, pl := range t.places {
-		if pl.last == nil {
-			continue
-		}
-		k, known := at[pl.via]
+	for _, c := range t.places {
+		k, known := at[c.via]
 		switch {
+		case c.last == nil:
 		case !known:
-			at[pl.via] = len(list)
-			list = append(list, pl.last)
-		case !pl.zst:
-			list[k] = pl.last
+			at[c.via] = len(list)
+			list = append(list, c.last)
+		case !c.zst:
+			list[k] = c.last
 		}
 	}
 	return list

@@ -7,8 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -128,26 +128,12 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 	const limit = 64 << 10
 	ctx, cancel := context.WithTimeout(ctx, checksumTimeout)
 	defer cancel()
-	var body io.ReadCloser
-	if c.file {
-		f, _, err := regular.Open(c.url)
-		if err != nil {
-			return "", fileError(err)
-		}
-		body = f
-	} else {
-		if u, err := url.Parse(c.url); err != nil || u.Scheme != "https" {
-			return "", &Error{Cause: Forbidden, what: "a checksum is taken over https only"}
-		}
-		resp, err := s.get(ctx, http.MethodGet, c.url, nil)
-		if err != nil {
-			return "", err
-		}
-		body = resp.Body
-		if resp.StatusCode != http.StatusOK {
-			body.Close()
-			return "", statusError(resp.StatusCode)
-		}
+	if u, err := url.Parse(c.url); !c.file && (err != nil || u.Scheme != "https") {
+		return "", &Error{Cause: Forbidden, what: "a checksum is taken over https only"}
+	}
+	body, _, err := s.open(ctx, http.MethodGet, c)
+	if err != nil {
+		return "", err
 	}
 	defer body.Close()
 	text, err := io.ReadAll(io.LimitReader(body, limit))
@@ -155,6 +141,26 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 		return "", netError(err)
 	}
 	return string(text), nil
+}
+
+// open opens the file at a place. The size is -1 when the server does not tell.
+func (s Source) open(ctx context.Context, method string, c candidate) (io.ReadCloser, int64, error) {
+	if c.file {
+		f, info, err := regular.Open(c.url)
+		if err != nil {
+			return nil, 0, fileError(err)
+		}
+		return f, info.Size(), nil
+	}
+	resp, err := s.get(ctx, method, c.url, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, 0, statusError(resp.StatusCode)
+	}
+	return resp.Body, resp.ContentLength, nil
 }
 
 // get sends one request. An answer in HTML comes from something else than a file server.
@@ -193,7 +199,7 @@ func Measure(ctx context.Context, s Source, arts []Artifact) []Artifact {
 	s.HTTP = s.client()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	measured := append([]Artifact(nil), arts...)
+	measured := slices.Clone(arts)
 	var wg sync.WaitGroup
 	for i := range measured {
 		if measured[i].Size == 0 {
@@ -205,24 +211,15 @@ func Measure(ctx context.Context, s Source, arts []Artifact) []Artifact {
 }
 
 func (s Source) size(ctx context.Context, a Artifact) int64 {
-	places, err := s.places(a.URL)
-	if err != nil {
-		return 0
-	}
+	places, _ := s.places(a.URL)
 	for _, c := range places {
-		if c.file {
-			if info, err := os.Stat(c.url); err == nil {
-				return info.Size()
-			}
-			continue
-		}
-		resp, err := s.get(ctx, http.MethodHead, c.url, nil)
+		body, size, err := s.open(ctx, http.MethodHead, c)
 		if err != nil {
 			continue
 		}
-		resp.Body.Close()
-		if resp.StatusCode == http.StatusOK && resp.ContentLength > 0 {
-			return resp.ContentLength
+		body.Close()
+		if size > 0 {
+			return size
 		}
 	}
 	return 0

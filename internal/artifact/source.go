@@ -51,6 +51,11 @@ type candidate struct {
 	url  string
 	file bool
 	zst  bool
+
+	// While it is on trial: how often it has failed, whether it is given up, and its last error.
+	strikes int
+	dead    bool
+	last    *Error
 }
 
 // String shows the place without secrets.

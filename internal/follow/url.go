@@ -54,14 +54,11 @@ func (u URL) expires() time.Time {
 	return at
 }
 
-// String implements fmt.Stringer.
+// A URL is a secret for fmt, for logs and for JSON.
 func (URL) String() string { return redacted }
 
-// GoString implements fmt.GoStringer.
 func (URL) GoString() string { return redacted }
 
-// LogValue implements slog.LogValuer.
 func (URL) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalText implements encoding.TextMarshaler.
 func (URL) MarshalText() ([]byte, error) { return []byte(redacted), nil }

@@ -40,18 +40,14 @@ var parsed = sync.OnceValue(func() []Pin {
 // Pins are all digests that are pinned, by artifact, newest version first, by architecture.
 func Pins() []Pin { return slices.Clone(parsed()) }
 
-// digestOf are the pinned digests by what they are of.
-var digestOf = sync.OnceValue(func() map[Pin]string {
-	m := map[Pin]string{}
-	for _, p := range parsed() {
-		m[Pin{Name: p.Name, Version: p.Version, Arch: p.Arch}] = p.Digest
-	}
-	return m
-})
-
 // Digest is that of a published file whose digest is pinned, or "".
 func Digest(name, version, arch string) string {
-	return digestOf()[Pin{Name: name, Version: version, Arch: arch}]
+	for _, p := range parsed() {
+		if p.Name == name && p.Version == version && p.Arch == arch {
+			return p.Digest
+		}
+	}
+	return ""
 }
 
 // Pinned lists the versions of an artifact whose digests are pinned on every architecture, newest
