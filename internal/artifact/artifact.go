@@ -9,9 +9,10 @@ import (
 	"fmt"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/Azure/AKSFlexNode/internal/release"
 )
 
 // Name names one artifact; it is also the key of its entry in artifacts.overrides.
@@ -147,11 +148,11 @@ func (p project) checksums(u url.URL) string {
 
 // check finds mistakes in a spec that would otherwise end up in a URL or a path.
 func (s Spec) check() error {
+	_, isVersion := release.Parse(s.Version)
 	switch {
 	case !slices.Contains(Names(), s.Name):
 		return fmt.Errorf("internal error: unknown artifact %q", s.Name)
-	case !regexp.MustCompile(`^v?[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.-]+)?$`).MatchString(
-		s.Version):
+	case !isVersion:
 		return fmt.Errorf("cannot use version %q of %s: it is not of the form 1.2.3", s.Version,
 			s.Name)
 	case s.Arch != "amd64" && s.Arch != "arm64":

@@ -37,7 +37,7 @@ func (d *download) attempt(ctx context.Context, c candidate) (gained bool, err e
 	if c.zst && !c.file && d.f.withoutZst(c.via) {
 		return false, &Error{Cause: NotFound, what: "this mirror has no zstd variants"}
 	}
-	d.f.event(Event{Kind: Started, Artifact: d.a, URL: c.String()})
+	d.f.event(Event{Kind: Started, Artifact: d.a})
 	done, err := d.f.Touch.before("get %s from %s", d.a, c) // all of it, to the end of this attempt
 	if err != nil {
 		return false, err
@@ -135,7 +135,7 @@ func (d *download) remote(
 			return captivePortal()
 		}
 	}
-	src := &stream{total: total, seen: d.progress(c, total)}
+	src := &stream{total: total, seen: d.progress(total)}
 	keeping := io.TeeReader(body, &diskWriter{f: kept})
 	src.r = io.MultiReader(io.NewSectionReader(kept, 0, offset), keeping)
 	return d.receive(src, c, kept)
@@ -202,25 +202,29 @@ func (d *download) accept(resp *http.Response, c candidate, have int64) (offset,
 const eventInterval = 200 * time.Millisecond
 
 // progress gives the function that turns bytes read into events, at most one in each interval.
-func (d *download) progress(c candidate, total int64) func(int64) {
+func (d *download) progress(total int64) func(int64) {
 	var last time.Time
 	return func(n int64) {
 		if now := time.Now(); now.Sub(last) >= eventInterval || n == total {
 			last = now
-			d.f.event(Event{Kind: Progress, Artifact: d.a, URL: c.String(), Bytes: n,
-				Total: max(total, 0)})
+			d.f.event(Event{Kind: Progress, Artifact: d.a, Bytes: n, Total: max(total, 0)})
 		}
 	}
 }
 
-// receive reads the whole file, verifies it and puts it into the store. A plain binary is the kept
-// file itself; everything else is unpacked while it arrives, into a directory that only the
-// verified digest makes an entry.
+// receive reads the whole file, verifies it and puts it into the store. A plain binary from a
+// server is the kept file itself; everything else is unpacked while it arrives, into a directory
+// that only the verified digest makes an entry.
 func (d *download) receive(src *stream, c candidate, kept *os.File) error {
-	if d.a.Format != Binary || c.zst {
-		return d.unpack(src, c)
-	}
 	sum := newDigest(d.a.ID)
+	if c.zst && d.a.Format == TarGz {
+		sum = newDigest(d.a.TarSHA256)
+	}
+	if kept == nil || c.zst || d.a.Format != Binary {
+		return d.f.build(d.a, func(t tree) error {
+			return d.verdict(src, c, sum, unpack(t, d.a, c.zst, src, sum))
+		})
+	}
 	if err := d.verdict(src, c, sum, copyAll(sum, src)); err != nil {
 		return err
 	}
@@ -258,17 +262,7 @@ func (d *download) local(ctx context.Context, c candidate) error {
 	}
 	defer f.Close()
 	d.from = c.url
-	return d.unpack(&stream{r: f, total: size, seen: d.progress(c, size)}, c)
-}
-
-func (d *download) unpack(src *stream, c candidate) error {
-	sum := newDigest(d.a.ID)
-	if c.zst && d.a.Format == TarGz {
-		sum = newDigest(d.a.TarSHA256)
-	}
-	return d.f.build(d.a, func(t tree) error {
-		return d.verdict(src, c, sum, unpack(t, d.a, c.zst, src, sum))
-	})
+	return d.receive(&stream{r: f, total: size, seen: d.progress(size)}, c, nil)
 }
 
 // verdict tells what reading a whole file came to. A decoder's complaint counts only when the bytes

@@ -50,7 +50,7 @@ type entry struct {
 // Kind is what an Event tells.
 type Kind string
 
-// An artifact's events: Started (with a URL, again for each attempt), Progress, Retrying (with the
+// An artifact's events: Started (for each attempt), Progress, Retrying (with the
 // error and the pause), and at the end Done or Failed.
 const (
 	Started  Kind = "started"
@@ -64,8 +64,6 @@ const (
 type Event struct {
 	Kind     Kind
 	Artifact Artifact
-	// URL is the place in question, without secrets.
-	URL string
 	// Bytes of the file that are here, of Total; Total is 0 when the server does not tell.
 	Bytes, Total int64
 	// Err is why an attempt or the artifact failed, Pause how long it is until the next attempt.
@@ -165,7 +163,7 @@ func (f *Fetcher) fetch(ctx context.Context, a Artifact) error {
 	err = f.Policy.try(ctx, a, list, d.attempt, func(e *Error, pause time.Duration) {
 		f.Log.Warn("download failed, trying on", "artifact", a.Name, "url", e.URL, "cause", e.Cause,
 			"error", e, "pause", pause)
-		f.event(Event{Kind: Retrying, Artifact: a, URL: e.URL, Err: e, Pause: pause})
+		f.event(Event{Kind: Retrying, Artifact: a, Err: e, Pause: pause})
 	})
 	if err != nil {
 		return err

@@ -33,13 +33,9 @@ type Source struct {
 
 // NewSource reads the source from the configuration.
 func NewSource(c config.Artifacts, client *http.Client) Source {
-	s := Source{Directory: c.Directory, HTTP: client}
-	for _, m := range append([]string{c.Mirror}, c.Mirrors...) {
-		if m != "" {
-			s.Mirrors = append(s.Mirrors, m)
-		}
-	}
-	return s
+	mirrors := slices.Concat([]string{c.Mirror}, c.Mirrors)
+	mirrors = slices.DeleteFunc(mirrors, func(m string) bool { return m == "" })
+	return Source{Mirrors: mirrors, Directory: c.Directory, HTTP: client}
 }
 
 // candidate is one place from which one file may be got.

@@ -113,23 +113,18 @@ func (f *Fetcher) heals(id string) bool { return slices.Contains(f.Heal, id) }
 // are not the store's own remain. It follows no link and enters no mount; what it cannot remove is
 // in the error, and the rest is removed nonetheless. touch, which may be nil, is told before each
 // removal. No Fetcher may run meanwhile.
-func Collect(store string, keep []string, touch Touch) (removed []string, err error) {
+func Collect(store string, keep []string, touch Touch) error {
 	entries, err := os.ReadDir(store)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the artifact store: %w", err)
+		return fmt.Errorf("cannot read the artifact store: %w", err)
 	}
 	var errs []error
 	for _, e := range entries {
-		if !garbage(store, e.Name(), keep) {
-			continue
+		if garbage(store, e.Name(), keep) {
+			errs = append(errs, discard(store, e.Name(), touch))
 		}
-		if err := discard(store, e.Name(), touch); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		removed = append(removed, e.Name())
 	}
-	return removed, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // discard removes a name from the store. An entry first gets the name of one that is unfinished: a

@@ -10,14 +10,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
-// askForAnother is what to do about a URL that gives nothing any more.
-const askForAnother = "ask for a new URL with regenerateToken"
-
 // DeadError tells that a configuration URL does not give anything any more.
 type DeadError struct{ Host, Why string }
 
 func (e *DeadError) Error() string {
-	return "cannot fetch the configuration from " + e.Host + ": " + e.Why + "; " + askForAnother
+	return "cannot fetch the configuration from " + e.Host + ": " + e.Why +
+		"; ask for a new URL with regenerateToken"
 }
 
 // Fetcher fetches what a configuration URL gives.

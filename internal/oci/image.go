@@ -38,12 +38,8 @@ func (i Image) Build() (v1.Image, error) {
 		if err != nil {
 			return nil, err
 		}
-		kind, err := made.MediaType()
-		if err != nil {
-			return nil, err
-		}
 		layers = append(layers, mutate.Addendum{
-			Layer: made, MediaType: kind, History: v1.History{CreatedBy: i.By, Created: created},
+			Layer: made, History: v1.History{CreatedBy: i.By, Created: created},
 		})
 	}
 	base := mutate.ConfigMediaType(

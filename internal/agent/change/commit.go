@@ -202,6 +202,5 @@ func collect(ctx context.Context, h *Home, next *generation.Generation) error {
 		return err
 	}
 	kept := slices.Sorted(maps.Keys(keep))
-	_, err = artifact.Collect(h.Path(node.StoreDir), kept, h.Agent.Machine.Touched)
-	return err
+	return artifact.Collect(h.Path(node.StoreDir), kept, h.Agent.Machine.Touched)
 }
