@@ -128,14 +128,8 @@ func (f *Failure) Error() string {
 	return text
 }
 
-// Unwrap gives the errors one by one, so that errors.As finds an *Error.
-func (f *Failure) Unwrap() []error {
-	list := make([]error, len(f.Last))
-	for i, e := range f.Last {
-		list[i] = e
-	}
-	return list
-}
+// Unwrap gives the error of the first place, so that errors.As finds an *Error.
+func (f *Failure) Unwrap() error { return f.Last[0] }
 
 // Local reports whether the fault is this machine's own, which no other place can cure.
 func (e *Error) Local() bool {

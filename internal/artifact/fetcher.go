@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,8 +51,8 @@ type entry struct {
 // Kind is what an Event tells.
 type Kind string
 
-// An artifact's events: Started (for each attempt), Progress, Retrying (with the
-// error and the pause), and at the end Done or Failed.
+// An artifact's events: Started (for each attempt), Progress, Retrying, and at the end Done or
+// Failed.
 const (
 	Started  Kind = "started"
 	Progress Kind = "progress"
@@ -83,9 +84,7 @@ func (f *Fetcher) Run(ctx context.Context) error {
 		return errors.New("internal error: a Fetcher runs once")
 	}
 	f.Source.HTTP = f.Source.client()
-	if f.Log == nil {
-		f.Log = slog.New(slog.DiscardHandler)
-	}
+	f.Log = cmp.Or(f.Log, slog.New(slog.DiscardHandler))
 	for _, late := range []bool{false, true} {
 		var wg sync.WaitGroup
 		for _, e := range f.wanted() {

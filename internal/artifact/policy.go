@@ -38,14 +38,15 @@ type trial struct {
 	since  time.Time
 }
 
-// attempt tries one place; it reports whether it came further than any attempt before it.
-type attempt func(ctx context.Context, c candidate) (gained bool, err error)
-
 // try asks the candidates in order and again, until one succeeds, none is worth another try, or the
-// budget is spent. The error is a *Failure with the last error of each place, or the context's.
-// retrying hears of every failure that is not the end.
-func (p Policy) try(ctx context.Context, a Artifact, list []candidate, do attempt,
-	retrying func(*Error, time.Duration)) error {
+// budget is spent. do reports whether it came further than any attempt before it. The error is a
+// *Failure with the last error of each place, or the context's. retrying hears of every failure that
+// is not the end.
+func (p Policy) try(
+	ctx context.Context, a Artifact, list []candidate,
+	do func(ctx context.Context, c candidate) (gained bool, err error),
+	retrying func(*Error, time.Duration),
+) error {
 	p = p.filled()
 	pauses := wait.Backoff{Base: p.Backoff, Max: p.MaxBackoff}
 	t := trial{policy: p, places: list, pauses: pauses, since: time.Now()}

@@ -23,12 +23,10 @@ type Reporter struct {
 	Resource *Resource
 	Log      *slog.Logger
 
-	mu sync.Mutex
-	// next is the last report, and said when it came.
-	next *api.Report
-	said time.Time
-	wake chan struct{}
-	told string // what the last report said
+	mu   sync.Mutex
+	says chan said // the last report, until Run takes it
+	last said
+	told string // what was reported last
 	// failed is how many tries have failed in a row; overdue tells that a report was due and too old.
 	failed  int
 	overdue bool
@@ -36,20 +34,26 @@ type Reporter struct {
 	after time.Time
 }
 
+// said is how the node was at a time.
+type said struct {
+	report *api.Report
+	at     time.Time
+}
+
 // NewReporter makes a Reporter.
 func NewReporter(r *Resource, log *slog.Logger) *Reporter {
-	return &Reporter{Resource: r, Log: log, wake: make(chan struct{}, 1)}
+	return &Reporter{Resource: r, Log: log, says: make(chan said, 1)}
 }
 
 // Say is told how the node is now. It does not wait; of several reports the last one counts.
 func (r *Reporter) Say(report api.Report) {
 	r.mu.Lock()
-	r.next, r.said = &report, time.Now()
-	r.mu.Unlock()
+	defer r.mu.Unlock()
 	select {
-	case r.wake <- struct{}{}:
+	case <-r.says:
 	default:
 	}
+	r.says <- said{&report, time.Now()}
 }
 
 // Run reports until ctx ends.
@@ -61,7 +65,7 @@ func (r *Reporter) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.wake:
+		case r.last = <-r.says:
 		case <-again.C:
 			due = true
 		}
@@ -75,9 +79,7 @@ func (r *Reporter) Run(ctx context.Context) {
 // now: a report that is too old waits for the next one. It returns when to report next; 0 leaves
 // that as it is.
 func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
-	r.mu.Lock()
-	report, age := r.next, time.Since(r.said)
-	r.mu.Unlock()
+	report := r.last.report
 	if report == nil {
 		return wait.Jitter(heartbeat)
 	}
@@ -85,7 +87,7 @@ func (r *Reporter) tell(ctx context.Context, due bool) time.Duration {
 	if says == r.told && !due || time.Now().Before(r.after) {
 		return 0
 	}
-	if r.overdue = age > fresh; r.overdue {
+	if r.overdue = time.Since(r.last.at) > fresh; r.overdue {
 		return wait.Jitter(heartbeat)
 	}
 	if err := r.Resource.Report(ctx, *report); err != nil {

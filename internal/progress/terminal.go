@@ -36,23 +36,21 @@ const redraw = 120 * time.Millisecond
 // NewTerminal starts a view on a terminal; width is asked at each drawing.
 func NewTerminal(out io.Writer, width func() int) *Terminal {
 	t := &Terminal{out: out, width: width, stop: make(chan struct{})}
-	t.drawer.Go(t.run)
-	return t
-}
-
-func (t *Terminal) run() {
-	tick := time.NewTicker(redraw)
-	defer tick.Stop()
-	for {
-		select {
-		case <-t.stop:
-			return
-		case <-tick.C:
-			t.mu.Lock()
-			t.draw()
-			t.mu.Unlock()
+	t.drawer.Go(func() {
+		tick := time.NewTicker(redraw)
+		defer tick.Stop()
+		for {
+			select {
+			case <-t.stop:
+				return
+			case <-tick.C:
+				t.mu.Lock()
+				t.draw()
+				t.mu.Unlock()
+			}
 		}
-	}
+	})
+	return t
 }
 
 // Close takes the live lines away. What is shown later is printed, not drawn. It may be called
