@@ -37,9 +37,8 @@ type project struct {
 	url string
 	// sums ends the name of the checksum file, after url; or names, after a slash, the one for all
 	// architectures. It is "" where upstream has none.
-	sums   string
-	format Format
-	late   bool
+	sums          string
+	archive, late bool
 }
 
 // projects lists every artifact, those without which a node cannot become Ready first.
@@ -53,13 +52,13 @@ func projects() []project {
 	detector := github("kubernetes/node-problem-detector",
 		"node-problem-detector-v{v}-linux_{arch}.tar.gz")
 	return []project{
-		{Containerd, containerd, ".sha256sum", TarGz, false},
-		{Kubelet, k8s + "kubelet", ".sha256", Binary, false},
-		{Runc, github("opencontainers/runc", "runc.{arch}"), "/runc.sha256sum", Binary, false},
-		{CNIPlugins, plugins, ".sha256", TarGz, false},
-		{Kubectl, k8s + "kubectl", ".sha256", Binary, true},
-		{Kubeadm, k8s + "kubeadm", ".sha256", Binary, true},
-		{NPD, detector, "", TarGz, true},
+		{Containerd, containerd, ".sha256sum", true, false},
+		{Kubelet, k8s + "kubelet", ".sha256", false, false},
+		{Runc, github("opencontainers/runc", "runc.{arch}"), "/runc.sha256sum", false, false},
+		{CNIPlugins, plugins, ".sha256", true, false},
+		{Kubectl, k8s + "kubectl", ".sha256", false, true},
+		{Kubeadm, k8s + "kubeadm", ".sha256", false, true},
+		{NPD, detector, "", true, true},
 	}
 }
 
@@ -93,15 +92,6 @@ type Spec struct {
 	URL string
 }
 
-// Format is how an artifact is published.
-type Format string
-
-// A binary becomes <store>/<id>/<name>; an archive is unpacked below <store>/<id>/.
-const (
-	Binary Format = "binary"
-	TarGz  Format = "tar.gz"
-)
-
 // Artifact is one published file, resolved: everything that is needed to get it and to know that it
 // is the right one.
 type Artifact struct {
@@ -109,8 +99,10 @@ type Artifact struct {
 	Version string
 	Arch    string
 	// URL is where upstream publishes the file. It may carry credentials: show Redact(URL).
-	URL    string
-	Format Format
+	URL string
+	// Archive tells a tar.gz, which is unpacked below <store>/<id>/; else it is a binary, which
+	// becomes <store>/<id>/<name>.
+	Archive bool
 	// ID is the digest of the published file in lower-case hex, and the name of its directory in
 	// the store: SHA-256 (64 digits), or SHA-512 (128 digits) for releases that publish nothing
 	// else.
@@ -164,7 +156,7 @@ func (s Spec) check() error {
 
 // zstURL names the zstd variant of the file at raw, or "" where there can be none.
 func (a Artifact) zstURL(raw string) string {
-	if a.Format == Binary {
+	if !a.Archive {
 		return raw + ".zst"
 	}
 	for _, suffix := range []string{".tar.gz", ".tgz"} {

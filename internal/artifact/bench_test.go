@@ -14,7 +14,7 @@ func BenchmarkFetch(b *testing.B) {
 	tarred := makeTar(b, []file{{name: "bin/containerd", mode: 0o755, body: string(half)}})
 	packed, targz := zst(half), gz(tarred)
 	plain, arc := binary(Kubelet, half), binary(Containerd, targz)
-	arc.Format = TarGz
+	arc.Archive = true
 	run := func(name string, a Artifact, body []byte, bytes int, mirror bool) {
 		b.Run(name, func(b *testing.B) {
 			srv := httptest.NewServer(serve(body, ""))

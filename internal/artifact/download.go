@@ -217,10 +217,10 @@ func (d *download) progress(total int64) func(int64) {
 // that only the verified digest makes an entry.
 func (d *download) receive(src *stream, c candidate, kept *os.File) error {
 	sum := newDigest(d.a.ID)
-	if c.zst && d.a.Format == TarGz {
+	if c.zst && d.a.Archive {
 		sum = newDigest(d.a.TarSHA256)
 	}
-	if kept == nil || c.zst || d.a.Format != Binary {
+	if kept == nil || c.zst || d.a.Archive {
 		return d.f.build(d.a, func(t tree) error {
 			return d.verdict(src, c, sum, unpack(t, d.a, c.zst, src, sum))
 		})

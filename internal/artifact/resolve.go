@@ -61,7 +61,7 @@ func resolve(ctx context.Context, s Source, spec Spec, o config.Override) (Artif
 	}
 	a := Artifact{
 		Name: spec.Name, Version: strings.TrimPrefix(spec.Version, "v"), Arch: spec.Arch,
-		Format: spec.Name.project().format, Late: spec.Name.project().late, URL: address(spec, o),
+		Archive: spec.Name.project().archive, Late: spec.Name.project().late, URL: address(spec, o),
 	}
 	if o.SHA256 != "" {
 		return a.override(o)

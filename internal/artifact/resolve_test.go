@@ -209,7 +209,7 @@ func TestResolve(t *testing.T) {
 				want := Artifact{
 					Name: tt.spec.Name, Version: strings.TrimPrefix(tt.spec.Version, "v"),
 					Arch: "amd64", URL: tt.url, ID: tt.id,
-					Format: tt.spec.Name.project().format, Late: tt.spec.Name.project().late,
+					Archive: tt.spec.Name.project().archive, Late: tt.spec.Name.project().late,
 				}
 				if diff := cmp.Diff([]Artifact{want}, arts); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
@@ -370,7 +370,7 @@ func TestResolveTellsProgress(t *testing.T) {
 
 func TestPlaces(t *testing.T) {
 	s := NewSource(config.Artifacts{Mirror: "https://m1/a/", Mirrors: []string{"https://m2"}}, nil)
-	a := Artifact{Name: Kubelet, Format: Binary, URL: "https://up:8443/../x/./kubelet?sig=secret"}
+	a := Artifact{Name: Kubelet, URL: "https://up:8443/../x/./kubelet?sig=secret"}
 	list, err := s.candidates(a)
 	var got []string
 	for _, c := range list {

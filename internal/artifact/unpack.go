@@ -63,7 +63,7 @@ func decode(dir tree, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) err
 		}
 		defer dec.Close()
 		out = io.TeeReader(dec, sum)
-	case a.Format == TarGz:
+	case a.Archive:
 		dec, err := gzip.NewReader(in)
 		if err != nil {
 			return err
@@ -71,7 +71,7 @@ func decode(dir tree, a Artifact, zst bool, in *bufio.Reader, sum io.Writer) err
 		out = dec
 	}
 	lim := releaseLimits()
-	if a.Format == Binary {
+	if !a.Archive {
 		return dir.writeFile(string(a.Name), 0o755, &limited{r: out, left: lim.file})
 	}
 	out = &limited{r: out, left: lim.total}

@@ -85,7 +85,7 @@ func TestAgentFetches(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, a := range arts {
-				if a.Format != artifact.Binary {
+				if a.Archive {
 					continue
 				}
 				if text := read(t, filepath.Join(f.Store, a.ID, string(a.Name))); digest(text) != a.ID {
