@@ -136,11 +136,6 @@ func (e *Error) Local() bool {
 	return e.Cause == DiskFull || e.Cause == ReadOnly || e.Cause == Disk
 }
 
-// strikes is how often a place may fail in this way before it is given up.
-func (e *Error) strikes(tries int) int {
-	return min(max(treatments()[e.Cause].tries, 1), tries)
-}
-
 func statusError(status int) *Error {
 	e := &Error{Cause: Status, what: fmt.Sprintf("HTTP status %d %s", status,
 		http.StatusText(status))}

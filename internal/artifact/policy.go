@@ -100,7 +100,8 @@ func (t *trial) next(i int, e *Error, gained bool) (int, time.Duration) {
 	if !e.mixed {
 		c.strikes++
 	}
-	c.dead = c.strikes >= e.strikes(t.policy.Tries) || (c.zst && e.Cause == Digest)
+	tries := max(treatments()[e.Cause].tries, 1)
+	c.dead = c.strikes >= min(tries, t.policy.Tries) || (c.zst && e.Cause == Digest)
 	if time.Since(t.since) > t.policy.Budget {
 		return -1, 0
 	}

@@ -29,7 +29,7 @@ func Resolve(ctx context.Context, s Source, specs []Spec,
 	arts, errs := make([]Artifact, len(specs)), make([]error, len(specs))
 	var wg sync.WaitGroup
 	for i, spec := range specs {
-		wg.Go(func() { arts[i], errs[i] = resolve(ctx, s, spec, overrideOf(spec, overrides)) })
+		wg.Go(func() { arts[i], errs[i] = resolve(ctx, s, spec, overrides) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -55,15 +55,18 @@ func overrideOf(spec Spec, overrides map[string]config.Override) config.Override
 	return overrides[name]
 }
 
-func resolve(ctx context.Context, s Source, spec Spec, o config.Override) (Artifact, error) {
+func resolve(
+	ctx context.Context, s Source, spec Spec, overrides map[string]config.Override,
+) (Artifact, error) {
 	if err := spec.check(); err != nil {
 		return Artifact{}, err
 	}
 	a := Artifact{
 		Name: spec.Name, Version: strings.TrimPrefix(spec.Version, "v"), Arch: spec.Arch,
-		Archive: spec.Name.project().archive, Late: spec.Name.project().late, URL: address(spec, o),
+		Archive: spec.Name.project().archive, Late: spec.Name.project().late,
+		URL: Upstream(spec, overrides),
 	}
-	if o.SHA256 != "" {
+	if o := overrideOf(spec, overrides); o.SHA256 != "" {
 		return a.override(o)
 	}
 	if a.ID = release.Digest(string(a.Name), a.Version, a.Arch); a.ID != "" {

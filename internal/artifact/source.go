@@ -141,12 +141,8 @@ func Hosts(arts []Artifact, s Source) []string {
 
 // Upstream is where an artifact is published, as far as that is known without asking anybody.
 func Upstream(s Spec, overrides map[string]config.Override) string {
-	return address(s, overrideOf(s, overrides))
-}
-
-func address(s Spec, o config.Override) string {
 	upstream := s.Name.project().upstream(strings.TrimPrefix(s.Version, "v"), s.Arch)
-	return cmp.Or(o.URL, s.URL, upstream)
+	return cmp.Or(overrideOf(s, overrides).URL, s.URL, upstream)
 }
 
 // NewClient makes the HTTP client for downloads. The proxy is chosen by the given function alone,

@@ -211,7 +211,11 @@ func (p *pace) after(a Answer) time.Duration {
 func (p *pace) afterError(err error) time.Duration {
 	pause := min(p.usual()<<min(p.failures, 10), max(maxPause, p.usual()))
 	p.failures++
-	return max(pause*2/3+rand.N(pause/3), pauseOf(err)) //nolint:gosec // no secret
+	pause = pause*2/3 + rand.N(pause/3) //nolint:gosec // no secret
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		pause = max(pause, refused.Pause)
+	}
+	return pause
 }
 
 func (p *pace) usual() time.Duration { return cmp.Or(p.interval, usualInterval) }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -219,12 +218,4 @@ func (r *Resource) send(
 		req.Header.Set("x-ms-flexnode-trial", "true")
 	}
 	return ask(r.Client, req)
-}
-
-// pauseOf is for how long a failed request asks to be left alone.
-func pauseOf(err error) time.Duration {
-	if refused, ok := errors.AsType[*RefusedError](err); ok {
-		return refused.Pause
-	}
-	return 0
 }
