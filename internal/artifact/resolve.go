@@ -147,7 +147,9 @@ func (s Source) checksumText(ctx context.Context, c candidate) (string, error) {
 }
 
 // open opens the file at a place. The size is -1 when the server does not tell.
-func (s Source) open(ctx context.Context, method string, c candidate) (io.ReadCloser, int64, error) {
+func (s Source) open(
+	ctx context.Context, method string, c candidate,
+) (body io.ReadCloser, size int64, err error) {
 	if c.file {
 		f, info, err := regular.Open(c.url)
 		if err != nil {

@@ -166,9 +166,9 @@ func garbage(store, name string, keep []string) bool {
 }
 
 // Touch is told what is about to be done to the store, before each file or directory that is made,
-// renamed, cut short or removed, and done is called when that is done. An error keeps it from being
-// done. It may never return: a test of what a killed process leaves behind stops it there, and waits
-// for the others to be done.
+// renamed, cut short or removed, and done is called when that is done. An error prevents it. It may
+// never return: a test of what a killed process leaves behind stops it there, and waits for the
+// others to be done.
 type Touch func(what string) (done func(), err error)
 
 // before announces one change; its error is a fault of this machine.

@@ -84,7 +84,9 @@ func TestCollect(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := listing(t, store)
-	removed := slices.DeleteFunc(before, func(name string) bool { return slices.Contains(left, name) })
+	removed := slices.DeleteFunc(before, func(name string) bool {
+		return slices.Contains(left, name)
+	})
 	want := []string{old, long, link, partialPrefix + keep + "-1", partialPrefix + old + "-2",
 		keptPrefix + keep, keptPrefix + old, keptPrefix + old + ".zst"}
 	slices.Sort(want)
