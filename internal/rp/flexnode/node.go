@@ -21,13 +21,17 @@ type Node struct {
 	Desired api.Desired `json:"desired"`
 	Chosen  Chosen      `json:"chosen"`
 	// Revision is the configVersion of the revision that the owner wants; 0 until its cluster has
-	// been reached. Assigned is the one that agents are offered: the ETag is made of it.
+	// been reached. Assigned is the one that agents are offered (Admit): the ETag is made of both.
 	Revision int64 `json:"revision,omitempty"`
 	Assigned int64 `json:"assigned,omitempty"`
 	// Failed is the desired revision, if the node's agent has reported that it has failed, Insisted
-	// if somebody wants the node to try it whatever others have failed.
+	// if a person wants the node to try it whatever others have failed.
 	Failed   int64 `json:"failed,omitempty"`
 	Insisted int64 `json:"insisted,omitempty"`
+	// Attempt is the last change that the node was admitted to, FailedChanges are ids of the last
+	// ones that it has failed (Admit).
+	Attempt       *Attempt `json:"attempt,omitempty"`
+	FailedChanges []string `json:"failedChanges,omitempty"`
 	// Facts is the layer of cluster facts of the revision that the owner wants. Tried is the
 	// version of the cluster with which, and with these facts, a node could not be rendered that
 	// never was.
