@@ -257,19 +257,19 @@ type ClusterProperties struct {
 // RolloutPolicy bounds how a change that restarts or drains reaches the nodes of a cluster. A change
 // is the settings, with their values, in which what is desired differs from what is applied.
 type RolloutPolicy struct {
-	// MaxUnavailable is how many nodes may be under a change at once, as a number or a percentage of
+	// MaxUnavailable is the number of nodes that may be under a change at once, as a number or a percentage of
 	// the cluster's nodes (rounded down, at least 1); default 10%.
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
-	// Canaries is how many nodes must be good with a change before others get it; default 1.
+	// Canaries is the number of nodes that must be good with a change before others get it; default 1.
 	Canaries *int `json:"canaries,omitempty"`
-	// Soak is how long a node must stay Ready after a change to be good; default PT10M.
+	// Soak is the time that a node must stay Ready after a change to be good; default PT10M.
 	Soak string `json:"soak,omitempty"`
-	// MaxFailed is how many nodes may fail a change; with one more it is held; default 1.
+	// MaxFailed is the number of nodes that may fail a change; with one more it is held; default 1.
 	MaxFailed *int `json:"maxFailed,omitempty"`
-	// MaxUnknown is how many nodes may be silent at the deadline of a change, as MaxUnavailable; with
+	// MaxUnknown is the number of nodes that may be silent at the deadline of a change, as MaxUnavailable; with
 	// one more it is held; default 20%.
 	MaxUnknown string `json:"maxUnknown,omitempty"`
-	// Deadline is how long a node may take until it has applied a change and is Ready; default PT30M.
+	// Deadline is the time that a node may take until it has applied a change and is Ready; default PT30M.
 	Deadline string `json:"deadline,omitempty"`
 	// Paused admits no change.
 	Paused bool `json:"paused,omitempty"`

@@ -16,11 +16,11 @@ type Summary struct {
 	Changes []RolloutChange `json:"changes"`
 }
 
-// RolloutChange is how far a change of a cluster's nodes is (RolloutPolicy).
+// RolloutChange shows the progress of a change of a cluster's nodes (RolloutPolicy).
 type RolloutChange struct {
 	// Change names it: the same settings with the same values have the same name.
 	Change string `json:"change"`
-	// Settings are what differs, as path=value, at most 20 of them.
+	// Settings lists the settings that differ, as path=value, at most 20.
 	Settings []string  `json:"settings"`
 	Since    time.Time `json:"since"`
 	// Waiting, Trying, Good, Failed and Unknown count nodes. A node is Unknown that was neither Ready
@@ -32,7 +32,7 @@ type RolloutChange struct {
 	Unknown int `json:"unknown"`
 	// Held is why no node gets it: Paused, CanaryFailed, TooManyFailed or TooManyUnknown.
 	Held string `json:"held,omitempty"`
-	// AllowedBy is who has allowed more failures (allowVersions), until AllowedUntil.
+	// AllowedBy names the caller who has allowed more failures (allowVersions), until AllowedUntil.
 	AllowedBy    string     `json:"allowedBy,omitempty"`
 	AllowedUntil *time.Time `json:"allowedUntil,omitempty"`
 }
@@ -41,9 +41,9 @@ type RolloutChange struct {
 type AllowVersions struct {
 	// Change is the name of the change; "" is every one that is held.
 	Change string `json:"change,omitempty"`
-	// Failures is how many more nodes may fail it; default 1.
+	// Failures is the number of nodes that may still fail it; default 1.
 	Failures int `json:"failures,omitempty"`
-	// For is how long that is allowed, as a duration of ISO 8601; default PT24H.
+	// For is the time for which that is allowed, as a duration of ISO 8601; default PT24H.
 	For string `json:"for,omitempty"`
 }
 

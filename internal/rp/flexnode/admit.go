@@ -34,7 +34,7 @@ func (a *Attempt) open() bool { return a != nil && a.Outcome == "" }
 // holds reports whether the node of an attempt holds a slot.
 func (a *Attempt) holds() bool { return a.open() && a.Ready.IsZero() }
 
-// leftOutAfter is how many changes a node must have failed to be left out: it is admitted to no
+// leftOutAfter is the number of failed changes after which a node is left out: it is admitted to no
 // change any more and its failures do not count, so that one broken machine stops no fix.
 const leftOutAfter = 3
 
@@ -45,7 +45,7 @@ type Candidate struct {
 	// Applied the one that it reports to run, Failed the one that it reports to have failed; 0 for
 	// none. Refused is the desired revision if the node has failed it before.
 	Desired, Assigned, Applied, Failed, Refused int64
-	// Change is what differs between Applied and Desired.
+	// Change has the differences between Applied and Desired.
 	Change Change
 	// Follows tells that its agent follows the resource, Heard that it was heard of lately, Open
 	// that its maintenance window is, Insisted that a person wants this revision on this node, Kept
@@ -61,7 +61,7 @@ type Candidate struct {
 
 func (c Candidate) leftOut() bool { return len(c.FailedChanges) >= leftOutAfter && !c.Insisted }
 
-// Move is what becomes of a node.
+// Move holds the values that a node gets.
 type Move struct {
 	Key               string
 	Assigned, Refused int64
@@ -69,7 +69,7 @@ type Move struct {
 	FailedChanges     []string
 }
 
-// State is how far a change of a cluster is.
+// State is the progress of a change in a cluster.
 type State struct {
 	Change
 	Since time.Time `json:"since"`
@@ -82,7 +82,7 @@ type State struct {
 	Unknown int `json:"unknown,omitempty"`
 	// Hold is why no node is admitted, "" if some are.
 	Hold string `json:"hold,omitempty"`
-	// Allowed is how many failures are allowed until Until, By whom.
+	// Allowed is the number of failures that By has allowed until Until.
 	Allowed int       `json:"allowed,omitempty"`
 	Until   time.Time `json:"until,omitzero"`
 	By      string    `json:"by,omitempty"`
@@ -131,7 +131,7 @@ type admission struct {
 	now     time.Time
 	states  map[string]*State
 	leftOut map[string]bool // by uid
-	// counted is how many nodes the budget is a share of, slots how many are taken.
+	// counted is the number of nodes that the budget is a share of, slots the number of slots taken.
 	counted, slots int
 }
 

@@ -167,7 +167,7 @@ func TestAdmit(t *testing.T) {
 		}, want: "2"},
 		"paused":   {nodes: 2, policy: api.RolloutPolicy{Paused: true}, hold: HeldPaused},
 		"it joins": {nodes: 2, edit: func(n []Candidate) { n[0].Applied, n[1].Applied = 0, 0 }, want: "0 1"},
-		"nobody follows": {nodes: 2, edit: func(n []Candidate) {
+		"no node follows": {nodes: 2, edit: func(n []Candidate) {
 			n[0].Follows, n[1].Follows = false, false
 		}, want: "0 1"},
 		"neither restarts nor drains, paused": {nodes: 2, policy: api.RolloutPolicy{Paused: true},
@@ -290,7 +290,7 @@ type fleet struct {
 	now    time.Time
 	policy Policy
 	random *rand.Rand
-	// worst is how many nodes were under a change at once, tried the nodes that have begun a change.
+	// worst is the number of nodes that were under a change at once, tried the nodes that have begun a change.
 	worst int
 	tried map[string]map[string]bool // by change
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 )
 
-// Change is what an agent must restart or drain for, to get from one configuration to another: the
-// same settings with the same new values are the same change, on whatever node.
+// Change lists the settings for which an agent must restart or drain to get from one configuration
+// to another. The same settings with the same new values are the same change, on whatever node.
 type Change struct {
 	// ID names it by its content; "" is one that neither restarts nor drains.
 	ID string `json:"id"`
-	// Settings are what differs, as path=value, in order, at most maxSettings.
+	// Settings lists the settings that differ, as path=value, in order, at most maxSettings.
 	Settings []string `json:"settings,omitempty"`
 }
 

@@ -10,14 +10,14 @@ import (
 
 // Policy bounds how a change reaches the nodes of a cluster: api.RolloutPolicy with its defaults.
 type Policy struct {
-	// MaxUnavailable is how many nodes may be under a change at once; MaxUnknown is how many may not
-	// answer after a change until it is held. Both are at least one.
+	// MaxUnavailable is the number of nodes that may be under a change at once, MaxUnknown the number
+	// that may not answer after a change before it is held. Both are at least one.
 	MaxUnavailable, MaxUnknown Share
 	// Canaries must be good before other nodes are admitted. A change is held when more than
 	// MaxFailed nodes have failed it.
 	Canaries, MaxFailed int
-	// Soak is how long a node must stay Ready after a change to be good, Deadline is how long it may
-	// take until it is Ready.
+	// Soak is the time that a node must stay Ready after a change to be good, Deadline the time within
+	// which it must become Ready.
 	Soak, Deadline time.Duration
 	// Paused admits no change at all.
 	Paused bool
