@@ -100,13 +100,13 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 	if err != nil {
 		return err
 	}
-	joins, err := w.joins(key, node.Value)
+	status, err := w.Index.Status(key)
 	if err != nil {
 		return err
 	}
 	kept, now := history.Value, w.Now().UTC()
 	before, first := flexnode.RefreshOffered(node.Value, offered, was, parent, now, w.Renderer)
-	next, revision := flexnode.Refresh(before, last, parent, now, w.Renderer, joins)
+	next, revision := flexnode.Refresh(before, last, parent, now, w.Renderer, status.Value.Applied())
 	for _, made := range []*flexnode.Revision{first, revision} {
 		if made != nil {
 			kept = kept.With(*made, next.Assigned)
@@ -133,10 +133,4 @@ func (w *worker) factsOf(v *store.View, r *flexnode.Revision) (*flexnode.Layer, 
 		return nil, err
 	}
 	return flexnode.ReadLayer(row.Value)
-}
-
-// joins reports whether no machine runs a node and follows it (flexnode.Put).
-func (w *worker) joins(key string, n flexnode.Node) (bool, error) {
-	status, err := w.Index.Status(key)
-	return !n.Desired.ContinuousMonitoring || status.Value.Applied() == 0, err
 }

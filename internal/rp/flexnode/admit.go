@@ -47,6 +47,8 @@ type Candidate struct {
 	Desired, Assigned, Applied, Failed, Refused int64
 	// Change has the differences between Applied and Desired.
 	Change Change
+	// Restored tells that it runs a revision that the store does not know (Node.Lost).
+	Restored bool
 	// Follows tells that its agent follows the resource, Heard that it was heard of lately, Open
 	// that its maintenance window is, Insisted that a person wants this revision on this node, Kept
 	// that Applied can be offered again, ByHand that a person has rolled it back on the machine.
@@ -238,6 +240,9 @@ func (a *admission) count(c *Candidate) {
 
 // settle moves a node as far as that needs no slot.
 func (a *admission) settle(c *Candidate) {
+	if c.Restored {
+		return
+	}
 	switch {
 	case c.Applied == c.Desired:
 		c.Refused = 0
@@ -279,7 +284,7 @@ func (a *admission) grant(nodes []Candidate) {
 	var waiting []*Candidate
 	for i := range nodes {
 		c := &nodes[i]
-		if c.Assigned == c.Desired || c.Refused == c.Desired || c.leftOut() {
+		if c.Assigned == c.Desired || c.Refused == c.Desired || c.leftOut() || c.Restored {
 			continue
 		}
 		if c.Attempt.holds() && a.takes(c) {

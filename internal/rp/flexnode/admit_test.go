@@ -165,6 +165,9 @@ func TestAdmit(t *testing.T) {
 		"offline, outside its window": {nodes: 3, edit: func(n []Candidate) {
 			n[0].Heard, n[1].Open = false, false
 		}, want: "2"},
+		"the store was restored, and knows not what they run": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Applied, n[0].Restored, n[1].Restored, n[1].Change = 9, true, true, Change{}
+		}},
 		"paused":   {nodes: 2, policy: api.RolloutPolicy{Paused: true}, hold: HeldPaused},
 		"it joins": {nodes: 2, edit: func(n []Candidate) { n[0].Applied, n[1].Applied = 0, 0 }, want: "0 1"},
 		"no node follows": {nodes: 2, edit: func(n []Candidate) {
@@ -505,5 +508,43 @@ func TestAllow(t *testing.T) {
 		if _, err := r.Allow(ask, "ops", began); err == nil {
 			t.Errorf("%+v is allowed", ask)
 		}
+	}
+}
+
+// TestLost holds which nodes the store has lost sight of, and which ETags their agents still have.
+func TestLost(t *testing.T) {
+	w := newWorld(t)
+	w.put(api.Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth})
+	before := *w.node
+	later := before
+	later.Revision, later.Assigned = before.Revision+5, before.Revision+5
+	if before.Lost(before.Revision) != 0 || before.Lost(0) != 0 ||
+		before.Lost(later.Revision) != later.Revision {
+		t.Error("which revision is lost")
+	}
+	other := later
+	other.UID = "other-uid"
+	if !before.IsLater(later.ETag()) || before.IsLater(before.ETag()) || later.IsLater(before.ETag()) ||
+		before.IsLater(other.ETag()) || before.IsLater("*") {
+		t.Error("which ETag is later")
+	}
+	// New facts do not release the node, a PUT does.
+	f := someFacts()
+	f.ServerURL = "https://moved.example:6443"
+	w.reach(f, "1.35.4")
+	n, r := Refresh(*w.node, w.last(), w.parent, w.now.Add(time.Hour), "v1", later.Revision)
+	if r == nil || n.Unreleased != later.Revision || n.Assigned != before.Assigned ||
+		n.Lost(later.Revision) == 0 || !n.IsLater(later.ETag()) {
+		t.Errorf("after new facts: %+v", n)
+	}
+	if c := (Evidence{Node: n}).upToDate(); c.Reason != "Restored" {
+		t.Errorf("condition %+v", c)
+	}
+	w.keep(n, r)
+	w.runs, w.now = true, w.now.Add(2*time.Hour)
+	w.put(api.Desired{ContinuousMonitoring: true, AzureAuth: typical().AzureAuth,
+		NodeConfig: api.NodeConfig{MaxPods: 60}})
+	if n := *w.node; n.Lost(later.Revision) != 0 || n.IsLater(later.ETag()) {
+		t.Errorf("after a PUT: %+v", n)
 	}
 }

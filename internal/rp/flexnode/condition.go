@@ -96,6 +96,10 @@ func (e Evidence) upToDate() api.Condition {
 	switch {
 	case n.Revision == 0 || n.Assigned == 0:
 		return is("Unknown", "NotRendered", "There is no configuration yet.")
+	case n.Lost(e.Status.Applied()) != 0:
+		return is("False", "Restored", fmt.Sprintf("The node runs configuration %s, which the provider "+
+			"does not know since it was restored from a backup, and is offered no other one. PUT the "+
+			"node as it should be, or roll it back to a configuration of listHistory.", applied))
 	case n.Failed == n.Revision && failed == nil: // new facts have replaced what has failed
 		return is("False", "Failed", "The node was not healthy with this configuration, and has "+
 			"gone back. Change it, or roll the node back.")

@@ -243,7 +243,7 @@ func (d *Decision) version(
 		Version: version, Created: p.At.UTC(), By: p.By, Why: "put", Renderer: p.Renderer,
 		Own: d.own, Desired: &n.Desired,
 	}, p.Joins)
-	n.Failed, n.Insisted = 0, 0
+	n.Failed, n.Insisted, n.Unreleased = 0, 0, 0
 }
 
 // busy is the state of a node that waits for something.

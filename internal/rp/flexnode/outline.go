@@ -1,6 +1,7 @@
 package flexnode
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,8 @@ type Wanted struct {
 	// Failed tells that the node has failed to run what is wanted, LeftOut that it has failed so
 	// many changes that it is admitted to none, Trying that it is at one.
 	Failed, LeftOut, Trying bool
+	// Unreleased tells that there is a revision of that name (Node.Unreleased).
+	Unreleased bool
 	// Ended is how the last credential has ended (JoinEnd.State).
 	Ended string
 }
@@ -39,6 +42,7 @@ func WantedOf(n Node) Wanted {
 		Failed:  n.Failed != 0 && n.Failed == n.Revision,
 		LeftOut: n.leftOut(), Trying: n.Attempt != nil && n.Attempt.Outcome != Good &&
 			n.Attempt.Outcome != Bad,
+		Unreleased: n.Unreleased != 0,
 	}
 	if n.Ended != nil {
 		w.Ended = n.Ended.State
@@ -57,8 +61,12 @@ type Said struct {
 	Drifted bool
 }
 
-// Order is how the configVersions of a node compare. Equal ones have the same number.
-type Order struct{ Revision, Assigned, Applied, Observed, Failed uint8 }
+// Order tells which configVersions of a node are equal: those have the same number.
+type Order struct {
+	Revision, Assigned, Applied, Observed, Failed uint8
+	// Lost tells that the applied one is later than all others of the node (Node.Lost).
+	Lost bool
+}
 
 // Ordered is the order of a node's versions; 0 is none.
 func Ordered(revision, assigned, applied, observed, failed int64) Order {
@@ -76,7 +84,8 @@ func Ordered(revision, assigned, applied, observed, failed int64) Order {
 			}
 		}
 	}
-	return Order{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]}
+	lost := revision != 0 && applied > max(revision, assigned)
+	return Order{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], lost}
 }
 
 // Heard is whether an agent was heard of.
@@ -197,6 +206,9 @@ func (o Outline) evidence(reachable bool) Evidence {
 	}
 	if wanted.Failed {
 		e.Node.Failed = e.Node.Revision
+	}
+	if e.Node.Floor = math.MaxInt64; o.Order.Lost || wanted.Unreleased {
+		e.Node.Unreleased = 1
 	}
 	if wanted.LeftOut {
 		e.Node.FailedChanges = make([]string, leftOutAfter)

@@ -7,11 +7,11 @@ import (
 )
 
 // Refresh renders a node again after the facts of its cluster have changed: nothing but that layer
-// is replaced. A node that was never rendered is resolved and rendered, or Failed with a Reason. It
+// is replaced. applied is the revision that the node runs. A node that was never rendered is resolved and rendered, or Failed with a Reason. It
 // remains Creating or Updating then if it has a credential that is still to be made live. The
 // revision is nil when there is no new one; the node may be another one also then.
 func Refresh(
-	n Node, last *Revision, parent Parent, at time.Time, renderer string, joins bool,
+	n Node, last *Revision, parent Parent, at time.Time, renderer string, applied int64,
 ) (Node, *Revision) {
 	if parent.FactsLayer == nil {
 		return n, nil
@@ -19,6 +19,7 @@ func Refresh(
 	if last == nil {
 		return n.resolve(parent, at, renderer)
 	}
+	n.Unreleased = n.Lost(applied)
 	facts := parent.factsID()
 	if last.Facts == facts {
 		n.Facts = facts
@@ -37,7 +38,7 @@ func Refresh(
 	}
 	r.Facts, r.Created, r.By, r.Why, r.Renderer = facts, at.UTC(), "", "facts", renderer
 	n.identify(parent.Tenant())
-	n.point(r, joins)
+	n.point(r, applied == 0 || !n.Desired.ContinuousMonitoring)
 	return n, &r
 }
 

@@ -62,7 +62,7 @@ func RollBack(ask Rollback, old Node) (Decision, error) {
 		Desired: to.Desired,
 	}, ask.Joins)
 	// A person wants it for this very node, whatever has failed before.
-	n.Failed, n.Insisted = 0, n.Revision
+	n.Failed, n.Insisted, n.Unreleased = 0, n.Revision, 0
 	return d, nil
 }
 

@@ -144,7 +144,7 @@ func (w *world) keep(n Node, r *Revision) {
 
 func (w *world) refresh() *Revision {
 	w.t.Helper()
-	n, r := Refresh(*w.node, w.last(), w.parent, w.now, "v1", !w.runs)
+	n, r := Refresh(*w.node, w.last(), w.parent, w.now, "v1", w.applied())
 	w.keep(n, r)
 	return r
 }
@@ -252,4 +252,12 @@ func randomAuth(g *rand.Rand, d *api.Desired) {
 func withoutSecret(d api.Desired) api.Desired {
 	d, _ = WithoutSecret(d)
 	return d
+}
+
+// applied is the revision that the node runs, if it does.
+func (w *world) applied() int64 {
+	if !w.runs {
+		return 0
+	}
+	return w.node.Assigned
 }

@@ -183,3 +183,32 @@ func TestRolloutPolicyIsChecked(t *testing.T) {
 		t.Error("an equal PUT has changed the registration")
 	}
 }
+
+// After a restore from a backup, an agent that has a later configuration than the store is offered
+// nothing until its owner changes the node.
+func TestRestoredStoreOffersNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	w.upgrading("n", "1.34.4")
+	n := w.storedNode("n")
+	later := n
+	later.Revision, later.Assigned = n.Revision+5, n.Revision+5
+	r, _ := w.must(304, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
+	if r.Header.Get("ETag") != later.ETag() {
+		t.Errorf("another ETag: %s", r.Header.Get("ETag"))
+	}
+	w.report("n", decimal(later.Revision), "")
+	w.admit()
+	_, text := w.must(200, "GET", nodeURL("n"), "")
+	if !strings.Contains(text, `"reason":"Restored"`) || w.storedNode("n").Assigned != n.Assigned {
+		t.Error(text)
+	}
+	w.clock.pass(10e9)
+	second := w.upgrading("n", "1.35.0")
+	w.admit()
+	_, text = w.must(200, "GET", nodeURL("n"), "", "If-None-Match: "+later.ETag())
+	if shownNode(t, text).Properties.ConfigVersion != second {
+		t.Errorf("not released by a PUT: %s", text)
+	}
+}

@@ -143,7 +143,7 @@ func (r *Rollout) candidate(
 		Key: row.Key, UID: n.UID, Desired: n.Revision, Assigned: n.Assigned, Applied: applied,
 		Failed: failed, Refused: n.Failed, Follows: n.Desired.ContinuousMonitoring,
 		Insisted: n.Insisted == n.Revision, Attempt: n.Attempt, FailedChanges: n.FailedChanges,
-		Heard: r.Heard(row.Key), Open: true,
+		Heard: r.Heard(row.Key), Open: true, Restored: n.Lost(applied) != 0,
 	}
 	if ready := status.Value.Ready; ready != nil {
 		c.Ready = ready.Status

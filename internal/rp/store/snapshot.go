@@ -123,6 +123,7 @@ type head struct {
 	Insisted      int64             `json:"insisted"`
 	Attempt       *flexnode.Attempt `json:"attempt"`
 	FailedChanges []string          `json:"failedChanges"`
+	Unreleased    int64             `json:"unreleased"`
 	Reason        string            `json:"reason"`
 	Ended         *flexnode.JoinEnd `json:"ended"`
 }
@@ -133,6 +134,7 @@ func (h head) wanted() flexnode.Wanted {
 		State: h.State, Chosen: h.Chosen, Credential: h.Credential, Former: h.Former,
 		Reason: h.Reason, Ended: h.Ended, Revision: h.Revision, Failed: h.Failed,
 		Insisted: h.Insisted, Attempt: h.Attempt, FailedChanges: h.FailedChanges,
+		Unreleased: h.Unreleased,
 	}
 	n.Desired.ContinuousMonitoring = h.Desired.ContinuousMonitoring
 	return flexnode.WantedOf(n)
