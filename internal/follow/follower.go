@@ -159,7 +159,7 @@ func follows(o, before Offer) error {
 	case o.Epoch < before.Epoch:
 		return fmt.Errorf("it goes back from epoch %d to %d: an older backup of the provider answers",
 			before.Epoch, o.Epoch)
-	case o.Epoch == before.Epoch && older(o.Version, before.Version):
+	case older(o.Version, before.Version):
 		return fmt.Errorf("it goes back from version %s to %s", before.Version, shorten(o.Version))
 	}
 	return nil

@@ -33,6 +33,8 @@ type Index interface {
 	Identified(cluster, ending string) []string
 	// Outlines calls see with the outline of each node whose key begins with a prefix, after a key.
 	Outlines(prefix, after string, see func(key string, o flexnode.Outline) bool)
+	// Revision is the store's that the copy is at.
+	Revision() int64
 	// Subscribe has see called with the table and the key of each change.
 	Subscribe(see func(table, key string)) (cancel func())
 }
@@ -59,7 +61,9 @@ type Manager struct {
 	// Defaults is the layer of the operator's defaults, for nodes that were never rendered.
 	Defaults *flexnode.Layer
 	// Renderer is the version of the program.
-	Renderer   string
+	Renderer string
+	// Heard reports whether the agent of a node was heard of lately.
+	Heard      func(nodeKey string) bool
 	Now        func() time.Time
 	Log, Audit *slog.Logger
 	Metrics    Metrics

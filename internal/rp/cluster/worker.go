@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/rollout"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
 )
 
@@ -37,6 +37,7 @@ type worker struct {
 	tasks, requests queue
 	outstanding     outstanding
 	readiness       readiness
+	rollout         rollout.Rollout // of taskRollout
 
 	mu      sync.Mutex
 	session *session // the present one; nil while the cluster is not proved to be this one
@@ -51,10 +52,6 @@ type worker struct {
 	// taintsSet is when taints of a node were set, by its key.
 	taintsSet map[string]repeat
 
-	// verdicts are those on failed versions, the holding-th since the work has begun; offered is with
-	// which of them it was decided last which revisions nodes are offered, 0 with none.
-	verdicts         []flexnode.Verdict
-	holding, offered int
 	// revoked is the deletion of the registration that has revoked all its credentials; of
 	// taskRemove. Another follows when the registration is made again and deleted again.
 	revoked string
@@ -71,7 +68,7 @@ const (
 	taskCluster    = "cluster"    // what has changed of the registration
 	taskNode       = "node"       // what has changed of a node
 	taskRender     = "render"     // render nodes with new facts
-	taskOffer      = "offer"      // which revisions nodes are offered
+	taskRollout    = "rollout"    // admit nodes to changes
 	taskCredential = "credential" // what a credential needs next
 	taskOrphans    = "orphans"    // find Secrets of no credential
 	taskSubnets    = "subnets"    // note which pod subnets Nodes have
@@ -88,7 +85,9 @@ const (
 	firstAnswer, lastAnswer     = 100 * time.Millisecond, 5 * time.Second
 	taskWorkers, requestWorkers = 8, 8
 	taskTimeout                 = time.Minute
-	orphanInterval              = 10 * time.Minute
+	// rolloutPause gathers changes of nodes, so that one round decides on them together.
+	rolloutPause   = 100 * time.Millisecond
+	orphanInterval = 10 * time.Minute
 )
 
 func newQueue(first, last time.Duration) queue {
@@ -106,6 +105,10 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		again: make(chan struct{}, 1), taintsLeft: map[string]string{}, taintsSet: map[string]repeat{},
 	}
 	w.readiness.wake = make(chan struct{}, 1)
+	w.rollout = rollout.Rollout{
+		Store: m.Store, Index: m.Index, Cluster: key, Fence: o.Fence(), Heard: m.Heard, Now: m.Now,
+		Log: w.log,
+	}
 	go func() {
 		defer close(w.done)
 		defer cancel()
@@ -141,6 +144,7 @@ func (w *worker) run(ctx context.Context) {
 		wg.Go(func() { w.serve(ctx, w.requests) })
 	}
 	w.tasks.Add(task{kind: taskCluster})
+	w.tasks.Add(task{kind: taskRollout})
 	select {
 	case <-ctx.Done():
 	case <-w.owner.Lost():
@@ -206,8 +210,8 @@ func (w *worker) do(ctx context.Context, t task) (time.Time, error) {
 		return time.Time{}, w.nodeChanged(t.key)
 	case taskRender:
 		return w.render(ctx)
-	case taskOffer:
-		return w.offer(ctx)
+	case taskRollout:
+		return w.rollout.Step(ctx)
 	case taskCredential:
 		return w.Credentials.Step(ctx, t.key, tokens{w}, w.owner.Fence())
 	case taskOrphans:

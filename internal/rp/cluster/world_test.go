@@ -234,7 +234,7 @@ func (w *world) start(memory *store.Memory, keys seal.Ring) {
 	w.manager = &Manager{
 		Store: w.store, Index: w.index, Credentials: w.credentials, Source: w.source,
 		Dial: w.source.dial, Installation: "here", TenantID: tenant, Renderer: "test",
-		Now: time.Now, Log: log, Audit: audit,
+		Now: time.Now, Log: log, Audit: audit, Heard: func(string) bool { return true },
 	}
 }
 
@@ -346,6 +346,8 @@ func (w *world) putIn(v *store.View, clusterID, name string, d api.Desired) erro
 		ID: clusterID + "/flexNodeConfig/" + name, Desired: d, URL: true, At: time.Now(),
 		NewUID: uuid.NewString(), Renderer: "test",
 	}
+	status := must(w.store.Status.In(v, key)).Value
+	ask.Joins = !d.ContinuousMonitoring || status.Applied() == 0
 	decision, problems := flexnode.Decide(ask, old, last, nil, parent, flexnode.Secret{})
 	if p := cluster.Value.Properties; decision.NeedsSubnet {
 		slot, subnet, _ := flexnode.Slot(keyOf(clusterID), key, p.PodCIDR, p.NodeCIDRMask, 0)

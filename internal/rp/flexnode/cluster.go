@@ -26,8 +26,6 @@ type Cluster struct {
 	// SubnetsEpoch is the epoch of the store in which the pod subnets that the cluster's Nodes have
 	// were noted last (Store.PodCIDRs); 0 is never.
 	SubnetsEpoch int64 `json:"subnetsEpoch,omitempty"`
-	// Failures are versions that its nodes have failed to run.
-	Failures Failures `json:"failures,omitempty"`
 	// Version changes with what the owner wants of the registration.
 	Version string `json:"version"`
 	// Deletion is set when the registration is being deleted: no node is added any more.

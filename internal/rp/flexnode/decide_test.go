@@ -156,6 +156,7 @@ func TestETags(t *testing.T) {
 	add("rendered")
 	w.put(api.Desired{NodeConfig: api.NodeConfig{MaxPods: 10}})
 	add("changed")
+	w.runs = true
 	held := *w.node
 	held.Assigned--
 	w.node = &held
@@ -166,6 +167,7 @@ func TestETags(t *testing.T) {
 		t.Errorf("a PUT moved what agents are offered: %+v", w.node)
 	}
 	w.remove()
+	w.runs = false
 	w.put(api.Desired{})
 	add("made again") // M4: another uid
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -156,7 +157,7 @@ func region(location string) string {
 }
 
 func sameCluster(a, b flexnode.Cluster) bool {
-	return a.Location == b.Location && a.Properties == b.Properties &&
+	return a.Location == b.Location && reflect.DeepEqual(a.Properties, b.Properties) &&
 		maps.Equal(a.Tags, b.Tags)
 }
 

@@ -35,46 +35,45 @@ func (a *API) summarizeNodes(w http.ResponseWriter, r *request) error {
 	if err := r.Context().Err(); err != nil {
 		return err
 	}
-	cluster, err := a.Index.Cluster(key)
+	rollout, err := a.Store.Rollouts.Get(r.Context(), key)
 	if err != nil {
 		return err
 	}
 	summary := flexnode.Summary(counts)
-	summary.FailedVersions = cluster.Value.Failures.Shown()
+	summary.Changes = rollout.Value.Shown()
 	arm.WriteJSON(w, http.StatusOK, summary)
 	return nil
 }
 
-// allowVersions has nodes be offered versions again that others have failed to run.
+// allowVersions lets more nodes fail a change that is held.
 func (a *API) allowVersions(w http.ResponseWriter, r *request) error {
 	var ask api.AllowVersions
 	if err := flexnode.DecodeOptional(r.body, &ask); err != nil {
 		return err
 	}
-	var failures flexnode.Failures
+	var next flexnode.Rollout
 	key := r.clusterKey()
-	_, err := a.Store.Update(r.Context(), "versions allowed", []string{a.Store.Clusters.Key(key)},
-		func(v *store.View) error {
-			row, err := a.Store.Clusters.In(v, key)
-			if err != nil {
-				return err
-			}
-			if !row.Exists() {
-				return noCluster(r)
-			}
-			c, found := row.Value, false
-			if c.Failures, found = c.Failures.Allow(ask.Versions, r.caller.Name); !found {
-				return arm.Errorf(409, "VersionsNotFailed",
-					"No node of the cluster has failed to run these versions: see "+
-						"failedVersions in summarizeFlexNodes.")
-			}
-			failures = c.Failures
-			return a.Store.Clusters.Put(v, key, c)
-		})
+	_, err := a.Store.Update(r.Context(), "change allowed", nil, func(v *store.View) error {
+		cluster, err := a.Store.Clusters.In(v, key)
+		if err != nil {
+			return err
+		}
+		if !cluster.Exists() {
+			return noCluster(r)
+		}
+		row, err := a.Store.Rollouts.In(v, key)
+		if err != nil {
+			return err
+		}
+		if next, err = row.Value.Allow(ask, r.caller.Name, a.Now()); err != nil {
+			return err
+		}
+		return a.Store.Rollouts.Put(v, key, next)
+	})
 	if err != nil {
 		return err
 	}
-	arm.WriteJSON(w, http.StatusOK, api.AllowedVersions{FailedVersions: failures.Shown()})
+	arm.WriteJSON(w, http.StatusOK, api.AllowedVersions{Changes: next.Shown()})
 	return nil
 }
 

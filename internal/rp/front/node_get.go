@@ -116,6 +116,8 @@ func (a *API) findNode(r *request, uid string) (found, error) {
 		a.heard(r, uid, pollOf(n))
 	} else if listed(condition, n.ETag()) { // the index is behind
 		return found{same: n.ETag()}, nil
+	} else if n.IsLater(condition) { // the store was restored
+		return found{same: condition}, nil
 	}
 	return found{node: n, revision: revision}, nil
 }

@@ -198,10 +198,8 @@ func (p *put) outcome(
 		return flexnode.Decision{}, err
 	}
 	ask := p.ask
-	if before != nil {
-		if ask.Offered, err = flexnode.OfferedIn(history, *before); err != nil {
-			return flexnode.Decision{}, err
-		}
+	if ask.Joins, err = p.api.joins(p.r.nodeKey(), ask.Desired); err != nil {
+		return flexnode.Decision{}, err
 	}
 	d, problems := flexnode.Decide(ask, before, last, stone, parent, secret)
 	if d.NeedsSubnet && len(problems) == 0 {
@@ -216,10 +214,20 @@ func (p *put) outcome(
 	return d, p.show(history, d)
 }
 
-// show finds the revision that agents are offered after a decision.
+// joins reports whether no machine runs a node and follows it, by what its agent has reported last.
+func (a *API) joins(key string, desired api.Desired) (bool, error) {
+	if !desired.ContinuousMonitoring {
+		return true, nil
+	}
+	status, err := a.Index.Status(key)
+	return status.Value.Applied() == 0, err
+}
+
+// show finds the revision that the node's owner wants after a decision: it answers his request,
+// whenever agents are offered it.
 func (p *put) show(history flexnode.History, d flexnode.Decision) (err error) {
-	if p.revision = d.Revision; p.revision == nil || p.revision.Version != d.Node.Assigned {
-		p.revision, err = history.Find(d.Node.Assigned)
+	if p.revision = d.Revision; p.revision == nil {
+		p.revision, err = history.Find(d.Node.Revision)
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -121,7 +122,7 @@ func (r *request) preconditions(etag string) error {
 	if want := r.Header.Get("If-Match"); want != "" {
 		// Deleting what is not there has been done.
 		missing := etag == "" && r.Method != http.MethodDelete
-		if missing || etag != "" && !listed(want, etag) {
+		if missing || etag != "" && !listedDesired(want, etag) {
 			return arm.Errorf(412, "PreconditionFailed",
 				"The condition '%s' in the If-Match header was not satisfied. The current ETag is "+
 					"'%s'.", shorten(want), etag)
@@ -153,6 +154,21 @@ func listed(list, etag string) bool {
 		}
 	}
 	return false
+}
+
+// listedDesired reports whether a list of ETags has one of the same desired state: who has read it
+// may change it, whatever agents are offered meanwhile (flexnode.ETag).
+func listedDesired(list, etag string) bool {
+	if listed(list, etag) {
+		return true
+	}
+	desired := func(one string) string {
+		one = strings.Trim(strings.TrimPrefix(strings.TrimSpace(one), "W/"), `"`)
+		uid, _, _ := strings.Cut(one, "-")
+		return uid + one[strings.LastIndexByte(one, '-')+1:]
+	}
+	return slices.ContainsFunc(strings.Split(list, ","),
+		func(one string) bool { return desired(one) == desired(etag) })
 }
 
 var versionForm = sync.OnceValue(func() *regexp.Regexp {

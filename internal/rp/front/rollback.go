@@ -85,6 +85,9 @@ func (p *put) rollbackOf(
 	if ask.Desired, err = history.Find(old.Revision); err != nil {
 		return ask, err
 	}
+	if ask.Joins, err = a.joins(p.r.nodeKey(), old.Desired); err != nil {
+		return ask, err
+	}
 	if ask.Parent, err = a.parent(v.Context(), cluster); err != nil {
 		return ask, err
 	}

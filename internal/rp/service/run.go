@@ -189,6 +189,9 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Store: s.store, Index: s.index, Membership: s.membership, Credentials: credentials,
 		Source: sources, Installation: s.settings.Installation, TenantID: s.settings.TenantID,
 		Defaults: flexnode.DefaultsLayer(s.settings.NodeDefaults), Renderer: version, Now: time.Now,
+		Heard: func(key string) bool {
+			return flexnode.HeardAt(s.seen.Last(key), time.Now()) == flexnode.HeardLately
+		},
 		Log: s.log, Audit: s.audit, Metrics: newCertificateRequests(s.registry),
 	}
 	if s.role != Front {

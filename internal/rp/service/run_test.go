@@ -186,6 +186,26 @@ func TestHealth(t *testing.T) {
 	check("/livez", 200, "ok")
 }
 
+// An etcd that was restored by its own tools is another cluster: it begins a new epoch by itself.
+func TestEpochOfAnotherEtcd(t *testing.T) {
+	st := store.New(store.NewMemory())
+	for i, tt := range []struct {
+		id   string
+		want int64
+	}{{"a", 1}, {"a", 1}, {"b", 2}, {"b", 2}, {"a", 3}} {
+		if err := noteCluster(t.Context(), st, tt.id); err != nil {
+			t.Fatal(err)
+		}
+		var epoch int64
+		if _, err := st.Update(t.Context(), "", nil, func(v *store.View) (err error) {
+			epoch, err = st.Epoch(v)
+			return err
+		}); err != nil || epoch != tt.want {
+			t.Errorf("start %d, on %s: epoch %d, %v; want %d", i, tt.id, epoch, err, tt.want)
+		}
+	}
+}
+
 // A restored data directory begins a new epoch, once.
 func TestEpochAfterARestore(t *testing.T) {
 	s, dir := store.New(store.NewMemory()), t.TempDir()

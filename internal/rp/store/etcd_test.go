@@ -119,6 +119,9 @@ func TestHealthWritesNothing(t *testing.T) {
 	if h, err := outside.Health(ctx); err != nil || h.Revision == 0 || h.Quota != defaultQuota {
 		t.Errorf("through its socket: %+v, %v", h, err)
 	}
+	if id, err := outside.ClusterID(ctx); err != nil || len(id) < 8 {
+		t.Errorf("the cluster's id is %q, %v", id, err)
+	}
 	// etcd itself writes a few things once, shortly after its start.
 	if after := e.server.Server.CommittedIndex(); after-before >= calls/2 {
 		t.Errorf("the log has grown from %d to %d with %d calls", before, after, calls)

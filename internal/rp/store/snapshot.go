@@ -119,9 +119,13 @@ type head struct {
 	Desired struct {
 		ContinuousMonitoring bool `json:"continuousMonitoring"`
 	} `json:"desired"`
-	Failed int64             `json:"failed"`
-	Reason string            `json:"reason"`
-	Ended  *flexnode.JoinEnd `json:"ended"`
+	Failed        int64             `json:"failed"`
+	Insisted      int64             `json:"insisted"`
+	Attempt       *flexnode.Attempt `json:"attempt"`
+	FailedChanges []string          `json:"failedChanges"`
+	Unreleased    int64             `json:"unreleased"`
+	Reason        string            `json:"reason"`
+	Ended         *flexnode.JoinEnd `json:"ended"`
 }
 
 // wanted is what is wanted of the node.
@@ -129,6 +133,8 @@ func (h head) wanted() flexnode.Wanted {
 	n := flexnode.Node{
 		State: h.State, Chosen: h.Chosen, Credential: h.Credential, Former: h.Former,
 		Reason: h.Reason, Ended: h.Ended, Revision: h.Revision, Failed: h.Failed,
+		Insisted: h.Insisted, Attempt: h.Attempt, FailedChanges: h.FailedChanges,
+		Unreleased: h.Unreleased,
 	}
 	n.Desired.ContinuousMonitoring = h.Desired.ContinuousMonitoring
 	return flexnode.WantedOf(n)

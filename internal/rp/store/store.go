@@ -26,6 +26,8 @@ type Store struct {
 	// flexnode.ContentID.
 	History Table[flexnode.History]
 	Layers  Table[json.RawMessage]
+	// Rollouts tell how far the changes of a cluster are, by its key.
+	Rollouts Table[flexnode.Rollout]
 	// Secrets are client secrets by key of the node, Bundles the texts that URLs hand out, by key
 	// of the credential.
 	Secrets Table[Sealed]
@@ -72,6 +74,7 @@ func New(b Backend) *Store {
 	s.Subscriptions = Table[flexnode.Subscription]{store: s, prefix: indexed + "subscriptions/"}
 	s.History = Table[flexnode.History]{store: s, prefix: other + "history/", packed: true}
 	s.Layers = Table[json.RawMessage]{store: s, prefix: other + "layers/", packed: true}
+	s.Rollouts = Table[flexnode.Rollout]{store: s, prefix: other + "rollouts/"}
 	s.Secrets = Table[Sealed]{store: s, prefix: other + "secrets/"}
 	s.Bundles = Table[Sealed]{store: s, prefix: other + "bundles/"}
 	s.Credentials = Table[Credential]{store: s, prefix: other + "credentials/"}
