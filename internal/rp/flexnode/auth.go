@@ -127,7 +127,7 @@ func checkMachine(id string) Problems {
 	parsed, err := arm.Parse(id)
 	machine := err == nil && parsed.Name() != "" && parsed.ResourceGroup != "" &&
 		len(parsed.Types) == 1 && parsed.Parent == "" &&
-		strings.EqualFold(parsed.Type(), "Microsoft.HybridCompute/machines")
+		arm.EqualFold(parsed.Type(), "Microsoft.HybridCompute/machines")
 	switch {
 	case !machine:
 		problems.add(at, "'%s' is not the id of a Microsoft.HybridCompute/machines resource.",

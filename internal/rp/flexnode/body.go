@@ -131,7 +131,7 @@ func ReadPut(body []byte, id string) (api.Desired, string, error) {
 	for _, m := range []struct{ member, given, want string }{
 		{"id", b.ID, id}, {"name", b.Name, baseName(id)}, {"type", b.Type, api.ResourceType},
 	} {
-		if m.given != "" && !strings.EqualFold(m.given, m.want) {
+		if m.given != "" && !arm.EqualFold(m.given, m.want) {
 			return api.Desired{}, "", arm.Errorf(400, "InvalidParameter", "The %s '%s' in the "+
 				"request content does not match the one in the URL, '%s'.",
 				m.member, shorten(m.given), shorten(m.want))

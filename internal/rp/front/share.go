@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -102,9 +101,9 @@ func (r *request) principal() string {
 	case r.route.open:
 		return anybody
 	case r.caller.ObjectID != "":
-		return strings.ToLower(r.caller.ObjectID)
+		return arm.Fold(r.caller.ObjectID)
 	}
-	return strings.ToLower(r.caller.AppID)
+	return arm.Fold(r.caller.AppID)
 }
 
 // counted tells what a bucket has left, and is the error that goes with its verdict.
