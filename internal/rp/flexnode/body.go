@@ -18,7 +18,13 @@ const maxDepth = 32
 
 // Decode reads a JSON body without unknown members, names that are given twice, and nesting without
 // end. An empty body is an error. Errors are of type *arm.Error.
-func Decode(body []byte, into any) error {
+func Decode(body []byte, into any) error { return decode(body, into, true) }
+
+// DecodeLenient is Decode for what agents send: members that are not known are ignored, because an
+// agent may be newer than the provider.
+func DecodeLenient(body []byte, into any) error { return decode(body, into, false) }
+
+func decode(body []byte, into any, strict bool) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return badBody(errors.New("it is empty"))
 	}
@@ -26,7 +32,9 @@ func Decode(body []byte, into any) error {
 		return badBody(err)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
+	if strict {
+		d.DisallowUnknownFields()
+	}
 	if err := d.Decode(into); err != nil {
 		return badBody(err)
 	}
