@@ -49,7 +49,7 @@ func DefaultLimits() Limits {
 			Node: Rate{200, 50}, Refreshes: Rate{6, .1}, Reports: Rate{20, 1},
 		},
 		AtOnce: AtOnce{
-			Nodes:  Places{256, 20_000, 10},
+			Nodes: Places{256, 20_000, 10}, NodeStore: Places{64, 4096, 10},
 			Reads:  Places{64, 256, 5},
 			Lists:  Places{max(1, runtime.GOMAXPROCS(0)/2), 64, 5},
 			Writes: Places{128, 256, 5},
@@ -89,7 +89,7 @@ func (l Limits) Check() []string {
 	for id, r := range l.Requests.Exceptions {
 		rates(r, fmt.Sprintf("requests.exceptions[%s]", id), true)
 	}
-	for i, p := range []Places{l.AtOnce.Nodes, l.AtOnce.Reads, l.AtOnce.Lists, l.AtOnce.Writes} {
+	for i, p := range l.AtOnce.all() {
 		need(p.InFlight >= 1 && p.Queue >= 0 && p.Seconds >= 1, "atOnce."+Class(i).String(),
 			"needs inFlight and seconds, at least 1, and queue, at least 0")
 	}

@@ -44,7 +44,10 @@ func (r *request) kind() fair.Kind {
 
 // class is which places a request needs.
 func (r *request) class() fair.Class {
-	if r.byNode {
+	switch {
+	case r.byNode && r.route.bucket != "":
+		return fair.ForNodeStore
+	case r.byNode:
 		return fair.ForNodes
 	}
 	switch r.kind() {
@@ -140,7 +143,19 @@ func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Sec
 
 // enter waits for a place among the requests that are answered at once.
 func (a *API) enter(r *request) (err error) {
-	r.place, err = a.Gate.Enter(r.Context(), r.class())
+	r.place, err = a.Gate.Enter(r.Context(), r.class(), r.subscriptionKey())
+	return orBusy(err)
+}
+
+// askStore waits for a place among the requests of nodes that ask the store, if this is one.
+func (r *request) askStore() error {
+	if !r.byNode {
+		return nil
+	}
+	return orBusy(r.place.Move(r.Context(), fair.ForNodeStore))
+}
+
+func orBusy(err error) error {
 	if errors.Is(err, fair.ErrBusy) {
 		return throttle(arm.RetryLater)
 	}
