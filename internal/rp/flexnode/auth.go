@@ -48,6 +48,7 @@ func Validate(d api.Desired) Problems {
 	}
 	problems = append(problems, checkIdentity(d)...)
 	problems = append(problems, checkDurations(d)...)
+	problems = append(problems, checkNodeConfig(d.NodeConfig)...)
 	if auth.Arc != nil {
 		problems = append(problems, checkArc(d)...)
 	}
