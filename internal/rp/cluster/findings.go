@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
-	"strings"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -150,7 +149,7 @@ func (w *worker) putLayer(v *store.View, layer *flexnode.Layer) error {
 
 // tenantOf is the tenant of a subscription, as ARM has told it.
 func (w *worker) tenantOf(v *store.View, subscription string) (string, error) {
-	row, err := w.Store.Subscriptions.In(v, strings.ToLower(subscription))
+	row, err := w.Store.Subscriptions.In(v, arm.Fold(subscription))
 	if err != nil {
 		return "", err
 	}

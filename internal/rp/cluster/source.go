@@ -123,7 +123,7 @@ func CheckBindings(bindings []Binding) []string {
 	owner := map[string]string{}
 	for i, b := range bindings {
 		id, err := arm.Parse(b.ClusterID)
-		if err != nil || !strings.EqualFold(id.Type(), flexnode.ClusterType) || id.Name() == "" {
+		if err != nil || !arm.EqualFold(id.Type(), flexnode.ClusterType) || id.Name() == "" {
 			add(i, "id: %q is not the id of a managed cluster", b.ClusterID)
 			continue
 		}

@@ -17,7 +17,7 @@ func enter(g *Gate, c Class) (in *atomic.Bool, leave func(), failed *atomic.Poin
 	in, failed = &atomic.Bool{}, &atomic.Pointer[error]{}
 	done := make(chan struct{})
 	go func() {
-		p, err := g.Enter(context.Background(), c)
+		p, err := g.Enter(context.Background(), c, "s")
 		if err != nil {
 			failed.Store(&err)
 			return
@@ -130,7 +130,7 @@ func TestRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(AtOnce{Nodes: Places{1, 10, 60}})
-		resting, err := g.Enter(context.Background(), ForNodes)
+		resting, err := g.Enter(context.Background(), ForNodes, "s")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,13 +154,13 @@ func TestRest(t *testing.T) {
 func TestGateWhenCallersGo(t *testing.T) {
 	t.Parallel()
 	g := NewGate(AtOnce{Lists: Places{1, 1, 3600}})
-	p, err := g.Enter(t.Context(), ForLists)
+	p, err := g.Enter(t.Context(), ForLists, "s")
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := g.Enter(gone, ForLists); !errors.Is(err, context.Canceled) {
+	if _, err := g.Enter(gone, ForLists, "s"); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	p.Leave()
@@ -173,7 +173,7 @@ func TestGateWhenCallersGo(t *testing.T) {
 func TestStandBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		enter := func(g *Gate, c Class) *Place {
-			p, err := g.Enter(t.Context(), c)
+			p, err := g.Enter(t.Context(), c, "s")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,7 +231,7 @@ func TestTurn(t *testing.T) {
 		began, processors := time.Now(), runtime.GOMAXPROCS(0)
 		var done sync.WaitGroup
 		for range 3 * processors {
-			p, err := g.Enter(t.Context(), ForWrites)
+			p, err := g.Enter(t.Context(), ForWrites, "s")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -243,7 +243,7 @@ func TestTurn(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		node, err := g.Enter(t.Context(), ForNodes)
+		node, err := g.Enter(t.Context(), ForNodes, "s")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ func TestTurn(t *testing.T) {
 func TestTurnWhenCallersGo(t *testing.T) {
 	t.Parallel()
 	g := NewGate(AtOnce{})
-	p, err := g.Enter(t.Context(), ForWrites)
+	p, err := g.Enter(t.Context(), ForWrites, "s")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,4 +290,77 @@ func TestTurnWhenCallersGo(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// Subscriptions wait in turns: one that asks much neither keeps others waiting nor from waiting.
+func TestTurnsOfSubscriptions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(AtOnce{Lists: Places{1, 4, 60}})
+		first, err := g.Enter(t.Context(), ForLists, "much")
+		if err != nil {
+			t.Fatal(err)
+		}
+		let := make(chan string, 10)
+		ask := func(subscription string) {
+			go func() {
+				p, err := g.Enter(context.Background(), ForLists, subscription)
+				if err != nil {
+					let <- "refused " + subscription
+					return
+				}
+				let <- subscription
+				p.Leave()
+			}()
+			synctest.Wait()
+		}
+		for range 5 {
+			ask("much")
+		}
+		ask("a")
+		ask("b")
+		for _, want := range []string{"refused much", "refused much", "refused much"} {
+			if got := <-let; got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+		first.Leave()
+		for _, want := range []string{"much", "a", "b", "much"} {
+			if got := <-let; got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+		synctest.Wait()
+		if got := load(g, ForLists); got != [2]int{0, 0} {
+			t.Error("places are lost:", got)
+		}
+	})
+}
+
+// Who moves to another class waits for a place there, and has none of the former any more.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(AtOnce{Nodes: Places{1, 1, 1}, NodeStore: Places{1, 1, 1}})
+		_, leave, _ := enter(g, ForNodeStore)
+		p, err := g.Enter(t.Context(), ForNodes, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Move(t.Context(), ForNodeStore); !errors.Is(err, ErrBusy) {
+			t.Errorf("it is let in: %v", err)
+		}
+		p.Rest(func() {})
+		p.Leave()
+		leave()
+		p, _ = g.Enter(t.Context(), ForNodes, "s")
+		if err := p.Move(t.Context(), ForNodeStore); err != nil ||
+			load(g, ForNodes) != [2]int{0, 0} || load(g, ForNodeStore) != [2]int{1, 0} {
+			t.Error(err, load(g, ForNodes), load(g, ForNodeStore))
+		}
+		p.Leave()
+		if got := load(g, ForNodeStore); got != [2]int{0, 0} {
+			t.Error("places are lost:", got)
+		}
+	})
 }

@@ -208,7 +208,7 @@ func (d *Decision) next(p Put, old *Node, last *Revision, parent Parent) Problem
 
 // maxDesired bounds what an owner may want of a node, as JSON: it is in several rows, which go into
 // transactions with others.
-const maxDesired = 64 << 10
+const maxDesired = 16 << 10
 
 func checkSize(wanted []byte) Problems {
 	if len(wanted) <= maxDesired {

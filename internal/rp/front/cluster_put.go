@@ -34,6 +34,9 @@ func (a *API) putCluster(w http.ResponseWriter, r *request) error {
 	if err := flexnode.Decode(r.body, &body); err != nil {
 		return err
 	}
+	if problems := flexnode.CheckTags(body.Tags); len(problems) > 0 {
+		return problems
+	}
 	if err := a.Kubeconfigs.Check(r.resourceID(), body.Properties.Kubeconfig); err != nil {
 		a.Log.Warn("a cluster names a kubeconfig that is not bound to it", "cluster",
 			r.clusterKey(),

@@ -176,9 +176,12 @@ func (a *API) listNodes(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := a.encodeAll(r, rows)
+	nodes, n, err := a.encodeAll(r, rows)
 	if err != nil {
 		return err
+	}
+	if n < len(rows) {
+		next = rows[n-1].Key
 	}
 	link := ""
 	if next != "" {
@@ -189,24 +192,30 @@ func (a *API) listNodes(w http.ResponseWriter, r *request) error {
 	return writePage(w, nodes, link)
 }
 
-// encodeAll are nodes of a cluster as a list shows them, as JSON with commas between them.
-func (a *API) encodeAll(r *request, rows []store.Row[flexnode.Node]) (*bytes.Buffer, error) {
+// encodeAll are nodes of a cluster as a list shows them, as JSON with commas between them, and how
+// many they are: no more after maxPageBytes.
+func (a *API) encodeAll(
+	r *request, rows []store.Row[flexnode.Node],
+) (*bytes.Buffer, int, error) {
 	nodes, reachable := new(bytes.Buffer), a.reachable(r.clusterKey())
 	for i, row := range rows {
 		if i%encodedAtOnce == encodedAtOnce-1 {
 			r.place.StandBack()
+		}
+		if nodes.Len() > maxPageBytes {
+			return nodes, i, nil
 		}
 		if i > 0 {
 			nodes.WriteByte(',')
 		}
 		status, err := a.status(row.Key, row.Value, nil, reachable)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		shown := flexnode.Shown(row.Value, nil, nil, flexnode.Brief(status))
 		if err := encodeNode(nodes, shown); err != nil {
-			return nil, fmt.Errorf("cannot encode %s: %w", row.Key, err)
+			return nil, 0, fmt.Errorf("cannot encode %s: %w", row.Key, err)
 		}
 	}
-	return nodes, nil
+	return nodes, len(rows), nil
 }

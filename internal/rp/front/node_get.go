@@ -101,6 +101,9 @@ func (a *API) findNode(r *request, uid string) (found, error) {
 			return found{same: poll.ETag}, nil
 		}
 	}
+	if err := r.askStore(); err != nil {
+		return found{}, err
+	}
 	node, revision, err := a.assigned(r.Context(), r.nodeKey())
 	if err != nil {
 		return found{}, err
@@ -304,6 +307,9 @@ func (a *API) heard(r *request, uid string, poll store.Poll) {
 		return
 	}
 	if last, ok := a.heardOf.get(key); ok && a.Now().Before(last.Add(heardAgain)) {
+		return
+	}
+	if r.askStore() != nil { // it is told with a later poll
 		return
 	}
 	if err := a.Credentials.Seen(r.Context(), key, node.Value); err != nil {

@@ -127,6 +127,9 @@ func (p *put) decide(v *store.View) error {
 			return err
 		}
 	}
+	if err := p.quota.needBytes(old, d.Node); err != nil {
+		return err
+	}
 	if p.ask.URL && old.Value.Credential == "" {
 		if err := p.quota.need(fair.Tokens); err != nil {
 			return err

@@ -114,7 +114,7 @@ func (a *API) operation(r *request) (flexnode.Operation, error) {
 
 // findOperation is the operation that an id names: what is in the id, or the row of a deletion.
 func (a *API) findOperation(r *request) (flexnode.Operation, bool, error) {
-	id := strings.ToLower(r.names.of("operation"))
+	id := arm.Fold(r.names.of("operation"))
 	if isGUID(id) {
 		row, err := a.Store.Operations.Get(r.Context(), r.subscriptionKey()+"/"+id)
 		return row.Value, row.Exists(), err
@@ -187,7 +187,7 @@ func keyOf(id string) (string, bool) {
 		return "", false
 	}
 	parts := append([]string{parsed.Subscription, parsed.ResourceGroup}, parsed.Names...)
-	return strings.ToLower(strings.Join(parts, "/")), true
+	return arm.Fold(strings.Join(parts, "/")), true
 }
 
 // getOperationStatus answers how far an asynchronous operation is.
@@ -197,7 +197,7 @@ func (a *API) getOperationStatus(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	shown := operationStatus{
-		ID: r.resourceID(), Name: strings.ToLower(r.names.of("operation")), ResourceID: o.Target,
+		ID: r.resourceID(), Name: arm.Fold(r.names.of("operation")), ResourceID: o.Target,
 		Status: o.State, StartTime: o.Started,
 	}
 	if o.State == inProgress {

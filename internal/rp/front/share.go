@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -45,7 +44,10 @@ func (r *request) kind() fair.Kind {
 
 // class is which places a request needs.
 func (r *request) class() fair.Class {
-	if r.byNode {
+	switch {
+	case r.byNode && r.route.bucket != "":
+		return fair.ForNodeStore
+	case r.byNode:
 		return fair.ForNodes
 	}
 	switch r.kind() {
@@ -102,9 +104,9 @@ func (r *request) principal() string {
 	case r.route.open:
 		return anybody
 	case r.caller.ObjectID != "":
-		return strings.ToLower(r.caller.ObjectID)
+		return arm.Fold(r.caller.ObjectID)
 	}
-	return strings.ToLower(r.caller.AppID)
+	return arm.Fold(r.caller.AppID)
 }
 
 // counted tells what a bucket has left, and is the error that goes with its verdict.
@@ -141,7 +143,19 @@ func seconds(d time.Duration) int { return max(1, int((d+time.Second-1)/time.Sec
 
 // enter waits for a place among the requests that are answered at once.
 func (a *API) enter(r *request) (err error) {
-	r.place, err = a.Gate.Enter(r.Context(), r.class())
+	r.place, err = a.Gate.Enter(r.Context(), r.class(), r.subscriptionKey())
+	return orBusy(err)
+}
+
+// askStore waits for a place among the requests of nodes that ask the store, if this is one.
+func (r *request) askStore() error {
+	if !r.byNode {
+		return nil
+	}
+	return orBusy(r.place.Move(r.Context(), fair.ForNodeStore))
+}
+
+func orBusy(err error) error {
 	if errors.Is(err, fair.ErrBusy) {
 		return throttle(arm.RetryLater)
 	}

@@ -367,18 +367,22 @@ func TestPlaces(t *testing.T) {
 	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
 	w.caughtUp()
 	one := fair.Places{InFlight: 1, Seconds: 1}
-	w.share(fair.Limits{AtOnce: fair.AtOnce{Nodes: one, Reads: one, Lists: one, Writes: one}})
+	w.share(fair.Limits{AtOnce: fair.AtOnce{Nodes: one, NodeStore: one, Reads: one, Lists: one,
+		Writes: one}})
 	list := cluster + "/flexNodeConfig" + versionQuery
 	for class, request := range map[fair.Class]func() int{
 		fair.ForNodes: func() int {
 			return w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag).Code
+		},
+		fair.ForNodeStore: func() int {
+			return w.ask("machine", "POST", nodeURL("n", "/reportStatus"), "{}").Code
 		},
 		fair.ForReads:  func() int { return w.ask("operator", "GET", nodeURL("n"), "").Code },
 		fair.ForLists:  func() int { return w.ask("operator", "GET", list, "").Code },
 		fair.ForWrites: func() int { return w.ask("operator", "PUT", nodeURL("n"), withManaged).Code },
 	} {
 		for _, other := range fair.Classes() {
-			place := must(w.api.Gate.Enter(context.Background(), other))
+			place := must(w.api.Gate.Enter(context.Background(), other, ""))
 			if refused := request() == http.StatusTooManyRequests; refused != (other == class) {
 				t.Errorf("%s, while those of %s are taken: %v", class, other, refused)
 			}
@@ -418,4 +422,43 @@ func TestWaitingTakesNoPlace(t *testing.T) {
 	if taken, _ := w.api.Gate.Load(fair.ForWrites); taken != 0 {
 		t.Errorf("%d places were lost", taken)
 	}
+}
+
+// While the store does not answer, reports wait for it and polls are answered.
+func TestPollsWhileTheStorePauses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	etag := w.do("PUT", nodeURL("n"), withManaged).Header.Get("ETag")
+	w.caughtUp()
+	w.share(fair.Limits{AtOnce: fair.DefaultLimits().AtOnce})
+	w.memory.Pause()
+	ctx, giveUp := context.WithCancel(context.Background())
+	var asking sync.WaitGroup
+	for i := range 300 { // reports, and polls that know no ETag
+		method, url := "POST", nodeURL("n", "/reportStatus")
+		if i%3 == 0 {
+			method, url = "GET", nodeURL("n")
+		}
+		r := httptest.NewRequest(method, publicURL+url, strings.NewReader("{}")).WithContext(ctx)
+		r.Header.Set(callerHeader, "machine")
+		r.Header.Set("Content-Type", "application/json")
+		asking.Go(func() { w.front.ServeHTTP(httptest.NewRecorder(), r) })
+	}
+	w.until("all of them wait", func() bool {
+		taken, waiting := w.api.Gate.Load(fair.ForNodeStore)
+		return taken == 64 && waiting == 300-64
+	})
+	began := time.Now()
+	for range 10 {
+		if got := w.ask("machine", "GET", nodeURL("n"), "", "If-None-Match: "+etag); got.Code != 304 {
+			t.Errorf("a poll: %d %s", got.Code, got.Body)
+		}
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("ten polls took %s", took)
+	}
+	giveUp()
+	w.memory.Resume()
+	asking.Wait()
 }

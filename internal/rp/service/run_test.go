@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -204,6 +205,43 @@ func TestEpochOfAnotherEtcd(t *testing.T) {
 			t.Errorf("start %d, on %s: epoch %d, %v; want %d", i, tt.id, epoch, err, tt.want)
 		}
 	}
+}
+
+// A store that does not answer takes no replica out; a replica that alone hears nothing of it is.
+func TestReadyWithoutTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := store.NewMemory()
+		s := store.New(memory)
+		h := &health{index: store.NewIndex(s), store: s}
+		if err := h.index.Load(t.Context()); err != nil { // and nothing follows the store
+			t.Fatal(err)
+		}
+		var failure error
+		memory.Before(func(store.Call) error { return failure })
+		pass := func(d time.Duration) {
+			for ; d > 0; d -= healthInterval {
+				h.ask(t.Context())
+				time.Sleep(healthInterval)
+			}
+		}
+		failure = errors.New("no leader")
+		pass(5 * time.Minute)
+		if err := h.reading(); err != nil {
+			t.Errorf("nobody reaches the store: %v", err)
+		}
+		failure = nil
+		pass(20 * time.Second)
+		if err := h.reading(); err != nil {
+			t.Errorf("the store has just come back: %v", err)
+		}
+		pass(20 * time.Second)
+		if err := h.reading(); err == nil {
+			t.Error("a replica that does not hear of a store that answers is ready")
+		}
+		if err := h.writing(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A restored data directory begins a new epoch, once.

@@ -67,7 +67,7 @@ func (x *Index) load(ctx context.Context) error {
 	}
 	d := x.draft()
 	d.anew = x.anew
-	after, coming := "", x.page(ctx, "", 0)
+	after, coming := "", x.page(ctx, "", firstPage, 0)
 	for {
 		read := <-coming
 		if read.err != nil {
@@ -76,7 +76,7 @@ func (x *Index) load(ctx context.Context) error {
 		last := ""
 		if read.More { // the next one is read while this one is parsed
 			last = read.KVs[len(read.KVs)-1].Key
-			coming = x.page(ctx, last, read.Revision)
+			coming = x.page(ctx, last, nextPage(read.Page), read.Revision)
 		}
 		d.merge(read.KVs, after, last)
 		if after = last; last == "" {
@@ -94,10 +94,10 @@ type scanned struct {
 }
 
 // page begins to read the indexed rows after a key at a revision. Whoever calls it waits for it.
-func (x *Index) page(ctx context.Context, after string, at int64) <-chan scanned {
+func (x *Index) page(ctx context.Context, after string, size int, at int64) <-chan scanned {
 	read := make(chan scanned, 1)
 	go func() {
-		page, err := x.store.Scan(ctx, indexed, after, scanPage, at)
+		page, err := x.store.Scan(ctx, indexed, after, size, at)
 		read <- scanned{page, err}
 	}()
 	return read

@@ -145,7 +145,7 @@ func compareClusters(t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node
 func TestIndexLoadsInPages(t *testing.T) {
 	m := NewMemory()
 	s := New(m)
-	for i := range 2*scanPage + 1 {
+	for i := range 9*firstPage + 1 {
 		putNode(t, s, fmt.Sprintf("s/g/c/%05d", i), node("n", 1))
 	}
 	pages := 0
@@ -206,4 +206,59 @@ func TestIndexIsReadWhileItChanges(t *testing.T) {
 	}
 	cancel()
 	<-done
+}
+
+// A page has some megabytes however large the rows are, and its rows are counted in bytes.
+func TestPagesAreOfBytes(t *testing.T) {
+	m := NewMemory()
+	s := New(m)
+	const rows, size = 1500, 16 << 10
+	writes := make([]Write, 0, MaxWrites)
+	for i := range rows {
+		writes = append(writes, Write{
+			Key: fmt.Sprintf("large/%05d", i), Value: make([]byte, size),
+		})
+		if len(writes) == 50 {
+			if _, err := m.Commit(t.Context(), nil, writes); err != nil {
+				t.Fatal(err)
+			}
+			writes = writes[:0]
+		}
+	}
+	after, limit, read, pages := "", firstPage, 0, 0
+	for more := true; more; pages++ {
+		page, err := s.Scan(t.Context(), "large/", after, limit, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.KVs)*size > pageBytes {
+			t.Errorf("a page of %d rows", len(page.KVs))
+		}
+		read, more = read+len(page.KVs), page.More
+		after, limit = page.KVs[len(page.KVs)-1].Key, nextPage(page)
+	}
+	if read != rows || pages != 6 {
+		t.Errorf("%d rows in %d pages", read, pages)
+	}
+	small := Page{KVs: make([]KV, 1024)}
+	if n := nextPage(small); n != maxPage {
+		t.Errorf("after rows without content %d rows", n)
+	}
+}
+
+// The bytes of nodes are counted by subscription, also after they have changed.
+func TestIndexCountsBytes(t *testing.T) {
+	s := New(NewMemory())
+	putNode(t, s, "s/g/c/a", node("a", 1))
+	putNode(t, s, "s/g/c/b", node("b", 1))
+	putNode(t, s, "other/g/c/a", node("a", 1))
+	x := NewIndex(s)
+	if err := x.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	two, _ := x.Used("s")
+	one, _ := x.Used("other")
+	if one.Bytes < 50 || two.Bytes < 2*one.Bytes-50 || two.Bytes > 2*one.Bytes+50 {
+		t.Errorf("%d bytes of two nodes, %d of one", two.Bytes, one.Bytes)
+	}
 }
