@@ -20,6 +20,9 @@ import (
 // reviewNamed decides on the certificate request with a name, as it is known now.
 func (w *worker) reviewNamed(ctx context.Context, name string) (time.Time, error) {
 	s, err := w.use()
+	if err == nil {
+		err = w.reviews.Wait(ctx)
+	}
 	if err != nil {
 		return noTime, err
 	}
@@ -48,14 +51,13 @@ func (w *worker) reviewNamed(ctx context.Context, name string) (time.Time, error
 func (w *worker) review(
 	ctx context.Context, s *session, csr *certificates.CertificateSigningRequest,
 ) error {
-	if !concerns(csr) {
+	status := answersOf(csr)
+	if !concerns(csr) || status.denied {
 		return nil
 	}
-	a, status := readCSR(csr), answersOf(csr)
+	a := readCSR(csr)
 	_, byToken := tokenOf(csr)
 	switch {
-	case status.denied:
-		return nil
 	case !byToken && status.issued:
 		return w.noteIssued(ctx, a, csr.Spec.Username)
 	case !byToken && status.approved:

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"net"
 	"net/netip"
 	"net/url"
@@ -35,16 +34,9 @@ func judgeServing(
 	csr *certificates.CertificateSigningRequest, n *seenNode, own reserved,
 	taken func(netip.Addr) bool,
 ) (v verdict, why string) {
-	block, rest := pem.Decode(csr.Spec.Request)
-	if block == nil || len(strings.TrimSpace(string(rest))) > 0 {
-		return denied, "it holds no request, or more than one"
-	}
-	r, err := x509.ParseCertificateRequest(block.Bytes)
-	if err == nil {
-		err = r.CheckSignature()
-	}
-	if err != nil {
-		return denied, "its request cannot be read or is not signed with its key"
+	r, flaw := parseRequest(csr.Spec.Request)
+	if flaw != "" {
+		return denied, flaw
 	}
 	name := n.name()
 	user := "system:node:" + name

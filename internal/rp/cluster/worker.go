@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -35,6 +36,7 @@ type worker struct {
 	// tasks are what there is to do; requests are the names of certificate requests, which do not
 	// wait for the tasks.
 	tasks, requests queue
+	reviews         *rate.Limiter // of certificate requests
 	outstanding     outstanding
 	readiness       readiness
 
@@ -89,6 +91,8 @@ const (
 	taskWorkers, requestWorkers = 8, 8
 	taskTimeout                 = time.Minute
 	orphanInterval              = 10 * time.Minute
+	// The limits of reviews of a cluster's certificate requests, per second and at once.
+	reviewRate, reviewBurst = 200, 2000
 )
 
 func newQueue(first, last time.Duration) queue {
@@ -103,7 +107,8 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		Manager: m, key: key, owner: o, log: m.Log.With("cluster", key), stop: cancel,
 		done: make(chan struct{}), tasks: newQueue(firstPause, lastPause),
 		requests: newQueue(firstAnswer, lastAnswer), parked: map[task]bool{},
-		again: make(chan struct{}, 1), taintsLeft: map[string]string{}, taintsSet: map[string]repeat{},
+		reviews: rate.NewLimiter(reviewRate, reviewBurst),
+		again:   make(chan struct{}, 1), taintsLeft: map[string]string{}, taintsSet: map[string]repeat{},
 	}
 	w.readiness.wake = make(chan struct{}, 1)
 	go func() {
@@ -131,9 +136,11 @@ func (w *worker) run(ctx context.Context) {
 	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { w.followCredentials(ctx) })
-	wg.Go(func() { w.keepConnected(ctx) })
-	wg.Go(func() { w.keepReadiness(ctx) })
+	for _, keep := range []func(context.Context){
+		w.followCredentials, w.keepConnected, w.keepReadiness,
+	} {
+		wg.Go(func() { w.keep(ctx, keep) })
+	}
 	for range taskWorkers {
 		wg.Go(func() { w.serve(ctx, w.tasks) })
 	}
@@ -149,6 +156,35 @@ func (w *worker) run(ctx context.Context) {
 	cancel()
 	w.tasks.ShutDown()
 	w.requests.ShutDown()
+}
+
+// keep calls f until ctx ends, after a pause also when it panics.
+func (w *worker) keep(ctx context.Context, f func(context.Context)) {
+	for ctx.Err() == nil {
+		func() {
+			defer w.recovered()
+			f(ctx)
+		}()
+		store.Pause(ctx, lastPause)
+	}
+}
+
+// recovered recovers a panic and ends the session. It must be deferred.
+func (w *worker) recovered() {
+	if r := recover(); r != nil {
+		w.endSession(crashed(r))
+	}
+}
+
+// endSession ends the present session. Without a session it only counts and logs the cause.
+func (w *worker) endSession(cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.session == nil {
+		w.countEnd(cause)
+		return
+	}
+	w.session.fail(cause)
 }
 
 // serve does the tasks of a queue until it is shut down.
@@ -169,7 +205,7 @@ func (w *worker) serve(ctx context.Context, q queue) {
 func (w *worker) handle(ctx context.Context, q queue, t task) {
 	inner, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	next, err := w.do(inner, t)
+	next, err := w.try(inner, t)
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, errUnreachable):
@@ -192,6 +228,17 @@ func (w *worker) handle(ctx context.Context, q queue, t task) {
 			q.AddAfter(t, max(0, next.Sub(w.Now())))
 		}
 	}
+}
+
+// try does a task. A panic ends the session and is returned as an error.
+func (w *worker) try(ctx context.Context, t task) (next time.Time, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = crashed(r)
+			w.endSession(err)
+		}
+	}()
+	return w.do(ctx, t)
 }
 
 // do does a task; the time is when to do it again, if not zero.
