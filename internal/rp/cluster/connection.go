@@ -68,8 +68,11 @@ func Dial(a Access) (*Connection, error) {
 	base.UserAgent = "flexnode-rp"
 	// Typed clients prefer protobuf, whose size in memory cannot be limited while it is read.
 	base.ContentType, base.AcceptContentTypes = "application/json", "application/json"
-	if base.TLSClientConfig.CAFile != "" || base.BearerTokenFile != "" {
-		return nil, errors.New("internal error: an access that names files")
+	if base.TLSClientConfig.CAFile != "" || base.BearerTokenFile != "" || base.ExecProvider != nil {
+		return nil, errors.New("internal error: an access that names files or a program")
+	}
+	if a.program != nil {
+		base.Wrap(a.program.wrap)
 	}
 	wire, err := newWire(a)
 	if err != nil {

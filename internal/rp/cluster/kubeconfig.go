@@ -107,9 +107,23 @@ func inlineConfig(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) (*rest.Conf
 		CertData: u.ClientCertificateData, KeyData: u.ClientKeyData}}, nil
 }
 
-// trustedConfig returns the configuration in a kubeconfig that may name programs and files. The
-// contents of files replace their names.
-func trustedConfig(path string, text []byte) (*rest.Config, error) {
+// trustedConfig returns the configuration in a kubeconfig that may name programs and files, and the
+// program, if there is one. The contents of files replace their names.
+func trustedConfig(path string, text []byte) (*rest.Config, *program, error) {
+	config, err := resolvedConfig(path, text)
+	if err != nil || config.ExecProvider == nil {
+		return config, nil, err
+	}
+	run, err := newProgram(config)
+	config.ExecProvider = nil
+	if config.BearerToken != "" || len(config.CertData) > 0 {
+		return config, nil, nil // which come first
+	}
+	return config, run, err
+}
+
+// resolvedConfig returns the configuration in a kubeconfig with the contents of files.
+func resolvedConfig(path string, text []byte) (*rest.Config, error) {
 	parsed, err := clientcmd.Load(text)
 	if err != nil {
 		return nil, err

@@ -31,8 +31,10 @@ type Binding struct {
 
 // Access is a way to a cluster, as its source gives it at a time.
 type Access struct {
-	// Config says how the API server is reached. It names no files, and programs only if trusted.
+	// Config says how the API server is reached. It names no files and no program.
 	Config *rest.Config
+	// program returns the credentials, where a trusted kubeconfig names one.
+	program *program
 	// Local allows the API server to be at one of the provider's own addresses.
 	Local bool
 	// Fingerprint changes with everything that the access consists of.
@@ -159,8 +161,9 @@ func (b Binding) access() (Access, error) {
 		return Access{}, fmt.Errorf("cannot read the kubeconfig: %w", err)
 	}
 	var config *rest.Config
+	var run *program
 	if b.Trusted {
-		config, err = trustedConfig(b.Kubeconfig, text)
+		config, run, err = trustedConfig(b.Kubeconfig, text)
 	} else {
 		config, err = plainConfig(text)
 	}
@@ -168,7 +171,7 @@ func (b Binding) access() (Access, error) {
 		return Access{}, fmt.Errorf("cannot use the kubeconfig %s: %w", b.Kubeconfig, err)
 	}
 	access := accessOf("file "+b.Kubeconfig, text, config)
-	access.Local = b.Local
+	access.Local, access.program = b.Local, run
 	return access, nil
 }
 
