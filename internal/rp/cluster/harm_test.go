@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,7 +24,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
@@ -313,6 +316,87 @@ func TestRequestsAreReduced(t *testing.T) {
 			t.Errorf("%s: %d bytes", what, kept.Size())
 		}
 		r.Annotations, r.Spec.Groups = nil, nil
+	}
+}
+
+// An API server that shows requests without their answer again and again gets one answer to each,
+// and not more reviews than its budget; the request of a new machine is among them.
+func TestRequestsAreReviewedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := factoryWorld(t)
+		w.put(factoryID, "edge-1", api.Desired{})
+		pass(time.Second)
+		answers := map[string]int{}
+		c.PrependReactor("update", "certificatesigningrequests",
+			func(a ktesting.Action) (bool, runtime.Object, error) {
+				r := a.(ktesting.UpdateAction).GetObject().(*certificates.CertificateSigningRequest)
+				if a.GetSubresource() == "approval" {
+					answers[r.Name]++
+				}
+				return a.GetSubresource() == "approval" && r.Name != "last", r, nil
+			})
+		hostile := csr("first", "abcdef", "edge-1", newKey())
+		for i := range reviewBurst + 100 {
+			r := hostile.DeepCopy()
+			r.Name, r.UID = fmt.Sprintf("r-%d", i), types.UID(fmt.Sprint(i))
+			c.file(r)
+		}
+		for i := range 10 {
+			r := hostile.DeepCopy()
+			r.Name, r.UID, r.Labels = "r-0", "0", map[string]string{"a": fmt.Sprint(i)}
+			must(c.CertificatesV1().CertificateSigningRequests().
+				Update(t.Context(), r, metav1.UpdateOptions{}))
+			pass(2 * time.Second)
+		}
+		if n := len(answers); n != reviewBurst+100 || answers["r-0"] != 1 {
+			t.Errorf("%d requests were answered, one of them %d times", n, answers["r-0"])
+		}
+		last := csr("last", w.credential(factory+"/edge-1").Value.TokenID, "edge-1", newKey())
+		last.UID = "last"
+		if got := c.ask(last); got != "Approved" {
+			t.Errorf("a machine's request: %q", got)
+		}
+	})
+}
+
+// As many Nodes and addresses as the provider holds take little memory, and a request with as many
+// addresses as fit takes little time.
+func TestManyAddresses(t *testing.T) {
+	s := &session{nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+		cache.Indexers{byAddress: addressesOf})}
+	node := func(i int) *seenNode {
+		n := kubeNode(fmt.Sprintf("n-%d", i), corev1.ConditionTrue)
+		for j := range 2 * maxAddresses {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{
+				Type: corev1.NodeInternalIP, Address: fmt.Sprintf("fd00::%x:%x:%x", j, i>>8, i&255)})
+		}
+		return seeNode(n)
+	}
+	grown := heapGrowth(func() {
+		for i := range maxNodes {
+			must(0, s.nodes.Add(node(i)))
+		}
+	})
+	t.Logf("%d MiB", grown>>20)
+	if grown > 192<<20 {
+		t.Errorf("%d Nodes have taken %d MiB", maxNodes, grown>>20)
+	}
+	wish := servingWish("x", "n-7", slices.Repeat([]string{"fd00::1:0:7"}, 500)...)
+	r := wish.signed()
+	if len(r.Spec.Request) > maxRequest {
+		t.Fatalf("the request has %d bytes", len(r.Spec.Request))
+	}
+	began := time.Now()
+	v, why := judgeServing(r, node(7), reservedHere(), func(a netip.Addr) bool {
+		return s.isTaken("n-7", a)
+	})
+	if took := time.Since(began); v != approved || took > time.Second {
+		t.Errorf("%v %q after %s", v, why, took)
+	}
+	must(0, s.nodes.Add(seenAt("other", "fd00::1:0:7")))
+	if !s.isTaken("n-7", netip.MustParseAddr("fd00::1:0:7")) || s.isTaken("n-7",
+		netip.MustParseAddr("fd00::2:0:7")) {
+		t.Error("an address of another Node is not known")
 	}
 }
 

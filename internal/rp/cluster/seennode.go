@@ -81,7 +81,7 @@ func (n *seenNode) DeepCopyObject() runtime.Object {
 // as many addresses and taints, or as long a text.
 const (
 	maxName, maxText                    = 253, 256
-	maxSubnets, maxAddresses, maxTaints = 2, 32, 64
+	maxSubnets, maxAddresses, maxTaints = 2, 16, 64
 )
 
 // isName reports whether Kubernetes can store an object of this name.

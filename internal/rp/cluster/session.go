@@ -12,6 +12,7 @@ import (
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -32,8 +33,11 @@ type session struct {
 	services atomic.Pointer[[]netip.Addr]
 	// requests, servings and nodes are what is known of certificate requests, for client and for
 	// serving certificates, and Nodes; of the latter all is known once nodesKnown.
-	requests, servings, nodes cache.Store
+	requests, servings, nodes cache.Indexer
 	nodesKnown                atomic.Bool
+
+	mu       sync.Mutex
+	answered map[types.UID]bool // certificate requests, by their uid
 }
 
 const (

@@ -43,6 +43,7 @@ type kind struct {
 	reduce func(runtime.Object) runtime.Object
 	// see is called with each object that changes, gone with each that is deleted.
 	see, gone func(any)
+	indexers  cache.Indexers
 }
 
 // IsWatchListSemanticsUnSupported makes the reflector list in pages, which have a size limit.
@@ -145,12 +146,13 @@ var errTooMany = fmt.Errorf("%w: it has too many Nodes or certificate requests",
 
 // follow watches a kind during a session. It ends the session above the budget.
 func (k kind) follow(ctx context.Context, wg *sync.WaitGroup, s *session) (
-	cache.Store, cache.Controller,
+	cache.Indexer, cache.Controller,
 ) {
 	k.session = s
 	known := 0 // handlers are called one after the other
-	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+	objects, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: k,
+		Indexers:      k.indexers,
 		ObjectType:    k.example,
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc: func(o any) {
@@ -172,14 +174,14 @@ func (k kind) follow(ctx context.Context, wg *sync.WaitGroup, s *session) (
 		},
 	})
 	wg.Go(func() { controller.RunWithContext(ctx) })
-	return store, controller
+	return objects.(cache.Indexer), controller
 }
 
 // watchRequests queues the certificate requests of kubelets to a signer, and returns those that are
 // known.
 func (w *worker) watchRequests(
 	ctx context.Context, wg *sync.WaitGroup, s *session, signer string,
-) cache.Store {
+) cache.Indexer {
 	requests := s.connection.Watches.CertificatesV1().CertificateSigningRequests()
 	selector := fields.OneTermEqualSelector("spec.signerName", signer).String()
 	known, _ := kind{
@@ -244,7 +246,7 @@ func (w *worker) nodeKind(client kubernetes.Interface) kind {
 				return nodes.Watch(ctx, o)
 			},
 		},
-		example: &seenNode{}, budget: maxNodes,
+		example: &seenNode{}, budget: maxNodes, indexers: cache.Indexers{byAddress: addressesOf},
 		reduce: func(o runtime.Object) runtime.Object { return seeNode(o.(*corev1.Node)) },
 		see:    see,
 		gone: func(o any) { // one that had a pod subnet is noted with others that go

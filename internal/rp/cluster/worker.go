@@ -36,9 +36,10 @@ type worker struct {
 	// tasks are what there is to do; requests are the names of certificate requests, which do not
 	// wait for the tasks.
 	tasks, requests queue
-	reviews         *rate.Limiter // of certificate requests
-	outstanding     outstanding
-	readiness       readiness
+	// reviews limits the reviews of certificate requests, by whether they are approved already.
+	reviews     map[bool]*rate.Limiter
+	outstanding outstanding
+	readiness   readiness
 
 	mu      sync.Mutex
 	session *session // the present one; nil while the cluster is not proved to be this one
@@ -91,8 +92,10 @@ const (
 	taskWorkers, requestWorkers = 8, 8
 	taskTimeout                 = time.Minute
 	orphanInterval              = 10 * time.Minute
-	// The limits of reviews of a cluster's certificate requests, per second and at once.
-	reviewRate, reviewBurst = 200, 2000
+	// The limits of reviews of a cluster's certificate requests, per second and at once: of requests
+	// without an answer, and of those that are approved. Others wait for reviewPause.
+	reviewRate, noteRate, reviewBurst = 50, 200, 2000
+	reviewPause                       = time.Second
 )
 
 func newQueue(first, last time.Duration) queue {
@@ -107,8 +110,9 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		Manager: m, key: key, owner: o, log: m.Log.With("cluster", key), stop: cancel,
 		done: make(chan struct{}), tasks: newQueue(firstPause, lastPause),
 		requests: newQueue(firstAnswer, lastAnswer), parked: map[task]bool{},
-		reviews: rate.NewLimiter(reviewRate, reviewBurst),
-		again:   make(chan struct{}, 1), taintsLeft: map[string]string{}, taintsSet: map[string]repeat{},
+		reviews: map[bool]*rate.Limiter{false: rate.NewLimiter(reviewRate, reviewBurst),
+			true: rate.NewLimiter(noteRate, reviewBurst)},
+		again: make(chan struct{}, 1), taintsLeft: map[string]string{}, taintsSet: map[string]repeat{},
 	}
 	w.readiness.wake = make(chan struct{}, 1)
 	go func() {
