@@ -65,12 +65,14 @@ var rules = []struct {
 	}, []string{"os", "net", "os/exec"}},
 	{"internal/rp/cluster", []string{
 		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/credential",
-		"internal/rp/flexnode", "internal/rp/rollout", "internal/rp/store",
+		"internal/rp/flexnode", "internal/rp/plugin", "internal/rp/rollout",
+		"internal/rp/store",
 	}, []string{"os/exec"}},
 	{"internal/rp/rollout", []string{
 		"api/flexnode/v20260501preview", "internal/config", "internal/rp/flexnode",
 		"internal/rp/store",
 	}, []string{"os", "net", "net/http", "os/exec"}},
+	{"internal/rp/plugin", nil, []string{"net", "net/http"}},
 	{"internal/rp/fair", []string{"internal/rp/recent"}, []string{"os", "os/exec"}},
 	{"internal/rp/recent", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/seal", nil, []string{"os/exec", "net", "net/http"}},

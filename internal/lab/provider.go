@@ -276,6 +276,8 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 	}
 	behind := listen(armURL(i))
 	behind["clientCAFile"], behind["clientNames"] = l.CAFile(), []string{"resource-manager.azuresim"}
+	// The API servers of the lab are on the machine of the replicas.
+	settings["azure"].(object)["allowLocalClusters"] = true
 	maps.Copy(settings, object{
 		"listen": listen(ReplicaURL(i)), "armListen": behind,
 		"metricsAddress": host(ProviderMetrics(i)),
@@ -283,8 +285,9 @@ func (l *Lab) settings(ctx context.Context, i int, who Azure) (object, error) {
 		"publicURL":      ProviderURL,
 		"keysFile":       l.path("rp", "keys.json"), "installation": "flexlab",
 		"clusters": []object{
-			{"id": ClusterID, "kubeconfig": l.replicaKubeconfig(i, ClusterID)},
-			{"id": SecondClusterID, "kubeconfig": l.replicaKubeconfig(i, SecondClusterID)},
+			{"id": ClusterID, "kubeconfig": l.replicaKubeconfig(i, ClusterID), "local": true},
+			{"id": SecondClusterID, "kubeconfig": l.replicaKubeconfig(i, SecondClusterID),
+				"local": true},
 		},
 		"auditFile": l.replicaPath(i, "audit.log"),
 	})

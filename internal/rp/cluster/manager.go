@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/runtime"
+
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
@@ -43,7 +45,14 @@ type Index interface {
 type Metrics interface {
 	// CertificateRequest counts answers: "approved" or "denied".
 	CertificateRequest(answer string)
+	// SessionEnded counts the sessions that have ended by a "limit" or a "panic".
+	SessionEnded(why string)
+	// LeftBehind counts the workers that have not ended in time.
+	LeftBehind()
 }
+
+// A panic in a goroutine of client-go must not end the process: client-go logs it and goes on.
+func init() { runtime.ReallyCrash = false }
 
 // Manager works on the clusters that this replica owns.
 type Manager struct {
@@ -116,28 +125,59 @@ func (m *Manager) sweep(ctx context.Context) {
 	}
 }
 
-// assign starts the work on clusters that are owned, and ends that on all others.
+// assign starts workers for the clusters that are owned and stops all others. A cluster with a new
+// owner gets its worker when the previous one has ended or is left behind.
 func (m *Manager) assign(ctx context.Context, owned map[string]owner) {
+	stopped := m.release(owned)
+	m.startAll(ctx, owned, stopped)
+	m.await(stopped)
+	m.startAll(ctx, owned, nil)
+}
+
+// release stops the workers of clusters that are not owned, and returns them.
+func (m *Manager) release(owned map[string]owner) map[string]*worker {
 	m.mu.Lock()
-	var ended []*worker
+	defer m.mu.Unlock()
+	stopped := map[string]*worker{}
 	for key, w := range m.working {
 		if owned[key] != w.owner || w.ended() {
 			w.stop()
 			delete(m.working, key)
-			ended = append(ended, w)
+			stopped[key] = w
 		}
 	}
-	m.mu.Unlock()
-	for _, w := range ended {
-		<-w.done
+	return stopped
+}
+
+// await waits until workers have ended. It leaves those behind that take longer than OwnerMargin,
+// such as one that runs a program of a trusted kubeconfig: their writes are fenced.
+func (m *Manager) await(stopped map[string]*worker) {
+	ctx, cancel := context.WithTimeout(context.Background(), store.OwnerMargin)
+	defer cancel()
+	for _, w := range stopped {
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			if w.ended() {
+				continue
+			}
+			w.log.Error("the worker of a cluster has not ended in time and is left behind")
+			if m.Metrics != nil {
+				m.Metrics.LeftBehind()
+			}
+		}
 	}
+}
+
+// startAll starts the missing workers of clusters, except for those that have just been stopped.
+func (m *Manager) startAll(ctx context.Context, owned map[string]owner, stopped map[string]*worker) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.working == nil {
 		m.working = map[string]*worker{}
 	}
 	for key, o := range owned {
-		if m.working[key] == nil && ctx.Err() == nil {
+		if m.working[key] == nil && stopped[key] == nil && ctx.Err() == nil {
 			m.working[key] = m.start(ctx, key, o)
 		}
 	}

@@ -307,7 +307,7 @@ func TestARefusedSessionIsNotUsedAgain(t *testing.T) {
 		w.register(harbourID, newFakeCluster("harbour"))
 		give := func(key string) {
 			w.change(func(v *store.View) error {
-				return w.store.APIServers.Put(v, "uid-of-factory", key)
+				return w.store.APIServers.Put(v, serverOf("factory"), key)
 			})
 			worker.probeAgain()
 			pass(2 * sourceInterval)

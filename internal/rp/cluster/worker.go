@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/rollout"
@@ -35,9 +36,11 @@ type worker struct {
 	// tasks are what there is to do; requests are the names of certificate requests, which do not
 	// wait for the tasks.
 	tasks, requests queue
-	outstanding     outstanding
-	readiness       readiness
-	rollout         rollout.Rollout // of taskRollout
+	// reviews limits the reviews of certificate requests, by whether they are approved already.
+	reviews     map[bool]*rate.Limiter
+	outstanding outstanding
+	readiness   readiness
+	rollout     rollout.Rollout // of taskRollout
 
 	mu      sync.Mutex
 	session *session // the present one; nil while the cluster is not proved to be this one
@@ -88,6 +91,10 @@ const (
 	// rolloutPause gathers changes of nodes, so that one round decides on them together.
 	rolloutPause   = 100 * time.Millisecond
 	orphanInterval = 10 * time.Minute
+	// The limits of reviews of a cluster's certificate requests, per second and at once: of requests
+	// without an answer, and of those that are approved. Others wait for reviewPause.
+	reviewRate, noteRate, reviewBurst = 50, 200, 2000
+	reviewPause                       = time.Second
 )
 
 func newQueue(first, last time.Duration) queue {
@@ -102,6 +109,8 @@ func (m *Manager) start(ctx context.Context, key string, o owner) *worker {
 		Manager: m, key: key, owner: o, log: m.Log.With("cluster", key), stop: cancel,
 		done: make(chan struct{}), tasks: newQueue(firstPause, lastPause),
 		requests: newQueue(firstAnswer, lastAnswer), parked: map[task]bool{},
+		reviews: map[bool]*rate.Limiter{false: rate.NewLimiter(reviewRate, reviewBurst),
+			true: rate.NewLimiter(noteRate, reviewBurst)},
 		again: make(chan struct{}, 1), taintsLeft: map[string]string{}, taintsSet: map[string]repeat{},
 	}
 	w.readiness.wake = make(chan struct{}, 1)
@@ -134,9 +143,11 @@ func (w *worker) run(ctx context.Context) {
 	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { w.followCredentials(ctx) })
-	wg.Go(func() { w.keepConnected(ctx) })
-	wg.Go(func() { w.keepReadiness(ctx) })
+	for _, keep := range []func(context.Context){
+		w.followCredentials, w.keepConnected, w.keepReadiness,
+	} {
+		wg.Go(func() { w.keep(ctx, keep) })
+	}
 	for range taskWorkers {
 		wg.Go(func() { w.serve(ctx, w.tasks) })
 	}
@@ -153,6 +164,35 @@ func (w *worker) run(ctx context.Context) {
 	cancel()
 	w.tasks.ShutDown()
 	w.requests.ShutDown()
+}
+
+// keep calls f until ctx ends, after a pause also when it panics.
+func (w *worker) keep(ctx context.Context, f func(context.Context)) {
+	for ctx.Err() == nil {
+		func() {
+			defer w.recovered()
+			f(ctx)
+		}()
+		store.Pause(ctx, lastPause)
+	}
+}
+
+// recovered recovers a panic and ends the session. It must be deferred.
+func (w *worker) recovered() {
+	if r := recover(); r != nil {
+		w.endSession(crashed(r))
+	}
+}
+
+// endSession ends the present session. Without a session it only counts and logs the cause.
+func (w *worker) endSession(cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.session == nil {
+		w.countEnd(cause)
+		return
+	}
+	w.session.fail(cause)
 }
 
 // serve does the tasks of a queue until it is shut down.
@@ -173,7 +213,7 @@ func (w *worker) serve(ctx context.Context, q queue) {
 func (w *worker) handle(ctx context.Context, q queue, t task) {
 	inner, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	next, err := w.do(inner, t)
+	next, err := w.try(inner, t)
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, errUnreachable):
@@ -196,6 +236,17 @@ func (w *worker) handle(ctx context.Context, q queue, t task) {
 			q.AddAfter(t, max(0, next.Sub(w.Now())))
 		}
 	}
+}
+
+// try does a task. A panic ends the session and is returned as an error.
+func (w *worker) try(ctx context.Context, t task) (next time.Time, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = crashed(r)
+			w.endSession(err)
+		}
+	}()
+	return w.do(ctx, t)
 }
 
 // do does a task; the time is when to do it again, if not zero.

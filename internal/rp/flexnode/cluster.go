@@ -17,7 +17,8 @@ type Cluster struct {
 	// Facts is the id of the layer that nodes are told of this cluster (FactsLayer); "" until the
 	// cluster has been reached.
 	Facts string `json:"facts,omitempty"`
-	// APIServer is the uid of its Service default/kubernetes: no other registration has the same.
+	// APIServer identifies the API server by the uid of its Service default/kubernetes and its CA:
+	// no other registration has the same.
 	APIServer string `json:"apiServer,omitempty"`
 	// Endpoint names the address and CA at which it was reached with that uid; "" is not known.
 	Endpoint string `json:"endpoint,omitempty"`

@@ -109,6 +109,25 @@ func (s Settings) checkAzure(p *problems) {
 		"azure: needs tenantId, clientId and clientSecretFile")
 }
 
+// Allowed lists the settings that allow a cluster more than the defaults.
+func (s Settings) Allowed() (list []string) {
+	for i, b := range s.Clusters {
+		if b.Trusted {
+			list = append(list, fmt.Sprintf("clusters[%d].trusted: %s may name programs, files and a "+
+				"proxy", i, b.Kubeconfig))
+		}
+		if b.Local {
+			list = append(list, fmt.Sprintf("clusters[%d].local: %s may have a local address of the "+
+				"provider's", i, b.Kubeconfig))
+		}
+	}
+	if s.Azure != nil && s.Azure.AllowLocalClusters {
+		list = append(list, "azure.allowLocalClusters: clusters without a binding may have a local "+
+			"address of the provider's")
+	}
+	return list
+}
+
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

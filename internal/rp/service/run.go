@@ -192,7 +192,7 @@ func (s *service) assemble(ctx context.Context, version string) error {
 		Heard: func(key string) bool {
 			return flexnode.HeardAt(s.seen.Last(key), time.Now()) == flexnode.HeardLately
 		},
-		Log: s.log, Audit: s.audit, Metrics: newCertificateRequests(s.registry),
+		Log: s.log, Audit: s.audit, Metrics: newClusterMetrics(s.registry),
 	}
 	if s.role != Front {
 		s.countCredentials()
@@ -279,22 +279,45 @@ func readSecret(path string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// certificateRequests counts certificate requests by answer.
-type certificateRequests struct{ requests *prometheus.CounterVec }
+// clusterMetrics counts events of the work in clusters.
+type clusterMetrics struct {
+	requests, sessions *prometheus.CounterVec
+	left               prometheus.Counter
+}
 
-func newCertificateRequests(r prometheus.Registerer) certificateRequests {
-	c := certificateRequests{prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "flexnode_rp_certificate_requests_total",
-		Help: "Certificate requests that the provider has decided on, by decision.",
-	}, []string{"decision"})}
-	r.MustRegister(c.requests)
-	for _, answer := range []string{"approved", "denied"} {
-		c.requests.WithLabelValues(answer) // from 0 on: the first one is an increase too
+func newClusterMetrics(r prometheus.Registerer) clusterMetrics {
+	c := clusterMetrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "flexnode_rp_certificate_requests_total",
+			Help: "Certificate requests that the provider has decided on, by decision.",
+		}, []string{"decision"}),
+		sessions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "flexnode_rp_cluster_sessions_ended_total",
+			Help: "Sessions with a cluster that have ended by a limit or a panic.",
+		}, []string{"why"}),
+		left: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "flexnode_rp_cluster_workers_left_behind_total",
+			Help: "Workers of clusters that have not ended in time, such as by a hanging program.",
+		}),
+	}
+	r.MustRegister(c.requests, c.sessions, c.left)
+	for counter, values := range map[*prometheus.CounterVec][]string{
+		c.requests: {"approved", "denied"}, c.sessions: {"limit", "panic"},
+	} {
+		for _, value := range values {
+			counter.WithLabelValues(value) // from 0 on: the first one is an increase too
+		}
 	}
 	return c
 }
 
+// SessionEnded implements cluster.Metrics.
+func (c clusterMetrics) SessionEnded(why string) { c.sessions.WithLabelValues(why).Inc() }
+
+// LeftBehind implements cluster.Metrics.
+func (c clusterMetrics) LeftBehind() { c.left.Inc() }
+
 // CertificateRequest implements cluster.Metrics.
-func (c certificateRequests) CertificateRequest(answer string) {
+func (c clusterMetrics) CertificateRequest(answer string) {
 	c.requests.WithLabelValues(answer).Inc()
 }

@@ -130,6 +130,9 @@ type Azure struct {
 	// AdminCredentials allows to reach clusters that do not take tokens of Entra ID as their
 	// administrator.
 	AdminCredentials bool `json:"adminCredentials,omitempty"`
+	// AllowLocalClusters allows API servers at loopback, link-local and the provider's own addresses
+	// for clusters without a binding.
+	AllowLocalClusters bool `json:"allowLocalClusters,omitempty"`
 }
 
 // Blob is a container in a storage account.

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -71,14 +72,30 @@ func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 		}
 		slow.Resume()
 		must(0, <-loaded)
-		stop := background(ctx, s.membership.Run)
+		stop := background(ctx, "the membership", s.membership.Run)
 		pass(time.Minute)
 		a, b := len(w.membership.Owned()), len(s.membership.Owned())
 		if a+b != n || b == 0 {
 			t.Errorf("of %d clusters the first owns %d and the second %d", n, a, b)
 		}
-		stop()
+		must(0, stop(ctx))
 		cancel()
+	})
+}
+
+// Work that does not end does not hold up the end of the program.
+func TestStopsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := make(chan struct{})
+		stop := background(t.Context(), "it", func(context.Context) { <-hangs })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		if err := stop(ctx); !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(began) > time.Minute {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		close(hangs)
 	})
 }
 

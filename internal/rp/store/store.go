@@ -40,8 +40,7 @@ type Store struct {
 	PodCIDRs   Table[string]
 	Tombstones Table[flexnode.Tombstones]
 	Operations Table[flexnode.Operation]
-	// APIServers tell which registration an API server belongs to, by the uid of its Service
-	// default/kubernetes.
+	// APIServers tell which registration an API server belongs to, by flexnode.Cluster.APIServer.
 	APIServers Table[string]
 	// Endpoints tell which registration has reached its API server at an address last, by
 	// flexnode.Cluster.Endpoint; it holds as long as that registration says the same.
