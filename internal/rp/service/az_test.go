@@ -120,7 +120,7 @@ func (w *azWorld) provide() {
 		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	must(0, s.prepare(ctx, "test"))
+	must(0, s.prepare(ctx))
 	must(0, s.assemble(ctx, "test"))
 	must(0, s.load(ctx))
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.dial

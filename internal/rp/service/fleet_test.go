@@ -122,7 +122,7 @@ func (f *fleet) start(i int) {
 		registry: prometheus.NewRegistry(), fatal: make(chan error, 8), drain: func() { f.drain(i) },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	must(0, s.prepare(ctx, "test"))
+	must(0, s.prepare(ctx))
 	must(0, s.assemble(ctx, "test"))
 	must(0, s.load(ctx))
 	s.clusters.Source, s.clusters.Dial = f.cluster, f.cluster.dial

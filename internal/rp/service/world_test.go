@@ -209,7 +209,7 @@ func (w *world) start(memory *store.Memory) {
 		audit: slog.New(slog.NewJSONHandler(w.audit, nil)), store: store.New(memory),
 		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 	}
-	must(0, s.prepare(ctx, "test"))
+	must(0, s.prepare(ctx))
 	must(0, s.assemble(ctx, "test"))
 	must(0, s.load(ctx))
 	s.clusters.Source, s.clusters.Dial = w.cluster, w.cluster.dial
