@@ -13,6 +13,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // upgradedNodes makes nodes that were to run an older version of runc and are to run a newer one:
@@ -133,7 +134,7 @@ func TestHeldNodesAreLeftAlone(t *testing.T) {
 			t.Fatalf("it is not held: %+v", n)
 		}
 		var read atomic.Int32
-		w.memory.Before(func(c store.Call) error {
+		w.memory.Before(func(c storetest.Call) error {
 			if slices.Contains(c.Keys, w.store.History.Key(factory+"/held")) {
 				read.Add(1)
 			}
@@ -190,7 +191,7 @@ func TestHeldForAMoment(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		w.memory.Before(func(c store.Call) error { // no decision is written meanwhile
+		w.memory.Before(func(c storetest.Call) error { // no decision is written meanwhile
 			if slices.Contains(c.Keys, w.store.History.Key(factory+"/held")) {
 				return errors.New("it does not answer")
 			}
@@ -223,7 +224,7 @@ func TestHeldWhileTheIndexIsBehind(t *testing.T) {
 			return w.store.Clusters.Put(v, factory, row.Value)
 		})
 		pass(time.Second)
-		w.memory.Before(func(c store.Call) error {
+		w.memory.Before(func(c storetest.Call) error {
 			if c.Op == "changes" || c.Op == "follow" {
 				return errors.New("it does not answer")
 			}

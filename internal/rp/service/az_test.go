@@ -25,6 +25,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 const (
@@ -116,7 +117,7 @@ func (w *azWorld) provide() {
 	}
 	s := &service{
 		settings: settings, role: All, log: slog.New(slog.NewTextHandler(testLog{t}, nil)),
-		audit: slog.New(slog.DiscardHandler), store: store.New(store.NewMemory()),
+		audit: slog.New(slog.DiscardHandler), store: store.New(storetest.NewMemory()),
 		registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 	}
 	ctx, cancel := context.WithCancel(context.Background())

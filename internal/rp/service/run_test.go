@@ -21,6 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 func free(t *testing.T) string {
@@ -147,7 +148,7 @@ func TestRun(t *testing.T) {
 
 // Reading and writing are told apart, and who asks has nothing done in the store (M9).
 func TestHealth(t *testing.T) {
-	memory := store.NewMemory()
+	memory := storetest.NewMemory()
 	s := store.New(memory)
 	h := &health{index: store.NewIndex(s), store: s}
 	if err := h.index.Load(t.Context()); err != nil {
@@ -170,7 +171,7 @@ func TestHealth(t *testing.T) {
 
 	failure := store.ErrFull
 	calls := 0
-	memory.Before(func(store.Call) error { calls++; return failure })
+	memory.Before(func(storetest.Call) error { calls++; return failure })
 	h.ask(t.Context())
 	calls = 0
 	for range 3 {
@@ -188,7 +189,7 @@ func TestHealth(t *testing.T) {
 
 // A restored data directory begins a new epoch, once.
 func TestEpochAfterARestore(t *testing.T) {
-	s, dir := store.New(store.NewMemory()), t.TempDir()
+	s, dir := store.New(storetest.NewMemory()), t.TempDir()
 	epoch := func() string {
 		row, err := s.Meta.Get(t.Context(), "epoch")
 		if err != nil {
@@ -238,7 +239,7 @@ func TestRestoreMarksFirst(t *testing.T) {
 
 // Old tombstones and operations are deleted, younger ones are kept.
 func TestCollectOld(t *testing.T) {
-	s := store.New(store.NewMemory())
+	s := store.New(storetest.NewMemory())
 	now := time.Now()
 	_, err := s.Update(t.Context(), "test", nil, func(v *store.View) error {
 		stone := func(key string, age time.Duration) error {

@@ -38,7 +38,7 @@ func (s *Store) BeginSchema(ctx context.Context) error {
 			return err
 		}
 		key := s.Meta.Key(schemaRow)
-		_, err := s.Backend.Commit(ctx, []Condition{{key, 0}},
+		_, err := s.Backend.Commit(ctx, []Condition{{Key: key, Revision: 0}},
 			[]Write{{Key: key, Value: []byte(strconv.Itoa(schema))}})
 		if err != nil && !errors.Is(err, ErrConflict) { // another replica may have written it
 			return fmt.Errorf("cannot write the store's version: %w", err)
@@ -60,7 +60,7 @@ func (s *Store) HoldSchema(ctx context.Context) error {
 			return err
 		}
 	}
-	s.schema.Store(&Condition{key, row.Revision})
+	s.schema.Store(&Condition{Key: key, Revision: row.Revision})
 	return nil
 }
 

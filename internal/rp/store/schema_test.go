@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // A program that runs when a newer one gives the rows another form writes nothing more, whatever
 // way it takes; beside a newer one that keeps the form, and after a restore of the store, it goes
 // on.
 func TestOlderProgramsAreFenced(t *testing.T) {
-	t.Run("memory", func(t *testing.T) { checkFence(t, NewMemory()) })
+	t.Run("memory", func(t *testing.T) { checkFence(t, storetest.NewMemory()) })
 	t.Run("etcd", func(t *testing.T) { checkFence(t, embedded(t, t.TempDir(), Options{})) })
 }
 
@@ -65,7 +67,7 @@ func checkFence(t *testing.T, b Backend) {
 
 // A transaction has room for the condition on the form of the rows.
 func TestUpdateEachWithTheFence(t *testing.T) {
-	s := New(NewMemory())
+	s := New(storetest.NewMemory())
 	if err := s.BeginSchema(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +97,7 @@ func TestBeginSchema(t *testing.T) {
 		"not a version at all": {map[string]string{version: `"x"`}, "run a newer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := NewMemory()
+			m := storetest.NewMemory()
 			for key, value := range tt.rows {
 				put(t, m, key, value)
 			}
@@ -121,7 +123,7 @@ func TestBeginSchema(t *testing.T) {
 // Who waits for a newer form is told of it, and not of anything else.
 func TestWaitForNewer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := storetest.NewMemory()
 		s := New(m)
 		if err := s.BeginSchema(t.Context()); err != nil {
 			t.Fatal(err)
@@ -141,7 +143,7 @@ func TestWaitForNewer(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := New(NewMemory()).WaitForNewer(ctx); err != nil {
+		if err := New(storetest.NewMemory()).WaitForNewer(ctx); err != nil {
 			t.Errorf("after its end: %v", err)
 		}
 	})
