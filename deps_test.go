@@ -57,8 +57,9 @@ var rules = []struct {
 	{"internal/rp/rawjson", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/store", []string{
 		"api/flexnode/v20260501preview", "internal/rp/flexnode", "internal/rp/rawjson",
-		"internal/rp/seal",
+		"internal/rp/seal", "internal/rp/store/kv",
 	}, []string{"net/http", "os/exec"}},
+	{"internal/rp/store/kv", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/credential", []string{
 		"api/flexnode/v20260501preview", "internal/arm", "internal/rp/flexnode", "internal/rp/seal",
 		"internal/rp/store",

@@ -21,6 +21,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // node is a Node as kubelet writes it.
@@ -124,7 +125,7 @@ func TestAnUnreachableClusterIsUnknown(t *testing.T) {
 			c.join(fmt.Sprintf("edge-%d", i), corev1.ConditionTrue)
 		}
 		pass(time.Minute)
-		memory := w.store.Backend.(*store.Memory)
+		memory := w.store.Backend.(*storetest.Memory)
 		before := memory.Commits()
 		c.down.Store(true)
 		pass(healthInterval)

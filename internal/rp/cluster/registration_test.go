@@ -22,6 +22,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/credential"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // secret puts a Secret of a bootstrap token in the cluster, an hour old.
@@ -434,7 +435,7 @@ func TestProbesOfTheSameWriteNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := factoryWorld(t)
 		pass(time.Minute)
-		memory := w.store.Backend.(*store.Memory)
+		memory := w.store.Backend.(*storetest.Memory)
 		before := memory.Commits()
 		pass(time.Hour)
 		if n := memory.Commits() - before; n != 0 {

@@ -80,7 +80,7 @@ func Run(ctx context.Context, settings Settings, program Program, out io.Writer)
 	}
 	defer closeStore()
 	s.store = st
-	if err := s.prepare(ctx, program.Version); err != nil {
+	if err := s.prepare(ctx); err != nil {
 		return err
 	}
 	tracer, stopTracing, err := newTracer(ctx, settings.OTLPEndpoint)
@@ -130,14 +130,9 @@ func openAudit(path string, out io.Writer) (*slog.Logger, func(), error) {
 	return slog.New(slog.NewJSONHandler(f, nil)), func() { _ = f.Close() }, nil
 }
 
-// prepare brings the store into the form of this program.
-func (s *service) prepare(ctx context.Context, version string) error {
-	err := store.Migrate(ctx, s.store, store.Migration{
-		Defaults: s.settings.NodeDefaults, TenantID: s.settings.TenantID, Renderer: version,
-		Now:  time.Now(),
-		Tell: func(what string) { s.log.Info("migration", "what", what) },
-	})
-	if err != nil {
+// prepare makes the store ready for this program, or refuses it.
+func (s *service) prepare(ctx context.Context) error {
+	if err := s.store.BeginSchema(ctx); err != nil {
 		return err
 	}
 	return beginEpoch(ctx, s.store, s.settings.DataDir)

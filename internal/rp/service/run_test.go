@@ -22,6 +22,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/rp/front"
 	"github.com/Azure/AKSFlexNode/internal/rp/seal"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 func free(t *testing.T) string {
@@ -148,7 +149,7 @@ func TestRun(t *testing.T) {
 
 // Reading and writing are told apart, and who asks has nothing done in the store (M9).
 func TestHealth(t *testing.T) {
-	memory := store.NewMemory()
+	memory := storetest.NewMemory()
 	s := store.New(memory)
 	h := &health{index: store.NewIndex(s), store: s}
 	if err := h.index.Load(t.Context()); err != nil {
@@ -171,7 +172,7 @@ func TestHealth(t *testing.T) {
 
 	failure := store.ErrFull
 	calls := 0
-	memory.Before(func(store.Call) error { calls++; return failure })
+	memory.Before(func(storetest.Call) error { calls++; return failure })
 	h.ask(t.Context())
 	calls = 0
 	for range 3 {
@@ -189,7 +190,7 @@ func TestHealth(t *testing.T) {
 
 // An etcd that was restored by its own tools is another cluster: it begins a new epoch by itself.
 func TestEpochOfAnotherEtcd(t *testing.T) {
-	st := store.New(store.NewMemory())
+	st := store.New(storetest.NewMemory())
 	for i, tt := range []struct {
 		id   string
 		want int64
@@ -210,14 +211,14 @@ func TestEpochOfAnotherEtcd(t *testing.T) {
 // A store that does not answer takes no replica out; a replica that alone hears nothing of it is.
 func TestReadyWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := store.NewMemory()
+		memory := storetest.NewMemory()
 		s := store.New(memory)
 		h := &health{index: store.NewIndex(s), store: s}
 		if err := h.index.Load(t.Context()); err != nil { // and nothing follows the store
 			t.Fatal(err)
 		}
 		var failure error
-		memory.Before(func(store.Call) error { return failure })
+		memory.Before(func(storetest.Call) error { return failure })
 		pass := func(d time.Duration) {
 			for ; d > 0; d -= healthInterval {
 				h.ask(t.Context())
@@ -246,7 +247,7 @@ func TestReadyWithoutTheStore(t *testing.T) {
 
 // A restored data directory begins a new epoch, once.
 func TestEpochAfterARestore(t *testing.T) {
-	s, dir := store.New(store.NewMemory()), t.TempDir()
+	s, dir := store.New(storetest.NewMemory()), t.TempDir()
 	epoch := func() string {
 		row, err := s.Meta.Get(t.Context(), "epoch")
 		if err != nil {
@@ -296,7 +297,7 @@ func TestRestoreMarksFirst(t *testing.T) {
 
 // Old tombstones and operations are deleted, younger ones are kept.
 func TestCollectOld(t *testing.T) {
-	s := store.New(store.NewMemory())
+	s := store.New(storetest.NewMemory())
 	now := time.Now()
 	_, err := s.Update(t.Context(), "test", nil, func(v *store.View) error {
 		stone := func(key string, age time.Duration) error {

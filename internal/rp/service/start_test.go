@@ -61,7 +61,7 @@ func TestNoClusterWaitsForAReplicaThatStarts(t *testing.T) {
 			store: store.New(slow), registry: prometheus.NewRegistry(), fatal: make(chan error, 8),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		must(0, s.prepare(ctx, "test"))
+		must(0, s.prepare(ctx))
 		must(0, s.assemble(ctx, "test"))
 		slow.Pause()
 		loaded := make(chan error, 1)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 func TestBackupAndRestore(t *testing.T) {
@@ -169,7 +171,7 @@ func TestARequestIsTooLarge(t *testing.T) {
 	if !errors.Is(err, ErrTooLarge) {
 		t.Errorf("2 MiB: %v", err)
 	}
-	_, err = e.Commit(t.Context(), nil, []Write{{Key: "a", Value: make([]byte, maxBytes-1)}})
+	_, err = e.Commit(t.Context(), nil, []Write{{Key: "a", Value: make([]byte, kv.MaxBytes-1)}})
 	if err != nil {
 		t.Errorf("what is allowed: %v", err)
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -12,12 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // Whatever happens, by changes or by loading again, the index is what the store is, and counts what
 // there is.
 func TestIndexIsWhatTheStoreIs(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	x := NewIndex(s)
 	seed := rand.Uint64()
@@ -60,14 +62,25 @@ func TestIndexIsWhatTheStoreIs(t *testing.T) {
 				t.Fatal(err)
 			}
 		} else {
-			batch, _, err := m.db.since(indexed, after)
-			if err != nil {
-				t.Fatal(err)
-			}
-			x.apply(batch)
+			x.apply(changes(t, m, indexed, after))
 		}
 		compare(t, s, x)
 	}
+}
+
+// changes are those below a prefix after a revision.
+func changes(t *testing.T, b Backend, prefix string, after int64) (got Batch) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := b.Follow(ctx, prefix, after, func(told Batch) {
+		got = told
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	return got
 }
 
 // compare holds an index against the tables that it is a copy of.
@@ -143,13 +156,13 @@ func compareClusters(t *testing.T, s *Store, x *Index, nodes []Row[flexnode.Node
 
 // A load of several pages, while the store changes and forgets, is of one revision.
 func TestIndexLoadsInPages(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	for i := range 9*firstPage + 1 {
 		putNode(t, s, fmt.Sprintf("s/g/c/%05d", i), node("n", 1))
 	}
 	pages := 0
-	m.Before(func(c Call) error {
+	m.Before(func(c storetest.Call) error {
 		if c.Op == "scan" && c.Keys[0] == indexed {
 			if pages++; pages == 2 {
 				other := m.Another()
@@ -172,7 +185,7 @@ func TestIndexLoadsInPages(t *testing.T) {
 
 // Polls go on while changes are applied: neither waits for the other (go test -race).
 func TestIndexIsReadWhileItChanges(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	putNode(t, s, "s/g/c/n", node("n", 0))
 	x := NewIndex(s)
@@ -210,7 +223,7 @@ func TestIndexIsReadWhileItChanges(t *testing.T) {
 
 // A page has some megabytes however large the rows are, and its rows are counted in bytes.
 func TestPagesAreOfBytes(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	const rows, size = 1500, 16 << 10
 	writes := make([]Write, 0, MaxWrites)
@@ -248,7 +261,7 @@ func TestPagesAreOfBytes(t *testing.T) {
 
 // The bytes of nodes are counted by subscription, also after they have changed.
 func TestIndexCountsBytes(t *testing.T) {
-	s := New(NewMemory())
+	s := New(storetest.NewMemory())
 	putNode(t, s, "s/g/c/a", node("a", 1))
 	putNode(t, s, "s/g/c/b", node("b", 1))
 	putNode(t, s, "other/g/c/a", node("a", 1))

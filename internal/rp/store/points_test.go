@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // Whatever has changed, with keys of which many have the same hash: what is found is the last entry
@@ -44,7 +46,7 @@ func TestPoints(t *testing.T) {
 
 // Who reads while changes come has one of the states that there were, and with a revision its node.
 func TestPointsWhileTheyChange(t *testing.T) {
-	s := New(NewMemory())
+	s := New(storetest.NewMemory())
 	x := NewIndex(s)
 	var running sync.WaitGroup
 	done := make(chan struct{})

@@ -10,6 +10,7 @@ import (
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 )
 
 // fullStatus is what a cluster and an agent say of a node on which something differs.
@@ -40,7 +41,7 @@ func fullStatus(i int) flexnode.Status {
 // What the nodes of a site have in common is learned from some of them, so that the others take
 // less: also those that were there before, and those that come later.
 func TestRowsAreLearned(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	s := New(m)
 	const nodes = 200
 	fill := func() {

@@ -57,7 +57,7 @@ type Store struct {
 	waits  waits
 }
 
-// Where the rows are. Those of the release before were below /flexnode/v1/.
+// Where the rows are.
 const (
 	root    = "/flexnode/v2/"
 	indexed = root + "i/"

@@ -1,4 +1,4 @@
-package store
+package storetest
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 // progress is how often Follow tells that there were no changes.
@@ -13,7 +15,7 @@ const progress = 5 * time.Second
 
 // Follow implements Backend.
 func (m *Memory) Follow(
-	ctx context.Context, prefix string, after int64, see func(Batch),
+	ctx context.Context, prefix string, after int64, see func(kv.Batch),
 ) error {
 	if err := m.begin(ctx, Call{Op: "follow", Keys: []string{prefix}}); err != nil {
 		return err
@@ -40,24 +42,24 @@ func (m *Memory) Follow(
 		}
 		select {
 		case <-broken:
-			return errBroken
+			return ErrBroken
 		default:
 		}
 	}
 }
 
-var errBroken = errors.New("the connection to the store is broken")
+var ErrBroken = errors.New("the connection to the store is broken")
 
 // since returns the changes below a prefix after a revision, and a channel that the next change
 // closes.
-func (db *memoryDB) since(prefix string, after int64) (Batch, <-chan struct{}, error) {
+func (db *memoryDB) since(prefix string, after int64) (kv.Batch, <-chan struct{}, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if after+1 < db.compacted {
-		return Batch{}, nil, ErrCompacted
+		return kv.Batch{}, nil, kv.ErrCompacted
 	}
-	batch := Batch{Revision: db.revision}
-	first, _ := slices.BinarySearchFunc(db.log, after+1, func(e Event, revision int64) int {
+	batch := kv.Batch{Revision: db.revision}
+	first, _ := slices.BinarySearchFunc(db.log, after+1, func(e kv.Event, revision int64) int {
 		return int(e.Revision - revision)
 	})
 	for _, e := range db.log[first:] {
@@ -77,13 +79,13 @@ func (m *Memory) Compact(ctx context.Context, revision int64) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if revision <= db.compacted {
-		return ErrCompacted
+		return kv.ErrCompacted
 	}
 	if revision > db.revision {
 		return errors.New("cannot compact the store to a revision that is not yet")
 	}
 	db.compacted = revision
-	db.log = slices.DeleteFunc(db.log, func(e Event) bool { return e.Revision < revision })
+	db.log = slices.DeleteFunc(db.log, func(e kv.Event) bool { return e.Revision < revision })
 	var gone []*record
 	db.records.Ascend(func(r *record) bool {
 		if r.forget(revision); len(r.values) == 0 {

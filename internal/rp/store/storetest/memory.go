@@ -1,4 +1,4 @@
-package store
+package storetest
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/btree"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 // Memory is a Backend in memory, for tests and the simulation: one connection to a database that
@@ -61,7 +63,7 @@ type memoryDB struct {
 
 	mu        sync.Mutex
 	records   *btree.BTreeG[*record]
-	log       []Event // all changes since compacted, in their order
+	log       []kv.Event // all changes since compacted, in their order
 	revision  int64
 	compacted int64
 	size      int64 // of the present values with their keys
@@ -82,7 +84,7 @@ type record struct {
 
 // version is the value of a key from a revision on; its deletion if it is not there.
 type version struct {
-	KV
+	kv.KV
 	deleted bool
 	lease   int64
 }
@@ -102,7 +104,7 @@ func (r *record) at(revision int64) (version, bool) {
 }
 
 // Read implements Backend.
-func (m *Memory) Read(ctx context.Context, keys ...string) (map[string]KV, int64, error) {
+func (m *Memory) Read(ctx context.Context, keys ...string) (map[string]kv.KV, int64, error) {
 	if err := m.begin(ctx, Call{Op: "read", Keys: keys}); err != nil {
 		return nil, 0, err
 	}
@@ -110,7 +112,7 @@ func (m *Memory) Read(ctx context.Context, keys ...string) (map[string]KV, int64
 	db.reads.Add(1)
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	got := map[string]KV{}
+	got := map[string]kv.KV{}
 	for _, key := range keys {
 		if v, ok := db.present(key); ok {
 			got[key] = v.KV
@@ -130,11 +132,11 @@ func (db *memoryDB) present(key string) (version, bool) {
 
 // Commit implements Backend.
 func (m *Memory) Commit(
-	ctx context.Context, conditions []Condition, writes []Write,
+	ctx context.Context, conditions []kv.Condition, writes []kv.Write,
 ) (int64, error) {
 	call := Call{Op: "commit", Conditions: conditions, Writes: writes}
-	if len(conditions) > MaxWrites || len(writes) > MaxWrites || size(writes) > maxBytes {
-		return 0, ErrTooLarge
+	if max(len(conditions), len(writes)) > kv.MaxWrites || kv.Size(writes) > kv.MaxBytes {
+		return 0, kv.ErrTooLarge
 	}
 	if err := m.begin(ctx, call); err != nil {
 		return 0, err
@@ -147,17 +149,17 @@ func (m *Memory) Commit(
 	return revision, m.end(call)
 }
 
-func (db *memoryDB) commit(conditions []Condition, writes []Write) (int64, error) {
+func (db *memoryDB) commit(conditions []kv.Condition, writes []kv.Write) (int64, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for _, c := range conditions {
 		if v, _ := db.present(c.Key); c.Revision != 0 && (v.deleted || v.Revision != c.Revision) ||
 			c.Revision == 0 && v.Revision != 0 && !v.deleted {
-			return 0, ErrConflict
+			return 0, kv.ErrConflict
 		}
 	}
 	if err := db.check(writes); err != nil {
-		db.full = errors.Is(err, ErrFull)
+		db.full = errors.Is(err, kv.ErrFull)
 		return 0, err
 	}
 	db.full = false
@@ -166,7 +168,7 @@ func (db *memoryDB) commit(conditions []Condition, writes []Write) (int64, error
 }
 
 // check refuses what etcd refuses.
-func (db *memoryDB) check(writes []Write) error {
+func (db *memoryDB) check(writes []kv.Write) error {
 	seen := map[string]bool{}
 	grown := int64(0)
 	for _, w := range writes {
@@ -175,30 +177,28 @@ func (db *memoryDB) check(writes []Write) error {
 		}
 		seen[w.Key] = true
 		if w.Lease != 0 && db.leases[w.Lease] == nil {
-			return errNoLease
+			return kv.ErrNoLease
 		}
 		if !w.Delete {
 			grown += int64(len(w.Key) + len(w.Value))
 		}
 	}
 	if db.quota != 0 && grown > 0 && db.size+grown > db.quota {
-		return ErrFull
+		return kv.ErrFull
 	}
 	return nil
 }
 
-var errNoLease = errors.New("the lease has ended")
-
 // write makes changes, at one new revision. What is not there is not deleted.
-func (db *memoryDB) write(writes []Write) {
+func (db *memoryDB) write(writes []kv.Write) {
 	next := db.revision + 1
-	var events []Event
+	var events []kv.Event
 	for _, w := range writes {
 		before, there := db.present(w.Key)
 		if w.Delete && !there {
 			continue
 		}
-		v := version{KV: KV{Key: w.Key, Revision: next}, deleted: w.Delete}
+		v := version{KV: kv.KV{Key: w.Key, Revision: next}, deleted: w.Delete}
 		if !w.Delete {
 			v.Value, v.lease, v.Created = bytes.Clone(w.Value), w.Lease, next
 		}
@@ -210,7 +210,7 @@ func (db *memoryDB) write(writes []Write) {
 		}
 		db.attach(w.Key, before.lease, v.lease)
 		db.keep(v)
-		events = append(events, Event{KV: v.KV, Deleted: v.deleted})
+		events = append(events, kv.Event{KV: v.KV, Deleted: v.deleted})
 	}
 	if len(events) == 0 {
 		return
@@ -237,9 +237,9 @@ func (db *memoryDB) keep(v version) {
 // Scan implements Backend.
 func (m *Memory) Scan(
 	ctx context.Context, prefix, after string, limit int, at int64,
-) (Page, error) {
+) (kv.Page, error) {
 	if err := m.begin(ctx, Call{Op: "scan", Keys: []string{prefix}}); err != nil {
-		return Page{}, err
+		return kv.Page{}, err
 	}
 	db := m.db
 	db.reads.Add(1)
@@ -249,12 +249,12 @@ func (m *Memory) Scan(
 		at = db.revision
 	}
 	if at < db.compacted {
-		return Page{}, ErrCompacted
+		return kv.Page{}, kv.ErrCompacted
 	}
 	if at > db.revision {
-		return Page{}, fmt.Errorf("revision %d is not yet: the store is at %d", at, db.revision)
+		return kv.Page{}, fmt.Errorf("revision %d is not yet: the store is at %d", at, db.revision)
 	}
-	page := Page{Revision: at}
+	page := kv.Page{Revision: at}
 	db.records.AscendGreaterOrEqual(&record{key: max(prefix, after)}, func(r *record) bool {
 		if !strings.HasPrefix(r.key, prefix) {
 			return false

@@ -1,4 +1,4 @@
-package store
+package storetest
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 // Call is one call of a connection to a Memory: read, scan, commit, follow, changes (before Follow
@@ -14,8 +16,8 @@ import (
 type Call struct {
 	Op         string
 	Keys       []string // of a read; the prefix of a scan or follow
-	Conditions []Condition
-	Writes     []Write
+	Conditions []kv.Condition
+	Writes     []kv.Write
 }
 
 // knobs are what can be done to a connection.
@@ -119,7 +121,7 @@ func (k *knobs) wait(ctx context.Context) error {
 		resumed, killed := k.resumed, k.killed
 		k.mu.Unlock()
 		if killed {
-			return errKilled
+			return ErrKilled
 		}
 		if resumed == nil {
 			return ctx.Err()
@@ -132,7 +134,7 @@ func (k *knobs) wait(ctx context.Context) error {
 	}
 }
 
-var errKilled = errors.New("the connection to the store was ended")
+var ErrKilled = errors.New("the connection to the store was ended")
 
 // begin is before each call.
 func (m *Memory) begin(ctx context.Context, call Call) error {
@@ -207,20 +209,20 @@ func RestoreMemory(from io.Reader) (*Memory, error) {
 		case first:
 			m.db.revision, m.db.compacted = line.Revision, line.Revision
 		default:
-			m.db.keep(version{KV: KV(line)})
+			m.db.keep(version{KV: kv.KV(line)})
 		}
 	}
 }
 
 // Health implements Backend.
-func (m *Memory) Health(ctx context.Context) (Health, error) {
+func (m *Memory) Health(ctx context.Context) (kv.Health, error) {
 	if err := m.begin(ctx, Call{Op: "health"}); err != nil {
-		return Health{}, err
+		return kv.Health{}, err
 	}
 	m.db.mu.Lock()
 	defer m.db.mu.Unlock()
 	full := m.db.full || m.db.quota != 0 && m.db.size >= m.db.quota
-	return Health{Revision: m.db.revision, Size: m.db.size, Quota: m.db.quota, Full: full,
+	return kv.Health{Revision: m.db.revision, Size: m.db.size, Quota: m.db.quota, Full: full,
 		Free: 1 << 40}, nil
 }
 

@@ -1,4 +1,4 @@
-package store
+package storetest
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/Azure/AKSFlexNode/internal/rp/store/kv"
 )
 
 // memoryLease is a lease of a Memory, with both of its sides: the database's, which ends it when it
@@ -25,7 +27,7 @@ type memoryLease struct {
 }
 
 // Lease implements Backend. ctx is for making it; it is kept until it is closed.
-func (m *Memory) Lease(ctx context.Context, ttl time.Duration) (Lease, error) {
+func (m *Memory) Lease(ctx context.Context, ttl time.Duration) (kv.Lease, error) {
 	if err := m.begin(ctx, Call{Op: "lease"}); err != nil {
 		return nil, err
 	}
@@ -111,9 +113,9 @@ func (l *memoryLease) end() {
 	l.ended = true
 	l.halt()
 	delete(l.m.db.leases, l.id)
-	var writes []Write
+	var writes []kv.Write
 	for _, key := range slices.Sorted(maps.Keys(l.keys)) {
-		writes = append(writes, Write{Key: key, Delete: true})
+		writes = append(writes, kv.Write{Key: key, Delete: true})
 	}
 	l.m.db.write(writes)
 }
