@@ -16,34 +16,15 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/health"
 )
 
-// errFindings makes doctor and endpoints exit with exitFailed; what was found is printed already.
-var errFindings = errors.New("something is wrong")
-
-// notRunError makes doctor and endpoints exit with exitNotRun: they can tell nothing.
-type notRunError struct{ error }
-
-func (e notRunError) Unwrap() error { return e.error }
-
-// selection is which conditions are wanted.
-type selection struct{ only, skip []string }
-
-func (s *selection) flags(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&s.only, "only", nil, "check these `conditions` only")
-	cmd.Flags().StringSliceVar(&s.skip, "skip", nil, "check all but these `conditions`")
-}
-
-func (s *selection) check() error {
-	for _, name := range slices.Concat(s.only, s.skip) {
+// unknownCondition returns an error for the first of the names that is no condition's.
+func unknownCondition(names []string) error {
+	for _, name := range names {
 		if !slices.Contains(health.Names(), name) {
-			return usageError{fmt.Errorf("cannot check %q: the conditions are %s", name,
-				strings.Join(health.Names(), ", "))}
+			return usageError("cannot check %q: the conditions are %s", name,
+				strings.Join(health.Names(), ", "))
 		}
 	}
 	return nil
-}
-
-func (s *selection) wanted(name string) bool {
-	return (len(s.only) == 0 || slices.Contains(s.only, name)) && !slices.Contains(s.skip, name)
 }
 
 // now is the machine's configuration, as far as whoever runs this may read it.
@@ -63,7 +44,7 @@ func (o *options) now(cmd *cobra.Command) support.Given {
 }
 
 func doctorCommand(o *options) *cobra.Command {
-	s := &selection{}
+	var only, skip []string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out what is wrong, the most likely cause first",
@@ -74,22 +55,23 @@ changes nothing. Without root it goes as far as it can.
 
 Exit codes: 0 nothing is wrong; 1 something is; 2 it could not run;
 3 the command line is wrong.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := s.check(); err != nil {
+			if err := unknownCondition(slices.Concat(only, skip)); err != nil {
 				return err
 			}
 			a, done, err := o.looking()
 			if err != nil {
-				return notRunError{err}
+				return notRunError(err)
 			}
 			defer done()
-			list := support.Doctor(cmd.Context(), a, o.now(cmd), s.wanted)
+			list := support.Doctor(cmd.Context(), a, o.now(cmd), func(name string) bool {
+				return (len(only) == 0 || slices.Contains(only, name)) && !slices.Contains(skip, name)
+			})
 			if err := cmd.Context().Err(); err != nil {
-				return notRunError{err}
+				return notRunError(err)
 			}
 			if err := o.print(list, func(w io.Writer) { writeDiagnoses(w, list) }); err != nil {
-				return notRunError{err}
+				return notRunError(err)
 			}
 			if slices.ContainsFunc(list, health.Diagnosis.Found) {
 				return errFindings
@@ -97,7 +79,8 @@ Exit codes: 0 nothing is wrong; 1 something is; 2 it could not run;
 			return nil
 		},
 	}
-	s.flags(cmd)
+	cmd.Flags().StringSliceVar(&only, "only", nil, "check these `conditions` only")
+	cmd.Flags().StringSliceVar(&skip, "skip", nil, "check all but these `conditions`")
 	return cmd
 }
 

@@ -22,19 +22,18 @@ credential, for five seconds at most; one that is silent is tried once more, wit
 packets. What is not needed now is needed for a change to come, such as another version.
 
 Exit codes: 0 all that is needed now answers; 1 something does not; 2 it could not run.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, done, err := o.looking()
 			if err != nil {
-				return notRunError{err}
+				return notRunError(err)
 			}
 			defer done()
 			list, err := support.Endpoints(cmd.Context(), a, o.now(cmd))
 			if err := cmp.Or(err, cmd.Context().Err()); err != nil {
-				return notRunError{err}
+				return notRunError(err)
 			}
 			if err := o.print(list, func(w io.Writer) { writeEndpoints(w, list) }); err != nil {
-				return notRunError{err}
+				return notRunError(err)
 			}
 			if slices.ContainsFunc(list, func(e health.Endpoint) bool { return e.Needed && e.Err != nil }) {
 				return errFindings
