@@ -21,33 +21,34 @@ func uptime() (id string, since time.Duration) {
 	return strings.TrimSpace(string(data)), time.Duration(t.Nano())
 }
 
-// claims are what a JWT says of its own time, in Unix seconds (RFC 7519, 4.1). They are zero for a
-// token that is no JWT.
-type claims struct {
-	Issued  float64 `json:"iat"`
-	Expires float64 `json:"exp"`
+// Claims are what a JWT says of whom it is for, and of its own time in Unix seconds (RFC 7519, 4.1).
+// They are zero for a token that is no JWT.
+type Claims struct {
+	ObjectID string  `json:"oid"`
+	Issued   float64 `json:"iat"`
+	Expires  float64 `json:"exp"`
 }
 
-// claimsOf reads a token's claims, without a look at its signature.
-func claimsOf(token string) (c claims) {
+// ClaimsOf reads a token's claims, without a look at its signature.
+func ClaimsOf(token string) (c Claims) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return claims{}
+		return Claims{}
 	}
 	data, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil || json.Unmarshal(data, &c) != nil {
-		return claims{}
+		return Claims{}
 	}
 	return c
 }
 
 // lifetime returns how long the token is good in all; ok is false where it does not say.
-func (c claims) lifetime() (life time.Duration, ok bool) {
+func (c Claims) lifetime() (life time.Duration, ok bool) {
 	life = time.Duration((c.Expires - c.Issued) * float64(time.Second))
 	return life, c.Issued > 0 && life > 0
 }
 
 // endedAt reports whether the token says that it is not good at a time.
-func (c claims) endedAt(at time.Time) bool {
+func (c Claims) endedAt(at time.Time) bool {
 	return c.Expires > 0 && float64(at.Unix()) >= c.Expires
 }

@@ -47,7 +47,7 @@ func ask(ctx context.Context, credential func() (Credential, error), scope strin
 		return Token{}, Explain(err, need)
 	}
 	now, expires := clock(), got.ExpiresOn
-	if life, ok := claimsOf(got.Token).lifetime(); ok && now.Add(life).Before(expires) {
+	if life, ok := ClaimsOf(got.Token).lifetime(); ok && now.Add(life).Before(expires) {
 		expires = now.Add(life)
 	}
 	refresh := now.Add(expires.Sub(now) * 2 / 3)

@@ -24,7 +24,7 @@ func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) e
 	}
 	connected := inspect.ArcMachineID(ctx, a.Node, c) != ""
 	if mode == config.AuthArc {
-		err := a.arc(c, nil).Check(ctx)
+		_, err := a.arc(c, nil).Status(ctx)
 		if errors.Is(err, arc.ErrNotInstalled) {
 			err = a.agentPackage(nil).Check(c, systemOf(seen))
 		}
@@ -62,24 +62,15 @@ func takes(cluster aks.Cluster, c config.Config) error {
 }
 
 // onboardable makes sure that there is a login that may make the machine an Arc machine and
-// authorise it. Nothing has been touched yet.
+// authorise it, and warns when it cannot take that back. Nothing has been touched yet.
 func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool) error {
 	if inspect.EnrolledBefore(a.Node) || connected && !identity.Onboards(c.Azure) && !assigns(c) {
 		return nil // the latter waits until an owner gives it what it lacks
 	}
-	err := a.login().Ensure(ctx, c.Azure, c.ProxyFunc(), "register the machine with Azure Arc")
-	if err != nil {
-		return err
-	}
-	return a.permitted(ctx, c, connected)
-}
-
-// permitted makes sure that the login may onboard the machine, and warns when it cannot take that
-// back.
-func (a *Azure) permitted(ctx context.Context, c config.Config, connected bool) error {
 	conversation := a.arc(c, nil)
 	var err error
-	if conversation.Credential, err = a.login().Manager(c.Azure, c.ProxyFunc()); err != nil {
+	conversation.Credential, err = a.loggedIn(ctx, c, "register the machine with Azure Arc")
+	if err != nil {
 		return err
 	}
 	wanting := arc.Wanting{Located: inspect.Located(c), Connected: connected}
