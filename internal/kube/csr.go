@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
-	"fmt"
 	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -19,10 +18,10 @@ type CSR struct {
 
 // CSRs lists the requests for the client certificate of a node, the latest last.
 func (c *Client) CSRs(ctx context.Context, node string) ([]CSR, error) {
-	var list certificatesv1.CertificateSigningRequestList
-	err := c.certificates.Get().Resource("certificatesigningrequests").Do(ctx).Into(&list)
+	list, err := get[certificatesv1.CertificateSigningRequestList](ctx,
+		c.certificates.Get().Resource("certificatesigningrequests"), "list the certificate requests")
 	if err != nil {
-		return nil, fmt.Errorf("cannot list the certificate requests: %w", err)
+		return nil, err
 	}
 	// The API server orders by name, and the names are random.
 	slices.SortStableFunc(list.Items, func(a, b certificatesv1.CertificateSigningRequest) int {

@@ -8,7 +8,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // ErrUnauthorized says that the API server does not accept the credential (401).
@@ -18,14 +17,8 @@ var ErrUnauthorized = errors.New("the API server does not accept the credential 
 // server sees (SelfSubjectReview); "" when it recognises somebody whom it does not tell. The error
 // is ErrUnauthorized when the credential is not accepted.
 func (c *Client) WhoAmI(ctx context.Context) (string, error) {
-	review := &authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{
-		APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview",
-	}}
-	request, err := withBody(c.authentication.Post().Resource("selfsubjectreviews"), review)
-	if err != nil {
-		return "", err
-	}
-	err = request.Do(ctx).Into(review)
+	review := &authenticationv1.SelfSubjectReview{}
+	err := c.authentication.Post().Resource("selfsubjectreviews").Body(review).Do(ctx).Into(review)
 	if apierrors.IsNotFound(err) { // before Kubernetes 1.28
 		_, err = c.core.Get().AbsPath("/version").DoRaw(ctx)
 	}
@@ -54,16 +47,10 @@ func (c *Client) May(ctx context.Context, a Access) (allowed bool, reason string
 		Verb: a.Verb, Group: a.Group, Resource: a.Resource,
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{
-			APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview",
-		},
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: wanted},
 	}
-	request, err := withBody(c.authorization.Post().Resource("selfsubjectaccessreviews"), review)
+	err = c.authorization.Post().Resource("selfsubjectaccessreviews").Body(review).Do(ctx).Into(review)
 	if err != nil {
-		return false, "", err
-	}
-	if err := request.Do(ctx).Into(review); err != nil {
 		return false, "", fmt.Errorf("cannot ask the API server what the identity may do: %w", err)
 	}
 	return review.Status.Allowed, review.Status.Reason, nil

@@ -41,21 +41,12 @@ type Lease = coordinationv1.Lease
 
 // Lease returns the lease that kubelet renews every few seconds to say that the node is alive.
 func (c *Client) Lease(ctx context.Context, node string) (Lease, error) {
-	var l Lease
-	err := c.coordination.Get().Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(node).
-		Do(ctx).Into(&l)
-	if err != nil {
-		return l, fmt.Errorf("cannot read the lease of Node %s: %w", node, err)
-	}
-	return l, nil
+	request := c.coordination.Get().Namespace(corev1.NamespaceNodeLease).Resource("leases").Name(node)
+	return get[Lease](ctx, request, "read the lease of Node %s", node)
 }
 
 // Service returns a Service. Every node may read Services (ClusterRole system:node).
 func (c *Client) Service(ctx context.Context, namespace, name string) (corev1.Service, error) {
-	var s corev1.Service
-	err := c.core.Get().Namespace(namespace).Resource("services").Name(name).Do(ctx).Into(&s)
-	if err != nil {
-		return s, fmt.Errorf("cannot read the Service %s/%s: %w", namespace, name, err)
-	}
-	return s, nil
+	request := c.core.Get().Namespace(namespace).Resource("services").Name(name)
+	return get[corev1.Service](ctx, request, "read the Service %s/%s", namespace, name)
 }
