@@ -32,7 +32,6 @@ Made to run as a service: systemctl enable --now aks-flex-node-agent
 With --config-url the configuration is fetched from a resource provider first, and kept
 in /var/lib/aks-flex-node, which only root reads; the URL is kept nowhere. Then the
 machine joins, and the service, where it is installed, is enabled and takes over.`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case cmd.Flags().Changed("config-url"):

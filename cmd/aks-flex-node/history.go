@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,19 +22,10 @@ import (
 func atMost(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
-			return usageError{fmt.Errorf("cannot run `%s`: it has at most %d arguments",
-				cmd.CommandPath(), n)}
+			return usageError("cannot run `%s`: it has at most %d arguments", cmd.CommandPath(), n)
 		}
 		return nil
 	}
-}
-
-// argument is the n-th argument, "" for none.
-func argument(args []string, n int) string {
-	if n < len(args) {
-		return args[n]
-	}
-	return ""
 }
 
 func historyCommand(o *options) *cobra.Command {
@@ -50,7 +42,6 @@ it, and its state:
   changing  being applied now
   received  delivered by the provider and not tried yet
   rejected  failed, or held back after a rollback; with the reason`,
-		Args: noArgs,
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, _ []string) error {
 			past, err := inspect.History(ctx, &a.Env)
 			if err != nil {
@@ -74,19 +65,10 @@ func writeHistory(w io.Writer, past []inspect.Past) {
 		if p.Reason != "" {
 			state += ": " + p.Reason
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", orDash(short(p.Generation)), when, origin(p),
-			orDash(p.Kubernetes), orDash(p.Agent), state)
+		fmt.Fprintf(t, "%.12s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(p.Generation, "-"), when, origin(p),
+			cmp.Or(p.Kubernetes, "-"), cmp.Or(p.Agent, "-"), state)
 	}
 	t.Flush()
-}
-
-func short(id string) string { return fmt.Sprintf("%.12s", id) }
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 // origin says where a configuration came from.
@@ -97,7 +79,7 @@ func origin(p inspect.Past) string {
 	case p.Origin == "url":
 		return "flexNodeConfig"
 	}
-	return orDash(p.Origin)
+	return cmp.Or(p.Origin, "-")
 }
 
 func diffCommand(o *options) *cobra.Command {
@@ -111,7 +93,8 @@ the applied one; with one argument, that one with the applied one. Secrets are r
 Exits with 2 when there is a difference.`,
 		Args: atMost(2),
 		RunE: o.reads(func(ctx context.Context, a *change.Agent, args []string) error {
-			c, err := inspect.Compare(ctx, &a.Env, argument(args, 0), argument(args, 1))
+			args = append(args, "", "") // for those that are not given
+			c, err := inspect.Compare(ctx, &a.Env, args[0], args[1])
 			if err != nil {
 				return err
 			}
@@ -169,20 +152,19 @@ A rollback that was interrupted is finished by the same command, or by the servi
 Asks at a terminal before it begins; elsewhere it needs --yes.`,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			applied := o.applied(cmd.Context())
-			a, done, err := o.agent(applied)
+			a, done, err := o.agent(o.applied(cmd.Context()))
 			if err != nil {
 				return err
 			}
 			defer done()
-			name := argument(args, 0)
+			name := append(args, "")[0]
 			if !yes {
 				c, err := change.Back(cmd.Context(), a, name)
 				if err != nil {
 					return err
 				}
 				if !a.Person.Terminal {
-					return usageError{errors.New("cannot ask without a terminal: use --yes")}
+					return usageError("cannot ask without a terminal: use --yes")
 				}
 				writeComparison(o.err, c)
 				if err := confirmed(cmd.Context(), o.err, os.Stdin); err != nil {
@@ -191,13 +173,7 @@ Asks at a terminal before it begins; elsewhere it needs --yes.`,
 			}
 			result, err := change.Rollback(cmd.Context(), a, name)
 			done()
-			if err != nil {
-				return err
-			}
-			return o.print(result, func(w io.Writer) {
-				fmt.Fprintf(w, "Node %s is what it was (%s, %.1f s)\n", result.NodeName,
-					changes(result.Changes), result.Seconds)
-			})
+			return o.printResult(result, err, "Node %s is what it was (%s, %.1f s)\n")
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")

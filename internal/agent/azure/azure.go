@@ -63,6 +63,16 @@ func (a *Azure) login() identity.Login {
 	return l
 }
 
+// loggedIn returns the operator's credential; what it is needed for is said where there is none.
+func (a *Azure) loggedIn(
+	ctx context.Context, c config.Config, doing string,
+) (azcore.TokenCredential, error) {
+	if err := a.login().Ensure(ctx, c.Azure, c.ProxyFunc(), doing); err != nil {
+		return nil, err
+	}
+	return a.login().Manager(c.Azure, c.ProxyFunc())
+}
+
 // managers returns the credentials that may ask Azure about the cluster, in the order in which they
 // are tried: an Arc machine that is not onboarded by a service principal asks with its own first.
 func (a *Azure) managers(ctx context.Context, c config.Config) ([]azcore.TokenCredential, error) {

@@ -2,8 +2,6 @@ package azure
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -57,13 +55,10 @@ func (a *Azure) Enrol(
 	if !identity.Onboards(c.Azure) && inspect.ArcMachineID(ctx, a.Node, c) != "" &&
 		(a.admitted(ctx, c, at) || !assigns(c)) {
 		token, err := inspect.JoinToken(ctx, a.Node, c)
-		e.Principal = arc.Principal(token)
+		e.Principal = identity.ClaimsOf(token).ObjectID
 		return e, errors.Join(err, conversation.Adopt(ctx, record))
 	}
-	err = a.login().Ensure(ctx, c.Azure, c.ProxyFunc(), "register the machine with Azure Arc")
-	if err == nil {
-		conversation.Credential, err = a.login().Manager(c.Azure, c.ProxyFunc())
-	}
+	conversation.Credential, err = a.loggedIn(ctx, c, "register the machine with Azure Arc")
 	if err == nil {
 		e.Principal, e.assigned, err = conversation.Enrol(ctx, record)
 	}
@@ -122,8 +117,8 @@ func (a *Azure) WaitAuthorised(
 		if err != nil {
 			return err
 		}
-		// Tokens have whole seconds.
-		if !restarted && issued(token).Before(e.assigned.Truncate(time.Second)) {
+		issued := time.Unix(int64(identity.ClaimsOf(token).Issued), 0) // in whole seconds
+		if !restarted && issued.Before(e.assigned.Truncate(time.Second)) {
 			restarted = true
 			doing("restarting the Arc agent's metadata service, whose token is older than the role " +
 				"assignment")
@@ -148,23 +143,6 @@ func (a *Azure) WaitAuthorised(
 				"it within %s; %s", waited, lacking(c, e.Principal))
 		}
 	}
-}
-
-// issued returns when a token was issued; the zero time when it does not say (RFC 7519, section
-// 4.1.6).
-func issued(token string) time.Time {
-	var claims struct {
-		IssuedAt int64 `json:"iat"`
-	}
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return time.Time{}
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil || json.Unmarshal(payload, &claims) != nil {
-		return time.Time{}
-	}
-	return time.Unix(claims.IssuedAt, 0)
 }
 
 // lacking says what the identity of an Arc machine needs, and how an owner gives it that.
@@ -198,10 +176,7 @@ func (a *Azure) Leave(ctx context.Context, c *config.Config) error {
 			"--config, or leave the machine there with --keep-arc")
 	}
 	conversation := a.arc(*c, a.Node.Note)
-	err = a.login().Ensure(ctx, c.Azure, c.ProxyFunc(), "leave Azure Arc")
-	if err == nil {
-		conversation.Credential, err = a.login().Manager(c.Azure, c.ProxyFunc())
-	}
+	conversation.Credential, err = a.loggedIn(ctx, *c, "leave Azure Arc")
 	if err == nil {
 		err = conversation.Leave(ctx, record)
 	}

@@ -7,11 +7,13 @@ import (
 	"slices"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/aks"
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // Ready makes sure, before anything is touched, that Azure knows the identity that a configuration
@@ -24,7 +26,7 @@ func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) e
 	}
 	connected := inspect.ArcMachineID(ctx, a.Node, c) != ""
 	if mode == config.AuthArc {
-		err := a.arc(c, nil).Check(ctx)
+		_, err := a.arc(c, nil).Status(ctx)
 		if errors.Is(err, arc.ErrNotInstalled) {
 			err = a.agentPackage(nil).Check(c, systemOf(seen))
 		}
@@ -62,24 +64,15 @@ func takes(cluster aks.Cluster, c config.Config) error {
 }
 
 // onboardable makes sure that there is a login that may make the machine an Arc machine and
-// authorise it. Nothing has been touched yet.
+// authorise it, and warns when it cannot take that back. Nothing has been touched yet.
 func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool) error {
 	if inspect.EnrolledBefore(a.Node) || connected && !identity.Onboards(c.Azure) && !assigns(c) {
 		return nil // the latter waits until an owner gives it what it lacks
 	}
-	err := a.login().Ensure(ctx, c.Azure, c.ProxyFunc(), "register the machine with Azure Arc")
-	if err != nil {
-		return err
-	}
-	return a.permitted(ctx, c, connected)
-}
-
-// permitted makes sure that the login may onboard the machine, and warns when it cannot take that
-// back.
-func (a *Azure) permitted(ctx context.Context, c config.Config, connected bool) error {
 	conversation := a.arc(c, nil)
 	var err error
-	if conversation.Credential, err = a.login().Manager(c.Azure, c.ProxyFunc()); err != nil {
+	conversation.Credential, err = a.loggedIn(ctx, c, "register the machine with Azure Arc")
+	if err != nil {
 		return err
 	}
 	wanting := arc.Wanting{Located: inspect.Located(c), Connected: connected}
@@ -98,4 +91,29 @@ func (a *Azure) permitted(ctx context.Context, c config.Config, connected bool) 
 			arc.Explain(gaps, principal))
 	}
 	return nil
+}
+
+// PackageDir is where the Arc agent's package is downloaded to and installed from.
+const PackageDir = saved.StateDir + "/packages"
+
+// FetchPackage downloads the Arc agent's package into PackageDir. doing shows what goes on.
+func (a *Azure) FetchPackage(
+	ctx context.Context, c config.Config, seen host.Facts, doing func(string),
+) error {
+	return a.agentPackage(doing).Fetch(ctx, c, systemOf(seen))
+}
+
+func (a *Azure) agentPackage(doing func(string)) arc.Download {
+	return arc.Download{
+		Machine: a.Node.Reader, Dir: PackageDir, Path: a.Node.Path(PackageDir), Doing: doing,
+		Trusted: a.Node.TrustedFile,
+		Clear:   func(ctx context.Context) error { return a.Store.RemoveTree(ctx, PackageDir) },
+		Make: func(ctx context.Context, to state.Resource) error {
+			return a.Store.Disk.Set(ctx, state.Change{To: to}, nil)
+		},
+	}
+}
+
+func systemOf(seen host.Facts) arc.System {
+	return arc.System{Arch: seen.Arch, ID: seen.OSID, Version: seen.OSVersion}
 }
