@@ -67,11 +67,7 @@ func nodeReady(e Evidence) Condition {
 		strings.Contains(ready.Message, "cni plugin not initialized"):
 		return networkNotReady(e)
 	}
-	reason := ready.Reason
-	if reason == "" {
-		reason = "KubeletNotReady"
-	}
-	return fails(OwnerMachine, reason,
+	return fails(OwnerMachine, cmp.Or(ready.Reason, "KubeletNotReady"),
 		"kubelet says: "+ready.Message+"; read `journalctl -u kubelet`")
 }
 
@@ -192,11 +188,8 @@ func labelsApplied(e Evidence) Condition {
 			differ = append(differ, key+"="+e.Wanted.Labels[key])
 		}
 	}
-	if len(differ) > 0 {
-		return fails(OwnerMachine, "LabelsDiffer", "the Node lacks labels of the configuration: "+
-			strings.Join(differ, ", ")+"; run `aks-flex-node drift --repair`")
-	}
-	return holds()
+	return lacking(differ, "LabelsDiffer", "the Node lacks labels of the configuration: %s; run "+
+		"`aks-flex-node drift --repair`")
 }
 
 // taintsApplied: a node may give itself taints when it registers, and never again.
