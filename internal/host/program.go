@@ -119,7 +119,7 @@ func (h *Host) RunOnTerminal(
 
 // RestartUnit restarts a unit that is not one of the node's.
 func (h *Host) RestartUnit(ctx context.Context, name string) error {
-	return h.job(ctx, "restart", name, h.Systemd.Restart)
+	return h.job(ctx, Restart, name)
 }
 
 // clearSecrets removes the secrets that a killed run has left.
