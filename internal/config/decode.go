@@ -10,13 +10,8 @@ import (
 	"strings"
 )
 
-// decode fills a Config from a document. Every member must be one that the Config has, and of its
-// type.
-func decode(doc map[string]any, c *Config, r *report) {
-	r.decode("", doc, reflect.ValueOf(c).Elem())
-}
-
-// decode sets dst from v. "" means not set and keeps the default that dst holds.
+// decode sets dst from v, whose members must all be known and of their type. "" means not set and
+// keeps the default that dst holds.
 func (r *report) decode(path string, v any, dst reflect.Value) {
 	if want := kindOfType(dst.Type()); kindOf(v) != want {
 		r.add(path, "", fmt.Sprintf("must be %s, not %s", want, kindOf(v)))

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -228,7 +229,7 @@ func FillAndCheck(document map[string]any, host Host) (open map[string]any, prob
 	r := &report{}
 	c := defaults()
 	doc := settingsOf(cloned(document), r)
-	decode(doc, &c, r)
+	r.decode("", doc, reflect.ValueOf(&c).Elem())
 	c.complete(Host{})
 	c.spell()
 	open = c.open(doc)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"reflect"
 	"runtime"
 
 	"github.com/Azure/AKSFlexNode/internal/regular"
@@ -137,7 +138,7 @@ func parseDocument(doc map[string]any, host Host, r *report) (Config, []Warning,
 	c := defaults()
 	doc = settingsOf(doc, r)
 	c.keepVersions(host.Before)
-	decode(doc, &c, r)
+	r.decode("", doc, reflect.ValueOf(&c).Elem())
 	c.complete(host)
 	problems := c.check(host, r)
 	return c, r.warnings, problems
@@ -147,9 +148,13 @@ func parseDocument(doc map[string]any, host Host, r *report) (Config, []Warning,
 func (c Config) check(host Host, r *report) Problems {
 	applyRules(&c, r)
 	for _, check := range []func(Config, *report){
-		checkAuth, checkCA, checkNode, checkWindow, checkNetwork, checkDirs, checkArtifacts, warnIdle,
+		checkAuth, checkCA, checkNode, checkWindow, checkNetwork, checkDirs, checkArtifacts,
 	} {
 		check(c, r)
+	}
+	if c.Azure.TargetAgentPoolName != "" {
+		const idle = "has no effect yet: the agent of this release does not act on it"
+		r.warn("azure.targetAgentPoolName", idle)
 	}
 	checkVersions(c, host, r)
 	r.need("azure.targetCluster.resourceId", c.Azure.TargetCluster.ResourceID != "",
@@ -164,12 +169,4 @@ func settingsOf(doc map[string]any, r *report) map[string]any {
 	readResource(origin, r)
 	rename(doc, r)
 	return doc
-}
-
-// warnIdle warns of settings that are part of the configuration and have no effect in this release.
-func warnIdle(c Config, r *report) {
-	const idle = "has no effect yet: the agent of this release does not act on it"
-	if c.Azure.TargetAgentPoolName != "" {
-		r.warn("azure.targetAgentPoolName", idle)
-	}
 }

@@ -30,9 +30,9 @@ type DBus struct {
 	// announced; 0 is three seconds.
 	PollInterval time.Duration
 
-	// dial makes a connection; nil is systemd's own.
+	// dial makes a connection.
 	dial func(ctx context.Context) (dbusConn, error)
-	// uptime returns the clock that systemd stamps units with; nil is CLOCK_MONOTONIC.
+	// uptime returns the clock that systemd stamps units with.
 	uptime func() (time.Duration, error)
 
 	mu   sync.Mutex
@@ -80,13 +80,9 @@ func (s *DBus) connect(ctx context.Context) (dbusConn, error) {
 		return s.conn, nil
 	}
 	s.close()
-	dial := s.dial
-	if dial == nil {
-		dial = dialSystemd
-	}
 	life, stop := context.WithCancel(context.Background()) // of the connection
 	dialling := context.AfterFunc(ctx, stop)
-	conn, err := dial(life)
+	conn, err := s.dial(life)
 	if inTime := dialling(); !inTime || err != nil {
 		stop()
 		if !inTime {
@@ -167,12 +163,8 @@ func (s *DBus) unit(ctx context.Context, name string) (is UnitStatus, job bool, 
 	if err != nil {
 		return UnitStatus{}, false, err
 	}
-	read := s.uptime
-	if read == nil {
-		read = uptime
-	}
 	now := time.Now()
-	up, err := read()
+	up, err := s.uptime()
 	if err != nil {
 		return UnitStatus{}, false, err
 	}

@@ -145,7 +145,7 @@ func (b *bus) ListUnitsByPatternsContext(
 // system is systemd over the given connections, one after the other.
 func system(conns ...*bus) *DBus {
 	return &DBus{
-		JobTimeout: 200 * time.Millisecond, PollInterval: time.Millisecond,
+		uptime: uptime, JobTimeout: 200 * time.Millisecond, PollInterval: time.Millisecond,
 		dial: func(context.Context) (dbusConn, error) {
 			if len(conns) == 0 {
 				return nil, errLost

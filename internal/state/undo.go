@@ -51,15 +51,11 @@ const (
 // made of it: somebody else has changed it.
 func undoForeign(seen, before Resource) treatment {
 	switch r := seen.(type) {
-	case Absent: // somebody has removed our thing, and the former one comes back
-		return undoAnyway
-	case Swap: // areas are only turned on, and those of others stay
-		return undoAnyway
-	case Table: // one of that name is ours, whatever rules it has now
-		return undoAnyway
-	case Package: // whoever has removed ours, or broken it, has not made it theirs
-		return undoAnyway
-	case Residue:
+	case Residue,
+		Absent,  // somebody has removed our thing, and the former one comes back
+		Swap,    // areas are only turned on, and those of others stay
+		Table,   // one of that name is ours, whatever rules it has now
+		Package: // whoever has removed ours, or broken it, has not made it theirs
 		return undoAnyway
 	case File:
 		return undoAndKeep
