@@ -48,9 +48,6 @@ func notReported() Condition {
 }
 
 func nodeReady(e Evidence) Condition {
-	if !e.Node.OK() {
-		return e.Node.missing()
-	}
 	ready := kube.Ready(e.Node.Value)
 	lost := ready.Status == corev1.ConditionUnknown // the cluster has written that, not kubelet
 	switch {
@@ -130,9 +127,6 @@ func leaseRenewed(e Evidence) Condition {
 
 // runsAsConfigured: what kubelet reports is what the configuration says.
 func runsAsConfigured(e Evidence) Condition {
-	if !e.Node.OK() {
-		return e.Node.missing()
-	}
 	if outdated(e) || kube.Ready(e.Node.Value).Status == "" {
 		return notReported()
 	}
@@ -179,9 +173,6 @@ func plain(version string) string {
 }
 
 func labelsApplied(e Evidence) Condition {
-	if !e.Node.OK() {
-		return e.Node.missing()
-	}
 	var differ []string
 	for _, key := range slices.Sorted(maps.Keys(e.Wanted.Labels)) {
 		if is, ok := e.Node.Value.Labels[key]; !ok || is != e.Wanted.Labels[key] {
@@ -194,9 +185,6 @@ func labelsApplied(e Evidence) Condition {
 
 // taintsApplied: a node may give itself taints when it registers, and never again.
 func taintsApplied(e Evidence) Condition {
-	if !e.Node.OK() {
-		return e.Node.missing()
-	}
 	var lacking []string
 	for _, text := range e.Wanted.Taints {
 		wanted, err := kube.ParseTaint(text)
@@ -310,10 +298,7 @@ func bound(pod corev1.Pod) time.Time {
 // podSubnetsAgree: a Node that is registered again may be given other pod subnets, and the cluster
 // gives the former ones to another node.
 func podSubnetsAgree(e Evidence) Condition {
-	switch {
-	case !e.Node.OK():
-		return e.Node.missing()
-	case !e.Wanted.Allocated || len(e.Machine.PodCIDRs) == 0:
+	if !e.Wanted.Allocated || len(e.Machine.PodCIDRs) == 0 {
 		return holds()
 	}
 	is := e.Node.Value.Spec.PodCIDRs

@@ -52,9 +52,6 @@ func failedPlugin(log []string) string {
 }
 
 func kubeletRunning(e Evidence) Condition {
-	if !e.Kubelet.OK() {
-		return e.Kubelet.missing()
-	}
 	s := e.Kubelet.Value
 	if s.Active {
 		return holds()
@@ -78,9 +75,6 @@ func (w Wanted) settling() time.Duration { return cmp.Or(w.Settling, 10*time.Sec
 // ends. It must have run as one process for the settling time, which grows with every restart by
 // systemd, so that a crash every few minutes is not healthy in between.
 func kubeletStable(e Evidence) Condition {
-	if !e.Kubelet.OK() {
-		return e.Kubelet.missing()
-	}
 	s := e.Kubelet.Value
 	running := s.Active && s.PID != 0
 	age := e.Now.Sub(s.Since)

@@ -139,7 +139,7 @@ type Systemd interface {
 	Close()
 }
 
-// Verb is what can be done with a unit.
+// Verb names a thing that can be done with a unit.
 type Verb string
 
 // The verbs.

@@ -52,7 +52,7 @@ const (
 func undoForeign(seen, before Resource) treatment {
 	switch r := seen.(type) {
 	case Residue,
-		Absent,  // somebody has removed our thing, and the former one comes back
+		Absent,  // our thing was removed, and the previous one comes back
 		Swap,    // areas are only turned on, and those of others stay
 		Table,   // one of that name is ours, whatever rules it has now
 		Package: // whoever has removed ours, or broken it, has not made it theirs
