@@ -108,9 +108,9 @@ type entry struct {
 // first in it explains what fails after it.
 func catalogue() []entry {
 	return []entry{
-		{ConfigurationValid, LayerConfiguration, configurationValid, doctor},
+		{ConfigurationValid, LayerConfiguration, configurationValid, doctor | ofExamined},
 		{RootPrivileges, LayerMachine, rootPrivileges, preflight | ofMachine},
-		{StateReadable, LayerMachine, stateReadable, doctor},
+		{StateReadable, LayerMachine, stateReadable, doctor | ofExamined},
 		{SystemSupported, LayerMachine, systemSupported, preflight},
 		{ProcessorSupported, LayerMachine, processorSupported, doctor | ofExamined},
 		{ControlGroups, LayerMachine, controlGroups, doctor | ofExamined},

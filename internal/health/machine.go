@@ -86,13 +86,7 @@ func diskSpace(e Evidence) Condition {
 }
 
 func programTrusted(e Evidence) Condition {
-	switch {
-	case !e.Trust.Asked:
-		return notAsked()
-	case e.Trust.Err != nil:
-		return fails(OwnerMachine, "Untrusted", oneLine(e.Trust.Err))
-	}
-	return holds()
+	return tried(e.Trust, OwnerMachine, "Untrusted", "")
 }
 
 // runtimeOwned: two container runtimes or kubelets on one machine break each other.

@@ -72,8 +72,8 @@ func lacking(found []string, reason, form string) Condition {
 }
 
 func fileSystemsWritable(e Evidence) Condition {
-	return lacking(e.Upkeep.ReadOnly, "ReadOnly", "cannot write below: %s"+
-		"; the file system is mounted read-only, often after an error of its disk: see `dmesg`, "+
+	return lacking(e.Upkeep.ReadOnly, "ReadOnly", "cannot write below: %s; "+
+		"the file system is mounted read-only, often after an error of its disk: see `dmesg`, "+
 		"check it with fsck, and mount it again")
 }
 
