@@ -111,10 +111,10 @@ func (j *Journal) Save(ctx context.Context, ledger state.Ledger) error {
 		return err
 	}
 	file := state.NewFile(j.path(), 0o600, string(data)+"\n")
-	if err := j.disk.Set(ctx, state.Change{To: file}, nil); err != nil {
-		return fmt.Errorf("cannot save the ledger: %w", err)
+	if err = j.disk.Set(ctx, state.Change{To: file}, nil); err == nil {
+		err = j.disk.Flush()
 	}
-	if err := j.disk.Flush(); err != nil {
+	if err != nil {
 		return fmt.Errorf("cannot save the ledger: %w", err)
 	}
 	j.ledger, j.written = ledger, string(body)

@@ -105,17 +105,13 @@ func (s Store) set(ctx context.Context, r state.Resource) error {
 
 // Load reads a generation and verifies it.
 func (s Reader) Load(id string) (Generation, error) {
-	first, err := s.read(s.head(id))
+	g, nodeSHA256, err := s.bare(id)
 	if err != nil {
 		return Generation{}, err
 	}
 	second, err := s.read(s.resources(id))
 	if err != nil {
 		return Generation{}, err
-	}
-	g, nodeSHA256, err := decode(id, first)
-	if err != nil {
-		return Generation{}, fmt.Errorf("cannot read %s: %w", s.head(id), err)
 	}
 	g.Node, err = decodeNode(nodeSHA256, second)
 	if err != nil {
@@ -126,15 +122,8 @@ func (s Reader) Load(id string) (Generation, error) {
 
 // Config reads only the configuration of a generation, which is all that a token needs.
 func (s Reader) Config(id string) (config.Config, error) {
-	first, err := s.read(s.head(id))
-	if err != nil {
-		return config.Config{}, err
-	}
-	g, _, err := decode(id, first)
-	if err != nil {
-		return config.Config{}, fmt.Errorf("cannot read %s: %w", s.head(id), err)
-	}
-	return g.Config, nil
+	g, _, err := s.bare(id)
+	return g.Config, err
 }
 
 // read reads a file of a generation. One that is not there is damage: whoever asks for a generation
@@ -150,18 +139,24 @@ func (s Reader) read(file string) ([]byte, error) {
 	return data, nil
 }
 
-// decode reads generation.json. It returns the generation without its resources, and the digest of
+// bare reads generation.json. It returns the generation without its resources, and the digest of
 // node.json, which has them.
-func decode(id string, first []byte) (g Generation, nodeSHA256 string, err error) {
-	var h head
-	if state.Digest(string(first)) != id {
-		return Generation{}, "", ErrDamaged
-	}
-	if err := json.Unmarshal(first, &h); err != nil {
+func (s Reader) bare(id string) (g Generation, nodeSHA256 string, err error) {
+	first, err := s.read(s.head(id))
+	if err != nil {
 		return Generation{}, "", err
 	}
-	g = Generation{ID: id, Received: h.Received, Facts: h.Facts, Origin: h.Origin}
-	return g, h.NodeSHA256, json.Unmarshal(h.Config, &g.Config)
+	var h head
+	if state.Digest(string(first)) != id {
+		err = ErrDamaged
+	} else if err = json.Unmarshal(first, &h); err == nil {
+		g = Generation{ID: id, Received: h.Received, Facts: h.Facts, Origin: h.Origin}
+		err = json.Unmarshal(h.Config, &g.Config)
+	}
+	if err != nil {
+		return Generation{}, "", fmt.Errorf("cannot read %s: %w", s.head(id), err)
+	}
+	return g, h.NodeSHA256, nil
 }
 
 func decodeNode(sha256 string, second []byte) (state.Desired, error) {
