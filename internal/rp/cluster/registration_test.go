@@ -242,11 +242,11 @@ func TestNewFactsAreANewVersion(t *testing.T) {
 // New facts reach all nodes, however large some are.
 func TestNewFactsReachLargeNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const nodes = 60
+		const nodes = 240
 		w, _ := factoryWorld(t)
 		for i := range nodes {
 			labels := map[string]string{}
-			for len(labels) < 30<<10/78 { // what does not pack
+			for len(labels) < 64 { // what does not pack
 				labels[rand.Text()+rand.Text()] = rand.Text()
 			}
 			w.put(factoryID, fmt.Sprintf("edge-%d", i),
