@@ -67,9 +67,13 @@ func TestNodeThatFails(t *testing.T) {
 	}
 	w.report("n", first, second)
 	w.admit()
+	_, text = w.must(200, "GET", nodeURL("n"), "", uidHeader+": "+w.storedNode("n").UID)
+	if got := shownNode(t, text).Properties.ConfigVersion; got != first {
+		t.Errorf("the agent is offered %s", got)
+	}
 	r, text = w.must(200, "GET", nodeURL("n"), "", "If-None-Match: "+offered)
 	n := shownNode(t, text)
-	if n.Properties.ConfigVersion != first || n.Properties.Versions.Kubernetes != "1.35.0" ||
+	if n.Properties.ConfigVersion != second || n.Properties.Versions.Kubernetes != "1.35.0" ||
 		r.Header.Get("ETag") == offered || !strings.Contains(text, `"reason":"Failed"`) {
 		t.Errorf("after the failure: %s", text)
 	}

@@ -294,7 +294,7 @@ func (p *put) answerURL(w http.ResponseWriter) error {
 	if err != nil && wait.Err() == nil {
 		return err
 	}
-	now, revision, err := a.assigned(ctx, p.r.nodeKey())
+	now, revision, err := a.assigned(ctx, p.r.nodeKey(), true)
 	if err != nil {
 		return err
 	}
