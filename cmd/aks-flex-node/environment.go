@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/azure"
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -45,7 +45,7 @@ func (o *options) wire(c *config.Config) (*change.Agent, func(), error) {
 		log = o.journal.logger(c)
 	}
 	machine := host.New("", log)
-	machine.SecretDir, machine.PackageDir = saved.RunDir, azure.PackageDir
+	machine.SecretDir, machine.PackageDir = saved.RunDir, access.PackageDir
 	view := o.view(service)
 	told := &progress.Log{Log: log}
 	a := &change.Agent{

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -151,4 +152,22 @@ func writeManifest(t tree) error {
 		return fmt.Errorf("internal error: %w", err)
 	}
 	return t.writeFile(manifestName, 0o644, strings.NewReader(string(text)))
+}
+
+// Unsound reports whether an artifact is missing in a store, or not what was verified. proved is
+// for one that has no manifest. alive is called as work goes on. The error is that of ctx.
+func Unsound(
+	ctx context.Context, store, id string, proved bool, alive func(),
+) (bool, error) {
+	if len(Missing(store, []Artifact{{ID: id}})) > 0 {
+		return true, nil
+	}
+	err := Verify(store, id, func() error {
+		alive()
+		return ctx.Err()
+	})
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	return err != nil && (proved || !errors.Is(err, ErrNoManifest)), nil
 }

@@ -1,4 +1,4 @@
-package azure
+package access
 
 import (
 	"context"
@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/aks"
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
-	"github.com/Azure/AKSFlexNode/internal/identity"
 )
 
 // Ready makes sure, before anything is touched, that Azure knows the identity that a configuration
@@ -22,7 +20,7 @@ func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) e
 	if mode == config.AuthBootstrapToken {
 		return nil
 	}
-	connected := inspect.ArcMachineID(ctx, a.Node, c) != ""
+	connected := MachineID(ctx, a.Node, c) != ""
 	if mode == config.AuthArc {
 		err := a.arc(c, nil).Check(ctx)
 		if errors.Is(err, arc.ErrNotInstalled) {
@@ -64,7 +62,7 @@ func takes(cluster aks.Cluster, c config.Config) error {
 // onboardable makes sure that there is a login that may make the machine an Arc machine and
 // authorise it. Nothing has been touched yet.
 func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool) error {
-	if inspect.EnrolledBefore(a.Node) || connected && !identity.Onboards(c.Azure) && !assigns(c) {
+	if a.enrolledBefore() || connected && !c.Azure.Onboards() && !assigns(c) {
 		return nil // the latter waits until an owner gives it what it lacks
 	}
 	err := a.login().Ensure(ctx, c.Azure, c.ProxyFunc(), "register the machine with Azure Arc")
@@ -82,7 +80,7 @@ func (a *Azure) permitted(ctx context.Context, c config.Config, connected bool) 
 	if conversation.Credential, err = a.login().Manager(c.Azure, c.ProxyFunc()); err != nil {
 		return err
 	}
-	wanting := arc.Wanting{Located: inspect.Located(c), Connected: connected}
+	wanting := arc.Wanting{Located: c.Located(), Connected: connected}
 	gaps, principal, err := conversation.Gaps(ctx, wanting)
 	if err != nil {
 		return err

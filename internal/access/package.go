@@ -1,9 +1,8 @@
-package azure
+package access
 
 import (
 	"context"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
@@ -11,7 +10,7 @@ import (
 )
 
 // PackageDir is where the Arc agent's package is downloaded to and installed from.
-const PackageDir = saved.StateDir + "/packages"
+const PackageDir = config.StateDir + "/packages"
 
 // FetchPackage downloads the Arc agent's package into PackageDir. doing shows what goes on.
 func (a *Azure) FetchPackage(
@@ -22,7 +21,7 @@ func (a *Azure) FetchPackage(
 
 func (a *Azure) agentPackage(doing func(string)) arc.Download {
 	return arc.Download{
-		Machine: a.Node.Reader, Dir: PackageDir, Path: a.Node.Path(PackageDir), Doing: doing,
+		Machine: a.Node, Dir: PackageDir, Path: a.Node.Path(PackageDir), Doing: doing,
 		Trusted: a.Node.TrustedFile,
 		Clear:   func(ctx context.Context) error { return a.Store.RemoveTree(ctx, PackageDir) },
 		Make: func(ctx context.Context, to state.Resource) error {
