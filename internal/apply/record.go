@@ -122,3 +122,12 @@ func (w Writer) RemoveTree(ctx context.Context, path string) error {
 		From: is, To: state.Absent{Path: path}, Undo: true, Ours: state.Dir{Path: path, Purge: true},
 	}, nil)
 }
+
+// Make makes a resource so, unless it is.
+func Make(ctx context.Context, disk Disk, r state.Resource) error {
+	is, err := disk.Observe(ctx, r.Key())
+	if err != nil || state.Equal(is, r) {
+		return err
+	}
+	return disk.Set(ctx, state.Change{From: is, To: r}, nil)
+}

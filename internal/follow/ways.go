@@ -43,7 +43,7 @@ func (w *Ways) Asks() bool { return w.current.Asks }
 
 // overdue reports whether it is time to ask in the former manner.
 func (w *Ways) overdue() bool {
-	return w.former.Asks && !w.failing.IsZero() && time.Now().Sub(w.failing) >= formerAfter
+	return w.former.Asks && !w.failing.IsZero() && time.Since(w.failing) >= formerAfter
 }
 
 // Turn decides how the provider is asked next, and reports whether that is the former manner.
@@ -60,7 +60,7 @@ func (w *Ways) Turn() (back bool) {
 func (w *Ways) Polled(err error) bool {
 	switch {
 	case w.Back:
-		return time.Now().Sub(w.turned) >= formerFor
+		return time.Since(w.turned) >= formerFor
 	case !w.Asked.Same(w.current): // another manner was settled upon during the poll
 		return false
 	case err == nil:
