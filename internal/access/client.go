@@ -1,7 +1,7 @@
 // Package access is how a machine gets at its cluster: where the API server is, with which
 // certificate or token kubelet shows who it is, and, for a machine that Azure does not know yet, the
 // enrolment with Azure Arc whose identity the cluster authorises. Packages aks, arc, identity and
-// kube know the protocols; what the machine remembers comes from package agent/saved.
+// kube know the protocols; the caller hands in what the machine remembers.
 package access
 
 import (
@@ -42,7 +42,9 @@ func Client(
 
 // JoinClient returns a client with whatever credential there is: kubelet's, else what it joins
 // with, which may read its certificate requests.
-func JoinClient(ctx context.Context, m Machine, c config.Config, at transition.Cluster) (*kube.Client, error) {
+func JoinClient(
+	ctx context.Context, m Machine, c config.Config, at transition.Cluster,
+) (*kube.Client, error) {
 	if Held(m, c) {
 		return Client(ctx, m, c, at)
 	}
