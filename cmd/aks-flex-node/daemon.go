@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
+	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/agent/service"
 	"github.com/Azure/AKSFlexNode/internal/daemon"
 	"github.com/Azure/AKSFlexNode/internal/transition"
@@ -69,7 +70,7 @@ func runAgent(ctx context.Context, o *options) error {
 		return err
 	}
 	defer done()
-	claim, err := service.Claim(a)
+	claim, err := change.Acquire(a, saved.DaemonLockFile, "agent")
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/follow"
+	"github.com/Azure/AKSFlexNode/internal/host"
 )
 
 // fetchFor is how long is tried again to fetch the configuration.
@@ -141,7 +142,7 @@ func (o *options) joinAndHandOver(ctx context.Context) error {
 	}
 	defer done()
 	result, err := change.Bootstrap(ctx, a, in)
-	if busy, ok := errors.AsType[*saved.LockedError](err); ok && busy.Holder.Verb == "agent" {
+	if busy, ok := errors.AsType[*host.LockedError](err); ok && busy.Holder.Verb == "agent" {
 		fmt.Fprintf(o.err, "%s is joining this machine already; see `aks-flex-node status`\n",
 			change.Service)
 		return nil

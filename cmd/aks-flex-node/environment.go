@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/azure"
+	"github.com/Azure/AKSFlexNode/internal/access"
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/agent/saved"
@@ -42,7 +42,7 @@ func (o *options) wire(c *config.Config) (*change.Agent, func(), error) {
 		log = o.journal.logger(c)
 	}
 	machine := host.New("", log)
-	machine.SecretDir, machine.PackageDir = saved.RunDir, azure.PackageDir
+	machine.SecretDir, machine.PackageDir = saved.RunDir, access.PackageDir
 	show, end := o.view(service)
 	a := &change.Agent{
 		Env: inspect.Env{

@@ -16,6 +16,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/agent/change"
 	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/history"
 )
 
 // atMost refuses more arguments than a command has.
@@ -53,7 +54,7 @@ it, and its state:
 }
 
 // writeHistory writes a history for people.
-func writeHistory(w io.Writer, past []inspect.Past) {
+func writeHistory(w io.Writer, past []history.Past) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "GENERATION\tWHEN\tFROM\tKUBERNETES\tAGENT\tSTATE")
 	for _, p := range past {
@@ -72,7 +73,7 @@ func writeHistory(w io.Writer, past []inspect.Past) {
 }
 
 // origin says where a configuration came from.
-func origin(p inspect.Past) string {
+func origin(p history.Past) string {
 	switch {
 	case p.Version != "":
 		return "flexNodeConfig " + p.Version
@@ -108,7 +109,7 @@ Exits with 2 when there is a difference.`,
 }
 
 // writeComparison writes a comparison for people, its changes as a plan.
-func writeComparison(w io.Writer, c inspect.Comparison) {
+func writeComparison(w io.Writer, c history.Comparison) {
 	fmt.Fprintf(w, "from %.12s to %.12s\n", c.From, c.To)
 	for i, d := range c.Config {
 		name := ""

@@ -24,6 +24,7 @@ import (
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
 	"github.com/Azure/AKSFlexNode/internal/redact"
+	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // Set by the linker.
@@ -272,7 +273,7 @@ func (o *options) differs(
 	r inspect.Report, text func(io.Writer, inspect.Report), none string,
 ) error {
 	if r.Changes == nil {
-		r.Changes = []inspect.Entry{}
+		r.Changes = []state.Line{}
 	}
 	err := o.print(r, func(w io.Writer) {
 		if text(w, r); len(r.Changes) == 0 {

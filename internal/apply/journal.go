@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path"
 
 	"github.com/Azure/AKSFlexNode/internal/state"
@@ -53,18 +52,11 @@ func OpenJournal(disk Disk, dir, name string) (*Journal, error) {
 }
 
 // ReadJournal is OpenJournal for a reader that never saves.
-func ReadJournal(
-	files interface {
-		ReadFile(path string) ([]byte, error)
-	}, dir, name string,
-) (*Journal, error) {
+func ReadJournal(files Files, dir, name string) (*Journal, error) {
 	j := NewJournal(nil, dir, name)
-	data, err := files.ReadFile(j.path())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return j, nil
-	case err != nil:
-		return j, fmt.Errorf("cannot read the ledger: %w", err)
+	data, err := Records{Files: files, Dir: dir}.Read(name)
+	if err != nil || data == nil {
+		return j, err
 	}
 	return j, j.decode(data)
 }

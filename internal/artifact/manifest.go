@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
@@ -178,4 +179,22 @@ func (t tree) writeManifest() error {
 		return fmt.Errorf("internal error: %w", err)
 	}
 	return t.writeFile(manifestName, 0o644, bytes.NewReader(text))
+}
+
+// Unsound reports whether an artifact is missing in a store, or not what was verified. proved is
+// for one that has no manifest. alive is called as work goes on. The error is that of ctx.
+func Unsound(
+	ctx context.Context, store, id string, proved bool, alive func(),
+) (bool, error) {
+	if len(Missing(store, []Artifact{{ID: id}})) > 0 {
+		return true, nil
+	}
+	err := Verify(store, id, func() error {
+		alive()
+		return ctx.Err()
+	})
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	return err != nil && (proved || !errors.Is(err, ErrNoManifest)), nil
 }

@@ -87,20 +87,11 @@ func (s Store) Save(ctx context.Context, g Generation) error {
 		state.NewFile(s.resources(g.ID), 0o600, string(second)),
 		state.NewFile(s.head(g.ID), 0o600, string(first)),
 	} {
-		if err := s.set(ctx, r); err != nil {
+		if err := apply.Make(ctx, s.Disk, r); err != nil {
 			return fmt.Errorf("cannot keep the generation: %w", err)
 		}
 	}
 	return s.Disk.Flush()
-}
-
-// set makes r so, unless it is.
-func (s Store) set(ctx context.Context, r state.Resource) error {
-	is, err := s.Disk.Observe(ctx, r.Key())
-	if err != nil || state.Equal(is, r) {
-		return err
-	}
-	return s.Disk.Set(ctx, state.Change{From: is, To: r}, nil)
 }
 
 // Load reads a generation and verifies it.
@@ -186,7 +177,7 @@ func (s Reader) Target(ctx context.Context, p Pointer) (string, error) {
 // Point makes a pointer lead to a generation that is in the store.
 func (s Store) Point(ctx context.Context, p Pointer, id string) error {
 	link := state.Link{Path: s.pointer(p), Target: path.Join("generations", id)}
-	if err := s.set(ctx, link); err != nil {
+	if err := apply.Make(ctx, s.Disk, link); err != nil {
 		return fmt.Errorf("cannot make generation %.12s the %s one: %w", id, p, err)
 	}
 	return s.Disk.Flush()
@@ -222,18 +213,9 @@ func (s Store) Collect(ctx context.Context, keep ...string) error {
 	}
 	var errs []error
 	for _, id := range names {
-		if slices.Contains(keep, id) {
-			continue
+		if !slices.Contains(keep, id) {
+			errs = append(errs, apply.Writer{Disk: s.Disk}.RemoveTree(ctx, s.path(id)))
 		}
-		is, err := s.Disk.Observe(ctx, state.PathKey(s.path(id)))
-		if err == nil {
-			gone := state.Change{
-				From: is, To: state.Absent{Path: s.path(id)}, Undo: true,
-				Ours: state.Dir{Path: s.path(id), Purge: true},
-			}
-			err = s.Disk.Set(ctx, gone, nil)
-		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

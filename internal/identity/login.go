@@ -30,17 +30,9 @@ type Login struct {
 	Note func(format string, args ...any)
 }
 
-// Onboards reports whether the configuration has a service principal that enrols the machine with
-// Arc. Its secret is not kept once the machine is enrolled.
-func Onboards(c config.Azure) bool {
-	sp := c.ServicePrincipal
-	return sp != nil &&
-		(sp.ClientSecret != "" || sp.ClientSecretFile != "" || sp.CertificateFile != "")
-}
-
 // Manager returns the credential. A service principal whose secret was erased is not used.
 func (l Login) Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, error) {
-	if c.ArcEnabled() && !Onboards(c) {
+	if c.ArcEnabled() && !c.Onboards() {
 		c.ServicePrincipal = nil
 	}
 	own, err := Manager(c, proxy)
@@ -53,7 +45,7 @@ func (l Login) Manager(c config.Azure, proxy Proxy) (azcore.TokenCredential, err
 // Ensure returns an error unless there is a valid login, where the Azure CLI's is used. At a
 // terminal the person is asked to log in. The error says what doing the login is needed for.
 func (l Login) Ensure(ctx context.Context, c config.Azure, proxy Proxy, doing string) error {
-	if Onboards(c) {
+	if c.Onboards() {
 		return nil
 	}
 	err := l.valid(ctx, c, proxy)

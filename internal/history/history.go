@@ -1,7 +1,8 @@
-package saved
+// Package history is what a machine has been: the generations that were proved, those that were
+// rejected, and what differs between two of them. It reads generations and writes nothing.
+package history
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -26,24 +27,17 @@ type Proved struct {
 	Resource config.Resource `json:"resource,omitzero"`
 }
 
-// History is the applied generation, which is the last one, and those that were applied before.
-type History []Proved
-
-// ReadHistory reads the history.
-func (s *State) ReadHistory() (History, error) {
-	var list History
-	_, err := s.Load(HistoryFile, &list)
-	return list, err
-}
+// List is the applied generation, which is the last one, and those that were applied before.
+type List []Proved
 
 // Last returns when a generation was proved last.
-func (list History) Last(id string) (Proved, bool) {
+func (list List) Last(id string) (Proved, bool) {
 	return first(list, func(p Proved) bool { return p.Generation == id })
 }
 
 // Next returns the history once a generation is proved, after one that ran with a resource. Each is
 // in it once.
-func (list History) Next(from, to string, ran config.Resource, at time.Time) History {
+func (list List) Next(from, to string, ran config.Resource, at time.Time) List {
 	if len(list) > 0 && list[len(list)-1].Generation == to {
 		return list
 	}
@@ -60,7 +54,7 @@ func (list History) Next(from, to string, ran config.Resource, at time.Time) His
 }
 
 // IDs returns the generations of the history.
-func (list History) IDs() []string {
+func (list List) IDs() []string {
 	ids := make([]string, len(list))
 	for i, p := range list {
 		ids[i] = p.Generation
@@ -103,7 +97,8 @@ func (list Rejections) OfGeneration(id string) (Rejection, bool) {
 	return first(list, func(r Rejection) bool { return r.Generation == id })
 }
 
-func (list Rejections) without(received string) Rejections {
+// Without returns the rejections of other documents.
+func (list Rejections) Without(received string) Rejections {
 	return slices.DeleteFunc(slices.Clone(list), func(r Rejection) bool {
 		return r.Received == received
 	})
@@ -117,37 +112,22 @@ func first[T any](list []T, is func(T) bool) (found T, ok bool) {
 	return found, false
 }
 
-// KeepRejection adds a rejection to those that are kept.
-func (s *Store) KeepRejection(ctx context.Context, r Rejection) error {
-	list := append(s.Rejected.without(r.Received), r)
-	s.Rejected = list[max(0, len(list)-maxRejections):]
-	return s.Save(ctx, RejectedFile, s.Rejected)
+// With returns the rejections that are kept once there is another one.
+func (list Rejections) With(r Rejection) Rejections {
+	next := append(list.Without(r.Received), r)
+	return next[max(0, len(next)-maxRejections):]
 }
 
-// Outdated reports whether Want has something to write.
-func (s *State) Outdated(received string) bool {
-	return slices.ContainsFunc(s.Rejected, func(r Rejection) bool {
+// Outdated reports whether Want changes something.
+func (list Rejections) Outdated(received string) bool {
+	return slices.ContainsFunc(list, func(r Rejection) bool {
 		return r.Past == (r.Received == received)
 	})
 }
 
-// Want writes which document is wanted now: rejections of others are past.
-func (s *Store) Want(ctx context.Context, received string) error {
-	if !s.Outdated(received) {
-		return nil
+// Want notes which document is wanted now: rejections of others are past.
+func (list Rejections) Want(received string) {
+	for i, r := range list {
+		list[i].Past = r.Received != received
 	}
-	for i, r := range s.Rejected {
-		s.Rejected[i].Past = r.Received != received
-	}
-	return s.Save(ctx, RejectedFile, s.Rejected)
-}
-
-// Forgive forgets that a document was rejected.
-func (s *Store) Forgive(ctx context.Context, received string) error {
-	rest := s.Rejected.without(received)
-	if len(rest) == len(s.Rejected) {
-		return nil
-	}
-	s.Rejected = rest
-	return s.Save(ctx, RejectedFile, rest)
 }

@@ -1,4 +1,4 @@
-package saved
+package apply
 
 import (
 	"context"
@@ -8,21 +8,23 @@ import (
 	"io/fs"
 	"path"
 
-	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
+// Files are a machine's files, to be read.
+type Files interface {
+	ReadFile(path string) ([]byte, error)
+}
+
 // Records are the small JSON files of a directory, to be read.
 type Records struct {
-	Files interface {
-		ReadFile(path string) ([]byte, error)
-	}
-	Dir string
+	Files Files
+	Dir   string
 }
 
 // Writer writes the records of a directory, all 0600.
 type Writer struct {
-	Disk apply.Disk
+	Disk Disk
 	Dir  string
 }
 
@@ -32,8 +34,8 @@ func (w Writer) Records() Records { return Records{Files: w.Disk, Dir: w.Dir} }
 // Path returns the path of a record.
 func (r Records) Path(name string) string { return path.Join(r.Dir, name) }
 
-// read returns the content of a record; nil without one.
-func (r Records) read(name string) ([]byte, error) {
+// Read returns the content of a record; nil without one.
+func (r Records) Read(name string) ([]byte, error) {
 	data, err := r.Files.ReadFile(r.Path(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -46,7 +48,7 @@ func (r Records) read(name string) ([]byte, error) {
 
 // Load reads a record into v, and reports whether it exists.
 func (r Records) Load(name string, v any) (bool, error) {
-	data, err := r.read(name)
+	data, err := r.Read(name)
 	if data == nil || err != nil {
 		return false, err
 	}
@@ -71,7 +73,7 @@ func (r Records) Holds(name string, v any) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	data, err := r.read(name)
+	data, err := r.Read(name)
 	return string(data) == body, err
 }
 
@@ -81,11 +83,11 @@ func (w Writer) Save(ctx context.Context, name string, v any) error {
 	if err != nil {
 		return err
 	}
-	return w.write(ctx, name, body)
+	return w.Write(ctx, name, body)
 }
 
-// write writes a file, unless it is on disk already, and returns when it is durable.
-func (w Writer) write(ctx context.Context, name, body string) error {
+// Write writes a file, unless it is on disk already, and returns when it is durable.
+func (w Writer) Write(ctx context.Context, name, body string) error {
 	want := state.NewFile(path.Join(w.Dir, name), 0o600, body)
 	is, err := w.Disk.Observe(ctx, want.Key())
 	if err != nil || state.Equal(is, want) {
@@ -119,4 +121,13 @@ func (w Writer) RemoveTree(ctx context.Context, path string) error {
 	return w.Disk.Set(ctx, state.Change{
 		From: is, To: state.Absent{Path: path}, Undo: true, Ours: state.Dir{Path: path, Purge: true},
 	}, nil)
+}
+
+// Make makes a resource so, unless it is.
+func Make(ctx context.Context, disk Disk, r state.Resource) error {
+	is, err := disk.Observe(ctx, r.Key())
+	if err != nil || state.Equal(is, r) {
+		return err
+	}
+	return disk.Set(ctx, state.Change{From: is, To: r}, nil)
 }

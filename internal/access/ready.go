@@ -1,4 +1,4 @@
-package azure
+package access
 
 import (
 	"context"
@@ -6,14 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/aks"
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
-	"github.com/Azure/AKSFlexNode/internal/identity"
-	"github.com/Azure/AKSFlexNode/internal/state"
 )
 
 // Ready makes sure, before anything is touched, that Azure knows the identity that a configuration
@@ -24,7 +20,7 @@ func (l *Locator) Ready(ctx context.Context, c config.Config, seen host.Facts) e
 	if mode == config.AuthBootstrapToken {
 		return nil
 	}
-	connected := inspect.ArcMachineID(ctx, a.Node, c) != ""
+	connected := MachineID(ctx, a.Node, c) != ""
 	if mode == config.AuthArc {
 		_, err := a.arc(c, nil).Status(ctx)
 		if errors.Is(err, arc.ErrNotInstalled) {
@@ -66,7 +62,7 @@ func takes(cluster aks.Cluster, c config.Config) error {
 // onboardable makes sure that there is a login that may make the machine an Arc machine and
 // authorise it, and warns when it cannot take that back. Nothing has been touched yet.
 func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool) error {
-	if inspect.EnrolledBefore(a.Node) || connected && !identity.Onboards(c.Azure) && !assigns(c) {
+	if a.enrolledBefore() || connected && !c.Azure.Onboards() && !assigns(c) {
 		return nil // the latter waits until an owner gives it what it lacks
 	}
 	conversation := a.arc(c, nil)
@@ -75,7 +71,7 @@ func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool
 	if err != nil {
 		return err
 	}
-	wanting := arc.Wanting{Located: inspect.Located(c), Connected: connected}
+	wanting := arc.Wanting{Located: c.Located(), Connected: connected}
 	gaps, principal, err := conversation.Gaps(ctx, wanting)
 	if err != nil {
 		return err
@@ -91,29 +87,4 @@ func (a *Azure) onboardable(ctx context.Context, c config.Config, connected bool
 			arc.Explain(gaps, principal))
 	}
 	return nil
-}
-
-// PackageDir is where the Arc agent's package is downloaded to and installed from.
-const PackageDir = saved.StateDir + "/packages"
-
-// FetchPackage downloads the Arc agent's package into PackageDir. doing shows what goes on.
-func (a *Azure) FetchPackage(
-	ctx context.Context, c config.Config, seen host.Facts, doing func(string),
-) error {
-	return a.agentPackage(doing).Fetch(ctx, c, systemOf(seen))
-}
-
-func (a *Azure) agentPackage(doing func(string)) arc.Download {
-	return arc.Download{
-		Machine: a.Node.Reader, Dir: PackageDir, Path: a.Node.Path(PackageDir), Doing: doing,
-		Trusted: a.Node.TrustedFile,
-		Clear:   func(ctx context.Context) error { return a.Store.RemoveTree(ctx, PackageDir) },
-		Make: func(ctx context.Context, to state.Resource) error {
-			return a.Store.Disk.Set(ctx, state.Change{To: to}, nil)
-		},
-	}
-}
-
-func systemOf(seen host.Facts) arc.System {
-	return arc.System{Arch: seen.Arch, ID: seen.OSID, Version: seen.OSVersion}
 }

@@ -1,4 +1,4 @@
-package azure
+package access
 
 import (
 	"cmp"
@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
 	"github.com/Azure/AKSFlexNode/internal/aks"
 	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
 // Locator finds out where the API server is. Azure is asked at most once in a run.
@@ -22,8 +22,8 @@ type Locator struct {
 }
 
 // Locate returns the address: as the configuration says, else as it was proved, else as Azure says.
-func (l *Locator) Locate(ctx context.Context, c config.Config) (inspect.Cluster, error) {
-	given := inspect.Cluster{Server: c.Node.Kubelet.ServerURL}
+func (l *Locator) Locate(ctx context.Context, c config.Config) (transition.Cluster, error) {
+	given := transition.Cluster{Server: c.Node.Kubelet.ServerURL}
 	if text := c.Node.Kubelet.CACertData; text != "" {
 		ca, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
@@ -40,21 +40,21 @@ func (l *Locator) Locate(ctx context.Context, c config.Config) (inspect.Cluster,
 		if err != nil {
 			return given, err
 		}
-		found = inspect.Cluster{Server: said.Server, CA: said.CA}
+		found = transition.Cluster{Server: said.Server, CA: said.CA}
 	}
-	return inspect.Cluster{
+	return transition.Cluster{
 		Server: cmp.Or(given.Server, found.Server), CA: cmp.Or(given.CA, found.CA),
 	}, nil
 }
 
 // Proved returns where the API server was when this machine last became a node of the same cluster.
-func (l *Locator) Proved(c config.Config) (inspect.Cluster, bool) {
-	live, b := l.Azure.Node.Saved.Live, l.Azure.Node.Saved.Bindings
-	if live == nil || b.Server == "" || b.CA == "" {
-		return inspect.Cluster{}, false
+func (l *Locator) Proved(c config.Config) (transition.Cluster, bool) {
+	live, at := l.Azure.Proved()
+	if live == nil || at.Server == "" || at.CA == "" {
+		return transition.Cluster{}, false
 	}
-	was, is := live.Config.Azure.TargetCluster.ResourceID, c.Azure.TargetCluster.ResourceID
-	return inspect.Cluster{Server: b.Server, CA: b.CA}, strings.EqualFold(was, is)
+	was, is := live.Azure.TargetCluster.ResourceID, c.Azure.TargetCluster.ResourceID
+	return at, strings.EqualFold(was, is)
 }
 
 // Ask returns what Azure says about the cluster.

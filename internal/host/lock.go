@@ -1,4 +1,4 @@
-package saved
+package host
 
 import (
 	"encoding/json"
@@ -9,12 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
-
-// The locks below RunDir: one command works at a time, and one daemon watches.
-const (
-	LockFile       = "lock"
-	DaemonLockFile = "daemon.lock"
 )
 
 // Holder is the process that has a lock.
@@ -40,8 +34,8 @@ type Lock struct{ file *os.File }
 // Acquire takes a lock below dir, which it makes if it is not there. The file names its holder.
 func Acquire(dir, name string, holder Holder) (*Lock, error) {
 	path := filepath.Join(dir, name)
-	for deadline := time.Now().Add(ending); ; time.Sleep(20 * time.Millisecond) {
-		file, err := try(dir, path)
+	for deadline := time.Now().Add(lockEnding); ; time.Sleep(20 * time.Millisecond) {
+		file, err := tryLock(dir, path)
 		if _, locked := errors.AsType[*LockedError](err); locked && time.Now().Before(deadline) {
 			continue
 		}
@@ -59,13 +53,13 @@ func Acquire(dir, name string, holder Holder) (*Lock, error) {
 	}
 }
 
-// ending is how long a process that was killed may still hold the lock: until the kernel has taken
-// it apart.
-const ending = time.Second
+// lockEnding is how long a process that was killed may still hold the lock: until the kernel has
+// taken it apart.
+const lockEnding = time.Second
 
-// try takes the lock if nobody has it. It returns no file when its holder has just removed it: then
-// there is another one to try.
-func try(dir, path string) (*os.File, error) {
+// tryLock takes the lock if nobody has it. It returns no file when its holder has just removed it:
+// then there is another one to try.
+func tryLock(dir, path string) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("cannot make %s: %w", dir, err)
 	}

@@ -1,7 +1,4 @@
-// Package azure asks Azure for the agent: where the cluster is, and to make this machine an Arc
-// machine whose identity the cluster authorises. It decides as whom to ask. Packages aks, arc and
-// identity know the protocols.
-package azure
+package access
 
 import (
 	"context"
@@ -10,16 +7,16 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/aks"
+	"github.com/Azure/AKSFlexNode/internal/apply"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/host"
 	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 )
 
-// Machine is what the agent changes on a machine for Azure's sake.
-type Machine interface {
+// Changer changes a machine for the sake of Azure.
+type Changer interface {
 	RestartUnit(ctx context.Context, name string) error
 	// RunAs runs a program as a user, for limit at longest.
 	RunAs(ctx context.Context, limit time.Duration, u host.User, argv ...string) ([]byte, error)
@@ -38,10 +35,20 @@ type Person struct {
 
 // Azure is Azure as one machine asks it.
 type Azure struct {
-	Node    *inspect.Node
-	Machine Machine
-	Store   saved.Writer
+	Node interface {
+		Machine
+		Note(format string, args ...any)
+		// Every returns the pause of a wait, which is usually the given one.
+		Every(usual time.Duration) time.Duration
+		TrustedFile(file string) error
+	}
+	Machine Changer
+	Records Records
+	Store   apply.Writer
 	Person  Person
+	// Proved returns the configuration of the node that this machine is, nil for none, and where its
+	// API server was proved to be.
+	Proved func() (*config.Config, transition.Cluster)
 	// Given reads the configuration as it is now, for credentials that are not kept; nil when it
 	// cannot be read. A nil function reads none.
 	Given func() *config.Config
@@ -80,7 +87,7 @@ func (a *Azure) managers(ctx context.Context, c config.Config) ([]azcore.TokenCr
 	if err != nil {
 		return nil, err
 	}
-	if identity.Onboards(c.Azure) || inspect.ArcMachineID(ctx, a.Node, c) == "" {
+	if c.Azure.Onboards() || MachineID(ctx, a.Node, c) == "" {
 		return []azcore.TokenCredential{other}, nil
 	}
 	own, err := identity.Kubelet(c.Azure, c.ProxyFunc())

@@ -1,4 +1,4 @@
-package azure
+package access
 
 import (
 	"context"
@@ -7,11 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/Azure/AKSFlexNode/internal/agent/inspect"
-	"github.com/Azure/AKSFlexNode/internal/agent/saved"
 	"github.com/Azure/AKSFlexNode/internal/arc"
 	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/identity"
+	"github.com/Azure/AKSFlexNode/internal/transition"
 	"github.com/Azure/AKSFlexNode/internal/wait"
 )
 
@@ -20,18 +19,25 @@ const rolesTimeout = 30 * time.Minute
 
 // arc returns the conversation with Azure Arc. say shows what is being waited for.
 func (a *Azure) arc(c config.Config, say func(string, ...any)) arc.Arc {
-	conversation := inspect.ArcAgent(a.Node, c)
+	conversation := agent(a.Node, c)
 	conversation.Restart, conversation.Say = a.Machine.RestartUnit, say
-	conversation.Poll = a.Node.Poll
+	conversation.Poll = a.Node.Every(0)
 	conversation.Save = func(r arc.Record) error {
-		return a.Store.Save(context.Background(), saved.ArcFile, r)
+		return a.Store.Save(context.Background(), RecordFile, r)
 	}
 	return conversation
 }
 
 // Enrolled reports whether there is a record of an enrolment of this machine.
 func (a *Azure) Enrolled() (bool, error) {
-	return a.Node.Saved.Load(saved.ArcFile, &arc.Record{})
+	return a.Records.Load(RecordFile, &arc.Record{})
+}
+
+// enrolledBefore reports whether the machine was enrolled with Arc by an earlier run.
+func (a *Azure) enrolledBefore() bool {
+	record, err := Record(a.Records)
+	live, _ := a.Proved()
+	return err == nil && record.MachineID != "" && live != nil
 }
 
 // Enrolment is an Arc machine whose identity the cluster is to authorise.
@@ -44,17 +50,17 @@ type Enrolment struct {
 // Enrol makes the machine an Arc machine, unless it is one that the cluster at the given address
 // authorises or that an owner is to authorise. doing shows what goes on.
 func (a *Azure) Enrol(
-	ctx context.Context, c config.Config, at inspect.Cluster, doing func(text string),
+	ctx context.Context, c config.Config, at transition.Cluster, doing func(text string),
 ) (e Enrolment, err error) {
 	var record arc.Record
-	if _, err := a.Node.Saved.Load(saved.ArcFile, &record); err != nil {
+	if _, err := a.Records.Load(RecordFile, &record); err != nil {
 		return e, err
 	}
 	c = a.withGiven(c)
 	conversation := a.arc(c, func(format string, args ...any) { doing(fmt.Sprintf(format, args...)) })
-	if !identity.Onboards(c.Azure) && inspect.ArcMachineID(ctx, a.Node, c) != "" &&
+	if !c.Azure.Onboards() && MachineID(ctx, a.Node, c) != "" &&
 		(a.admitted(ctx, c, at) || !assigns(c)) {
-		token, err := inspect.JoinToken(ctx, a.Node, c)
+		token, err := JoinToken(ctx, a.Node, c)
 		e.Principal = identity.ClaimsOf(token).ObjectID
 		return e, errors.Join(err, conversation.Adopt(ctx, record))
 	}
@@ -69,7 +75,7 @@ func (a *Azure) Enrol(
 // machine, as its owner still has it: it is not kept on the machine.
 func (a *Azure) withGiven(c config.Config) config.Config {
 	if c.Azure.AuthMode() != config.AuthArc || c.Azure.ServicePrincipal == nil ||
-		identity.Onboards(c.Azure) || a.Given == nil {
+		c.Azure.Onboards() || a.Given == nil {
 		return c
 	}
 	given := a.Given()
@@ -84,15 +90,15 @@ func (a *Azure) withGiven(c config.Config) config.Config {
 
 // admitted reports whether this machine is an Arc machine already whose identity the cluster
 // authorises, so that it need not be onboarded.
-func (a *Azure) admitted(ctx context.Context, c config.Config, at inspect.Cluster) bool {
-	if inspect.ArcMachineID(ctx, a.Node, c) == "" {
+func (a *Azure) admitted(ctx context.Context, c config.Config, at transition.Cluster) bool {
+	if MachineID(ctx, a.Node, c) == "" {
 		return false
 	}
-	token, err := inspect.FreshToken(ctx, c)
+	token, err := Fresh(ctx, c)
 	if err != nil {
 		return false
 	}
-	ok, err := inspect.Authorised(ctx, a.Node, c, at, token.Value)
+	ok, err := Authorised(ctx, a.Node, c, at, token.Value)
 	return err == nil && ok
 }
 
@@ -106,14 +112,14 @@ func assigns(c config.Config) bool {
 // has to give it its roles, it says which. The machine's metadata service keeps tokens: one that is
 // older than the newest role assignment is dropped, once, by restarting that service.
 func (a *Azure) WaitAuthorised(
-	ctx context.Context, c config.Config, at inspect.Cluster, e Enrolment, doing func(string),
+	ctx context.Context, c config.Config, at transition.Cluster, e Enrolment, doing func(string),
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, rolesTimeout)
 	defer cancel()
 	pauses := wait.Backoff{Base: a.Node.Every(2 * time.Second), Max: 15 * time.Second}
 	restarted, told := false, assigns(c)
-	for began := inspect.Now(); ; {
-		token, err := inspect.JoinToken(ctx, a.Node, c)
+	for began := time.Now(); ; {
+		token, err := JoinToken(ctx, a.Node, c)
 		if err != nil {
 			return err
 		}
@@ -127,7 +133,7 @@ func (a *Azure) WaitAuthorised(
 			}
 			continue
 		}
-		ok, err := inspect.Authorised(ctx, a.Node, c, at, token)
+		ok, err := Authorised(ctx, a.Node, c, at, token)
 		if err != nil || ok {
 			return err
 		}
@@ -148,7 +154,7 @@ func (a *Azure) WaitAuthorised(
 // lacking says what the identity of an Arc machine needs, and how an owner gives it that.
 func lacking(c config.Config, principal string) string {
 	roles, scope := c.Azure.Arc.Roles, c.Azure.TargetCluster.ResourceID
-	_, needed := inspect.RequiredAccess(c)
+	_, needed := Required(c)
 	if !c.Azure.ShowsToken() && len(roles) == 0 {
 		return fmt.Sprintf("the identity %s of the Arc machine needs %s", principal, needed)
 	}
@@ -167,7 +173,7 @@ func lacking(c config.Config, principal string) string {
 // none is known. What another did before remains.
 func (a *Azure) Leave(ctx context.Context, c *config.Config) error {
 	var record arc.Record
-	ok, err := a.Node.Saved.Load(saved.ArcFile, &record)
+	ok, err := a.Records.Load(RecordFile, &record)
 	if err != nil || !ok || !record.Connected && len(record.Assignments) == 0 {
 		return err
 	}
