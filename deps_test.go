@@ -57,12 +57,10 @@ var rules = []struct {
 	{"api/flexnode/sealed", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/flexnode", []string{
 		"api/flexnode/v20260501preview", "internal/arm", "internal/config", "internal/release",
-		"internal/rp/rawjson",
 	}, []string{"os", "net", "net/http", "os/exec"}},
-	{"internal/rp/rawjson", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/store", []string{
-		"api/flexnode/v20260501preview", "internal/rp/flexnode", "internal/rp/rawjson",
-		"internal/rp/seal", "internal/rp/store/kv",
+		"api/flexnode/v20260501preview", "internal/rp/flexnode", "internal/rp/seal",
+		"internal/rp/store/kv",
 	}, []string{"net/http", "os/exec"}},
 	{"internal/rp/store/kv", nil, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/credential", []string{
@@ -79,13 +77,12 @@ var rules = []struct {
 		"internal/rp/store",
 	}, []string{"os", "net", "net/http", "os/exec"}},
 	{"internal/rp/plugin", nil, []string{"net", "net/http"}},
-	{"internal/rp/fair", []string{"internal/rp/recent"}, []string{"os", "os/exec"}},
-	{"internal/rp/recent", nil, []string{"os", "net", "net/http", "os/exec"}},
+	{"internal/rp/fair", nil, []string{"os", "os/exec"}},
 	{"internal/rp/seal", nil, []string{"os/exec", "net", "net/http"}},
 	{"internal/rp/front", []string{
 		"api/flexnode/sealed", "api/flexnode/v20260501preview", "internal/arm",
-		"internal/rp/credential", "internal/rp/fair", "internal/rp/flexnode", "internal/rp/recent",
-		"internal/rp/seal", "internal/rp/store",
+		"internal/rp/credential", "internal/rp/fair", "internal/rp/flexnode", "internal/rp/seal",
+		"internal/rp/store",
 	}, []string{"os", "os/exec", "net"}},
 	{"internal/rp/service", []string{
 		"docs/api", "internal/rp/cluster", "internal/rp/credential", "internal/rp/fair",

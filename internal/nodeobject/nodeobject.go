@@ -8,14 +8,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/Azure/AKSFlexNode/internal/config"
 	"github.com/Azure/AKSFlexNode/internal/kube"
 	"github.com/Azure/AKSFlexNode/internal/state"
 )
@@ -64,20 +61,14 @@ func (h *Host) Observe(ctx context.Context, key state.Key) (state.Resource, erro
 	}
 	switch kind {
 	case "registration":
-		switch {
-		case name != h.Node:
+		if name != h.Node {
 			return nil, fmt.Errorf("internal error: %s is asked of Node %s", key, h.Node)
-		case !v.exists:
-			return state.Registration{Node: h.Node}, nil
 		}
-		return state.Registration{
-			Node: h.Node, Exists: true, PodCIDRs: v.node.Spec.PodCIDRs, Labels: v.node.Labels,
-		}, nil
+		return h.registration(v), nil
 	case "label":
-		value, set := v.node.Labels[name]
-		return state.Label{Name: name, Value: value, Set: set}, nil
+		return label(v, name), nil
 	default:
-		return state.Cordon{On: v.node.Spec.Unschedulable}, nil
+		return cordon(v), nil
 	}
 }
 
@@ -145,52 +136,10 @@ func (h *Host) Set(ctx context.Context, c state.Change,
 	case state.Registration:
 		return h.setRegistration(ctx, client, to)
 	case state.Label:
-		if to.Set {
-			return client.PatchLabels(ctx, h.Node, map[string]*string{to.Name: &to.Value})
-		}
-		err = client.PatchLabels(ctx, h.Node, map[string]*string{to.Name: nil})
+		return h.setLabel(ctx, client, to)
 	case state.Cordon:
-		if to.On {
-			return client.Cordon(ctx, h.Node)
-		}
-		err = client.Uncordon(ctx, h.Node)
+		return h.setCordon(ctx, client, to)
 	default:
 		return fmt.Errorf("internal error: %s is not part of a Node object", c.To.Key())
 	}
-	if kube.NodeMissing(err) {
-		return nil // what a Node had is gone with it
-	}
-	return err
-}
-
-// setRegistration registers the Node as it was, so that its pods keep their subnet and its labels
-// their values, or deletes it. It has its capacity from the beginning: kubelet compares the pods
-// that run with what the Node has when it starts, and a Node without resources has room for none,
-// so that each would fail for good (OutOfpods).
-func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
-	to state.Registration) error {
-	if !to.Exists {
-		return client.DeleteNode(ctx, h.Node)
-	}
-	// One label that a node may not give itself would have the whole registration refused (the
-	// admission plugin NodeRestriction; KEP 279).
-	labels := maps.Clone(to.Labels)
-	maps.DeleteFunc(labels, func(key, _ string) bool { return !config.IsLabel(key) })
-	capacity, err := h.Capacity(ctx)
-	if err != nil {
-		return err
-	}
-	var taints []corev1.Taint
-	for _, text := range h.Taints {
-		taint, err := kube.ParseTaint(text)
-		if err != nil {
-			return err
-		}
-		taints = append(taints, taint)
-	}
-	return client.CreateNode(ctx, kube.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: h.Node, Labels: labels},
-		Spec:       corev1.NodeSpec{PodCIDRs: to.PodCIDRs, Taints: taints},
-		Status:     corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
-	})
 }

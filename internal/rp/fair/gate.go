@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"time"
 )
@@ -64,8 +63,6 @@ var ErrBusy = errors.New("too many requests are being answered")
 type Gate struct {
 	mu    sync.Mutex
 	lines [classes]line
-	// turns has an entry for each request of people that keeps a processor busy.
-	turns chan struct{}
 }
 
 type line struct {
@@ -128,7 +125,7 @@ func (l *line) yield(to string) bool {
 
 // NewGate makes a gate that nobody has gone through.
 func NewGate(a AtOnce) *Gate {
-	g := &Gate{turns: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	g := &Gate{}
 	for i, p := range a.all() {
 		g.lines[i] = line{places: p, queues: map[string]*list.List{}}
 	}
@@ -259,40 +256,6 @@ func (p *Place) Rest(wait func()) {
 		p.gate.lines[p.class].taken++
 	}()
 	wait()
-}
-
-// standing is how long StandBack waits: three times what is worked between. So one request that
-// keeps a processor busy takes a quarter of it, while there are nodes that want it.
-const standing = 3 * time.Millisecond
-
-// StandBack waits a moment if requests of nodes are being worked on. What keeps a processor busy
-// for long does so between pieces of its work: a goroutine gives up its processor by itself only
-// after ten milliseconds, and polls that come meanwhile wait for that.
-func (p *Place) StandBack() {
-	if p == nil || p.class <= ForNodeStore {
-		return
-	}
-	if inFlight, _ := p.gate.Load(ForNodes); inFlight > 0 {
-		time.Sleep(standing)
-	}
-}
-
-// Turn has a request do work that keeps a processor busy: as many requests of people at once as
-// there are processors, each after it has stood back. So however many of them come at once, a poll
-// finds few before it. The work waits for nothing but the store. It is not begun for a caller who
-// has gone while others had their turns: the error is that of ctx.
-func (p *Place) Turn(ctx context.Context, work func() error) error {
-	if p == nil || p.class <= ForNodeStore {
-		return work()
-	}
-	select {
-	case p.gate.turns <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-p.gate.turns }()
-	p.StandBack()
-	return work()
 }
 
 // Load is how many requests of a class are worked on, and how many wait.

@@ -3,8 +3,6 @@ package fair
 import (
 	"context"
 	"errors"
-	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -166,129 +164,6 @@ func TestGateWhenCallersGo(t *testing.T) {
 	p.Leave()
 	if got := load(g, ForLists); got != [2]int{0, 0} {
 		t.Error(got)
-	}
-}
-
-// Long work of people stands back while nodes are being answered, and only then.
-func TestStandBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		enter := func(g *Gate, c Class) *Place {
-			p, err := g.Enter(t.Context(), c, "s")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return p
-		}
-		took := func(p *Place) time.Duration {
-			began := time.Now()
-			p.StandBack()
-			return time.Since(began)
-		}
-		g := NewGate(DefaultLimits().AtOnce)
-		list := enter(g, ForLists)
-		if d := took(list); d != 0 {
-			t.Errorf("it has stood back for nobody, for %s", d)
-		}
-		node := enter(g, ForNodes)
-		if d := took(list); d != standing {
-			t.Errorf("it has stood back for %s", d)
-		}
-		if d := took(node); d != 0 {
-			t.Errorf("a node has stood back for %s", d)
-		}
-		node.Rest(func() {
-			if d := took(list); d != 0 {
-				t.Errorf("it has stood back for one who waits, for %s", d)
-			}
-		})
-		node.Leave()
-		list.Leave()
-		took(nil)
-	})
-}
-
-// As many requests of people as there are processors keep one busy at once, and nodes wait for
-// none.
-func TestTurn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(DefaultLimits().AtOnce)
-		const each = time.Second
-		var mu sync.Mutex
-		busy, most := 0, 0
-		count := func(more int) {
-			mu.Lock()
-			defer mu.Unlock()
-			busy += more
-			most = max(most, busy)
-		}
-		work := func() error {
-			count(1)
-			defer count(-1)
-			time.Sleep(each)
-			return nil
-		}
-		began, processors := time.Now(), runtime.GOMAXPROCS(0)
-		var done sync.WaitGroup
-		for range 3 * processors {
-			p, err := g.Enter(t.Context(), ForWrites, "s")
-			if err != nil {
-				t.Fatal(err)
-			}
-			done.Go(func() {
-				defer p.Leave()
-				if err := p.Turn(t.Context(), work); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		synctest.Wait()
-		node, err := g.Enter(t.Context(), ForNodes, "s")
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = node.Turn(t.Context(), func() error { return nil })
-		if err != nil || time.Since(began) != 0 {
-			t.Errorf("a node has waited for %s: %v", time.Since(began), err)
-		}
-		node.Leave()
-		done.Wait()
-		if most != processors || time.Since(began) != 3*each {
-			t.Errorf("%d at once, %s in all", most, time.Since(began))
-		}
-		failed := errors.New("work that fails")
-		if err := (*Place)(nil).Turn(t.Context(), func() error { return failed }); err != failed {
-			t.Error(err)
-		}
-	})
-}
-
-// Nothing is done for a caller who has gone while he waited for his turn, and work that panics
-// gives its turn back.
-func TestTurnWhenCallersGo(t *testing.T) {
-	t.Parallel()
-	g := NewGate(AtOnce{})
-	p, err := g.Enter(t.Context(), ForWrites, "s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 * cap(g.turns) {
-		func() {
-			defer func() { _ = recover() }()
-			_ = p.Turn(t.Context(), func() error { panic("a bug") })
-		}()
-	}
-	for range cap(g.turns) {
-		g.turns <- struct{}{}
-	}
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	err = p.Turn(gone, func() error {
-		t.Error("work is done for somebody who has gone")
-		return nil
-	})
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
 	}
 }
 

@@ -67,14 +67,6 @@ type shape struct {
 // checkShape refuses what encoding/json would take without a word: nesting without end, and a name
 // that is given twice in one object.
 func checkShape(body []byte) error {
-	if isPlainShape(body) {
-		return nil
-	}
-	return readShape(body)
-}
-
-// readShape says what is wrong with the shape of any body.
-func readShape(body []byte) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	var s shape
 	for {

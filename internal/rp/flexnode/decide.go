@@ -9,7 +9,6 @@ import (
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
-	"github.com/Azure/AKSFlexNode/internal/rp/rawjson"
 )
 
 // Parent is the cluster of a node and what a revision is rendered with now.
@@ -66,21 +65,14 @@ func (p Parent) podNetwork() string {
 
 // hasDirectNetworks reports whether the own layer of a revision has such networks.
 func (r Revision) hasDirectNetworks() bool {
-	found := false
-	s := rawjson.NewScanner(r.Own)
-	s.Members(func(section []byte) bool {
-		if string(section) != "cni" || s.Peek() != '{' {
-			s.Value()
-			return true
-		}
-		s.Members(func(name []byte) bool {
-			found = string(name) == directNetworks && s.Peek() != 'n'
-			s.Value()
-			return !found
-		})
+	var own struct {
+		CNI map[string]json.RawMessage `json:"cni"`
+	}
+	if json.Unmarshal(r.Own, &own) != nil {
 		return false
-	})
-	return found
+	}
+	networks, given := own.CNI[directNetworks]
+	return given && string(networks) != "null"
 }
 
 // Secret is what is known of the client secret of a node.

@@ -56,9 +56,7 @@ func (p *put) commit() error {
 	try := func() error {
 		p.quota = quota{api: p.api, r: p.r, key: p.r.nodeKey()}
 		revision, err := p.api.Store.Update(p.r.Context(), "node written", p.ahead(),
-			func(v *store.View) error {
-				return p.r.place.Turn(v.Context(), func() error { return p.decide(v) })
-			})
+			p.decide)
 		p.quota.done(revision, err)
 		return err
 	}
@@ -313,12 +311,7 @@ func (p *put) answerURL(w http.ResponseWriter) error {
 
 // answer answers with the node. A caller that has to wait for its cluster is told where to ask.
 func (p *put) answer(w http.ResponseWriter, url *api.ConfigURL) error {
-	var shown api.FlexNodeConfig
-	// It is written: what is told of it does not depend on whether the caller is still there.
-	err := p.r.place.Turn(context.WithoutCancel(p.r.Context()), func() (err error) {
-		shown, err = p.api.show(p.r.Context(), p.r.nodeKey(), p.node, p.revision)
-		return err
-	})
+	shown, err := p.api.show(p.r.Context(), p.r.nodeKey(), p.node, p.revision)
 	if err != nil {
 		return err
 	}

@@ -95,9 +95,13 @@ func TestPagesEndByBytes(t *testing.T) {
 			"x": strings.Repeat("y", 8<<10)}
 	}
 	r := &request{Request: httptest.NewRequest("GET", "/", nil), listener: &listener{api: w.api}}
-	text, n, err := w.api.encodeAll(r, rows)
-	if err != nil || n >= len(rows) || n < 400 || text.Len() > maxPageBytes+16<<10 {
-		t.Errorf("%d nodes in %d bytes, %v", n, text.Len(), err)
+	nodes, err := w.api.listed(r, rows)
+	size := 0
+	for _, n := range nodes {
+		size += len(n)
+	}
+	if n := len(nodes); err != nil || n >= len(rows) || n < 400 || size > maxPageBytes+16<<10 {
+		t.Errorf("%d nodes in %d bytes, %v", n, size, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -274,4 +275,36 @@ func TestIndexCountsBytes(t *testing.T) {
 	if one.Bytes < 50 || two.Bytes < 2*one.Bytes-50 || two.Bytes > 2*one.Bytes+50 {
 		t.Errorf("%d bytes of two nodes, %d of one", two.Bytes, one.Bytes)
 	}
+}
+
+// Who reads while changes come has one of the states that there were, and with a revision its node.
+func TestNodesWhileTheyChange(t *testing.T) {
+	s := New(storetest.NewMemory())
+	x := NewIndex(s)
+	var running sync.WaitGroup
+	done := make(chan struct{})
+	for range 3 {
+		running.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				before := x.Revision()
+				if row, err := x.Node("s/g/c/n"); err != nil || row.Revision < before {
+					t.Errorf("at %d the node is that of %d: %v", before, row.Revision, err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 300 {
+		putNode(t, s, "s/g/c/n", node("n", int64(i)))
+		if err := x.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(done)
+	running.Wait()
 }

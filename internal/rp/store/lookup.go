@@ -21,9 +21,6 @@ type Poll struct {
 
 // entry is what there is of a node, by its key.
 func (x *Index) entry(nodeKey string) (*entry, bool) {
-	if e := x.points.find(nodeKey); e != nil {
-		return e, true
-	}
 	return x.snapshot.Load().node(nodeKey)
 }
 

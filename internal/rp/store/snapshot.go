@@ -76,11 +76,8 @@ type draft struct {
 	anew    bool // merge takes over nothing
 }
 
-// changed is a row that has changed; entry is what there is of its node now, if it is of one.
-type changed struct {
-	table, key string
-	entry      *entry
-}
+// changed is a row that has changed.
+type changed struct{ table, key string }
 
 func (x *Index) draft() *draft {
 	now := x.snapshot.Load()
@@ -212,10 +209,9 @@ func (x *Index) parseSome(events []Event, into []parsed) {
 
 // put makes one change.
 func (d *draft) put(p parsed) {
-	c := changed{table: p.table, key: p.key}
 	switch p.table {
 	case nodesTable, statusTable:
-		c.entry = d.putNode(p)
+		d.putNode(p)
 	case clustersTable:
 		d.putCluster(p)
 	case subscriptionsTable:
@@ -228,12 +224,11 @@ func (d *draft) put(p parsed) {
 	default: // of a newer program
 		return
 	}
-	d.changed = append(d.changed, c)
+	d.changed = append(d.changed, changed{p.table, p.key})
 }
 
-// putNode makes a change of a node or its status, and returns what there is of it then, nil if
-// nothing.
-func (d *draft) putNode(p parsed) *entry {
+// putNode makes a change of a node or its status.
+func (d *draft) putNode(p parsed) {
 	before, there := d.next.node(p.key)
 	if there {
 		d.change.count(before, -1)
@@ -241,11 +236,10 @@ func (d *draft) putNode(p parsed) *entry {
 	after := before.with(p)
 	if after == nil {
 		d.next.nodes.Delete(item[*entry]{key: p.key})
-		return nil
+		return
 	}
 	d.change.count(after, 1)
 	d.next.nodes.ReplaceOrInsert(item[*entry]{after.key(), after})
-	return after
 }
 
 func (d *draft) putCluster(p parsed) {

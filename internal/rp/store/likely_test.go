@@ -1,61 +1,40 @@
 package store
 
 import (
-	"context"
+	"bytes"
 	"encoding/json"
-	"sync"
+	"flag"
+	"os"
+	"testing"
 	"time"
 
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 )
 
-// Rows are learned from so many clusters at most, and so many in all; a dictionary is no larger
-// than what a packer looks back over.
-const (
-	learnedClusters = 8
-	learnedRows     = 24
-	learnedBytes    = 48 << 10
-)
+var rewrite = flag.Bool("update", false, "write likely.jsonl")
 
-// learn returns some rows of nodes and of their status, of the first clusters. What nodes have in
-// common by chance - subscription, cluster, facts, versions, who has written them - is in them.
-func (x *Index) learn(ctx context.Context) ([]byte, error) {
-	clusters, err := x.store.Scan(ctx, x.store.Clusters.Key(""), "", learnedClusters, 0)
-	if err != nil || len(clusters.KVs) == 0 {
-		return nil, err
-	}
-	var text []byte
-	for _, c := range clusters.KVs {
-		key := c.Key[len(x.store.Clusters.Key("")):] + "/"
-		for _, prefix := range []string{x.store.Nodes.Key(key), x.store.Status.Key(key)} {
-			page, err := x.store.Scan(ctx, prefix, "", learnedRows/len(clusters.KVs), 0)
-			if err != nil {
-				return nil, err
-			}
-			for _, row := range page.KVs {
-				if len(text)+len(row.Value) <= learnedBytes {
-					text = append(text, row.Value...)
-				}
-			}
-		}
-	}
-	return text, nil
-}
-
-// likely is rows as they are likely to be.
-var likely = sync.OnceValue(func() []byte {
+// The dictionary has rows as they are written now.
+func TestLikelyRows(t *testing.T) {
 	at := time.Date(2026, 11, 21, 10, 12, 40, 0, time.UTC)
-	var text []byte
+	var want []byte
 	for _, row := range append(sampleNodes(at), sampleStatus(at)) {
 		data, err := json.Marshal(row)
 		if err != nil {
-			panic("internal error: " + err.Error())
+			t.Fatal(err)
 		}
-		text = append(text, data...)
+		want = append(append(want, data...), '\n')
 	}
-	return text
-})
+	if *rewrite {
+		if err := os.WriteFile("likely.jsonl", want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if !bytes.Equal(want, likely) {
+		t.Error("likely.jsonl has other rows; run `make golden`")
+	}
+}
 
 const (
 	sampleGroup = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/group"

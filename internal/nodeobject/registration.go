@@ -1,0 +1,54 @@
+package nodeobject
+
+import (
+	"context"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/Azure/AKSFlexNode/internal/config"
+	"github.com/Azure/AKSFlexNode/internal/kube"
+	"github.com/Azure/AKSFlexNode/internal/state"
+)
+
+func (h *Host) registration(v view) state.Registration {
+	if !v.exists {
+		return state.Registration{Node: h.Node}
+	}
+	return state.Registration{
+		Node: h.Node, Exists: true, PodCIDRs: v.node.Spec.PodCIDRs, Labels: v.node.Labels,
+	}
+}
+
+// setRegistration registers the Node as it was, so that its pods keep their subnet and its labels
+// their values, or deletes it. It has its capacity from the beginning: kubelet compares the pods
+// that run with what the Node has when it starts, and a Node without resources has room for none,
+// so that each would fail for good (OutOfpods).
+func (h *Host) setRegistration(ctx context.Context, client *kube.Client,
+	to state.Registration) error {
+	if !to.Exists {
+		return client.DeleteNode(ctx, h.Node)
+	}
+	// One label that a node may not give itself would have the whole registration refused (the
+	// admission plugin NodeRestriction; KEP 279).
+	labels := maps.Clone(to.Labels)
+	maps.DeleteFunc(labels, func(key, _ string) bool { return !config.IsLabel(key) })
+	capacity, err := h.Capacity(ctx)
+	if err != nil {
+		return err
+	}
+	var taints []corev1.Taint
+	for _, text := range h.Taints {
+		taint, err := kube.ParseTaint(text)
+		if err != nil {
+			return err
+		}
+		taints = append(taints, taint)
+	}
+	return client.CreateNode(ctx, kube.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: h.Node, Labels: labels},
+		Spec:       corev1.NodeSpec{PodCIDRs: to.PodCIDRs, Taints: taints},
+		Status:     corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+	})
+}
