@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,9 +152,10 @@ func TestAPanicEndsTheSession(t *testing.T) {
 		w.manager.Metrics = counts
 		worker := w.manager.working[factory]
 		before := must(worker.use())
-		broken := true
+		var broken atomic.Bool
+		broken.Store(true)
 		c.PrependReactor("create", "secrets", func(ktesting.Action) (bool, runtime.Object, error) {
-			if broken {
+			if broken.Load() {
 				panic("a fault")
 			}
 			return false, nil, nil
@@ -170,7 +172,7 @@ func TestAPanicEndsTheSession(t *testing.T) {
 		if got := w.credential(harbour + "/edge-1").Value.State; got != store.Live {
 			t.Errorf("the credential of the other cluster is %s", got)
 		}
-		broken = false
+		broken.Store(false)
 		pass(10 * time.Minute)
 		if after := must(worker.use()); after == before {
 			t.Error("it is the same session")

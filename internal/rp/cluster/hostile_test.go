@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -101,8 +102,13 @@ func endless(head, again string) http.HandlerFunc {
 	}
 }
 
-// bomb is a little that unpacks to a gigabyte of JSON.
+// bomb answers with little that unpacks to 256 MiB of JSON.
 func bomb(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Encoding", "gzip")
+	w.Write(packedBomb())
+}
+
+var packedBomb = sync.OnceValue(func() []byte {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	fmt.Fprint(z, `{"gitVersion":"`)
@@ -111,9 +117,8 @@ func bomb(w http.ResponseWriter, _ *http.Request) {
 		z.Write(zeros)
 	}
 	z.Close()
-	w.Header().Set("Content-Encoding", "gzip")
-	w.Write(packed.Bytes())
-}
+	return packed.Bytes()
+})
 
 // heapGrowth is by how much the heap grows at most while something is done.
 func heapGrowth(do func()) int {
@@ -142,6 +147,7 @@ const (
 // Whatever an API server answers, it is not read further than what one answers can be, and takes
 // little memory and time.
 func TestAnswersAreBounded(t *testing.T) {
+	packedBomb() // which takes a while
 	const service = `{"kind":"Service","apiVersion":"v1","metadata":{"uid":"u","annotations":{"a":"`
 	const list = `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{}`
 	ask := func(ctx context.Context, c *Connection) error {
@@ -432,7 +438,7 @@ func (s sourceOf) Access(ctx context.Context, c flexnode.Cluster, _ bool) (Acces
 // until waits for something that happens soon.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal(what)
 		}
