@@ -161,8 +161,8 @@ func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 	}
 }
 
-// An operation whose credential could not be made has failed, with the reason; and who wants to
-// wipe nodes that are being released is told that he cannot.
+// An operation whose credential could not be made has failed, with the reason; and a caller that wants to
+// wipe nodes that are being released is refused.
 func TestOperationsThatFail(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

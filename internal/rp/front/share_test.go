@@ -499,7 +499,7 @@ func TestNodesShareABucketForTheStore(t *testing.T) {
 	}
 }
 
-// A configuration URL is answered ten times at once, and whoever has more of them is told so.
+// A configuration URL is answered ten times at once, and refused with 429 after that.
 func TestConfigurationURLsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -90,7 +90,7 @@ func (s Settings) checkStore(p *problems) {
 		scheme, _, _ := strings.Cut(endpoint, "://")
 		safe := slices.Contains([]string{"https", "unix", "unixs"}, scheme)
 		p.need(safe || etcd.Insecure, "etcd.endpoints[%d]: must begin with https:// or unix://, unless "+
-			"etcd.insecure is set: whoever is on the way can change what nodes run", i)
+			"etcd.insecure is set: a machine on the path could change what nodes run", i)
 	}
 	p.need(s.KeysFile != "", "keysFile: must be set; `flexnode-rp keys init FILE` makes one")
 	p.need(s.Blob == nil ||

@@ -113,7 +113,7 @@ type Etcd struct {
 	CAFile    string   `json:"caFile,omitempty"`
 	CertFile  string   `json:"certFile,omitempty"`
 	KeyFile   string   `json:"keyFile,omitempty"`
-	// Insecure allows endpoints without TLS: whoever is on the way can change what nodes run.
+	// Insecure allows endpoints without TLS: a machine on the path could change what nodes run.
 	Insecure bool `json:"insecure,omitempty"`
 }
 
