@@ -203,7 +203,8 @@ func secretsIn(defaults map[string]any) (problems []string) {
 		}
 	}
 	azure, _ := defaults["azure"].(map[string]any)
-	for _, secret := range [][2]string{{"servicePrincipal", "clientSecret"}, {"bootstrapToken", "token"}} {
+	secrets := [][2]string{{"servicePrincipal", "clientSecret"}, {"bootstrapToken", "token"}}
+	for _, secret := range secrets {
 		section, _ := azure[secret[0]].(map[string]any)
 		if section[secret[1]] != nil {
 			problems = append(problems, "azure."+secret[0]+"."+secret[1]+" is a secret, which every "+

@@ -22,7 +22,7 @@ func exampleOf(pattern string) string {
 		"{node}", "n", "{location}", "x", "{operation}", "o").Replace(pattern)
 }
 
-// U+017F is an s and U+212A a k by Unicode's rules, and neither by ARM's: there is no route with them.
+// U+017F is an s and U+212A a k by Unicode's rules, and neither by ARM's: no route has them.
 func TestRoutesAreASCII(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
