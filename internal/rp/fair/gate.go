@@ -73,7 +73,7 @@ type line struct {
 	turns  []string
 }
 
-// waiter is a request that waits. Its channel is told whether there is a place.
+// waiter is a request that waits. Its channel receives whether there is a place.
 type waiter struct{ turn chan bool }
 
 func (l *line) push(subscription string) (waiter, *list.Element) {

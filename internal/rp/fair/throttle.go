@@ -26,6 +26,10 @@ const (
 	OfNode    Kind = "node" // all of it
 	Refreshes Kind = "refreshCredentials"
 	Reports   Kind = "reportStatus"
+	// Stored is all of the nodes of a subscription, or of an identity, that asks the store, and
+	// Deliveries what is asked with one configuration URL.
+	Stored     Kind = "stored"
+	Deliveries Kind = "configUrl"
 )
 
 // kinds are those of what people ask.
@@ -174,8 +178,24 @@ func (t *Throttle) TakeNode(k Kind, node string) Verdict {
 		limit = t.limits.Refreshes
 	case Reports:
 		limit = t.limits.Reports
+	case Deliveries:
+		limit = Rate{10, .1}
+	}
+	if t.limits.Node.Burst == 0 && k == Deliveries {
+		return Verdict{}
 	}
 	v, _ := t.take(t.nodes, bucketKey{kind: k, id: node}, limit)
+	return v
+}
+
+// TakeStored counts a request of a node that asks the store, for its subscription or identity, by
+// how many nodes there are: each of them once a minute, and at first ten times as many.
+func (t *Throttle) TakeStored(of string, nodes int) Verdict {
+	if t == nil || t.limits.Node.Burst == 0 {
+		return Verdict{}
+	}
+	rate := max(50, nodes/60)
+	v, _ := t.take(t.nodes, bucketKey{kind: Stored, id: of}, Rate{10 * rate, float64(rate)})
 	return v
 }
 

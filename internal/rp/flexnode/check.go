@@ -2,6 +2,7 @@ package flexnode
 
 import (
 	"encoding/json"
+	"net/url"
 	"strings"
 	"unicode/utf8"
 
@@ -183,9 +184,32 @@ func CheckDefaults(defaults map[string]any) []string {
 		ClusterType + "/c/flexNodeConfig/n"
 	n := Node{ID: id, Desired: complete(api.Desired{})}
 	parent := Parent{Cluster: Cluster{Location: "x"}, Defaults: DefaultsLayer(defaults)}
-	var problems []string
+	problems := secretsIn(defaults)
 	for _, p := range checkNode(n, OwnLayer(n), parent) {
 		problems = append(problems, p.Message)
+	}
+	return problems
+}
+
+// secretsIn lists the secrets in the operator's defaults. They are not sealed, and every caller who
+// may read a node is shown them. A proxy without user and password is none.
+func secretsIn(defaults map[string]any) (problems []string) {
+	proxy, _ := defaults["proxy"].(map[string]any)
+	for name, value := range proxy {
+		text, _ := value.(string)
+		if u, err := url.Parse(text); text != "" && (err != nil || u.User != nil) {
+			problems = append(problems, "proxy."+name+" holds a user or password, which every "+
+				"caller of the provider would be shown: let the proxy know machines otherwise")
+		}
+	}
+	azure, _ := defaults["azure"].(map[string]any)
+	secrets := [][2]string{{"servicePrincipal", "clientSecret"}, {"bootstrapToken", "token"}}
+	for _, secret := range secrets {
+		section, _ := azure[secret[0]].(map[string]any)
+		if section[secret[1]] != nil {
+			problems = append(problems, "azure."+secret[0]+"."+secret[1]+" is a secret, which every "+
+				"caller of the provider would be shown")
+		}
 	}
 	return problems
 }

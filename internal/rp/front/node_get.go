@@ -314,7 +314,7 @@ func (a *API) heard(r *request, uid string, poll store.Poll) {
 	if last, ok := a.heardOf.get(key); ok && a.Now().Before(last.Add(heardAgain)) {
 		return
 	}
-	if r.askStore() != nil { // it is told with a later poll
+	if r.askStore() != nil { // a later poll notes it
 		return
 	}
 	if err := a.Credentials.Seen(r.Context(), key, node.Value); err != nil {

@@ -75,6 +75,7 @@ func (p *put) ahead() []string {
 	s, key := p.api.Store, p.r.nodeKey()
 	keys := []string{
 		s.Clusters.Key(p.r.clusterKey()), s.Nodes.Key(key), s.History.Key(key), s.Secrets.Key(key),
+		s.Subscriptions.Key(p.r.subscriptionKey()),
 	}
 	if layer := p.api.defaultsLayer(); layer != nil {
 		if _, known := p.api.layers.get(layer.ID); !known {
@@ -157,11 +158,23 @@ func (a *API) openCluster(v *store.View, r *request) (flexnode.Cluster, error) {
 	if err != nil {
 		return row.Value, err
 	}
+	subscription, err := a.Store.Subscriptions.In(v, r.subscriptionKey()) // the index may be behind
+	if err != nil {
+		return row.Value, err
+	}
+	if err := r.allowedIn(subscription.Value.State); err != nil {
+		return row.Value, err
+	}
 	if !row.Exists() {
 		return row.Value, noParent(r)
 	}
 	if a.isLeaving(row.Value) {
 		return row.Value, leaving(r)
+	}
+	if row.Value.Deletion != nil { // by a clock that may be ahead: the deletion must notice
+		kept := row.Value
+		kept.Deletion = nil
+		return kept, a.Store.Clusters.Put(v, row.Key, kept)
 	}
 	return row.Value, nil
 }

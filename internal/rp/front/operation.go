@@ -70,8 +70,9 @@ func (a *API) pointTo(w http.ResponseWriter, r *request, key string, location bo
 	w.Header().Set("Retry-After", strconv.Itoa(operationAgain))
 }
 
-// operationAgain is how many seconds callers wait before they ask about an operation again.
-const operationAgain = 5
+// operationAgain is how many seconds callers wait before they ask about an operation again (RPC,
+// asynchronous operations: 10 to 600).
+const operationAgain = 10
 
 // location is that of the cluster of a request.
 func (a *API) location(r *request) string {
@@ -175,6 +176,9 @@ func (a *API) stateOf(ctx context.Context, o flexnode.Operation) (string, string
 	row, err := a.Store.Nodes.Get(ctx, key)
 	if err != nil || !row.Exists() || row.Value.UID != o.UID {
 		return "", "", err
+	}
+	if n := row.Value; n.State == "" && n.Credential == "" && n.Reason != "" {
+		return api.Failed, n.Reason, nil // the node is as it was, and what was asked for is not there
 	}
 	shown := flexnode.Shown(row.Value, nil, nil, nil)
 	return shown.Properties.ProvisioningState, row.Value.Reason, nil

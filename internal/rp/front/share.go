@@ -1,9 +1,11 @@
 package front
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
@@ -92,7 +94,41 @@ func (a *API) throttleNode(r *request) error {
 	if !r.byNode {
 		key += " " + r.principal()
 	}
+	if err := a.throttleStored(r); err != nil {
+		return err
+	}
 	return a.tooMany(r, r.route.bucket, a.Throttle.TakeNode(r.route.bucket, key))
+}
+
+// throttleStored refuses what the store would be asked for nodes, if too much of it is asked for
+// those of a subscription, or of an identity that many of them share.
+func (a *API) throttleStored(r *request) error {
+	if !r.byNode {
+		return nil
+	}
+	used, _ := a.Index.Used(r.subscriptionKey())
+	for _, of := range []string{"identity " + r.principal(), r.subscriptionKey()} {
+		if err := a.tooMany(r, fair.Stored, a.Throttle.TakeStored(of, used.Nodes)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AdmitDelivery has what is asked with a configuration URL wait for its place, by the key of its
+// credential; leave gives that back. Otherwise it returns when to ask again.
+func (a *API) AdmitDelivery(
+	ctx context.Context, credential string,
+) (leave func(), again time.Duration) {
+	if v := a.Throttle.TakeNode(fair.Deliveries, credential); v.After > 0 {
+		return nil, v.After
+	}
+	subscription, _, _ := strings.Cut(credential, "/")
+	place, err := a.Gate.Enter(ctx, fair.ForNodeStore, subscription)
+	if err != nil {
+		return nil, arm.RetryLater
+	}
+	return place.Leave, 0
 }
 
 // anybody has a bucket for what is public.
@@ -151,6 +187,9 @@ func (a *API) enter(r *request) (err error) {
 func (r *request) askStore() error {
 	if !r.byNode {
 		return nil
+	}
+	if err := r.listener.api.throttleStored(r); err != nil {
+		return err
 	}
 	return orBusy(r.place.Move(r.Context(), fair.ForNodeStore))
 }

@@ -462,3 +462,76 @@ func TestPollsWhileTheStorePauses(t *testing.T) {
 	w.memory.Resume()
 	asking.Wait()
 }
+
+// What nodes ask of the store is bounded for their identity and subscription together, and polls
+// that are answered from memory are not.
+func TestNodesShareABucketForTheStore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	etag := w.do("PUT", nodeURL("n0"), withManaged).Header.Get("ETag")
+	for i := range 60 {
+		w.must(201, "PUT", nodeURL(fmt.Sprintf("n%d", i+1)), withManaged)
+	}
+	w.caughtUp()
+	w.share(fair.DefaultLimits())
+	refused := 0
+	for i := range 600 { // ten of each, of twenty that each may send
+		got := w.ask("machine", "POST", nodeURL(fmt.Sprintf("n%d", i%60), "/reportStatus"),
+			fmt.Sprintf(`{"agentVersion":"%d"}`, i))
+		if got.Code == 429 {
+			refused++
+		} else if got.Code != 204 {
+			t.Fatalf("%d %s", got.Code, got.Body)
+		}
+	}
+	if refused != 100 {
+		t.Errorf("%d of 600 reports are refused", refused)
+	}
+	if got := w.ask("machine", "GET", nodeURL("n0"), ""); got.Code != 429 {
+		t.Errorf("a poll that needs the store: %d", got.Code)
+	}
+	if got := w.ask("machine", "GET", nodeURL("n0"), "", "If-None-Match: "+etag); got.Code != 304 {
+		t.Errorf("a poll that needs nothing: %d", got.Code)
+	}
+	if got := w.ask("operator", "DELETE", nodeURL("n0"), ""); got.Code != 200 {
+		t.Errorf("the owner: %d %s", got.Code, got.Body)
+	}
+}
+
+// A configuration URL is answered ten times at once, and refused with 429 after that.
+func TestConfigurationURLsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("")
+	_, text := w.must(201, "PUT", nodeURL("n")+"&configUrl=true", withToken)
+	link := path(shownNode(t, text).Properties.ConfigURL)
+	w.share(fair.DefaultLimits())
+	w.handout.Admit = w.api.AdmitDelivery
+	often := 0
+	w.handout.Delivered = func(_, _ string, is bool, _ *http.Request) {
+		if is {
+			often++
+		}
+	}
+	for range 10 {
+		w.must(200, "GET", link, "")
+	}
+	got := w.do("GET", link, "")
+	if got.StatusCode != 429 || got.Header.Get("Retry-After") == "" {
+		t.Errorf("%d %v", got.StatusCode, got.Header)
+	}
+	w.must(403, "GET", strings.Replace(link, "sig=", "sig=x", 1), "")
+	for range 11 {
+		w.clock.pass(10 * time.Second)
+		w.must(200, "GET", link, "")
+	}
+	if often != 1 {
+		t.Errorf("%d of 21 deliveries are often", often)
+	}
+	w.api.Gate = fair.NewGate(fair.AtOnce{NodeStore: fair.Places{InFlight: 1, Seconds: 1}})
+	w.clock.pass(10 * time.Second)
+	place := must(w.api.Gate.Enter(context.Background(), fair.ForNodeStore, ""))
+	w.must(429, "GET", link, "")
+	place.Leave()
+}

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// stale is how old the index may be, while the store answers, before this replica tells that it
+	// stale is how old the index may be, while the store answers, before this replica says that it
 	// is not ready.
 	stale = 30 * time.Second
 	// healthInterval is how often the store is asked how it is.

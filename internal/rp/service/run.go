@@ -231,9 +231,16 @@ func (s *service) delivery(
 	}
 	s.handout = &credential.Handout{
 		Store: s.store, Keys: keys, PublicURL: s.settings.PublicURL, Now: time.Now,
-		Delivered: func(key, node string, r *http.Request) {
+		Admit: func(ctx context.Context, key string) (func(), time.Duration) {
+			return s.api.AdmitDelivery(ctx, key)
+		},
+		Delivered: func(key, node string, often bool, r *http.Request) {
 			metrics.BundleRead()
-			s.audit.Info("configuration handed out", "credential", key, "node", node,
+			level, what := slog.LevelInfo, "configuration handed out"
+			if often {
+				level, what = slog.LevelWarn, "configuration handed out often: its URL may be stolen"
+			}
+			s.audit.Log(r.Context(), level, what, "credential", key, "node", node,
 				"from", r.RemoteAddr)
 		},
 	}

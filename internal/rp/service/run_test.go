@@ -228,7 +228,7 @@ func TestReadyWithoutTheStore(t *testing.T) {
 		failure = errors.New("no leader")
 		pass(5 * time.Minute)
 		if err := h.reading(); err != nil {
-			t.Errorf("nobody reaches the store: %v", err)
+			t.Errorf("no replica reaches the store: %v", err)
 		}
 		failure = nil
 		pass(20 * time.Second)

@@ -96,6 +96,7 @@ func TestSeenByEachReplica(t *testing.T) {
 			t.Errorf("b knows %v, not %v", got, first)
 		}
 		later := first.Add(time.Hour)
+		time.Sleep(time.Until(later))
 		b.Note("s/g/c/n", later)
 		flushed(t, b)
 		a.Note("s/g/c/n", later.Add(-time.Minute)) // its clock is behind
@@ -199,10 +200,11 @@ func TestSeenIsWrittenByTheLast(t *testing.T) {
 			s.Note("s/g/c/n", time.Now().Add(time.Duration(i)*time.Minute))
 			flushed(t, s)
 		}
-		a.Note("s/g/c/n", time.Now().Add(time.Hour))
+		time.Sleep(time.Hour)
+		last := time.Now().Truncate(time.Minute)
+		a.Note("s/g/c/n", last)
 		flushed(t, a)
 		flushed(t, b)
-		last := time.Now().Add(time.Hour).Truncate(time.Minute)
 		if got := b.Last("s/g/c/n"); !got.Equal(last) {
 			t.Errorf("b knows %v, not %v", got, last)
 		}
@@ -390,4 +392,24 @@ func TestShareOfAReplica(t *testing.T) {
 		time.Sleep(agentAge)
 		check("much later", a, 0)
 	})
+}
+
+// A replica whose clock is a day ahead has no node count as heard of until tomorrow.
+func TestSeenOfAClockThatIsAhead(t *testing.T) {
+	m := NewMemory()
+	putNode(t, New(m), "s/g/c/a", uidNode("a"))
+	s, _ := seer(t, m, "one")
+	hash, now := seenHash("a"), time.Now()
+	row := func(at time.Time) []byte {
+		return packSeen(minutes(at), map[uint64]uint32{hash: minutes(at)})
+	}
+	key := fmt.Sprintf("other/%02d", hash>>58)
+	s.merge(key, row(now.Add(24*time.Hour)))
+	if last := s.Last("s/g/c/a"); !last.IsZero() {
+		t.Errorf("it is heard of at %s", last)
+	}
+	s.merge(key, row(now.Add(time.Minute)))
+	if s.Last("s/g/c/a").IsZero() {
+		t.Error("a minute is too much")
+	}
 }

@@ -150,8 +150,8 @@ const (
 	pageBytes = 4 << 20
 )
 
-// nextPage is how many rows to read after a page: as many as have pageBytes if they are as large as
-// those of the page, and at most eight times as many.
+// nextPage returns the number of rows to read after a page: as many as have pageBytes if they are as
+// large as those of the page, and at most eight times as many.
 func nextPage(p Page) int {
 	size := 1
 	for _, kv := range p.KVs {
