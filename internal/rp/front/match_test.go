@@ -12,6 +12,7 @@ import (
 	api "github.com/Azure/AKSFlexNode/api/flexnode/v20260501preview"
 	"github.com/Azure/AKSFlexNode/internal/rp/flexnode"
 	"github.com/Azure/AKSFlexNode/internal/rp/store"
+	"github.com/Azure/AKSFlexNode/internal/rp/store/storetest"
 
 	"github.com/Azure/AKSFlexNode/internal/arm"
 )
@@ -137,7 +138,7 @@ func TestASuspendedSubscriptionBehindTheIndex(t *testing.T) {
 	_, text := w.must(201, "PUT", nodeURL("n"), withToken)
 	w.caughtUp()
 	goOn := make(chan struct{})
-	w.memory.Before(func(c store.Call) error {
+	w.memory.Before(func(c storetest.Call) error {
 		if c.Op == "changes" {
 			<-goOn
 		}

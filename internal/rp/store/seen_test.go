@@ -396,7 +396,7 @@ func TestShareOfAReplica(t *testing.T) {
 
 // A replica whose clock is a day ahead has no node count as heard of until tomorrow.
 func TestSeenOfAClockThatIsAhead(t *testing.T) {
-	m := NewMemory()
+	m := storetest.NewMemory()
 	putNode(t, New(m), "s/g/c/a", uidNode("a"))
 	s, _ := seer(t, m, "one")
 	hash, now := seenHash("a"), time.Now()
