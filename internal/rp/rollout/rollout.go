@@ -43,9 +43,11 @@ type Rollout struct {
 	moving, ran bool
 }
 
-// The pauses between two rounds while a change is under way, and while the index is behind.
+// The pauses between two rounds: while a node is under a change, while nodes only wait or do not
+// answer, and while the index is behind.
 const (
 	pause       = time.Second
+	idlePause   = 10 * time.Second
 	behindPause = 50 * time.Millisecond
 	pageSize    = 1000
 )
@@ -85,13 +87,19 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	r.ran, r.moving = true, false
+	next := idlePause
 	for _, s := range states {
 		r.moving = r.moving || s.Waiting+s.Trying+s.Unknown > 0
+		if s.Trying > 0 {
+			next = pause
+		}
 	}
-	if !r.moving && len(moves) == 0 && !r.unsettled() {
+	if len(moves) > 0 {
+		next = pause
+	} else if !r.moving && !r.unsettled() {
 		return time.Time{}, nil
 	}
-	return r.Now().Add(max(pause, 5*r.Now().Sub(began))), nil
+	return r.Now().Add(max(next, 5*r.Now().Sub(began))), nil
 }
 
 // unsettled reports whether there may be something to decide, by what the index has at hand.
