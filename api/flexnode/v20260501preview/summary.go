@@ -11,8 +11,8 @@ type Summary struct {
 	// Versions and Conditions are at most the 200 most frequent ones.
 	Versions   []VersionCount   `json:"versions"`
 	Conditions []ConditionCount `json:"conditions"`
-	// Changes are those that nodes wait for, try or have failed: first those that some wait for, the
-	// newest first, at most 16.
+	// Changes are those that nodes wait for, try or have failed, at most 16: first those that have
+	// failed and are waited for.
 	Changes []RolloutChange `json:"changes"`
 }
 

@@ -106,7 +106,8 @@ func (w *worker) renderNode(v *store.View, parent flexnode.Parent, key string) e
 	}
 	kept, now := history.Value, w.Now().UTC()
 	before, first := flexnode.RefreshOffered(node.Value, offered, was, parent, now, w.Renderer)
-	next, revision := flexnode.Refresh(before, last, parent, now, w.Renderer, status.Value.Applied())
+	next, revision := flexnode.Refresh(before, last, parent, now, w.Renderer,
+		status.Value.Applied(), flexnode.Joins(&node.Value, status.Value.Applied(), w.Heard(key), false))
 	for _, made := range []*flexnode.Revision{first, revision} {
 		if made != nil {
 			kept = kept.With(*made, next.Assigned)

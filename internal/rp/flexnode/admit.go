@@ -31,6 +31,9 @@ const (
 
 func (a *Attempt) open() bool { return a != nil && a.Outcome == "" }
 
+// pending reports whether the outcome may still change.
+func (a *Attempt) pending() bool { return a.open() || a != nil && a.Outcome == Unknown }
+
 // holds reports whether the node of an attempt holds a slot.
 func (a *Attempt) holds() bool { return a.open() && a.Ready.IsZero() }
 
@@ -53,7 +56,11 @@ type Candidate struct {
 	// that its maintenance window is, Insisted that a person wants this revision on this node, Kept
 	// that Applied can be offered again, ByHand that a person has rolled it back on the machine.
 	Follows, Heard, Open, Insisted, Kept, ByHand bool
-	// Ready is the status of the Ready condition of its Node; "" if it has none.
+	// Same tells that the revision that it is offered and does not run yet differs from Desired in
+	// nothing that disturbs.
+	Same bool
+	// Ready is the status of the Ready condition of its Node; "" if it has none. False is one that
+	// has lasted for a while.
 	Ready   string
 	Attempt *Attempt
 	// FailedChanges are ids of the last changes that it has failed, none of which was followed by a
@@ -75,8 +82,10 @@ type Move struct {
 type State struct {
 	Change
 	Since time.Time `json:"since"`
-	// Failed are the uids of the nodes that have failed it, the first maxFailed of them.
+	// Failed are the uids of the nodes that have failed it, the first maxFailedIDs of them. Proved
+	// tells that its canaries were good once.
 	Failed []string `json:"failed,omitempty"`
+	Proved bool     `json:"proved,omitempty"`
 	// Waiting, Trying, Good and Unknown count nodes.
 	Waiting int `json:"waiting,omitempty"`
 	Trying  int `json:"trying,omitempty"`
@@ -121,6 +130,7 @@ func Admit(p Policy, nodes []Candidate, before []State, now time.Time) ([]Move, 
 	for i := range next {
 		a.count(&next[i])
 	}
+	a.weigh()
 	for i := range next {
 		a.settle(&next[i])
 	}
@@ -150,23 +160,24 @@ func (a *admission) state(c Change) *State {
 
 // judge ends the attempt of a node when its outcome is known.
 func (a *admission) judge(c *Candidate) {
-	if c.Attempt == nil {
+	if c.Attempt == nil || !c.Attempt.pending() {
+		return
+	}
+	if c.Restored { // from before what the node has done since
+		c.Attempt = nil
 		return
 	}
 	at := *c.Attempt
 	runs := c.Applied == at.Revision && c.Heard && c.Ready == "True"
+	late := at.Outcome == Unknown
 	switch {
-	case at.Outcome == Good || at.Outcome == Bad:
-		return
 	case c.Failed == at.Revision && c.Applied != at.Revision && c.ByHand:
 		c.Attempt = nil
 		return
 	case c.Failed == at.Revision && c.Applied != at.Revision:
 		at.Outcome = Bad
-	case !at.Ready.IsZero() && c.Heard && c.Ready == "False":
+	case (!at.Ready.IsZero() || late && c.Applied == at.Revision) && c.Heard && c.Ready == "False":
 		at.Outcome = Bad
-	case runs && at.Outcome == Unknown:
-		at.Outcome = Good
 	case runs && at.Ready.IsZero():
 		at.Ready = a.now
 		fallthrough
@@ -174,7 +185,7 @@ func (a *admission) judge(c *Candidate) {
 		if a.now.Sub(at.Ready) >= a.policy.Soak {
 			at.Outcome = Good
 		}
-	case at.Outcome == Unknown:
+	case late:
 		return
 	case at.Ready.IsZero() && a.now.Sub(at.At) < a.policy.Deadline,
 		!at.Ready.IsZero() && a.now.Sub(at.Ready) < a.policy.Deadline+a.policy.Soak:
@@ -196,7 +207,9 @@ func (a *admission) judge(c *Candidate) {
 			c.FailedChanges = all[max(0, len(all)-leftOutAfter):]
 		}
 	}
-	at.Ended = a.now
+	if at.Ended.IsZero() || at.Outcome != Unknown {
+		at.Ended = a.now
+	}
 }
 
 // count adds a node to the state of its attempt's change, and to what the budget is a share of.
@@ -209,7 +222,7 @@ func (a *admission) count(c *Candidate) {
 	} else if c.Follows && c.Applied != 0 {
 		a.counted++
 	}
-	if c.Attempt.holds() {
+	if c.Attempt.holds() || c.disturbed() {
 		a.slots++
 	}
 	if c.Attempt == nil || c.Attempt.Change == "" {
@@ -227,6 +240,7 @@ func (a *admission) count(c *Candidate) {
 		s.Trying++
 	case Good:
 		s.Good++
+		s.Failed = slices.DeleteFunc(s.Failed, func(uid string) bool { return uid == c.UID })
 	case Unknown:
 		if !c.leftOut() {
 			s.Unknown++
@@ -237,6 +251,24 @@ func (a *admission) count(c *Candidate) {
 		}
 	}
 }
+
+// disturbed reports whether a node is at a change although its slot has gone to another one: its
+// agent goes on when it can.
+func (c Candidate) disturbed() bool {
+	return c.Attempt != nil && c.Attempt.Outcome == Unknown && c.Heard &&
+		c.Applied != c.Attempt.Revision && c.Ready == "False"
+}
+
+// weigh forgets the failures of nodes that are left out, and notes which changes are proved.
+func (a *admission) weigh() {
+	for _, s := range a.states {
+		s.Failed = slices.DeleteFunc(s.Failed, func(uid string) bool { return a.leftOut[uid] })
+		s.Proved = s.Proved || a.policy.Canaries > 0 && s.Good >= a.policy.Canaries
+	}
+}
+
+// proved reports whether the canaries of a change were good.
+func (a *admission) proved(s *State) bool { return s.Proved || s.Good >= a.policy.Canaries }
 
 // settle moves a node as far as that needs no slot.
 func (a *admission) settle(c *Candidate) {
@@ -250,11 +282,16 @@ func (a *admission) settle(c *Candidate) {
 		c.Refused = c.Desired
 	}
 	switch {
+	case c.Same: // the agent is at it already
+		a.offer(c)
 	case c.Refused == c.Desired && c.Desired != 0:
 		if c.Assigned == c.Desired && c.Kept {
 			c.Assigned = c.Applied
 		}
 	case c.Assigned == c.Desired:
+		if c.Attempt.pending() && c.Attempt.Revision != c.Desired {
+			a.offer(c)
+		}
 	case c.Applied == c.Desired, c.Applied == 0, !c.Follows, c.Change.ID == "":
 		a.offer(c)
 	}
@@ -268,7 +305,7 @@ func (a *Attempt) endedWith(revision int64) bool {
 // offer assigns the desired revision; an attempt under way is one at it from now on.
 func (a *admission) offer(c *Candidate) {
 	c.Assigned = c.Desired
-	if c.Attempt.open() {
+	if c.Attempt.pending() {
 		at := *c.Attempt
 		at.Revision = c.Desired
 		if at.Ready.IsZero() && at.Change != c.Change.ID {
@@ -279,7 +316,8 @@ func (a *admission) offer(c *Candidate) {
 }
 
 // grant gives the slots that are free. A node that holds one takes its newest revision in that.
-// Who has failed least is first, so that a broken node is no canary.
+// First come those that a person wants to have it, then those that are Ready and have failed least,
+// so that a broken node is no canary.
 func (a *admission) grant(nodes []Candidate) {
 	var waiting []*Candidate
 	for i := range nodes {
@@ -297,7 +335,8 @@ func (a *admission) grant(nodes []Candidate) {
 		}
 	}
 	slices.SortStableFunc(waiting, func(x, y *Candidate) int {
-		return cmp.Or(cmp.Compare(len(x.FailedChanges), len(y.FailedChanges)),
+		return cmp.Or(-ordered(x.Insisted, y.Insisted), -ordered(x.Ready == "True", y.Ready == "True"),
+			cmp.Compare(len(x.FailedChanges), len(y.FailedChanges)),
 			cmp.Compare(x.Desired, y.Desired), strings.Compare(x.Key, y.Key))
 	})
 	for _, c := range waiting {
@@ -313,6 +352,17 @@ func (a *admission) grant(nodes []Candidate) {
 		c.Assigned = c.Desired
 		c.Attempt = &Attempt{Change: c.Change.ID, Revision: c.Desired, Since: a.now, At: a.now}
 	}
+}
+
+// ordered compares as if false were less than true.
+func ordered(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case y:
+		return -1
+	}
+	return 1
 }
 
 // takes reports whether a node that holds a slot may take its newest revision in that: another
@@ -342,19 +392,12 @@ func (a *admission) admits(c *Candidate) bool {
 	if c.Insisted || s == nil {
 		return true
 	}
-	return a.hold(s) == "" && (s.Good >= a.policy.Canaries || s.Good+s.Trying < a.policy.Canaries)
+	return a.hold(s) == "" && (a.proved(s) || s.Good+s.Trying < a.policy.Canaries)
 }
 
 // hold returns why a change admits no node, "" if it admits some.
 func (a *admission) hold(s *State) string {
-	failed := 0
-	for _, uid := range s.Failed {
-		if !a.leftOut[uid] {
-			failed++
-		}
-	}
-	proved := s.Good >= a.policy.Canaries
-	tolerated := 0
+	failed, proved, tolerated := len(s.Failed), a.proved(s), 0
 	if proved {
 		tolerated = a.policy.MaxFailed
 	}
@@ -375,7 +418,8 @@ func (a *admission) hold(s *State) string {
 }
 
 // list returns the states that are worth keeping: of what some node waits for or tries, and of what
-// has failed. Of too many, the oldest are left out for which no node waits.
+// has failed. First come those that have failed and are waited for, then those that are waited for,
+// both the oldest first; then what has failed, the newest first. Of too many the last are left out.
 func (a *admission) list() []State {
 	var all []State
 	for _, s := range a.states {
@@ -387,10 +431,23 @@ func (a *admission) list() []State {
 		}
 	}
 	slices.SortFunc(all, func(x, y State) int {
-		return cmp.Or(-cmp.Compare(min(x.Waiting, 1), min(y.Waiting, 1)), y.Since.Compare(x.Since),
-			strings.Compare(x.ID, y.ID))
+		since := x.Since.Compare(y.Since)
+		if x.rank() == 2 {
+			since = -since
+		}
+		return cmp.Or(cmp.Compare(x.rank(), y.rank()), since, strings.Compare(x.ID, y.ID))
 	})
 	return all[:min(len(all), maxStates)]
+}
+
+func (s State) rank() int {
+	switch {
+	case s.Waiting > 0 && len(s.Failed) > 0:
+		return 0
+	case s.Waiting+s.Trying > 0:
+		return 1
+	}
+	return 2
 }
 
 // moves are the nodes that have become other than they were.
@@ -412,4 +469,6 @@ func (a *Attempt) equal(b *Attempt) bool {
 }
 
 // leftOut reports whether the node has failed so many changes that it is admitted to none.
-func (n Node) leftOut() bool { return len(n.FailedChanges) >= leftOutAfter && n.Insisted != n.Revision }
+func (n Node) leftOut() bool {
+	return len(n.FailedChanges) >= leftOutAfter && n.Insisted != n.Revision
+}

@@ -101,7 +101,9 @@ func TestAdmit(t *testing.T) {
 			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -20*time.Minute, "")
 			n[0].Attempt.Ready = began.Add(-11 * time.Minute)
 		}, want: "1"},
-		"after the canary a node that is Ready gives its slot back": {nodes: 4, edit: func(n []Candidate) {
+		"a node that is Ready after the canary gives its slot back": {nodes: 4, edit: func(
+			n []Candidate,
+		) {
 			n[0].Assigned, n[0].Applied, n[0].Attempt = 2, 2, attempt(c, -time.Hour, Good)
 			n[1].Assigned, n[1].Applied, n[1].Attempt = 2, 2, attempt(c, -time.Minute, "")
 		}, want: "2"},
@@ -162,14 +164,32 @@ func TestAdmit(t *testing.T) {
 				n[i].Assigned, n[i].Heard, n[i].Attempt = 2, false, attempt(c, -time.Hour, Unknown)
 			}
 		}, hold: HeldUnknown},
+		"a node that is not Ready is no canary": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Ready = "False"
+		}, want: "1"},
+		"proved once, the canary wants something else": {nodes: 2,
+			before: []State{{Change: c, Proved: true, Failed: []string{"uid-gone"}}}, want: "0"},
+		"one that was left out is gone": {nodes: 2, edit: func(n []Candidate) {
+			n[0].FailedChanges = []string{"a", "b", c.ID}
+		}, before: []State{{Change: c, Failed: []string{"uid-0"}}}, want: "1"},
+		"a node without a slot is at it still": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Ready = 2, "False"
+			n[0].Attempt = attempt(c, -time.Hour, Unknown)
+		}},
+		"its address has changed while it was at it": {nodes: 1, edit: func(n []Candidate) {
+			n[0].Assigned, n[0].Desired, n[0].Same = 2, 3, true
+			n[0].Attempt = attempt(c, -time.Hour, Unknown)
+		}, want: "0"},
 		"offline, outside its window": {nodes: 3, edit: func(n []Candidate) {
 			n[0].Heard, n[1].Open = false, false
 		}, want: "2"},
 		"the store was restored, and knows not what they run": {nodes: 2, edit: func(n []Candidate) {
 			n[0].Applied, n[0].Restored, n[1].Restored, n[1].Change = 9, true, true, Change{}
 		}},
-		"paused":   {nodes: 2, policy: api.RolloutPolicy{Paused: true}, hold: HeldPaused},
-		"it joins": {nodes: 2, edit: func(n []Candidate) { n[0].Applied, n[1].Applied = 0, 0 }, want: "0 1"},
+		"paused": {nodes: 2, policy: api.RolloutPolicy{Paused: true}, hold: HeldPaused},
+		"it joins": {nodes: 2, edit: func(n []Candidate) {
+			n[0].Applied, n[1].Applied = 0, 0
+		}, want: "0 1"},
 		"no node follows": {nodes: 2, edit: func(n []Candidate) {
 			n[0].Follows, n[1].Follows = false, false
 		}, want: "0 1"},
@@ -250,9 +270,23 @@ func TestAdmitJudges(t *testing.T) {
 		"still at work at the deadline": {edit: func(n *Candidate) {
 			n.Attempt.At = began.Add(-30 * time.Minute)
 		}, outcome: Unknown, assigned: 2},
+		"Ready after the deadline": {edit: func(n *Candidate) {
+			n.Attempt.At, n.Attempt.Outcome, n.Applied = began.Add(-time.Hour), Unknown, 2
+		}, outcome: Unknown, assigned: 2, ready: true},
 		"good after the deadline": {edit: func(n *Candidate) {
 			n.Attempt.At, n.Attempt.Outcome, n.Applied = began.Add(-time.Hour), Unknown, 2
+			n.Attempt.Ready = began.Add(-10 * time.Minute)
 		}, outcome: Good, assigned: 2},
+		"applied after the deadline, and not Ready": {edit: func(n *Candidate) {
+			n.Attempt.At, n.Attempt.Outcome, n.Applied = began.Add(-time.Hour), Unknown, 2
+			n.Ready = "False"
+		}, outcome: Bad, failed: 1, assigned: 2},
+		"the store was restored": {edit: func(n *Candidate) {
+			n.Failed, n.Applied, n.Restored = 2, 9, true
+		}, assigned: 2},
+		"its attempt follows the desired revision": {edit: func(n *Candidate) {
+			n.Desired, n.Assigned, n.Applied, n.Change = 3, 3, 2, Change{}
+		}, assigned: 3, ready: true},
 		"failed after the deadline": {edit: func(n *Candidate) {
 			n.Attempt.At, n.Attempt.Outcome, n.Failed = began.Add(-time.Hour), Unknown, 2
 		}, outcome: Bad, assigned: 1, refused: 2, failed: 1},
@@ -293,7 +327,8 @@ type fleet struct {
 	now    time.Time
 	policy Policy
 	random *rand.Rand
-	// worst is the number of nodes that were under a change at once, tried the nodes that have begun a change.
+	// worst is the number of nodes that were under a change at once, tried the nodes that have begun
+	// one.
 	worst int
 	tried map[string]map[string]bool // by change
 }
@@ -393,8 +428,8 @@ func (f *fleet) done() bool {
 	return true
 }
 
-// TestAdmitFleets has random fleets be upgraded: never more nodes than the budget are under a change,
-// and nodes that behave all get it, whatever one broken machine and one careless owner do.
+// TestAdmitFleets has random fleets be upgraded: never more nodes than the budget are under a
+// change, and nodes that behave all get it, whatever one broken machine and one careless owner do.
 func TestAdmitFleets(t *testing.T) {
 	sizes := []int{1, 2, 3, 5, 17, 100, 400}
 	if !testing.Short() {
@@ -532,7 +567,7 @@ func TestLost(t *testing.T) {
 	f := someFacts()
 	f.ServerURL = "https://moved.example:6443"
 	w.reach(f, "1.35.4")
-	n, r := Refresh(*w.node, w.last(), w.parent, w.now.Add(time.Hour), "v1", later.Revision)
+	n, r := Refresh(*w.node, w.last(), w.parent, w.now.Add(time.Hour), "v1", later.Revision, false)
 	if r == nil || n.Unreleased != later.Revision || n.Assigned != before.Assigned ||
 		n.Lost(later.Revision) == 0 || !n.IsLater(later.ETag()) {
 		t.Errorf("after new facts: %+v", n)
@@ -546,5 +581,49 @@ func TestLost(t *testing.T) {
 		NodeConfig: api.NodeConfig{MaxPods: 60}})
 	if n := *w.node; n.Lost(later.Revision) != 0 || n.IsLater(later.ETag()) {
 		t.Errorf("after a PUT: %+v", n)
+	}
+}
+
+// TestAdmitManyChanges holds the states of more changes than are kept: those that failed and are
+// waited for remain, and the others keep their times.
+func TestAdmitManyChanges(t *testing.T) {
+	var nodes []Candidate
+	for i := range 2 * maxStates {
+		nodes = append(nodes, runs(fmt.Sprintf("%02d", i), 2, upgrade(fmt.Sprintf("1.40.%d", i))))
+	}
+	nodes = append(nodes, runs("x", 2, upgrade("1.35.0")))
+	before := []State{{Change: upgrade("1.35.0"), Since: began, Failed: []string{"gone"}}}
+	p := policyOf(t, api.RolloutPolicy{})
+	_, first := Admit(p, nodes, before, began)
+	_, second := Admit(p, nodes, first, began.Add(time.Minute))
+	if len(second) != maxStates || second[0].ID != upgrade("1.35.0").ID {
+		t.Errorf("%d states, the first of %v", len(second), second[0])
+	}
+	for i := range first {
+		if first[i].ID != second[i].ID || !first[i].Since.Equal(second[i].Since) {
+			t.Errorf("state %d was %v, and is %v", i, first[i], second[i])
+		}
+	}
+}
+
+func TestJoins(t *testing.T) {
+	follows := &Node{Desired: api.Desired{ContinuousMonitoring: true}}
+	for name, tt := range map[string]struct {
+		n          *Node
+		applied    int64
+		heard, url bool
+		want       bool
+	}{
+		"it is made":                   {want: true},
+		"it has never reported":        {n: follows, heard: true, want: true},
+		"it runs and follows":          {n: follows, applied: 1, heard: true, url: true},
+		"it is offline":                {n: follows, applied: 1},
+		"another machine takes over":   {n: follows, applied: 1, url: true, want: true},
+		"it does not follow":           {n: &Node{}, applied: 1, want: true},
+		"it has followed until lately": {n: &Node{}, applied: 1, heard: true},
+	} {
+		if got := Joins(tt.n, tt.applied, tt.heard, tt.url); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

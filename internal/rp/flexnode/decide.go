@@ -98,6 +98,13 @@ type Put struct {
 	Subnet string
 }
 
+// Joins reports whether a node has what is wanted of it offered at once: no machine runs it that
+// follows it. heard tells that an agent was heard of lately, url that a URL for another machine is
+// asked for.
+func Joins(n *Node, applied int64, heard, url bool) bool {
+	return n == nil || applied == 0 || !heard && (url || !n.Desired.ContinuousMonitoring)
+}
+
 // Decision is what a PUT makes of a node.
 type Decision struct {
 	Node Node

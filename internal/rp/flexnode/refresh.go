@@ -7,11 +7,12 @@ import (
 )
 
 // Refresh renders a node again after the facts of its cluster have changed: nothing but that layer
-// is replaced. applied is the revision that the node runs. A node that was never rendered is resolved and rendered, or Failed with a Reason. It
+// is replaced. applied is the revision that the node runs, joins as in a
+// Put. A node that was never rendered is resolved and rendered, or Failed with a Reason. It
 // remains Creating or Updating then if it has a credential that is still to be made live. The
 // revision is nil when there is no new one; the node may be another one also then.
 func Refresh(
-	n Node, last *Revision, parent Parent, at time.Time, renderer string, applied int64,
+	n Node, last *Revision, parent Parent, at time.Time, renderer string, applied int64, joins bool,
 ) (Node, *Revision) {
 	if parent.FactsLayer == nil {
 		return n, nil
@@ -38,7 +39,7 @@ func Refresh(
 	}
 	r.Facts, r.Created, r.By, r.Why, r.Renderer = facts, at.UTC(), "", "facts", renderer
 	n.identify(parent.Tenant())
-	n.point(r, applied == 0 || !n.Desired.ContinuousMonitoring)
+	n.point(r, joins)
 	return n, &r
 }
 
@@ -88,6 +89,10 @@ func RefreshOffered(
 	r := *offered
 	r.Version, r.Repeats = NextVersion(n.newest(), at), offered.Version
 	r.Facts, r.Created, r.By, r.Why, r.Renderer = parent.factsID(), at.UTC(), "", "facts", renderer
+	if n.Attempt.pending() && n.Attempt.Revision == n.Assigned {
+		at := *n.Attempt
+		at.Revision, n.Attempt = r.Version, &at
+	}
 	n.Assigned = r.Version
 	return n, &r
 }

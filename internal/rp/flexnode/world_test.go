@@ -144,7 +144,7 @@ func (w *world) keep(n Node, r *Revision) {
 
 func (w *world) refresh() *Revision {
 	w.t.Helper()
-	n, r := Refresh(*w.node, w.last(), w.parent, w.now, "v1", w.applied())
+	n, r := Refresh(*w.node, w.last(), w.parent, w.now, "v1", w.applied(), !w.runs)
 	w.keep(n, r)
 	return r
 }

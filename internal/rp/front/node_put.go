@@ -212,7 +212,7 @@ func (p *put) outcome(
 		return flexnode.Decision{}, err
 	}
 	ask := p.ask
-	if ask.Joins, err = p.api.joins(p.r.nodeKey(), ask.Desired); err != nil {
+	if ask.Joins, err = p.joins(before); err != nil {
 		return flexnode.Decision{}, err
 	}
 	d, problems := flexnode.Decide(ask, before, last, stone, parent, secret)
@@ -228,13 +228,12 @@ func (p *put) outcome(
 	return d, p.show(history, d)
 }
 
-// joins reports whether no machine runs a node and follows it, by what its agent has reported last.
-func (a *API) joins(key string, desired api.Desired) (bool, error) {
-	if !desired.ContinuousMonitoring {
-		return true, nil
-	}
+// joins is flexnode.Joins of a node, by what its agent has reported last.
+func (p *put) joins(old *flexnode.Node) (bool, error) {
+	a, key := p.api, p.r.nodeKey()
 	status, err := a.Index.Status(key)
-	return status.Value.Applied() == 0, err
+	heard := flexnode.HeardAt(a.Seen.Last(key), a.Now()) == flexnode.HeardLately
+	return flexnode.Joins(old, status.Value.Applied(), heard, p.ask.URL), err
 }
 
 // show finds the revision that the node's owner wants after a decision: it answers his request,

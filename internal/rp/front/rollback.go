@@ -85,7 +85,7 @@ func (p *put) rollbackOf(
 	if ask.Desired, err = history.Find(old.Revision); err != nil {
 		return ask, err
 	}
-	if ask.Joins, err = a.joins(p.r.nodeKey(), old.Desired); err != nil {
+	if ask.Joins, err = p.joins(&old); err != nil {
 		return ask, err
 	}
 	if ask.Parent, err = a.parent(v.Context(), cluster); err != nil {

@@ -11,10 +11,12 @@ import (
 
 // known is what was found by comparing the revision that a node runs with the desired one.
 type known struct {
-	desired, applied int64
-	change           flexnode.Change
-	kept             bool // the applied revision
-	window           window
+	desired, applied, assigned int64
+	change                     flexnode.Change
+	// kept tells that the applied revision is, same that the assigned one is another than that and
+	// differs from the desired one in nothing that disturbs.
+	kept, same bool
+	window     window
 }
 
 // window is a maintenance window; nil is always open.
@@ -29,7 +31,7 @@ func (w window) open(now time.Time) bool {
 func (r *Rollout) compare(
 	ctx context.Context, key string, n flexnode.Node, applied int64,
 ) (known, error) {
-	k := known{desired: n.Revision, applied: applied}
+	k := known{desired: n.Revision, applied: applied, assigned: n.Assigned}
 	history, err := r.Store.History.Get(ctx, key)
 	if err != nil {
 		return k, err
@@ -44,7 +46,12 @@ func (r *Rollout) compare(
 	}
 	k.kept, k.change = from != nil, flexnode.ChangeOf(from, to)
 	k.window = windowIn(to)
-	return k, nil
+	if n.Assigned == n.Revision || n.Assigned == applied {
+		return k, nil
+	}
+	offered, err := r.config(ctx, history.Value, n.Assigned)
+	k.same = offered != nil && flexnode.ChangeOf(offered, to).ID == ""
+	return k, err
 }
 
 // config is the configuration of a revision, without secrets; nil of one that is not kept.

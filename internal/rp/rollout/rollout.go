@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // Index is what is used of the replica's copy of the store (store.Index).
 type Index interface {
 	Nodes(prefix, after string, limit int) ([]store.Row[flexnode.Node], bool, error)
+	Node(key string) (store.Row[flexnode.Node], error)
 	Status(key string) (store.Row[flexnode.Status], error)
 	Cluster(key string) (store.Row[flexnode.Cluster], error)
 	Outlines(prefix, after string, see func(key string, o flexnode.Outline) bool)
@@ -41,6 +43,12 @@ type Rollout struct {
 	layers  map[string]*flexnode.Layer
 	// moving reports whether the stored states count nodes that wait or try.
 	moving, ran bool
+	// need is the revision of the store that the index must have before the next round; 0 is to be
+	// read. written are the revisions of rows before they were written in the last one.
+	need    int64
+	written map[string]int64
+	// notBefore spares the processor: rounds take a sixth of the time at most.
+	notBefore time.Time
 }
 
 // The pauses between two rounds: while a node is under a change, while nodes only wait or do not
@@ -59,14 +67,11 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	began := r.Now().UTC().Truncate(time.Millisecond)
-	// A read at the store's newest revision: once the index has that, it has all that this replica
-	// and those before it have admitted.
-	_, at, err := r.Store.Read(ctx, r.Store.Rollouts.Key(r.Cluster))
-	if err != nil {
-		return time.Time{}, fmt.Errorf("cannot read the rollout of a cluster: %w", err)
+	if began.Before(r.notBefore) {
+		return r.notBefore, nil
 	}
-	if r.Index.Revision() < at {
-		return began.Add(behindPause), nil
+	if behind, err := r.isBehind(ctx); behind || err != nil {
+		return began.Add(behindPause), err
 	}
 	cluster, err := r.Index.Cluster(r.Cluster)
 	if err != nil || !cluster.Exists() || cluster.Value.Deleting() {
@@ -77,7 +82,7 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	policy, _ := flexnode.ReadPolicy(cluster.Value.Properties.RolloutPolicy) // it was checked
-	nodes, err := r.candidates(ctx, began)
+	nodes, err := r.candidates(ctx, cluster.Value, began)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -99,7 +104,34 @@ func (r *Rollout) Step(ctx context.Context) (time.Time, error) {
 	} else if !r.moving && !r.unsettled() {
 		return time.Time{}, nil
 	}
-	return r.Now().Add(max(next, 5*r.Now().Sub(began))), nil
+	r.notBefore = r.Now().Add(5 * r.Now().Sub(began))
+	return later(r.notBefore, r.Now().Add(next)), nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// isBehind reports whether the index may lack a node that this replica, or an owner of the cluster
+// before it, has admitted.
+func (r *Rollout) isBehind(ctx context.Context) (bool, error) {
+	if r.need == 0 {
+		var err error
+		if _, r.need, err = r.Store.Read(ctx, r.Store.Rollouts.Key(r.Cluster)); err != nil {
+			return true, fmt.Errorf("cannot read the rollout of a cluster: %w", err)
+		}
+	}
+	for key, before := range r.written {
+		row, err := r.Index.Node(key)
+		if err != nil || row.Exists() && row.Revision == before {
+			return true, err
+		}
+	}
+	r.written = nil
+	return r.Index.Revision() < r.need, nil
 }
 
 // unsettled reports whether there may be something to decide, by what the index has at hand.
@@ -113,9 +145,11 @@ func (r *Rollout) unsettled() bool {
 }
 
 // candidates are the nodes of the cluster that have a configuration.
-func (r *Rollout) candidates(ctx context.Context, now time.Time) ([]flexnode.Candidate, error) {
+func (r *Rollout) candidates(
+	ctx context.Context, cluster flexnode.Cluster, now time.Time,
+) ([]flexnode.Candidate, error) {
 	var all []flexnode.Candidate
-	changes := map[string]known{}
+	used := map[string]bool{}
 	for after, more := "", true; more; {
 		var rows []store.Row[flexnode.Node]
 		var err error
@@ -127,19 +161,26 @@ func (r *Rollout) candidates(ctx context.Context, now time.Time) ([]flexnode.Can
 			if row.Value.Assigned == 0 {
 				continue
 			}
-			c, err := r.candidate(ctx, row, changes, now)
+			c, err := r.candidate(ctx, row, now)
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, c)
+			if !cluster.Properties.Reachable {
+				c.Ready = "Unknown"
+			}
+			used[row.Key], all = true, append(all, c)
 		}
 	}
-	r.changes = changes
+	maps.DeleteFunc(r.changes, func(key string, _ known) bool { return !used[key] })
 	return all, nil
 }
 
+// notReadyFor is the time after which a Node that is not Ready counts: kubelet reports that for a
+// moment after each start of the machine.
+const notReadyFor = time.Minute
+
 func (r *Rollout) candidate(
-	ctx context.Context, row store.Row[flexnode.Node], changes map[string]known, now time.Time,
+	ctx context.Context, row store.Row[flexnode.Node], now time.Time,
 ) (flexnode.Candidate, error) {
 	n := row.Value
 	status, err := r.Index.Status(row.Key)
@@ -149,12 +190,16 @@ func (r *Rollout) candidate(
 	applied, _, failed := status.Value.Versions()
 	c := flexnode.Candidate{
 		Key: row.Key, UID: n.UID, Desired: n.Revision, Assigned: n.Assigned, Applied: applied,
-		Failed: failed, Refused: n.Failed, Follows: n.Desired.ContinuousMonitoring,
+		Failed: failed, Refused: n.Failed,
 		Insisted: n.Insisted == n.Revision, Attempt: n.Attempt, FailedChanges: n.FailedChanges,
 		Heard: r.Heard(row.Key), Open: true, Restored: n.Lost(applied) != 0,
 	}
+	c.Follows = n.Desired.ContinuousMonitoring || c.Heard
 	if ready := status.Value.Ready; ready != nil {
-		c.Ready = ready.Status
+		if c.Ready = ready.Status; c.Ready == "False" &&
+			now.Sub(ready.LastTransitionTime) < notReadyFor {
+			c.Ready = "Unknown"
+		}
 	}
 	if config := status.Value.Report.Config; failed != 0 {
 		c.ByHand = config.Failed.Reason == api.RolledBack
@@ -163,13 +208,22 @@ func (r *Rollout) candidate(
 		return c, nil
 	}
 	k, same := r.changes[row.Key]
-	if !same || k.desired != n.Revision || k.applied != applied {
-		if k, err = r.compare(ctx, row.Key, n, applied); err != nil {
+	if !same || k.desired != n.Revision || k.applied != applied || k.assigned != n.Assigned {
+		if k, err = r.compare(ctx, row.Key, n, applied); ctx.Err() != nil {
 			return c, err
 		}
+		if err != nil { // it keeps no other node from its change
+			r.Log.Warn("cannot compare the configurations of a node", "node", row.Key,
+				slog.Any("error", err))
+			c.Change, c.Open = flexnode.Change{ID: "unreadable"}, false
+			return c, nil
+		}
+		if r.changes == nil {
+			r.changes = map[string]known{}
+		}
+		r.changes[row.Key] = k
 	}
-	changes[row.Key] = k
-	c.Change, c.Kept, c.Open = k.change, k.kept, k.window.open(now)
+	c.Change, c.Same, c.Kept, c.Open = k.change, k.same, k.kept, k.window.open(now)
 	return c, nil
 }
 
@@ -187,6 +241,7 @@ func (r *Rollout) move(
 		decided[m.Key], keys = m, append(keys, m.Key)
 	}
 	moved := 0
+	r.written = map[string]int64{}
 	_, err := r.Store.UpdateEach(ctx, keys, store.Each{
 		What: "nodes admitted",
 		Ahead: func(key string) []string {
@@ -206,10 +261,14 @@ func (r *Rollout) move(
 			if err := r.apply(v, &n, c, decided[key]); err != nil {
 				return err
 			}
+			r.written[key] = row.Revision
 			moved++
 			return r.Store.Nodes.Put(v, key, n)
 		},
 	})
+	if err != nil { // what was written is not known
+		r.need, r.written = 0, nil
+	}
 	if moved > 0 {
 		r.Log.Info("nodes admitted, judged or sent back", slog.Int("nodes", moved))
 	}
@@ -221,9 +280,9 @@ func (r *Rollout) apply(
 	v *store.View, n *flexnode.Node, c flexnode.Candidate, m flexnode.Move,
 ) error {
 	back := m.Assigned == c.Applied && m.Assigned != c.Desired && m.Assigned != c.Assigned
-	n.Assigned, n.Failed = m.Assigned, m.Refused
-	n.Attempt, n.FailedChanges = m.Attempt, m.FailedChanges
+	n.Failed, n.Attempt, n.FailedChanges = m.Refused, m.Attempt, m.FailedChanges
 	if !back {
+		n.Assigned = m.Assigned
 		return nil
 	}
 	history, err := r.Store.History.In(v, m.Key)
@@ -238,6 +297,7 @@ func (r *Rollout) apply(
 	if err != nil {
 		return err
 	}
+	n.Assigned = m.Assigned
 	n.GoBack(*applied, tenant)
 	return nil
 }
