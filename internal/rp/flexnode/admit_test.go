@@ -559,8 +559,8 @@ func TestLost(t *testing.T) {
 	}
 	other := later
 	other.UID = "other-uid"
-	if !before.IsLater(later.ETag()) || before.IsLater(before.ETag()) || later.IsLater(before.ETag()) ||
-		before.IsLater(other.ETag()) || before.IsLater("*") {
+	if !before.IsLater(later.ETag()) || before.IsLater(before.ETag()) ||
+		later.IsLater(before.ETag()) || before.IsLater(other.ETag()) || before.IsLater("*") {
 		t.Error("which ETag is later")
 	}
 	// New facts do not release the node, a PUT does.
